@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format settings pictures bench clean
+.PHONY: help demo test chaos lint format settings pictures bench clean
 
 help:
 	@echo "make demo    set everything up and run the main job, offline"
 	@echo "make test    set everything up and run the tests"
+	@echo "make chaos   kill processes and databases, 300 times: half an hour"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  let ruff rewrite the layout of the code"
 	@echo "make bench   print the numbers of benchmarks/"
@@ -38,6 +39,9 @@ demo: $(VENV)/.user
 # tests/cli.py) a tenth. Where ratings or figures aren't looked at, fixtures of tests/conftest.py leave them out.
 test: $(VENV)/.developer
 	$(BIN)/python -m pytest -n auto
+
+chaos: $(VENV)/.developer
+	$(BIN)/python -m tests.chaos --events 300
 
 settings: $(VENV)/.developer
 	$(BIN)/python -c 'from judgeq.ui.reference import reference as r; open("judgeq/settings.md", "w").write(r())'

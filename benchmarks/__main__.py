@@ -29,17 +29,17 @@ def help_() -> None:
     ours, bare = by_turns(
         7,
         ((*JUDGEQ, "--help"), False),
-        ((PYTHON, "-c", "import typer, rich"), False),
+        ((PYTHON, "-c", "import click, rich"), False),
     )
     print(f"judgeq --help                        {cpu(ours):6.3f} s CPU")
-    print(f'python -c "import typer, rich"       {cpu(bare):6.3f} s CPU')
+    print(f'python -c "import click, rich"       {cpu(bare):6.3f} s CPU')
     print(f"ratio                                {cpu(ours) / cpu(bare):6.2f}   (goal: under 3)")
 
 
 def babe() -> None:
     """All of BABE, from start to scores. Goal: under 3 s of CPU."""
     job = (*JUDGEQ, "run", "--dataset", "babe", "--strategy", "listwise10", "--quiet")
-    libraries = "import asyncio, numpy, orjson, pydantic, rich, sqlite3, tenacity, typer"
+    libraries = "import asyncio, numpy, orjson, pydantic, rich, sqlite3, tenacity, click"
     ours, bare = by_turns(5, (job, False), ((PYTHON, "-c", libraries), False))
     print(f"judgeq run --dataset babe            {cpu(ours):6.3f} s CPU   (goal: under 3)")
     print(f"importing its libraries alone        {cpu(bare):6.3f} s CPU")

@@ -143,14 +143,14 @@ if bodies:
 WATCHED = """
 import mmap, sys
 from aiohttp.streams import StreamReader
-from judgeq.cli import main
+from judgeq.cli import app
 file = open(sys.argv.pop(1), "r+b")
 count, whole = mmap.mmap(file.fileno(), 8), StreamReader.feed_eof
 def feed_eof(self):
     count[:8] = (int.from_bytes(count[:8], "little") + 1).to_bytes(8, "little")
     whole(self)
 StreamReader.feed_eof = feed_eof
-main()
+app()
 """
 
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from judgeq import config, datasets, runs
 from judgeq.config import Settings
-from judgeq.datasets.frames import DataFrame, Frame, frame_of
+from judgeq.datasets.frames import DataFrame, source_of
+from judgeq.datasets.tables import Source
 from judgeq.engine import estimate as estimates
 from judgeq.engine import pilot as pilots
 from judgeq.engine import results, session
@@ -32,6 +33,7 @@ from judgeq.events import Event
 from judgeq.judge.function import JudgeFunction, judge_name
 from judgeq.ui import notebook
 from judgeq.ui.notebook import InPython, Result, Shown
+from judgeq.ui.show import run as show_run
 
 T = TypeVar("T")
 Data = str | os.PathLike[str] | DataFrame | Sequence[str] | Mapping[str, str]
@@ -95,7 +97,8 @@ def run(
         "text", none, "id"), or their values.
     sample: only this many items, drawn by `seed`.
     judge: a model ("gpt-5-mini"), "simulated", "people" or "recorded:FILE"; or a function of texts and
-        feature that returns the places of the texts, most of the feature first.
+        feature that returns the places of the texts, most of the feature first. By default "simulated",
+        which knows the gold labels; without these a rehearsal, with made-up answers.
     prompt, base_url, api_key_env: how a model is asked, where, and the variable that holds its key.
     strategy, rounds, until: "listwise10"; how many rounds; when to stop early ("0.95", "top20").
     rating, seed: "pl", "bt" or "bt-mm"; the seed of all randomness.
@@ -253,7 +256,7 @@ class Asked(NamedTuple):
     it is a function."""
 
     settings: Settings
-    frame: Frame | None
+    frame: Source | None
     function: JudgeFunction | None
 
 
@@ -268,7 +271,7 @@ def _of_run(args: Sequence[Any], parameters: Mapping[str, Any]) -> dict[str, Any
     return dict(bound.arguments)
 
 
-def _prepared(parameters: Mapping[str, Any]) -> tuple[Run, Frame | None]:
+def _prepared(parameters: Mapping[str, Any]) -> tuple[Run, Source | None]:
     """The run that parameters of `run` describe, and the table where the texts themselves are given."""
     settings, frame, function = _asked(parameters)
     root, new = Path(parameters["runs_dir"]), parameters["new"]
@@ -299,7 +302,7 @@ def _asked(parameters: Mapping[str, Any]) -> Asked:
 
 def _table(
     dataset: Data, columns: Mapping[str, Column | None]
-) -> tuple[str, Frame | None, dict[str, str]]:
+) -> tuple[str, Source | None, dict[str, str]]:
     """What a dataset is called in the settings, its table where it is given itself, and the names of its
     columns. Raises UsageError."""
     names = {kind: column for kind, column in columns.items() if isinstance(column, str)}
@@ -312,19 +315,23 @@ def _table(
         if values:
             raise UsageError(f"{', '.join(values)}: give the name of a column of {dataset}.")
         return os.fspath(dataset), None, names
-    frame = frame_of(dataset, names.get("text", datasets.TEXT), values)
+    frame = source_of(dataset, names.get("text", datasets.TEXT), values)
     return datasets.STDIN, frame, names | {kind: kind for kind in values}
 
 
 def _played(
     prepared: Run,
-    frame: Frame | None,
+    frame: Source | None,
     retry_failed: bool,
     progress: bool | None,
     on_event: OnEvent | None,
     interrupts: Interrupts | None = None,
 ) -> Result:
+    left = estimates.forecast(prepared, retry_failed=retry_failed)
+
     def execute(emit: Emit, **more: Any) -> results.Result:
+        for notice in [] if left is None else show_run.forecast(left):
+            emit(notice)
         page = None
         if prepared.settings.people is not None:
             from judgeq.web import annotate

@@ -1,4 +1,5 @@
-"""What settings become: flags and a TOML file → one validated, frozen Settings, and a fingerprint.
+"""What settings become: flags and a TOML file → one validated, frozen Settings, and a fingerprint; and
+flags again.
 
 Some settings decide a run's result, and with the dataset's content and the prompt's text they make
 its fingerprint; the others (SESSION) may change between one session and the next.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -20,13 +21,21 @@ from judgeq import judge, strategies
 from judgeq.datasets import Dataset
 from judgeq.datasets.formats import format_of
 from judgeq.errors import DataError, UsageError
+from judgeq.escaping import quoted
 from judgeq.files import read_toml
 from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
-from judgeq.settings import SETTINGS, Choices, DatasetSpec, Simulation, simulation_facts
+from judgeq.settings import (
+    REHEARSAL,
+    SETTINGS,
+    Choices,
+    DatasetSpec,
+    Simulation,
+    simulation_facts,
+)
 from judgeq.settings.declaration import in_words
-from judgeq.settings.model import PROVIDERS, Access, Model, from_environment
+from judgeq.settings.model import Access, Model, from_environment
 from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
 from judgeq.strategies.goal import Goal
@@ -51,6 +60,7 @@ PAGE = ("anchors", "host", "port", "url_prefix", "open_to_all")
 NEVER_KEPT: dict[str, Any] = {
     "store": None,
     "share_texts": False,
+    "standby": False,
     "workers": 1,
     **{name: Asking.model_fields[name].default for name in PAGE},
 }
@@ -73,6 +83,16 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
             for name in self.judge
             for persona in (not judge.kind_of(name).is_person and self.persona) or (None,)
         )
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether all answers are made up."""
+        return REHEARSAL in self.judge
+
+    @property
+    def mark(self) -> str:
+        """What the title of all that shows a rehearsal begins with; "" for a real run."""
+        return f"{REHEARSAL}: " if self.rehearsal else ""
 
     @property
     def people(self) -> int | None:
@@ -106,24 +126,33 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
     @model_validator(mode="after")
     def _one_provider(self) -> Self:
         """What is sent to the server of every model may hold a key: never to two providers'."""
-        asked = {self.address_of(name) for name in self.models}
+        asked = {self.address_of(name): self.provider_of(name) for name in self.models}
         sent = [name for name in SENT_TO_ALL if getattr(self, name)]
         if len(asked) > 1 and sent:
-            forms = {self.api_of(name) for name in self.models}
-            names = [provider for api, provider in PROVIDERS.items() if api in forms]
             flags = ", ".join(SETTINGS[name].flag for name in sent)
+            names = " and ".join(provider.name for provider in asked.values())
+            keys = " and ".join(f"${provider.key}" for provider in asked.values() if provider.key)
             raise ValueError(
-                f"{flags}: the judges are models of {' and '.join(one.name for one in names)}, and "
-                "it would be sent to both. Leave it out (each has its own key in "
-                f"{' and '.join(f'${one.key}' for one in names)}), or ask one provider's models"
+                f"{flags}: the judges are models of {names}, and it would be sent to all of them. "
+                f"Leave it out (keys are read from {keys}), or ask one provider's models"
             )
         return self
 
+    @model_validator(mode="after")
+    def _batches(self) -> Self:
+        """Batches are sent by the two APIs for them that are known."""
+        for name in self.models if self.batch else ():
+            if provider := self.prefixed(name):
+                raise ValueError(
+                    f"--batch: judgeq sends batches to OpenAI and Anthropic, not to {provider.name}, "
+                    f"which {name} is asked at. Leave it out"
+                )
+        return self
+
     @property
-    def servers(self) -> tuple[str, ...]:
-        """Where the models are asked that aren't at their provider's own address."""
-        asked = {self.address_of(name): PROVIDERS[self.api_of(name)] for name in self.models}
-        return tuple(address for address, provider in asked.items() if address != provider.address)
+    def addresses(self) -> tuple[str, ...]:
+        """Where the models are asked."""
+        return tuple(dict.fromkeys(map(self.address_of, self.models)))
 
     @property
     def parameters(self) -> Parameters:
@@ -188,7 +217,7 @@ def settle(
     values = {**from_file, **{name: value for name, value in given.items() if value is not None}}
     if "dataset" not in values:
         raise UsageError(
-            "--dataset is missing: name one (babe, demo; `judgeq datasets` lists them), or the "
+            "No dataset is given (--dataset): name one (`judgeq list datasets` shows them), or the "
             "path of a CSV, Excel, JSON, Parquet or text file, or - for standard input."
         )
     try:
@@ -202,7 +231,7 @@ def settle(
 
 def _addresses(settings: Settings) -> dict[str, str]:
     """The settings that the environment gives: addresses of those whose models are asked."""
-    forms = {settings.api_of(name) for name in settings.models}
+    forms = {settings.api_of(name) for name in settings.models if not settings.prefixed(name)}
     named = {f"{api}_base_url": from_environment(api) for api in forms}
     return {name: address for name, address in named.items() if address is not None}
 
@@ -257,7 +286,7 @@ def deciding_facts(
     """Everything that decides a run's verdicts, as plain JSON."""
     simulated = "simulated" in settings.judge
     answering = settings.deciding()
-    if simulated or judge.REHEARSAL in settings.judge:
+    if simulated or settings.rehearsal:
         answering |= simulation_facts(settings)
     facts = {
         "version": 1,
@@ -297,3 +326,31 @@ def _names(settings: Settings, dataset: Dataset) -> str | list[str]:
 def fingerprint(facts: Mapping[str, Any]) -> str:
     """SHA-256, hexadecimal, of the facts in canonical JSON (sorted keys, no spaces)."""
     return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def as_flags(name: str, value: Any) -> Iterator[str]:
+    """The flags that give a setting this value, for a shell."""
+    if isinstance(value, bool):
+        yield SETTINGS[name].flag
+    elif name == "total_rounds":
+        yield f"--rounds {value}"
+    elif name == "prices":
+        yield "--price IN,OUT"
+    elif name == "price" and value is not None:
+        yield f"--price {','.join(map(repr, value))}"
+    elif isinstance(value, tuple):
+        for part in (value or ("",)) if SETTINGS[name].repeatable else [",".join(value)]:
+            yield f"{SETTINGS[name].flag} {quoted(part)}"
+    elif value is None:
+        yield f"{SETTINGS[name].flag} …"
+    else:
+        yield f"{SETTINGS[name].flag} {quoted(as_text(value))}"
+
+
+def as_text(value: Any) -> str:
+    """A setting's value in words."""
+    if isinstance(value, str | Path):
+        return str(value)
+    if isinstance(value, list) and value:
+        return ", ".join(map(str, value))
+    return orjson.dumps(value).decode()

@@ -154,7 +154,7 @@ def _cache(settings: Settings) -> Check:
 
 async def _listed(backend: ModelBackend) -> list[Check]:
     """Whether the server answers, and knows the model. Raises KeyRefusedError."""
-    url, name = backend.address, backend.name
+    url, name = backend.address, backend.model_id
     there = Check("address", "ok", f"{url} answers")
     try:
         async with asyncio.timeout(LISTED_WITHIN):

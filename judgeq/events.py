@@ -123,6 +123,19 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class Forecast(Notice):
+    """What is left of a run with models, before its first call: questions to ask, those that the cache
+    answers, tokens and dollars from least to most (None: unknown), and the cap (None: none)."""
+
+    calls: int = 0
+    from_cache: int = 0
+    input_tokens: tuple[float, float] = (0.0, 0.0)
+    output_tokens: tuple[float, float] = (0.0, 0.0)
+    cost: tuple[float, float] | None = None
+    max_cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping:
     """A stop was asked for: no new calls; those in flight are let finish."""
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from judgeq import judge
-from judgeq.config import NEVER_KEPT, Settings, settle
+from judgeq.config import NEVER_KEPT, Settings, as_flags, as_text, settle
 from judgeq.datasets.formats import format_of
 from judgeq.errors import RunError
 from judgeq.escaping import quoted
@@ -178,7 +178,7 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
     else:
         why = f"{folder.config} says other things than you gave for this run."
     values = settings.model_dump(mode="json", include=set(asked))
-    wanted = "; ".join(f"{name} = {quoted(_text(values[name]))}" for name in asked)
+    wanted = "; ".join(f"{name} = {quoted(as_text(values[name]))}" for name in asked)
     variables = [
         name for name in asked if SETTINGS[name].declared.envvar and not SETTINGS[name].flag
     ]
@@ -189,7 +189,7 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
         part
         for name in asked
         if name not in variables
-        for part in _flags(name, getattr(settings, name))
+        for part in as_flags(name, getattr(settings, name))
     )
     cap = ""
     if settings.models and settings.max_cost is None:
@@ -198,28 +198,3 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
         f"{why} It asks for: {wanted}. Nothing was opened or sent. If you want all of that, give it "
         f"again{cap}: {here}judgeq resume {' '.join(map(quoted, folder.words))} {flags}"
     )
-
-
-def _flags(name: str, value: Any) -> Iterator[str]:
-    """The flags that give a setting this value."""
-    if name == "total_rounds":
-        yield f"--rounds {value}"
-    elif name == "prices":
-        yield "--price IN,OUT"
-    elif name == "price" and value is not None:
-        yield f"--price {','.join(map(repr, value))}"
-    elif isinstance(value, tuple):
-        for part in value or ("",):
-            yield f"{SETTINGS[name].flag} {quoted(part)}"
-    elif value is None:
-        yield f"{SETTINGS[name].flag} …"
-    else:
-        yield f"{SETTINGS[name].flag} {quoted(_text(value))}"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str | Path):
-        return str(value)
-    if isinstance(value, list) and value:
-        return ", ".join(map(str, value))
-    return orjson.dumps(value).decode()

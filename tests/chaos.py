@@ -79,23 +79,38 @@ class Database:
 
 
 class Cutter(threading.Thread):
-    """A way to the database that can cut a connection in the middle of a COMMIT: half of the times
-    before the database has it, half of them after, but before the answer."""
+    """A way to the database that can cut a connection in the middle of what is sent, by default of a
+    COMMIT: half of the times before the database has it, half of them after, but before the answer.
 
-    def __init__(self, socket: Callable[[], str]) -> None:
+    `due` says whether to cut: by the number of the connection since the last `arm`, of the message on
+    it, and what that says."""
+
+    def __init__(
+        self, socket: Callable[[], str], due: Callable[[int, int, bytes], bool] | None = None
+    ) -> None:
         super().__init__(daemon=True)
         self._socket = socket
+        self._due = due or (lambda _, __, data: b"COMMIT\0" in data)  # and not READ COMMITTED
         self._ready = threading.Event()
         self._armed = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.connections = 0
         self.cuts = 0
         self.port = 0
         self.start()
         self._ready.wait(10)
 
     def arm(self) -> None:
-        """Cut the next connection that commits."""
+        """Cut the next connection that is due."""
         self._armed += 1
+        self.connections = 0
+
+    def store(self, schema: str) -> str:
+        """The address of a store behind it."""
+        return (
+            f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+            f"?schema={schema}&lease={LEASE:g}&sslmode=disable&gssencmode=disable"
+        )
 
     def end(self) -> None:
         """Close all connections."""
@@ -123,8 +138,9 @@ class Cutter(threading.Thread):
             writer.close()
             return
         cut = asyncio.Event()
+        self.connections += 1
         ways = [
-            asyncio.ensure_future(self._up(reader, there[1], cut)),
+            asyncio.ensure_future(self._up(reader, there[1], cut, self.connections)),
             asyncio.ensure_future(self._down(there[0], writer, cut)),
         ]
         with suppress(asyncio.CancelledError, OSError):
@@ -135,11 +151,17 @@ class Cutter(threading.Thread):
             end.transport.abort()
 
     async def _up(
-        self, reader: asyncio.StreamReader, to: asyncio.StreamWriter, cut: asyncio.Event
+        self,
+        reader: asyncio.StreamReader,
+        to: asyncio.StreamWriter,
+        cut: asyncio.Event,
+        connection: int,
     ) -> None:
+        messages = 0
         with suppress(OSError):
             while data := await reader.read(65536):
-                if self._armed and b"COMMIT\0" in data:  # and not READ COMMITTED
+                messages += 1
+                if self._armed and self._due(connection, messages, data):
                     self._armed -= 1
                     self.cuts += 1
                     cut.set()
@@ -186,10 +208,7 @@ class Chaos:
     @property
     def cut_store(self) -> str:
         """The same through the cutter."""
-        return (
-            f"postgresql://postgres@127.0.0.1:{self.cutter.port}/postgres"
-            f"?schema={self.schema}&lease={LEASE:g}&sslmode=disable&gssencmode=disable"
-        )
+        return self.cutter.store(self.schema)
 
     def start(self, name: str) -> None:
         """Start a worker, or the scheduler; each second worker behind the cutter."""
@@ -443,13 +462,18 @@ def main() -> None:
     parser.add_argument("--rpm", type=float, help="requests a minute that the server allows")
     parser.add_argument("--cap", type=float, help="dollars that each run may cost")
     given = parser.parse_args()
-    for number in range(-(-given.events // given.each)):
+    seed, happened = given.seed, Counter[str]()
+    while happened.total() < given.events:  # a run may end before all of its own have
+        number = min(given.each, given.events - happened.total())
         with tempfile.TemporaryDirectory(prefix="judgeq-chaos-") as folder:
             result = trial(
-                Path(folder), given.seed + number, drawn(given.each, given.seed + number),
-                workers=given.workers, n=given.items, apart=given.apart, cap=given.cap, rpm=given.rpm,
+                Path(folder), seed, drawn(number, seed), workers=given.workers, n=given.items,
+                apart=given.apart, cap=given.cap, rpm=given.rpm,
             )  # fmt: skip
         print(json.dumps(result), flush=True)
+        happened.update(result["events"])
+        seed += 1
+    print(f"{happened.total()} events: {dict(happened)}")
 
 
 if __name__ == "__main__":

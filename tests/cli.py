@@ -20,9 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from typer.main import get_command
+import click
 
 from judgeq.cli import app
+from judgeq.cli.app import MODULES
 
 REPO = Path(__file__).resolve().parent.parent
 LONGEST = 90.0
@@ -80,7 +81,7 @@ def ended(
     outputs = [_output(encoding, "strict"), _output(encoding, "backslashreplace")]
     with _as_a_process(folder, variables, words, how.get("stdin", ""), outputs):
         try:
-            command_line()(words)
+            app(words)
         except SystemExit as error:
             code = error.code or 0
     out, err = map(_text, outputs)
@@ -93,9 +94,11 @@ def unwrapped(log: str) -> str:
 
 
 @cache
-def command_line() -> Any:
-    """All commands, made once: that takes longer than most of them."""
-    return get_command(app)
+def commands() -> dict[str, click.Command]:
+    """All commands by name, made once: that takes longer than most of them."""
+    context = click.Context(app)
+    made = {name: app.get_command(context, name) for name in MODULES}
+    return {name: command for name, command in made.items() if command is not None}
 
 
 def judgeq_process(

@@ -78,6 +78,7 @@ class FakeStore:
 
     blocking = False
     lease = 600.0
+    keeper: object = None
 
     def __init__(self, jobs: int = 0) -> None:
         self.pending = deque(Job(Match(number, 1, (0, 1))) for number in range(jobs))
@@ -119,6 +120,9 @@ class FakeStore:
         await self._do("renew", [])
 
     async def reap(self) -> int:
+        return 0
+
+    async def take_unbegun(self) -> int:
         return 0
 
     async def _do(self, operation: str, what: Iterable[int]) -> None:

@@ -17,7 +17,7 @@ from judgeq.mock_server import running
 from judgeq.settings.declaration import settings_of
 from judgeq.settings.mock_server import MockSettings
 from tests.anthropic_server import AnthropicServer
-from tests.cli import command_line, start
+from tests.cli import commands, start
 from tests.faulty_server import FaultySettings
 from tests.web import in_thread
 
@@ -37,8 +37,7 @@ def _settings(flags: tuple[str, ...]) -> FaultySettings:
             at = left.index(flag)
             _, faults[name] = left[at : at + 2]
             del left[at : at + 2]
-    mock_server_command = command_line().commands["mock-server"]
-    with mock_server_command.make_context("mock-server", ["--port", "0", *left]) as context:
+    with commands()["mock-server"].make_context("mock-server", ["--port", "0", *left]) as context:
         return FaultySettings(**given(context.params, settings_of(MockSettings)), **faults)
 
 

@@ -124,10 +124,11 @@ def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: 
     decided = ("judge", "temperature", "max_output_tokens", "seed", "persona")
     for name in Settings.model_fields:
         value = getattr(run.settings, name)
-        if name in (*trust.OF_MODELS, *config.SESSION, "data_dir"):
-            assert value == getattr(mine[0], name), name
-        elif name in decided:
+        if name in decided:
             assert value == getattr(place.info().settings, name), name
+        elif name in (*trust.OF_MODELS, *config.SESSION, "data_dir"):
+            assert value == getattr(mine[0], name), name
+    assert admit(place, own(judge="gpt-5-mini", max_output_tokens=9)).settings.output_limit == 9
     assert run.settings.prompt is None  # its words come with the run, and no file is read
     assert run.prompt is not None
     assert run.prompt.name == "bias"
@@ -140,22 +141,26 @@ def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: 
     ("given", "mine", "said"),
     [
         ({"judge": ("gpt-5-mini",)}, {}, "--judge gpt-5-mini"),
-        ({"judge": ("a", "b")}, {"judge": ("a",)}, "--judge b"),
-        ({"judge": ("a",), "base_url": "http://evil.example/v1"}, {"judge": ("a",)}, "--base-url"),
+        ({"judge": ("gpt-a", "gpt-b")}, {"judge": ("gpt-a",)}, "--judge gpt-b"),
         (
-            {"judge": ("a",)},
-            {"judge": ("a",), "base_url": "http://127.0.0.1:1/v1"},
+            {"judge": ("gpt-a",), "base_url": "http://evil.example/v1"},
+            {"judge": ("gpt-a",)},
+            "--base-url",
+        ),
+        (
+            {"judge": ("gpt-a",)},
+            {"judge": ("gpt-a",), "base_url": "http://127.0.0.1:1/v1"},
             "--base-url https://api.openai.com/v1",
         ),
         (
-            {"judge": ("a",), "extra_body": {"store": True}},
-            {"judge": ("a",)},
+            {"judge": ("gpt-a",), "extra_body": {"store": True}},
+            {"judge": ("gpt-a",)},
             """--extra-body '{"store":true}'""",
         ),
-        ({"judge": ("a",), "api": "anthropic"}, {"judge": ("a",)}, "--api anthropic"),
+        ({"judge": ("gpt-a",), "api": "anthropic"}, {"judge": ("gpt-a",)}, "--api anthropic"),
         (
-            {"judge": ("a",)},
-            {"judge": ("a",), "api": "anthropic"},
+            {"judge": ("gpt-a",)},
+            {"judge": ("gpt-a",), "api": "anthropic"},
             "--base-url https://api.openai.com",
         ),
         (
@@ -163,7 +168,22 @@ def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: 
             {"judge": ("claude-x",), "base_url": "http://127.0.0.1:1/v1"},
             "--base-url https://api.anthropic.com/v1 --api anthropic",
         ),
-        ({"judge": ("a",)}, {"judge": ("a",), "extra_body": {"x": 1}}, "leave out --extra-body"),
+        (
+            {"judge": ("groq/m",)},
+            {"judge": ("groq/m",), "base_url": "http://127.0.0.1:1/v1"},
+            "at https://api.groq.com/openai/v1, and this worker at http://127.0.0.1:1/v1. To ask it "
+            "there, leave out --base-url and --api.",
+        ),
+        (
+            {"judge": ("groq/m",), "base_url": "https://api.groq.com/openai/v1"},
+            {"judge": ("groq/m",)},
+            "--base-url https://api.groq.com/openai/v1 --api openai",
+        ),
+        (
+            {"judge": ("gpt-a",)},
+            {"judge": ("gpt-a",), "extra_body": {"x": 1}},
+            "leave out --extra-body",
+        ),
     ],
 )
 def test_judges_and_servers_are_those_that_the_workers_user_named(
@@ -183,11 +203,11 @@ def test_a_run_that_asks_people_is_its_own_processs(
 
 
 def test_a_named_runs_models_may_be_asked_at_another_server(tmp_path: Path) -> None:
-    place = begun(tmp_path / "runs", judge=("a",), base_url="http://node-1:8000/v1")
-    mine = own(judge=("a",), base_url="http://127.0.0.1:8000/v1")
+    place = begun(tmp_path / "runs", judge=("gpt-a",), base_url="http://node-1:8000/v1")
+    mine = own(judge=("gpt-a",), base_url="http://127.0.0.1:8000/v1")
     assert "name the run" in refused(place, mine)
     assert admit(place, mine, named=True).settings.base_url == "http://127.0.0.1:8000/v1"
-    assert "--base-url" in refused(place, own(judge=("a",)), named=True)
+    assert "--base-url" in refused(place, own(judge=("gpt-a",)), named=True)
 
 
 def test_texts_come_from_a_file_of_the_worker_with_the_same_content(tmp_path: Path) -> None:
@@ -215,7 +235,7 @@ def test_no_path_and_no_column_of_a_stranger_is_read(tmp_path: Path) -> None:
 
 
 def test_texts_may_come_from_the_store(tmp_path: Path) -> None:
-    place = begun(tmp_path / "runs", dataset=str(table(tmp_path)), judge=("a",), prompt="bias")
+    place = begun(tmp_path / "runs", dataset=str(table(tmp_path)), judge=("gpt-a",), prompt="bias")
 
     class Sharing(RunFolder):
         texts: tuple[str, ...] = ()
@@ -229,7 +249,7 @@ def test_texts_may_come_from_the_store(tmp_path: Path) -> None:
     class Changed(Sharing):
         texts = ("one", "two", "tree")
 
-    mine = own(judge=("a",))
+    mine = own(judge=("gpt-a",))
     run = admit(Theirs(place.path), mine)
     assert list(run.dataset.texts or ()) == ["one", "two", "three"]
     with pytest.raises(DataError, match="--share-texts"):
@@ -237,14 +257,14 @@ def test_texts_may_come_from_the_store(tmp_path: Path) -> None:
 
 
 def test_what_the_store_says_of_a_run_must_agree(tmp_path: Path) -> None:
-    place = begun(tmp_path / "runs", judge=("a",), prompt="bias")
+    place = begun(tmp_path / "runs", judge=("gpt-a",), prompt="bias")
     with pytest.raises(RunError, match="its judge here and in the store differ"):
-        admit(changed(place, temperature=1.5), own(judge=("a",)))
+        admit(changed(place, temperature=1.5), own(judge=("gpt-a",)))
     path = place.path / "config.json"
     path.write_text(path.read_text().replace("Which", "Whose"))
-    mine = own(judge=("a",))
+    mine = own(judge=("gpt-a",))
     assert "doesn't agree" in refused(place, mine)
-    another = begun(tmp_path / "others", judge=("a",))
+    another = begun(tmp_path / "others", judge=("gpt-a",))
     with pytest.raises(UsageError, match="no such persona"):
         admit(changed(another, persona=["pirate"]), mine)
     for facts in ({"prompt": "x"}, {"prompt": {"name": "x"}}, {"personas": 5}):

@@ -619,8 +619,9 @@ def test_each_provider_gets_its_own_key_and_questions_alone(
             provider = providers[api]._replace(address=url)
             monkeypatch.setitem(providers, api, provider)
             monkeypatch.setenv(provider.key, keys[api])
-        settings = {"judge": BOTH, "prompt": "bias", "strategy": "pairwise1", "cache": False}
-        run("demo", runs_dir=tmp_path, sample=20, **settings)  # type: ignore[arg-type]
+        settings = {"judge": BOTH, "prompt": "bias", "strategy": "pairwise1"}
+        how = {"runs_dir": tmp_path, "sample": 20, "settings": {"cache": False}}
+        run("demo", **settings, **how)  # type: ignore[arg-type]
         for url in (openai, anthropic):
             seen = stats(url)
             assert seen["outcomes"] == {"ok": 5}

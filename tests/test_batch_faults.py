@@ -278,7 +278,7 @@ def test_batches_cancelled_half_way_are_collected_and_the_rest_is_asked_again(
             patch.setattr(FaultyBatch, "end", math.inf)
             patch.setattr(FaultyBatch, "due", lambda batch, now: len(batch.lines) // 2)
             judgeq(tmp_path, *run, "--no-wait", expect=5)
-            judgeq(tmp_path, "batches", "cancel")
+            judgeq(tmp_path, "runs", "batches", "cancel")
         judgeq(tmp_path, *run)
         seen = stats(url, questions=True)
     assert [batch["cancelled"] for batch in seen["batches"]["list"]][:3] == [2, 2, 1]

@@ -127,7 +127,7 @@ def test_batches_are_cancelled_though_one_cant_be(
     by_model(monkeypatch, m=bad, n=good)
     judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--no-wait", expect=5)
     bad.errors["cancel"] = ConnectionFailedError("no connection.")
-    judgeq(tmp_path, "batches", "cancel", expect=4)
+    judgeq(tmp_path, "runs", "batches", "cancel", expect=4)
     assert good.asked[-1] == "cancel"
 
 
@@ -148,7 +148,7 @@ def test_a_batch_that_may_not_have_been_created_cant_be_cancelled_which_is_said(
     monkeypatch.setattr(batch.Batches, "_wait", stopped)
     done = judgeq(tmp_path, "run", *ASKED, "--batch", expect=5)
     assert done.stderr.count("may be r7") == 1 < fake.asked.count("identify")
-    said = judgeq(tmp_path, "batches", "cancel", expect=4).stderr
+    said = judgeq(tmp_path, "runs", "batches", "cancel", expect=4).stderr
     assert "Nobody knows yet whether batch jq" in said
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from judgeq.runs import RunFolder
 from tests.cli import command, environment, judgeq, judgeq_process, only_run
 from tests.mock import mock
 
@@ -39,7 +40,7 @@ def test_judgeq_alone_shows_the_help(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("module", "flags"),
-    [("typing", ()), ("typer", ("--json",)), ("numpy", ()), ("asyncio", ("--json",))],
+    [("typing", ()), ("click", ("--json",)), ("numpy", ()), ("asyncio", ("--json",))],
 )
 def test_ctrl_c_while_modules_load_ends_quietly(
     tmp_path: Path, module: str, flags: tuple[str, ...]
@@ -95,11 +96,11 @@ def test_what_an_output_cannot_show_is_replaced(worded: Path, encoding: str) -> 
     for arguments in (
         ("--help",),
         ("run", "--help"),
-        ("strategies",),
+        ("list", "strategies"),
         ("status",),
-        ("rate",),
+        ("show", "--write"),
         ("evaluate",),
-        ("prompts", "show", "bias", "-d", "d.csv"),
+        ("list", "prompts", "bias", "-d", "d.csv"),
         ("run", "-d", f"{WORDS}.csv"),
     ):
         expect = 3 if arguments[-1] == f"{WORDS}.csv" else 0
@@ -123,7 +124,14 @@ def test_json_loses_nothing_whatever_the_encoding(worded: Path, encoding: str) -
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--help",), ("run", "--help"), ("strategies",), ("strategies", "--json"), SMALL]
+    "arguments",
+    [
+        ("--help",),
+        ("run", "--help"),
+        ("list", "strategies"),
+        ("list", "strategies", "--json"),
+        SMALL,
+    ],
 )
 def test_a_closed_pipe_ends_quietly(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     read, write = os.pipe()
@@ -142,14 +150,14 @@ def test_a_closed_pipe_ends_quietly(tmp_path: Path, arguments: tuple[str, ...]) 
 
 def test_outputs_that_are_closed_or_full(tmp_path: Path) -> None:
     closed = subprocess.run(
-        ["sh", "-c", '"$@" >&- 2>&-', "sh", *command("strategies")], cwd=tmp_path,
+        ["sh", "-c", '"$@" >&- 2>&-', "sh", *command("list", "strategies")], cwd=tmp_path,
         env=environment(tmp_path), check=False,
     )  # fmt: skip
     assert closed.returncode == 0
     if Path("/dev/full").exists():
         with Path("/dev/full").open("w") as full:
             done = subprocess.run(
-                command("strategies"), cwd=tmp_path, env=environment(tmp_path), stdout=full,
+                command("list", "strategies"), cwd=tmp_path, env=environment(tmp_path), stdout=full,
                 stderr=subprocess.PIPE, text=True, check=False,
             )  # fmt: skip
         assert done.returncode == 1
@@ -157,8 +165,8 @@ def test_outputs_that_are_closed_or_full(tmp_path: Path) -> None:
         assert "ignored" not in done.stderr
 
 
-def on_a_terminal(folder: Path, *arguments: str, **variables: str) -> str:
-    """What is shown on a terminal."""
+def on_a_terminal(folder: Path, *arguments: str, typed: str = "", **variables: str) -> str:
+    """What is shown on a terminal, where something is typed."""
     master, slave = os.openpty()
     variables = {"TERM": "xterm-256color"} | variables
     with subprocess.Popen(
@@ -166,6 +174,7 @@ def on_a_terminal(folder: Path, *arguments: str, **variables: str) -> str:
         stderr=slave, stdin=slave,
     ) as process:  # fmt: skip
         os.close(slave)
+        os.write(master, typed.encode())
         shown = b""
         with contextlib.suppress(OSError):  # EIO: all have closed it
             while part := os.read(master, 4096):
@@ -192,13 +201,55 @@ def test_runs_are_listed_by_whole_ids_whatever_the_width(tmp_path: Path) -> None
         assert ids <= set(on_a_terminal(tmp_path, "runs", COLUMNS=columns, NO_COLOR="1").split())
 
 
+# Runs that are removed
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    judgeq(tmp_path, "run", "demo", "-s", "listwise10x1", "--sample", "20", "--name", "pilot", "-q")
+    return only_run(tmp_path)
+
+
+def test_a_run_is_removed_whole_once_that_is_confirmed(run: Path) -> None:
+    folder = run.parents[1]
+    left = judgeq(folder, "runs", "rm", "pilot", expect=2)
+    assert "Remove 1 run, with all that was answered?" in left.stderr
+    assert "--yes" in left.stderr
+    assert run.name in left.stdout
+    assert "2/2" in left.stdout
+    refused = judgeq(folder, "runs", "rm", "last", "--yes", expect=2).stderr
+    assert "'last' may be another by now" in refused
+    shown = on_a_terminal(folder, "runs", "rm", "pilot", typed="n\n")
+    assert "nothing was removed" in shown
+    assert run.is_dir()
+    assert f"Removed: {run.name}" in on_a_terminal(folder, "runs", "rm", "pilot", typed="y\n")
+    assert not run.exists()
+    judgeq(folder, "runs", "rm", "pilot", "--yes", expect=7)
+
+
+def test_a_run_in_use_is_never_removed_nor_another_beside_it(run: Path) -> None:
+    folder = run.parents[1]
+    judgeq(folder, "run", "demo", "-s", "listwise10x1", "--sample", "22", "--name", "other", "-q")
+    with RunFolder(run).locked():
+        told = judgeq(folder, "runs", "rm", "other", "pilot", "--yes", expect=7).stderr
+    assert f"run {run.name} is in use: stop it first. Nothing was removed." in told
+    assert len(list(run.parent.iterdir())) == 2
+
+
+def test_a_run_that_cannot_be_read_can_be_removed(run: Path) -> None:
+    (run / "run.db").write_text("garbage")
+    found = about(judgeq(run.parents[1], "runs", "rm", run.name, "--yes", "--json").stdout)
+    assert found == {"removed": [run.name]}
+    assert not run.exists()
+
+
 @pytest.mark.parametrize(
     ("code", "arguments"),
     [
         (3, ("run", "--config", "{}")),
         (3, ("run", "-d", "demo", "--judge", "recorded:{}")),
         (3, ("run", "-d", "demo", "--judge", "m", "--prompt", "{}", "--base-url", "http://h/v1")),
-        (2, ("run", "-d", "demo", "--judge", "m", "--api-key-file", "{}")),
+        (2, ("run", "-d", "demo", "--judge", "gpt-m", "--api-key-file", "{}")),
         (2, ("run", "-d", "demo", "--judge", "m", "--ca-file", "{}", "--base-url", "http://h/v1")),
         (3, ("import", "{}", "-d", "demo")),
         (3, ("simulate", "--grid", "{}")),
@@ -225,7 +276,7 @@ def test_json_is_an_object_of_the_error_where_there_is_no_run(tmp_path: Path) ->
         (3, "DataError", "run", "-d", "gone.csv"),
         (4, "KeyMissingError", "run", "-d", "demo", "--judge", "gpt-5-mini"),
         (7, "RunError", "status"),
-        (7, "RunError", "rate"),
+        (7, "RunError", "show", "--write"),
     ):
         done = judgeq(tmp_path, *map(str, arguments), "--json", expect=int(str(code)))
         error = about(done.stdout)["error"]

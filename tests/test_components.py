@@ -95,7 +95,7 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
     cells = score_columns(only_run(topics))["component"]
     assert cells == ["1"] * 10 + ["2"] * 10 + [""]
 
-    rated = json.loads(judgeq(topics, "rate", "--json").stdout)
+    rated = json.loads(judgeq(topics, "show", "--write", "--json").stdout)
     assert rated["components"] == {"count": 2, "largest": [10, 10]}
     _, pl = rated["evaluation"]
     assert pl["measures"]["spearman"]["value"] < 0.6
@@ -123,4 +123,4 @@ def test_connected_runs_say_nothing_of_components(tmp_path: Path) -> None:
     assert "component" not in shown
     assert "never compared" not in shown
     judgeq(tmp_path, "run", "-d", "demo", "-s", "direct", "--quiet")
-    assert "component" not in judgeq(tmp_path, "rate").stdout
+    assert "component" not in judgeq(tmp_path, "show", "--write").stdout

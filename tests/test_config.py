@@ -44,7 +44,6 @@ OF_A_MODEL: Mapping[str, Any] = {
     "api": "anthropic",
     "temperature": 0.0,
     "reasoning_effort": "low",
-    "max_output_tokens": 100,
     "extra_body": {"top_k": 20},
     "structured": "json",
 }
@@ -76,6 +75,7 @@ OTHER_SESSION: Mapping[str, Any] = {
     "store": "postgresql://localhost/judgeq",
     "workers": 0,
     "share_texts": True,
+    "standby": True,
     "sim_latency": 0.5,
     "api_key_env": "MY_KEY",
     "api_key_file": Path("key"),
@@ -86,6 +86,7 @@ OTHER_SESSION: Mapping[str, Any] = {
     "rpm": 60.0,
     "tpm": 60.0,
     "max_cost": 1.0,
+    "max_output_tokens": 100,
     "price": (1.0, 1.0, 1.0),
     "prices": {"m": {"input": 1, "output": 2}},
     "cache": False,
@@ -153,7 +154,7 @@ def test_every_flag_reaches_what_it_is_for() -> None:
 
 
 def test_a_dataset_is_needed() -> None:
-    with pytest.raises(UsageError, match="--dataset is missing: name one"):
+    with pytest.raises(UsageError, match=r"No dataset is given \(--dataset\): name one"):
         settle({"seed": 1, "dataset": None})
 
 

@@ -82,7 +82,6 @@ licence = "MIT"
 citation = "none"
 notice = "Be kind."
 file = "mini.csv"
-format = "csv"
 delimiter = ";"
 sha256 = "{sha256}"
 columns = {{ text = "body", gold = "y" }}
@@ -177,8 +176,8 @@ def test_known_lists_all() -> None:
             assert corpus.url.startswith("https://")
             assert corpus.sha256
             assert corpus.size
-        assert (corpus.columns.gold is None) == (corpus.gold is None)
-        assert corpus.labels is None or (corpus.gold and corpus.items)
+        assert (corpus.columns.gold is None) == (corpus.gold.kind is None)
+        assert corpus.labels is None or (corpus.gold.kind and corpus.items)
         assert all(Path(file or "x").name == (file or "x") for file in (corpus.file, corpus.labels))
         assert infos[name].licence
         assert infos[name].citation

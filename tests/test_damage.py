@@ -67,7 +67,7 @@ def test_a_run_that_does_not_add_up_is_refused(
 ) -> None:
     execute(run, statement)
     before = {name: (run / name).read_bytes() for name in ("run.db", "scores.csv")}
-    for command in (("resume",), ("status",), ("rate",), ("export",)):
+    for command in (("resume",), ("status",), ("show", "--write"), ("export",)):
         refused = judgeq(folder, *command, expect=7, variables={"OPENAI_API_KEY": "k"}).stderr
         assert f"run.db is damaged, and doesn't add up: {what}" in refused
         assert "--accept-damage" in refused
@@ -77,16 +77,16 @@ def test_a_run_that_does_not_add_up_is_refused(
 
 
 def test_what_is_left_is_rated_where_that_is_accepted(folder: Path, run: Path) -> None:
-    whole = json.loads(judgeq(folder, "rate", "--json").stdout)
+    whole = json.loads(judgeq(folder, "show", "--write", "--json").stdout)
     assert whole["damage"] == []
     execute(run, "DELETE FROM verdicts WHERE job = 7")
     damage = "answered questions without a verdict: 1"
     caution = f"run.db is damaged, and doesn't add up ({damage}): this is of what is left"
-    rated = json.loads(judgeq(folder, "rate", "--accept-damage", "--json").stdout)
+    rated = json.loads(judgeq(folder, "show", "--write", "--accept-damage", "--json").stdout)
     assert rated["damage"] == [damage]
     item = (run / "scores.csv").read_text("utf-8").splitlines()[1].split(",")[0]
     for command in (
-        *(("rate",), ("evaluate",), ("show",), ("explain", "last", item)),
+        *(("show", "--write"), ("evaluate",), ("show",), ("explain", "last", item)),
         *(("compare", "last", "last"), ("report", "--format", "md")),
     ):
         done = judgeq(folder, *command, "--accept-damage")
@@ -120,7 +120,7 @@ def test_a_run_in_a_store_that_does_not_add_up_is_refused_as_well(
     store = new_store()
     judgeq(folder, "store", "copy", "last", "--to", store)
     where = ("last", "--store", store, "--runs-dir", tmp_path)
-    judgeq(folder, "rate", *where)
+    judgeq(folder, "show", "--write", *where)
     damage = []
     for statement, what in (
         ("DELETE FROM @.verdicts WHERE job = 7", "answered questions without a verdict: 1"),
@@ -129,9 +129,9 @@ def test_a_run_in_a_store_that_does_not_add_up_is_refused_as_well(
     ):
         execute_in(store, statement)
         damage.append(what)
-        for command in ("status", "rate", "resume"):
-            refused = judgeq(folder, command, *where, expect=7).stderr
+        for command in (("status",), ("show", "--write"), ("resume",)):
+            refused = judgeq(folder, *command, *where, expect=7).stderr
             assert all(part in refused for part in damage)
     judgeq(folder, "store", "copy", *where[:3], "--to", tmp_path / "copied", expect=7)
-    done = judgeq(folder, "rate", "--accept-damage", *where)
+    done = judgeq(folder, "show", "--write", "--accept-damage", *where)
     assert "this is of what is left" in " ".join((done.stdout + done.stderr).split())

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from judgeq import files
+from judgeq.config import settle
 from judgeq.datasets import Dataset, formats, load
 from judgeq.errors import DataError, UsageError
 from judgeq.settings import DatasetSpec
@@ -124,17 +125,33 @@ BROKEN: list[tuple[str, str | bytes, dict[str, object], str]] = [
     ("a.csv", 'text,b\n"x\nx",1\ny\n', {}, r"row 2 \(line 4\): too few fields: 1"),
     ("a.csv", 'text,b\nx,1\n"y"z,2\n', {}, r"row 2 \(line 3\): broken quoting"),
     ("a.csv", 'text,b\nx,1\n"y,2\nz,3\n', {}, r"row 2 \(line 3\): broken quoting.*never closed"),
-    ("a.csv", "text\nx\ny\0\n", {}, r"line 3: a NUL"),
+    ("a.csv", "text\nx\ny\0\n", {}, r"row 2 \(line 3\), .*holds a NUL character"),
     ("a.csv", b"text\nx\nca\xe9\n", {}, r"line 3, byte 3 \(0xe9\): not UTF-8"),
-    ("a.csv", "text\nx\n".encode("utf-16-le"), {}, r"line 1: a NUL character.*--encoding"),
+    (
+        "a.csv",
+        "text\nx\n".encode("utf-16-le"),
+        {},
+        r"no column 'text'.* another encoding, .*--encoding",
+    ),
     ("a.csv", b"text\nx\nca\xe9\n", {"encoding": "utf-8"}, r"line 3, byte 3 \(0xe9\): not UTF-8"),
-    ("a.csv", b"text\nx\nca\xe9\n", {"encoding": "ascii"}, r"a\.csv is not ascii\. .*--encoding"),
-    ("a.jsonl", b'{"text":"\xff"}\n', {"encoding": "utf-16"}, r"a\.jsonl is not utf-16"),
+    (
+        "a.csv",
+        b"text\nx\nca\xe9\n",
+        {"encoding": "ascii"},
+        r"line 3, byte 3 \(0xe9\): not ASCII\. .*--encoding",
+    ),
+    (
+        "a.jsonl",
+        b'{"text":"\xff"}\n',
+        {"encoding": "utf-16"},
+        r"a\.jsonl, line 1, byte 1 .*: not UTF-16\.",
+    ),
     ("a.csv", 'text,b\nx,1\n" ",2\n', {}, r"row 2 \(line 3\), column 'text': the text is empty"),
     ("a.csv", "text,i\nx,a\ny,\n", ID, r"row 2 \(line 3\), column 'i': the id is empty"),
     ("a.csv", "text,i\nx,a\ny,a\n", ID, r"row 2 \(line 3\).* 'a' is .*row 1 \(line 2\)"),
     ("a.csv", "text,i\nx,a\ny,\x1b[2J\n", ID, r"row 2.*the id '\\x1b\[2J' holds a control"),
     ("a.csv", "text,x\na,1\nb,\n", {"latent_column": "x"}, r"row 2 .*'x': '' is not a number"),
+    ("a.jsonl", "{}\n" + JSON_X * 2, {}, r"row 1 \(line 1\): \{\} is an empty JSON object"),
     ("a.jsonl", JSON_X + "\n[1]\n", {}, r"row 2 \(line 3\): \[1\] is no JSON object"),
     ("a.jsonl", JSON_X + '{"text":\n', {}, r"row 2 \(line 2\): broken JSON: .* at column"),
     ("a.jsonl", b'{"text":"x"}\n{"text":"\xff"}\n', {}, r"line 2, byte 10 \(0xff\): not UTF-8"),
@@ -282,23 +299,31 @@ def test_labels_in_jsonl_are_named_as_json_writes_them() -> None:
         ({"dataset": "babe", "skip_empty": True}, "--skip-empty is for files"),
         ({"dataset": "synthetic:linear", "encoding": "latin-1"}, "--encoding is not for synth"),
         ({"dataset": "a.jsonl", "delimiter": ";"}, "--delimiter is for CSV"),
-        ({"dataset": "a.parquet", "encoding": "latin-1"}, "--encoding is for tables in text"),
+        (
+            {"dataset": "a.parquet", "encoding": "latin-1"},
+            "--encoding is for CSV, TSV, TXT, JSONL, and .* PARQUET",
+        ),
         ({"dataset": "babe", "data_dir": "nowhere"}, "--data-dir nowhere: there is no folder"),
         ({"dataset": "a.csv", "n": 5}, "--n is for synthetic"),
         ({"dataset": "a.csv", "gold_levels": ["a", "b"]}, "needs --gold-column"),
         ({"dataset": "a.csv", "gold_column": "g", "gold_levels": ["a"]}, "at least two"),
         ({"dataset": "a.csv", "gold_column": "g", "gold_levels": ["a", "a "]}, "different"),
         ({"dataset": "a.csv", "id_column": "text"}, "--id-column can't be the column of the texts"),
-        ({"dataset": "synthetic:normal", "n": 1}, "--n is 1"),
-        ({"dataset": "synthetic:normal", "n": 10_000_001}, "--n is 10,000,001"),
         ({"dataset": "synthetic:normal", "latent_column": "x"}, "--latent-column is not for synth"),
-        ({"dataset": "synthetic:norm"}, "Did you mean 'normal'"),
-        ({"dataset": "synthetic"}, "There are 'synthetic:linear', "),
+        ({"dataset": "synthetic:norm"}, "Did you mean 'synthetic:normal'"),
+        ({"dataset": "synthetic"}, "Known are .*'synthetic:linear', "),
     ],
 )
 def test_impossible_settings(spec: dict[str, object], message: str) -> None:
+    put("a.csv", "text,g\nx,a\ny,b\n")
     with pytest.raises(UsageError, match=message):
         load(DatasetSpec.model_validate(spec))
+
+
+@pytest.mark.parametrize(("n", "message"), [(1, "--n 1: give 2 or"), (10**8, "10,000,000 or less")])
+def test_synthetic_items_are_two_to_ten_million(n: int, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        settle({"dataset": "synthetic:normal", "n": n})
 
 
 # Synthetic items

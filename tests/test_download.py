@@ -13,7 +13,7 @@ import pytest
 
 from judgeq import files
 from judgeq.datasets import load
-from judgeq.datasets.download import fetch
+from judgeq.datasets.corpora import fetch
 from judgeq.errors import DataError
 from judgeq.settings import DatasetSpec
 
@@ -161,7 +161,6 @@ def test_load_downloads_once(server: str, tmp_path: Path, monkeypatch: pytest.Mo
         sha256 = "{SHA256}"
         size = {len(BODY)}
         file = "mini.csv"
-        format = "csv"
         columns = {{ text = "text" }}
         """
     )

@@ -266,7 +266,7 @@ def test_all_commands_report_the_same_of_what_was_judged(tmp_path: Path) -> None
         assert found["recall"] == found["accuracy"] == 1
         assert found["tp"] == 10
         assert found["spearman"] > 0.85
-    rated = json.loads(judgeq(tmp_path, "rate", "--json").stdout)
+    rated = json.loads(judgeq(tmp_path, "show", "--write", "--json").stdout)
     assert rated["evaluation"] == imported["evaluation"]
     again = judgeq(tmp_path, "import", *flags, "judged.jsonl").stdout
     assert again.startswith("20 of 400 texts of my ranked")

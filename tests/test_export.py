@@ -370,7 +370,7 @@ def test_a_table_is_written_whole_or_not_at_all(
         ("--table", "score"): "'--table': 'score' is not one of 'scores', 'comparisons'",
         ("--format", "ods"): "'--format': 'ods' is not one of 'csv', 'jsonl'",
         ("--table", "scores", "--out", "s.ods"): "--out s.ods: its name ends in none of csv, jsonl",
-        ("--replies",): "go with --table",
+        ("--replies",): "--replies goes with --table calls",
         ("--table", "scores", "--replies"): "--replies goes with --table calls",
         ("--table", "calls", "--by", "id"): "--by goes with a recording",
         ("--table", "calls", "--sigma", "2"): "go with --table scores",

@@ -58,7 +58,7 @@ def test_a_run_writes_through_no_link(
         run.mkdir()
     link(run / name, mine)
     before = mine.stat()
-    for command in (RUN, ("resume", run.name), ("rate", run.name), ("status", run.name)):
+    for command in (RUN, ("resume", run.name), ("show", run.name, "--write"), ("status", run.name)):
         code, output = invoke(tmp_path, *command)
         assert code in (0, 7), output
         assert mine.read_text() == "dear diary\n"
@@ -99,7 +99,7 @@ def test_a_linked_run_folder_is_read_and_not_written(tmp_path: Path) -> None:
     run.symlink_to(tmp_path / "real")
     before = {path.name: path.read_bytes() for path in (tmp_path / "real").iterdir()}
     assert invoke(tmp_path, "status", run.name)[0] == 0
-    for command in (RUN, ("resume", run.name), ("rate", run.name)):
+    for command in (RUN, ("resume", run.name), ("show", run.name, "--write")):
         code, output = invoke(tmp_path, *command)
         assert (code, "is a link to a folder" in output) == (7, True), output
         assert str(tmp_path / "real") in output

@@ -289,21 +289,23 @@ def test_a_run_of_it(run: Path) -> None:
     place = only(run, "hybrid6x4")
     text = " ".join(judgeq(run, "status", place.name).stdout.split())
     assert "hybrid (direct scores and comparisons together); also" in text
-    text = judgeq(run, "rate", place.name).stdout
+    text = judgeq(run, "show", "--write", place.name).stdout
     assert "components" not in text
     columns = list(rows(place)[0])
     assert columns[:7] == ["id", "rank", "direct", "elo", "pl", "hybrid", "se"]
-    by_bt = json.loads(judgeq(run, "rate", place.name, "--rating", "bt", "--json").stdout)
+    by_bt = json.loads(
+        judgeq(run, "show", "--write", place.name, "--rating", "bt", "--json").stdout
+    )
     assert by_bt["rating"] == "hybrid"
     assert by_bt["components"]["count"] == 1
     assert list(rows(place)[0])[2:7] == ["direct", "elo", "bt", "pl", "hybrid"]
     plain = [row["hybrid"] for row in rows(place)]
-    without = json.loads(judgeq(run, "rate", place.name, "--json").stdout)
+    without = json.loads(judgeq(run, "show", "--write", place.name, "--json").stdout)
     assert without["fit"]["position_taken_out"]
     assert without["effects"][0]["low"] > 0
-    judgeq(run, "rate", place.name, "--no-unbias-position", "-q")
+    judgeq(run, "show", "--write", place.name, "--no-unbias-position", "-q")
     assert [row["hybrid"] for row in rows(place)] != plain
-    judgeq(run, "rate", place.name, "-q")
+    judgeq(run, "show", "--write", place.name, "-q")
     assert [row["hybrid"] for row in rows(place)] == plain
 
 
@@ -324,7 +326,7 @@ def test_it_is_evaluated_and_compared(run: Path) -> None:
 
 def test_it_comes_back_as_it_went(run: Path, tmp_path: Path) -> None:
     place = only(run, "hybrid6x4")
-    judgeq(run, "rate", place.name, "-q")
+    judgeq(run, "show", "--write", place.name, "-q")
     judgments = judgeq(run, "export", place.name).stdout
     (tmp_path / "judgments.jsonl").write_text(judgments, encoding="utf-8")
     judgeq(tmp_path, "import", *RUN[:4], "judgments.jsonl", "-q")
@@ -374,7 +376,7 @@ def test_it_says_that_direct_scores_and_lists_hardly_agree(tmp_path: Path) -> No
     job = ("-d", "synthetic:normal", "--n", "60", "-s", "hybrid6x5")
     place = json.loads(judgeq(tmp_path, "run", *job, "--json").stdout)["run"]
     words = "Direct scores and comparisons hardly agree"
-    text = judgeq(tmp_path, "rate", place).stdout
+    text = judgeq(tmp_path, "show", "--write", place).stdout
     assert words not in text
     assert "75% of what only the comparisons show counts (assumed)" in " ".join(
         judgeq(tmp_path, "status", place).stdout.split()
@@ -389,4 +391,6 @@ def test_it_says_that_direct_scores_and_lists_hardly_agree(tmp_path: Path) -> No
     (tmp_path / "mixed.jsonl").write_text("\n".join(map(json.dumps, found)), encoding="utf-8")
     file = ("mixed.jsonl", "--runs-dir", "imported")
     judgeq(tmp_path, "import", *job[:4], *file)
-    assert words in " ".join(judgeq(tmp_path, "rate", "--runs-dir", "imported").stdout.split())
+    assert words in " ".join(
+        judgeq(tmp_path, "show", "--write", "--runs-dir", "imported").stdout.split()
+    )

@@ -106,7 +106,7 @@ def change(place: RunPlace, changing: Change) -> tuple[Changed, ...]:
 
 def changed(folder: Path, what: str, *words: str, expect: int = 0) -> Any:
     """What a command prints with --json, which its schema allows."""
-    text = judgeq(folder, "judges", what, *words, "--json", expect=expect).stdout
+    text = judgeq(folder, "annotate", what, *words, "--json", expect=expect).stdout
     return json.loads(text)
 
 
@@ -126,7 +126,7 @@ def people(place: RunPlace) -> list[tuple[str, str, int | None]]:
 
 def test_judges_are_added_changed_and_forgotten(tmp_path: Path) -> None:
     place = begun(tmp_path)
-    done = judgeq(tmp_path, "judges", "add", "last", "Ann", "Bob Jones", "--quota", "60")
+    done = judgeq(tmp_path, "annotate", "add", "last", "Ann", "Bob Jones", "--quota", "60")
     first, second, *notes = done.stdout.splitlines()
     assert first.startswith("Ann        http://127.0.0.1:8766/#")
     assert second.startswith("Bob Jones  http://127.0.0.1:8766/#")
@@ -134,8 +134,8 @@ def test_judges_are_added_changed_and_forgotten(tmp_path: Path) -> None:
     assert "shown only now" in notes[0]
     assert f"`judgeq annotate {place.id}`" in notes[1]
     assert notes[2].startswith("The links work on this machine only")
-    judgeq(tmp_path, "judges", "remove", "last", "Ann")
-    done = judgeq(tmp_path, "judges", "add", "last", "Ann", "--url-prefix", "https://lab.example")
+    judgeq(tmp_path, "annotate", "remove", "last", "Ann")
+    done = judgeq(tmp_path, "annotate", "add", "last", "Ann", "--url-prefix", "https://lab.example")
     assert "on this machine only" not in done.stdout
     (eve,) = changed(
         tmp_path, "add", "last", "Eve Adams", "--url-prefix", "https://lab.example/a/"
@@ -148,14 +148,14 @@ def test_judges_are_added_changed_and_forgotten(tmp_path: Path) -> None:
     assert again["link"].startswith("http://127.0.0.1:9000/#")
     assert (again["name"], again["quota"]) == ("Eve Adams", 5)
     changed(tmp_path, "remove", "last", "Eve Adams")
-    told = judgeq(tmp_path, "judges", "remove", "last", "Bob  Jones").stdout
+    told = judgeq(tmp_path, "annotate", "remove", "last", "Bob  Jones").stdout
     assert "Bob Jones is removed." in told
     assert people(place) == [
         ("Ann", "active", 60),
         ("Bob Jones", "removed", 60),
         ("Eve Adams", "removed", 5),
     ]
-    told = judgeq(tmp_path, "judges", "forget", "last", "Bob Jones", "Eve Adams").stdout
+    told = judgeq(tmp_path, "annotate", "forget", "last", "Bob Jones", "Eve Adams").stdout
     assert told.startswith("Forgotten; called person 2, person 3 from now on.")
     assert people(place)[1:] == [("person 2", "removed", 60), ("person 3", "removed", 5)]
     for path in place.path.rglob("*"):
@@ -172,7 +172,7 @@ def test_judges_are_added_changed_and_forgotten(tmp_path: Path) -> None:
         (("add", "a\x1b[2J"), "A judge can't be named 'a'"),
         (("add", "Bob", "--port", "0"), "--port 0 is any free one"),
         (("add", "Bob", "--url-prefix", "ftp://x"), "'ftp://x' is neither"),
-        (("add", "Bob", "--quota", "0"), "'--quota': Input should be greater"),
+        (("add", "Bob", "--quota", "0"), "'--quota': 0 is not in the range 1 to 2"),
         (("add",), "Missing argument"),
         (("remove", "Ann", "Eve\x1b[2J"), "There is no judge named 'Eve'; there are: Ann."),
         (("forget", ""), "There is no judge named ''"),
@@ -182,7 +182,7 @@ def test_what_can_not_be_done_changes_nothing(
     tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     place = begun(tmp_path)
-    judgeq(tmp_path, "judges", "add", "last", "Ann")
+    judgeq(tmp_path, "annotate", "add", "last", "Ann")
     what, *rest = words
     assert message in changed(tmp_path, what, "last", *rest, expect=2)["error"]["message"]
     assert people(place) == [("Ann", "active", None)]
@@ -190,9 +190,9 @@ def test_what_can_not_be_done_changes_nothing(
 
 def test_a_run_that_asks_no_people_has_no_judges_to_change(tmp_path: Path) -> None:
     judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", "--quiet")
-    told = judgeq(tmp_path, "judges", "add", "last", "Ann", expect=2).stderr
+    told = judgeq(tmp_path, "annotate", "add", "last", "Ann", expect=2).stderr
     assert "is judged by simulated, not by people" in told
-    assert "remove" in judgeq(tmp_path, "judges").stdout
+    assert "remove" in judgeq(tmp_path, "help", "annotate").stdout
 
 
 def test_names_of_imported_judges_are_forgotten(tmp_path: Path) -> None:
@@ -204,26 +204,26 @@ def test_names_of_imported_judges_are_forgotten(tmp_path: Path) -> None:
     judgeq(tmp_path, "import", "-d", "texts.csv", "votes.csv", *columns)
     (place,) = runs.runs_in(tmp_path / "runs").all()
     for name in ("", "Eve"):
-        told = judgeq(tmp_path, "judges", "forget", "last", name, expect=2).stderr
+        told = judgeq(tmp_path, "annotate", "forget", "last", name, expect=2).stderr
         assert "there are: Ann Smith, person 1, Bob, Ann." in told
     assert (
         "can't be asked anything"
-        in judgeq(tmp_path, "judges", "remove", "last", "Ann", expect=2).stderr
+        in judgeq(tmp_path, "annotate", "remove", "last", "Ann", expect=2).stderr
     )
     forgotten = changed(tmp_path, "forget", "last", "Ann Smith", "Ann")["judges"]
     assert [one["name"] for one in forgotten] == ["person 1 (forgotten)", "person 4"]
     assert place.info().judges == ("person 1 (forgotten)", "person 1", "Bob", "person 4")
     assert not [path for path in place.path.rglob("*") if b"Ann" in path.read_bytes()]
-    judgeq(tmp_path, "rate", "last", "--quiet")
+    judgeq(tmp_path, "show", "--write", "last", "--quiet")
 
 
 def test_judges_of_a_run_in_a_store(tmp_path: Path) -> None:
     store = new_store()
     place = begun(tmp_path, store=store)
     variables = {"JUDGEQ_STORE": store}
-    told = judgeq(tmp_path, "judges", "add", place.id, "Ann", "Bob", variables=variables).stdout
+    told = judgeq(tmp_path, "annotate", "add", place.id, "Ann", "Bob", variables=variables).stdout
     assert told.count("#") == 2
-    judgeq(tmp_path, "judges", "remove", "last", "Bob", variables=variables)
+    judgeq(tmp_path, "annotate", "remove", "last", "Bob", variables=variables)
     assert people(place) == [("Ann", "active", None), ("Bob", "removed", None)]
 
     def story(place: RunPlace, *_: Any) -> None:
@@ -241,11 +241,11 @@ def test_a_command_reaches_the_process_that_has_the_run(tmp_path: Path) -> None:
     process = started(tmp_path, sys.executable, "-c", SERVED)
     assert process.stdout is not None
     assert process.stdout.readline() == "open\n"
-    told = judgeq(tmp_path, "judges", "add", "last", "Ann", "--port", "9000").stdout
+    told = judgeq(tmp_path, "annotate", "add", "last", "Ann", "--port", "9000").stdout
     assert told.startswith("Ann  http://lab/#")
     assert "annotate" not in told
     assert changed(tmp_path, "remove", "last", "Ann")["open"] is True
-    told = judgeq(tmp_path, "judges", "remove", "last", "Eve", expect=2).stderr
+    told = judgeq(tmp_path, "annotate", "remove", "last", "Eve", expect=2).stderr
     assert "There is no judge named 'Eve'; there are: Ann." in told
     (file,) = (tmp_path / "state" / "judgeq" / "people").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -256,7 +256,7 @@ def test_a_command_reaches_the_process_that_has_the_run(tmp_path: Path) -> None:
     assert people(place) == [("Ann", "active", None)]
     with place.locked():
         file.unlink()
-        told = judgeq(tmp_path, "judges", "remove", "last", "Ann", expect=7).stderr
+        told = judgeq(tmp_path, "annotate", "remove", "last", "Ann", expect=7).stderr
         assert "is in use by process" in told
 
 
@@ -370,7 +370,7 @@ def test_the_list_says_how_far_judges_are_and_how_they_do(tmp_path: Path) -> Non
         assert one["agreement"] == {"share": 1, "questions": questions}
         assert sum(one["first_by_slot"]) == pytest.approx(1)
         assert one["infit"]["low"] < one["infit"]["high"]
-    text = judgeq(tmp_path, "judges", "list", "--csv", "judges.csv").stdout
+    text = judgeq(tmp_path, "annotate", "list", "--csv", "judges.csv").stdout
     for words in ("2 judges", "=Bob<b>", "active", "2 of 2", "100%", "infit [expected]"):
         assert words in text
     assert "quota" not in text
@@ -389,9 +389,9 @@ def test_the_list_says_how_far_judges_are_and_how_they_do(tmp_path: Path) -> Non
 
 def test_the_list_before_anything_was_answered_and_while_it_goes_on(tmp_path: Path) -> None:
     begun(tmp_path)
-    assert "`judgeq judges add" in judgeq(tmp_path, "judges", "list").stdout
-    judgeq(tmp_path, "judges", "add", "last", "Ann", "--quota", "5")
+    assert "`judgeq annotate add" in judgeq(tmp_path, "annotate", "list").stdout
+    judgeq(tmp_path, "annotate", "add", "last", "Ann", "--quota", "5")
     (ann,) = changed(tmp_path, "list", "last")["judges"]
     assert (ann["done"], ann["quota"], ann["infit"]["value"], ann["seconds"]) == (0, 5, None, None)
     with runs.runs_in(tmp_path / "runs").find("last").locked():
-        assert "Ann" in judgeq(tmp_path, "judges", "list").stdout
+        assert "Ann" in judgeq(tmp_path, "annotate", "list").stdout

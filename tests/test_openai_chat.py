@@ -37,7 +37,7 @@ from judgeq.judge.http.connection import LARGEST_REPLY
 from judgeq.judge.http.model_backend import ModelBackend, beside
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.limiter import RateHeaders
-from judgeq.settings.model import Access, Model, Price
+from judgeq.settings.model import LIMIT_FIELDS, Access, Model, Price
 from judgeq.types import Match, Usage
 from tests.web import Handler, answering, completion
 
@@ -218,13 +218,16 @@ def test_everything_that_decides_the_reply_is_in_the_key() -> None:
         keyed(url="http://other/v1"),
         keyed(temperature=0.0),
         keyed(temperature=1.0),
-        keyed(max_output_tokens=5),
         keyed(extra_body={"top_k": 1}),
         keyed(structured="json"),
     ]
     assert None not in keys
     assert len(set(keys)) == len(keys)
     assert keyed() == keys[0] == keyed(Match(9, 4, (0, 1)))
+    # A whole reply is the same under any limit on output, wherever that is given.
+    limits: list[dict[str, Any]] = [{"max_output_tokens": 5}]
+    limits += [{"extra_body": {name: 9}} for name in LIMIT_FIELDS]
+    assert {keyed(**limit) for limit in limits} == {keyed()}
 
 
 # Structured replies

@@ -160,10 +160,12 @@ def test_judges_are_named_and_the_like_are_numbered() -> None:
 
 
 def test_long_names_still_make_a_folder(tmp_path: Path) -> None:
-    given = config.settle({"dataset": "demo", "judge": ["x" * 200, "y" * 200], "prompt": "bias"})
+    given = config.settle(
+        {"dataset": "demo", "judge": ["gpt-" + letter * 196 for letter in "xy"], "prompt": "bias"}
+    )
     run = session.prepare(given, tmp_path).folder
     run.path.mkdir()
-    assert run.id.startswith("demo-listwise10-xxx")
+    assert run.id.startswith("demo-listwise10-gpt-xxx")
 
 
 # Simulated judges
@@ -459,7 +461,7 @@ def test_what_a_persona_is_decides_the_run(tmp_path: Path) -> None:
     own.write_text(words)
 
     def run(**settings: Any) -> str:
-        given = {"dataset": "demo", "judge": "m", "prompt": str(own)} | settings
+        given = {"dataset": "demo", "judge": "gpt-m", "prompt": str(own)} | settings
         return session.prepare(config.settle(given), tmp_path / "runs").folder.id
 
     ids = [
@@ -482,21 +484,28 @@ def test_what_a_persona_is_decides_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"judge": ("m", "n", "m")}, r"--judge m is given twice.*--persona"),
-        ({"judge": ("m", "simulated")}, "models and judges that are none"),
-        ({"judge": ("recorded:f", "m")}, "models and judges that are none"),
-        ({"judge": "m", "persona": "poet"}, r"'poet': prompt set .* has no such persona; it has "),
-        ({"judge": "m", "persona": ("reader", "reader")}, "--persona reader is given twice"),
+        ({"judge": ("gpt-m", "gpt-n", "gpt-m")}, r"--judge gpt-m is given twice.*--persona"),
+        ({"judge": ("gpt-m", "simulated")}, "models and judges that are none"),
+        ({"judge": ("recorded:f", "gpt-m")}, "models and judges that are none"),
+        (
+            {"judge": "gpt-m", "persona": "poet"},
+            r"'poet': prompt set .* has no such persona; it has ",
+        ),
+        ({"judge": "gpt-m", "persona": ("reader", "reader")}, "--persona reader is given twice"),
         ({"persona": "reader"}, "--persona goes with a model"),
         ({"judge": TWO, "persona": "reader"}, "--persona goes with a model"),
-        ({"judge": ("m", "recorded")}, "name the file as well"),
-        ({"judge": ("m", "simulate")}, "did you mean simulated"),
+        ({"judge": ("gpt-m", "recorded")}, "name the file as well"),
+        ({"judge": ("gpt-m", "simulate")}, "did you mean simulated"),
         ({"judge": TWO, "temperature": 1.0}, "--temperature: for a model"),
         ({"judge": (), "temperature": 1.0}, "--judge"),
         ({"judge": TWO, "ensemble": "vote"}, "--ensemble vote"),
         (
-            {"judge": ("m", "n"), "max_cost": 1.0, "prices": {"m": {"input": 1, "output": 1}}},
-            "the price of n is unknown",
+            {
+                "judge": ("gpt-m", "gpt-n"),
+                "max_cost": 1.0,
+                "prices": {"gpt-m": {"input": 1, "output": 1}},
+            },
+            "the price of gpt-n is unknown",
         ),
     ],
 )
@@ -561,7 +570,7 @@ def test_each_model_is_paid_by_its_price_and_the_cap_is_theirs_together(
 
 def test_an_estimate_tells_the_sum(tmp_path: Path, priced: Path) -> None:
     def told(*judges: str, **settings: Any) -> estimate.Estimate:
-        given = config.settle({"judge": judges, **settings}, priced)
+        given = config.settle({"judge": judges, "base_url": "http://h/v1", **settings}, priced)
         return asyncio.run(estimate.estimate(session.prepare(given, tmp_path / "runs")))
 
     a, b, both, turns = told("a"), told("b"), told("a", "b", ensemble="each"), told("a", "b")
@@ -585,6 +594,9 @@ def test_an_estimate_tells_the_sum(tmp_path: Path, priced: Path) -> None:
     assert unknown.price_source is None
     assert not (tmp_path / "runs").exists()
     flags = ("--judge", "a", "--persona", "journalist", "--persona", "reader", "--json")
-    shown = judgeq(tmp_path, "estimate", "--config", priced, "--ensemble", "each", *flags).stdout
+    server = ("--base-url", "http://h/v1")
+    shown = judgeq(
+        tmp_path, "estimate", "--config", priced, "--ensemble", "each", *flags, *server
+    ).stdout
     assert json.loads(shown)["judge"] == "a as journalist + a as reader"
     assert json.loads(shown)["cost"] == plain(persona.cost)

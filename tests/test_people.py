@@ -36,7 +36,7 @@ from judgeq.people.registry import Change, nameless
 from judgeq.prompts import load
 from judgeq.store import Items
 from judgeq.store.sqlite import SqliteStore
-from judgeq.types import Counts, Matches, Standings, Verdict
+from judgeq.types import Counts, Matches, Verdict
 from tests import judging as them
 from tests.cli import judgeq
 from tests.fakes import Clock
@@ -70,10 +70,10 @@ class Table:
             if not self.planned:
                 await store.set_items(Items([f"t{row}" for row in range(N)], None, {}))
                 epoch = await store.lead("us", 60)
-                standings = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
-                await store.plan_round(1, epoch, standings, self.matches)
+                everybody = np.ones(N, dtype=np.bool_)
+                await store.plan_round(1, epoch, everybody, self.matches)
                 if later := self.options.get("later", ()):
-                    await store.plan_round(2, epoch, standings, pairs(*later))
+                    await store.plan_round(2, epoch, everybody, pairs(*later))
                 self.planned = True
             prompt = load("generic", "size").model_copy(
                 update={"ties": self.options.get("ties", False)}
@@ -484,7 +484,7 @@ async def test_what_somebody_skipped_is_theirs_again_when_the_others_do_not_come
         (notice,) = (event for event in table.events if isinstance(event, Notice))
         assert notice.text == (
             "1 question is left, for someone who hasn't seen those texts. Waiting for Bob. After 24 h, "
-            "or with `judgeq judges remove last Bob`, it goes to Ann."
+            "or with `judgeq annotate remove last Bob`, it goes to Ann."
         )
         table.clock.now += AWAITED - 60
         assert (await people.turn(ann)).why == "wait"
@@ -753,7 +753,7 @@ def test_who_answers_too_fast_or_always_the_same_is_remarked_on() -> None:
 
 def test_judges_list_remarks_on_a_person_who_does_not_read(tmp_path: Path) -> None:
     them.run(tmp_path, ["Ann"], strategy="pairwise4")
-    assert "Ann answers in 0.0 s (median), too fast" in judgeq(tmp_path, "judges", "list").stdout
+    assert "Ann answers in 0.0 s (median), too fast" in judgeq(tmp_path, "annotate", "list").stdout
 
 
 @table((0, 1), (2, 3))

@@ -99,7 +99,7 @@ def test_what_was_answered_is_no_more_to_be_given(tmp_path: Path) -> None:
 
 
 def test_a_result_counts_answers_and_no_dollars(remarks: Path) -> None:
-    shown = " ".join(judgeq(remarks, "rate").stdout.split())
+    shown = " ".join(judgeq(remarks, "show", "--write").stdout.split())
     assert "judged by 1 person" in shown
     assert "8 by 1 person, 0 s each (median), 1 skipped" in shown
     assert "$" not in shown
@@ -168,7 +168,14 @@ def test_a_report_on_people_alone_has_no_dollars(remarks: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["rate", "evaluate", "show --contested", "explain last", "judges list last", "status"],
+    [
+        "show --write",
+        "evaluate",
+        "show --contested",
+        "explain last",
+        "annotate list last",
+        "status",
+    ],
 )
 def test_names_can_do_no_harm(hostile: Path, command: str) -> None:
     words = command.split()
@@ -179,7 +186,7 @@ def test_names_can_do_no_harm(hostile: Path, command: str) -> None:
         words.append(run.scores.ids[first.items[first.offsets[:-1][first.judges == ann][0]]])
     shown = judgeq(hostile, *words).stdout
     assert "\x1b" not in shown
-    if command in ("explain last", "judges list last"):
+    if command in ("explain last", "annotate list last"):
         assert "[red]Ann[/red]" in shown
 
 

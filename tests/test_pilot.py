@@ -25,16 +25,16 @@ pytestmark = pytest.mark.usefixtures("rated_by_elo")
 DEMO = ("-d", "demo", "--judge", "mock", "--price", "1,10")
 
 
-def asked(folder: Path, url: str, pilot: int, **settings: Any) -> Estimate:
+def asked(folder: Path, url: str, pilot: int, *, new: Any = False, **settings: Any) -> Estimate:
     """An estimate after a pilot, from Python."""
     return judgeq.estimate(
         "demo",
         judge="mock",
         base_url=url,
         runs_dir=folder / "runs",
-        cache_dir=folder / "replies",
         pilot=pilot,
-        **{"price": (1.0, 10.0), **settings},
+        new=new,
+        settings={"cache_dir": folder / "replies", "price": (1.0, 10.0), **settings},
     )
 
 
@@ -141,7 +141,7 @@ def test_what_makes_no_pilot(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
     with pytest.raises(UsageError, match="1 or more"):
         asked(tmp_path, "http://127.0.0.1:9/v1", 0)
-    with pytest.raises(UsageError, match="--no-cache"):
+    with pytest.raises(UsageError, match="cache=False"):
         asked(tmp_path, "http://127.0.0.1:9/v1", 3, new=True, cache=False)
 
 

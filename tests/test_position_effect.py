@@ -228,14 +228,14 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
             return [row["pl"] for row in csv.DictReader(file)]
 
     without = scores()
-    order = rated("rate")
+    order = rated("show --write")
     assert order["taken_out"]
     (effect,) = order["effects"]
     assert effect["judges"] == ["simulated"]
     assert 0.5 < effect["low"] < effect["value"] < effect["high"] < 3
     assert scores() == without
     assert rated("evaluate", "--resamples", "0", "--splits", "0")["effects"] == [effect]
-    text = " ".join(judgeq(tmp_path, "rate", "--no-unbias-position").stdout.split())
+    text = " ".join(judgeq(tmp_path, "show", "--write", "--no-unbias-position").stdout.split())
     assert "Position bias: position 2 wins more often" in text
     assert "Being shown last instead of first changes a score by +" in text
     assert "--unbias-position corrects for it" in text
@@ -243,19 +243,21 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
     # A run that was made so is rated with it again.
     another = (*biased, "--seed", "5", "--sim-position-bias", "150")
     judgeq(tmp_path, "run", *another, "--no-unbias-position", "-q")
-    assert not rated("rate")["taken_out"]
-    assert rated("rate", "--unbias-position")["taken_out"]
+    assert not rated("show --write")["taken_out"]
+    assert rated("show", "--write", "--unbias-position")["taken_out"]
     fair = (*biased, "--seed", "6")
     judgeq(tmp_path, "run", *fair, "-q")
-    assert not rated("rate")["taken_out"]
+    assert not rated("show --write")["taken_out"]
     said = judgeq(tmp_path, "evaluate", "--resamples", "0", "--splits", "0").stdout
     assert "that may be chance, so nothing is corrected" in " ".join(said.split())
-    error = judgeq(tmp_path, "rate", "--unbias-position", "--rating", "bt-mm", expect=2).stderr
+    error = judgeq(
+        tmp_path, "show", "--write", "--unbias-position", "--rating", "bt-mm", expect=2
+    ).stderr
     assert "--unbias-position goes with --rating pl or bt, not bt-mm" in error
     judgeq(tmp_path, "run", *biased, "--both-orders", "--sim-position-bias", "150")
     evaluated = judgeq(tmp_path, "evaluate", "--resamples", "0", "--splits", "0").stdout
     assert "asking in both orders cancels it" in " ".join(evaluated.split())
-    error = judgeq(tmp_path, "rate", "--unbias-position", expect=2).stderr
+    error = judgeq(tmp_path, "show", "--write", "--unbias-position", expect=2).stderr
     assert "asks each pair in both orders" in error
 
 

@@ -25,8 +25,9 @@ from judgeq.store import Items
 from judgeq.store.crew import Cap, Leader
 from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import Address, connect, in_schema, parse
+from judgeq.store.postgres.reach import PART, Reach
 from judgeq.store.postgres.store import PostgresStore
-from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Standings, Usage, Verdict
+from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Usage, Verdict
 from judgeq.ui.show.status import crew as sections
 from tests.fakes import Clock, call
 from tests.postgres import new_run, server
@@ -45,8 +46,8 @@ def pairs(n: int) -> Matches:
 async def planned(store: PostgresStore, jobs: int) -> int:
     await store.set_items(Items([f"i{row}" for row in range(N)], None, {}))
     epoch = await store.lead("scheduler", 60)
-    standings = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
-    await store.plan_round(1, epoch, standings, pairs(jobs))
+    everybody = np.ones(N, dtype=np.bool_)
+    await store.plan_round(1, epoch, everybody, pairs(jobs))
     return epoch
 
 
@@ -126,6 +127,58 @@ def test_the_dead_are_found_also_while_all_others_are_busy(tmp_path: Path) -> No
             assert sql(address, "SELECT id FROM @.jobs WHERE state = 'pending'") == [(0,)]
 
     asyncio.run(story())
+
+
+@stories
+async def test_the_dead_are_found_though_the_database_restarts_again_and_again(
+    address: Address, run: int, clock: Clock
+) -> None:
+    """And those who couldn't renew their leases meanwhile are given the time."""
+    async with opened(address, run, clock) as dead, opened(address, run, clock) as alive:
+        reach = alive._db.reach = Reach(LEASE, clock)
+        await planned(alive, 3)
+        await dead.claim("a", 2, LEASE)
+
+        def steady(seconds: float) -> None:
+            """It is there for so long, and cut off then."""
+            reach.renewed()
+            clock.now += seconds
+            reach.renewed()
+            reach.lost()
+
+        begun = clock.now
+        while clock.now < begun + LEASE:  # never for long: perhaps it is the same for the others
+            steady(LEASE / PART / 2)
+        assert await alive.reap() == 0
+        steady(LEASE / PART)
+        assert await alive.reap() == 2
+        assert clock.now <= begun + 1.5 * LEASE
+
+        await alive.claim("b", 3, LEASE)
+        steady(LEASE / PART)
+        clock.now += LEASE  # without a sign of the database
+        reach.renewed()
+        assert await alive.reap() == 0
+        clock.now += LEASE / PART
+        reach.renewed()
+        assert await alive.reap() == 3
+
+
+@stories
+async def test_what_others_have_not_begun_is_taken_by_who_has_nothing_to_do(
+    address: Address, run: int, clock: Clock
+) -> None:
+    async with opened(address, run, clock) as slow, opened(address, run, clock) as idle:
+        await planned(slow, 4)
+        await slow.claim("slow", 4, LEASE)
+        await slow.begin("slow", [Attempt(0, 0.5, 1), Attempt(1, 0.5, 1)])
+        await slow.settle("slow", [Outcome(1, RUNNING, None, (call(1, "timeout"),))])
+        assert await slow.take_unbegun() == 0  # its own
+        assert await idle.take_unbegun() == 2
+        assert [job.match.id for job in await idle.claim("idle", 9, LEASE)] == [2, 3]
+        assert await slow.begin("slow", [Attempt(2, 0.5, 1)]) == {2}
+        assert await slow.begin("slow", [Attempt(1, 0.5, 2)]) == set()
+        assert await slow.counts() == Counts(running=4)
 
 
 @stories
@@ -343,13 +396,13 @@ def test_a_commit_whose_answer_is_lost_is_not_done_twice(tmp_path: Path) -> None
             assert sql(address, "SELECT spent, at_risk FROM @.workers") == [(50_000_000_000, 0)]
             # Nor is a round planned twice.
             epoch = await store.lead("scheduler", 60)
-            standings = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
+            everybody = np.ones(N, dtype=np.bool_)
             for round, when in ((2, "after"), (3, "before")):
                 away.breaks.append(when)
-                await store.plan_round(round, epoch, standings, pairs(3))
+                await store.plan_round(round, epoch, everybody, pairs(3))
             assert (await store.counts()).pending == 6
             with pytest.raises(RunError, match="round 3 can't follow round 3"):
-                await store.plan_round(3, epoch, standings, pairs(3))
+                await store.plan_round(3, epoch, everybody, pairs(3))
 
     asyncio.run(story())
 
@@ -368,8 +421,8 @@ def test_what_was_paid_while_the_database_is_away_is_committed_once_it_is_back(
             store.report_to(lambda event: noticed.set())
             await planned(store, 4)
             async with Queue(store, "w", Stop()) as queue:
-                jobs = [await queue.get() for _ in range(3)]
-                for job in jobs:
+                for _ in range(3):
+                    job = await queue.get()
                     assert job is not None
                     await queue.begin(Attempt(job.match.id, 0.5))
                 away.breaks.append(lost)
@@ -529,7 +582,7 @@ def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:
         "UPDATE @.verdicts SET ties = '\\x01'",
         "UPDATE @.verdicts SET ties = '\\x0100'",
         "UPDATE @.verdicts SET score = 7",
-        "UPDATE @.rounds SET ratings = '\\x00', active = '\\x0000'",
+        "UPDATE @.rounds SET active = '\\x0000'",
         "UPDATE @.rounds SET last = -1",
         "UPDATE @.items SET row = row + 7 WHERE row > 2",
         "INSERT INTO @.subsets SELECT run, 'x', '\\xffffff00' FROM @.runs",
@@ -548,7 +601,7 @@ def test_rows_that_judgeq_never_wrote_are_refused(change: str) -> None:
         sql(address, change)
         async with opened(address, run) as store:
             for read in (
-                *(store.items(), store.verdicts(), store.counts(), store.ratings(1)),
+                *(store.items(), store.verdicts(), store.counts(), store.active(1)),
                 *(store.active(1), store.totals(), store.left(1)),
             ):
                 refused = await asyncio.gather(read, return_exceptions=True)
@@ -619,8 +672,8 @@ async def test_many_matches_of_any_size_come_back(address: Address, run: int, cl
     matches = Matches(items, offsets, judges, repeats=judges + 1)
     async with opened(address, run, clock) as store:
         epoch = await planned(store, 0)
-        standings = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
-        await store.plan_round(2, epoch, standings, matches)
+        everybody = np.ones(N, dtype=np.bool_)
+        await store.plan_round(2, epoch, everybody, matches)
         kept = await store.matches(2)
         assert kept.judges is not None
         np.testing.assert_array_equal(kept.items, items)

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from judgeq.engine.queue import INTERVAL, RENEWAL, Queue, Stop
+from judgeq.engine.queue import FEW, INTERVAL, RENEWAL, Queue, Stop
 from judgeq.errors import JobLostError, RunError, StoppedError, StoreAwayError
 from judgeq.store import Store
 from judgeq.types import Attempt, Job, JobState, Outcome, Verdict
@@ -57,6 +57,64 @@ def test_no_more_is_claimed_than_workers_wait() -> None:
                     queue.settle(done(job))
             await turns()
         assert [what for operation, what in store.done if operation == "claim"] == [[1], [7]]
+
+    asyncio.run(story())
+
+
+def test_where_others_work_only_what_can_soon_be_begun_is_claimed() -> None:
+    """So that a worker that must wait for its limits, or for the server, leaves the rest to others."""
+
+    async def story() -> None:
+        clock, store = Clock(), FakeStore(jobs=300)
+        store.keeper, running = object(), list[int]()
+        paced = asyncio.Semaphore(0)  # one call for each release
+
+        async def work() -> None:
+            while (job := await queue.get()) is not None:
+                await paced.acquire()
+                await queue.begin(Attempt(job.match.id, 0.5))
+                running.append(job.match.id)
+
+        def held() -> int:
+            return 300 - len(store.pending) - len(running)
+
+        shared = cast("Store", store)
+        async with Queue(shared, "me", Stop(), clock=clock, sleep=clock.sleep) as queue:
+            workers = [asyncio.create_task(work()) for _ in range(64)]
+            await turns()
+            assert held() == FEW
+            for count in range(1, 6):  # one a second
+                clock.now += 1.0
+                paced.release()
+                await turns()
+                assert len(running) == count
+                assert FEW <= held() <= 2 * FEW
+            for _ in range(59):  # as fast as can be: then it takes all that it has workers for
+                paced.release()
+            await turns(200)
+            assert len(running) == 64
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def test_a_job_that_comes_back_stays_with_the_worker_that_has_it() -> None:
+    """Another process had it for a while: two of ours would each send it."""
+
+    async def story() -> None:
+        store = FakeStore(jobs=2)
+        async with queue_of(store) as queue:
+            job = await wanted(queue)
+            store.pending.appendleft(job)
+            other = asyncio.create_task(queue.get())
+            await turns()
+            assert not other.done()
+            queue.settle(done(job))
+            found = await asyncio.wait_for(other, 10)
+            assert found is not None
+            assert found.match.id == 1
 
     asyncio.run(story())
 

@@ -44,7 +44,7 @@ def toml(path: str) -> str:
 
 def test_the_example_of_a_prompt_set_is_one(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text(toml("prompts/README.md"), encoding="utf-8")
-    shown = judgeq(tmp_path, "prompts", "show", "my.toml", "-d", "demo").stdout
+    shown = judgeq(tmp_path, "list", "prompts", "my.toml", "-d", "demo").stdout
     assert "Rank them by how urgent" in shown
 
 

@@ -103,6 +103,23 @@ def test_the_same_texts_are_bought_once_by_all_runs(tmp_path: Path, texts: Path)
         assert stats(url)["requests"] == 240
 
 
+def test_another_limit_on_output_is_the_same_run_and_a_reply_that_it_cut_off_is_none(
+    tmp_path: Path, texts: Path, form: tuple[str, str]
+) -> None:
+    with mock(tmp_path) as url:
+        mine = (*job(texts, url, *form), "--sample", "40", "-s", "listwise10x1", "--json")
+        judgeq(tmp_path, *mine, "--max-output-tokens", "5", "--max-invalid", "1", expect=4)
+        run = only_run(tmp_path)
+        assert counted(run, "jobs", "state") == {"invalid": 4}
+        judgeq(tmp_path, "resume", run, "--max-output-tokens", "900", "--retry-failed", "-q")
+        assert counted(run, "jobs", "state") == {"done": 4}
+        bought = stats(url)["requests"]
+        # None of it, with no limit and a third one: neither in this run nor from the cache.
+        for more in ((), ("--max-output-tokens", "700"), ("--max-output-tokens", "800", "--new")):
+            assert json.loads(judgeq(tmp_path, *mine, *more).stdout)["jobs"]["done"] == 4
+        assert stats(url)["requests"] == bought
+
+
 def test_what_is_asked_again_on_purpose_is_asked_again_and_kept_apart(tmp_path: Path) -> None:
     with (tmp_path / "few.csv").open("w", encoding="utf-8") as file:
         file.write("text\n" + "".join(f"text {i}\n" for i in range(6)))
@@ -404,7 +421,7 @@ def test_replies_that_are_all_cut_off_stop_the_run_while_it_is_cheap(
         assert states["pending"] >= 190
         assert states.get("running", 0) == 0
         judgeq(tmp_path, "status")
-        assert "no verdict" in judgeq(tmp_path, "rate", expect=7).stderr
+        assert "no verdict" in judgeq(tmp_path, "show", "--write", expect=7).stderr
         assert "no verdict" in judgeq(tmp_path, "evaluate", expect=7).stderr
         assert not (run / "scores.csv").exists()
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pytest
-from typer.main import get_command
+import click
+from click.shell_completion import ShellComplete
 
 from judgeq.cli import app
 from judgeq.cli.app import COMMANDS
-from judgeq.cli.options import COMPLETIONS, _parameter
 from judgeq.settings import SETTINGS
 from judgeq.ui.reference import job_file, reference
-from tests.cli import REPO, judgeq
+from tests.cli import REPO, commands, judgeq
 
 
 def test_the_reference_is_what_is_declared() -> None:
@@ -32,19 +29,18 @@ def test_a_job_file_has_every_common_setting() -> None:
 
 
 def test_init_writes_a_job_that_runs_and_overwrites_nothing(tmp_path: Path) -> None:
-    judgeq(tmp_path, "init")
+    written = json.loads(judgeq(tmp_path, "init", "--json").stdout)
+    assert written == {"files": ["job.toml", "prompt.toml"]}
     done = judgeq(tmp_path, "run", "--config", "job.toml", "--json")
     assert json.loads(done.stdout)["partial"] is False
-    assert "how urgent the message is" in judgeq(tmp_path, "prompts", "show", "prompt.toml").stdout
+    assert "how urgent the message is" in judgeq(tmp_path, "list", "prompts", "prompt.toml").stdout
     assert "job.toml is there already" in judgeq(tmp_path, "init", expect=2).stderr
     again = judgeq(tmp_path, "init", "other.toml", expect=2)
     assert "prompt.toml is there already" in again.stderr
     assert not (tmp_path / "other.toml").exists()
 
 
-def test_help_shows_the_common_flags_and_help_all_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_shows_the_common_options_and_help_all_the_rest(tmp_path: Path) -> None:
     common = judgeq(tmp_path, "run", "--help").stdout
     whole = judgeq(tmp_path, "run", "--help-all").stdout
     for setting in SETTINGS.values():
@@ -52,48 +48,124 @@ def test_help_shows_the_common_flags_and_help_all_the_rest(
         assert (f"{setting.flag} " in common) == setting.declared.common or not setting.flag
 
 
-def helps(command: Any, name: str = "judgeq", parent: Any = None) -> Iterator[tuple[str, str]]:
-    """The help of every command, 100 columns wide."""
-    context = command.context_class(command, info_name=name, parent=parent, terminal_width=100)
-    yield context.command_path, command.get_help(context)
-    for sub, subcommand in getattr(command, "commands", {}).items():
-        yield from helps(subcommand, sub, context)
+def helps(width: int) -> dict[str, str]:
+    """The help of every command, so wide, by its name; that of judgeq by ""."""
+    root = click.Context(app, info_name="judgeq", terminal_width=width)
+    contexts = {
+        name: click.Context(command, parent=root, info_name=name, terminal_width=width)
+        for name, command in commands().items()
+    }
+    return {name: each.get_help() for name, each in {"": root, **contexts}.items()}
 
 
 def test_help_is_short_and_without_noise() -> None:
-    texts = dict(helps(get_command(app)))
-    assert len(texts) > 20
-    assert len(texts["judgeq run"].splitlines()) <= 49
+    texts = helps(100)
+    assert len(texts) > 40
+    assert len(texts["run"].splitlines()) <= 55
     for name, text in texts.items():
         for noise in (r"<\w+", r"\[\[", r"\]\]", r"default: \(", r"\{\w+\}", "INTEGER", "<=", ">="):
             assert re.search(noise, text) is None, (name, noise)
+        assert "Exit codes" not in text
+
+
+def test_the_help_of_judgeq_has_18_commands_in_groups(tmp_path: Path) -> None:
+    text = helps(80)[""]
+    *groups, _ = re.findall(r"^(\w[\w ]*):\n((?:  .*\n)+)", text, re.MULTILINE)
+    shown = {heading: re.findall(r"^  (\S+)  ", rows, re.MULTILINE) for heading, rows in groups}
+    assert list(shown) == ["Start", "Look", "Share", "People", "Choose"]
+    assert sum(map(len, shown.values())) == 18
+    whole = judgeq(tmp_path, "help", "all").stdout
+    for name in commands():
+        assert re.search(rf"^  {name}  ", whole, re.MULTILINE), name
+    assert "  7 run (not there" in judgeq(tmp_path, "help", "exit-codes").stdout
+    assert (
+        judgeq(tmp_path, "help", "runs", "rm").stdout == judgeq(tmp_path, "runs", "rm", "-h").stdout
+    )
+    assert "No such command 'bogus'" in judgeq(tmp_path, "help", "bogus", expect=2).stderr
+
+
+def test_the_help_of_run_has_at_most_24_options_in_four_groups() -> None:
+    text = helps(80)["run"]
+    headings = re.findall(r"^(\w+):$", text, re.MULTILINE)
+    assert [each for each in headings if each != "Examples"] == [
+        "Texts",
+        "Judge",
+        "Money",
+        "Running",
+    ]
+    assert 15 < len(re.findall(r"^  -", text, re.MULTILINE)) <= 24
+
+
+def test_a_command_on_a_run_names_no_default_of_its_settings() -> None:
+    for name in ("resume", "annotate", "runs batches cancel", "show", "evaluate", "export"):
+        settings = [one for one in commands()[name].params if getattr(one, "setting", None)]
+        assert len(settings) > 2
+        for one in settings:
+            record = one.get_help_record(click.Context(commands()[name]))
+            assert record is not None
+            assert "default:" not in record[1], (name, one.name)
+
+
+def test_no_words_of_an_option_speak_of_a_command() -> None:
+    for name, command in commands().items():
+        for one in command.params:
+            assert "judgeq " not in (one.help or ""), (name, one.name)
+    assert not [setting for setting in SETTINGS.values() if "judgeq " in setting.declared.help]
+
+
+def test_usage_lines_show_what_may_be_left_out_or_repeated() -> None:
+    texts = helps(80)
+    for name, usage in (
+        ("run", "run [OPTIONS] [DATASET]"),
+        ("compare", "compare [OPTIONS] RUN1 RUN2 [RUN …]"),
+        ("annotate add", "annotate add [OPTIONS] RUN NAME…"),
+        ("explain", "explain [OPTIONS] [RUN] ITEM"),
+    ):
+        assert texts[name].splitlines()[0] == f"Usage: judgeq {usage}"
 
 
 def test_the_list_of_commands_says_what_each_says_first() -> None:
-    made = get_command(app).commands  # type: ignore[attr-defined]
-    for name, (_, sentence) in COMMANDS.items():
-        assert " ".join(made[name].help.split()).startswith(sentence), name
+    for modules in COMMANDS.values():
+        for listed in modules.values():
+            for name, sentence in listed.items():
+                assert (commands()[name].help or "").split("\n\n")[0] == sentence
+                assert len(sentence) < 64
 
 
-def test_what_stands_by_itself_is_asked_about(tmp_path: Path) -> None:
-    said = judgeq(tmp_path, "run", "demo", expect=2).stderr
-    assert "did you mean `judgeq run --dataset demo`?" in said
+def test_the_dataset_is_the_argument(tmp_path: Path) -> None:
+    job = ("-s", "listwise10x1", "--sample", "20")
+    named = json.loads(judgeq(tmp_path, "run", "demo", *job, "--json").stdout)["run"]
+    for dataset in (("-d", "demo"), ("demo", "--dataset", "demo")):
+        assert json.loads(judgeq(tmp_path, "run", *dataset, *job, "--json").stdout)["run"] == named
+    assert "0 calls, 2 already answered" in judgeq(tmp_path, "estimate", "demo", *job).stdout
+    for command in ("run", "estimate"):
+        told = judgeq(tmp_path, command, "demo", "-d", "babe", expect=2).stderr
+        assert "Two datasets are given: demo and --dataset babe. Give one." in told
+    (tmp_path / "job.toml").write_text('dataset = "babe"', encoding="utf-8")
+    config = ("--config", "job.toml", *job, "--json")
+    assert json.loads(judgeq(tmp_path, "run", "demo", *config).stdout)["run"] == named
+    assert (
+        "unexpected extra argument (more)"
+        in judgeq(tmp_path, "run", "demo", "more", expect=2).stderr
+    )
 
 
-def test_choices_complete() -> None:
-    option = _parameter(SETTINGS["rating"]).annotation.__metadata__[0]
-    assert option.autocompletion("bt-") == ["bt-mm"]
-    assert "bias" in COMPLETIONS["prompt"]("b")
+def completed(*words: str) -> list[str]:
+    """What a shell is told that the last word may become."""
+    complete = ShellComplete(app, {}, "judgeq", "_JUDGEQ_COMPLETE")
+    return [item.value for item in complete.get_completions(list(words[:-1]), words[-1])]
 
 
-def test_the_prompt_sets_of_prompts_show_complete() -> None:
-    shown: Any = get_command(app)
-    for name in ("prompts", "show"):
-        shown = shown.commands[name]
-    (named,) = (each for each in shown.params if each.param_type_name == "argument")
-    context = shown.context_class(shown, info_name="show")
-    completed = [item.value for item in named.shell_complete(context, "bias_")]
-    assert completed == ["bias_us_vs_them"]
+def test_words_complete() -> None:
+    assert completed("ann") == ["annotate"]
+    assert completed("annotate", "re") == ["remove"]
+    assert completed("runs", "batches", "c") == ["cancel"]
+    assert completed("list", "p") == ["prompts"]
+    assert completed("list", "prompts", "bias_") == ["bias_us_vs_them"]
+    assert completed("run", "us_") == ["us_vs_them"]
+    assert completed("run", "--rating", "bt-") == ["bt-mm"]
+    assert completed("run", "--prompt", "bias_") == ["bias_us_vs_them"]
+    assert "--retry-failed" in completed("resume", "--re")
 
 
 def test_a_judge_with_a_near_name_is_asked_about(tmp_path: Path) -> None:
@@ -106,7 +178,7 @@ def test_import_and_prompts_show_read_tables_as_runs_do(tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_bytes("id|text\n1|café\n2|\n3|two\n".encode("latin-1"))
     (tmp_path / "j.jsonl").write_text('{"presented": ["1", "3"], "winner": "3"}', "utf-8")
     table = ("-d", "d.csv", "--delimiter", "|", "--encoding", "latin-1", "--skip-empty")
-    assert "café" in judgeq(tmp_path, "prompts", "show", "bias", *table, "--k", "2").stdout
+    assert "café" in judgeq(tmp_path, "list", "prompts", "bias", *table, "--k", "2").stdout
     shown = judgeq(tmp_path, "import", *table, "--id-column", "id", "j.jsonl").stdout
     assert "2 texts" in shown
     assert "café" in shown

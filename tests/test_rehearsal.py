@@ -1,22 +1,47 @@
-"""A rehearsal: texts without gold labels are judged by a hash of each, for free."""
+"""A rehearsal: texts without gold labels are judged by a hash of each, for free, and nothing that it
+shows or writes can be taken for a result."""
 
 from __future__ import annotations
 
+import csv
+import json
+import re
+import shlex
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
+from openpyxl import load_workbook
 
+import judgeq as package
 from judgeq.judge.simulated import rehearsal_scores
+from judgeq.ui.figures import figure
 from tests.cli import judgeq, only_run, scores
 
-JOB = ("run", "-d", "my.csv", "--feature", "how urgent the message is", "-s", "listwise3")
+FEATURE = "how urgent the message is"
+JOB = ("run", "-d", "my.csv", "--feature", FEATURE, "-s", "listwise3")
+MADE_UP = "REHEARSAL: no model is named as judge, so the answers are made up."
+FEW = "Only 9 texts, all in lists of 9: expect wide intervals."
+
+
+def write(folder: Path) -> Path:
+    rows = "\n".join(f"m{number},message {number}" for number in range(9))
+    (folder / "my.csv").write_text(f"id,text\n{rows}\n")
+    return folder
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    rows = "\n".join(f"m{number},message {number}" for number in range(9))
-    (tmp_path / "my.csv").write_text(f"id,text\n{rows}\n")
-    return tmp_path
+    return write(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a rehearsal, which tests only look at."""
+    folder = write(tmp_path_factory.mktemp("rehearsal"))
+    judgeq(folder, *JOB[:-2])
+    return folder
 
 
 def test_texts_without_gold_are_rehearsed_and_no_judge_named_so_is_another_run(
@@ -24,7 +49,7 @@ def test_texts_without_gold_are_rehearsed_and_no_judge_named_so_is_another_run(
 ) -> None:
     judgeq(folder, *JOB)
     run = only_run(folder)
-    assert "rehearsal" in run.name
+    assert "REHEARSAL" in run.name
     before = scores(run)
     judgeq(folder, *JOB, "--judge", "rehearsal")
     assert scores(only_run(folder)) == before
@@ -43,7 +68,177 @@ def test_a_text_has_the_same_made_up_score_wherever_it_stands() -> None:
 
 
 def test_few_texts_are_ranked_in_one_list(folder: Path) -> None:
-    few = judgeq(folder, *JOB[:-2]).stderr
+    few = judgeq(folder, *JOB[:-2])
     assert "listwise9" in only_run(folder).name
-    assert "Only 9 texts, all in lists of 9: expect wide intervals." in few
+    assert FEW in few.stderr
+    assert FEW in few.stdout
+    assert FEW in json.loads(judgeq(folder, *JOB[:-2], "--json").stdout)["cautions"]
     assert "which has 9 items" in judgeq(folder, *JOB[:-1], "listwise10", expect=2).stderr
+    result = package.run(["a", "b", "c"], "x", runs_dir=folder / "theirs", progress=False)
+    assert result.cautions[1] == FEW.replace("9", "3")
+
+
+def test_a_column_that_is_missing_comes_first(folder: Path) -> None:
+    (folder / "my.csv").write_text("id,content\na,hello\nb,world\n")
+    assert "--text-column content" in judgeq(folder, *JOB[:-2], expect=3).stderr
+
+
+@pytest.mark.parametrize("command", ["run", "status", "show", "explain m3", "evaluate", "estimate"])
+def test_every_screen_says_so_in_its_first_line(made: Path, command: str) -> None:
+    words = (command, *JOB[1:-2]) if command in ("run", "estimate") else command.split()
+    assert "REHEARSAL" in judgeq(made, *words).stdout.split("\n")[0]
+    if command != "estimate":
+        assert json.loads(judgeq(made, *words, "--json").stdout)["rehearsal"] is True
+
+
+def test_the_list_and_the_start_say_so(folder: Path) -> None:
+    first, second, third, title, *_ = judgeq(folder, *JOB[:-2]).stderr.split("\n")
+    assert first.startswith(MADE_UP)
+    assert second == FEW
+    assert third.startswith("To ask a model, begin with: judgeq estimate --dataset my.csv ")
+    assert title.count("REHEARSAL") == 2
+    assert "REHEARSAL" in judgeq(folder, "runs").stdout
+    assert json.loads(judgeq(folder, "runs", "--json").stdout)[0]["rehearsal"] is True
+
+
+def test_the_commands_that_ask_a_model_are_shown_and_work(made: Path) -> None:
+    *_, estimate, run = judgeq(made, *JOB[:-2]).stdout.rstrip().split("\n")
+    assert run == estimate.replace("judgeq estimate", "judgeq run")
+    shown = judgeq(made, *shlex.split(estimate)[1:]).stdout
+    assert "Estimate for my-listwise9-gpt-5-mini-" in shown
+    assert "REHEARSAL" not in shown
+
+
+def test_a_command_names_every_setting_that_is_not_the_default(folder: Path) -> None:
+    (folder / "it's my.csv").write_text((folder / "my.csv").read_text())
+    given: tuple[str, ...] = (
+        "run",
+        "-d",
+        "it's my.csv",
+        "--feature",
+        'a "b"',
+        "--sample",
+        "8",
+        "--no-texts",
+    )
+    given += ("--skip-empty", "-s", "pairwise", "--both-orders", "--seed", "7", "--name", "first")
+    shown = judgeq(folder, *given).stdout.rstrip().split("\n")[-1]
+    words = shlex.split(shown)
+    assert {*given} - {"-d", "-s", "--name", "first"} < {*words}
+    assert "first" not in words  # that is the rehearsal's
+    assert judgeq(folder, *words[1:], "--dry-run").stdout.startswith("Estimate for")
+
+
+def test_tables_have_a_first_column_that_says_so(made: Path) -> None:
+    table = pd.read_csv(only_run(made) / "scores.csv", dtype={"gold": float})
+    assert [*table.columns[:3]] == ["REHEARSAL", "id", "rank"]
+    assert {*table.REHEARSAL} == {"made up"}
+    assert sorted(table["rank"]) == [*range(1, 10)]
+    for name in ("scores", "comparisons", "calls"):
+        header, first, *_ = csv.reader(judgeq(made, "export", "--table", name).stdout.splitlines())
+        assert header[0] == "REHEARSAL"
+        assert first[0] == "made up"
+    judgeq(made, "export", "--table", "scores", "-o", "scores.xlsx")
+    assert load_workbook(made / "scores.xlsx").active["A1"].value == "REHEARSAL"
+    judgeq(made, "show", "--csv", "show.csv")
+    assert "REHEARSAL" in (made / "show.csv").read_text().split("\n")[0]
+
+
+def test_the_report_and_its_figures_say_so(made: Path) -> None:
+    for kind, begins in (("html", "<title>REHEARSAL: "), ("md", "# REHEARSAL: ")):
+        judgeq(made, "report", "--format", kind)
+        assert begins in (only_run(made) / f"report.{kind}").read_text()[:600]
+    text = (only_run(made) / "report.md").read_text()
+    assert re.search("## For your paper\n\nMethods\n\n```text\nREHEARSAL: 9 texts", text)
+    assert "no position bias was found" not in text
+    result = package.open_run(str(only_run(made)))
+    for draw in (result.plot.scale, result.plot.settling):
+        (axes,) = figure(draw).axes
+        assert axes.get_title(loc="left") == "REHEARSAL: made-up answers"
+
+
+def test_python_says_so(made: Path) -> None:
+    result = package.open_run(str(only_run(made)))
+    assert repr(result).startswith("<Result REHEARSAL: ")
+    assert repr(result.scores).startswith("<Scores REHEARSAL: ")
+    assert "<h3>REHEARSAL: " in result._repr_html_()
+    assert "<h3>REHEARSAL: " in result.scores._repr_html_()
+    assert result.cautions[0].startswith(MADE_UP)
+    assert [*result.scores.to_pandas()][:2] == ["REHEARSAL", "id"]
+    given: dict[str, Any] = {
+        "dataset": ["a", "b", "c"],
+        "runs_dir": made / "theirs",
+        "progress": False,
+    }
+    assert "REHEARSAL" in repr(package.run(feature=FEATURE, **given))
+    refused = re.escape('To begin a real run: `judgeq.run(…, judge="gpt-5-mini")`')
+    with pytest.raises(package.RunError, match=refused):
+        package.resume(judge=lambda texts, feature: [*range(len(texts))], **given)
+
+
+def test_no_other_judge_continues_it_or_judges_with_it(made: Path) -> None:
+    refused = judgeq(made, "resume", "--judge", "gpt-5-nano", expect=7).stderr
+    command = refused.split("`")[1]
+    assert "--judge gpt-5-nano" in command
+    assert "gpt-5-nano" in judgeq(made, *shlex.split(command)[1:], "--dry-run").stdout
+    assert "REHEARSAL" in judgeq(made, "resume").stdout.split("\n")[0]
+    for other in ("simulated", "people", "gpt-5-mini"):
+        refused = judgeq(made, *JOB, "-j", "rehearsal", "-j", other, expect=2).stderr
+        assert "its answers are made up" in refused
+
+
+def test_several_rehearsals_are_a_panel(folder: Path) -> None:
+    judgeq(folder, *JOB, "-j", "rehearsal", "-j", "REHEARSAL")
+    recorded = judgeq(folder, "export").stdout
+    assert {json.loads(line)["judge"] for line in recorded.splitlines()} == {
+        "REHEARSAL 1",
+        "REHEARSAL 2",
+    }
+    (folder / "judgments.jsonl").write_text(recorded)
+    judgeq(folder, "import", "-d", "my.csv", "judgments.jsonl", expect=3)
+
+
+def test_it_is_compared_with_no_real_run(folder: Path) -> None:
+    texts = {"a": "1", "b": "2", "c": "3"}
+    runs = [
+        package.run(texts, FEATURE, judge=judge, seed=seed, runs_dir=folder, progress=False)
+        for judge, seed in ((None, 0), (None, 1), (lambda texts, _: [*range(len(texts))], 0))
+    ]
+    made, again, real = runs
+    for pair in ((made, real), (real, made)):
+        with pytest.raises(package.RunError, match="is a rehearsal, and its answers are made up"):
+            package.compare(*pair)
+    assert package.compare(made, again)["runs"][0]["rehearsal"] is True
+
+
+def test_what_it_wrote_is_read_neither_as_judgments_nor_as_labels(made: Path) -> None:
+    judgments = judgeq(made, "export").stdout
+    assert all('"judge": "REHEARSAL"' in line for line in judgments.splitlines())
+    (made / "judgments.jsonl").write_text(judgments)
+    imported = judgeq(made, "import", "-d", "my.csv", "judgments.jsonl", expect=3).stderr
+    assert "judgments.jsonl, line 1: it is from a rehearsal" in imported
+    recorded = (*JOB, "--judge", "recorded:judgments.jsonl")
+    assert "line 1: it is from a rehearsal" in judgeq(made, *recorded, expect=3).stderr
+    for name in ("comparisons.csv", "comparisons.jsonl"):
+        judgeq(made, "export", "--table", "comparisons", "-o", name)
+        votes = ("--left", "winner", "--right", "loser", "--winner", "winner")
+        refused = judgeq(made, "import", "-d", "my.csv", name, *votes, expect=3).stderr
+        assert f"{name} is from a rehearsal" in refused
+    table = only_run(made) / "scores.csv"
+    gold = ("evaluate", "--gold", table, "--gold-column", "pl")
+    assert "remove its column REHEARSAL" in judgeq(made, *gold, expect=3).stderr
+    labelled = ("run", "-d", table, "--gold-column", "pl")
+    assert "remove its column REHEARSAL" in judgeq(made, *labelled, expect=3).stderr
+
+
+def test_where_it_is_asked_for_gold_labels_mean_nothing_and_it_says_so(tmp_path: Path) -> None:
+    shown = judgeq(tmp_path, "run", "-d", "demo", "--sample", "20", "-j", "Rehearsal").stdout
+    assert shown.startswith("REHEARSAL: 20 texts of demo ranked")
+    assert "agreement with gold labels mean nothing" in " ".join(shown.split())
+
+
+def test_a_run_of_labelled_texts_is_no_rehearsal(tmp_path: Path) -> None:
+    shown = judgeq(tmp_path, "run", "-d", "demo", "--sample", "20")
+    assert "REHEARSAL" not in shown.stdout + shown.stderr
+    found = json.loads(judgeq(tmp_path, "run", "-d", "demo", "--sample", "20", "--json").stdout)
+    assert (found["rehearsal"], found["judge"], found["cautions"]) == (False, "simulated", [])

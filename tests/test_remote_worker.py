@@ -16,7 +16,7 @@ from judgeq.engine import remote_worker, session
 from judgeq.engine.admission import Prospect, StoreRuns
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import Stop
-from judgeq.engine.remote_worker import LONGEST, PATIENCE, Worker
+from judgeq.engine.remote_worker import LONGEST, PATIENCE, SHORTEST, Worker
 from judgeq.errors import (
     JudgeError,
     JudgeqError,
@@ -144,13 +144,9 @@ def test_it_waits_for_the_next_round_until_the_run_is_over(tmp_path: Path) -> No
     scene.go_on()
     assert scene.done("a") == [0, 1, 2]
     assert not scene.done("not named")
-    assert scene.clock.slept[:4] == [
-        1.5,
-        2.25,
-        3.375,
-        LONGEST,
-    ]  # more and more seldom
-    assert scene.clock.slept.count(1.5) == 2  # and often again after there was work
+    pauses = [min(LONGEST, SHORTEST * 1.5**look) for look in range(1, 8)]
+    assert scene.clock.slept[:7] == pytest.approx(pauses)  # more and more seldom
+    assert scene.clock.slept.count(SHORTEST * 1.5) == 2  # and often again after there was work
 
 
 def test_it_looks_for_a_run_that_begins_a_little_later(tmp_path: Path) -> None:
@@ -199,6 +195,40 @@ def test_it_ends_with_the_error_where_nothing_else_is_left(tmp_path: Path, how: 
     scene.runs.refused["strange"] = UsageError("run strange asks gpt")
     with pytest.raises(UsageError, match="asks gpt"):
         scene.go_on()
+
+
+def test_a_worker_that_may_work_on_nothing_ends_with_the_reason(tmp_path: Path) -> None:
+    """Also one that was to wait for work for ever: it would never say so again."""
+    scene = Scene(tmp_path)
+    begun = scene.clock.now
+    scene.runs.add("strange", 1)
+    scene.runs.refused["strange"] = UsageError("run strange asks gpt at another address")
+    with pytest.raises(UsageError, match="at another address"):
+        scene.go_on()
+    assert PATIENCE <= scene.clock.now - begun <= PATIENCE + LONGEST  # another may begin meanwhile
+
+    late = Scene(tmp_path)  # others did it meanwhile
+    late.runs.add("strange", 1)
+    late.runs.refused["strange"] = UsageError("run strange asks gpt at another address")
+    late.runs.looks = [lambda: None] * 3 + [lambda: late.runs.over.add("strange")]
+    late.runs.looks += [lambda: None] * 200 + [late.stop.ask]
+    with pytest.raises(UsageError, match="at another address"):
+        late.go_on()
+
+    failed = Scene(tmp_path)
+    failed.runs.add("a", 9, JudgeError("no such model"))
+    with pytest.raises(JudgeError, match="no such model"):
+        failed.go_on()
+
+    busy = Scene(tmp_path)
+    busy.runs.add("strange", 1)
+    busy.runs.refused["strange"] = UsageError("run strange asks gpt")
+    busy.runs.add("a", 1)
+    busy.runs.looks = [lambda: None] * 3 + [lambda: busy.runs.over.add("a")]
+    busy.runs.looks += [lambda: None] * 200 + [busy.stop.ask]
+    with pytest.raises(StoppedError):
+        busy.go_on()
+    assert busy.done("a") == [0]
 
 
 def test_others_runs_are_no_error_where_there_were_some_to_work_on(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_without_judgments_it_says_what_is_missing_and_makes_nothing(tmp_path: P
     assert "--recordings empty holds none of 5mini_10listwise3_clean.pkl" in done.stdout
     assert "not reproduced, since data is missing: babe, us_vs_them" in done.stderr
     assert not (tmp_path / "runs").exists()
-    assert "can't be reproduced" in judgeq(tmp_path, "reproduce", "table9", expect=2).stderr
+    assert "'table9' is not 'paper'" in judgeq(tmp_path, "reproduce", "table9", expect=2).stderr
 
 
 @needs_recordings

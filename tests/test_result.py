@@ -116,9 +116,12 @@ def test_a_name_tells_runs_apart_and_is_taken_for_the_id(tmp_path: Path) -> None
     ]
     shown = judgeq(tmp_path, "runs").stdout
     assert f"{before.name}  first try  finished" in shown
-    assert "Scores" in judgeq(tmp_path, "rate", "first try").stdout
+    assert "Scores" in judgeq(tmp_path, "show", "--write", "first try").stdout
     assert FolderRuns(tmp_path / "runs").find("first try").path == before
-    assert "judgeq report 'first try' --open" in judgeq(tmp_path, "rate", "first try").stdout
+    assert (
+        "judgeq report 'first try' --open"
+        in judgeq(tmp_path, "show", "--write", "first try").stdout
+    )
     # It decides nothing, and goes with the same run; the same command gives it another.
     judgeq(tmp_path, *JOB, "-q")
     judgeq(tmp_path, *JOB, "--name", "second", "-q")
@@ -161,7 +164,7 @@ def test_a_strangers_names_neither_style_the_terminal_nor_widen_the_list(tmp_pat
 
 def test_the_id_outlasts_all_else_on_a_narrow_terminal(tmp_path: Path) -> None:
     judgeq(tmp_path, *JOB, "--name", "a name of many characters", "-q")
-    states = [*asyncio.run(status.states(FolderRuns(tmp_path / "runs")))]
+    states = [*asyncio.run(status.states(FolderRuns(tmp_path / "runs").all()))]
     run = only_run(tmp_path).name
     for width in (80, 60, 40, 20):
         shown = [str(line) for line in terminal([show_status.runs(states)], width)]

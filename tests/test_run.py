@@ -182,18 +182,18 @@ def test_status_runs_and_rate_read_what_is_there(tmp_path: Path) -> None:
     assert json.loads(judgeq(tmp_path, "runs", "--json").stdout)[0]["run"] == run.name
 
     first = score_columns(run)
-    done = json.loads(judgeq(tmp_path, "rate", "--rating", "bt-mm", "--json").stdout)
+    done = json.loads(judgeq(tmp_path, "show", "--write", "--rating", "bt-mm", "--json").stdout)
     second = score_columns(run)
     assert (done["rating"], done["fit"]["sigma"]) == ("bt-mm", None)
     assert first["elo"] == second["elo"]
     assert list(second)[:5] == ["id", "rank", "elo", "pl", "bt"]
     assert set(first) - set(second) == {*SURE}
     assert first["pl"] == second["pl"] != second["bt"]
-    judgeq(tmp_path, "rate")
+    judgeq(tmp_path, "show", "--write")
     third = score_columns(run)
     assert list(third)[:5] == ["id", "rank", "elo", "bt", "pl"]
     assert third == first | {"bt": second["bt"]}
-    done = json.loads(judgeq(tmp_path, "rate", "--sigma", "0.5", "--json").stdout)
+    done = json.loads(judgeq(tmp_path, "show", "--write", "--sigma", "0.5", "--json").stdout)
     assert (done["fit"]["sigma"], done["fit"]["sigma_chosen"]) == (0.5, False)
     assert max(map(float, score_columns(run)["pl"])) < max(map(float, first["pl"]))
 
@@ -206,7 +206,10 @@ def test_rating_an_unfinished_run_is_marked_as_partial(tmp_path: Path) -> None:
         database.execute("DELETE FROM verdicts WHERE job >= 30")
         database.execute("UPDATE jobs SET state = 'pending' WHERE id >= 30")
     database.close()
-    assert "Unfinished: 30 of 36 jobs done, round 3 of 3." in judgeq(tmp_path, "rate").stdout
+    assert (
+        "Unfinished: 30 of 36 jobs done, round 3 of 3."
+        in judgeq(tmp_path, "show", "--write").stdout
+    )
     assert f"{run.name}: stopped" in judgeq(tmp_path, "status").stdout
     assert set(score_columns(run)["matches"]) == {"2", "3"}
 
@@ -246,7 +249,9 @@ def test_what_a_user_asks_wrongly_is_told_with_its_exit_code(tmp_path: Path) -> 
     (tmp_path / "two.csv").write_text("text\na\nb\n")
     (tmp_path / "bad.toml").write_text("sim_acuracy = 1\n")
     for code, words, *arguments in (
-        (2, "--dataset is missing", "run"),
+        (2, "No dataset is given (--dataset)", "run"),
+        (2, "'--n': 0 is not in the range 1 to 1000000.", "show", "--n", "0"),
+        (2, "'--pilot': 0 is not in the range from 1.", "estimate", "--pilot", "0"),
         (2, "Did you mean 'babe'?", "run", "--dataset", "bab"),
         (3, "There is no file", "run", "--dataset", "gone.csv"),
         (2, "at least 2 items", "run", "--dataset", "demo", "-s", "listwise1"),
@@ -313,6 +318,6 @@ def test_a_run_without_a_verdict_has_no_ratings_and_is_not_finished(tmp_path: Pa
     assert not (run / "scores.csv").exists()
     for arguments in (("status",), ("runs",)):
         assert "no verdicts" in judgeq(tmp_path, *arguments).stdout
-    assert "has no verdict" in judgeq(tmp_path, "rate", expect=7).stderr
+    assert "has no verdict" in judgeq(tmp_path, "show", "--write", expect=7).stderr
     judgeq(tmp_path, "resume", "--retry-failed")
     assert "finished" in judgeq(tmp_path, "status").stdout

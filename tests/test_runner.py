@@ -7,24 +7,26 @@ import re
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
 from judgeq import config
-from judgeq.engine import assembly, runner, session
+from judgeq.engine import assembly, lease, runner, session
 from judgeq.engine.queue import Stop
 from judgeq.errors import LedError, RunError, StoppedError
 from judgeq.events import Event, Notice
+from judgeq.judge.slices import Keeper
 from judgeq.runs import whoami
 from judgeq.store import Store
 from judgeq.store.sqlite import SqliteStore
+from judgeq.strategies import History
 from judgeq.types import (
     Counts,
     JobState,
     Matches,
     Outcome,
-    Standings,
     Totals,
     Verdict,
 )
@@ -36,12 +38,19 @@ LEASE = 600.0
 THEIRS = "another process"
 
 
-def story(root: Path, told: Callable[[runner.Session, Clock], Coroutine[None, None, None]]) -> None:
+def story(
+    root: Path,
+    told: Callable[[assembly.Session, Clock], Coroutine[None, None, None]],
+    **settings: object,
+) -> None:
     """Let a run of three pairs, whose round isn't planned yet, be gone through."""
 
     async def begun() -> None:
         made = session.prepare(
-            config.settle({"dataset": "synthetic:linear", "n": N, "strategy": "pairwise"}), root
+            config.settle(
+                {"dataset": "synthetic:linear", "n": N, "strategy": "pairwise"} | settings
+            ),
+            root,
         )
         made.folder.path.mkdir(parents=True)
         clock, stop = Clock(), Stop()
@@ -49,7 +58,7 @@ def story(root: Path, told: Callable[[runner.Session, Clock], Coroutine[None, No
         try:
             await store.set_items(made.items)
             async with assembly.panel(made, Totals(), stop, lambda _: None) as judge:
-                opened = runner.Session(made, store, judge, stop, lambda _: None)
+                opened = assembly.Session(made, store, judge, stop, lambda _: None)
                 await told(opened, clock)
         finally:
             await store.close()
@@ -58,9 +67,9 @@ def story(root: Path, told: Callable[[runner.Session, Clock], Coroutine[None, No
     asyncio.run(begun())
 
 
-async def planned(opened: runner.Session) -> None:
+async def planned(opened: assembly.Session) -> None:
     epoch = await opened.store.lead(whoami(), LEASE)
-    everybody = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
+    everybody = np.ones(N, dtype=np.bool_)
     await opened.store.plan_round(1, epoch, everybody, PAIRS)
 
 
@@ -69,7 +78,7 @@ async def never(seconds: float) -> None:
 
 
 def test_a_round_waits_for_jobs_that_another_worker_holds(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         await planned(opened)
         held = await opened.store.claim(THEIRS, 2, LEASE)
         states: list[Counts] = []
@@ -93,7 +102,7 @@ def test_a_round_waits_for_jobs_that_another_worker_holds(tmp_path: Path) -> Non
 
 
 def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         await planned(opened)
         await opened.store.claim(THEIRS, 2, LEASE)  # it dies
         waits = []
@@ -110,7 +119,7 @@ def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(tmp_path: Pat
 
 
 def test_a_run_that_was_deleted_meanwhile_is_no_bug(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         with pytest.raises(RunError, match="isn't there any more: it was deleted while"):
             await runner.judge_round(opened, 1, never)
 
@@ -118,7 +127,7 @@ def test_a_run_that_was_deleted_meanwhile_is_no_bug(tmp_path: Path) -> None:
 
 
 def test_nobody_waits_at_the_barrier_of_a_round_that_is_our_own(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         await planned(opened)
         await runner.judge_round(opened, 1, never)
         await runner.judge_round(opened, 1, never)
@@ -128,7 +137,7 @@ def test_nobody_waits_at_the_barrier_of_a_round_that_is_our_own(tmp_path: Path) 
 
 
 def test_a_stop_ends_the_wait_at_the_barrier(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         await planned(opened)
         await opened.store.claim(THEIRS, 2, LEASE)
 
@@ -143,7 +152,7 @@ def test_a_stop_ends_the_wait_at_the_barrier(tmp_path: Path) -> None:
 
 
 def test_only_as_many_first_questions_are_asked_as_are_missing(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         await planned(opened)
         failed = await opened.store.claim(THEIRS, 1, LEASE)
         failure = Outcome(failed[0].match.id, JobState.FAILED, error="no answer")
@@ -156,7 +165,7 @@ def test_only_as_many_first_questions_are_asked_as_are_missing(tmp_path: Path) -
 
 
 def test_the_schedulers_lease_is_renewed_before_it_lapses(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         passed = asyncio.Event()
 
         async def sleep(seconds: float) -> None:
@@ -169,7 +178,7 @@ def test_the_schedulers_lease_is_renewed_before_it_lapses(tmp_path: Path) -> Non
             (lease,) = opened.store._db.connection.execute("SELECT until FROM lead").fetchone()
             return float(lease)
 
-        async with runner.leading(opened, sleep):
+        async with lease.leading(opened, sleep):
             for _ in range(3):
                 before = clock.now
                 passed.set()
@@ -181,15 +190,74 @@ def test_the_schedulers_lease_is_renewed_before_it_lapses(tmp_path: Path) -> Non
     story(tmp_path, told)
 
 
+def test_the_next_round_is_judged_while_the_last_is_rated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no worker waits for a fit."""
+    judge_round, rated = runner.judge_round, list[int]()
+    judged = [asyncio.Event() for _ in range(3)]
+
+    async def judge(session: assembly.Session, round: int) -> None:
+        await judge_round(session, round)
+        judged[round - 1].set()
+
+    async def certainty(session: assembly.Session, history: History) -> None:
+        round = len(history.verdicts)
+        if round < 3:
+            await judged[round].wait()
+        rated.append(round)
+
+    async def told(opened: assembly.Session, clock: Clock) -> None:
+        async with asyncio.timeout(60):
+            await rounds_of(opened)
+        assert await opened.store.counts() == Counts(done=15)
+
+    monkeypatch.setattr(runner, "_certainty", certainty)
+    monkeypatch.setattr(runner, "judge_round", judge)
+    story(tmp_path, told, strategy="pairwise3")
+    assert rated == [1, 2, 3]
+
+
+class Alone:
+    """Keeps the cap of one process, which has none."""
+
+    async def set_cap(self, cap: int | None) -> None:
+        pass
+
+
+@pytest.mark.parametrize("matchmaking", ["random", "similar"])
+def test_rounds_that_no_answer_decides_are_planned_ahead_where_others_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, matchmaking: str
+) -> None:
+    """So that their workers never wait at a barrier; the scores stay the same."""
+    judge_round, planned, scores = runner.judge_round, list[bool](), list[list[float]]()
+
+    async def judged(session: assembly.Session, round: int) -> None:
+        planned.append(await session.store.round_state(round + 1) is not None)
+        await judge_round(session, round)
+        assert (await state(session.store, round)).left == 0
+
+    async def told(opened: assembly.Session, clock: Clock) -> None:
+        opened.store.keeper = cast("Keeper", Alone()) if scores else None
+        scores.append((await rounds_of(opened)).standings.elo.tolist())
+
+    monkeypatch.setattr(runner, "judge_round", judged)
+    for place in ("alone", "shared"):
+        story(tmp_path / place, told, strategy="pairwise3", matchmaking=matchmaking)
+    ahead = matchmaking == "random"
+    assert planned == [False] * 3 + [ahead, ahead, False]
+    assert scores[0] == scores[1]
+
+
 def test_who_loses_the_lease_stops_and_says_so(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         passed = asyncio.Event()
 
         async def sleep(seconds: float) -> None:
             await passed.wait()
 
         async def lead() -> None:
-            async with runner.leading(opened, sleep):
+            async with lease.leading(opened, sleep):
                 await planned(opened)  # by a new epoch, which is another process's
                 passed.set()
                 await opened.store.claim(THEIRS, 3, LEASE)
@@ -205,13 +273,13 @@ def test_who_loses_the_lease_stops_and_says_so(tmp_path: Path) -> None:
 def test_who_waits_for_the_scheduler_says_when_it_takes_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "BARRIER_WAIT", 0.0)
+    monkeypatch.setattr(lease, "BARRIER_WAIT", 0.0)
     events: list[Event] = []
 
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         led = LedError("the run is led by another process.", until=1.0)
         renewed = LedError("the run is led by another process.", until=2.0)
-        answers: list[LedError | int] = [led, led, 7, led, renewed]
+        answers: list[LedError | int] = [led, led, 7, led, renewed, led, renewed, renewed, 8]
 
         async def lead(holder: str, ttl: float) -> int:
             if isinstance(answer := answers.pop(0), LedError):
@@ -220,18 +288,31 @@ def test_who_waits_for_the_scheduler_says_when_it_takes_over(
 
         monkeypatch.setattr(opened.store, "lead", lead)
         waiting = replace(opened, emit=events.append)
-        assert await runner._lead(waiting) == 7
+        assert await lease.lead(waiting) == 7
         (notice,) = events
         assert isinstance(notice, Notice)
-        assert "led by another process. If that process is dead, this `judgeq run`" in notice.text
+        assert (
+            "led by another process. This `judgeq run` takes over if that process is dead"
+            in notice.text
+        )
         assert "judgeq worker" not in notice.text
-        with pytest.raises(LedError, match="To help it, start `judgeq worker"):
-            await runner._lead(waiting)
+        with pytest.raises(LedError, match=r"To help it, start `judgeq worker .*add --standby"):
+            await lease.lead(waiting)
+        settings = waiting.run.settings.model_copy(update={"standby": True})
+        standby = replace(waiting, run=replace(waiting.run, settings=settings))
+        assert await lease.lead(standby) == 8
+        (*_, notice) = events
+        assert isinstance(notice, Notice)
+        assert "takes over when it ends; if it is dead, within" in notice.text
 
     story(tmp_path, told)
 
 
-async def state(store: Store) -> Counts:
-    counts = await store.round_state(1)
+async def rounds_of(opened: assembly.Session) -> History:
+    return await runner._all_rounds(opened, await opened.store.lead(whoami(), LEASE), 0)
+
+
+async def state(store: Store, round: int = 1) -> Counts:
+    counts = await store.round_state(round)
     assert counts is not None
     return counts

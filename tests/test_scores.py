@@ -77,7 +77,7 @@ def test_ids_are_exact_and_texts_can_be_left_out(tmp_path: Path, run: Path) -> N
     assert "fourth" not in judgeq(tmp_path, *RUN, "--no-texts").stdout
     assert "text" not in score_columns(run)
     # What is asked for once isn't what the run is.
-    judgeq(tmp_path, "rate")
+    judgeq(tmp_path, "show", "--write")
     assert scores(run) == whole
     judgeq(tmp_path, "resume", "--no-texts")
     assert "text" not in score_columns(run)
@@ -100,8 +100,8 @@ def test_how_sure_each_rating_is_stands_beside_it(tmp_path: Path, run: Path) -> 
         assert 1 <= rank_low <= rank <= rank_high <= 4
         assert 1 <= tier <= rank
     assert "median standard error" in judgeq(tmp_path, "status").stdout
-    assert "95 % interval" in judgeq(tmp_path, "rate").stdout
-    assert "95 %" not in judgeq(tmp_path, "rate", "--rating", "bt-mm").stdout
+    assert "95 % interval" in judgeq(tmp_path, "show", "--write").stdout
+    assert "95 %" not in judgeq(tmp_path, "show", "--write", "--rating", "bt-mm").stdout
     assert not {*SURE} & {*score_columns(run)}
     paper = package.open_run(run.name, runs_dir=tmp_path / "runs", rating="bt-mm")
     assert np.isnan(paper.scores.se).all()
@@ -119,17 +119,17 @@ def test_what_was_never_judged_has_no_errors(tmp_path: Path) -> None:
 def test_no_file_is_opened_that_anothers_folder_names(tmp_path: Path, run: Path) -> None:
     moved = tmp_path / "runs" / "elsewhere"
     run.rename(moved)
-    done = judgeq(tmp_path, "rate", moved)
+    done = judgeq(tmp_path, "show", "--write", moved)
     assert "fourth" not in done.stdout
     assert "text" not in score_columns(moved)
 
 
 def test_texts_that_changed_or_are_gone_are_not_shown(tmp_path: Path, run: Path) -> None:
     (tmp_path / "d.csv").write_text(DATA.replace("third", "other"), encoding="utf-8")
-    judgeq(tmp_path, "rate")
+    judgeq(tmp_path, "show", "--write")
     assert "text" not in score_columns(run)
     (tmp_path / "d.csv").unlink()
-    judgeq(tmp_path, "rate")
+    judgeq(tmp_path, "show", "--write")
     assert "text" not in score_columns(run)
 
 

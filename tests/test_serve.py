@@ -480,7 +480,7 @@ def test_a_browser_is_opened_without_the_token_in_a_commands_words(
         seen.append((url, path.read_text() if url.startswith("file:") else ""))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("typer.launch", launch)
+    monkeypatch.setattr("click.launch", launch)
     shown = judgeq(tmp_path, "serve", "--port", "0", "--open").stdout
     assert seen.pop() == (shown.split("\n")[0], "")
     shown = judgeq(tmp_path, "serve", "--port", "0", "--open", "--token").stdout

@@ -30,23 +30,23 @@ def prepared(root: Path, **settings: object) -> Run:
 
 def test_a_model_gets_a_clear_error_where_the_texts_are_not(tmp_path: Path) -> None:
     with pytest.raises(DataError) as told:
-        prepared(tmp_path, dataset="babe", judge="m")
+        prepared(tmp_path, dataset="babe", judge="gpt-m")
     message = str(told.value)
     for words in ("final_labels_SG2.csv", "https://raw.githubusercontent.com/", "c02ebe82"):
         assert words in message
     with pytest.raises(DataError, match="without texts"):
-        prepared(tmp_path, dataset="synthetic:linear", judge="m")
+        prepared(tmp_path, dataset="synthetic:linear", judge="gpt-m")
     assert not list(tmp_path.glob("*"))
-    assert prepared(tmp_path, dataset="demo", judge="m").dataset.texts
+    assert prepared(tmp_path, dataset="demo", judge="gpt-m").dataset.texts
 
 
 def test_what_a_model_needs_is_told_before_anything_is_written(tmp_path: Path) -> None:
     data = tmp_path / "my.csv"
     data.write_text("text\na\nb\nc\n")
-    mine = {"dataset": str(data), "judge": "m", "strategy": "pairwise"}
+    mine = {"dataset": str(data), "judge": "gpt-m", "strategy": "pairwise"}
     with pytest.raises(UsageError, match=r"name a prompt set with --prompt .* --feature"):
         prepared(tmp_path / "runs", **mine)
-    with pytest.raises(UsageError, match="--max-cost 1: the price of m is unknown"):
+    with pytest.raises(UsageError, match="--max-cost 1: the price of gpt-m is unknown"):
         prepared(tmp_path / "runs", **mine, feature="zest", max_cost=1.0)
     with pytest.raises(UsageError, match="--both-orders goes with pairs, not with"):
         prepared(tmp_path / "runs", **mine | {"strategy": "listwise3"}, both_orders=True)

@@ -141,7 +141,7 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
 def test_the_other_commands_know_an_imported_run(demo: Path, tmp_path: Path) -> None:
     imported(demo / "demo.jsonl", tmp_path / "runs")
     run, before = only_run(tmp_path), score_columns(only_run(demo))
-    rated = judgeq(tmp_path, "rate", "--sigma", "0.5")
+    rated = judgeq(tmp_path, "show", "--write", "--sigma", "0.5")
     assert f"{run.name}/scores.csv" in rated.stdout
     after = score_columns(run)
     assert after["elo"] == before["elo"]
@@ -165,7 +165,9 @@ def test_what_can_not_be_imported_leaves_nothing(demo: Path, tmp_path: Path) -> 
     assert "bad.jsonl, line 41: " in done.stderr
     assert not list(runs_dir.iterdir())
     given = (demo / "demo.jsonl", runs_dir)
-    assert "--dataset is missing" in judgeq(tmp_path, "import", given[0], expect=2).stderr
+    assert (
+        "No dataset is given (--dataset)" in judgeq(tmp_path, "import", given[0], expect=2).stderr
+    )
     with pytest.raises(UsageError, match="Did you mean 'demo'"):
         imported(*given, dataset="demos")
     with pytest.raises(DataError, match=r"There is no file"):

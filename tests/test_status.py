@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from judgeq import api
-from judgeq.cli import showing
+from judgeq.cli import show
 from judgeq.engine import results, status
 from judgeq.engine.results import Result
+from judgeq.rating import elo
 from judgeq.runs import RunFolder, RunPlace
 from judgeq.ui.show import status as show_status
 from tests.cli import judgeq
@@ -58,8 +59,10 @@ def test_an_unfinished_run_shows_the_ranking_after_its_last_complete_round(run: 
     assert (state.word, state.complete, state.rating) == ("stopped", 2, "elo")
     assert state.ratings is not None
     database = sqlite3.connect(whole.ledger)
-    ((before,),) = database.execute("SELECT ratings FROM rounds WHERE round = 3").fetchall()
-    np.testing.assert_array_equal(state.ratings, np.frombuffer(before, "<f8"))
+    expected = elo.start(len(run.scores.ids))
+    for verdicts in run.history.verdicts[:2]:
+        expected = elo.fold(expected, verdicts)
+    np.testing.assert_array_equal(state.ratings, expected)
 
     with database:  # stopped between two rounds
         database.execute("DELETE FROM rounds WHERE round = 3")
@@ -101,7 +104,7 @@ def test_a_run_is_watched_until_nobody_works_on_it(
     at, replay = time.sleep, results.replayed
 
     def pass_time(seconds: float) -> None:
-        assert seconds == showing.EVERY
+        assert seconds == show.EVERY
         looks.pop(0)
 
     async def counted(*given: Any) -> Any:

@@ -283,8 +283,8 @@ def endless(verdicts, n, parameters, go_on):
         time.sleep(0.001)
 
 plackett_luce.fit = endless
-from judgeq.cli import main
-main()
+from judgeq.cli import app
+app()
 """
 
 
@@ -301,13 +301,13 @@ def test_the_final_fit_can_be_given_up(
     run = only_run(tmp_path)
     assert f"judgeq resume {run.name}" in err
     assert query(run, "SELECT count(*) FROM jobs WHERE state = 'done'") == [(180,)]
-    judgeq(tmp_path, "rate", "--quiet")
+    judgeq(tmp_path, "show", "--write", "--quiet")
     assert scores(run) == uninterrupted
     assert query(run, "SELECT count(*) FROM calls") == [(180,)]
 
 
 def test_rate_can_be_given_up(finished: Path) -> None:
-    for arguments in (("rate",), ("evaluate",)):
+    for arguments in (("show", "--write"), ("evaluate",)):
         process = python(finished, ENDLESS, *arguments)
         wait_for("fitting", process.stdout)
         process.send_signal(signal.SIGINT)
@@ -327,7 +327,7 @@ UNSEEN = ENDLESS.replace(
 
 def test_a_signal_that_does_not_wake_the_loop_is_seen(finished: Path) -> None:
     """As one that comes just before the loop sleeps."""
-    process = python(finished, UNSEEN, "rate")
+    process = python(finished, UNSEEN, "show", "--write")
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (5, "judgeq: stopped.\n")
 

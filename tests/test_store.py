@@ -20,13 +20,12 @@ from judgeq.store.postgres.store import PostgresStore
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import (
     Attempt,
+    Bools,
     Counts,
-    Floats,
     JobState,
     Match,
     Matches,
     Outcome,
-    Standings,
     Usage,
     Verdict,
 )
@@ -98,12 +97,8 @@ def contract(story: Story) -> Callable[[Place], None]:
     return test
 
 
-def ratings(shift: float = 0.0) -> Floats:
-    return 1500 + shift + np.arange(N) / 3
-
-
-def standings(shift: float = 0.0) -> Standings:
-    return Standings(ratings(shift), np.arange(N) != 2)
+def most() -> Bools:
+    return np.array([row != 2 for row in range(N)])
 
 
 def pairs(n: int) -> Matches:
@@ -116,7 +111,7 @@ async def begun(store: Store, jobs: int) -> int:
     """Put in N items and a round of pairs; the epoch."""
     await store.set_items(Items([f"i{row}" for row in range(N)], None, {}))
     epoch = await store.lead("scheduler", 60)
-    await store.plan_round(1, epoch, standings(), pairs(jobs))
+    await store.plan_round(1, epoch, most(), pairs(jobs))
     return epoch
 
 
@@ -182,13 +177,7 @@ async def test_a_planned_round_is_there_whole(store: Store, clock: Clock) -> Non
     epoch = await begun(store, 3)
     assert await store.round_state(1) == Counts(pending=3)
     assert await store.round_state(2) is None
-    assert await store.ratings(2) is None
-    await store.plan_round(2, epoch, standings(0.1), pairs(2))
-    for round, shift in ((1, 0.0), (2, 0.1)):
-        found = await store.ratings(round)
-        assert found is not None
-        assert found.dtype == np.float64
-        assert_array_equal(found, ratings(shift))
+    await store.plan_round(2, epoch, most(), pairs(2))
     jobs = await store.claim("a", 10, LEASE)
     assert [(j.match.id, j.match.round, j.match.items) for j in jobs] == [
         (0, 1, (0, 1)),
@@ -205,7 +194,7 @@ async def test_matches_may_differ_in_size_and_a_round_may_be_empty(
 ) -> None:
     epoch = await begun(store, 0)
     ragged = Matches(np.array([5, 0, 1, 4, 3, 2], dtype=np.int32), np.array([0, 4, 6]))
-    await store.plan_round(2, epoch, standings(), ragged)
+    await store.plan_round(2, epoch, most(), ragged)
     assert await store.round_state(1) == Counts()
     jobs = await store.claim("a", 10, LEASE)
     assert [(j.match.id, j.match.round, j.match.items) for j in jobs] == [
@@ -221,10 +210,10 @@ async def test_an_old_epoch_can_plan_nothing(store: Store, clock: Clock) -> None
     new = await store.lead("another", 60)
     assert new > old
     with pytest.raises(RunError, match=r"taken the run over.*nothing was changed"):
-        await store.plan_round(2, old, standings(), pairs(3))
+        await store.plan_round(2, old, most(), pairs(3))
     assert await store.round_state(2) is None
     assert await store.counts() == Counts(pending=2)
-    await store.plan_round(2, new, standings(), pairs(1))
+    await store.plan_round(2, new, most(), pairs(1))
     assert await store.counts() == Counts(pending=3)
 
 
@@ -235,7 +224,7 @@ async def test_the_schedulers_lease_is_renewed_until_another_leads(
     epoch = await begun(store, 2)
     clock.now += 1000  # lapsed, and nobody took it: it is ours still
     await store.renew_lead(epoch, 60)
-    await store.plan_round(2, epoch, standings(), pairs(3))
+    await store.plan_round(2, epoch, most(), pairs(3))
     clock.now += 61
     new = await store.lead("another", 60)
     with pytest.raises(RunError, match=r"taken the run over.*nothing was changed"):
@@ -247,7 +236,7 @@ async def test_the_schedulers_lease_is_renewed_until_another_leads(
 async def test_nobody_plans_without_leading(store: Store, clock: Clock) -> None:
     for epoch in (0, 1):
         with pytest.raises(RunError):
-            await store.plan_round(1, epoch, standings(), pairs(3))
+            await store.plan_round(1, epoch, most(), pairs(3))
     assert await store.counts() == Counts()
 
 
@@ -256,20 +245,20 @@ async def test_rounds_come_once_and_in_turn(store: Store, clock: Clock) -> None:
     epoch = await begun(store, 2)
     for wrong in (1, 3, 0):
         with pytest.raises(RunError, match=f"round {wrong} can't follow round 1"):
-            await store.plan_round(wrong, epoch, standings(), pairs(3))
+            await store.plan_round(wrong, epoch, most(), pairs(3))
     assert await store.counts() == Counts(pending=2)
-    found = await store.ratings(1)
+    found = await store.active(1)
     assert found is not None
-    assert_array_equal(found, ratings())
+    assert_array_equal(found, most())
 
 
 @contract
 async def test_a_round_keeps_which_items_were_active(store: Store, clock: Clock) -> None:
     assert await store.active(1) is None
     epoch = await begun(store, 2)
-    nobody = Standings(ratings(), np.zeros(N, dtype=np.bool_))
+    nobody = np.zeros(N, dtype=np.bool_)
     await store.plan_round(2, epoch, nobody, pairs(0))
-    for round, expected in ((1, standings().active), (2, nobody.active)):
+    for round, expected in ((1, most()), (2, nobody)):
         active = await store.active(round)
         assert active is not None
         assert active.dtype == np.bool_
@@ -280,7 +269,7 @@ async def test_a_round_keeps_which_items_were_active(store: Store, clock: Clock)
 @contract
 async def test_jobs_are_counted_by_round_and_state(store: Store, clock: Clock) -> None:
     epoch = await begun(store, 5)
-    await store.plan_round(2, epoch, standings(), pairs(2))
+    await store.plan_round(2, epoch, most(), pairs(2))
     await claimed(store, "a", 6)
     await store.settle(
         "a",
@@ -439,7 +428,7 @@ async def test_a_settled_job_is_not_reaped(store: Store, clock: Clock) -> None:
 async def test_verdicts_are_kept_in_match_order_with_their_ties(store: Store, clock: Clock) -> None:
     epoch = await begun(store, 2)
     lists = Matches(np.array([4, 2, 0, 1], dtype=np.int32), np.array([0, 4]))
-    await store.plan_round(2, epoch, standings(), lists)
+    await store.plan_round(2, epoch, most(), lists)
     await claimed(store, "a", 3)
     tied = Verdict.of([[0], [4, 1], [2]])
     await store.settle("a", [Outcome(2, DONE, tied, (call(),))])
@@ -460,7 +449,7 @@ async def test_verdicts_are_kept_in_match_order_with_their_ties(store: Store, cl
 async def test_partial_rankings_are_kept_beside_ties(store: Store, clock: Clock) -> None:
     epoch = await begun(store, 2)
     lists = Matches(np.array([4, 2, 0, 1] * 3, dtype=np.int32), np.array([0, 4, 8, 12]))
-    await store.plan_round(2, epoch, standings(), lists)
+    await store.plan_round(2, epoch, most(), lists)
     await claimed(store, "a", 5)
     groups = [[0], [4, 1], [2]]
     said = [Verdict.of(groups, partial=True), Verdict.of(groups), Verdict((4, 2, 0, 1))]

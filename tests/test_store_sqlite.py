@@ -25,12 +25,12 @@ from judgeq.store.sqlite import SqliteStore
 from judgeq.types import (
     Attempt,
     Batch,
+    Bools,
     Counts,
     JobState,
     Line,
     Matches,
     Outcome,
-    Standings,
     Verdict,
 )
 from tests.fakes import call
@@ -65,8 +65,8 @@ def done(job: int, *items: int) -> Outcome:
     return Outcome(job, JobState.DONE, Verdict(items), (call(),))
 
 
-def standings(n: int) -> Standings:
-    return Standings(np.zeros(n), np.ones(n, dtype=np.bool_))
+def everybody(n: int) -> Bools:
+    return np.ones(n, dtype=np.bool_)
 
 
 async def fill(store: SqliteStore, jobs: int = 3) -> None:
@@ -76,7 +76,7 @@ async def fill(store: SqliteStore, jobs: int = 3) -> None:
     )
     epoch = await store.lead("test", 60)
     items = np.array([[m % N, (m + 1) % N] for m in range(jobs)], dtype=np.int32).ravel()
-    await store.plan_round(1, epoch, standings(N), Matches(items, np.arange(jobs + 1) * 2))
+    await store.plan_round(1, epoch, everybody(N), Matches(items, np.arange(jobs + 1) * 2))
 
 
 async def answered(store: SqliteStore) -> None:
@@ -242,7 +242,6 @@ DAMAGE: list[tuple[str, Read]] = [
     ("UPDATE items SET id = CAST(x'ff' AS TEXT) WHERE row = 1", ITEMS),
     ("UPDATE subsets SET members = x'63000000'", ITEMS),
     ("UPDATE subsets SET members = 'x'", ITEMS),
-    ("UPDATE rounds SET ratings = x'00'", lambda store: store.ratings(1)),
     ("UPDATE rounds SET active = x'0000'", lambda store: store.active(1)),
     ("UPDATE rounds SET active = 7", lambda store: store.active(1)),
     ("UPDATE jobs SET state = 'odd' WHERE id = 0", lambda store: store.counts()),
@@ -288,7 +287,7 @@ def test_verdicts_of_the_wrong_lengths_that_add_up(tmp_path: Path) -> None:
         await store.set_items(Items([str(row) for row in range(5)], None, {}))
         epoch = await store.lead("a", 60)
         matches = Matches(np.arange(5, dtype=np.int32), np.array([0, 2, 5]))
-        await store.plan_round(1, epoch, standings(5), matches)
+        await store.plan_round(1, epoch, everybody(5), matches)
         await store.claim("a", 2, 60)
         await store.settle("a", [done(0, 0, 1, 2), done(1, 3, 4)])
         with pytest.raises(RunError, match="length is not that of its match"):
@@ -334,7 +333,7 @@ def test_an_error_within_a_transaction_leaves_nothing(path: Path) -> None:
         epoch = await store.lead("test", 60)
         pairs = Matches(np.array([0, 1] * 3, dtype=np.int32), np.arange(4) * 2)
         with pytest.raises(RunError, match="no"):
-            await store.plan_round(2, epoch, standings(N), pairs)
+            await store.plan_round(2, epoch, everybody(N), pairs)
         assert await store.round_state(2) is None
         await store.claim("a", 1, 60)
         with pytest.raises(RunError, match="no"):

@@ -328,7 +328,7 @@ def test_parse(text: str, flags: dict[str, Any], expected: Strategy) -> None:
 @pytest.mark.parametrize(
     ("text", "flags", "message"),
     [
-        ("", {}, "--strategy '': no such strategy.*listwise<k>.*pairwise.*judgeq strategies"),
+        ("", {}, "--strategy '': no such strategy.*listwise<k>.*pairwise.*judgeq list strategies"),
         ("quicksort", {}, "--strategy 'quicksort'"),
         ("listwise10x", {}, "--strategy 'listwise10x'"),
         ("listwise-5", {}, "--strategy 'listwise-5'"),

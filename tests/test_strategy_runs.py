@@ -110,7 +110,7 @@ def test_answers_that_come_late_leave_the_past_as_it_was(tmp_path: Path, strateg
         (latest,) = query(run, rounds + _about(row))[0]
         # An item that stayed sits out one round at most, where their number is odd.
         assert latest == int(left) if left else latest >= last - 1
-    judgeq(tmp_path, "rate")
+    judgeq(tmp_path, "show", "--write")
     assert score_columns(run) == after
 
 

@@ -11,12 +11,11 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
-import typer.main
 
 from judgeq import cli, datasets, prompts
 from judgeq.judge import JUDGES
 from judgeq.strategies import REGISTRY
-from tests.cli import REPO
+from tests.cli import REPO, commands
 
 PACKAGE = REPO / "judgeq"
 README = (REPO / "README.md").read_text(encoding="utf-8")
@@ -109,12 +108,9 @@ def test_no_assert_no_catch_all_no_print_no_module_state(path: str) -> None:
 
 
 def test_every_command_strategy_judge_and_dataset_is_in_the_readme() -> None:
-    group = typer.main.get_command(cli.app)
-    names = list(group.commands)  # type: ignore[attr-defined]
-    assert len(names) == 31
-    for name in names:
-        assert f"`judgeq {name}`" in README
-        assert group.commands[name].help  # type: ignore[attr-defined]
+    for name in commands():
+        if " " not in name:
+            assert f"`judgeq {name}`" in README, name
     for name in (*REGISTRY, *JUDGES):
         assert f"`{name}" in README
     for info in datasets.known():
@@ -123,12 +119,24 @@ def test_every_command_strategy_judge_and_dataset_is_in_the_readme() -> None:
         assert (REPO / "prompts" / f"{prompt.name}.toml").is_file()
 
 
-def test_every_flag_of_run_has_help() -> None:
-    group = typer.main.get_command(cli.app)
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
+def test_every_command_and_option_has_help() -> None:
+    for name, command in commands().items():
+        assert command.help, name
         for parameter in command.params:
-            if parameter.name != "help":
-                assert parameter.help, f"judgeq {name}: {parameter.name}"
+            assert parameter.help, f"judgeq {name}: {parameter.name}"
+
+
+def test_what_is_said_names_commands_that_there_are() -> None:
+    names = {name.split()[0] for name in commands()} | {"--help"}
+    pages = [PACKAGE.parent / page for page in ("README.md", "CHANGELOG.md")]
+    pages += [*REPO.glob("*/README.md"), *PACKAGE.rglob("*.md"), *(REPO / "docs").iterdir()]
+    for path in (*PACKAGE.rglob("*.py"), *PACKAGE.rglob("templates/**/*.txt"), *pages):
+        text = path.read_text(encoding="utf-8")
+        code = [] if path.suffix == ".py" else re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
+        before = "`|: " if path.suffix == ".py" else "`"
+        said = re.findall(rf"(?:{before})judgeq ([a-z-]+)", text)
+        for name in said + re.findall(r"^(?:\$ )?judgeq ([a-z-]+)", "\n".join(code), re.MULTILINE):
+            assert name in names, f"{path}: judgeq {name}"
 
 
 def test_exit_codes_are_documented_and_distinct() -> None:
@@ -136,9 +144,9 @@ def test_exit_codes_are_documented_and_distinct() -> None:
 
     codes = [kind.exit_code for kind in errors.JudgeqError.__subclasses__()]
     assert sorted(codes) == [2, 3, 4, 5, 6, 7, 8]
-    for code in (0, 1, *codes):
-        assert re.search(rf"\b{code} [a-z]", cli.EXIT_CODES)
-    assert cli.EXIT_CODES in " ".join(README.split())
+    heading, *lines = map(str.strip, cli.EXIT_CODES.splitlines())
+    assert [line.split()[0] for line in lines] == [str(code) for code in (0, 1, *sorted(codes))]
+    assert f"{heading} {'; '.join(lines)}." in " ".join(README.split())
 
 
 @pytest.mark.parametrize(

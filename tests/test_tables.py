@@ -37,6 +37,7 @@ def load_file(folder: Path, name: str, content: str | bytes, **settings: object)
         ("id\ttext\r\n", {"text"}, "\t"),
         ("text\n", {"text"}, ","),
         ("id;text,more", {"text"}, ","),
+        ("id;text;score, from 0", {"text"}, ";"),
         ('"a,b";text', {"text"}, ";"),
         ('"a;b",text', {"text"}, ","),
         ("id;text\tmore", {"text"}, ","),  # which of the two can't be said
@@ -46,7 +47,7 @@ def load_file(folder: Path, name: str, content: str | bytes, **settings: object)
 def test_what_separates_columns_is_seen_in_the_header(
     header: str, columns: set[str], delimiter: str
 ) -> None:
-    assert delimiter_of(header, columns) == delimiter
+    assert delimiter_of([header], columns) == delimiter
 
 
 @pytest.mark.parametrize(

@@ -193,11 +193,13 @@ def test_a_doctor_survives_what_no_server_should_say(tmp_path: Path) -> None:
 
 
 def test_models(tmp_path: Path) -> None:
-    found = json.loads(judgeq(tmp_path, "models", "openai/gpt-5-mini", "--json").stdout)
+    found = json.loads(judgeq(tmp_path, "list", "models", "openai/gpt-5-mini", "--json").stdout)
     assert {"provider": "openai", "model": "gpt-5-mini"}.items() <= found[0].items()
     assert found[0]["input"] > 0
-    assert "gpt-5-mini" in judgeq(tmp_path, "models", "gpt-5-mini").stdout
-    assert "No model with 'zzz'" in judgeq(tmp_path, "models", "zzz").stdout
+    shown = judgeq(tmp_path, "list", "models", "gpt-5-mini").stdout
+    assert "gpt-5-mini" in shown
+    assert "Judges with a prefix: gemini/MODEL, mistral/MODEL, " in shown
+    assert "No model with 'zzz'" in judgeq(tmp_path, "list", "models", "zzz").stdout
 
 
 def test_the_cache_is_shown_pruned_and_cleared(tmp_path: Path) -> None:
@@ -213,7 +215,7 @@ def test_the_cache_is_shown_pruned_and_cleared(tmp_path: Path) -> None:
     pruned = judgeq(tmp_path, "cache", "prune", "--model", "other", "--json").stdout
     assert json.loads(pruned) == {"removed": 0}
     misplaced = judgeq(tmp_path, "cache", "--cache-dir", "elsewhere", "clear", "--yes", expect=2)
-    assert "judgeq cache clear --cache-dir elsewhere" in misplaced.stderr
+    assert "No such option '--yes'. `judgeq cache --help` shows" in misplaced.stderr
     assert judgeq(tmp_path, "cache", "clear", "--yes").stdout == "24 replies removed.\n"
     assert json.loads(judgeq(tmp_path, "cache", "--json").stdout)["replies"] == 0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from judgeq import config, runs, trust
 from judgeq.cli import app
@@ -115,23 +115,23 @@ ASKS: dict[str, tuple[Any, str]] = {
     "max_cost": (1e9, "--max-cost 1000000000.0"),
     "price": ((0.0, 0.0), "--price 0.0,0.0"),
     "total_rounds": (9, "--rounds 9"),
-    "prices": ({"m": {"input": 0, "output": 0}}, "--price IN,OUT"),
+    "prices": ({"gpt-m": {"input": 0, "output": 0}}, "--price IN,OUT"),
 }
 
 
 @pytest.mark.parametrize("name", ASKS)
 def test_what_a_strangers_folder_asks_for_is_listed_and_not_done(tmp_path: Path, name: str) -> None:
-    folder = begun(tmp_path / "runs", judge="m")
+    folder = begun(tmp_path / "runs", judge="gpt-m")
     forget(tmp_path)
     value, flag = ASKS[name]
     change(folder, **{name: value})
-    message = refused(folder, f"{name} = ", flag, "--judge m", "judgeq resume ")
+    message = refused(folder, f"{name} = ", flag, "--judge gpt-m", "judgeq resume ")
     assert "Nothing was opened or sent" in message
 
 
 @pytest.mark.parametrize("name", ASKS)
 def test_a_config_that_somebody_changed_later_is_not_believed(tmp_path: Path, name: str) -> None:
-    folder = begun(tmp_path / "runs", judge="m")
+    folder = begun(tmp_path / "runs", judge="gpt-m")
     session.resume(folder, {})
     value, flag = ASKS[name]
     change(folder, **{name: value})
@@ -144,13 +144,13 @@ def test_an_address_that_this_users_environment_names_is_their_own(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("OPENAI_BASE_URL", "http://mine.example/v1/")
-        folder = begun(tmp_path / "runs", judge="m")
+        folder = begun(tmp_path / "runs", judge="gpt-m")
     assert session.resume(folder, {}).settings.openai_base_url == "http://mine.example/v1"
     forget(tmp_path)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://other.example/v1")
-    refused(folder, "OPENAI_BASE_URL=http://mine.example/v1 judgeq resume", judge=("m",))
+    refused(folder, "OPENAI_BASE_URL=http://mine.example/v1 judgeq resume", judge=("gpt-m",))
     monkeypatch.setenv("OPENAI_BASE_URL", "http://mine.example/v1")
-    session.resume(folder, {"judge": ("m",)})
+    session.resume(folder, {"judge": ("gpt-m",)})
 
 
 @pytest.mark.parametrize(
@@ -159,14 +159,14 @@ def test_an_address_that_this_users_environment_names_is_their_own(
 )
 def test_what_judgeq_never_keeps_is_nobodys(tmp_path: Path, name: str, value: Any) -> None:
     """Left out of what is remembered, it must not pass for what was given: nothing."""
-    folder = begun(tmp_path / "runs", judge="m")
+    folder = begun(tmp_path / "runs", judge="gpt-m")
     change(folder, **{name: value})
     refused(folder, f"{name} = ", "says other things than you gave for this run")
 
 
 def test_a_cap_that_somebody_removed_is_missed(tmp_path: Path) -> None:
     prices = {"price": (1.0, 1.0)}
-    folder = begun(tmp_path / "runs", judge="m", max_cost=2.0, **prices)
+    folder = begun(tmp_path / "runs", judge="gpt-m", max_cost=2.0, **prices)
     assert session.resume(folder, {}).settings.max_cost == 2
     change(folder, max_cost=None)
     refused(folder, "max_cost = null", "--max-cost …")
@@ -214,29 +214,30 @@ def test_what_was_given_again_is_remembered(tmp_path: Path) -> None:
 
 
 def test_one_key_takes_the_place_of_the_other(tmp_path: Path) -> None:
-    folder = begun(tmp_path / "runs", judge="m", api_key_file="/home/me/.key")
+    folder = begun(tmp_path / "runs", judge="gpt-m", api_key_file="/home/me/.key")
     forget(tmp_path)
-    settings = session.resume(folder, {"judge": ("m",), "api_key_env": "MINE"}).settings
+    settings = session.resume(folder, {"judge": ("gpt-m",), "api_key_env": "MINE"}).settings
     assert (settings.api_key_env, settings.api_key_file) == ("MINE", None)
-    settings = session.resume(folder, {"judge": ("m",), "api_key_file": Path("/f")}).settings
+    settings = session.resume(folder, {"judge": ("gpt-m",), "api_key_file": Path("/f")}).settings
     assert (settings.api_key_env, settings.api_key_file) == (None, Path("/f"))
 
 
 def test_prices_of_a_stranger_are_not_used(tmp_path: Path) -> None:
-    folder = begun(tmp_path / "runs", judge="m", prices={"m": {"input": 0, "output": 0}})
+    folder = begun(tmp_path / "runs", judge="gpt-m", prices={"gpt-m": {"input": 0, "output": 0}})
     forget(tmp_path)
-    given = {"judge": ("m",), "price": (1.0, 2.0)}
+    given = {"judge": ("gpt-m",), "price": (1.0, 2.0)}
     assert session.resume(folder, given).settings.prices == {}
 
 
-def test_a_mark_is_of_one_folder(tmp_path: Path) -> None:
-    folder = begun(tmp_path / "runs", judge="m")
+@pytest.mark.parametrize("name", ["gpt-m", "groq/m"])
+def test_a_mark_is_of_one_folder(tmp_path: Path, name: str) -> None:
+    folder = begun(tmp_path / "runs", judge=name)
     folder.path.rename(tmp_path / "gift")
-    refused(RunFolder(tmp_path / "gift"), "--judge m")
+    refused(RunFolder(tmp_path / "gift"), f"--judge {name}")
 
 
 def test_what_a_folder_says_is_shown_safely(tmp_path: Path) -> None:
-    folder = begun(tmp_path / "runs", judge="m")
+    folder = begun(tmp_path / "runs", judge="gpt-m")
     change(folder, ca_file="\x1b[2J\u202eKEY; rm -rf ~", headers=["X: " + "y" * 5000])
     message = refused(folder, r"'\x1b[2J\u202eKEY; rm -rf ~'")
     assert "\x1b" not in message
@@ -277,7 +278,7 @@ def test_commands_that_read_open_nothing_but_the_run(tmp_path: Path) -> None:
         folder,
         dataset=str(mails),
         prompt=str(mails.with_suffix(".toml")),
-        judge=["m"],
+        judge=["gpt-m"],
         api_key_file=str(key),
         ca_file=str(key),
         cache_dir=str(mails.parent),
@@ -291,7 +292,7 @@ def test_commands_that_read_open_nothing_but_the_run(tmp_path: Path) -> None:
         for command in (
             ("status", folder.path),
             ("runs", "--runs-dir", tmp_path / "runs"),
-            ("rate", folder.path),
+            ("show", folder.path, "--write"),
             ("evaluate", folder.path, "--resamples", "10"),
             ("compare", folder.path, folder.path, "--resamples", "10"),
             ("export", folder.path),

@@ -116,8 +116,8 @@ def test_it_is_listed_with_the_reason(root: Path, spoil: Callable[[Path], None])
 @pytest.mark.parametrize("spoil", SPOILT)
 def test_the_others_are_used_as_before(root: Path, spoil: Callable[[Path], None]) -> None:
     spoil(root / "bad")
-    for command in ("status", "rate", "resume"):
-        code, _, errors = invoke(root, command, "good")
+    for command in ("status", "show --write", "resume"):
+        code, _, errors = invoke(root, *command.split(), "good")
         assert code == 0, errors
     code, _, errors = invoke(root, "status", "bad")
     assert code == 7
@@ -125,12 +125,12 @@ def test_the_others_are_used_as_before(root: Path, spoil: Callable[[Path], None]
 
 
 @pytest.mark.parametrize("spoil", [garbage_config, garbage_database, no_database_but_a_folder])
-@pytest.mark.parametrize("command", ["status", "resume", "rate"])
+@pytest.mark.parametrize("command", ["status", "resume", "show --write"])
 def test_last_names_it_rather_than_another(
     root: Path, spoil: Callable[[Path], None], command: str
 ) -> None:
     spoil(root / "bad")
-    code, _, errors = invoke(root, command, "last")
+    code, _, errors = invoke(root, *command.split(), "last")
     assert code == 7
     assert str(root / "bad") in errors
     if spoil is garbage_config:
@@ -181,7 +181,7 @@ def test_a_run_whose_ledger_is_lost_is_not_begun_anew_in_its_place(
     shutil.copytree(finished, run)
     spoil(run)
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.name != "lock"}
-    commands = [RUN, (*RUN, "--dry-run"), ("resume", run.name), ("rate", run.name)]
+    commands = [RUN, (*RUN, "--dry-run"), ("resume", run.name), ("show", run.name, "--write")]
     if spoil is no_database:
         commands += [
             (name, run.name) for name in ("status", "show", "evaluate", "export", "report")

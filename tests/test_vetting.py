@@ -75,7 +75,7 @@ def path(folder: Path, tmp_path: Path) -> Path:
 
 def test_a_changed_schema_has_another_version() -> None:
     made = hashlib.sha256(repr(sorted(vetting.expected())).encode()).hexdigest()[:16]
-    assert (schema.VERSION, made) == (9, "94ebb58ca10ed0c3"), (
+    assert (schema.VERSION, made) == (10, "afe9f7e6eb3899e2"), (
         "raise VERSION, and say here what it holds"
     )
 
@@ -182,7 +182,7 @@ COMMANDS: list[Callable[[str], list[str]]] = [
     lambda run: ["resume", run, "--retry-failed"],
     lambda run: ["status", run],
     lambda run: ["status", run, "--json"],
-    lambda run: ["rate", run],
+    lambda run: ["show", run, "--write"],
     lambda run: ["evaluate", run, "--resamples", "10"],
     lambda run: ["compare", run, run, "--resamples", "10"],
     lambda run: ["export", run],
@@ -255,5 +255,5 @@ def test_costs_that_add_up_to_no_number_are_refused(tmp_path: Path, path: Path, 
     for command in COMMANDS[:4]:
         done = judgeq(tmp_path, *command(path.parent.name), expect=7)
         assert "dollars of its calls: inf of " in done.stderr
-    accepted = judgeq(tmp_path, "rate", path.parent.name, "--accept-damage", expect=7)
+    accepted = judgeq(tmp_path, "show", "--write", path.parent.name, "--accept-damage", expect=7)
     assert "run.db is damaged: the costs of its calls add up to inf." in accepted.stderr

@@ -96,5 +96,5 @@ def test_installed_into_an_empty_environment_it_runs_from_another_folder(
     )
     assert done["jobs"]["done"] == 1104
     run(judgeq, "run", "--dataset", "demo", "-s", "pairwise3", cwd=elsewhere, folder=tmp_path)
-    assert "bias_us_vs_them" in run(judgeq, "prompts", cwd=elsewhere, folder=tmp_path)
-    assert "labels only" in run(judgeq, "datasets", cwd=elsewhere, folder=tmp_path)
+    assert "bias_us_vs_them" in run(judgeq, "list", "prompts", cwd=elsewhere, folder=tmp_path)
+    assert "labels only" in run(judgeq, "list", "datasets", cwd=elsewhere, folder=tmp_path)

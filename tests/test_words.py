@@ -16,7 +16,7 @@ PACKAGE = REPO / "judgeq"
 LONGEST = 40
 """Words of one message; a value that is filled in counts as one."""
 ERRORS = {name for name in vars(errors) if name.endswith("Error")}
-SPOKEN = {*ERRORS, "Notice", "setting", "_running", "Option", "Argument", "Check"}
+SPOKEN = {*ERRORS, "Notice", "setting", "option", "argument", "_column", "Check"}
 """Calls whose words a user reads."""
 DIALECT = (
     r"so many",

@@ -266,7 +266,7 @@ def test_who_only_plans_names_the_workers_it_waits_for_and_ends_where_the_cap_do
 
 
 def test_who_only_plans_is_estimated_as_others_are(tmp_path: Path) -> None:
-    flags = (*LISTS, "--judge", "m", "--price", "1,10", "--store", new_store(), "--json")
+    flags = (*LISTS, "--judge", "gpt-m", "--price", "1,10", "--store", new_store(), "--json")
     known, planning = (
         json.loads(judgeq(tmp_path, "estimate", *flags, *more).stdout)
         for more in ((), ("--workers", "0"))
@@ -283,4 +283,4 @@ def test_a_worker_needs_a_store_and_runs_that_are_there(tmp_path: Path) -> None:
     begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise1")
     assert "no run 'x'" in judgeq(tmp_path, "worker", "x", "--store", store, expect=7).stderr
     wrong = judgeq(tmp_path, "worker", "--store", store, "--exit-when", "tired", expect=2).stderr
-    assert "idle or done" in wrong
+    assert "'tired' is not one of 'idle', 'done'" in wrong

@@ -1,12 +1,4 @@
-"""The command line: `main` is the `judgeq` command. Only this package prints or ends the process."""
+"""The command line: `app` is the `judgeq` command. Only this package prints or ends the process."""
 
-from __future__ import annotations
-
-from judgeq.cli.app import EXIT_CODES, app
-
-__all__ = ["EXIT_CODES", "app", "main"]
-
-
-def main() -> None:
-    """The `judgeq` command."""
-    app()
+from judgeq.cli.app import EXIT_CODES as EXIT_CODES
+from judgeq.cli.app import app as app

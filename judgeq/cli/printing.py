@@ -7,11 +7,12 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TextIO
 
-import typer
+import click
 
 from judgeq.errors import JudgeqError, UsageError
 
@@ -21,7 +22,7 @@ MOST_LINES = 25
 """Of a message with more lines the last are printed as one."""
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from rich.console import Console
 
@@ -121,11 +122,25 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, width=width)
 
 
-def show(*parts: Section | str) -> None:
+def is_terminal() -> bool:
+    """Whether somebody can be asked: both what is typed and what is said come through a terminal."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def agreed(question: str) -> bool:
+    """Whether the user on the terminal says yes."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().casefold() in ("y", "yes")
+
+
+def show(parts: Iterable[Section] | Section | str) -> None:
     """Print sections, or a line of text, to standard output."""
     from judgeq.ui.sections import Section, terminal
 
-    sections = [Section(notes=[part]) if isinstance(part, str) else part for part in parts]
+    if isinstance(parts, str):
+        parts = Section(notes=[parts])
+    sections = [parts] if isinstance(parts, Section) else [*parts]
     target = console()
     with _writing():
         for line in terminal(sections, target.width):
@@ -161,7 +176,7 @@ def print_json(value: Any, error: JudgeqError | None = None) -> None:
     from judgeq.ui.json import plain
 
     known = plain(value)
-    if error is not None:
+    if error is not None and isinstance(known, dict):
         known |= error_json(error)
     show_text(_encodable(json.dumps(known, ensure_ascii=False, indent=2, allow_nan=False)))
 
@@ -180,18 +195,41 @@ def error_json(error: JudgeqError) -> dict[str, Any]:
     return {"error": about}
 
 
-def show_result(
-    result: Result, quiet: bool, as_json: bool, error: JudgeqError | None = None
-) -> None:
-    """Print what a run came to; as JSON with the error that it ended with."""
+class Answer(NamedTuple):
+    """What a command found: a value for `--json`, what makes sections or a line of it for people (None:
+    nothing), the error that it ended with, and the rows for `--csv`."""
+
+    value: Any
+    words: Callable[[Any], Any] | None = None
+    error: JudgeqError | None = None
+    rows: Callable[[], Iterable[Mapping[str, Any]]] | None = None
+
+
+def answer(found: Answer, csv: Path | None, as_json: bool | None, quiet: bool | None) -> None:
+    """Print what a command found; its error ends the command."""
+    if csv is not None and found.rows is not None:
+        from judgeq.ui.json import write_csv
+
+        write_csv(csv, [*found.rows()])
+    if as_json:
+        print_json(found.value, found.error)
+    elif found.words is not None and not quiet:
+        show(found.words(found.value))
+    if found.error is not None:
+        complain(str(found.error))
+        raise click.exceptions.Exit(found.error.exit_code)
+
+
+def answer_of(result: Result, error: JudgeqError | None = None) -> Answer:
+    """What a run came to, with the error that it ended with."""
     from judgeq.evaluation.evaluate import evaluated
     from judgeq.ui.show import run as show_run
 
-    result = evaluated(result)
-    if as_json:
-        print_json(result, error)
-    elif not quiet:
-        show(*show_run.result(result), show_run.ending(result, _argument(result)))
+    def words(result: Result) -> Iterator[Section]:
+        yield from show_run.result(result)
+        yield show_run.ending(result, _argument(result))
+
+    return Answer(evaluated(result), words, error)
 
 
 def _argument(result: Result) -> str:
@@ -222,15 +260,19 @@ def complain(message: str) -> None:
     text = "\n  ".join(log_lines(line, width) for line in lines)
     with suppress(OSError):  # the terminal may be gone; the exit code says it as well
         if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
-            text = typer.style(text, fg=typer.colors.RED)
+            text = click.style(text, fg="red")
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
 
-def fail(error: JudgeqError) -> NoReturn:
-    """End the command with an error after its JSON, if that was asked for, has been printed."""
-    complain(str(error))
-    raise typer.Exit(error.exit_code)
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on a terminal, unless the answer was given by --yes. Raises UsageError for a no."""
+    if yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError(f"{question} Nobody can be asked here: to do it, add --yes.")
+    if not click.confirm(question, err=True):
+        raise UsageError("nothing was removed.")
 
 
 def spare(path: Path | None, flag: str, *inputs: Path | None) -> None:

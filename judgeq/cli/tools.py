@@ -1,4 +1,4 @@
-"""The commands around models, and to begin with: doctor, init, guide, models, cache, mock-server."""
+"""The commands around runs: help, init, doctor, list, cache, mock-server, guide."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
-from judgeq.cli.app import cache_app, command
-from judgeq.cli.options import Json, RunsDir, given, with_settings
-from judgeq.cli.printing import fail, print_json, show, show_text
-from judgeq.errors import JudgeError, UsageError
+from judgeq.cli.app import EVERYTHING, EXIT_CODES, app
+from judgeq.cli.options import COMPLETIONS, DATASET, Values, argument, command, of_settings, option
+from judgeq.cli.printing import Answer, confirm, show_text
+from judgeq.errors import DataError, JudgeError, UsageError
 from judgeq.settings.declaration import in_words, settings_of
 from judgeq.settings.mock_server import MockSettings
 from judgeq.text import several
@@ -22,28 +22,59 @@ MOCK_SETTINGS = settings_of(MockSettings)
 UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
-@command("doctor")
-@with_settings(
-    *(
-        "base_url",
-        "api",
-        "structured",
-        "price",
-        "api_key_env",
-        "api_key_file",
-        "headers",
-    ),
-    *("proxy", "ca_file", "timeout", "cache_dir"),
+@command("help", argument("topic", "[all | exit-codes | COMMAND]", "What about.", nargs=-1))
+def help_of(context: click.Context, topic: tuple[str, ...]) -> None:
+    """Show help: of a command, all commands, or exit-codes."""
+    if topic == ("exit-codes",):
+        show_text(EXIT_CODES)
+    elif topic == ("all",):
+        root = context.find_root()
+        root.meta[EVERYTHING] = True
+        show_text(root.get_help())
+    else:
+        app.main([*topic, "--help"])
+
+
+@command(
+    "init",
+    argument("job", "[JOB]", "The job file to write.", type=Path, default=Path("job.toml")),
+    option("--prompt", "The prompt set to write.", Path, default=Path("prompt.toml")),
 )
-def doctor(
-    judge: Annotated[
-        str | None, typer.Option("--judge", "-j", help="The model.", metavar="NAME")
-    ] = None,
-    runs_dir: RunsDir = Path("runs"),
-    as_json: Json = False,
-    **flags: Any,
-) -> None:
-    """Check what a run needs: disk, cache, key, server, model, price.
+def init(job: Path, prompt: Path) -> Answer:
+    """Write a job file and a prompt set to start from.
+
+    Both explain themselves in comments. The job runs as it is, offline and free:
+    `judgeq run --config job.toml`. Nothing is overwritten.
+    """
+    from judgeq.ui import reference
+
+    files = {job: reference.job_file(prompt), prompt: reference.prompt_set(prompt.stem)}
+    for path in files:
+        if path.suffix != ".toml" or len(files) < 2:
+            raise UsageError(f"{path}: give two files, each with a name that ends in .toml.")
+        if path.exists():
+            raise UsageError(f"{path} is there already: move it, or name another file.")
+    for path, text in files.items():
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise UsageError(f"{path} can't be written: {error.strerror}.") from error
+    return Answer(
+        {"files": [*files]},
+        lambda _: f"{job} and {prompt} are written. Change them, then: judgeq run --config {job}",
+    )
+
+
+@command(
+    "doctor",
+    *of_settings(
+        *("judge", "base_url", "api", "structured", "price", "api_key_env", "api_key_file"),
+        *("headers", "proxy", "ca_file", "timeout", "cache_dir"),
+    ),
+)
+def doctor(given: Values, runs_dir: Path) -> Answer:
+    """Check what a run needs: disk, key, server, model, price.
 
     With --judge one tiny call is made, and paid. The key is never shown.
     Ends with 4 when something failed.
@@ -61,66 +92,47 @@ def doctor(
     from judgeq import judge as judges
     from judgeq.ui.show import lists as show_lists
 
-    named = {} if judge is None else {"judge": judge}
-    settings = config.settle({"dataset": "demo", **named, **given(flags)}).rooted()
+    settings = config.settle({"dataset": "demo", **given}).rooted()
     judges.check(settings.judge[0], settings)
     checks = asyncio.run(examination.examine(settings, runs_dir))
-    if as_json:
-        print_json(checks)
-    else:
-        show(show_lists.checks(checks))
     failed = [check.name for check in checks if check.state == "failed"]
-    if failed:
-        fail(JudgeError(f"{several(len(failed), 'check')} failed: {', '.join(failed)}."))
+    error = JudgeError(f"{several(len(failed), 'check')} failed: {', '.join(failed)}.")
+    return Answer(checks, show_lists.checks, error if failed else None)
 
 
-@command("init")
-def init(
-    job: Annotated[Path, typer.Argument(help="The job file to write.", metavar="JOB")] = Path(
-        "job.toml"
+@command("list")
+def kinds(context: click.Context) -> None:
+    """List strategies, prompts, datasets or models."""
+    show_text(context.get_help())
+
+
+@command(
+    "list strategies",
+    option("--n", "Items to show the cost for.", int, default=1000, least=2, most=10_000_000),
+)
+def strategies(n: int) -> Answer:
+    """List the strategies, their costs, and when to use them."""
+    from judgeq.ui.show import lists as show_lists
+
+    return Answer(show_lists.strategies_over(n), lambda _: show_lists.strategies(n))
+
+
+@command("list datasets", *of_settings("data_dir"))
+def datasets(given: Values) -> Answer:
+    """List the datasets: size, licence, whether they are here."""
+    from judgeq import datasets as known_datasets
+    from judgeq.ui.show import lists as show_lists
+
+    return Answer(known_datasets.known(given.get("data_dir")), show_lists.datasets)
+
+
+@command(
+    "list models",
+    argument(
+        "pattern", "[PATTERN]", "Part of a name, as 'mini' or 'openai/gpt-5'.", required=False
     ),
-    prompt: Annotated[Path, typer.Option(help="The prompt set to write.", metavar="PATH")] = Path(
-        "prompt.toml"
-    ),
-) -> None:
-    """Write a job file and a prompt set to start from, with comments.
-
-    The job runs as it is, offline and free: `judgeq run --config job.toml`.
-    Nothing is overwritten.
-    """
-    from judgeq.ui import reference
-
-    files = {job: reference.job_file(prompt), prompt: reference.prompt_set(prompt.stem)}
-    for path in files:
-        if path.suffix != ".toml" or len(files) < 2:
-            raise UsageError(f"{path}: give two files, each with a name that ends in .toml.")
-        if path.exists():
-            raise UsageError(f"{path} is there already: move it, or name another file.")
-    for path, text in files.items():
-        try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            raise UsageError(f"{path} can't be written: {error.strerror}.") from error
-    show(f"{job} and {prompt} are written. Change them, then: judgeq run --config {job}")
-
-
-@command("guide")
-def guide() -> None:
-    """Guide for scripts and AI agents: what to call, in which order."""
-    from importlib.resources import files
-
-    show_text(files("judgeq").joinpath("guide.md").read_text("utf-8").rstrip())
-
-
-@command("models")
-def models(
-    pattern: Annotated[
-        str | None,
-        typer.Argument(help="Part of a name, as 'mini' or 'openai/gpt-5'.", metavar="PATTERN"),
-    ] = None,
-    as_json: Json = False,
-) -> None:
+)
+def models(pattern: str | None) -> Answer:
     """List the models whose prices are known.
 
     Any other model can be named as well: its price is then unknown, until
@@ -130,46 +142,70 @@ def models(
     from judgeq.ui.show import lists as show_lists
 
     known = prices.known(pattern)
-    if as_json:
-        print_json(known)
-    elif known:
-        show(show_lists.models(known))
-    else:
-        show(f"No model with {pattern!r} in its name has a known price.")
+    none = f"No model with {pattern!r} in its name has a known price."
+    return Answer(known, show_lists.models if known else lambda _: none)
 
 
-@cache_app.callback()
-@with_settings("cache_dir")
-def cache(context: typer.Context, as_json: Json = False, **flags: Any) -> None:
-    """Show the reply cache: size, hits, and what it holds by model."""
-    if context.invoked_subcommand is not None:
-        source = context.get_parameter_source("cache_dir")
-        if source is not None and source.name == "COMMANDLINE":  # it would mean the usual folder
-            raise UsageError(
-                f"--cache-dir comes after the command: judgeq cache {context.invoked_subcommand} "
-                f"--cache-dir {flags['cache_dir']}"
-            )
-        return
+@command(
+    "list prompts",
+    argument(
+        "name", "[PROMPT]", "A prompt set's name, or a .toml file's path: what it would send.",
+        names=COMPLETIONS["prompt"], required=False,
+    ),
+    *of_settings(
+        *("dataset", "text_column", "delimiter", "encoding", "skip_empty", "data_dir", "feature"),
+        "reasons",
+    ),
+    option("--k", "1: a text by itself; 2: a pair; more: a list.", int, default=3, least=1),
+)  # fmt: skip
+def prompts(name: str | None, k: int, given: Values) -> Answer:
+    """List the prompt sets, or show what one would send.
+
+    With a PROMPT, exactly what a model would be sent about the first items of a
+    dataset (demo, by default).
+
+    Examples:
+
+      judgeq list prompts
+
+      judgeq list prompts bias -d babe --k 2
+    """
+    from judgeq import config
+    from judgeq import datasets as known_datasets
+    from judgeq import prompts as prompt_sets
+    from judgeq.ui.show import lists as show_lists
+
+    if name is None:
+        return Answer(prompt_sets.known(), show_lists.prompts)
+    settings = config.settle({"dataset": "demo", **given})
+    prompt = prompt_sets.load(name, settings.feature)
+    loaded = known_datasets.load(settings)
+    if loaded.texts is None:
+        raise DataError(loaded.missing_texts)
+    texts, reasons = list(loaded.texts[:k]), settings.reasons
+    messages = prompt_sets.messages(prompt, texts, reasons=reasons)
+    schema = prompt_sets.schema(k, prompt.ties, reasons)
+    return Answer(messages, lambda messages: show_lists.messages(messages, schema))
+
+
+CACHE = of_settings("cache_dir")
+
+
+@command("cache", *CACHE)
+def cache(given: Values) -> Answer:
+    """Show the reply cache: size, hits, and what it holds."""
     from judgeq.judge import cache as replies
     from judgeq.ui.show import lists as show_lists
 
-    overview = replies.overview(_folder(flags))
-    if as_json:
-        print_json(overview)
-    else:
-        show(*show_lists.cache(overview))
+    return Answer(replies.overview(_folder(given)), show_lists.cache)
 
 
-@command("prune", cache_app)
-@with_settings("cache_dir")
-def prune_cache(
-    older_than: Annotated[
-        str | None, typer.Option(help="An age, as 12h, 30d, 8w.", metavar="AGE")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="A model's name.")] = None,
-    as_json: Json = False,
-    **flags: Any,
-) -> None:
+@command(
+    "cache prune", *CACHE,
+    option("--older-than", "An age, as 12h, 30d, 8w.", str, metavar="AGE"),
+    option("--model", "A model's name.", str, metavar="NAME"),
+)  # fmt: skip
+def prune_cache(older_than: str | None, model: str | None, given: Values) -> Answer:
     """Remove replies that are old, or a model's."""
     import time
 
@@ -178,40 +214,33 @@ def prune_cache(
     if older_than is None and model is None:
         raise UsageError("say what to prune: --older-than 30d, --model NAME, or both.")
     seconds = None if older_than is None else _seconds(older_than)
-    removed = replies.prune(_folder(flags), older_than=seconds, model=model, now=time.time())
-    _removed(removed, as_json)
+    return _removed(replies.prune(_folder(given), older_than=seconds, model=model, now=time.time()))
 
 
-@command("clear", cache_app)
-@with_settings("cache_dir")
-def clear_cache(
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    as_json: Json = False,
-    **flags: Any,
-) -> None:
-    """Remove all replies. They were paid for: it asks before."""
+@command("cache clear", *CACHE)
+def clear_cache(yes: bool, given: Values) -> Answer:
+    """Remove all replies.
+
+    They were paid for: it asks before.
+    """
     from judgeq.judge import cache as replies
 
-    folder = _folder(flags)
+    folder = _folder(given)
     entries = replies.overview(folder).replies
     question = f"Remove {several(entries, 'reply', 'replies')} from {folder}? They were paid for."
-    if entries and not yes and not typer.confirm(question, err=True):
-        raise UsageError("nothing was removed.")
-    _removed(replies.clear(folder), as_json)
+    confirm(question, yes=yes or not entries)
+    return _removed(replies.clear(folder))
 
 
-def _removed(count: int, as_json: bool) -> None:
-    if as_json:
-        print_json({"removed": count})
-    else:
-        show(f"{several(count, 'reply', 'replies')} removed.")
+def _removed(count: int) -> Answer:
+    return Answer({"removed": count}, lambda _: f"{several(count, 'reply', 'replies')} removed.")
 
 
-def _folder(flags: Mapping[str, Any]) -> Path:
+def _folder(given: Mapping[str, Any]) -> Path:
     from judgeq.engine import assembly
     from judgeq.settings.model import Access
 
-    return assembly.cache_folder(Access(**given(flags)))
+    return assembly.cache_folder(Access(**given))
 
 
 def _seconds(age: str) -> float:
@@ -221,31 +250,28 @@ def _seconds(age: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
-@command("mock-server")
-@with_settings(*MOCK_SETTINGS, known=MOCK_SETTINGS)
-def mock_server(
-    dataset: Annotated[
-        str | None,
-        typer.Option("--dataset", "-d", help="Whose gold labels it answers from; else by a hash."),
-    ] = None,
-    text_column: Annotated[str | None, typer.Option(help="A file's column of texts.")] = None,
-    gold_column: Annotated[str | None, typer.Option(help="A file's column of gold labels.")] = None,
-    as_json: Json = False,
-    **flags: Any,
-) -> None:
-    """A local server like OpenAI's, for rehearsals.
+@command(
+    "mock-server",
+    *of_settings(*MOCK_SETTINGS, known=MOCK_SETTINGS),
+    *of_settings("dataset", "text_column", "gold_column"),
+    DATASET,
+)
+def mock_server(given: Values, as_json: bool) -> None:
+    """Run a local server like OpenAI's, for rehearsals.
 
-    It answers as the simulated judge does, live and in batches, takes time,
-    enforces limits and fails as it is asked to; /stats shows what it saw.
-    Ctrl-C ends it.
+    It answers as the simulated judge does, live and in batches: from the gold labels
+    of a dataset, or by a hash. It takes time, enforces limits and fails as it is
+    asked to.
+
+    /stats shows what it saw. Ctrl-C ends it.
 
     Examples:
 
       judgeq mock-server --latency 0.5 --rate-limited 0.1
 
-      judgeq mock-server --batch-time 60
+      judgeq mock-server demo --batch-time 60
 
-      judgeq run -d demo --judge mock --base-url http://127.0.0.1:8000/v1
+      judgeq run demo --judge mock --base-url http://127.0.0.1:8000/v1
     """
     from pydantic import ValidationError
 
@@ -253,21 +279,21 @@ def mock_server(
     from judgeq.engine import stopping
 
     try:
-        settings = MockSettings(**given(flags, MOCK_SETTINGS))
+        settings = MockSettings(
+            **{name: given.pop(name) for name in MOCK_SETTINGS if name in given}
+        )
     except ValidationError as error:
         first = error.errors()[0]
         flag = MOCK_SETTINGS[str(first["loc"][0])].flag
         raise UsageError(f"{flag} {first['input']}: {in_words(first)}.") from error
-    scores = _scores(dataset, text_column, gold_column)
+    scores = _scores(given) if given else None
 
     def ready(url: str) -> None:
         if as_json:
-            typer.echo(json.dumps({"url": url}))
+            show_text(json.dumps({"url": url}))
         else:
-            typer.echo(f"Listening on {url} (Ctrl-C ends it). Try, from another terminal:")
-            typer.echo(
-                f"  judgeq run -d demo --judge {settings.only_model or 'mock'} --base-url {url}"
-            )
+            show_text(f"Listening on {url} (Ctrl-C ends it). Try, from another terminal:")
+            show_text(f"  judgeq run demo --judge {settings.only_model or 'mock'} --base-url {url}")
 
     try:
         stats = stopping.run_loop(server.serve(settings, scores, ready))
@@ -276,26 +302,27 @@ def mock_server(
             f"can't listen on {settings.host}, port {settings.port}: {error.strerror}."
         ) from error
     if as_json:
-        typer.echo(json.dumps(stats))
+        show_text(json.dumps(stats))
 
 
-def _scores(
-    dataset: str | None, text_column: str | None, gold_column: str | None
-) -> dict[str, float] | None:
+def _scores(given: Values) -> dict[str, float]:
     """The latent scores of a dataset's texts, by text."""
-    if dataset is None:
-        return None
     from judgeq import datasets
-    from judgeq.errors import DataError
     from judgeq.judge.error_model import latent_scores
     from judgeq.settings import DatasetSpec, Simulation
 
-    loaded = datasets.load(
-        DatasetSpec(dataset=dataset, text_column=text_column, gold_column=gold_column)
-    )
+    loaded = datasets.load(DatasetSpec(**given))
     if loaded.texts is None:
         raise DataError(loaded.missing_texts)
     if loaded.gold is None:
-        raise UsageError(f"--dataset {dataset} has no gold labels: give --gold-column.")
+        raise UsageError(f"{loaded.name} has no gold labels: give --gold-column.")
     scores = latent_scores(loaded.gold, Simulation(), 0).tolist()
     return dict(zip(loaded.texts, scores, strict=True))
+
+
+@command("guide")
+def guide() -> None:
+    """Print the guide for scripts and AI agents."""
+    from importlib.resources import files
+
+    show_text(files("judgeq").joinpath("guide.md").read_text("utf-8").rstrip())

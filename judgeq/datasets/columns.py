@@ -1,24 +1,43 @@
-"""A column's cells become ids, texts, gold or latent values; rows that can't be used are gathered in
-the table's `bad`, and the values are good for nothing until its `check` has passed."""
+"""A table's columns become a dataset: ids, texts, gold, latent values. What is wrong with its rows is
+gathered in the table, and values are good for nothing until its `check` has passed."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
 
-from judgeq.datasets.dataset import RowIds
-from judgeq.datasets.tables import UNUSABLE, Table, did_you_mean, listed, shown
+from judgeq.datasets.dataset import OF_COLUMNS, STDIN, Dataset, RowIds, flag_of
+from judgeq.datasets.tables import (
+    ID,
+    TEXT,
+    Source,
+    Table,
+    did_you_mean,
+    listed,
+    shown,
+)
 from judgeq.errors import DataError, UsageError
+from judgeq.settings import DatasetSpec
 from judgeq.types import Floats, GoldKind
 
-ID = "id"
-"""The column of ids, where no other is named."""
+LIKELY: Mapping[str, str] = {
+    "text_column": "text texts content body message comment sentence review tweet post response "
+    "answer abstract document description",
+    "id_column": "id ids doc_id item_id text_id identifier",
+    "gold_column": "gold label labels score rating target class",
+}
+"""What columns are called, whatever the case of the letters, the likeliest first."""
 
 # float() also takes "nan", "inf", "1_000" and digits of other scripts; a gold column means none.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+_TRUTH = {"true": 1.0, "false": 0.0}
 
 # Ids end up in tables, on terminals and in file names; none of those may be steered by one.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -30,78 +49,179 @@ MISSING = frozenset(("", "na", "nan", "null", "."))
 MOST_LEVELS = 20
 
 
-def items(
-    table: Table, text_column: str, id_column: str | None
-) -> tuple[Sequence[str], list[str] | None]:
-    """The ids (row numbers without a column of them), and the texts (None where the table has none).
-    Raises DataError for less than two rows."""
-    if len(table) < 2:
-        table.bad.check()
+def dataset_of(source: Source, spec: DatasetSpec, unlabelled: Sequence[str] = ()) -> Dataset:
+    """The items of a table, with `unlabelled` as in `read_gold`. Judgments of items, and a simulated
+    judge's, need no texts: where there is no column of them, ids say which items are meant.
+
+    Raises DataError for columns that are missing and rows that can't be used, UsageError for settings
+    that can't be.
+    """
+    text, gold, levels = spec.text_column or TEXT, spec.gold_column, spec.gold_levels
+    levels = None if levels is None else checked_levels(levels)
+    if levels is not None and gold is None:
+        raise UsageError("--gold-levels needs --gold-column: the column that holds the labels.")
+    if spec.id_column == text:
+        raise UsageError(f"--id-column can't be the column of the texts, {shown(text)}.")
+    roles = {name: column for name in OF_COLUMNS if (column := getattr(spec, name)) is not None}
+    named = {column: f"Name the right one with {flag_of(name)}." for name, column in roles.items()}
+    table = Table(source, named, None if spec.keep_columns else (text, ID))
+    notices = [*_choose_rows(table, spec, text)]
+    ids, texts, missing = _ids(table, spec, (text, *named), notices), None, ""
+    if text in table.columns:
+        texts = [*_values(table, text, _text)]
+    else:
+        missing = _no_texts(table, spec)
+        if ids is None:
+            raise DataError(missing)
+        notices.append(f"{missing} Until then there are ids without texts here.")
+    values = None if gold is None else read_gold(table, gold, levels, unlabelled)
+    kind = None if values is None else kind_of(values, levels)
+    latent = None if spec.latent_column is None else read_latent(table, spec.latent_column)
+    table.check()
+    if (n := len(table)) < 2:
         raise DataError(
-            f"{table.name} has {'one row' if len(table) else 'no rows'}. "
+            f"{table.name} has {'one row' if n else 'no rows'}. "
             "Expected at least two: comparing takes two."
         )
-    texts = read_texts(table, text_column) if text_column in table.columns else None
-    if id_column is not None:
-        return read_ids(table, id_column), texts
-    numbers = table.numbers
-    return RowIds(len(table)) if isinstance(numbers, range) else [*map(str, numbers)], texts
+    used = [text, gold]
+    if ids is not None:
+        used.append(spec.id_column or ID)
+    others = {name: cells for name, cells in table.columns.items() if name not in used}
+    return Dataset(
+        name=source.name,
+        ids=row_ids(table) if ids is None else ids,
+        texts=texts,
+        source=source.name,
+        gold=None if kind is None else values,
+        gold_kind=kind,
+        latent=latent,
+        columns=others if spec.keep_columns else {},
+        notices=tuple(notices),
+        missing_texts=missing,
+    )
 
 
-def read_texts(table: Table, column: str) -> list[str]:
-    """The text of every row as it stands; a row is bad where it is empty or no text."""
-    texts = []
+def _choose_rows(table: Table, spec: DatasetSpec, text: str) -> Iterator[str]:
+    """Leaves out rows as the settings say; gives notices of these, and of texts that repeat."""
+    cells = table.columns.get(text, [])
+    rows: Sequence[int] = range(len(cells))
+    if spec.skip_empty and (empty := [row for row in rows if is_empty(cells[row])]):
+        named = ", ".join(f"{table.numbers[row] + 1}" for row in empty[:10])
+        yield (
+            f"{len(empty):,} of {len(cells):,} rows are left out (--skip-empty), since they have no "
+            f"text: {named}{', …' if len(empty) > 10 else ''}."
+        )
+        rows = sorted({*rows} - {*empty})
+    first: dict[object, int] = {}
+    for row in rows:
+        first.setdefault(cells[row] if isinstance(cells[row], str) else row, row)
+    if len(first) < len(rows):
+        then = "each is judged as an item of its own (--merge-duplicates judges each text once)."
+        if spec.merge_duplicates:
+            then = "are judged once with it (--merge-duplicates)."
+        repeated = f"{len(rows) - len(first):,} of {len(rows):,} texts"
+        yield f"{repeated} repeat an earlier one, and {then}"
+        rows = [*first.values()] if spec.merge_duplicates else rows
+    if len(rows) < len(cells):
+        table.keep(rows)
+
+
+def _ids(
+    table: Table, spec: DatasetSpec, taken: Sequence[str], notices: list[str]
+) -> list[str] | None:
+    """The ids; None where row numbers are, with a notice where "id" can't be the column of ids."""
+    if spec.id_column is None and (ID not in table.columns or ID in taken):
+        return None
+    before = len(table.bad)
+    ids = read_ids(table, spec.id_column or ID)
+    if spec.id_column is not None or len(table.bad) == before:
+        return ids
+    problem = min(table.bad[before:])[1]
+    del table.bad[before:]
+    notices.append(f"{table.name}, {problem}, so row numbers are the ids, not that column.")
+    return None
+
+
+def row_ids(table: Table) -> Sequence[str]:
+    """The numbers of the rows as ids."""
+    whole = [*table.numbers[-1:]] == [len(table) - 1]
+    return RowIds(len(table)) if whole else [*map(str, table.numbers)]
+
+
+def _no_texts(table: Table, spec: DatasetSpec) -> str:
+    """That the column of texts is missing, and how to name it: in a command to copy, if one nearly
+    fits."""
+    folded = {name.strip().casefold(): name for name in reversed(table.header) if name != ID}
+    fits = {
+        flag_of(name): shlex.quote(next(folded[word] for word in likely.split() if word in folded))
+        for name, likely in LIKELY.items()
+        if getattr(spec, name) is None and {*likely.split()} & {*folded}
+    }
+    remedy = "Name the right one with --text-column."
+    if "--text-column" in fits:
+        command = f"judgeq run --dataset {shlex.quote(spec.dataset)}"
+        words = ["Try:", *([] if spec.dataset == STDIN else [command])]
+        remedy = " ".join([*words, *(f"{flag} {column}" for flag, column in fits.items())])
+    elif spec.dataset == STDIN and not spec.no_header:
+        remedy += " If each line is a text, add --no-header."
+    return table.without(TEXT, remedy)
+
+
+def _values(table: Table, column: str, value_of: Callable[[Any], Any]) -> Iterator[Any]:
+    """What `value_of` makes of each cell of a column; nan where it raises ValueError (what is wrong,
+    what to do), which is reported."""
     for row, cell in enumerate(table.columns[column]):
-        if isinstance(cell, str) and not cell.isspace() and cell and "\0" not in cell:
-            try:
-                cell.encode()
-            except UnicodeEncodeError:
-                problem = f"the text holds half a character ({shown(cell)})"
-                table.report(row, problem, "Remove it.", column)
-            texts.append(cell)
-        elif cell is not UNUSABLE:
-            table.report(row, *_no_text(cell), column)
-    return texts
+        try:
+            yield value_of(cell)
+        except ValueError as error:
+            problem, remedy = error.args
+            table.report(row, problem, remedy, column)
+            yield math.nan
+
+
+def _text(cell: Any) -> str:
+    if is_empty(cell):
+        remedy = "Fill it in, remove the row, or leave out such rows with --skip-empty."
+        raise ValueError("the text is empty", remedy)
+    if not isinstance(cell, str):
+        remedy = "Name the right column with --text-column."
+        raise ValueError(f"expected text, got {shown(cell)}", remedy)
+    if "\0" in cell:
+        raise ValueError("the text holds a NUL character", "Remove it.")
+    try:
+        cell.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"the text holds half a character ({shown(cell)})", "Remove it."
+        ) from error
+    return cell
 
 
 def is_empty(cell: object) -> bool:
     """Whether a cell of texts holds none."""
-    return cell is None or (isinstance(cell, str) and not cell.strip())
-
-
-def _no_text(cell: object) -> tuple[str, str]:
-    if is_empty(cell):
-        remedy = "Fill it in, remove the row, or leave out such rows with --skip-empty."
-        return "the text is empty", remedy
-    if isinstance(cell, str):
-        return "the text holds a NUL character", "Remove it."
-    return f"expected text, got {shown(cell)}", "Name the right column with --text-column."
+    return cell is None or (isinstance(cell, str) and (not cell or cell.isspace()))
 
 
 def read_ids(table: Table, column: str) -> list[str]:
     """The id of every row; a row is bad where it is empty, twice, or can't be an id."""
+    remedy = "Give every row an id of its own, or name another column with --id-column."
     first: dict[str, int] = {}
-    for row, cell in enumerate(table.columns[column]):
-        whole = isinstance(cell, int) and not isinstance(cell, bool)
-        name = str(cell) if isinstance(cell, str) or whole else ""
-        if not name.strip() or _CONTROL.search(name):
-            wrong = _no_id(cell)
-        elif first.setdefault(name, row) != row:
-            wrong = f"the id {shown(name)} is also that of {table.place(first[name])}"
-        else:
-            continue
-        if cell is not UNUSABLE:
-            remedy = "Give every row an id of its own, or name another column with --id-column."
-            table.report(row, wrong, remedy, column)
-    return list(first)
 
+    def id_of(cell: Any) -> str:
+        if is_empty(cell):
+            raise ValueError("the id is empty", remedy)
+        name = str(cell)
+        if not isinstance(cell, str) and type(cell) is not int:
+            raise ValueError(f"{name} can't be an id: it is no text or whole number", remedy)
+        if _CONTROL.search(name):
+            raise ValueError(f"the id {shown(name)} holds a control character", remedy)
+        return name
 
-def _no_id(cell: object) -> str:
-    if is_empty(cell):
-        return "the id is empty"
-    if isinstance(cell, str):
-        return f"the id {shown(cell)} holds a control character"
-    return f"{shown(cell)} can't be an id: it is no text or whole number"
+    for row, name in enumerate(_values(table, column, id_of)):
+        if isinstance(name, str) and first.setdefault(name, row) != row:
+            problem = f"the id {shown(name)} is also that of {table.place(first[name])}"
+            table.report(row, problem, remedy, column)
+    return [*first]
 
 
 def read_gold(
@@ -115,61 +235,74 @@ def read_gold(
     With `levels` (least of the feature first) a label becomes its place in them, 0-based, also where
     it is one of MISSING. A row is bad whose cell is neither.
     """
-    number = None if levels is None else {level.strip(): float(i) for i, level in enumerate(levels)}
-    gold = np.full(len(table), np.nan)
-    for row, cell in enumerate(table.columns[column]):
-        if isinstance(cell, str):
-            cell = cell.strip()
-        if cell is None or cell is UNUSABLE or cell in unlabelled:
-            continue
-        value = _number(table, cell) if number is None else number.get(_label(cell))
+    number = {level.strip(): float(i) for i, level in enumerate(levels or ())}
+    remedy = "leave the cell empty where there is no gold."
+
+    @cache
+    def seen() -> str:
+        filled = (cell for cell in table.columns[column] if cell is not None)
+        return listed(filter(None, dict.fromkeys(str(cell).strip() for cell in filled)))
+
+    def gold_of(cell: Any) -> float:
+        # As JSON writes it, so that true, 1 and "a" can be named on the command line.
+        word = str(cell).lower() if isinstance(cell, bool) else cell
+        word = word.strip() if isinstance(word, str) else word
+        value = number.get(str(word)) if number else _number(table, word)
         if value is not None:
-            gold[row] = value
-        elif str(cell).casefold() not in MISSING:
-            why = ("", "")
-            if table.bad.wanted(table.numbers[row]):  # else it is only counted
-                why = _no_number(table, column, cell) if number is None else _no_level(cell, number)
-            table.report(row, *why, column)
-    return gold
+            return value
+        label = str(word)
+        if word is None or word in unlabelled or label.casefold() in MISSING:
+            return math.nan
+        if number:
+            hint = did_you_mean(label, number).lstrip()
+            every = "Name every label, least of the feature first, with --gold-levels low,high;"
+            problem = f"{shown(word)} is none of the levels {listed(number)}"
+            raise ValueError(problem, f"{hint} {every} {remedy}".lstrip())
+        if label.lstrip("+-").casefold() in ("inf", "infinity") or _NUMBER.fullmatch(label):
+            raise ValueError(f"{shown(word)} is no finite number", remedy.capitalize())
+        raise ValueError(
+            f"{shown(word)} is not a number",
+            "If the column holds labels, name them from least to most of the feature with "
+            f"--gold-levels low,high (seen: {seen()}); {remedy}",
+        )
+
+    return np.fromiter(_values(table, column, gold_of), np.float64, len(table))
 
 
 def read_latent(table: Table, column: str) -> Floats:
     """The numbers that a simulated judge sees; a row is bad that has none."""
-    latent = np.zeros(len(table))
-    for row, cell in enumerate(table.columns[column]):
-        value = _number(table, cell)
-        if value is not None:
-            latent[row] = value
-        elif cell is not UNUSABLE:
+
+    def latent_of(cell: Any) -> float:
+        if (value := _number(table, cell)) is None:
             remedy = "A latent column needs one in every row."
-            table.report(row, f"{shown(cell)} is not a number", remedy, column)
-    return latent
+            raise ValueError(f"{shown(cell)} is not a number", remedy)
+        return value
+
+    return np.fromiter(_values(table, column, latent_of), np.float64, len(table))
 
 
-def with_kind(
-    gold: Floats, levels: Sequence[str] | None = None
-) -> tuple[Floats | None, GoldKind | None]:
-    """Gold with its kind, or (None, None) where no item is labelled.
+def kind_of(gold: Floats, levels: Sequence[str] | None = None) -> GoldKind | None:
+    """The kind of gold; None where no item is labelled.
 
     Named levels decide: two are binary, more ordinal. Of numbers, two distinct ones are binary, at
     most 20 distinct whole ones ordinal; anything else is continuous.
     """
-    labelled = ~np.isnan(gold)
-    distinct = np.unique(gold[labelled])
+    distinct = np.unique(gold[~np.isnan(gold)])
+    classes = len(levels or distinct)
     if not len(distinct):
-        return None, None
-    if levels is not None:
-        return gold, "binary" if len(levels) == 2 else "ordinal"
-    if len(distinct) == 2:
-        return gold, "binary"
-    whole = bool(np.all(distinct == np.round(distinct)))
-    return gold, "ordinal" if whole and len(distinct) <= MOST_LEVELS else "continuous"
+        return None
+    if classes == 2:
+        return "binary"
+    whole = levels is not None or (
+        np.all(distinct == np.round(distinct)) and classes <= MOST_LEVELS
+    )
+    return "ordinal" if whole else "continuous"
 
 
 def checked_levels(levels: Sequence[str]) -> tuple[str, ...]:
     """Gold labels from least to most of the feature, without blanks. Raises UsageError."""
     stripped = tuple(level.strip() for level in levels)
-    if len(stripped) < 2 or len(set(stripped)) < len(stripped) or not all(stripped):
+    if len({*stripped} - {""}) < max(2, len(levels)):
         raise UsageError(
             f"--gold-levels is {listed(levels)}. Expected at least two different labels, from least to "
             "most of the feature: --gold-levels low,high"
@@ -177,36 +310,11 @@ def checked_levels(levels: Sequence[str]) -> tuple[str, ...]:
     return stripped
 
 
-def _number(table: Table, cell: object) -> float | None:
+def _number(table: Table, cell: Any) -> float | None:
+    """A finite number; None for any other cell."""
     if isinstance(cell, str):
         cell = cell.strip()
         if table.decimal_comma and "." not in cell:
             cell = cell.replace(",", ".")
-        if not _NUMBER.fullmatch(cell):
-            return {"true": 1.0, "false": 0.0}.get(cell.casefold())
-        cell = float(cell)
+        cell = float(cell) if _NUMBER.fullmatch(cell) else _TRUTH.get(cell.casefold())
     return float(cell) if isinstance(cell, (int, float)) and math.isfinite(cell) else None
-
-
-def _label(cell: object) -> str:
-    """A label as JSON writes it, so that true, 1 and "a" can be named on the command line."""
-    return str(cell).lower() if isinstance(cell, bool) else str(cell)
-
-
-def _no_number(table: Table, column: str, cell: object) -> tuple[str, str]:
-    word = str(cell).casefold().lstrip("+-")
-    if word in ("inf", "infinity") or _NUMBER.fullmatch(word):
-        return f"{shown(cell)} is no finite number", "Leave the cell empty where there is no gold."
-    filled = (cell for cell in table.columns[column] if cell is not None and cell is not UNUSABLE)
-    seen = dict.fromkeys(label for cell in filled if (label := str(cell).strip()))
-    return f"{shown(cell)} is not a number", (
-        "If the column holds labels, name them from least to most of the feature with "
-        f"--gold-levels low,high (seen: {listed(seen)}); leave the cell empty where there is no gold."
-    )
-
-
-def _no_level(cell: object, number: Mapping[str, float]) -> tuple[str, str]:
-    return f"{shown(cell)} is none of the levels {listed(number)}", (
-        f"{did_you_mean(_label(cell), number)} Name every label, least of the feature first, with "
-        "--gold-levels low,high; leave the cell empty where there is no gold."
-    ).lstrip()

@@ -1,4 +1,4 @@
-"""The corpora judgeq knows: `datasets/<name>/dataset.toml`, and where their files lie.
+"""The corpora judgeq knows: `datasets/<name>/dataset.toml`, where their files lie, and their download.
 
 A corpus whose licence forbids passing it on is found in the user's own folders or downloaded; what
 may be shipped of it (its labels) stands beside its dataset.toml.
@@ -8,26 +8,32 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from judgeq import files
-from judgeq.datasets import download
-from judgeq.datasets.columns import items, read_gold, read_latent
-from judgeq.datasets.dataset import OF_TABLES, Dataset, DatasetInfo, refuse
-from judgeq.datasets.formats import Format, read
-from judgeq.datasets.tables import Wanted
+from judgeq.datasets.columns import dataset_of
+from judgeq.datasets.dataset import OF_COLUMNS, OF_TABLES, Dataset, DatasetInfo, RowIds, refuse
+from judgeq.datasets.formats import contents, read
 from judgeq.errors import DataError, UsageError
-from judgeq.files import problems, read_toml
 from judgeq.settings import DatasetSpec
 from judgeq.types import GoldKind
 
+TIMEOUT = 10.0
+"""Seconds without a byte, after which a download is given up."""
 
-class Columns(BaseModel, frozen=True, extra="forbid"):
+
+class Part(BaseModel, frozen=True, extra="forbid"):
+    """A table of a dataset.toml."""
+
+
+class Columns(Part):
     """Which column is what."""
 
     text: str
@@ -35,23 +41,23 @@ class Columns(BaseModel, frozen=True, extra="forbid"):
     gold: str | None = None
 
 
-class Gold(BaseModel, frozen=True, extra="forbid"):
+class Gold(Part):
     """What the gold column means; `levels` from least to most, `unlabelled` cells mean no gold."""
 
-    kind: GoldKind
-    meaning: str
+    kind: GoldKind | None = None
+    meaning: str = ""
     levels: tuple[str, ...] | None = None
     unlabelled: tuple[str, ...] = ()
 
 
-class Subset(BaseModel, frozen=True, extra="forbid"):
+class Subset(Part):
     """The rows whose cell in `column` is `equals`."""
 
     column: str
     equals: str
 
 
-class Corpus(BaseModel, frozen=True, extra="forbid"):
+class Corpus(Part):
     """A dataset.toml. `labels` names a file beside it with the gold of every row, without texts."""
 
     name: str
@@ -62,18 +68,34 @@ class Corpus(BaseModel, frozen=True, extra="forbid"):
     notice: str = ""
     homepage: str | None = None
     url: str | None = None
-    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    size: int | None = Field(default=None, gt=0)
-    items: int | None = Field(default=None, ge=2)
+    sha256: str | None = None
+    size: int | None = None
+    items: int | None = None
     file: str
-    format: Format
-    encoding: Literal["utf-8", "utf-8-sig"] = "utf-8"
-    delimiter: str | None = Field(default=None, min_length=1, max_length=1)
+    delimiter: str | None = None
     prompt: str | None = None
     labels: str | None = None
     columns: Columns
-    gold: Gold | None = None
-    subsets: Mapping[str, Subset] = Field(default_factory=dict)
+    gold: Gold = Gold()
+    subsets: Mapping[str, Subset] = {}
+
+
+def names() -> list[str]:
+    """The known corpora, sorted."""
+    return sorted(path.parent.name for path in files.shipped("datasets").glob("*/dataset.toml"))
+
+
+def corpus(name: str) -> Corpus:
+    """The description of a known corpus; raises DataError where its dataset.toml is broken."""
+    path = files.shipped("datasets") / name / "dataset.toml"
+    remedy = "Mend it, or install judgeq anew."
+    try:
+        corpus = Corpus.model_validate(files.read_toml(path, "", remedy))
+    except ValidationError as error:
+        raise DataError(f"{path}: {files.problems(error)}. {remedy}") from error
+    if corpus.name != name:
+        raise DataError(f"{path}: name is {corpus.name!r}, expected its folder's name, {name!r}.")
+    return corpus
 
 
 def known(data_dir: Path | None = None) -> list[DatasetInfo]:
@@ -81,13 +103,13 @@ def known(data_dir: Path | None = None) -> list[DatasetInfo]:
     infos = []
     same = {"name", "title", "description", "items", "licence", "prompt", "citation"}
     for which in map(corpus, names()):
-        where = find(which, data_dir, Path.cwd())
+        where = _found(_places(which, data_dir, Path.cwd()))
         infos.append(
             DatasetInfo(
                 **which.model_dump(include=same),
                 size=where.stat().st_size if where else which.size,
-                gold_meaning=which.gold.meaning if which.gold else "",
-                gold_kind=which.gold.kind if which.gold else None,
+                gold_meaning=which.gold.meaning,
+                gold_kind=which.gold.kind,
                 address=which.url,
                 where=where,
                 labels_only=where is None and which.labels is not None,
@@ -99,119 +121,109 @@ def known(data_dir: Path | None = None) -> list[DatasetInfo]:
 def load(spec: DatasetSpec, base: Path, *, may_download: bool) -> Dataset:
     """The corpus that `spec` names; its labels only, where its texts can't be had.
 
-    Raises DataError where neither is here, and UsageError for settings that can't be.
+    Raises DataError where neither is here, or a file isn't the one that is known, and UsageError for
+    settings that can't be.
     """
-    settings = (*("text_column", "id_column", "gold_column", "gold_levels"), *OF_TABLES)
-    refuse(spec, settings, "is for files; a known dataset has its own")
+    own = (*OF_COLUMNS[:3], "gold_levels", *OF_TABLES)
+    refuse(spec, own, "is for files; a known dataset has its own")
     which = corpus(spec.dataset)
     data_dir = None if spec.data_dir is None else base / spec.data_dir
     if data_dir is not None and not data_dir.is_dir():
         raise UsageError(f"--data-dir {spec.data_dir}: there is no folder {data_dir}.")
-    path, why = obtain(which, data_dir, base, may_download=may_download)
-    if path is not None:
-        return _dataset(which, path, spec.latent_column)
-    missing = instructions(which, why, data_dir, base)
+    every = _places(which, data_dir, base)
+    path, why = _found(every), ""
+    if path is None:
+        path = every[-1]  # the cache
+        why = "downloading is turned off" if which.url else "it has no address to download it from"
+        if may_download and which.url and which.sha256 and which.size:
+            why = fetch(which.url, path, sha256=which.sha256, size=which.size)
+    if not why:
+        return _whole(which, path, spec.latent_column)
+    source = f" from {which.url}" if which.url else ""
+    check = f" (sha256 {which.sha256})" if which.sha256 else ""
+    folders = ", ".join(dict.fromkeys(str(path.parent) for path in every))
+    missing = (
+        f"The texts of {which.name} are not on this machine ({why}). Get {which.file}{source}{check} "
+        f"and put it at {path}, or into any other folder and name that with --data-dir or "
+        f"$JUDGEQ_DATA. Searched: {folders}."
+    )
     if which.labels is None or spec.latent_column is not None:
         raise DataError(missing)
+    path = files.shipped("datasets") / which.name / which.labels
+    table = DatasetSpec(dataset=which.labels, id_column="row", gold_column="gold")
+    labels = dataset_of(read(path, table), table)
+    if [*labels.ids] != [*RowIds(which.items or 0)]:
+        raise DataError(
+            f"{path}: expected the rows 0 to {(which.items or 0) - 1} in order. Install judgeq anew."
+        )
     notice = (
         f"The texts of {which.name} are not here ({why}), its labels only: enough for a simulated "
         "judge, not for one that reads."
     )
-    return _dataset(which, folder(which.name) / which.labels, None, notice, missing=missing)
+    labels = replace(labels, ids=RowIds(len(labels)), missing_texts=missing)
+    return _described(which, labels, notice)
 
 
-def _dataset(
-    which: Corpus, path: Path, latent_column: str | None, *notices: str, missing: str = ""
-) -> Dataset:
-    """A corpus, or, where its texts are `missing`, the labels of it that `path` holds. One with a
-    checksum is the same with its texts and without."""
-    columns, gold, subsets, delimiter = which.columns, which.gold, which.subsets, which.delimiter
-    remedy = "Its dataset.toml names it; use the file that belongs to it."
-    if missing:
-        columns, subsets, delimiter = Columns(text="row", gold="gold"), {}, None
-        remedy = "Install judgeq anew."
-    named = (columns.text, columns.id, columns.gold, *(one.column for one in subsets.values()))
-    wanted = dict.fromkeys(filter(None, named), remedy)
-    if latent_column is not None:
-        wanted.setdefault(latent_column, "Name the right one with --latent-column.")
-    table = read(path, Wanted(wanted), form=which.format, delimiter=delimiter)
-    ids, texts = items(table, columns.text, columns.id)
-    if missing and texts != [str(row) for row in range(which.items or 0)]:
-        last = (which.items or 0) - 1
-        raise DataError(f"{path}: expected the rows 0 to {last} in order. {remedy}")
-    values = None
-    if columns.gold is not None and gold is not None:
-        words = (None, ()) if missing else (gold.levels, gold.unlabelled)
-        values = read_gold(table, columns.gold, *words)
-    latent = None if latent_column is None else read_latent(table, latent_column)
-    table.bad.check()
+def _whole(which: Corpus, path: Path, latent_column: str | None) -> Dataset:
+    """A corpus with its texts. Raises DataError for a file that isn't the one that is known."""
+    data = contents(path)
+    digest = hashlib.sha256(data).hexdigest()
+    if which.sha256 not in (None, digest):
+        raise DataError(
+            f"{path} is not the file of {which.name} that is expected here: its sha256 is {digest}, "
+            f"expected {which.sha256}. Delete or rename it; or, if it is what you want judged, "
+            f"name it as an ordinary file: --dataset {path}"
+        )
+    table = DatasetSpec(
+        dataset=which.file,
+        text_column=which.columns.text,
+        id_column=which.columns.id,
+        gold_column=which.columns.gold,
+        gold_levels=which.gold.levels,
+        latent_column=latent_column,
+        delimiter=which.delimiter,
+        keep_columns=True,
+    )
+    source = read(path, table, data=data)
+    return _described(which, dataset_of(source, table, which.gold.unlabelled))
+
+
+def _described(which: Corpus, dataset: Dataset, *notices: str) -> Dataset:
+    """The items with what is known of their corpus: the same with texts and without, where its file
+    has a checksum."""
     own = which.columns
-    return Dataset(
+    return replace(
+        dataset,
         name=which.name,
-        ids=ids,
-        texts=None if missing else texts,
-        source=table.name,
-        gold=values,
-        gold_kind=gold.kind if gold else None,
-        gold_meaning=gold.meaning if gold else "",
-        latent=latent,
+        gold_kind=which.gold.kind,
+        gold_meaning=which.gold.meaning,
         subsets={
-            name: np.array([str(cell) == subset.equals for cell in table.columns[subset.column]])
-            for name, subset in subsets.items()
+            name: np.array([str(cell) == subset.equals for cell in dataset.columns[subset.column]])
+            for name, subset in which.subsets.items()
+            if dataset.columns
         },
+        columns={},
         prompt=which.prompt,
         known_as=which.sha256 and f"{which.name} sha256:{which.sha256} text={own.text} id={own.id}",
         licence=which.licence,
         notices=(*notices, *filter(None, [which.notice])),
-        missing_texts=missing,
     )
 
 
-def names() -> list[str]:
-    """The known corpora, sorted."""
-    return sorted(path.parent.name for path in files.shipped("datasets").glob("*/dataset.toml"))
+def _places(which: Corpus, data_dir: Path | None, base: Path) -> Sequence[Path]:
+    """Every path at which the file of a corpus is looked for, in order; the last one is the cache, where
+    a download is put."""
+    given = os.environ.get("JUDGEQ_DATA")
+    roots = filter(None, [data_dir, base / given if given else None])
+    own = [folder for root in roots for folder in (root, root / which.name)]
+    shared = (files.shipped("datasets"), base / "datasets", files.user_cache() / "datasets")
+    return [folder / which.file for folder in (*own, *(root / which.name for root in shared))]
 
 
-def corpus(name: str) -> Corpus:
-    """The description of a known corpus; raises DataError where its dataset.toml is broken."""
-    path = folder(name) / "dataset.toml"
-    remedy = "Mend it, or install judgeq anew."
-    try:
-        corpus = Corpus.model_validate(read_toml(path, "", remedy))
-    except ValidationError as error:
-        raise DataError(f"{path}: {problems(error)}. {remedy}") from error
-    if corpus.name != name:
-        raise DataError(f"{path}: name is {corpus.name!r}, expected its folder's name, {name!r}.")
-    return corpus
-
-
-def folder(name: str) -> Path:
-    """Where the dataset.toml of a corpus lies, and what is shipped beside it."""
-    return files.shipped("datasets") / name
-
-
-def cached(which: Corpus) -> Path:
-    """Where a download of the corpus is put."""
-    return files.user_cache() / "datasets" / which.name / which.file
-
-
-def places(which: Corpus, data_dir: Path | None, base: Path) -> list[Path]:
-    """Every path at which the file of a corpus is looked for, in order."""
-    given = [] if data_dir is None else [data_dir]
-    if os.environ.get("JUDGEQ_DATA"):
-        given.append(base / os.environ["JUDGEQ_DATA"])
-    own = [path / which.file for root in given for path in (root, root / which.name)]
-    here = base / "datasets" / which.name / which.file
-    every = [*own, folder(which.name) / which.file, here, cached(which)]
-    return list(dict.fromkeys(every))
-
-
-def find(which: Corpus, data_dir: Path | None, base: Path) -> Path | None:
-    """The first of its places at which a file lies, right or not.
-
-    Raises DataError where a folder may not be looked into.
-    """
-    for path in places(which, data_dir, base):
+def _found(places: Sequence[Path]) -> Path | None:
+    """The first at which a file lies, right or not. Raises DataError where a folder may not be looked
+    into."""
+    for path in places:
         try:
             if path.is_file():
                 return path
@@ -220,50 +232,59 @@ def find(which: Corpus, data_dir: Path | None, base: Path) -> Path | None:
     return None
 
 
-def obtain(
-    which: Corpus, data_dir: Path | None, base: Path, *, may_download: bool
-) -> tuple[Path | None, str]:
-    """The corpus's file, found or downloaded; or None and why it can't be had.
+# Downloads
 
-    Raises DataError where a file was found, or came, that is not the right one.
+
+def fetch(url: str, target: Path, *, sha256: str, size: int, timeout: float = TIMEOUT) -> str:
+    """Puts the file at `url` to `target`, whole or not at all; "" or why it couldn't be had.
+
+    $JUDGEQ_OFFLINE, no network, a refusal, a redirect to plain http, a silence, a body that breaks off,
+    and a folder that can't be written to are reasons given. Proxies are those of the environment.
+    Raises DataError where something did come and it is not the file.
     """
-    path = find(which, data_dir, base)
-    if path is not None:
-        _check(which, path)
-        return path, ""
-    if which.url is None or which.sha256 is None or which.size is None:
-        return None, "it has no address to download it from"
-    if not may_download:
-        return None, "downloading is turned off"
-    target = cached(which)
-    why = download.fetch(which.url, target, sha256=which.sha256, size=which.size)
-    return (None, why) if why else (target, "")
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+    class Redirects(HTTPRedirectHandler):
+        def redirect_request(self, *received: Any) -> Request | None:
+            if urlsplit(received[-1]).scheme not in ("https", urlsplit(url).scheme):
+                received[1].close()  # the answer so far
+                raise URLError(f"it redirects to {received[-1]}, which is not https")
+            return super().redirect_request(*received)
 
-def instructions(which: Corpus, why: str, data_dir: Path | None, base: Path) -> str:
-    """How to put a corpus's file in place: name, address, checksum, and the folders searched."""
-    every = places(which, data_dir, base)
-    source = f" from {which.url}" if which.url else ""
-    check = f" (sha256 {which.sha256})" if which.sha256 else ""
-    folders = ", ".join(dict.fromkeys(str(path.parent) for path in every))
-    return (
-        f"The texts of {which.name} are not on this machine ({why}). Get {which.file}{source}"
-        f"{check} and put it at {cached(which)}, or into any other folder and name that with "
-        f"--data-dir or $JUDGEQ_DATA. Searched: {folders}."
-    )
-
-
-def _check(which: Corpus, path: Path) -> None:
-    if which.sha256 is None:
-        return
+    if os.environ.get("JUDGEQ_OFFLINE", "") not in ("", "0"):
+        return "JUDGEQ_OFFLINE is set"
+    host = urlsplit(url).netloc
+    request = Request(url, headers={"User-Agent": "judgeq"})  # noqa: S310  a test checks the scheme
     try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{path} can't be read: {error.strerror}. Check who may.") from error
-    if digest != which.sha256:
-        raise DataError(
-            f"{path} is not the file of {which.name} that is expected here: its sha256 is {digest}, "
-            f"expected {which.sha256}. Delete or rename it; or, if it is what you want judged, "
-            f"name it as an ordinary file: --dataset {path}"
+        with build_opener(Redirects).open(request, timeout=timeout) as response:
+            body: bytes = response.read(size + 1)
+            # A broken connection reads as the end, except in a chunked answer.
+            broken = not response.chunked and response.length != 0 and len(body) < size
+    except HTTPError as error:
+        error.close()
+        return f"{host} answered {error.code} {error.reason}"
+    except (OSError, HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        silent = isinstance(reason, TimeoutError)
+        return f"{host} " + (
+            f"was silent for {timeout:g} s" if silent else f"can't be reached: {reason}"
         )
+    if broken:
+        return f"the answer from {host} broke off"
+    digest = hashlib.sha256(body).hexdigest()
+    if digest != sha256:
+        instead = f"more than {size:,} bytes" if len(body) > size else digest
+        raise DataError(
+            f"What {url} gave is not {target.name}: expected sha256 {sha256}, got {instead}. "
+            "Nothing was kept. Something on the way may have changed it (a proxy, a login "
+            f"page); get the file by another way and put it at {target}."
+        )
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with files.replacing(target, refusal=lambda _, error: OSError(*error.args)) as file:
+            file.buffer.write(body)
+    except OSError as error:
+        return f"{target.parent} can't be written to: {error.strerror or error}"
+    return ""

@@ -8,29 +8,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from judgeq.errors import UsageError
 from judgeq.seeds import rng
 from judgeq.settings import DatasetSpec
-from judgeq.types import Bools, Floats, GoldKind
+from judgeq.types import Bools, Floats, GoldKind, Offsets
 
 STDIN = "-"
 """The dataset that is given with the command, on standard input or from Python."""
 
-OF_FILES = ("delimiter", "encoding", "no_header")
-OF_TABLES = (*OF_FILES, "skip_empty", "merge_duplicates", "keep_columns")
-"""How a table of the user's is read."""
+OF_COLUMNS = ("text_column", "id_column", "gold_column", "latent_column")
+OF_TABLES = ("delimiter", "encoding", "no_header", "skip_empty", "merge_duplicates", "keep_columns")
+"""Which columns of a table are what, and how it is read."""
+
+
+def flag_of(setting: str) -> str:
+    """The flag of a setting."""
+    return "--" + setting.replace("_", "-")
 
 
 def refuse(spec: DatasetSpec, settings: Sequence[str], reason: str) -> None:
     """Raise UsageError for one of these settings that is given, and isn't for this dataset."""
     for setting in settings:
         if getattr(spec, setting) not in (None, False):
-            flag = f"--{setting.replace('_', '-')}"
-            raise UsageError(f"{flag} {reason}; leave it out with --dataset {spec.dataset}")
+            what = f"{flag_of(setting)} {reason}"
+            raise UsageError(f"{what}; leave it out with --dataset {spec.dataset}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +69,9 @@ class RowIds(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return map(str, range(self.n))
 
-    @overload
-    def __getitem__(self, key: int) -> str: ...
-    @overload
-    def __getitem__(self, key: slice) -> Sequence[str]: ...
-    def __getitem__(self, key: int | slice) -> str | Sequence[str]:
+    def __getitem__(self, key: Any) -> Any:
         rows = range(self.n)[key]
-        return str(rows) if isinstance(rows, int) else [str(row) for row in rows]
+        return [*map(str, rows)] if isinstance(key, slice) else str(rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,17 +105,17 @@ class Dataset:
     @cached_property
     def content(self) -> str:
         """Which items these are: `known_as`, else a sha256 of ids and texts."""
-        return content_of(self.ids, self.texts or ()) if self.known_as is None else self.known_as
+        return self.known_as or _sha256("items", ids=self.ids, texts=self.texts or ())
 
     @property
     def shared(self) -> str:
         """A sha256 of ids and texts, by which texts that a store holds are checked."""
-        return content_of(list(self.ids), self.texts or ())
+        return _sha256("items", ids=[*self.ids], texts=self.texts or ())
 
     @cached_property
     def labels(self) -> str:
-        """A sha256 of gold and latent."""
-        return _labels(self.gold, self.latent)
+        """A sha256 of gold and latent: of what a simulated judge answers from."""
+        return _sha256("labels", gold=self.gold, latent=self.latent)
 
     def __post_init__(self) -> None:
         for array in (self.gold, self.latent, *self.subsets.values()):
@@ -140,62 +141,69 @@ def part(dataset: Dataset, spec: DatasetSpec, seed: int) -> Dataset:
     if spec.sample is None or spec.sample >= n:
         return dataset
     chosen = np.sort(rng(seed, "sample").permutation(n)[: spec.sample])
-    rows = chosen.tolist()
+    notice = f"{len(chosen):,} of {n:,} items only (--sample {spec.sample}, by --seed {seed})."
+    return _of_rows(dataset, chosen, notice)
 
-    def of_rows(cells: Sequence[Any]) -> list[Any]:
-        return [cells[row] for row in rows]
 
-    gold = None if dataset.gold is None else dataset.gold[chosen]
-    if gold is not None and np.isnan(gold).all():
-        gold = None
-    subsets = {name: subset[chosen] for name, subset in dataset.subsets.items()}
-    known_as = dataset.known_as
-    if known_as is not None:
-        known_as += f" rows={hashlib.sha256(chosen.astype('<i8').tobytes()).hexdigest()}"
-    notice = f"{len(rows):,} of {n:,} items only (--sample {spec.sample}, by --seed {seed})."
+def tokens_of(text: str) -> float:
+    """About how many tokens a text has: one for four characters of ASCII, and for each other one."""
+    plain = len(text.encode("ascii", "ignore"))
+    return plain / 4 + len(text) - plain
+
+
+def without_long(dataset: Dataset, longest: float | None) -> Dataset:
+    """The items without texts of more than `longest` tokens (None: all items)."""
+    if longest is None or dataset.texts is None:
+        return dataset
+    short = np.array([tokens_of(text) <= longest for text in dataset.texts], dtype=np.bool_)
+    long = [repr(dataset.ids[row]) for row in np.flatnonzero(~short).tolist()]
+    if not long:
+        return dataset
+    notice = (
+        f"{len(long):,} of {len(dataset):,} texts are left out (--skip-long), each of more than about "
+        f"{longest:,.0f} tokens: {', '.join(long[:10])}{', …' if len(long) > 10 else ''}."
+    )
+    return _of_rows(dataset, np.flatnonzero(short), notice)
+
+
+def _of_rows(dataset: Dataset, chosen: Offsets, notice: str) -> Dataset:
+    """These rows of a dataset, with a notice of what they are."""
+
+    def of_rows(column: Any) -> Any:
+        if isinstance(column, np.ndarray):
+            return column[chosen]
+        return column and [column[row] for row in chosen.tolist()]
+
+    kept = {name: of_rows(getattr(dataset, name)) for name in ("ids", "texts", "gold", "latent")}
+    if dataset.gold is not None and np.isnan(kept["gold"]).all():
+        kept |= {"gold": None, "gold_kind": None}
+    subsets = {name: of_rows(subset) for name, subset in dataset.subsets.items()}
+    rows = hashlib.sha256(chosen.astype("<i8").tobytes()).hexdigest()
     return replace(
         dataset,
-        ids=of_rows(dataset.ids),
-        texts=None if dataset.texts is None else of_rows(dataset.texts),
-        gold=gold,
-        gold_kind=None if gold is None else dataset.gold_kind,
-        latent=None if dataset.latent is None else dataset.latent[chosen],
+        **kept,
         subsets={name: subset for name, subset in subsets.items() if subset.any()},
         columns={name: of_rows(cells) for name, cells in dataset.columns.items()},
-        known_as=known_as,
+        known_as=dataset.known_as and f"{dataset.known_as} rows={rows}",
         notices=(*dataset.notices, notice),
     )
 
 
-def content_of(ids: Sequence[str], texts: Sequence[str]) -> str:
-    """A sha256 that two lists of items share only if ids and texts are the same, in their order.
-
-    Strings go in with their lengths, so that no two can run together.
-    """
-    digest = hashlib.sha256(b"judgeq items 1\n")
-    if isinstance(ids, RowIds):
-        digest.update(f"rows {len(ids)}\n".encode())
-    else:
-        _hash_strings(digest, "ids", ids)
-    _hash_strings(digest, "texts", texts)
-    return digest.hexdigest()
-
-
-def _labels(gold: Floats | None, latent: Floats | None) -> str:
-    """A sha256 of what a simulated judge answers from: the same bits on every machine."""
-    digest = hashlib.sha256(b"judgeq labels 1\n")
-    for name, values in (("gold", gold), ("latent", latent)):
-        if values is not None:
-            digest.update(f"{name} {len(values)}\n".encode())
+def _sha256(what: str, **columns: Sequence[str] | Floats | None) -> str:
+    """A sha256 that two datasets share only if these columns are the same, bit for bit on every machine.
+    Strings go in with their lengths, so that no two can run together."""
+    digest = hashlib.sha256(f"judgeq {what} 1\n".encode())
+    for name, column in columns.items():
+        if column is None:
+            continue
+        numbered = isinstance(column, RowIds)
+        digest.update(f"{'rows' if numbered else name} {len(column)}\n".encode())
+        if isinstance(column, np.ndarray):
             # One nan and one zero only: both have several bit patterns.
-            plain = np.where(np.isnan(values), np.nan, values + 0.0)
+            plain = np.where(np.isnan(column), np.nan, column + 0.0)
             digest.update(plain.astype("<f8", copy=False).data)
+        elif not numbered:
+            digest.update(np.fromiter(map(len, column), "<i8", len(column)).data)
+            for start in range(0, len(column), 10_000):
+                digest.update("".join(column[start : start + 10_000]).encode())
     return digest.hexdigest()
-
-
-def _hash_strings(digest: hashlib._Hash, name: str, strings: Sequence[str]) -> None:
-    lengths = np.fromiter(map(len, strings), dtype="<i8", count=len(strings))
-    digest.update(f"{name} {len(strings)}\n".encode())
-    digest.update(lengths.data)
-    for start in range(0, len(strings), 10_000):
-        digest.update("".join(strings[start : start + 10_000]).encode())

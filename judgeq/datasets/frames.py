@@ -1,13 +1,12 @@
-"""DataFrames and lists of texts, given from Python, as tables. Neither pandas nor polars is imported:
-whatever has columns that become lists is a DataFrame."""
+"""DataFrames, texts by id and lists of texts, given from Python, as sources of tables. Neither pandas
+nor polars is imported: whatever has columns that become lists is a DataFrame."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from judgeq.datasets.tables import BadRows, Table, Wanted
+from judgeq.datasets.tables import ID, Choose, Rows, Source
 from judgeq.errors import UsageError
 
 
@@ -21,80 +20,59 @@ class DataFrame(Protocol):
     def __getitem__(self, column: Any, /) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Frame:
-    """A table in memory: called, it gives the columns that are wanted. `cells` makes a column a list,
-    when it is asked for."""
-
-    name: str
-    header: Sequence[str]
-    cells: Callable[[str], list[object]]
-
-    def __call__(self, wanted: Wanted) -> Table:
-        """The columns. Raises DataError where one that is wanted isn't there."""
-        names = wanted.of(self.name, self.header)
-        cells = {name: [_plain(cell) for cell in self.cells(name)] for name in names}
-        rows = max(map(len, cells.values()), default=0)
-        if any(len(column) != rows for column in cells.values()):
-            lengths = ", ".join(f"{name} {len(column):,}" for name, column in cells.items())
-            raise UsageError(f"{self.name}: the columns differ in length ({lengths}).")
-        return Table(self.name, self.header, cells, range(rows), None, BadRows(self.name))
-
-
-def frame_of(data: Any, text: str, columns: Mapping[str, Sequence[object]]) -> Frame:
-    """A DataFrame, a list (a Series, an array) of texts, or a dict of texts by id, as a table. `text`
-    names the column of the texts of a list; `columns` are further ones, by name.
+def source_of(data: Any, text: str, more: Mapping[str, Sequence[object]]) -> Source:
+    """A DataFrame, a list (a Series, an array) of texts, or a dict of texts by id, as a source. `text`
+    names the column of the texts of a list; `more` are further columns, by name.
 
     Raises UsageError for anything else, and for columns of the same name.
     """
-    if hasattr(data, "collect"):  # a LazyFrame
-        data = data.collect()
-    more = {name: _listed(cells) or [] for name, cells in columns.items()}
-    header: Any = getattr(data, "columns", None)
-    if header is not None and hasattr(data, "__getitem__"):
-        names = {str(name): name for name in header}
-        if len(names) < len(header):
-            raise UsageError("The DataFrame has columns of the same name. Rename them.")
-        return Frame(
-            "the DataFrame",
-            list({**names, **more}),
-            lambda name: more[name] if name in more else _column(data, name, names[name]),
-        )
-    if isinstance(data, Mapping):
-        by_id = {"id": list(data), text: list(data.values())} | more
-        return Frame("the dict of texts", list(by_id), by_id.__getitem__)
-    texts = None if isinstance(data, str | bytes) else _listed(data)
-    if texts is None:
+    data = data.collect() if hasattr(data, "collect") else data  # a LazyFrame
+    if hasattr(data, "columns") and hasattr(data, "__getitem__"):
+        name, header = "the DataFrame", [*data.columns]
+    elif isinstance(data, Mapping):
+        name, header = "the dict of texts", [ID, text]
+        data = {ID: [*data], text: [*data.values()]}
+    elif isinstance(data, str | bytes) or (texts := _listed(data)) is None:
         raise UsageError(
             f"A {type(data).__name__} is no dataset. Give the name of one, the path of a file, a "
             "DataFrame, a list of texts, or a dict of texts by id."
         )
-    table = {text: texts} | more
-    return Frame("the list of texts", list(table), table.__getitem__)
+    else:
+        name, header, data = "the list of texts", [text], {text: texts}
+    keys = {str(key): key for key in header}
+    if len(keys) < len(header):
+        raise UsageError("The DataFrame has columns of the same name. Rename them.")
 
+    def rows(choose: Choose) -> Rows:
+        columns = {}  # made lists only where they are asked for
+        for column in choose([*{**keys, **more}]):
+            cells = _listed(more[column] if column in more else data[keys[column]])
+            if cells is None:
+                raise UsageError(f"The column {column!r} of {name} can't be made a list.")
+            columns[column] = cells
+        lengths = {column: len(cells) for column, cells in columns.items()}
+        if len({*lengths.values()}) > 1:
+            shown = ", ".join(f"{column} {length:,}" for column, length in lengths.items())
+            raise UsageError(f"{name}: the columns differ in length ({shown}).")
+        for row in zip(*columns.values(), strict=True):
+            yield 0, [*map(_plain, row)]
 
-def _column(frame: DataFrame, name: str, key: Any) -> list[object]:
-    cells = _listed(frame[key])
-    if cells is None:
-        raise UsageError(f"The column {name!r} of the DataFrame can't be made a list.")
-    return cells
+    return Source(name, rows)
 
 
 def _listed(values: Any) -> list[object] | None:
     """A column, or any series of cells, as a list; None where it is none."""
     for method in ("to_list", "tolist"):
         if hasattr(values, method):
-            cells = getattr(values, method)()
-            return cells if isinstance(cells, list) else None
-    return list(values) if isinstance(values, Sequence) else None
+            values = getattr(values, method)()
+    return [*values] if isinstance(values, Sequence) else None
 
 
 def _plain(cell: Any) -> object:
     """A cell as Python's own type; None where it is missing."""
-    if cell is None or isinstance(cell, str | int):
-        return str(cell) if isinstance(cell, str) else cell
+    if isinstance(cell, str):
+        return str(cell)
     if type(cell).__name__ in ("NAType", "NaTType"):
         return None
-    if hasattr(cell, "item"):  # a number of NumPy's
-        cell = cell.item()
+    cell = cell.item() if hasattr(cell, "item") else cell  # a number of NumPy's
     return None if isinstance(cell, float) and cell != cell else cell

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import numpy as np
 
-from judgeq.datasets.dataset import OF_TABLES, Dataset, DatasetInfo, RowIds, refuse
-from judgeq.datasets.tables import did_you_mean, listed, shown
-from judgeq.errors import UsageError
+from judgeq.datasets.dataset import OF_COLUMNS, OF_TABLES, Dataset, DatasetInfo, RowIds, refuse
 from judgeq.seeds import rng
 from judgeq.settings import DatasetSpec
 from judgeq.types import Floats
 
 SYNTHETIC = "synthetic:"
 DEFAULT_N = 1_000
-MOST_ITEMS = 10_000_000
 LOWEST, HIGHEST = 1.0, 1000.0
 
-SHAPES: Mapping[str, str] = MappingProxyType(
-    {
-        "linear": "Latent scores evenly spaced on 1..1000.",
-        "bimodal": "Half of the latent scores around 300, half around 700 (sd 70).",
-        "normal": "Latent scores around 500 (sd 150).",
-        "binary": "Half of the latent scores at 250, half at 750.",
-    }
-)
+SHAPES: Mapping[str, str] = {
+    "linear": "Latent scores evenly spaced on 1..1000.",
+    "bimodal": "Half of the latent scores around 300, half around 700 (sd 70).",
+    "normal": "Latent scores around 500 (sd 150).",
+    "binary": "Half of the latent scores at 250, half at 750.",
+}
+NAMES = [SYNTHETIC + shape for shape in SHAPES]
 MEANING = "the latent score that the items were made with"
 
 
@@ -34,7 +29,7 @@ def known() -> list[DatasetInfo]:
     """The shapes."""
     return [
         DatasetInfo(
-            name=f"{SYNTHETIC}{shape}",
+            name=SYNTHETIC + shape,
             title=f"Synthetic items, {shape}",
             description=description,
             gold_meaning=MEANING,
@@ -66,24 +61,15 @@ def draw(shape: str, n: int, random: np.random.Generator) -> Floats:
 
 def load(spec: DatasetSpec, seed: int) -> Dataset:
     """The items of a shape that `spec` names. Raises UsageError for settings that can't be."""
-    columns = ("text_column", "id_column", "gold_column", "gold_levels", "latent_column")
-    refuse(spec, (*columns, *OF_TABLES), "is not for synthetic datasets")
-    shape = spec.dataset.removeprefix(SYNTHETIC)
-    if shape not in SHAPES:
-        hint = did_you_mean(shape, SHAPES)
-        every = listed(SYNTHETIC + name for name in SHAPES)
-        raise UsageError(f"There is no dataset {shown(spec.dataset)}.{hint} There are {every}.")
-    n = DEFAULT_N if spec.n is None else spec.n
-    if not 2 <= n <= MOST_ITEMS:
-        raise UsageError(f"--n is {n:,}. Expected 2 to {MOST_ITEMS:,} items.")
+    refuse(spec, (*OF_COLUMNS, "gold_levels", *OF_TABLES), "is not for synthetic datasets")
+    shape, n = spec.dataset.removeprefix(SYNTHETIC), spec.n or DEFAULT_N
     latent = draw(shape, n, rng(seed, "synthetic", shape))
     binary = shape == "binary"
-    gold = (latent > latent.mean()).astype(np.float64) if binary else latent
     return Dataset(
         name=f"synthetic-{shape}",
         ids=RowIds(n),
         texts=None,
-        gold=gold,
+        gold=(latent > latent.mean()).astype(np.float64) if binary else latent,
         gold_kind="binary" if binary else "continuous",
         gold_meaning=MEANING,
         latent=latent,

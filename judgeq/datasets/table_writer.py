@@ -8,9 +8,9 @@ Excel, which keeps 15 digits.
 from __future__ import annotations
 
 import csv
-import io
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import IO, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -19,11 +19,14 @@ import orjson
 from judgeq.datasets.formats import MOST_ROWS, packages
 from judgeq.errors import UsageError
 from judgeq.escaping import for_spreadsheet
+from judgeq.settings import REHEARSAL
 
 Format: TypeAlias = Literal["csv", "jsonl", "parquet", "xlsx"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 LONGEST_CELL = 32_767
 """Characters of a cell in Excel, by its own limit."""
+MADE_UP = "made up"
+"""What each row of a rehearsal's tables says in the column REHEARSAL."""
 Batch: TypeAlias = Sequence[Any]
 """Some rows: a sequence or an array of cells for each column, None (of numbers: nan) for no value."""
 
@@ -35,38 +38,40 @@ class Table(NamedTuple):
     batches: AsyncIterator[Batch]
 
 
+def marked(table: Table) -> Table:
+    """The table with a first column that says that all of it is made up."""
+
+    async def batches() -> AsyncIterator[Batch]:
+        async for batch in table.batches:
+            yield [[MADE_UP] * len(batch[0]), *batch]
+
+    return Table({REHEARSAL: str, **table.columns}, batches())
+
+
 async def write(table: Table, kind: Format, file: IO[bytes]) -> None:
     """Write the table, in UTF-8. Raises UsageError for Parquet and Excel without the package that writes
     them, or where an Excel sheet can't hold it; and OSError."""
-    if kind in ("parquet", "xlsx"):
-        await (_write_parquet if kind == "parquet" else _write_excel)(table, file)
-        return
-    names = list(table.columns)
-    if kind == "csv":
-        file.write(_csv([names]))
-    async for batch in table.batches:
-        rows = zip(*map(_cells, batch), strict=True)
-        if kind == "csv":
-            file.write(_csv(rows))
-        else:
-            file.writelines(_json_line(dict(zip(names, row, strict=True))) for row in rows)
+    names = [*table.columns]
+    rows = (row async for batch in table.batches for row in zip(*map(_cells, batch), strict=True))
+    if kind == "parquet":
+        await _write_parquet(table, file)
+    elif kind == "xlsx":
+        await _write_excel(names, rows, file)
+    elif kind == "jsonl":
+        async for row in rows:
+            file.write(_json_line(dict(zip(names, row, strict=True))))
+    else:  # JSON can say half a character, UTF-8 can't
+        into: Any = SimpleNamespace(write=lambda line: file.write(line.encode(errors="replace")))
+        lines = csv.writer(into, lineterminator="\n")
+        lines.writerow(map(for_spreadsheet, names))
+        async for row in rows:
+            lines.writerow(map(for_spreadsheet, row))
 
 
-def _cells(column: Any) -> Sequence[Any]:
+def _cells(column: Any) -> list[Any]:
     """A column's cells, None for nan."""
-    if not isinstance(column, np.ndarray):
-        return column  # type: ignore[no-any-return]
-    cells: list[Any] = column.tolist()
-    if column.dtype.kind == "f" and np.isnan(column).any():
-        return [None if cell != cell else cell for cell in cells]
-    return cells
-
-
-def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
-    text = io.StringIO()
-    safe = ([for_spreadsheet(cell) for cell in row] for row in rows)
-    csv.writer(text, lineterminator="\n").writerows(safe)
-    return text.getvalue().encode(errors="replace")  # JSON can say half a character
+    cells = column.tolist() if isinstance(column, np.ndarray) else column
+    return [None if cell != cell else cell for cell in cells]
 
 
 def _json_line(row: Mapping[str, Any]) -> bytes:
@@ -76,45 +81,43 @@ def _json_line(row: Mapping[str, Any]) -> bytes:
         return json.dumps(row).encode() + b"\n"
 
 
+def _utf8(cell: Any) -> Any:
+    """The cell, "?" for half a character."""
+    return cell.encode(errors="replace").decode() if isinstance(cell, str) else cell
+
+
 async def _write_parquet(table: Table, file: IO[bytes]) -> None:
     pa, parquet = packages("parquet", "Parquet", "pyarrow", "pyarrow.parquet")
     types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
     schema = pa.schema([(name, types[kind]) for name, kind in table.columns.items()])
     with parquet.ParquetWriter(file, schema) as writer:
         async for batch in table.batches:
-            arrays = []
-            for column, field in zip(batch, schema, strict=True):
-                cells = [*map(_utf8, column)] if field.type == pa.string() else column
-                arrays.append(pa.array(cells, field.type, from_pandas=True))
+            cells = [[*map(_utf8, _cells(column))] for column in batch]
+            arrays = [*map(pa.array, cells, schema.types)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
-async def _write_excel(table: Table, file: IO[bytes]) -> None:
+async def _write_excel(
+    names: Sequence[str], rows: AsyncIterator[Sequence[Any]], file: IO[bytes]
+) -> None:
     openpyxl, cells_of = packages("excel", "Excel", "openpyxl", "openpyxl.cell.cell")
 
     def written(cell: object) -> object:
-        if not isinstance(cell, str):
-            return cell
-        return for_spreadsheet(cells_of.ILLEGAL_CHARACTERS_RE.sub("", _utf8(cell) or ""))
+        illegal = cells_of.ILLEGAL_CHARACTERS_RE
+        return for_spreadsheet(illegal.sub("", _utf8(cell)) if isinstance(cell, str) else cell)
 
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet()
-    sheet.append([*map(written, table.columns)])
-    rows, longest = 1, 0
-    async for batch in table.batches:
-        for row in zip(*map(_cells, batch), strict=True):
-            cells = [*map(written, row)]
-            rows, longest = rows + 1, max(longest, *(len(str(cell)) for cell in cells))
-            if rows <= MOST_ROWS and longest <= LONGEST_CELL:
-                sheet.append(cells)
+    sheet.append([*map(written, names)])
+    written_rows, longest = 1, 0
+    async for row in rows:
+        cells = [*map(written, row)]
+        written_rows, longest = written_rows + 1, max(longest, *(len(str(cell)) for cell in cells))
+        if written_rows <= MOST_ROWS and longest <= LONGEST_CELL:
+            sheet.append(cells)
     book.save(file)
-    if rows > MOST_ROWS or longest > LONGEST_CELL:
+    if written_rows > MOST_ROWS or longest > LONGEST_CELL:
         raise UsageError(
             f"An Excel sheet holds {MOST_ROWS:,} rows and {LONGEST_CELL:,} characters a cell, and this "
             "table has more: --format csv, jsonl or parquet writes it."
         )
-
-
-def _utf8(text: str | None) -> str | None:
-    """The text, "?" for half a character."""
-    return text if text is None else text.encode(errors="replace").decode()

@@ -1,139 +1,139 @@
-"""A table's columns, the rows of it that can't be used, and values in messages about it."""
+"""Tables: their columns, the rows of them that can't be used, and values in messages."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from bisect import insort
+import sys
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from judgeq.errors import DataError
+from judgeq.settings import REHEARSAL
 
-UNUSABLE: Any = object()
-"""In place of the cells of a row that is reported already."""
-MOST_LISTED = 10
+TEXT, ID = "text", "id"
+"""The columns of texts and ids, where no others are named; a table's only column is one of texts."""
+LISTED, KEPT = 10, 1_000
+"""Bad rows in a message, and those kept to choose them from."""
+_COUNTED = (sys.maxsize, "", "")
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
 
-
-def place(row: int, line: int | None) -> str:
-    """A row (0-based) and its line, if there are lines, for a message; there rows begin at 1."""
-    return f"row {row + 1}" + ("" if line is None else f" (line {line})")
-
-
-class BadRows:
-    """Problems with the rows of one table: the first ten are kept, the others counted."""
-
-    def __init__(self, table: str) -> None:
-        self.count = 0
-        self.table = table
-        self._first: list[tuple[int, str, str]] = []  # row, what is wrong, what to do
-
-    def wanted(self, row: int) -> bool:
-        """Whether a problem of this row will be listed."""
-        return len(self._first) < MOST_LISTED or row < self._first[-1][0]
-
-    def add(
-        self, row: int, line: int | None, problem: str, remedy: str, column: str | None = None
-    ) -> None:
-        """Count a problem of a row (in a column), and list it if it is one of the first."""
-        self.count += 1
-        if self.wanted(row):
-            where = place(row, line) + ("" if column is None else f", column {shown(column)}")
-            insort(self._first, (row, f"{where}: {problem}", remedy), key=lambda bad: bad[0])
-            del self._first[MOST_LISTED:]
-
-    @property
-    def first(self) -> str:
-        """The first problem in words; "" for none."""
-        return self._first[0][1] if self._first else ""
-
-    def check(self) -> None:
-        """Raise DataError listing the problems, if there is one."""
-        if not self.count:
-            return
-        if self.count == 1:
-            _, problem, remedy = self._first[0]
-            raise DataError(f"{self.table}, {problem}. {remedy}")
-        lines = [f"{self.table}: {self.count:,} problems."]
-        lines += [f"{problem}." for _, problem, _ in self._first]
-        if self.count > len(self._first):
-            lines.append(f"And {self.count - len(self._first):,} more.")
-        lines += dict.fromkeys(remedy for *_, remedy in self._first)
-        raise DataError("\n".join(lines))
+Rows: TypeAlias = Iterator[tuple[int, Sequence[Any] | ValueError]]
+"""The line on which each row begins (1-based; 0: there are no lines), and its cells; or, of one that
+can't be used, what is wrong with it and what to do."""
+Choose: TypeAlias = Callable[[Sequence[str]], Mapping[str, bool]]
+"""From a table's header to the columns that are wanted of it: True where every row must have it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """The columns asked for, all of the same length; cells are as the table has them (CSV: str).
-
-    Problems with rows are gathered in `bad`: call `bad.check` when all columns are read.
-    """
+class Source(NamedTuple):
+    """What a table is read from. `rows` gives those of the chosen columns, in their order."""
 
     name: str  # for messages
-    header: Sequence[str]  # the names of all its columns
-    columns: Mapping[str, Sequence[object]]
-    numbers: Sequence[int]  # of each row here, its number in the table (0-based)
-    lines: Sequence[int] | None  # by number, where a row begins (1-based); None: no lines
-    bad: BadRows
+    rows: Callable[[Choose], Rows]
     decimal_comma: bool = False
 
-    def __len__(self) -> int:
-        return len(self.numbers)
 
-    def line(self, i: int) -> int | None:
-        """The line on which the i-th row begins."""
-        return None if self.lines is None else self.lines[self.numbers[i]]
+class Table:
+    """The columns of a source that are asked for; cells are as it has them (CSV: str).
+
+    A row that can't be used is in none of them, and what is wrong is gathered: call `check` in the end.
+    """
+
+    def __init__(
+        self, source: Source, columns: Mapping[str, str], others: Sequence[str] | None = ()
+    ) -> None:
+        """Reads the columns that must be there, each with what to do where it isn't; and `others` (None:
+        all) if they are there. Raises DataError for a column that is missing, or there twice."""
+        self.name, rows, self.decimal_comma = source
+        self.header: Sequence[str] = ()  # the names of all columns of the source
+        self.columns: dict[str, list[Any]] = {}
+        self.numbers = array("q")  # of each row, its number in the source, 0-based
+        self.lines = array("q")  # as in Rows
+        self.bad: list[tuple[int, str, str]] = []  # row, what is wrong, what to do
+        into: list[Callable[[Any], None]] = []
+
+        def choose(header: Sequence[str]) -> Mapping[str, bool]:
+            self.header = header
+            for column, times in Counter(header).items():
+                if column and times > 1:
+                    twice = f"{self.name} has more than one column {shown(column)}"
+                    raise DataError(f"{twice}. Rename one of them in its header.")
+            if REHEARSAL in header:
+                raise DataError(
+                    f"{self.name} is from a rehearsal: its numbers are made up. To read it as a table "
+                    f"of texts, remove its column {REHEARSAL}."
+                )
+            for column, remedy in columns.items():
+                if column not in header:
+                    raise DataError(self.without(column, remedy))
+            every = (*columns, *(header if others is None else others))
+            self.columns = {name: [] for name in every if name and name in header}
+            into.extend(cells.append for cells in self.columns.values())
+            return {name: name in columns for name in self.columns}
+
+        count, begin = self.numbers.append, self.lines.append
+        for number, (line, cells) in enumerate(rows(choose)):
+            count(number)
+            begin(line)
+            if isinstance(cells, ValueError):
+                self.report(-1, *cells.args)
+                del self.numbers[-1], self.lines[-1]
+                continue
+            for append, cell in zip(into, cells):  # noqa: B905  strict takes time
+                append(cell)
+        if not self.header:
+            self.check()
+            raise DataError(f"{self.name} is empty. Expected a table of texts.")
+
+    def __len__(self) -> int:
+        return len(self.lines)
 
     def place(self, i: int) -> str:
-        """Where the i-th row lies, for a message."""
-        return place(self.numbers[i], self.line(i))
-
-    def rows(self, chosen: Sequence[int]) -> Table:
-        """These rows only, by their places here."""
-        columns = {name: [cells[i] for i in chosen] for name, cells in self.columns.items()}
-        return replace(self, columns=columns, numbers=[self.numbers[i] for i in chosen])
+        """Where the i-th row lies, for a message; there rows begin at 1."""
+        line = self.lines[i]
+        return f"row {self.numbers[i] + 1}" + (f" (line {line})" if line else "")
 
     def report(self, i: int, problem: str, remedy: str, column: str | None = None) -> None:
-        """Note that the i-th row can't be used."""
-        self.bad.add(self.numbers[i], self.line(i), problem, remedy, column)
+        """Note that the i-th row can't be used, or its cell in a column."""
+        where = self.place(i) + ("" if column is None else f", column {shown(column)}")
+        bad = (self.numbers[i], f"{where}: {problem}", remedy)
+        self.bad.append(bad if len(self.bad) < KEPT else _COUNTED)
 
+    def check(self) -> None:
+        """Raise DataError listing the bad rows, if there is one."""
+        first = sorted(self.bad, key=itemgetter(0))[:LISTED]
+        if len(self.bad) == 1:
+            raise DataError(f"{self.name}, {first[0][1]}. {first[0][2]}")
+        if first:
+            more = len(self.bad) - len(first)
+            lines = [f"{self.name}: {len(self.bad):,} problems."]
+            lines += [f"{problem}." for _, problem, _ in first]
+            lines += [f"And {more:,} more."] if more else []
+            raise DataError("\n".join([*lines, *dict.fromkeys(remedy for *_, remedy in first)]))
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The columns that are asked for: those that must be there, each with what to do where it isn't;
-    and `others` (None: all) if they are there."""
+    def keep(self, rows: Sequence[int]) -> None:
+        """Leave out all other rows."""
+        self.columns = {name: [cells[i] for i in rows] for name, cells in self.columns.items()}
+        self.numbers = array("q", [self.numbers[i] for i in rows])
+        self.lines = array("q", [self.lines[i] for i in rows])
 
-    columns: Mapping[str, str]
-    others: Sequence[str] | None = ()
-
-    def of(self, name: str, header: Sequence[str]) -> dict[str, list[object]]:
-        """An empty column for each that this header has. Raises DataError where one that must be there
-        isn't, or any is there twice."""
-        for column, times in Counter(header).items():
-            if column and times > 1:
-                raise DataError(
-                    f"{name} has more than one column {shown(column)}. Rename one of them in its header."
-                )
-        for column, remedy in self.columns.items():
-            if column not in header:
-                raise DataError(no_column(name, header, column, remedy))
-        others = filter(None, header) if self.others is None else self.others
-        return {column: [] for column in (*self.columns, *others) if column in header}
-
-
-def no_column(name: str, header: Sequence[str], column: str, remedy: str) -> str:
-    """That a table lacks a column, which it has instead, and what to do."""
-    hint = did_you_mean(column, header)
-    if any(mark in cell for cell in header for mark in (",;\t|" if len(header) == 1 else ";\t|")):
-        hint = " If something else separates its columns, name that with --delimiter."
-    elif any(_NUMBER.fullmatch(cell) or len(cell.split()) > 4 for cell in header):
-        longest = max(range(len(header)), key=lambda at: len(header[at]))
-        which = f" --text-column {longest + 1}" if len(header) > 1 else ""
-        hint = f" Its first line looks like a row: if it has no header, add --no-header{which}."
-    return f"{name} has no column {shown(column)}; it has {listed(header)}.{hint} {remedy}".strip()
+    def without(self, column: str, remedy: str) -> str:
+        """That a column is missing, which there are instead, and what to do."""
+        header = self.header
+        hint = did_you_mean(column, header)
+        if {*"".join(header)} & {*(",;\t|" if len(header) == 1 else ";\t|")}:
+            hint = " If something else separates its columns, name that with --delimiter."
+        elif any(_NUMBER.fullmatch(cell) or len(cell.split()) > 4 for cell in header):
+            longest = max(range(len(header)), key=lambda at: len(header[at]))
+            which = f" --text-column {longest + 1}" if len(header) > 1 else ""
+            hint = f" Its first line looks like a row: if it has no header, add --no-header{which}."
+        elif "\0" in "".join(header):
+            hint = " It may be in another encoding, which --encoding names."
+        has = f"{self.name} has no column {shown(column)}; it has {listed(header)}."
+        return f"{has}{hint} {remedy}".strip()
 
 
 def shown(value: object, limit: int = 60) -> str:

@@ -19,7 +19,7 @@ from judgeq import config, datasets, judge, prompts, trust
 from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
 from judgeq.datasets.formats import format_of
-from judgeq.datasets.synthetic import SYNTHETIC
+from judgeq.datasets.synthetic import NAMES
 from judgeq.engine import assembly
 from judgeq.engine.assembly import Emit, Run
 from judgeq.engine.queue import Stop
@@ -150,7 +150,10 @@ def admit(
         )
     # What decides the result is as the run has it, and all else as the worker's user gave it.
     decided = asked.model_dump(exclude={*SESSION, *OWN, "dataset", "prompt"})
-    settings = Settings(**{**own.model_dump(), **decided, "prompt": None})
+    limit = own.max_output_tokens or asked.max_output_tokens
+    settings = Settings(
+        **{**own.model_dump(), **decided, "prompt": None, "max_output_tokens": limit}
+    )
     for name in asked.judge:
         judge.check(name, settings)
     pricing = assembly.check(settings, dataset, prompt)
@@ -176,7 +179,14 @@ def _check_servers(run: str, asked: Settings, own: Settings, named: bool) -> Non
     """Raise UsageError where a model is to be asked at a server, or be sent what, the worker's user
     didn't give. Of a run that was named, a server that was given stands in for the run's."""
     for name in asked.models if not (named and own.base_url) else ():
-        theirs, ours = ((one.address_of(name), one.api_of(name)) for one in (asked, own))
+        theirs, ours = (
+            (one.address_of(name), one.api_of(name), one.id_of(name)) for one in (asked, own)
+        )
+        if theirs != ours and asked.prefixed(name):
+            raise UsageError(
+                f"{run} asks {name} at {theirs[0]}, and this worker at {ours[0]}. To ask it there, "
+                "leave out --base-url and --api."
+            )
         if theirs != ours:
             raise UsageError(
                 f"{run} asks {name} at {theirs[0]} (API: {theirs[1]}), and this worker at {ours[0]} "
@@ -238,7 +248,7 @@ def _specs(
     worker's user gave, or where this user began the run. No path that the store names otherwise."""
     asked = info.settings.model_copy(update={"data_dir": own.data_dir})
     name = asked.dataset
-    if name.startswith(SYNTHETIC) or name in corpora.names():
+    if name in (*NAMES, *corpora.names()):
         yield asked
         return
     for path in files:

@@ -1,9 +1,10 @@
-"""What a run is made of; and its judges, ready to be asked: backend, limits, budget, cache together."""
+"""What a run, and a session of one, are made of; and judges, ready to be asked: backend, limits, budget
+and cache together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,10 +27,13 @@ from judgeq.judge.judge import Judge, Questions, Unusable
 from judgeq.judge.limiter import Limiter
 from judgeq.judge.panel import Panel
 from judgeq.judge.prices import Pricing
-from judgeq.judge.secrets import api_key, extra_headers
+from judgeq.judge.secrets import api_key, extra_headers, unsent_key
 from judgeq.judge.sending import Sender
 from judgeq.judge.simulated import RecordedJudge, make_simulated
 from judgeq.judge.slices import Slices
+from judgeq.people.assignment import Assignment
+from judgeq.people.checks import Checks
+from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunPlace
 from judgeq.settings.model import PROVIDERS, Access, from_environment
@@ -67,6 +71,8 @@ class Run:
     known: Sequence[tuple[int, ...]] = ()
     function: JudgeFunction | None = None
     """The judge that is a Python function."""
+    earlier: RunPlace | None = None
+    """Of a run that is to begin: the latest one that differs from it by its texts alone."""
 
     @property
     def items(self) -> Items:
@@ -74,18 +80,33 @@ class Run:
         return Items(self.dataset.ids, self.dataset.gold, self.dataset.subsets)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Session:
+    """A run, open: its store and its judges, until it is finished or stopped."""
+
+    run: Run
+    store: Store
+    judge: Panel
+    stop: Stop
+    emit: Emit
+    people: People | None = None
+    page: Callable[[], Awaitable[object]] | None = None
+    """Opens the page of the people."""
+
+
 def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Prices:
     """What a call of each model is priced by. Opens nothing and asks nobody.
 
     Raises UsageError or DataError for a judge that can't judge the dataset.
     """
-    for number, name in enumerate(settings.judge):
-        if name in ("simulated", judge.REHEARSAL):
-            _simulated(settings, dataset, number)
-    if not any(judge.kind_of(name).reads_text for name in settings.judge):
-        return {}
-    if dataset.texts is None:
+    reads_text = any(judge.kind_of(name).reads_text for name in settings.judge)
+    if dataset.texts is None and (reads_text or settings.rehearsal):
         raise DataError(dataset.missing_texts)
+    for number, name in enumerate(settings.judge):
+        if judge.kind_of(name) is judge.SIMULATED:
+            _simulated(settings, dataset, number)
+    if not reads_text:
+        return {}
     if prompt is None and any(judge.kind_of(name) is judge.FUNCTION for name in settings.judge):
         raise UsageError(
             'a judge needs the feature: judgeq.run(texts, "how urgent the message is", …).'
@@ -94,7 +115,7 @@ def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Pri
         who = "a model needs" if settings.models else "people need"
         raise UsageError(
             f"{who} to be told what to judge: name a prompt set with --prompt (`judgeq "
-            'prompts` lists them), or the feature: --feature "how urgent is the message".'
+            'list prompts` shows them), or the feature: --feature "how urgent is the message".'
         )
     known = {name: price_of(settings, name, batch=settings.batch) for name in settings.models}
     if settings.max_cost is not None:
@@ -120,6 +141,7 @@ def price_of(settings: Settings, model: str, *, batch: bool = False) -> Pricing 
         return None
     return prices.find(
         model,
+        model_id=settings.id_of(model),
         base_url=settings.address_of(model),
         flat=settings.flat,
         table=settings.prices,
@@ -148,7 +170,7 @@ def _simulated(settings: Settings, dataset: Dataset, number: int) -> Backend:
         sleep=asyncio.sleep,
         number=number,
         reasons=settings.reasons,
-        rehearsed=dataset.texts if settings.judge[number] == judge.REHEARSAL else None,
+        rehearsed=dataset.texts if settings.rehearsal else None,
     )
 
 
@@ -269,6 +291,29 @@ def questions(run: Run, name: str) -> list[Questions]:
     return [Questions(one, dataset.texts, dataset.ids, settings.reasons) for one in asked]
 
 
+async def people(run: Run, store: Store, emit: Emit) -> People | None:
+    """The people who are asked; None where none are."""
+    settings, number = run.settings, run.settings.people
+    if number is None:
+        return None
+    panelists = range(len(settings.panelists))
+    store.claim_for([other for other in panelists if other != number])
+    checks = Checks(store, repeats=settings.repeats, seed=settings.seed)
+    if run.known:
+        added = await checks.add_known(run.known)
+        emit(Notice(f"{added:,} pairs with a known answer were added as checks."))
+    (asked,) = questions(run, settings.panelists[number].judge)
+    assignment = Assignment(
+        store,
+        checks,
+        panel=settings.judges,
+        judge=number,
+        open_to_all=settings.open_to_all,
+        most=2 if settings.both_orders else 1,
+    )
+    return People(asked, assignment, run=run.folder.argument, emit=emit)
+
+
 def _recorded(name: str, path: Path, dataset: Dataset, emit: Emit) -> Backend:
     judgments = recordings.read(path, dataset.ids).judgments
     if warning := recordings.too_many_as_presented(judgments):
@@ -344,16 +389,21 @@ def check_totals(totals: Totals, cap: float | None) -> None:
 
 
 def _on_address(model: str, settings: Settings) -> Iterator[str]:
-    """Where a model is asked, unless that is its provider's own address, as everybody expects."""
+    """Where a model is asked, and which key of the user's isn't sent there."""
     address, api = settings.address_of(model), settings.api_of(model)
     named = from_environment(api)
-    if settings.base_url is None and named is not None and named != address:
+    own = settings.base_url is not None or settings.prefixed(model) is not None
+    if not own and named is not None and named != address:
         yield (
             f"{model} is asked at {address}, as the run says, and not where "
             f"${PROVIDERS[api].variable} does: `judgeq run` starts one there."
         )
-    elif address in settings.servers:
+    else:
         yield f"{model} is asked at {address}."
+    if (variable := unsent_key(model, settings, settings)) is not None:
+        yield (
+            f"${variable} is set, but not sent to {address}. --api-key-env {variable} sends it there."
+        )
 
 
 def _on_cost(model: str, settings: Settings, pricing: Pricing | None) -> Iterator[str]:

@@ -9,7 +9,8 @@ from judgeq import config, judge
 from judgeq.config import Settings
 from judgeq.errors import RunError, UsageError
 from judgeq.runs import RunInfo, RunPlace, Runs, name_of
-from judgeq.settings import SETTINGS
+from judgeq.runs.info import MODELS
+from judgeq.settings import REHEARSAL, SETTINGS
 from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
 
@@ -22,6 +23,8 @@ def check_workers(settings: Settings) -> None:
         raise UsageError(
             "--workers 0 doesn't go with --batch: batches are sent by the run's process."
         )
+    if settings.standby and settings.store is None:
+        raise UsageError("--standby goes with --store: one process works on a run's folder.")
     if settings.share_texts and settings.store is None:
         raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
 
@@ -45,26 +48,21 @@ def check_strategy(settings: Settings, strategy: Strategy, n: int) -> None:
         raise UsageError(f"--until top{goal.top}: there are only {n:,} items.")
 
 
-def check_more_rounds(run: str, settings: Settings, info: RunInfo) -> None:
-    """Raise UsageError where a run wouldn't get the rounds that it is to have in all."""
-    rounds = settings.total_rounds or 0
-    if rounds < info.rounds:
-        raise UsageError(
-            f"--rounds {rounds}: run {run} has {info.rounds} rounds already. Give {info.rounds + 1} or "
-            "more."
-        )
-    if info.ended is not None and info.ended.goal == settings.goal.name:
-        raise UsageError(
-            f"run {run} ended after round {info.ended.round} by --until {info.ended.goal}. Give a "
-            "higher --until to continue."
-        )
-
-
 def check_name(name: str | None, folder: RunPlace, there: Runs) -> None:
     """Raise UsageError for a name that another run has, or whose id it is."""
     for other in there.all() if name else ():
         if other.id != folder.id and name in (other.id, name_of(other)):
             raise UsageError(f"--name {name}: run {other.id} has that name. Choose another.")
+
+
+def check_judge(run: str, settings: Settings, info: RunInfo) -> None:
+    """Raise RunError where another judge is to continue a rehearsal."""
+    if info.settings.rehearsal and not settings.rehearsal:
+        _, begin = info.real_run(settings.models or MODELS)
+        raise RunError(
+            f"run {run} is a rehearsal, and its answers are made up: no other judge can continue it. "
+            f"To begin a real run: `{begin}`"
+        )
 
 
 def check_unchanged(run: str, facts: Mapping[str, Any], info: RunInfo, source: str) -> None:
@@ -87,6 +85,11 @@ def check_panel(settings: Settings) -> None:
         judge.check(name, settings)
     if len(settings.judge) - len(asked) > 1 or settings.judge.count("people") > 1:
         raise UsageError("--judge people is given twice. --each N asks N of them each question.")
+    if settings.rehearsal and {*settings.judge} != {REHEARSAL}:
+        raise UsageError(
+            f"--judge {REHEARSAL}: its answers are made up, and don't mix with those of other judges. "
+            "Leave it out, or give it alone."
+        )
     _check_people(settings)
     for name in {name for name in models if models.count(name) > 1}:
         raise UsageError(

@@ -17,13 +17,15 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 from judgeq import seeds
-from judgeq.engine import assembly, rounds
+from judgeq.engine import assembly, predecessor, rounds
 from judgeq.engine.assembly import Run
 from judgeq.engine.pilot import NOTHING, Pilot, Range, mean_of, plausible
+from judgeq.engine.predecessor import Predecessor
 from judgeq.engine.queue import Stop
+from judgeq.engine.stopping import awaited
 from judgeq.json_marks import LEFT_OUT
 from judgeq.judge.backend import Prepared, Request
-from judgeq.judge.budget import REASON
+from judgeq.judge.budget import REASON, answer_tokens
 from judgeq.judge.limiter import MARGIN
 from judgeq.judge.panel import Panel
 from judgeq.store import Store
@@ -62,9 +64,11 @@ class Estimate:
     latency: Range | None = None  # what those seen took
     pilot: Pilot | None = None
     answers: int = 0  # those that people are still to give
+    earlier: Predecessor | None = None  # of a run that is to begin
     JSON_KEYS: ClassVar = {
         "run": "prepared.folder.id",
         "judge": "judge",
+        "asked_at": "prepared.settings.addresses",
         "strategy": "prepared.strategy.name",
         "items": "items",
         "rounds": "prepared.strategy.rounds",
@@ -111,8 +115,24 @@ class Estimate:
         return len(self.prepared.dataset)
 
 
-async def estimate(prepared: Run, pilot: Pilot | None = None) -> Estimate:
-    """Look at ledger and cache, send nothing, write nothing; `pilot` is what was asked before.
+def forecast(prepared: Run, *, retry_failed: bool = False) -> Estimate | None:
+    """What is left to pay for of a run with models, before its first call; None where nothing is, or
+    another process is at work on it. Raises as `judgeq run`."""
+    folder = prepared.folder
+    if not prepared.settings.models or (folder.exists and folder.is_running()):
+        return None
+    left = awaited(lambda: estimate(prepared, retry_failed=retry_failed))
+    if not left.calls:
+        return None
+    assembly.check_access(prepared.settings)
+    return left
+
+
+async def estimate(
+    prepared: Run, pilot: Pilot | None = None, *, retry_failed: bool = False
+) -> Estimate:
+    """Look at ledger and cache, send nothing, write nothing; `pilot` is what was asked before. Jobs that
+    failed are left to do where they are to be asked again.
 
     Raises UsageError or RunError as `judgeq run` would.
     """
@@ -121,27 +141,32 @@ async def estimate(prepared: Run, pilot: Pilot | None = None) -> Estimate:
         totals = Totals() if store is None else await store.totals()
         panel = assembly.panel(prepared, totals, Stop(), lambda event: None, look_only=True)
         async with panel as judge:
-            return await _estimate(prepared, judge, store, totals, pilot)
+            return await _estimate(prepared, judge, store, totals, pilot, retry_failed)
     finally:
         if store is not None:
             await store.close()
 
 
 async def _estimate(
-    prepared: Run, judge: Panel, store: Store | None, totals: Totals, pilot: Pilot | None
+    prepared: Run,
+    judge: Panel,
+    store: Store | None,
+    totals: Totals,
+    pilot: Pilot | None,
+    retry_failed: bool,
 ) -> Estimate:
     settings, strategy, n = prepared.settings, prepared.strategy, len(prepared.dataset)
     planned, over, answered = list[Counts](), False, 0
     if store is not None:
         planned, over = await rounds.planned(store)
-        ended = prepared.folder.info().ended
-        if ended is not None and (ended.round, ended.goal) == (len(planned), settings.goal.name):
-            over = True
+        over = over or prepared.folder.info().ended_after(len(planned), settings.goal)
         judges = (await store.verdicts()).judges
         if judges is not None:
             answered = int((judges >= len(settings.panelists)).sum())
     if store is not None and (planned or over):
         left = [match for round in range(len(planned)) for match in await store.left(round + 1)]
+        # Which ones batches have makes no difference: they are of one kind.
+        left = left[sum(one.left for one in await store.batches() if one.open) :]
     else:
         first = rounds.questions(rounds.begin(n, strategy, settings), settings)
         left = _matches(replace(first, repeats=Repeats().add(first)))
@@ -151,6 +176,8 @@ async def _estimate(
     if rounds_open:
         left_out = most - (sum(counts.total for counts in planned) or len(left))
         later = max(0, round(left_out * (1 - for_people if settings.models else 1)))
+    if retry_failed:
+        later += sum(counts.failed + counts.invalid for counts in planned)
     asked = _Questions(len(left) + later)
     basis = "the simulated judge costs nothing"
     if settings.people is not None:
@@ -161,6 +188,11 @@ async def _estimate(
         enough = len(asked.samples) >= (ENOUGH if pilot is None else 1)
         needs = (_by_samples if enough else _by_rule)(prepared, asked)
     latencies = [spent.latency for _, spent in asked.samples if spent.latency]
+    earlier = None
+    if prepared.earlier is not None:
+        new = await predecessor.new_texts(prepared.dataset, prepared.earlier)
+        looked_at = asked.calls + asked.hits - later
+        earlier = Predecessor(prepared.earlier.id, new, looked_at, asked.hits)
     known = bool(latencies) and needs.input.expected is not None
     return Estimate(
         prepared,
@@ -174,6 +206,7 @@ async def _estimate(
         Range(min(latencies), max(latencies), mean_of(latencies)) if known else None,
         pilot,
         max(0, round(most * for_people) - answered),
+        earlier,
     )
 
 
@@ -281,8 +314,8 @@ def _by_rule(prepared: Run, asked: _Questions) -> _Needs:
     """What the questions need by rule of thumb; each judge gets about as many as any other."""
     calls, reason = max(1, asked.calls), REASON if prepared.settings.reasons else (0, 0)
     size, items = asked.size / calls, asked.items / calls
-    # Between a label with its marks as one token, and as four.
-    answer, shortest = 8 + 4 * items + reason[1], 3 + items + reason[0]
+    answer = answer_tokens(items, prepared.settings.reasons)
+    shortest = 3 + items + reason[0]
     longest = prepared.settings.output_limit or answer + REASONING
     more = f", {reason[0]} to {reason[1]} of them for a reason" if reason[1] else ""
     source = (

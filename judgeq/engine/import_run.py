@@ -122,7 +122,9 @@ async def _fill(
         await store.set_items(Items(dataset.ids, dataset.gold, dataset.subsets))
         for round_, group in groupby(judgments, key=lambda judgment: judgment.round):
             of_round = list(group)
-            await store.plan_round(round_, epoch, history.standings, _matches(of_round, numbers))
+            await store.plan_round(
+                round_, epoch, history.standings.active, _matches(of_round, numbers)
+            )
             outcomes = [
                 Outcome(first + place, JobState.DONE, judgment.verdict)
                 for place, judgment in enumerate(of_round)

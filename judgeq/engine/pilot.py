@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from judgeq.engine.assembly import Run
-from judgeq.engine.runner import Session, first_questions
-from judgeq.engine.session import Beside, Emit, at_work
-from judgeq.engine.stopping import Interrupts
+from judgeq.engine.assembly import Run, Session
+from judgeq.engine.runner import first_questions
+from judgeq.engine.session import Emit, at_work
+from judgeq.engine.stopping import Beside, Interrupts
 from judgeq.errors import BudgetError, JudgeError, StoppedError, UsageError
 from judgeq.events import Notice
 from judgeq.json_marks import INLINE, LEFT_OUT

@@ -13,19 +13,23 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from itertools import zip_longest
 from typing import Any
 
 from judgeq.errors import JobLostError, RunError, StoppedError, StoreAwayError
 from judgeq.store import Store
-from judgeq.types import Attempt, Job, JobState, Outcome
+from judgeq.types import Attempt, Clock, Job, JobState, Outcome, Sleep
 
 INTERVAL = 0.002
 AT_ONCE = 16
 """Outcomes that are committed before the next job is taken: so many paid answers a kill can cost."""
 AT_ONCE_UNPAID = 64
+AHEAD = 2.0
+"""Seconds for which jobs are claimed ahead, at the pace of the last ones, where other processes work."""
+FEW = 2
+"""Jobs that are claimed ahead at any pace."""
 RENEWAL = 1 / 3
 """Leases are renewed when this part of them has passed."""
 
@@ -76,9 +80,9 @@ class Queue:
         *,
         at_once: int = AT_ONCE,
         most: float = math.inf,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        until_renewal: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+        until_renewal: Sleep = asyncio.sleep,
     ) -> None:
         self._store = store
         self._worker = worker
@@ -91,8 +95,9 @@ class Queue:
         self._outcomes: list[Outcome] = []
         self._beginning: list[tuple[Attempt, asyncio.Future[None]]] = []
         self._waiting: list[asyncio.Future[Job | None]] = []
-        self._in_flight = 0
         self._jobs: set[int] = set()  # that were claimed, and have no outcome yet
+        self._unbegun: set[int] = set()  # of them, where others work: nothing was sent for them
+        self._pace = _Pace(clock)
         self._away = False  # the store, for too long
         self._renewal_due = False
         self._closing = False
@@ -173,6 +178,7 @@ class Queue:
             raise self._error
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._beginning.append((attempt, future))
+        self._begun(attempt.job)
         self._wake.set()
         await future
 
@@ -185,9 +191,19 @@ class Queue:
 
     def drop(self, job: int) -> None:
         """A claimed job is no longer worked on: it has its outcome, or another worker may have it."""
-        if job in self._jobs:
-            self._jobs.remove(job)
-            self._in_flight -= 1
+        self._jobs.discard(job)
+        self._begun(job)
+
+    def _begun(self, job: int) -> None:
+        if job in self._unbegun:
+            self._unbegun.remove(job)
+            self._pace.count()
+
+    def _room(self) -> float:
+        """How many jobs may be claimed now: where others work, too, those that can soon be begun."""
+        if self._store.keeper is None:
+            return math.inf
+        return max(FEW, 2 * self._pace.latest()) - len(self._unbegun)
 
     async def _run(self) -> None:
         while not self._closing:
@@ -196,7 +212,7 @@ class Queue:
                 return
             since = self._clock() - self._committed
             # All workers wait for us, or it is a while since the last commit: at once.
-            if self._in_flight > len(self._beginning) and since < INTERVAL:
+            if len(self._jobs) > len(self._beginning) and since < INTERVAL:
                 await self._sleep(INTERVAL - since)
             self._wake.clear()
             await self._turn()
@@ -220,8 +236,9 @@ class Queue:
         outcomes, self._outcomes = self._outcomes, []
         self._beginning = [wanted for wanted in self._beginning if not wanted[1].done()]
         self._waiting = [future for future in self._waiting if not future.done()]
-        begun, count = len(self._beginning), len(self._waiting)
+        begun, wanted = len(self._beginning), len(self._waiting)
         attempts = [attempt for attempt, _ in self._beginning]
+        count = int(max(0, min(wanted, self._to_claim, self._room())))
         try:
             lost, jobs = await self._store.again(lambda: self._together(outcomes, attempts, count))
         except StoreAwayError as error:
@@ -236,7 +253,10 @@ class Queue:
             self._outcomes[:0] = outcomes
             raise
         self._to_claim -= len(jobs)
-        self._hand_out(begun, lost, count, jobs)
+        none_left = len(jobs) < count or self._to_claim <= 0 or self._stop.asked
+        # One that was another's for a while is still with the worker that had it.
+        jobs = [job for job in jobs if job.match.id not in self._jobs]
+        self._hand_out(begun, lost, wanted if none_left else len(jobs), jobs)
 
     def _hand_out(self, begun: int, lost: Collection[int], count: int, jobs: list[Job]) -> None:
         """The first so many that wait to begin may, unless their job is lost; the first so many that
@@ -249,8 +269,10 @@ class Queue:
                 future.set_exception(JobLostError(f"job {attempt.job} is another worker's by now."))
             else:
                 future.set_result(None)
-        self._in_flight += len(jobs)
-        self._jobs.update(job.match.id for job in jobs)
+        numbers = [job.match.id for job in jobs]
+        self._jobs.update(numbers)
+        if self._store.keeper is not None:
+            self._unbegun.update(numbers)
         waiting, self._waiting = self._waiting[:count], self._waiting[count:]
         for wanted, job in zip_longest(waiting, jobs):
             if not wanted.done():
@@ -259,10 +281,9 @@ class Queue:
                 self.settle(Outcome(job.match.id, JobState.PENDING))
 
     async def _together(
-        self, outcomes: list[Outcome], attempts: list[Attempt], waiting: int
+        self, outcomes: list[Outcome], attempts: list[Attempt], count: int
     ) -> tuple[Collection[int], list[Job]]:
-        """One transaction; the jobs of attempts that were lost, and those claimed for so many
-        workers."""
+        """One transaction; the jobs of attempts that were lost, and those claimed, so many at most."""
         store = self._store
         lost: Collection[int] = ()
         jobs: list[Job] = []
@@ -274,9 +295,8 @@ class Queue:
                 await store.renew(self._worker, store.lease)
             if attempts:
                 lost = await store.begin(self._worker, attempts)
-            allowed = min(waiting, self._to_claim)
-            if allowed and not self._stop.asked:
-                jobs = await store.claim(self._worker, int(allowed), store.lease)
+            if count and not self._stop.asked:
+                jobs = await store.claim(self._worker, count, store.lease)
         return lost, jobs
 
     def _give_up(self, error: BaseException) -> None:
@@ -286,3 +306,24 @@ class Queue:
         for future in (*self._waiting, *begun):
             if not future.done():
                 future.set_exception(error)
+
+
+class _Pace:
+    """How many jobs were begun in the last AHEAD seconds, or in those before them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = clock()
+        self._now = self._before = 0
+
+    def count(self) -> None:
+        """One was begun."""
+        self._now += 1
+
+    def latest(self) -> int:
+        """The larger of both numbers."""
+        passed = self._clock() - self._since
+        if passed >= AHEAD:
+            self._before = self._now if passed < 2 * AHEAD else 0
+            self._now, self._since = 0, self._since + passed
+        return max(self._now, self._before)

@@ -22,8 +22,7 @@ from judgeq.engine import assembly
 from judgeq.engine.admission import Prospect, StoreRuns
 from judgeq.engine.assembly import Emit, Run
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, Queue, Stop
-from judgeq.engine.session import Beside, with_beside
-from judgeq.engine.stopping import Interrupts, stoppable
+from judgeq.engine.stopping import Beside, Interrupts, stoppable, with_beside
 from judgeq.engine.worker import drain
 from judgeq.errors import JudgeqError, RunError, StoppedError, StoreAwayError, UsageError
 from judgeq.events import CallEnded, Event, JobEnded, Notice, RunStarted
@@ -35,7 +34,7 @@ from judgeq.store import Store
 from judgeq.types import Job, JobState, Outcome
 
 ExitWhen = Literal["idle", "done"]
-SHORTEST, LONGEST = 1.0, 5.0
+SHORTEST, LONGEST = 0.3, 5.0
 """Seconds between two looks at a store without work: random, and longer the longer there was none."""
 ASIDE = 600.0
 """Seconds for which a run is left alone that this worker may not, or can't, work on."""
@@ -228,18 +227,19 @@ class Worker:
     def _ends(self, prospects: Sequence[Prospect]) -> bool:
         """Whether there is no more to do. Raises the error of a run that was named, or worked on, when
         nothing else is left; and of one that is refused, where this worker could do nothing at all."""
-        if not self._named and self._exit_when is None:
-            return False
         left = [prospect for prospect in prospects if not prospect.over]
         ours = [prospect for prospect in left if not self._is_aside(prospect)]
         if ours:
             return self._exit_when == "idle" and not any(prospect.pending for prospect in ours)
-        begun = self.tally.runs
-        if self._exit_when == "done" and not self._named and not begun and self._one_may_begin():
+        begun, names = self.tally.runs, [prospect.name for prospect in left]
+        if self._exit_when is None and not names and not begun:
+            names = list(self._aside)  # others did them meanwhile
+        waits = self._exit_when == "done" or (self._exit_when is None and bool(names))
+        if waits and not self._named and not begun and self._one_may_begin():
             return False
-        for prospect in left:
-            if self._named or not begun or prospect.name in begun:
-                raise self._aside[prospect.name][1]
+        for name in names:
+            if self._named or not begun or name in begun:
+                raise self._aside[name][1]
         return self._exit_when is not None
 
     def _one_may_begin(self) -> bool:
@@ -303,6 +303,7 @@ class Worker:
         while True:
             await self._pause()
             await store.reap()
+            await store.take_unbegun()
             prospects = await self._look()
             here = next((prospect for prospect in prospects if prospect.name == name), None)
             if here is None or here.over or here.fingerprint != fingerprint:
@@ -381,7 +382,7 @@ async def within(
     async def leave() -> None:
         nonlocal in_time
         while (left := end - min(MARGIN, hours * 360) - worker.tally.usual - clock()) > 0:
-            await sleep(min(left, SHORTEST))  # how long calls take is only known by and by
+            await sleep(min(left, 1.0))  # how long calls take is only known by and by
         in_time = not stop.asked
         stop.ask()
 

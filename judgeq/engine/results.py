@@ -52,6 +52,7 @@ _NEAR, _LOOKED_AT = 200, 50_000
 
 
 ABOUT = {
+    "rehearsal": "info.settings.rehearsal",
     "run": "run.id",
     "folder": "run.path",
     "store": "run.store_address",
@@ -107,6 +108,7 @@ class Result:
         "jobs": "counts",
         "cost_equivalent_calls": "cost_equivalent_calls",
         "certainty": "known",
+        "cautions": "cautions",
         "ended": "ended",
         "effects": "named_effects",
         "both_orders": "flips",
@@ -116,8 +118,9 @@ class Result:
         cost = "" if self.totals.unpriced else f", {money(self.totals.cost, 2)}"
         partial = f"round {self.rounds_planned} of " if self.partial else ""
         return (
-            f"<Result {self.run.id}: {len(self.scores.ids):,} items, {partial}{self.rounds} rounds, "
-            f"{self.totals.calls:,} calls{cost}; {', '.join(self.scores.ratings)}>"
+            f"<Result {self.info.settings.mark}{self.run.id}: {len(self.scores.ids):,} items, "
+            f"{partial}{self.rounds} rounds, {self.totals.calls:,} calls{cost}; "
+            f"{', '.join(self.scores.ratings)}>"
         )
 
     @property
@@ -177,8 +180,9 @@ class Result:
 
     @property
     def cautions(self) -> list[str]:
-        """What a reader of the scores must know of the ledger."""
-        return [caution(self.run.ledger, self.damage)] if self.damage else []
+        """What a reader of the scores must know: of what was asked, and of the ledger."""
+        damaged = [caution(self.run.ledger, self.damage)] if self.damage else []
+        return [*self.info.cautions, *damaged]
 
     @property
     def flips(self) -> Flips | None:
@@ -283,6 +287,7 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
         ids=items.ids,
         ratings={column: fit.theta for column, fit in fits.items()},
         intervals=None if main.posterior is None else intervals(main.posterior, go_on),
+        mark=settings.mark,
         matches=comparisons.matches_of(verdicts, n),
         wins=comparisons.wins_of(verdicts, n),
         left_after=history.left_after,

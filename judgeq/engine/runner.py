@@ -9,63 +9,47 @@ planned again, jobs that are done are not asked again.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from judgeq.certainty import Certainty
-from judgeq.engine import batch, certainty, results, rounds
-from judgeq.engine.assembly import Run
+from judgeq.engine import batch, certainty, extension, results, rounds
+from judgeq.engine.assembly import Run, Session
 from judgeq.engine.batch import Batches
 from judgeq.engine.batch_lines import Collecting, tidy
 from judgeq.engine.batch_sending import Sending
-from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
+from judgeq.engine.lease import BARRIER_WAIT, leading
+from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, Queue
 from judgeq.engine.stopping import in_thread
 from judgeq.engine.worker import drain
 from judgeq.errors import (
     BudgetError,
     JudgeError,
-    LedError,
     RunError,
     StoppedError,
     StoreAwayError,
 )
 from judgeq.escaping import quoted
-from judgeq.events import EndedEarly, Event, Notice, PeopleHere, RoundStarted, RunStarted
+from judgeq.events import EndedEarly, Notice, PeopleHere, RoundStarted, RunStarted
 from judgeq.files import refuse_linked_folder, unwritable
-from judgeq.judge import panel
-from judgeq.judge.budget import rounded_down
 from judgeq.people.people import People
 from judgeq.rating import GoOn, comparisons
 from judgeq.runs import RunInfo, whoami
 from judgeq.runs.info import Ended
-from judgeq.store import Store
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
 from judgeq.text import several
-from judgeq.types import Counts
+from judgeq.types import Counts, Floats, Sleep
 
 T = TypeVar("T")
-BARRIER_WAIT = 1.0
-"""Seconds between two looks at jobs that other workers hold."""
-Sleep = Callable[[float], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Session:
-    """A run, open: its store and its judges, until it is finished or stopped."""
-
-    run: Run
-    store: Store
-    judge: panel.Panel
-    stop: Stop
-    emit: Callable[[Event], None]
-    people: People | None = None
-    page: Callable[[], Awaitable[object]] | None = None
-    """Opens the page of the people."""
+AHEAD = 10_000
+"""Jobs that are planned before they are wanted, where that can be."""
+SOON_COUNTED = 1_000
+"""So few open jobs are counted at once: they are looked at more often."""
 
 
 async def go_through(session: Session) -> results.Result:
@@ -124,93 +108,82 @@ async def _start_event(session: Session) -> RunStarted:
     )
 
 
-# The scheduler's lease
-
-
-@asynccontextmanager
-async def leading(session: Session, sleep: Sleep = asyncio.sleep) -> AsyncIterator[int]:
-    """Be the run's scheduler, under the epoch given, by a lease that is renewed until this is left.
-
-    Where the lease is lost the run is asked to stop, and then RunError is raised.
-    """
-    epoch, lease = await _lead(session), session.store.lease
-    keeper, cap = session.store.keeper, session.run.settings.max_cost
-    if keeper is not None:
-        await keeper.set_cap(None if cap is None else rounded_down(cap))
-
-    async def renew() -> None:
-        try:
-            while True:
-                await sleep(lease * RENEWAL)
-                await session.store.renew_lead(epoch, lease)
-        except Exception:
-            session.stop.ask()
-            raise
-
-    renewal = asyncio.create_task(renew(), name="judgeq-lead")
-    try:
-        yield epoch
-    except StoppedError:
-        if renewal.done():
-            renewal.result()
-        raise
-    finally:
-        renewal.cancel()
-        await asyncio.gather(renewal, return_exceptions=True)
-
-
-async def _lead(session: Session) -> int:
-    """Become the scheduler; take over from one that doesn't renew its lease. Raises LedError where
-    another does."""
-    store, first = session.store, None
-    while True:
-        try:
-            return await store.lead(whoami(), store.lease)
-        except LedError as error:
-            if first is None:
-                first = error.until
-                session.emit(
-                    Notice(
-                        f"{error} If that process is dead, this `judgeq run` takes over within "
-                        f"{store.lease:.0f} s."
-                    )
-                )
-            elif error.until != first:
-                worker = f"`judgeq worker {session.run.folder.argument}`"
-                raise LedError(f"{error} To help it, start {worker}.", until=error.until) from error
-        await session.stop.sleep(BARRIER_WAIT)
-
-
 # Rounds
 
 
 async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
-    """All rounds, one after the other: those that are `planned` already, and those to come."""
-    run, store, repeats = session.run, session.store, Repeats()
+    """All rounds, one after the other: those that are `planned` already, and those to come.
+
+    Nobody waits while a round is rated: the next one is planned before, unless a goal may make it
+    needless. Those that no answer decides are planned ahead where others work on the run, too: one at
+    least, and so many jobs that nobody waits for a look at them.
+    """
+    run, repeats = session.run, Repeats()
+    rate: Callable[[], Awaitable[Certainty | None]] = _nothing
     history = rounds.begin(len(run.dataset), run.strategy, run.settings)
+    ahead = rounds.begin(len(run.dataset), run.strategy, run.settings)
+    plans_ahead = not (session.store.keeper is None or run.strategy.adaptive or history.goal)
     asked_for_workers = run.settings.workers > 0
     for round in history.to_come(planned):
         before = history.standings.elo
         counts = await _planned(session, epoch, history, repeats)
+        to_do = 0
+        for next_round in ahead.to_come() if plans_ahead else ():
+            if next_round > round + 1 and to_do > AHEAD:
+                break
+            jobs = await _planned(session, epoch, ahead, repeats)
+            ahead.add(comparisons.joined([]), jobs.total)
+            to_do += jobs.left
         if counts.left and not asked_for_workers:
             asked_for_workers = True
             session.emit(Notice(_waits_for_workers(session, counts), needed=True))
-        if counts.total:
-            await judge_round(session, round)
-        await rounds.fold(history, store, len(run.settings.panelists))
+        async with _beside(rate):
+            if counts.total:
+                await judge_round(session, round)
+        rate = _nothing
+        await rounds.fold(history, session.store, len(run.settings.panelists))
         if history.over:  # a round without matches says in the ledger that no more come
             session.emit(EndedEarly(round - 1))
             break
-        known = None
-        if round >= planned:  # of what was planned before, only the last matters
-            known = await _certainty(session, history)
-        session.emit(results.round_rated(run.dataset, round, before, history.latest, known))
-        reached = known is not None and history.goal.reached(known.rho, known.top_share)
-        # Only items that were in two rankings say how far the judge contradicts itself.
-        if known is not None and reached and history.twice:
-            await _end_early(session, history, known)
-            break
+        # Of what was planned before, only the last matters.
+        rate = partial(_rate_round, session, history, before, certain=round >= planned)
+        if history.goal:
+            known, rate = await rate(), _nothing
+            if known is not None:
+                await _end_early(session, history, known)
+                break
+    await rate()
     return history
+
+
+async def _nothing() -> None:
+    """There is nothing to rate."""
+
+
+@asynccontextmanager
+async def _beside(work: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """Have `work` done meanwhile; it is done when this is left."""
+    task = asyncio.ensure_future(work())
+    try:
+        yield
+        await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _rate_round(
+    session: Session, history: History, before: Floats, *, certain: bool
+) -> Certainty | None:
+    """Report what the last round came to, and how `certain` the order is by now, if that matters; that,
+    if it is enough."""
+    round, latest = len(history.verdicts), history.latest
+    known = await _certainty(session, history) if certain else None
+    session.emit(results.round_rated(session.run.dataset, round, before, latest, known))
+    # Only items that were in two rankings say how far the judge contradicts itself.
+    if known is None or not (history.goal.reached(known.rho, known.top_share) and history.twice):
+        return None
+    return known
 
 
 async def _planned(session: Session, epoch: int, history: History, repeats: Repeats) -> Counts:
@@ -227,7 +200,7 @@ async def _planned(session: Session, epoch: int, history: History, repeats: Repe
     while repeats.rounds < round - 1:
         repeats.add(await store.matches(repeats.rounds + 1))
     matches = replace(matches, repeats=repeats.add(matches))
-    await store.plan_round(round, epoch, history.standings, matches)
+    await store.plan_round(round, epoch, history.standings.active, matches)
     return await _state(session, round)
 
 
@@ -260,7 +233,7 @@ async def _end_early(session: Session, history: History, known: Certainty) -> No
     )
     info = await _info(session)
     if info.ended != ended:
-        changed = info.model_copy(update={"ended": ended})
+        changed = extension.ended(session.run, info, ended)
         await asyncio.to_thread(session.run.folder.write_info, changed)
     session.emit(Notice(f"Enough is known after round {known.round}: {ended.sentence}."))
     session.emit(EndedEarly(known.round))
@@ -316,7 +289,7 @@ async def first_questions(session: Session, number: int) -> Counts:
                     f"{run.folder.argument}` collects them, and then no pilot is needed."
                 )
             session.emit(RoundStarted(1, counts))
-            await _drain(session, to_ask, most=to_ask)
+            await _drain(session, to_ask)
             before, counts = counts.left, await _state(session, 1)
             if session.stop.asked and before - counts.left < to_ask:
                 raise StoppedError("stopped")
@@ -337,12 +310,14 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
             await _ask_in_batches(session)
             counts = await _state(session, round)
             continue
-        if (ours and counts.pending) or (await session.store.reap() and ours):
+        freed = counts.pending or await session.store.reap()
+        if ours and (freed or await session.store.take_unbegun()):
             await _drain(session, counts.left)
             counts = await _state(session, round)
             continue
         with suppress(StoppedError):
-            await (sleep or session.stop.sleep)(BARRIER_WAIT)
+            wait = BARRIER_WAIT if counts.left > SOON_COUNTED else BARRIER_WAIT / 4
+            await (sleep or session.stop.sleep)(wait)
         before, counts = counts, await _state(session, round)
         if counts != before:  # others work on it
             session.emit(RoundStarted(round, counts))
@@ -378,11 +353,11 @@ async def _check_cap(session: Session, round: int) -> None:
         )
 
 
-async def _drain(session: Session, jobs: int, most: float = math.inf) -> None:
-    """Let our own workers take what is pending, which are so many jobs at most; `most` of them."""
+async def _drain(session: Session, jobs: int) -> None:
+    """Let our own workers take so many pending jobs at most."""
     await session.judge.open()
     at_once = AT_ONCE if session.run.settings.models else AT_ONCE_UNPAID
-    async with Queue(session.store, whoami(), session.stop, at_once=at_once, most=most) as queue:
+    async with Queue(session.store, whoami(), session.stop, at_once=at_once, most=jobs) as queue:
         workers = min(session.run.settings.concurrency, jobs)
         await drain(queue, session.judge, session.stop, session.emit, workers)
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
+from judgeq.datasets.table_writer import MADE_UP
 from judgeq.errors import RunError, UsageError
 from judgeq.escaping import excerpt, for_spreadsheet
 from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
 from judgeq.rating import ESTIMATORS
 from judgeq.rating.comparisons import component_sizes
 from judgeq.rating.intervals import Intervals
+from judgeq.settings import REHEARSAL
 from judgeq.types import Bools, Floats, Offsets
 
 if TYPE_CHECKING:
@@ -45,7 +47,8 @@ class Scores:
     connect (0: never judged): ratings of different ones are not on one scale. `intervals` say how sure
     the main rating is, with `se`, `low`, `high`, `rank_low`, `rank_high` and `tier` as arrays; None
     where its estimator has no errors. `texts` are the items' texts, where they are shown, and `others`
-    the dataset's other columns, where they are kept.
+    the dataset's other columns, where they are kept. `mark` is that of a rehearsal, of which all is
+    made up.
     """
 
     ids: Sequence[str]
@@ -58,10 +61,12 @@ class Scores:
     texts: Sequence[str] | None = None
     intervals: Intervals | None = None
     others: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    mark: str = ""
 
     def __repr__(self) -> str:
         judged = int(self.judged.sum())
-        return f"<Scores of {len(self.ids):,} items, {judged:,} judged: {', '.join(self.ratings)}>"
+        of = f"{self.mark}of {len(self.ids):,} items"
+        return f"<Scores {of}, {judged:,} judged: {', '.join(self.ratings)}>"
 
     @property
     def components(self) -> dict[str, Any]:
@@ -99,13 +104,21 @@ class Scores:
         text = [] if self.texts is None else ["text"]
         sure = [] if self.intervals is None else [*SURE]
         counts = ["matches", "wins", "left_after", "gold"]
-        return ["id", "rank", *self.ratings, *sure, *counts, *more, *text]
+        return [*self.names, "rank", *self.ratings, *sure, *counts, *more, *text]
+
+    @property
+    def names(self) -> dict[str, Sequence[str]]:
+        """The first columns of scores.csv: the ids; in a rehearsal after one that says what it is."""
+        marked = {REHEARSAL: [MADE_UP] * len(self.ids)} if self.mark else {}
+        return {**marked, "id": self.ids}
 
     @property
     def numbers(self) -> dict[str, Offsets | Floats]:
         """The columns of scores.csv that are numbers, shape (n,): nan where there is none, and 0 in
         those of integers but `matches`, where it is a number (`cells`)."""
-        return {name: self._number(name) for name in self.columns if name not in ("id", "text")}
+        return {
+            name: self._number(name) for name in self.columns if name not in (*self.names, "text")
+        }
 
     @property
     def data_columns(self) -> dict[str, Sequence[object]]:
@@ -119,7 +132,7 @@ class Scores:
     def records(self, rows: Iterable[int]) -> list[dict[str, Any]]:
         """These items with the columns of scores.csv, and their whole texts where these are shown."""
         chosen = list(rows)
-        columns = {"id": [self.ids[row] for row in chosen]}
+        columns = {name: [cells[row] for row in chosen] for name, cells in self.names.items()}
         columns |= {name: cells(name, values[chosen]) for name, values in self.numbers.items()}
         if self.texts is not None:
             columns["text"] = [self.texts[row] for row in chosen]
@@ -133,7 +146,7 @@ class Scores:
     ) -> dict[str, Any]:
         """The columns of scores.csv by name, each made by the function for its type: numbers of
         `cells`, and ids and whole texts."""
-        columns = {"id": strings(self.ids)}
+        columns = {name: strings(cells) for name, cells in self.names.items()}
         for name, values in self.numbers.items():
             make = floats if values.dtype.kind == "f" else whole
             columns[name] = make(cells(name, values))

@@ -5,12 +5,10 @@ The command line and the Python interface both come through here.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Mapping,
     Sequence,
 )
@@ -28,34 +26,40 @@ from typing import Any, TypeVar
 from judgeq import config, datasets, files, judge, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
-from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, batch, conflicts, results, status
-from judgeq.engine.assembly import Run
+from judgeq.datasets.tables import Source
+from judgeq.engine import (
+    assembly,
+    batch,
+    conflicts,
+    extension,
+    length,
+    predecessor,
+    results,
+    status,
+)
+from judgeq.engine.assembly import Run, Session
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.queue import Stop
-from judgeq.engine.runner import Session, go_through, results_of_batches
+from judgeq.engine.runner import go_through, results_of_batches
 from judgeq.engine.scores import write_scores
-from judgeq.engine.stopping import Interrupts, run_loop, stoppable
-from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
+from judgeq.engine.stopping import Beside, Interrupts, run_loop, stoppable, with_beside
+from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import writable
 from judgeq.judge.budget import Allowance
 from judgeq.judge.function import JudgeFunction
 from judgeq.judge.panel import Panel
-from judgeq.people.assignment import Assignment
-from judgeq.people.checks import Checks, known_in
+from judgeq.people.checks import known_in
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
+from judgeq.settings import REHEARSAL
 from judgeq.store import DATABASE, Store
 from judgeq.strategies.listwise import Listwise
 from judgeq.types import JobState, Totals
 
 T = TypeVar("T")
-FEW = 15
-"""Of fewer items than this the intervals are wide."""
 Emit = Callable[[Event], None]
-Beside = Callable[[], Coroutine[Any, Any, None]]
 Page = Callable[[People], AbstractAsyncContextManager[None]]
 """What opens a page, or a terminal, on which people answer while it is entered."""
 
@@ -65,7 +69,7 @@ def prepare(
     root: Path,
     *,
     new: bool = False,
-    frame: Frame | None = None,
+    frame: Source | None = None,
     function: JudgeFunction | None = None,
 ) -> Run:
     """The run that these settings describe, under `root`; nothing is written. `frame` as in
@@ -80,8 +84,9 @@ def prepare(
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
     settings = _fitting(settings, dataset)
     strategy = settings.make_strategy()
-    conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset)
+    settings, dataset = length.fitted(settings, dataset, strategy, prompt)
+    conflicts.check_strategy(settings, strategy, len(dataset))
     facts = config.deciding_facts(settings, dataset, prompt)
     # Where a recording lies must not decide the run, nor its folder's name.
     judges = ["recorded" if judge.recording_of(name) else name for name in settings.judge]
@@ -91,15 +96,18 @@ def prepare(
     conflicts.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
-        settings = settings.model_copy(update={"total_rounds": info.settings.total_rounds})
-    return _make_run(settings, dataset, prompt, facts, folder, function=function)
+        settings = extension.again(settings, info)
+    known = not settings.models or folder.exists
+    earlier = None if known else predecessor.find(there, name, facts)
+    run = _make_run(settings, dataset, prompt, facts, folder, function=function)
+    return replace(run, earlier=earlier)
 
 
 def resume(
     folder: RunPlace,
     changes: Mapping[str, Any],
     *,
-    frame: Frame | None = None,
+    frame: Source | None = None,
     function: JudgeFunction | None = None,
 ) -> Run:
     """An existing run, with settings of this session changed (None: as before). `frame` and `function`
@@ -111,7 +119,8 @@ def resume(
     info = folder.info()
     if info.imported:
         raise RunError(
-            f"run {folder.id} was imported: nothing is left to ask. `judgeq rate` computes its scores."
+            f"run {folder.id} was imported: nothing is left to ask. `judgeq show --write` computes its "
+            "scores."
         )
     kept = None if changes.get("dataset") else folder.dataset()
     if info.settings.dataset == STDIN and kept is None and not changes.get("dataset"):
@@ -124,26 +133,18 @@ def resume(
     held = [] if kept is None else ["dataset", "data_dir"]
     held += [] if prompt_kept is None else ["prompt"]
     settings = trust.own_settings(folder, info, changes, held).rooted()
+    conflicts.check_judge(folder.id, settings, info)
     conflicts.check_workers(settings)
     if changes.get("total_rounds"):
-        conflicts.check_more_rounds(folder.id, settings, info)
+        extension.check(folder.id, settings, info)
+    elif changes.get("until"):
+        settings = extension.until_reached(settings, folder, info)
     dataset = kept or datasets.load(settings, seed=settings.seed, frame=frame)
     conflicts.check_strategy(settings, settings.make_strategy(), len(dataset))
     prompt = _prompt(settings, dataset) if prompt_kept is None else prompts.kept(prompt_kept)
     facts = config.deciding_facts(settings, dataset, prompt)
     conflicts.check_unchanged(folder.id, facts, info, dataset.source)
     return _make_run(settings, dataset, prompt, facts, folder, held, function)
-
-
-def _fitting(settings: Settings, dataset: Dataset) -> Settings:
-    """The settings with a judge and a strategy that fit the dataset, where the user named none: texts
-    without gold are rehearsed, and few of them are ranked in one list."""
-    n, changes = len(dataset), dict[str, Any]()
-    if "judge" not in settings.model_fields_set and dataset.gold is None and dataset.latent is None:
-        changes["judge"] = (judge.REHEARSAL,)
-    if "strategy" not in settings.model_fields_set and 1 < n < Listwise().k:
-        changes["strategy"] = f"listwise{n}"
-    return settings.model_copy(update=changes)
 
 
 def _make_run(
@@ -160,6 +161,17 @@ def _make_run(
         known = known_in(settings.anchors, dataset.ids, dataset.texts)
     strategy = settings.make_strategy()
     return Run(settings, dataset, strategy, prompt, pricing, facts, folder, held, known, function)
+
+
+def _fitting(settings: Settings, dataset: Dataset) -> Settings:
+    """The settings with a judge and a strategy that fit the dataset, where the user named none: texts
+    without gold are rehearsed, and few of them are ranked in one list."""
+    n, changes = len(dataset), dict[str, Any]()
+    if "judge" not in settings.model_fields_set and dataset.gold is None and dataset.latent is None:
+        changes["judge"] = (REHEARSAL,)
+    if "strategy" not in settings.model_fields_set and 1 < n < Listwise().k:
+        changes["strategy"] = f"listwise{n}"
+    return settings.model_copy(update=changes)
 
 
 def _prompt(settings: Settings, dataset: Dataset) -> PromptSet | None:
@@ -250,7 +262,7 @@ def at_work(
                 opened(run, stop, emit) as (allowed, store, judge),
                 AsyncExitStack() as stack,
             ):
-                people = await _people(run, store, emit)
+                people = await assembly.people(run, store, emit)
                 session = Session(allowed, store, judge, stop, emit, people=people)
                 if people is not None and page is not None:
                     open_page = partial(stack.enter_async_context, page(people))
@@ -275,7 +287,7 @@ def with_texts(
     return replace(result, scores=replace(result.scores, texts=texts, others=others))
 
 
-def dataset_of(folder: RunPlace, *, frame: Frame | None = None, **changes: Any) -> Dataset | None:
+def dataset_of(folder: RunPlace, *, frame: Source | None = None, **changes: Any) -> Dataset | None:
     """The dataset of a run that is only looked at, if it can be had at once: downloads nothing, reads
     no standard input, and opens no file that somebody else's folder names. `frame` as in
     `datasets.load`; `changes` are settings of how it is read, that don't decide the run."""
@@ -300,9 +312,6 @@ def _begin(run: Run, emit: Emit) -> None:
     dataset, folder = run.dataset, run.folder
     for text in dataset.notices:
         emit(Notice(text))
-    if (n := len(dataset)) < FEW:
-        lists = f", all in lists of {n}" if run.strategy.name.startswith(f"listwise{n}") else ""
-        emit(Notice(f"Only {n} texts{lists}: expect wide intervals."))
     caution = folder.caution()
     if caution is not None:
         emit(Notice(caution, warning=True))
@@ -323,12 +332,17 @@ def _begin(run: Run, emit: Emit) -> None:
             run.facts,
             strategy=run.strategy.name,
             rounds=rounds,
-            judges=() if len(settings.panelists) == 1 else settings.judges,
+            judges=settings.judges if settings.rehearsal or len(settings.panelists) > 1 else (),
             shared=dataset.shared if settings.share_texts else "",
         )
         folder.write_info(info, None if prompt is None else prompt.model_dump_json())
     else:
         _look_again(run, folder.info())
+    info = folder.info()
+    for text in info.cautions:
+        emit(Notice(text))
+    if settings.rehearsal:
+        emit(Notice(f"To ask a model, begin with: {info.real_run()[0]}"))
     if settings.share_texts:
         folder.share(dataset)
 
@@ -344,19 +358,6 @@ def _look_again(run: Run, info: RunInfo) -> None:
     changed = info.model_copy(update=changes)
     if changed != info:
         run.folder.write_info(changed)
-
-
-async def with_beside(beside: Beside | None, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns, while `beside` runs. Raises StoppedError where it is cancelled."""
-    drawing = asyncio.create_task(beside()) if beside is not None else None
-    try:
-        return await work
-    except asyncio.CancelledError as error:
-        raise StoppedError("stopped at once; calls in flight were given up") from error
-    finally:
-        if drawing is not None:
-            drawing.cancel()
-            await asyncio.gather(drawing, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -391,29 +392,6 @@ async def opened(
                 yield run, store, judge
     finally:
         await store.close()
-
-
-async def _people(run: Run, store: Store, emit: Emit) -> People | None:
-    """The people who are asked; None where none are."""
-    settings, number = run.settings, run.settings.people
-    if number is None:
-        return None
-    panelists = range(len(settings.panelists))
-    store.claim_for([other for other in panelists if other != number])
-    checks = Checks(store, repeats=settings.repeats, seed=settings.seed)
-    if run.known:
-        added = await checks.add_known(run.known)
-        emit(Notice(f"{added:,} pairs with a known answer were added as checks."))
-    (asked,) = assembly.questions(run, settings.panelists[number].judge)
-    assignment = Assignment(
-        store,
-        checks,
-        panel=settings.judges,
-        judge=number,
-        open_to_all=settings.open_to_all,
-        most=2 if settings.both_orders else 1,
-    )
-    return People(asked, assignment, run=run.folder.argument, emit=emit)
 
 
 async def _fill(store: Store, run: Run) -> None:

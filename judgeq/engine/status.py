@@ -15,7 +15,7 @@ from judgeq.engine.results import Result
 from judgeq.engine.rounds import planned
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.json_marks import INLINE, LEFT_OUT
-from judgeq.runs import RunInfo, RunPlace, Runs
+from judgeq.runs import RunInfo, RunPlace
 from judgeq.runs.info import Ended
 from judgeq.store import Store
 from judgeq.store.crew import Crew
@@ -50,6 +50,7 @@ class State:
     damage: Sequence[str] = ()
     """What doesn't add up in the ledger, where that was accepted."""
     JSON_KEYS: ClassVar = {
+        "rehearsal": "info.settings.rehearsal",
         "run": "run.id",
         "folder": "run.path",
         "store": "run.store_address",
@@ -133,10 +134,10 @@ class Unreadable:
     word: ClassVar[str] = "unreadable"
 
 
-async def states(runs: Runs) -> list[State | Unreadable]:
-    """How far all runs are, the latest first. Raises RunError when they can't be listed."""
+async def states(runs: Sequence[RunPlace]) -> list[State | Unreadable]:
+    """How far runs are, in their order."""
     listed: list[State | Unreadable] = []
-    for folder in runs.all():
+    for folder in runs:
         try:
             listed.append(await state(folder))
         except (RunError, OSError) as error:
@@ -185,7 +186,7 @@ async def _rated(state: State, store: Store) -> State:
     if not state.complete or not state.counts.done:
         return state
     if state.word == "finished":
-        # `judgeq rate` says why there is none; Elo there is all the same.
+        # `judgeq show --write` says why there is none; Elo there is all the same.
         with suppress(NotConvergedError, NoVerdictsError):
             result = await results.read(state.run, state.info.settings)
             name, ratings = result.scores.main

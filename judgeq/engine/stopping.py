@@ -18,6 +18,7 @@ from judgeq.events import Event, Stopping
 from judgeq.rating import GoOn
 
 T = TypeVar("T")
+Beside = Callable[[], Coroutine[Any, Any, None]]
 SELDOM = (100_000, 50, 100)
 GIVING_BACK = 0.05  # seconds
 LOOK = 0.25
@@ -127,6 +128,19 @@ async def in_thread(
         abandoned.set()
         task.cancel()
     return made
+
+
+async def with_beside(beside: Beside | None, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns, while `beside` runs. Raises StoppedError where it is cancelled."""
+    drawing = asyncio.create_task(beside()) if beside is not None else None
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        raise StoppedError("stopped at once; calls in flight were given up") from error
+    finally:
+        if drawing is not None:
+            drawing.cancel()
+            await asyncio.gather(drawing, return_exceptions=True)
 
 
 async def given_up(work: Coroutine[Any, Any, T], interrupts: Interrupts) -> T:

@@ -67,9 +67,16 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     of its items.
 
     Compared are the ratings that two runs have in common; and, if these have other names, their main
-    ratings. Raises RunError if the items differ, and UsageError or DataError.
+    ratings. Raises RunError if the items differ, or
+    some runs are rehearsals, and UsageError or DataError.
     """
     first = runs[0]
+    made_up = [run.run.id for run in runs if run.info.settings.rehearsal]
+    if 0 < len(made_up) < len(runs):
+        raise RunError(
+            f"run {made_up[0]} is a rehearsal, and its answers are made up: it can't be compared with "
+            "a real run."
+        )
     gold = gold or gold_if_any(first, plan)
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
     orders = [_order(first, run) for run in runs]

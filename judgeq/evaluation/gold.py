@@ -10,14 +10,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from judgeq.datasets.columns import ID, checked_levels, read_gold, read_ids
-from judgeq.datasets.dataset import RowIds
+from judgeq.datasets.columns import checked_levels, read_gold, read_ids, row_ids
 from judgeq.datasets.formats import SUFFIXES, format_of, read
-from judgeq.datasets.tables import Wanted, listed, shown
+from judgeq.datasets.tables import ID, Table, listed, shown
 from judgeq.engine.results import Result
 from judgeq.errors import DataError, UsageError
 from judgeq.evaluation.metrics import LEVEL, RESAMPLES
 from judgeq.json_marks import LEFT_OUT
+from judgeq.settings import DatasetSpec
 from judgeq.types import Bools, Floats
 
 RULES = ("default", "best", "mixture")
@@ -132,12 +132,13 @@ def read_gold_file(
         wanted[id_column] = "Name the column of the ids with --id-column."
     numbered = all(name == str(row) for row, name in enumerate(ids))
     looked_for = () if numbered or id_column or gold_column == ID else (ID,)
-    table = read(path, Wanted(wanted, looked_for))
+    spec = DatasetSpec(dataset=str(path), gold_column=gold_column, id_column=id_column)
+    table = Table(read(path, spec), wanted, looked_for)
     if ID in looked_for and ID in table.columns:
         id_column = ID
     labels = read_gold(table, gold_column, levels)
-    names = RowIds(len(table)) if id_column is None else read_ids(table, id_column)
-    table.bad.check()
+    names = row_ids(table) if id_column is None else read_ids(table, id_column)
+    table.check()
     rows = {name: row for row, name in enumerate(ids)}
     gold = np.full(len(rows), np.nan)
     others = sum(name not in rows for name in names)

@@ -31,6 +31,7 @@ import orjson
 from judgeq.datasets.dataset import RowIds
 from judgeq.errors import DataError
 from judgeq.files import ordinary
+from judgeq.settings import REHEARSAL
 from judgeq.text import listed, several
 from judgeq.types import Verdict, Verdicts
 
@@ -99,20 +100,21 @@ def read(path: Path, ids: Sequence[str], numbers: Numbers | None = None) -> Reco
         last = judgment
         unknown.update(fields.keys() - KEYS)
         group = fields.get("group")
-        known = (repr(group), judgment) in seen
+        key = (repr(group), judgment)
         if _is_of_itself(judgment.presented):
             itself.append(number)
-        elif known and not (group is None and judgment.judge is None):
+        elif key in seen and (group is not None or judgment.judge):
             copies.append(number)
         else:
-            alike += known
-            seen.add((repr(group), judgment))
+            alike += key in seen
+            seen.add(key)
             judgments.append(judgment)
     if not judgments:
-        why = " but of items with themselves" if itself else ""
-        raise DataError(f"{path} holds no judgments{why}.")
-    notices = [f"{path}: {text}" for text in _notices(itself, copies, alike, unknown)]
-    return Recording(renumbered(judgments), tuple(notices))
+        raise DataError(
+            f"{path} holds no judgments{' but of items with themselves' if itself else ''}."
+        )
+    notices = _notices(itself, copies, alike, unknown)
+    return Recording(renumbered(judgments), tuple(f"{path}: {text}" for text in notices))
 
 
 def _notices(
@@ -245,8 +247,10 @@ def _fields(line: bytes) -> dict[str, Any]:
 
 def _judgment(fields: Mapping[str, Any], items: _Items) -> Judgment:
     """Raises ValueError that says what is wrong."""
-    round_, judge = fields.get("round", 1), fields.get("judge")
-    ordered, given = fields.get("ordered", True), fields.get("presented")
+    round_ = fields.get("round", 1)
+    judge = fields.get("judge")
+    ordered = fields.get("ordered", True)
+    given = fields.get("presented")
     for name, value, good, expected in (
         ("round", round_, type(round_) is int and round_ >= 1, "a whole number from 1"),
         ("judge", judge, judge is None or (judge and isinstance(judge, str)), "a name"),
@@ -254,6 +258,8 @@ def _judgment(fields: Mapping[str, Any], items: _Items) -> Judgment:
     ):
         if not good:
             raise ValueError(f'"{name}" must be {expected}, not {_shown(value)}.')
+    if str(judge).startswith(REHEARSAL):
+        raise ValueError("it is from a rehearsal: its answer is made up, and no judgment.")
     if not isinstance(given, list) or not given:
         raise ValueError('"presented" must be an array of an item or more, in the order shown.')
     presented = tuple([items.row(item) for item in given])

@@ -19,9 +19,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from judgeq.datasets import formats
 from judgeq.datasets.columns import is_empty
-from judgeq.datasets.tables import UNUSABLE, Table, Wanted, shown
+from judgeq.datasets.tables import Table, shown
 from judgeq.errors import DataError
 from judgeq.imports.recordings import Judgment, Recording, renumbered
+from judgeq.settings import DatasetSpec
 from judgeq.types import Verdict
 
 Named: TypeAlias = Literal["text", "side"]
@@ -86,7 +87,7 @@ def read(
     for row, text in enumerate(texts or ()):
         known[text.strip()] = None if text.strip() in known else row
     known.update((name, row) for row, name in enumerate(ids))
-    table = formats.read(path, Wanted(_wanted(columns)))
+    table = Table(formats.read(path, DatasetSpec(dataset=str(path))), _wanted(columns))
     return _Answers(table, columns, known).recording()
 
 
@@ -145,7 +146,7 @@ class _Answers:
             elif (verdict := self._verdict(row, says)) is not None:
                 of = self._round(row.i), presented, verdict, self._judge(row.i)
                 judgments.append(Judgment(*of, columns.best not in columns.items))
-        table.bad.check()
+        table.check()
         if not judgments:
             raise DataError(f"{table.name} holds no {kind.name}.")
         notices = [f"{what} were left out: {n:,}." for what, n in left_out.items() if n]
@@ -162,7 +163,7 @@ class _Answers:
         cell = self._table.columns[column][i]
         if isinstance(cell, float) and cell.is_integer():
             cell = int(cell)
-        return "" if is_empty(cell) or cell is UNUSABLE else str(cell)
+        return "" if is_empty(cell) else str(cell)
 
     def _wrong(self, i: int, column: str, why: str, remedy: str) -> None:
         cell = self._table.columns[column][i]
@@ -193,7 +194,7 @@ class _Answers:
         """The item that a row names in a column; None where it names none, which is reported."""
         name = self._word(i, column)
         item = self._known.get(name, self._known.get(name.strip()))
-        if item is None and self._table.columns[column][i] is not UNUSABLE:
+        if item is None:
             several = name.strip() in self._known
             which = "the text of several items" if several else "no item's id or text"
             remedy = "Name texts by the ids that the dataset has (--id-column)."

@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from judgeq.errors import UsageError
+from judgeq.judge import model_names
+from judgeq.settings import REHEARSAL
 from judgeq.settings.model import Model
 
 
@@ -29,8 +31,6 @@ PEOPLE = Kind(reads_text=True, gives_reasons=False, is_person=True)
 FUNCTION = Kind(reads_text=True, gives_reasons=False)
 """A Python function, which is given from Python only; its name has FUNCTION_PREFIX."""
 FUNCTION_PREFIX = "python:"
-REHEARSAL = "rehearsal"
-"""The simulated judge of texts without gold labels: it answers from a hash of the texts."""
 JUDGES = {
     "simulated": SIMULATED,
     REHEARSAL: SIMULATED,
@@ -66,9 +66,10 @@ def check(name: str, model: Model) -> None:
         return
     if not re.fullmatch(r"[^\s\x00-\x1f]{1,200}", name):
         raise UsageError(f"--judge {name!r} can't be a model's name.")
-    near = get_close_matches(name.partition(":")[0].lower(), JUDGES, 1, cutoff=0.8)
+    near = get_close_matches(name.partition(":")[0].lower(), map(str.lower, JUDGES), 1, cutoff=0.8)
     if near and model.base_url is None:
         raise UsageError(f"--judge {name!r}: did you mean {near[0]}?")
+    model_names.check(name, model)
     if model.api_of(name) == "anthropic":
         _check_anthropic(name, model)
 

@@ -54,6 +54,12 @@ def output_bound(reasons: bool) -> int:
     return OUTPUT_BOUND + (REASON_BOUND if reasons else 0)
 
 
+def answer_tokens(items: float, reasons: bool) -> float:
+    """Tokens that an answer about so many items takes at most, without reasoning: a label with its marks
+    may be four."""
+    return 8 + 4 * items + (REASON[1] if reasons else 0)
+
+
 class Bounds:
     """The most that calls of a model can cost in dollars, by the bytes of their requests; None where the
     price is unknown.

@@ -44,7 +44,7 @@ _CUT_OFF = (
 _REFUSED = "Take another model, or other words (--prompt)"
 _OTHERS = (
     "Take another model, or ask for the form otherwise (--structured schema, json or text; `judgeq "
-    "prompts show` prints what is sent)"
+    "list prompts NAME` prints what is sent)"
 )
 _ADVICE = {"cut off at the limit": _CUT_OFF, "refused": _REFUSED, "content filter": _REFUSED}
 
@@ -86,7 +86,7 @@ class Questions:
         return (
             f" The question was about {len(match.items)} items, the longest being item {name!r} "
             f"with {len(self.texts[longest]):,} characters: leave it out or shorten it, take "
-            "smaller lists (--k), or a model that reads more."
+            "smaller lists (--strategy listwise5, say), or a model that reads more."
         )
 
     def _messages(self, match: Match, problem: str | None) -> list[dict[str, str]]:

@@ -18,7 +18,7 @@ from judgeq.settings.model import Price
 from judgeq.types import Usage
 
 if TYPE_CHECKING:
-    from genai_prices.types import ModelInfo, ModelPrice
+    from genai_prices.types import ModelInfo, ModelPrice, Provider
 
 MILLION = 1_000_000
 _NO_TIER = (None, "auto", "default", "standard", "standard_only")
@@ -73,26 +73,26 @@ def find(
     model: str,
     *,
     base_url: str,
+    model_id: str | None = None,
     flat: Price | None,
     table: Mapping[str, Price],
     service_tier: str | None = None,
     batch: bool = False,
     at: datetime,
 ) -> Pricing | None:
-    """The price of `model` at `base_url`: `flat` first, then `table`, then genai-prices as of `at`. With
-    `batch` that of its batches, or where that isn't known half of it.
+    """The price of `model` at `base_url`: `flat` first, then `table`, then genai-prices as of `at`, by
+    the `model_id` that the server has for it (None: the same). With `batch` that of its batches, or
+    where that isn't known half of it.
 
     None where it is unknown. A service tier is priced only if genai-prices knows it.
     """
     given = _given(model, flat, table, batch=batch)
     if given is not None:
         return given
-    from genai_prices.data_snapshot import get_snapshot
-
-    try:
-        provider, info = get_snapshot().find_provider_model(model, None, None, base_url)
-    except LookupError:
+    found = _in_table(model_id or model, base_url)
+    if found is None:
         return None
+    provider, info = found
     source = f"genai-prices {version('genai-prices')}, {provider.id} {info.id}"
     if batch and _knows(info, BATCH, at):
         return _from_genai(f"{source}, batch", info, BATCH, at)
@@ -102,6 +102,22 @@ def find(
         return None
     pricing = _from_genai(source, info, context, at)
     return pricing.halved if batch and pricing is not None else pricing
+
+
+def context_window(model: str, base_url: str) -> int | None:
+    """The tokens that `model` at `base_url` reads, its reply included; None where that is unknown."""
+    found = _in_table(model, base_url)
+    return None if found is None else found[1].context_window
+
+
+def _in_table(model: str, base_url: str) -> tuple[Provider, ModelInfo] | None:
+    """A model and its provider as genai-prices knows them."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        return get_snapshot().find_provider_model(model, None, None, base_url)
+    except LookupError:
+        return None
 
 
 def _given(
@@ -179,6 +195,18 @@ def _price(
         if values:
             chosen[kind] = one_of(values)
     return Price(**chosen) if {"input", "output"} <= chosen.keys() else None
+
+
+def models_at(base_url: str) -> list[str]:
+    """The ids of all models that genai-prices knows at an address; none where it knows no such
+    provider."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        provider = get_snapshot().find_provider(None, None, base_url)
+    except LookupError:
+        return []
+    return [info.id for info in provider.models]
 
 
 class Known(NamedTuple):

@@ -19,9 +19,11 @@ import orjson
 
 from judgeq.errors import KeyMissingError, UsageError
 from judgeq.files import ordinary
-from judgeq.settings.model import PROVIDERS, SECRETIVE, VARIABLE, Access, Model
+from judgeq.settings.model import SECRETIVE, VARIABLE, Access, Model
 from judgeq.types import Headers
 
+OWN_KEY = "JUDGEQ_API_KEY"
+"""The variable of the key of a server that is no provider's."""
 SHOWN = "***"
 SHORTEST = 6
 """Characters. What is shorter would be found in any text, and is no secret worth the name; behind a
@@ -65,8 +67,8 @@ def from_environment(value: str, what: str) -> str:
 
 def api_key(judge: str, model: Model, access: Access) -> str | None:
     """The API key of a model: from the file or the variable named, else from its provider's own
-    variable ($OPENAI_API_KEY, $ANTHROPIC_API_KEY), or from $JUDGEQ_API_KEY for any other server, which
-    may do without.
+    variable ($OPENAI_API_KEY, of gemini/… $GEMINI_API_KEY), or from $JUDGEQ_API_KEY for any other
+    server, which may do without, as Ollama does.
 
     Raises KeyMissingError when the server needs one and none is there, and UsageError when what was
     named holds none. A provider's key is sent nowhere else unless it is named, or the provider's own
@@ -84,9 +86,9 @@ def api_key(judge: str, model: Model, access: Access) -> str | None:
             ) from error
         where = f"--api-key-file {access.api_key_file}"
     else:
-        official = model.base_url is None
-        key = os.environ.get(name, "").strip()
-        if not key and (official or access.api_key_env):
+        needed = bool(name) and (model.base_url is None or access.api_key_env)
+        key = os.environ.get(name, "").strip() if name else ""
+        if not key and needed:
             raise KeyMissingError(
                 f"no API key: the environment variable {name} is not set, which {judge} needs. Set it, "
                 "or give --api-key-env NAME, --api-key-file FILE, or --base-url for your own server. "
@@ -101,11 +103,19 @@ def api_key(judge: str, model: Model, access: Access) -> str | None:
 
 
 def key_name(judge: str, model: Model, access: Access) -> str:
-    """The variable, or the file, that holds the API key of a model."""
+    """The variable, or the file, that holds the API key of a model; "" where it needs none."""
     if access.api_key_file is not None:
         return str(access.api_key_file)
-    own = PROVIDERS[model.api_of(judge)].key if model.base_url is None else "JUDGEQ_API_KEY"
+    own = model.provider_of(judge).key if model.base_url is None else OWN_KEY
     return access.api_key_env or own
+
+
+def unsent_key(judge: str, model: Model, access: Access) -> str | None:
+    """The provider's variable, where it holds a key that isn't sent, since no key is sent to a server of
+    the user's own unless it was named. None where one is sent, or there is none."""
+    variable = model.provider_of(judge).key
+    own = key_name(judge, model, access) == OWN_KEY and not access.headers
+    return variable if own and variable in os.environ and not os.environ.get(OWN_KEY) else None
 
 
 def extra_headers(access: Access) -> dict[str, str]:

@@ -18,7 +18,7 @@ from judgeq.errors import JudgeError, UsageError
 from judgeq.imports.recordings import Judgment
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.error_model import HIGH, LOW, ErrorModel, latent_scores, seen_scores
-from judgeq.settings import Simulation
+from judgeq.settings import REHEARSAL, Simulation
 from judgeq.types import Floats, Match, Sleep, Usage, Verdict
 
 NO_TOKENS = Usage()
@@ -130,7 +130,7 @@ def make_simulated(
     """
     if rehearsed is not None:
         scores = seen_scores(rehearsal_scores(rehearsed), settings, seed, number)
-        return SimulatedJudge(scores, settings, latency, seed, sleep, number, reasons, "rehearsal")
+        return SimulatedJudge(scores, settings, latency, seed, sleep, number, reasons, REHEARSAL)
     source = latent if latent is not None else gold
     if source is None:
         raise UsageError(

@@ -325,7 +325,7 @@ class People:
         if waiting.for_nobody and not self.open_to_all:
             text = (
                 f"{_left(waiting.for_nobody)} that no judge may answer: they had those texts, reached "
-                "their quota, or were away for a day. Add a judge: judgeq judges add "
+                "their quota, or were away for a day. Add a judge: judgeq annotate add "
                 f"{self._run} NAME."
             )
         elif waits and waiting.for_absent:
@@ -334,13 +334,13 @@ class People:
             if waiting.substitutes:
                 names = " ".join(map(shlex.quote, absent[:NAMED]))
                 text += (
-                    f" After {AWAITED / 3600:.0f} h, or with `judgeq judges remove {self._run} "
+                    f" After {AWAITED / 3600:.0f} h, or with `judgeq annotate remove {self._run} "
                     f"{names}`, it goes to {_named(sorted(waiting.substitutes))}."
                 )
             else:
                 text += (
-                    f" To go on without: `judgeq judges add {self._run} NAME`, or Ctrl-C and `judgeq "
-                    f"rate {self._run}`."
+                    f" To go on without: `judgeq annotate add {self._run} NAME`, or Ctrl-C and `judgeq "
+                    f"show {self._run} --write`."
                 )
         if text and text != self._reported:
             self._emit(Notice(text, warning=bool(waiting.for_nobody)))

@@ -97,7 +97,7 @@ def forget_imported(place: RunPlace, change: Change) -> tuple[Changed, ...]:
     if change.what != "forget":
         raise UsageError(
             f"run {place.id} was imported: its judges can't be asked anything. Only their names can be "
-            "forgotten, with `judgeq judges forget`."
+            "forgotten, with `judgeq annotate forget`."
         )
     info = place.info()
     names, forgotten = list(info.judges), dict[int, str]()

@@ -10,6 +10,7 @@ from judgeq.runs.folders import RunFolder as RunFolder
 from judgeq.runs.folders import network_file_system as network_file_system
 from judgeq.runs.folders import whoami as whoami
 from judgeq.runs.info import RunInfo as RunInfo
+from judgeq.runs.place import id_of as id_of
 from judgeq.runs.place import name_of as name_of
 from judgeq.runs.stored import StoredRun, StoredRuns
 

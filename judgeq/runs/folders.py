@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -203,6 +204,15 @@ class RunFolder(Place):
             with suppress(OSError):
                 (self.path / "holder").unlink(missing_ok=True)
             lock.release()
+
+    def remove(self) -> None:
+        """Delete the folder with all that is in it. Raises RunError while a process holds the run, and
+        where it can't be deleted."""
+        with self.locked():
+            try:
+                shutil.rmtree(self.path)
+            except OSError as error:
+                raise RunError(f"{self.path} can't be removed: {error}.") from error
 
     def caution(self) -> str | None:
         """Why the place is unsafe for a run; None if it isn't."""

@@ -18,13 +18,19 @@ from pydantic import (
     model_serializer,
 )
 
-from judgeq.config import NEVER_KEPT, Settings, fingerprint, settle
-from judgeq.datasets import Dataset
+from judgeq.config import NEVER_KEPT, Settings, as_flags, fingerprint, settle
+from judgeq.datasets import FROM_PYTHON, STDIN, Dataset
 from judgeq.errors import RunError
+from judgeq.settings import SETTINGS
+from judgeq.strategies.goal import Goal
 
 JUDGES_NAMED = 10
 """Of more judges than this only the first are named on screens."""
 
+FEW = 15
+"""Of fewer texts than this the intervals are wide."""
+MODELS = ("gpt-5-mini",)
+"""Judges that a rehearsal's user may name."""
 _EARLIEST, _LATEST = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 
 
@@ -102,10 +108,11 @@ class RunInfo(BaseModel):
             **more,
         )
 
-    def ended_after(self, rounds: int) -> bool:
-        """Whether the run ended after so many rounds because enough was known, by its goal of now."""
-        ended = self.ended
-        return ended is not None and (ended.round, ended.goal) == (rounds, self.settings.goal.name)
+    def ended_after(self, rounds: int, goal: Goal | None = None) -> bool:
+        """Whether the run ended after this round because enough was known: by this goal, or (None) by
+        its own of now."""
+        goal, ended = self.settings.goal if goal is None else goal, self.ended
+        return ended is not None and (ended.round, ended.goal) == (rounds, goal.name)
 
     @property
     def feature(self) -> str:
@@ -127,6 +134,35 @@ class RunInfo(BaseModel):
         if len(names) > JUDGES_NAMED:
             return f"{len(names):,} judges: {', '.join(names[:3])} …"
         return " + ".join(names)
+
+    @property
+    def cautions(self) -> list[str]:
+        """What a reader of the scores must know, whatever was answered."""
+        cautions = []
+        if mark := self.settings.mark:
+            cautions.append(
+                f"{mark}no model is named as judge, so the answers are made up. Scores, reliability "
+                "and agreement with gold labels mean nothing."
+            )
+        if self.items < FEW:
+            whole = self.strategy.startswith(f"listwise{self.items}")
+            lists = f", all in lists of {self.items}" if whole else ""
+            cautions.append(f"Only {self.items} texts{lists}: expect wide intervals.")
+        return cautions
+
+    def real_run(self, judges: Sequence[str] = MODELS) -> list[str]:
+        """How to estimate, and to run, with these judges what was rehearsed: commands, or calls of
+        Python where the texts came from there."""
+        given = self.settings.model_copy(update={"judge": judges, "name": None})
+        if given.dataset == STDIN and self.dataset == FROM_PYTHON:
+            return [f'judgeq.{name}(…, judge="{judges[0]}")' for name in ("estimate", "run")]
+        flags = [
+            flag.replace(f"{Path.cwd()}/", "")
+            for name, setting in SETTINGS.items()
+            if setting.flag and getattr(given, name) != setting.default
+            for flag in as_flags(name, getattr(given, name))
+        ]
+        return [f"judgeq {name} {' '.join(flags)}" for name in ("estimate", "run")]
 
     @classmethod
     def read(cls, text: str | bytes, where: str) -> RunInfo:

@@ -32,7 +32,7 @@ class Place(ABC):
 
     @property
     def scores(self) -> Path:
-        """The scores, once the run is finished or `judgeq rate` was called."""
+        """The scores, once the run is finished or `judgeq show --write` was called."""
         return self.path / "scores.csv"
 
     @abstractmethod
@@ -98,7 +98,7 @@ def choose(runs: Sequence[P], name: str, where: str, listing: str = "judgeq runs
     """The run meant by its id, its name, a unique beginning of its id, or "last", of those listed
     `where`. Raises RunError when there is none, or several; the command `listing` lists them."""
     if not runs:
-        raise RunError(f"No runs yet in {where}. Start with: judgeq run --dataset demo")
+        raise RunError(f"No runs yet in {where}. Start with: judgeq run demo")
     if name == "last":
         return _last(runs)
     exact = [run for run in runs if run.id == name]

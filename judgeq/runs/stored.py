@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from judgeq.datasets import Dataset
-from judgeq.datasets.dataset import content_of
 from judgeq.errors import RunError
 from judgeq.runs.info import RunInfo
 from judgeq.runs.place import Place, Places, choose
@@ -152,9 +151,7 @@ class StoredRun(Place):
         if kept is None:
             return None
         items, texts = kept
-        if content_of(items.ids, texts) != info.shared:
-            raise RunError(f"the texts in {self.shown} are not those that the run was begun with.")
-        return Dataset(
+        dataset = Dataset(
             name=info.dataset,
             ids=items.ids,
             texts=texts,
@@ -164,6 +161,9 @@ class StoredRun(Place):
             known_as=str(info.facts.get("dataset")),
             licence=info.licence,
         )
+        if dataset.shared != info.shared:
+            raise RunError(f"the texts in {self.shown} are not those that the run was begun with.")
+        return dataset
 
     def touched(self) -> float:
         """See RunFolder."""
@@ -179,6 +179,10 @@ class StoredRun(Place):
         """Make the folder of results. Who leads the run is the store's to say, which knows when."""
         self.make_folder()
         yield
+
+    def remove(self) -> None:
+        """Delete the run from its store; the local folder of its results stays. See RunFolder."""
+        rows.drop(self.address, self.row())
 
     def caution(self) -> str | None:
         """See RunFolder."""

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     Rating = str
 else:
     Rating = Literal[CHOICES]
+REHEARSAL = "REHEARSAL"
+"""The simulated judge of texts without gold labels, whose answers are made up. It is called so that
+nobody takes them for real: runs, files and screens say the name of their judge."""
 Ensemble = Literal["rotate", "each"]
 
 
@@ -95,6 +98,15 @@ class DatasetSpec(Declarations):
         "The first line is a row: columns are named by number, from 1.", DATA, False
     )
     skip_empty: bool = setting("Leave out rows without a text, and count them.", DATA, False)
+    skip_long: bool | None = setting(
+        "Leave out texts that are too long for the model, and name them. --no-skip-long asks about "
+        "them all the same.",
+        DATA, None, undone=True, unset="refuse them",
+    )  # fmt: skip
+    longest_text: float | None = setting(
+        "Leave out texts of more tokens than this, which is kept where --skip-long leaves out some.",
+        DATA, None, only="", limits=NOT_NEGATIVE,
+    )  # fmt: skip
     merge_duplicates: bool = setting(
         "Judge equal texts as one item, with the first one's id and gold.", DATA, False
     )
@@ -105,7 +117,9 @@ class DatasetSpec(Declarations):
         "Only this many items, drawn by --seed. A pilot before you pay for all.", DATA, None,
         common=True, limits={"ge": 2},
     )  # fmt: skip
-    n: int | None = setting("How many synthetic items.", DATA, None, unset="1000")
+    n: int | None = setting(
+        "How many synthetic items.", DATA, None, unset="1000", limits={"ge": 2, "le": 10_000_000}
+    )
     data_dir: Path | None = setting("Where the known corpora's files lie.", DATA, None)
 
     @field_validator("delimiter")
@@ -198,8 +212,7 @@ class Choices(Declarations):
 
     strategy: str = setting(
         "listwise10, hybrid10, pairwise, streak, tail, complete, direct. With parameters: "
-        "listwise10x3 (k, rounds), pairwise24 (rounds), streak:r=4,d=3, tail:w=8,p=20; "
-        "`judgeq strategies` explains them.",
+        "listwise10x3 (k, rounds), pairwise24 (rounds), streak:r=4,d=3, tail:w=8,p=20.",
         STRATEGY, "listwise", common=True, unset="listwise10", short="-s", metavar="NAME",
     )  # fmt: skip
     rounds: int | None = setting(
@@ -209,7 +222,7 @@ class Choices(Declarations):
         unset="3 of lists, 24 of pairs",
     )
     total_rounds: int | None = setting(
-        "Rounds in all, where a run is given more than it was begun with (`judgeq resume --rounds`).",
+        "Rounds in all, where a run is given more than it was begun with.",
         STRATEGY, None, session=True, only="", limits={"ge": 1},
         unset="those that the run was begun with",
     )  # fmt: skip
@@ -225,8 +238,8 @@ class Choices(Declarations):
 
     judge: tuple[str, ...] = setting(
         "simulated, people, a model, or recorded:FILE. Several times for several judges. The "
-        "simulated judge knows the gold and costs nothing; people answer on a page; recorded:FILE says "
-        "what was judged before; any other name is a model's.",
+        "simulated judge knows the gold; REHEARSAL, the default without gold, makes answers up; people "
+        "answer on a page; recorded:FILE says what was judged before; models: gpt-5-mini, gemini/….",
         JUDGE, ("simulated",), common=True, short="-j", metavar="NAME", limits={"min_length": 1},
     )  # fmt: skip
     persona: tuple[str, ...] = setting(
@@ -249,9 +262,7 @@ class Choices(Declarations):
         "more.",
         JUDGE, False,
     )  # fmt: skip
-    seed: int = setting(
-        "The seed of all randomness.", STRATEGY, 0, common=True, limits={"ge": 0, "lt": 2**63}
-    )
+    seed: int = setting("The seed of all randomness.", STRATEGY, 0, limits={"ge": 0, "lt": 2**63})
 
     sim_latency: float = setting(
         "Seconds that an answer takes (× 0.5 to 1.5).", SIMULATED, 0.0,
@@ -266,8 +277,8 @@ class Choices(Declarations):
         RUNNING, 0.5, session=True, limits=SHARE,
     )  # fmt: skip
     until: str | None = setting(
-        "End the run once enough is known: 0.95, once the order is known to ρ̂ = 0.95; top20, once the "
-        "first 20 items are settled. It says nothing of whether the judge is right.",
+        "End the run once enough is known: 0.95, the order to ρ̂ = 0.95; top20, the first 20 items. It "
+        "says nothing of whether the judge is right.",
         RUNNING, None, common=True, session=True, unset="when its rounds are over",
         metavar="RHO|topK",
     )  # fmt: skip
@@ -278,22 +289,25 @@ class Choices(Declarations):
     store: str | None = setting(
         "Keep runs in this PostgreSQL database, for any number of machines. Folders then hold "
         "results only; '' keeps runs in folders.",
-        RUNNING, None,
-        common=True, session=True, secretive=True, unset="run folders",
+        RUNNING, None, session=True, secretive=True, unset="run folders",
         metavar="postgresql://…", envvar="JUDGEQ_STORE",
     )  # fmt: skip
     workers: int = setting(
         "1: this process asks the judges, too; 0: it only plans the rounds of a --store, which "
-        "`judgeq worker` answers.",
+        "workers answer.",
         RUNNING, 1, session=True, limits={"ge": 0, "le": 1}, metavar="0|1",
     )  # fmt: skip
     share_texts: bool = setting(
         "Keep the texts in the store, for workers on machines that don't have them.", RUNNING, False,
         session=True,
     )  # fmt: skip
+    standby: bool = setting(
+        "Wait while another process leads this run of a --store, and take over once it ends or dies.",
+        RUNNING, False, session=True,
+    )  # fmt: skip
     rating: Rating = setting(
         f"How comparisons are rated. {'; '.join(map(_described, CHOICES))}.",
-        RATING, CHOICES[0], common=True, session=True,
+        RATING, CHOICES[0], session=True,
     )  # fmt: skip
     sigma: float | None = setting(
         "σ of the prior of θ. By default pl and hybrid fit it, between 0.25 and 8, and bt takes 2.",
@@ -340,6 +354,11 @@ class Choices(Declarations):
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
+
+    @field_validator("judge")
+    @classmethod
+    def _in_capitals(cls, judges: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(REHEARSAL if name.upper() == REHEARSAL else name for name in judges)
 
 
 SETTINGS: Mapping[str, Setting] = {

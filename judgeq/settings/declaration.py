@@ -13,8 +13,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field
 
-DATA, STRATEGY, JUDGE, MODEL = "Dataset", "Strategy", "Judge", "Model"
-LIMITS, BATCHES, PEOPLE = "Limits and cost", "Batches", "People as judges"
+DATA, STRATEGY, JUDGE, MODEL = "Texts", "Strategy", "Judge", "Model"
+MONEY, BATCHES, PEOPLE = "Money", "Batches", "People as judges"
 CONNECTION, SIMULATED = "Connection", "Simulated judge"
 RATING, RUNNING = "Rating", "Running"
 GROUPS = (
@@ -22,7 +22,7 @@ GROUPS = (
     STRATEGY,
     JUDGE,
     MODEL,
-    LIMITS,
+    MONEY,
     BATCHES,
     PEOPLE,
     CONNECTION,
@@ -75,7 +75,7 @@ class Declared:
 
 
 def setting(
-    help: str,  # noqa: A002 - as typer calls it
+    help: str,  # noqa: A002 - as click calls it
     group: str,
     default: Any = ...,
     *,

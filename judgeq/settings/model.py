@@ -14,8 +14,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from judgeq.settings.declaration import (
     BATCHES,
     CONNECTION,
-    LIMITS,
     MODEL,
+    MONEY,
     NOT_NEGATIVE,
     POSITIVE,
     Declarations,
@@ -39,19 +39,52 @@ Api = Literal["openai", "anthropic"]
 
 
 class Provider(NamedTuple):
-    """Whose API a form is: their name, their own address, the variable that holds its key, and the one
-    by which their package is sent to another address with that key."""
+    """Who runs models: their name, their own address, the variable that holds its key ("": it needs
+    none), how the names of their models begin (a pattern; "": as may be), and the variable by which
+    their package is sent to another address with that key."""
 
     name: str
     address: str
     key: str
-    variable: str
+    families: str = ""
+    variable: str = ""
 
 
 PROVIDERS: Mapping[Api, Provider] = {
-    "openai": Provider("OpenAI", OPENAI, "OPENAI_API_KEY", "OPENAI_BASE_URL"),
-    "anthropic": Provider("Anthropic", ANTHROPIC, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+    "openai": Provider(
+        "OpenAI",
+        OPENAI,
+        "OPENAI_API_KEY",
+        r"(gpt(?!-oss)|chatgpt|codex|computer|ft:|o\d|davinci|babbage|text-)[^/]*$",
+        "OPENAI_BASE_URL",
+    ),
+    "anthropic": Provider(
+        "Anthropic", ANTHROPIC, "ANTHROPIC_API_KEY", "claude", "ANTHROPIC_BASE_URL"
+    ),
 }
+"""By form of API, those who defined it."""
+_OPEN = "llama|qwen|gpt-oss|mixtral|phi|kimi|glm"
+"""Models that many run, and those who made them don't sell."""
+PREFIXED: Mapping[str, Provider] = {
+    "gemini": Provider(
+        "Google",
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        "GEMINI_API_KEY",
+        "gemini|gemma",
+    ),
+    "mistral": Provider(
+        "Mistral",
+        "https://api.mistral.ai/v1",
+        "MISTRAL_API_KEY",
+        "(open-)?m(ini|agi|i)stral|(code|dev)stral",
+    ),
+    "deepseek": Provider("DeepSeek", "https://api.deepseek.com", "DEEPSEEK_API_KEY", "deepseek"),
+    "xai": Provider("xAI", "https://api.x.ai/v1", "XAI_API_KEY", "grok"),
+    "groq": Provider("Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", _OPEN),
+    "openrouter": Provider("OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "ollama": Provider("Ollama", "http://localhost:11434/v1", "", f"{_OPEN}|[^:]+:"),
+}
+"""By prefix ("groq/…"), others who speak like OpenAI, as they document it: docs/providers.md."""
 
 
 class Model(Declarations):
@@ -85,13 +118,9 @@ class Model(Declarations):
         "For models that reason: minimal, low, medium, high.", MODEL, None,
         metavar="EFFORT", limits={"min_length": 1})  # fmt: skip
     max_output_tokens: int | None = setting(
-        "The longest reply, reasoning included.",
-        MODEL,
-        None,
-        common=True,
-        metavar="N",
-        limits={"ge": 1, "le": TOKENS},
-    )
+        "The longest reply in tokens, reasoning included. A shorter limit costs no answer twice.",
+        MODEL, None, session=True, metavar="N", limits={"ge": 1, "le": TOKENS},
+    )  # fmt: skip
     extra_body: dict[str, Any] | None = setting(
         "More fields for every request, as a JSON object: top_p, seed, service_tier.", MODEL, None,
         secretive=True, metavar="JSON",
@@ -150,6 +179,19 @@ class Model(Declarations):
             raise ValueError(f"it can't be sent as JSON: {error}") from error
         return body or None
 
+    def prefixed(self, name: str) -> Provider | None:
+        """The provider that a model's prefix stands for, where neither a server nor a form is given."""
+        prefix, slash, _ = name.partition("/")
+        return None if not slash or self.base_url or self.api else PREFIXED.get(prefix)
+
+    def provider_of(self, name: str) -> Provider:
+        """Who is asked for a model, where no server is given: by its prefix, else by form of API."""
+        return self.prefixed(name) or PROVIDERS[self.api_of(name)]
+
+    def id_of(self, name: str) -> str:
+        """What its server calls a model: its name without the provider's prefix."""
+        return name.partition("/")[2] if self.prefixed(name) else name
+
     def api_of(self, name: str) -> Api:
         """The form of API that a model is asked in."""
         named = self.base_url is None and name.startswith("claude-")
@@ -159,7 +201,9 @@ class Model(Declarations):
         """The base URL that a model is asked at: by default its provider's own."""
         api = self.api_of(name)
         named = {"openai": self.openai_base_url, "anthropic": self.anthropic_base_url}[api]
-        return self.base_url or named or PROVIDERS[api].address
+        if self.prefixed(name):
+            named = None
+        return self.base_url or named or self.provider_of(name).address
 
     @property
     def output_limit(self) -> int | None:
@@ -172,8 +216,10 @@ class Model(Declarations):
         return max(limits) if limits and len(limits) == len(given) else None
 
     def deciding(self) -> dict[str, Any]:
-        """What of this is set, for the fingerprint. OpenAI's API is what all were asked in once."""
-        decided = self.model_dump(include=set(Model.model_fields), exclude_defaults=True)
+        """What of this is set, for the fingerprint: not the limit of a reply, since a whole reply is the
+        same under any. OpenAI's API is what all were asked in once."""
+        names = set(Model.model_fields) - {"max_output_tokens"}
+        decided = self.model_dump(include=names, exclude_defaults=True)
         return {
             name: value for name, value in decided.items() if (name, value) != ("api", "openai")
         }
@@ -223,7 +269,7 @@ class Access(Declarations):
     )
     headers: tuple[str, ...] = setting(
         "One more header, 'Name: value' or 'Name: env:VARIABLE'; may be repeated. Only the second "
-        "form is kept for `judgeq resume`.",
+        "form is kept with the run.",
         CONNECTION, (), session=True, secretive=True, only="--header", metavar="HEADER",
     )  # fmt: skip
     proxy: str | None = setting(
@@ -238,7 +284,7 @@ class Access(Declarations):
     )
     rpm: float | None = setting(
         "Requests a minute.",
-        LIMITS,
+        CONNECTION,
         None,
         session=True,
         unset="what the server says",
@@ -246,22 +292,22 @@ class Access(Declarations):
     )
     tpm: float | None = setting(
         "Tokens a minute.",
-        LIMITS,
+        CONNECTION,
         None,
         session=True,
         unset="what the server says",
         limits=POSITIVE,
     )
     max_cost: float | None = setting(
-        "Dollars that the run may cost; it stops before that, and can go on.", LIMITS, None,
+        "Dollars that the run may cost; it stops before that, and can go on.", MONEY, None,
         common=True, session=True, metavar="DOLLARS", limits=NOT_NEGATIVE)  # fmt: skip
     price: tuple[Dollars, ...] | None = setting(
-        "Dollars per million tokens: of input, of output, and perhaps of cached input.", LIMITS, None,
+        "Dollars per million tokens: of input, of output, and perhaps of cached input.", MONEY, None,
         session=True, unset="genai-prices", metavar="IN,OUT[,CACHED]")  # fmt: skip
     prices: dict[str, Price] = setting(
         "Prices by model: tables [prices.\"my-model\"] with input, output and cached, and for batches "
         "[prices.\"my-model\".batch].",
-        LIMITS, {}, session=True, only="",
+        MONEY, {}, session=True, only="",
     )  # fmt: skip
     batch: bool = setting(
         "Send rounds as batches, for half the price at most providers. They answer within 24 hours.",
@@ -277,11 +323,11 @@ class Access(Declarations):
         session=True, unset="what the provider takes", limits={"ge": 1},
     )  # fmt: skip
     cache: bool = setting(
-        "Neither take replies from the cache nor keep them there.", LIMITS, True,
+        "Neither take replies from the cache nor keep them there.", MONEY, True,
         session=True, only="--no-cache",
     )  # fmt: skip
     cache_dir: Path | None = setting(
-        "Where replies are kept for all runs.", LIMITS, None,
+        "Where replies are kept for all runs.", MONEY, None,
         session=True, unset="your cache folder", envvar="JUDGEQ_CACHE",
     )  # fmt: skip
 

@@ -70,7 +70,7 @@ def refuse(shown: str, parts: Sequence[str]) -> None:
     if parts:
         raise RunError(
             f"{shown} is damaged, and doesn't add up: {'; '.join(parts)}. Something other than judgeq "
-            "changed it. Restore a backup, or use what is left: `judgeq rate`, show, evaluate, export "
+            "changed it. Restore a backup, or use what is left: `judgeq show`, evaluate, export "
             "or report with --accept-damage."
         )
 

@@ -118,6 +118,9 @@ class Database(Protocol):
     async def end_dead(self) -> int:
         """End the workers whose lease is over, and put their jobs back in the queue; how many jobs."""
 
+    async def put_back_unbegun(self, ours: Sequence[int]) -> int:
+        """Put jobs back in the queue that other workers have and never began; how many they were."""
+
     async def counts(self, first: int, last: int) -> list[Any]:
         """How many jobs of this span are in each state: (state, count), perhaps several of a state."""
 

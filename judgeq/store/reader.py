@@ -25,7 +25,6 @@ from judgeq.types import (
     Call,
     Counts,
     Failure,
-    Floats,
     Job,
     JobState,
     Line,
@@ -148,12 +147,6 @@ class SqlReader:
         n = await self._n()
         with self._reading():
             return answers.assembled(await self._db.verdicts(*span), n)
-
-    async def ratings(self, round: int) -> Floats | None:
-        """The ratings that a planned round was made from; None before it is planned."""
-        kept, n = await self._one(sql.RATINGS, round=round), await self._n()
-        with self._reading():
-            return None if kept is None else rows.ratings(kept[0], n)
 
     async def active(self, round: int) -> Bools | None:
         """The items that could be asked about in a planned round, shape (n,); None before it is

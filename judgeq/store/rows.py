@@ -20,13 +20,11 @@ from judgeq.types import (
     Bools,
     Call,
     Failure,
-    Floats,
     Job,
     Match,
     Matches,
     Outcome,
     Rows,
-    Standings,
     Totals,
     Usage,
     Verdict,
@@ -269,19 +267,9 @@ def call(row: Sequence[Any]) -> Call:
     return Call(attempt, outcome, Usage(*usage), cost, latency, reply, at, judge=judge)
 
 
-def standings(before: Standings) -> tuple[bytes, bytes]:
-    """(ratings, which items are active) as a round keeps them."""
-    bits = np.packbits(before.active, bitorder="little")
-    return before.elo.astype("<f8").tobytes(), bits.tobytes()
-
-
-def ratings(kept: bytes, n: int) -> Floats:
-    """The ratings of n items that a round was made from. Raises ValueError for those of another
-    number."""
-    values = np.frombuffer(kept, dtype="<f8").astype(np.float64)
-    if len(values) != n:
-        raise ValueError("a round's ratings are not those of the run")
-    return values
+def packed(active: Bools) -> bytes:
+    """Which items are active, as a round keeps it."""
+    return np.packbits(active, bitorder="little").tobytes()
 
 
 def active(bits: bytes, n: int) -> Bools:

@@ -6,10 +6,10 @@ store, of another version is refused.
 
 from __future__ import annotations
 
-VERSION = 9
+VERSION = 10
 
-# Row numbers and ratings are little-endian int32 and float64 in bytea, `ties` is one byte a slot: 1 for
-# a tie with the one before it, 2 where the order of the two isn't known. `active` of a round says which
+# Row numbers are little-endian int32 in bytea, `ties` is one byte a slot: 1 for a
+# tie with the one before it, 2 where the order of the two isn't known. `active` of a round says which
 # items could be asked about in it, one bit an item, the first in the lowest bit. Times are seconds since
 # the epoch on the store's clock, but for `calls.at`. Amounts of money are nano-dollars, but for `cost`.
 #
@@ -58,13 +58,13 @@ CREATE TABLE @.subsets (
     run int NOT NULL, name text NOT NULL, members bytea NOT NULL, PRIMARY KEY (run, name));
 CREATE TABLE @.rounds (
     run int NOT NULL, round int NOT NULL, first bigint NOT NULL, last bigint NOT NULL,
-    epoch bigint NOT NULL, ratings bytea NOT NULL, active bytea NOT NULL, PRIMARY KEY (run, round));
+    epoch bigint NOT NULL, active bytea NOT NULL, PRIMARY KEY (run, round));
 CREATE TABLE @.jobs (
-    run int NOT NULL, id bigint NOT NULL, items bytea NOT NULL, judge int NOT NULL DEFAULT 0,
+    run int NOT NULL, id {number}, items bytea NOT NULL, judge int NOT NULL DEFAULT 0,
     ordered boolean NOT NULL DEFAULT true, repeat int NOT NULL DEFAULT 0,
     state text NOT NULL DEFAULT 'pending', attempts int NOT NULL DEFAULT 0,
     unusable int NOT NULL DEFAULT 0, open int NOT NULL DEFAULT 0, unbounded int NOT NULL DEFAULT 0,
-    at_risk bigint NOT NULL DEFAULT 0, worker bigint, error text, PRIMARY KEY (run, id)){clustered};
+    at_risk bigint NOT NULL DEFAULT 0, worker bigint, error text{key_of_id});
 CREATE INDEX jobs_pending ON @.jobs (run, id) WHERE state = 'pending';
 CREATE TABLE @.calls (
     id {counter}, run int NOT NULL, job bigint NOT NULL, attempt int NOT NULL, outcome text NOT NULL,
@@ -74,8 +74,8 @@ CREATE TABLE @.calls (
 CREATE UNIQUE INDEX calls_once ON @.calls (run, job, attempt)
     WHERE outcome <> 'cached' AND answered_by IS NULL;
 CREATE TABLE @.verdicts (
-    run int NOT NULL, job bigint NOT NULL, ranking bytea NOT NULL, ties bytea, score float8,
-    answered_by int, PRIMARY KEY (run, job)){clustered};
+    run int NOT NULL, job {number}, ranking bytea NOT NULL, ties bytea, score float8,
+    answered_by int{key_of_job});
 CREATE TABLE @.batches (
     run int NOT NULL, worker bigint NOT NULL, judge int NOT NULL, api text NOT NULL,
     address text NOT NULL, form text NOT NULL, made float8 NOT NULL, jobs int NOT NULL, reserved float8,

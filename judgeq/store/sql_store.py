@@ -17,7 +17,7 @@ from judgeq.store import statements as sql
 from judgeq.store.crew import Crew
 from judgeq.store.protocol import Items
 from judgeq.store.workers import SqlWorkers
-from judgeq.types import JobState, Matches, Standings
+from judgeq.types import Bools, JobState, Matches
 
 
 class Store(SqlWorkers):
@@ -87,10 +87,8 @@ class Store(SqlWorkers):
                 f"{row and row[0]}, ours was {epoch}){by}; nothing was changed."
             )
 
-    async def plan_round(
-        self, round: int, epoch: int, standings: Standings, matches: Matches
-    ) -> None:
-        """In one transaction: the ratings and active items that the round was made from, its matches,
+    async def plan_round(self, round: int, epoch: int, active: Bools, matches: Matches) -> None:
+        """In one transaction: the items that could be asked about in the round, shape (n,), its matches,
         its jobs.
 
         Matches get the next canonical numbers, which are their jobs' ids. Raises RunError when the
@@ -106,15 +104,13 @@ class Store(SqlWorkers):
                     return
                 tried = True
                 if round == planned + 1:
-                    ratings, active = rows.standings(standings)
                     await self._db.change(
                         sql.INSERT_ROUND,
                         round=round,
                         first=first,
                         last=first + len(matches) - 1,
                         epoch=epoch,
-                        ratings=ratings,
-                        active=active,
+                        active=rows.packed(active),
                     )
                     await self._db.load(*sql.JOBS, rows.jobs(matches, first))
                     await self._db.change(sql.TOUCH)

@@ -61,9 +61,11 @@ def text(statement: str) -> str:
 
 @cache
 def _numbered(bulk: Bulk) -> str:
-    """A bulk statement, with its values numbered as they stand in a row."""
+    """A bulk statement, with its values numbered as they stand in a row; given as such, they are put in
+    faster than if they are selected."""
     names = [column.split()[0] for column in bulk.columns.split(", ")]
-    return re.sub(r":(\w+)", lambda name: f"?{names.index(name[1]) + 1}", text(bulk.text))
+    statement = re.sub(r"SELECT (.*?) +WHERE true", r"VALUES (\1)", text(bulk.text))
+    return re.sub(r":(\w+)", lambda name: f"?{names.index(name[1]) + 1}", statement)
 
 
 class _Reported:
@@ -161,9 +163,12 @@ class SqliteDatabase:
         """See Database."""
         statement, execute = _numbered(bulk), self.connection.execute
         with self.reported:
-            if statement.startswith("INSERT"):
-                self.connection.executemany(statement, rows)
+            if len(rows) == 1:
+                return [execute(statement, rows[0]).rowcount > 0]
+            execute("SAVEPOINT each")
+            if self.connection.executemany(statement, rows).rowcount == len(rows):
                 return [True] * len(rows)
+            execute("ROLLBACK TO each")  # now one by one: which don't?
             return [execute(statement, row).rowcount > 0 for row in rows]
 
     async def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -190,6 +195,10 @@ class SqliteDatabase:
         """End the workers whose lease ends before that; how many jobs they had."""
         await self.change(_OVER, before=before)
         return await self.change(sql.GIVE_BACK)
+
+    async def put_back_unbegun(self, ours: Sequence[int]) -> int:
+        """See Database: there are no others."""
+        return 0
 
     async def counts(self, first: int, last: int) -> list[Any]:
         """See Database."""

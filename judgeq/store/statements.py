@@ -71,14 +71,13 @@ SELECT coalesce(max(round), 0), coalesce(max(last), -1) + 1,
 FROM @.rounds WHERE run = @run
 """
 INSERT_ROUND = """
-INSERT INTO @.rounds (run, round, first, last, epoch, ratings, active)
-VALUES (@run, :round, :first, :last, :epoch, :ratings, :active)
+INSERT INTO @.rounds (run, round, first, last, epoch, active)
+VALUES (@run, :round, :first, :last, :epoch, :active)
 """
 JOBS = ("jobs", ["id", "items", "judge", "ordered", "repeat"])
 """The table and columns of new jobs, as rows.jobs makes them."""
 SPAN = "SELECT first, last FROM @.rounds WHERE run = @run AND round = :round"
 ENDS = "SELECT last FROM @.rounds WHERE run = @run ORDER BY round"
-RATINGS = "SELECT ratings FROM @.rounds WHERE run = @run AND round = :round"
 ACTIVE = "SELECT active FROM @.rounds WHERE run = @run AND round = :round"
 LEFT = f"""
 SELECT {JOB} FROM @.jobs WHERE run = @run AND state = 'pending' AND id BETWEEN :first AND :last

@@ -32,9 +32,11 @@ LOST = (
 
 def make(connection: sqlite3.Connection) -> None:
     """Make the tables in an empty database, and the row of its one run, in one transaction."""
-    words = {"{key}": "INTEGER PRIMARY KEY", "{counter}": "INTEGER PRIMARY KEY"}
+    # A file has one run: what is numbered in it is found by its number alone, which is its place.
+    words = dict.fromkeys(("{key}", "{counter}", "{number}"), "INTEGER PRIMARY KEY")
+    words |= {"{key_of_id}": "", "{key_of_job}": "", "{clustered}": " WITHOUT ROWID"}
     script = schema.TABLES.replace("@.", "")
-    for word, ours in (words | {"{clustered}": " WITHOUT ROWID"}).items():
+    for word, ours in words.items():
         script = script.replace(word, ours)
     connection.executescript(
         f"BEGIN IMMEDIATE; {script} "  # noqa: S608

@@ -64,6 +64,12 @@ class _Turn:
     ended: list[int] = field(default_factory=list)
     back: tuple[int, int] = (0, 0)
 
+    async def __aenter__(self) -> _Turn:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """What is done inside is a part of it."""
+
     def add(self, row: int, work: Work) -> None:
         """Add to what a worker's row changes by."""
         before = self.work.get(row)
@@ -106,12 +112,14 @@ class SqlWorkers(SqlReader):
         self.check()
         return self._writing()
 
-    @asynccontextmanager
-    async def _writing(self) -> AsyncIterator[_Turn]:
+    def _writing(self) -> AbstractAsyncContextManager[_Turn]:
         """A transaction that ends by changing the workers' rows; inside another it is a part of it."""
         if self._turn is not None and self._db.inside:
-            yield self._turn
-            return
+            return self._turn
+        return self._whole()
+
+    @asynccontextmanager
+    async def _whole(self) -> AsyncIterator[_Turn]:
         turn = _Turn()
         try:
             async with self._db.transaction():
@@ -294,11 +302,19 @@ class SqlWorkers(SqlReader):
     async def reap(self) -> int:
         """Put running jobs whose lease is over back in the queue; how many they were."""
 
-        async def end() -> int:
-            async with self._db.transaction():
-                return await self._db.end_dead()
+        return await self._db.again(lambda: self._put_back_by(self._db.end_dead))
 
-        return await self._db.again(end)
+    async def take_unbegun(self) -> int:
+        """Put jobs back in the queue that others claimed and haven't begun: of one who has nothing to
+        do. How many they were."""
+        ours = [row for worker in self._workers.values() for row in worker.rows]
+        return await self._db.again(
+            lambda: self._put_back_by(lambda: self._db.put_back_unbegun(ours))
+        )
+
+    async def _put_back_by(self, work: Callable[[], Awaitable[int]]) -> int:
+        async with self._db.transaction():
+            return await work()
 
     # Batches
 

@@ -133,7 +133,7 @@ def parse(text: str, *, at_once: bool = False, **flags: Any) -> Strategy:
         forms = ", ".join(entry.usage for entry in REGISTRY.values())
         raise UsageError(
             f"--strategy {text!r}: no such strategy. Give one of {forms}, for example listwise10; "
-            "`judgeq strategies` explains them."
+            "`judgeq list strategies` explains them."
         )
     said: dict[str, str] = {}
     settings: dict[str, Any] = {}

@@ -73,7 +73,7 @@ class Strategy:
         if rounds <= self.rounds:
             return self
         if "rounds" not in {field.name for field in fields(self)}:  # type: ignore[arg-type]
-            raise UsageError(f"--rounds: --strategy {self.name} has no further rounds.")
+            raise UsageError(f"--strategy {self.name} has no further rounds.")
         return replace(self, rounds=rounds)  # type: ignore[type-var]
 
     def check(self, n: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from judgeq import config
-from judgeq.datasets import Dataset, download
+from judgeq.datasets import Dataset, corpora
 from judgeq.engine import import_run, results
 from judgeq.engine.results import Result
 from judgeq.errors import DataError
@@ -134,7 +134,7 @@ def _locate(source: Source, folder: Path | None) -> Path:
     target = user_cache() / "recordings" / COMMIT[:12] / name
     if not target.is_file():
         url = f"{REPOSITORY}/{COMMIT}/{source.path}"
-        if why := download.fetch(url, target, sha256=source.sha256, size=source.size):
+        if why := corpora.fetch(url, target, sha256=source.sha256, size=source.size):
             raise DataError(
                 f"{url} can't be had: {why}. Get it by another way, and name its folder with "
                 "--recordings."

@@ -21,7 +21,7 @@ from judgeq.ui.json import plain
 if TYPE_CHECKING:
     import pandas
 
-    from judgeq.datasets.frames import Frame
+    from judgeq.datasets.tables import Source
     from judgeq.ui.plots import Plots
     from judgeq.ui.sections import Section
 
@@ -74,14 +74,15 @@ class Scores(scores.Scores):  # noqa: D101  (its base's docstring)
     def _repr_html_(self) -> str:
         from judgeq.ui.show import run as show_run
 
-        return _html([show_run.ends(self)])
+        title = f"{self.mark}made-up scores" if self.mark else ""
+        return _html([replace(show_run.ends(self), title=title)])
 
 
 class Result(results.Result):  # noqa: D101  (its base's docstring)
     __slots__ = ("_frame",)
     __doc__ = results.Result.__doc__
     scores: Scores
-    _frame: Frame | None
+    _frame: Source | None
 
     @property
     def plot(self) -> Plots:
@@ -163,7 +164,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
         return _html(show_run.result(self))
 
 
-def shown(result: results.Result, frame: Frame | None = None) -> Result:
+def shown(result: results.Result, frame: Source | None = None) -> Result:
     """The same result, as Python has it; `frame` is the table that was judged, where that was given
     itself."""
     held = {field.name: getattr(result, field.name) for field in fields(result)}

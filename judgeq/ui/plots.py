@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Plots:
 
     def scale(self, ax: Axes | None = None) -> Axes:
         """How many items have which score; by gold label, if there are few."""
-        ax, values = label(ax, self._label, "Items", whole="y"), self._values
+        ax, values = self._on(ax, self._label, "Items", whole="y"), self._values
         bins = min(BINS, max(8, round(len(values) ** 0.5)))
         edges = np.histogram_bin_edges(values, bins=bins).tolist()
         labels = _levels(self._golds, len(LEVELS))
@@ -67,7 +67,7 @@ class Plots:
         at = _some(len(values))
         which = np.argsort(-values, kind="stable")[at]
         rows, place = self._rows[which], at + 1
-        ax = label(ax, "Place in the order", self._label, whole="x")
+        ax = self._on(ax, "Place in the order", self._label, whole="x")
         ax.axhline(0, color=GRID, linewidth=1)
         ax.vlines(place, sure.low[rows], sure.high[rows], color=PALETTE[4], linewidth=1.2)
         ax.plot(place, values[which], "o", ms=2.5, color=PALETTE[0])
@@ -79,7 +79,7 @@ class Plots:
             raise UsageError("plot.settling: the run has one round: there is nothing to settle.")
         elo, n = trail.elo_by_round(self._result)[1:, self._rows], len(self._rows)
         near = [correlation.point(correlation.spearman(one, self._values), n) for one in elo]
-        ax = label(ax, "After round", "ρ with the final order", whole="x", grid=True)
+        ax = self._on(ax, "After round", "ρ with the final order", whole="x", grid=True)
         ax.plot(np.arange(1, len(near) + 1), np.array(near, float), "o-", color=PALETTE[0], ms=4)
         return ax
 
@@ -87,7 +87,7 @@ class Plots:
         """Each item's score by its gold label; if labels are few, with the median of each."""
         known = self._known("gold")
         ax, gold, values = (
-            label(ax, "Gold label", self._label),
+            self._on(ax, "Gold label", self._label),
             self._golds[known],
             self._values[known],
         )
@@ -103,7 +103,7 @@ class Plots:
         """The ROC curve of each rating; items with gold above `positive_over` are positive (None: the
         larger of two labels)."""
         rows, positive = self._classes("roc", positive_over)
-        ax = label(ax, "False positive rate", "True positive rate")
+        ax = self._on(ax, "False positive rate", "True positive rate")
         ax.plot([0, 1], [0, 1], color=GRID)
         for (name, ratings), colour in zip(
             self._result.scores.ratings.items(), PALETTE * 9, strict=False
@@ -129,7 +129,7 @@ class Plots:
         rows, positive = self._classes("thresholds", positive_over)
         cut, over, true = _by_threshold(self._result.scores.main[1][rows], positive)
         total = positive.sum()
-        ax = label(ax, f"Threshold ({self._name})", "", grid=True)
+        ax = self._on(ax, f"Threshold ({self._name})", "", grid=True)
         ax.set_ylim(0, 1.02)
         ax.plot(cut, true / over, color=PALETTE[0], label="precision")
         ax.plot(cut, true / max(1, total), color=PALETTE[1], label="recall")
@@ -144,7 +144,7 @@ class Plots:
         slots = self._result.slots
         if slots is None or not len(slots.rate):
             raise UsageError("plot.slots: no comparison was shown in a known order.")
-        ax = label(ax, "Position, in the order presented", "Win rate", whole="x")
+        ax = self._on(ax, "Position, in the order presented", "Win rate", whole="x")
         ax.axhline(0.5, color=FAINT, linestyle="--", linewidth=1)
         place = np.arange(1, len(slots.rate) + 1)
         errors = np.maximum([slots.rate - slots.low, slots.high - slots.rate], 0)
@@ -158,7 +158,7 @@ class Plots:
             texts = dataset.texts
         if texts is None:
             raise UsageError("plot.length: the texts of this run aren't here.")
-        ax = label(ax, "Characters", self._label)
+        ax = self._on(ax, "Characters", self._label)
         long = np.array([max(1, len(texts[row])) for row in self._rows.tolist()], np.float64)
         wide = len(long) > 0 and long.max() > WIDE * long.min()
         logarithmic(ax, (1,) if wide else (1, 2, 5))
@@ -167,8 +167,15 @@ class Plots:
 
     def judgments(self, ax: Axes | None = None) -> Axes:
         """How many items were judged how often."""
-        ax = label(ax, "Judgments", "Items", whole="xy")
+        ax = self._on(ax, "Judgments", "Items", whole="xy")
         ax.bar(*np.unique(self._result.scores.matches, return_counts=True), color=PALETTE[0])
+        return ax
+
+    def _on(self, ax: Axes | None, x: str, y: str, **how: Any) -> Axes:
+        """The axes, named; the title of a rehearsal's says what it is."""
+        ax = label(ax, x, y, **how)
+        if mark := self._result.scores.mark:
+            ax.set_title(f"{mark}made-up answers", loc="left")
         return ax
 
     def _known(self, name: str) -> Bools:

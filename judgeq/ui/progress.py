@@ -189,6 +189,13 @@ class Progress:
         return sum(others, self.of_round)
 
     @property
+    def of_rated(self) -> Counts:
+        """The jobs of the round that was rated last, by state; the next one may have begun."""
+        return (
+            self.of_round if self.rated == self.round else self._planned.get(self.rated, Counts())
+        )
+
+    @property
     def resumed(self) -> bool:
         """Whether an earlier session had begun the run."""
         return bool(self._earlier)
@@ -274,11 +281,15 @@ class Progress:
                     self.working_since = now
                 if self.round:
                     self._planned[self.round] = self.of_round
+                if self.round != event.round:
+                    self.batches = ()
                 self.round, self._planned[event.round] = event.round, event.counts
                 self._take(event.counts, "total", "done", "invalid", "failed")
             case RoundRated():
                 self._take(event, "moved", "rating", "top", "bottom")
-                self.rated, self.rated_at, self.batches = event.round, now, ()
+                self.rated, self.rated_at = event.round, now
+                if self.rated == self.round:
+                    self.batches = ()
                 self.known = event.known or self.known
             case EndedEarly():
                 self.rounds = event.rounds

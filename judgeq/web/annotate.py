@@ -230,7 +230,7 @@ async def annotating(
 
 
 def page(
-    run: Run, emit: Callable[[Event], None], opened: Callable[[str], None] | None = None
+    run: Run, emit: Callable[[Event], None], opened: Callable[[str], object] | None = None
 ) -> Callable[[People], AbstractAsyncContextManager[None]]:
     """What opens the page of a run's people, and lets other commands change them; `opened` is called
     with its address. Raises UsageError if it can't be opened."""
@@ -258,7 +258,7 @@ def _invitation(run: Run, entrance: Entrance) -> str:
     text = f"Anybody who opens {address} may judge, under a name of their own."
     if not run.settings.open_to_all:
         text = (
-            f"People judge at {address}, each with a link of their own: `judgeq judges add "
+            f"People judge at {address}, each with a link of their own: `judgeq annotate add "
             f"{run.folder.argument} NAME` prints one."
         )
     if entrance.is_only_here:

@@ -76,7 +76,7 @@ async def controlled(
         try:
             write_private(path, door.model_dump_json())
         except RunError as error:
-            text = f"`judgeq judges` can't change anything while this command runs: {error}"
+            text = f"`judgeq annotate` can't change anything while this command runs: {error}"
             emit(Notice(text, warning=True))
         try:
             yield
@@ -108,7 +108,7 @@ def change(place: RunPlace, change: Change) -> tuple[Changed, ...] | None:
         except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
             raise RunError(
                 f"the process that has the run didn't answer ({str(error) or type(error).__name__}). "
-                "`judgeq judges list` shows whether the change was made."
+                "`judgeq annotate list` shows whether the change was made."
             ) from error
     if response.status == 401:
         return None

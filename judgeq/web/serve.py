@@ -99,7 +99,7 @@ class Server:
 
     async def _list(self, _: web.Request) -> web.Response:
         """All runs: those that a process works on first, then the latest."""
-        states = await _in_thread(lambda: status.states(self._runs))
+        states = await _in_thread(lambda: status.states(self._runs.all()))
         states.sort(key=lambda state: not getattr(state, "running", False))
         readable = [state for state in states if isinstance(state, State)]
         links = [f"/runs/{key_of(state.run)}" for state in readable]

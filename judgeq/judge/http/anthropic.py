@@ -29,7 +29,7 @@ class AnthropicMessages(ModelBackend):
     def start(self) -> None:
         """See ModelBackend."""
         self._server += " messages"  # where a gateway speaks both forms
-        self._head = b'{"model":' + orjson.dumps(self.name)
+        self._head = b'{"model":' + orjson.dumps(self.model_id)
         if b'"cache_control"' in orjson.dumps(self.model.extra_body):
             self.reading = WRITING
 

@@ -32,7 +32,7 @@ from judgeq.judge.http.replies import Answer, object_in, objects_in
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import Pricing
 from judgeq.judge.secrets import api_key
-from judgeq.settings.model import Access, Model
+from judgeq.settings.model import LIMIT_FIELDS, Access, Model
 from judgeq.types import Fields, Headers, Notify, Usage
 
 STEPS = ("schema", "json", "text")
@@ -73,11 +73,11 @@ class ModelBackend(ABC):
         self.schema = partial(prompts.schema, ties=ties, reasons=reasons)
         self._memory = memory
         self._believe = believe
-        self.address = model.address_of(name)
+        self.address, self.model_id = model.address_of(name), model.id_of(name)
         self._url = beside(self.address, self.path)
-        self._server = f"{self.address} {name}"
+        self._server = f"{self.address} {self.model_id}"
         self.mode = STEPS[0] if model.structured == "auto" else model.structured
-        self._tails: dict[int, bytes] = {}
+        self._tails: dict[int, tuple[bytes, bytes]] = {}
         self.output_bound = output_bound(reasons)
         self._bounds = Bounds(pricing, model.output_limit, warn, self.output_bound)
         self.connection = Connection(name, self._url, access, connections)
@@ -143,18 +143,21 @@ class ModelBackend(ABC):
     def prepare(self, request: Request) -> Prepared:
         """The body that would be sent now, and what it may take."""
         k = len(request.match.items)
-        tail = self._tails.get(k)
-        if tail is None:
+        if k not in self._tails:
             fields = self.fields(k)
-            tail = self._tails[k] = b"," + orjson.dumps(fields)[1:] if fields else b"}"
-        body = self.opening(request.messages()) + tail
+            bounded = {name: fields.pop(name) for name in LIMIT_FIELDS if name in fields}
+            decided = orjson.dumps(fields)
+            tail = b"," + orjson.dumps({**bounded, **fields})[1:] if bounded or fields else b"}"
+            self._tails[k] = tail, decided
+        opening, (tail, decided) = self.opening(request.messages()), self._tails[k]
+        body = opening + tail
         size = len(body)
         output = (
             self._output_a_call if self._output_a_call is not None else 8.0 * k + 16 + self._reason
         )
         return Prepared(
             body=body,
-            key=None if self._memory is None else self._key(body, request.match.repeat),
+            key=None if self._memory is None else self._key(opening, decided, request.match.repeat),
             tokens=size * self._tokens_a_byte + output,
             bound=self._bounds.most(size * self.reading),
             version=self.version,
@@ -164,10 +167,11 @@ class ModelBackend(ABC):
         """See Backend."""
         return self._bounds.lost(len(prepared.body) * self.reading)
 
-    def _key(self, body: bytes, repeat: int) -> str:
-        """What the reply is kept under. What is asked again on purpose has a key of its own."""
+    def _key(self, opening: bytes, decided: bytes, repeat: int) -> str:
+        """What the reply is kept under: all of the body but the limit on output, for a whole reply is
+        the same under any. What is asked again on purpose has a key of its own."""
         more = (b"repeat %d" % repeat,) if repeat else ()
-        return key_of(self._url.encode(), body, *more)
+        return key_of(self._url.encode(), opening, decided, *more)
 
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         """Post it. Raises JudgeErrors as the answer, or the want of one, says."""
@@ -311,6 +315,7 @@ def beside(base: str, name: str, query: str = "") -> str:
 
 
 def _names(data: bytes) -> list[str]:
-    """The ids in a list of models; none where it is no such list."""
+    """The ids in a list of models; none where it is no such list. Google's begin with "models/", and
+    are asked for without."""
     ids = [model.get("id") for model in objects_in((object_in(data) or {}).get("data"))]
-    return [name for name in ids if isinstance(name, str)]
+    return [name.removeprefix("models/") for name in ids if isinstance(name, str)]

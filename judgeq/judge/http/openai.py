@@ -22,7 +22,7 @@ class OpenAIChat(ModelBackend):
         """See ModelBackend."""
         # OpenAI's reasoning models refuse the old name, and many other servers don't know the new.
         self._limit_field = LIMIT_FIELDS[0 if _knows_new_limit(self.address) else 1]
-        self._head = b'{"model":' + orjson.dumps(self.name) + b',"messages":'
+        self._head = b'{"model":' + orjson.dumps(self.model_id) + b',"messages":'
 
     def authorize(self, headers: dict[str, str], secret: str | None) -> None:
         """See ModelBackend. Azure takes its own header."""

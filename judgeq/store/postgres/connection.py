@@ -23,6 +23,7 @@ from judgeq.errors import RunError, StoreAwayError
 from judgeq.events import Event, Notice
 from judgeq.store.postgres import dialect
 from judgeq.store.postgres.address import Address, connect_async, problem
+from judgeq.store.postgres.reach import Reach
 from judgeq.store.protocol import Columns
 from judgeq.store.statements import Bulk
 from judgeq.types import Matches
@@ -62,10 +63,7 @@ class PostgresDatabase:
         self.shown = f"run {name or run} of {address.shown}"
         self.emit: Callable[[Event], None] = lambda event: None
         self.hurried = False
-        self.grace = address.lease / 2
-        """Seconds that live workers are given to renew their leases once the database is there again."""
-        self.back: float | None = None
-        """When a lost connection was made again, by time.monotonic."""
+        self.reach = Reach(address.lease)
         self._clock = clock
         self._sleep = sleep
         self._lock = asyncio.Lock()
@@ -153,8 +151,7 @@ class PostgresDatabase:
     def _is_back(self) -> None:
         if self._away is None:
             return
-        self.back = time.monotonic()
-        away = self.back - self._away
+        away = time.monotonic() - self._away
         if self._reported and away > QUIET:
             self.emit(Notice(f"{self.address.shown} works again, after {away:.0f} s."))
         self._away, self._reported = None, False
@@ -208,9 +205,11 @@ class PostgresDatabase:
 
     async def end_dead(self) -> int:
         """See Database. Where it was away, live workers are given time to renew their leases."""
-        if self.back is not None and time.monotonic() - self.back < self.grace:
-            return 0
-        return await self.change(dialect.END_DEAD, grace=self.grace)
+        return await self.change(dialect.END_DEAD, **self.reach.values())
+
+    async def put_back_unbegun(self, ours: Sequence[int]) -> int:
+        """See Database."""
+        return await self.change(dialect.PUT_BACK_UNBEGUN, ours=list(ours))
 
     async def counts(self, first: int, last: int) -> list[Any]:
         """See Database."""

@@ -41,16 +41,24 @@ WHERE run = @run AND id = ANY(ARRAY(
     ORDER BY id LIMIT :n FOR UPDATE SKIP LOCKED))
 RETURNING {sql.JOB}
 """  # noqa: S608
-# After a start of the server live workers are given time to say so. Who has its row locked is alive.
+# A worker whose lease ended after `known`, the seconds since live workers last had the time to renew
+# theirs, may have been kept from it. Who has its row locked is alive.
 END_DEAD = """
 WITH dead AS (
     UPDATE @.workers SET over = true WHERE worker IN (
         SELECT worker FROM @.workers WHERE run = @run AND NOT over AND until < @now
-        AND extract(epoch FROM pg_postmaster_start_time()) + :grace < @now
+        AND (until < @now - CAST(:known AS float8)
+             OR (:steady AND extract(epoch FROM pg_postmaster_start_time()) + :grace < @now))
         ORDER BY worker FOR UPDATE SKIP LOCKED)
     RETURNING worker)
 UPDATE @.jobs SET state = 'pending'
 WHERE run = @run AND state = 'running' AND worker IN (SELECT worker FROM dead)
+"""
+# Those that somebody is just beginning are locked. One that was asked before may be about to be again.
+PUT_BACK_UNBEGUN = """
+UPDATE @.jobs SET state = 'pending' WHERE run = @run AND state = 'running' AND id = ANY(ARRAY(
+    SELECT id FROM @.jobs WHERE run = @run AND state = 'running' AND attempts = 0
+    AND worker <> ALL(CAST(:ours AS bigint[])) FOR UPDATE SKIP LOCKED))
 """
 # By the partial indexes: all that isn't pending, running or lost is done, and needn't be counted.
 COUNTS = """

@@ -8,7 +8,6 @@ sign of life: the jobs and the money that they hold may be what everybody else w
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,11 @@ from judgeq.errors import JudgeqError
 from judgeq.store import statements as sql
 from judgeq.store.postgres.address import Address, connect
 from judgeq.store.postgres.dialect import END_DEAD, sent
+from judgeq.store.postgres.reach import PART, Reach
 
 if TYPE_CHECKING:
     import psycopg
 
-PART = 4
-"""Leases are renewed when this part of them has passed."""
 PROCESSES = """
 SELECT greatest(1, count(DISTINCT (host, pid)))::int FROM @.workers
 WHERE NOT over AND until > @now AND until < 'infinity'
@@ -33,15 +31,14 @@ SOON = 1.0
 class Heartbeat:
     """Renews from `start` to `stop`. A database that is away is tried again the next time, sooner."""
 
-    def __init__(self, address: Address, run: int) -> None:
+    def __init__(self, address: Address, run: int, reach: Reach) -> None:
         self._address = address
         self._run = run
+        self._reach = reach
         self._lock = threading.Lock()
         self._workers: set[int] = set()
         self._epoch: int | None = None
         self.processes = 1  # with a live worker in the store, when last counted
-        self._last: float | None = None  # when leases were last renewed; None: they couldn't be
-        self._steady = 0.0  # since when that was in time
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -87,9 +84,10 @@ class Heartbeat:
                 if connection is None or connection.closed:
                     connection = connect(self._address)
                 self._renew(connection)
-                self._reap(connection)
+                self._reach.renewed()
+                self._execute(connection, END_DEAD, **self._reach.values())
             except (psycopg.Error, JudgeqError):  # the link reports what is wrong
-                self._last = None
+                self._reach.lost()
                 wait /= PART
                 if connection is not None:
                     with suppress(psycopg.Error):
@@ -109,16 +107,6 @@ class Heartbeat:
             ((self.processes,),) = self._execute(connection, PROCESSES)
         if epoch is not None:
             self._execute(connection, sql.RENEW_LEAD, ttl=lease, epoch=epoch)
-
-    def _reap(self, connection: psycopg.Connection[Any]) -> None:
-        """Put dead workers' jobs back, unless we were away ourselves a moment ago: whatever kept us from
-        renewing may have kept the others, who are given time for it."""
-        now, part = time.monotonic(), self._address.lease / PART
-        if self._last is None or now - self._last > 2 * part:
-            self._steady = now
-        self._last = now
-        if now - self._steady >= 2 * part:
-            self._execute(connection, END_DEAD, grace=2 * part)
 
     def _execute(
         self, connection: psycopg.Connection[Any], statement: str, **values: object

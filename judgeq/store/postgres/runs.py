@@ -45,9 +45,9 @@ _DELETE = """
 DELETE FROM @.{table} WHERE ctid IN (SELECT ctid FROM @.{table} WHERE run = @run LIMIT :block)
 """
 _TAKE = """
-INSERT INTO @.lead (run, epoch, holder, until) VALUES (@run, 1, 'judgeq store drop-run', @now + 86400)
+INSERT INTO @.lead (run, epoch, holder, until) VALUES (@run, 1, 'judgeq runs rm', @now + 86400)
 ON CONFLICT (run) DO UPDATE SET epoch = lead.epoch + 1, holder = excluded.holder, until = excluded.until
-WHERE lead.until <= @now OR lead.holder = excluded.holder OR :force
+WHERE lead.until <= @now OR lead.holder = excluded.holder
 """
 _SHARED = """
 SELECT i.row, i.id, t.text, i.gold FROM @.items i JOIN @.texts t USING (run, row)
@@ -236,16 +236,16 @@ def shared(address: Address, run: int) -> tuple[Items, list[str]] | None:
     return items, [text for _, _, text, _ in kept]
 
 
-def drop(address: Address, row: RunRow, *, force: bool = False) -> int:
+def drop(address: Address, row: RunRow) -> int:
     """Delete a run with all that belongs to it, in blocks, so that nobody is blocked for long; how many
     rows that were.
 
     An interrupted one goes on where it is called again. Raises RunError while a process leads it or
-    works on it, unless it is forced.
+    works on it.
     """
     deleted = 0
     with connected(address, write=True) as connection:
-        _hold(connection, address, row, force)
+        _hold(connection, address, row)
         for table in (*OF_A_RUN, "texts", "lead"):  # the lead last: nobody takes it meanwhile
             delete = _DELETE.format(table=table)
             while count := execute(connection, address, delete, row.run, block=BLOCK).rowcount:
@@ -254,18 +254,16 @@ def drop(address: Address, row: RunRow, *, force: bool = False) -> int:
         return deleted + execute(connection, address, last, row.run).rowcount
 
 
-def _hold(connection: psycopg.Connection[Any], address: Address, row: RunRow, force: bool) -> None:
+def _hold(connection: psycopg.Connection[Any], address: Address, row: RunRow) -> None:
     """Lead the run for a day, so that nobody else begins to. Raises RunError while a process leads it or
     works on it."""
     with connection.transaction():
         by = f"led by {row.leader or 'another process'}"
         if not row.leader and row.workers:
             by = f"worked on by {row.workers:,} {'worker' if row.workers == 1 else 'workers'}"
-        idle = force or not row.workers
-        if not idle or not execute(connection, address, _TAKE, row.run, force=force).rowcount:
+        if row.workers or not execute(connection, address, _TAKE, row.run).rowcount:
             raise RunError(
-                f"run {row.name} is {by} just now: stop that first, or give --force. Nothing was "
-                "deleted."
+                f"run {row.name} is {by} just now: stop that first. Nothing was deleted."
             )
         over = "UPDATE @.workers SET over = true WHERE run = @run"
         execute(connection, address, over, row.run)

@@ -9,7 +9,14 @@ from judgeq.store.postgres.address import Address, in_schema
 from judgeq.store.schema import TABLES, VERSION
 
 _IDENTITY = "bigint GENERATED ALWAYS AS IDENTITY"
-_WORDS = {"{key}": f"{_IDENTITY} PRIMARY KEY", "{counter}": _IDENTITY, "{clustered}": ""}
+_WORDS = {
+    "{key}": f"{_IDENTITY} PRIMARY KEY",
+    "{counter}": _IDENTITY,
+    "{number}": "bigint NOT NULL",
+    "{key_of_id}": ", PRIMARY KEY (run, id)",
+    "{key_of_job}": ", PRIMARY KEY (run, job)",
+    "{clustered}": "",
+}
 # Texts that a run's user shares with workers elsewhere, what is read of many runs at once, and room in
 # the blocks of what changes often. No job is looked for among those of all runs.
 _MORE = """

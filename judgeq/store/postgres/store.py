@@ -58,7 +58,7 @@ class PostgresStore(Store):
         database = PostgresDatabase(address, run, name=name, clock=clock, sleep=sleep)
         super().__init__(database, damage)
         self.lease = address.lease
-        self._heartbeat = Heartbeat(address, run)
+        self._heartbeat = Heartbeat(address, run, database.reach)
         self._leads: str | None = None
         self.keeper = Sharing(address, run, lambda: self._row_now, database.again)
 

@@ -11,6 +11,7 @@ import numpy as np
 from judgeq.escaping import plain
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.record import Record
+from judgeq.settings import REHEARSAL
 from judgeq.text import listed, several
 from judgeq.ui.sections import Column, Section
 from judgeq.ui.show import evaluation as show_evaluation
@@ -28,6 +29,7 @@ def title(record: Record) -> str:
     """The question, and who answered it about how many texts."""
     run = record.evaluation.run
     judges = {"simulated": "a simulated judge", "recorded": "imported judgments"}
+    judges[REHEARSAL] = "made-up answers"
     judge = judges.get(run.info.judge) or listed(run.judge.split(" + "))
     question = f"{run.info.dataset}:"
     if run.info.feature:
@@ -35,7 +37,7 @@ def title(record: Record) -> str:
         asked = re.sub(r"^how (.+?) (the .+) (is|are)$", r"how \1 \3 \2?", feature)
         question = asked[:1].upper() + asked[1:] + ("" if asked.endswith("?") else ":")
     done = "scored" if run.history.alone else "ranked"
-    return f"{question} {several(run.info.items, 'text')} {done} by {judge}"
+    return f"{run.info.settings.mark}{question} {several(run.info.items, 'text')} {done} by {judge}"
 
 
 def result(record: Record) -> Iterator[Section]:

@@ -14,6 +14,7 @@ from judgeq.datasets import DatasetInfo
 from judgeq.errors import UsageError
 from judgeq.prompts import PromptSet
 from judgeq.runs.stored import StoredRun
+from judgeq.settings.model import PREFIXED
 from judgeq.store.postgres.upkeep import MOST_SKEW
 from judgeq.strategies import REGISTRY
 from judgeq.text import money
@@ -142,7 +143,10 @@ def models(known: Sequence[Known]) -> Section:
                 known,
             )
         ],
-        notes=["Dollars per million tokens, from genai-prices; what a model reads, in tokens."],
+        notes=[
+            "Dollars per million tokens, from genai-prices; what a model reads, in tokens.",
+            f"Judges with a prefix: {', '.join(f'{prefix}/MODEL' for prefix in PREFIXED)}.",
+        ],
     )
 
 

@@ -38,7 +38,7 @@ def changed(
 def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
     """The people who judge a run: how far they are, and how they do."""
     if not people:
-        note = f"Nobody judges it yet. Add somebody: `judgeq judges add {place.argument} NAME`."
+        note = f"Nobody judges it yet. Add somebody: `judgeq annotate add {place.argument} NAME`."
         return Section(notes=[note])
     models = list(people[0].agreement_with_models)
     percent = "{:.0%}".format

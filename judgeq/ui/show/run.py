@@ -13,10 +13,11 @@ from judgeq.engine.scores import Scores
 from judgeq.engine.status import State
 from judgeq.escaping import quoted
 from judgeq.evaluation.evaluate import apart
+from judgeq.events import Forecast, Notice
 from judgeq.rating import of_run, position_bias
 from judgeq.types import Floats, Totals
 from judgeq.ui.lines import reliability
-from judgeq.ui.sections import Section, stated
+from judgeq.ui.sections import Section, lines_of, stated
 from judgeq.ui.show import items as show_items
 
 ENDS = 3
@@ -30,6 +31,22 @@ SIMULATED = (
 def estimate(estimate: Estimate) -> Section:
     """What a run would take: calls, dollars, tokens and time."""
     return stated("estimate", e=estimate)
+
+
+def forecast(estimate: Estimate) -> list[Notice]:
+    """What is left to pay for, as the notices of a run that begins."""
+    (first,), *others = lines_of("forecast", e=estimate)
+    cost = estimate.cost
+    numbers = Forecast(
+        first,
+        calls=estimate.calls,
+        from_cache=estimate.hits,
+        input_tokens=(estimate.input.low, estimate.input.high),
+        output_tokens=(estimate.output.low, estimate.output.high),
+        cost=None if cost is None else (cost.low, cost.high),
+        max_cost=estimate.prepared.settings.max_cost,
+    )
+    return [numbers, *(Notice(text) for (text,) in others)]
 
 
 def result(result: Result) -> Iterator[Section]:
@@ -86,13 +103,16 @@ def ending(result: Result, run: str) -> Section:
     scores, known, strategy = result.scores, result.known, result.history.strategy
     top = int(np.nanargmax(np.where(scores.scored, scores.main[1], np.nan)))
     more = known is not None and known.next_calls and not result.ended
-    return stated(
+    section = stated(
         "ending",
         r=result,
         name=f" {run}" if run else "",
         top=quoted(scores.ids[top]),
         more=more and strategy is not None and "rounds" in strategy.facts(),
     )
+    if not result.info.settings.rehearsal:
+        return section
+    return replace(section, blocks=[("To ask a model:", "\n".join(result.info.real_run()))])
 
 
 def rating(result: Result) -> Section:

@@ -174,7 +174,7 @@ def batches(listed: Sequence[Listed], now: float) -> Section:
     out = sorted({one.run.argument for one in listed if one.batch.open and not one.running})
     notes = [
         f"No process waits for the batches of {run}: `judgeq resume {run}` collects them, `judgeq "
-        f"batches cancel {run}` ends them."
+        f"runs batches cancel {run}` ends them."
         for run in out
     ]
     title = several(len(listed), "batch", "batches")

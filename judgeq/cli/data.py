@@ -1,0 +1,328 @@
+"""The commands that share judgments: import, export."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from judgeq.cli.options import (
+    ACCEPT_DAMAGE,
+    RATED,
+    STORE,
+    Values,
+    argument,
+    command,
+    of_settings,
+    option,
+)
+from judgeq.cli.printing import Answer, binary_output, complain, print_json_lines, spare
+from judgeq.cli.run import written
+from judgeq.errors import UsageError
+
+if TYPE_CHECKING:
+    from judgeq.config import Settings
+    from judgeq.datasets.table_writer import Format
+    from judgeq.imports import votes
+    from judgeq.runs import RunPlace
+
+VOTES = "Table of votes"
+BEST_WORST = "Table of best-worst answers"
+EITHER = "Either table"
+_TABLES = (".csv", ".tsv", ".parquet")
+
+
+def _column(flag: str, text: str, group: str, metavar: str = "COLUMN", **how: Any) -> Any:
+    return option(flag, text, str, group=group, metavar=metavar, **how)
+
+
+COLUMNS = (
+    _column("--left", "The first text of a vote: its id, or the text.", VOTES),
+    _column("--right", "The second text.", VOTES),
+    _column(
+        "--winner", "Which won: the text, its side (left, right, 1, 2, a, b), or tie.", VOTES
+    ),
+    _column(
+        "--tie", "One more word for a tie in --winner; may be repeated.", VOTES, "WORD",
+        multiple=True,
+    ),
+    _column(
+        "--item-columns", "The texts of a best-worst question, in the order shown.", BEST_WORST,
+        "COLUMN,…",
+    ),
+    _column(
+        "--best", "The best: the text, its place (1, 2, …) or its column's name.", BEST_WORST
+    ),
+    _column("--worst", "The worst.", BEST_WORST),
+    _column("--judge-column", "Who judged.", EITHER),
+    _column("--round-column", "The round, where there were several.", EITHER),
+    option(
+        "--winner-is", "What --winner (or --best, --worst) names, where it might be either.",
+        ("text", "side"), group=EITHER,
+    ),
+)  # fmt: skip
+
+
+def columns_of(file: Path, values: Values) -> votes.Columns | None:
+    """The columns of a table of votes, or of best-worst answers, by the flags of each and those of both;
+    None for a recording. Raises UsageError where one is missing."""
+    from judgeq.imports import votes
+
+    one, other, both = (
+        [flag.opts[0] for flag in COLUMNS if flag.group == group and values[flag.name]]
+        for group in (VOTES, BEST_WORST, EITHER)
+    )
+    if one and other:
+        raise UsageError(
+            f"{one[0]} is of votes on pairs, and {other[0]} of best-worst answers: give those of one."
+        )
+    shared = values["judge_column"], values["round_column"]
+    items = next(csv.reader([values["item_columns"] or ""], skipinitialspace=True), [])
+    best, worst = values["best"], values["worst"]
+    if len({*items}) == len(items) >= 2 and (best or worst):
+        return votes.Columns(items, best, worst, *shared, None, values["winner_is"])
+    left, right, winner = values["left"], values["right"], values["winner"]
+    if left and right and winner:
+        return votes.Columns(
+            (left, right), winner, None, *shared, values["tie"], values["winner_is"]
+        )
+    if one or other or both or file.suffix.lower() in _TABLES:
+        raise UsageError(
+            f"{file}: name the columns. Votes have --left, --right and --winner; best-worst answers "
+            "--item-columns a,b,c,d (two or more, each once), and --best, --worst or both."
+        )
+    return None
+
+
+@command(
+    "import",
+    argument(
+        "file", "FILE",
+        "Judgments, one JSON object a line; or a table of votes or best-worst answers.", type=Path,
+    ),
+    *of_settings(
+        *("dataset", "text_column", "id_column", "gold_column", "gold_levels", "delimiter"),
+        *("encoding", "skip_empty", "sample", "n", "data_dir", "seed", *RATED, "texts"),
+    ),
+    *COLUMNS,
+    option(
+        "--items", "What numbers without quotes stand for.", ("rows", "ids"),
+        shown="rows; an error where one is another item's id",
+    ),
+    option(
+        "--drop-identity", "Leave out lists of three or more that were ranked exactly as presented."
+    ),
+    STORE,
+)  # fmt: skip
+def import_(
+    file: Path,
+    given: Values,
+    values: Values,
+    runs_dir: Path,
+    new: bool,
+    quiet: bool,
+) -> Answer:
+    """Make a finished run out of recorded judgments.
+
+    Each line is {"round": 1, "presented": [5, 2, 9], "ranking": [9, 5, 2]}, or
+    has a "winner" (of two; "tie" for none) or a "score" (of one, 0 to 1) in place
+    of the ranking.
+
+    Tied items of a ranking are in an inner list. Items are row numbers of the dataset
+    (from 0), or ids in quotes. "judge" is the judge's name; "ordered": false means
+    that the order shown isn't known.
+
+    A wrong line is an error with its number; nothing is half imported. Items
+    compared with themselves, and copies of an earlier line, are left out and
+    reported.
+
+    A table of votes on pairs, or of best-worst answers, as other programs write it,
+    is imported by naming its columns. Of a best-worst answer only the best and the
+    worst count.
+
+    Some programs record a failed call as the order presented. Lists that were
+    ranked so are counted where they are more than chance allows, and left out
+    with --drop-identity.
+
+    Examples:
+
+      judgeq import --dataset babe recording.jsonl
+
+      judgeq import -d my.csv --id-column id judgments.jsonl
+
+      judgeq import --dataset babe recording.jsonl --drop-identity
+
+      judgeq import -d texts.csv votes.csv --left a --right b --winner w --judge-column who
+
+      judgeq import -d texts.csv bws.csv --item-columns a,b,c,d --best best --worst worst
+    """
+    from judgeq import config
+    from judgeq.engine import import_run, session
+
+    columns = columns_of(file, values)
+    settings = config.settle(given | {"store": values["store"]})
+    folder, before, notices = import_run.import_file(
+        settings,
+        file,
+        runs_dir,
+        numbers=values["items"],
+        columns=columns,
+        drop_identity=values["drop_identity"],
+        new=new,
+    )
+    for notice in notices:
+        complain(notice)
+    if before and not quiet:
+        complain(f"{folder.id} was imported before; --new imports it again beside it.")
+    return written(folder, settings, session.dataset_of(folder) if settings.texts else None)
+
+
+@command(
+    "export", *of_settings(*RATED, of_run=True),
+    option("-o --out", "The file to write.", Path, shown="standard output"),
+    option(
+        "--table", "Write a table in place of the recording.", ("scores", "comparisons", "calls"),
+        shown="the recording; scores with --format",
+    ),
+    option(
+        "kind --format", "The table's format.", ("csv", "jsonl", "parquet", "xlsx"),
+        shown="by the file's name; csv",
+    ),
+    option("--replies", "With --table calls: the raw replies, and the reasons in them."),
+    option(
+        "--by", "How a recording names items: by row number, or by id.", ("row", "id"),
+        shown="row; id where a row number is another item's id",
+    ),
+    ACCEPT_DAMAGE,
+)  # fmt: skip
+def export(
+    place: RunPlace,
+    given: Values,
+    out: Path | None,
+    table: str | None,
+    kind: Format | None,
+    replies: bool,
+    by: Any,
+) -> None:
+    """Write a run's judgments, scores or calls to a file.
+
+    The recording has the form that `judgeq import` reads: one JSON object a line,
+    in the order in which they are rated. No texts, no prompts, no costs.
+
+    --table writes for other programs: the scores without the texts; the comparisons
+    that they are made of (a tie is two, of weight 0.5); or the calls, with tokens,
+    costs, times and errors.
+
+    In CSV and Excel a text that a spreadsheet would run begins with '; JSONL and
+    Parquet have it as it is.
+
+    Examples:
+
+      judgeq export last --out judgments.jsonl
+
+      judgeq export last --table scores --format csv
+
+      judgeq export last --table comparisons --out comparisons.parquet
+
+      judgeq export last --table calls --replies --out calls.jsonl
+    """
+    out = None if out == Path("-") else out
+    spare(out, "--out")
+    name = "scores" if table is None and kind is not None else table
+    if replies and name != "calls":
+        raise UsageError("--replies goes with --table calls.")
+    if given and name != "scores":
+        raise UsageError("--rating, --sigma and --unbias-position go with --table scores.")
+    if name is None:
+        _export_recording(place, out, by)
+    elif by is not None:
+        raise UsageError("--by goes with a recording: tables name items by their ids.")
+    else:
+        _export_table(place, place.info().settings_with(given), name, kind, out, replies)
+
+
+def _export_recording(run: RunPlace, out: Path | None, by: Any) -> None:
+    """Write a run's judgments to a file, or to standard output."""
+    import asyncio
+
+    from judgeq import files
+    from judgeq.engine import results
+    from judgeq.imports import recordings
+
+    if out is not None and out.suffix.lower() in (".csv", ".parquet", ".xlsx"):
+        complain(
+            f"{out} is a recording, in JSONL: --table writes tables (scores, comparisons, calls)."
+        )
+    if run.info().settings.both_orders:
+        complain(
+            f"{run.id} asked each pair in both orders. A recording has no sign of that: imported, "
+            "both answers count by themselves, and the scores are others."
+        )
+    _warn(run, "imported, what there is counts as a finished run.")
+    ids, rounds, judges = asyncio.run(results.judgments(run))
+    naming = by or recordings.by_default(ids)
+    lines = recordings.lines(recordings.of(rounds, judges), ids, naming)
+    if out is None:
+        print_json_lines(lines)
+        return
+    with files.replacing(out, refusal=_refusal) as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def _warn(run: RunPlace, what: str) -> None:
+    """Warn of a run that is damaged, or isn't finished."""
+    import asyncio
+
+    from judgeq.engine.status import state
+    from judgeq.store.damage import caution
+
+    there = asyncio.run(state(run))
+    if there.damage:
+        complain(caution(run.ledger, there.damage))
+    if there.word != "finished":
+        complain(f"{run.id} is {there.word}: {what}")
+
+
+def _refusal(out: Path, error: OSError) -> UsageError:
+    return UsageError(f"--out {out} can't be written: {error.strerror}.")
+
+
+def _export_table(
+    run: RunPlace,
+    settings: Settings,
+    name: str,
+    kind: Format | None,
+    out: Path | None,
+    replies: bool,
+) -> None:
+    """Write a table of a run to a file, or to standard output."""
+    import asyncio
+
+    from judgeq import files
+    from judgeq.datasets import table_writer
+    from judgeq.engine import export
+
+    ends: Any = "csv" if out is None else out.suffix.lower().removeprefix(".") or "csv"
+    if kind is None and ends not in table_writer.FORMATS:
+        formats = ", ".join(table_writer.FORMATS)
+        raise UsageError(f"--out {out}: its name ends in none of {formats}; or add --format.")
+    kind = kind or ends
+
+    async def write(file: IO[bytes]) -> None:
+        if name == "comparisons":
+            table = await export.comparisons_of(run)
+        elif name == "calls":
+            table = await export.calls(run, replies=replies)
+        else:
+            table = await export.scores(run, settings)
+        if settings.rehearsal:
+            table = table_writer.marked(table)
+        await table_writer.write(table, kind, file)
+
+    _warn(run, "this is what there is so far.")
+    if out is not None:
+        with files.replacing(out, refusal=_refusal) as text:
+            asyncio.run(write(text.buffer))
+        return
+    with binary_output(f"--format {kind}" if kind in ("parquet", "xlsx") else None) as file:
+        asyncio.run(write(file))

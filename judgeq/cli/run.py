@@ -1,0 +1,286 @@
+"""The commands that judge: run, estimate, resume. What they need is imported when they run."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from judgeq.cli.options import ALL, DATASET, LOG, RESUMED, Values, command, of_settings, option
+from judgeq.cli.printing import Answer, agreed, answer_of, console, is_terminal
+from judgeq.errors import (
+    BudgetError,
+    JudgeError,
+    JudgeqError,
+    NoVerdictsError,
+    RunError,
+    StoppedError,
+)
+from judgeq.settings.declaration import MONEY, RUNNING
+
+if TYPE_CHECKING:
+    from judgeq.config import Settings
+    from judgeq.datasets import Dataset
+    from judgeq.engine.assembly import Run
+    from judgeq.engine.pilot import Pilot
+    from judgeq.engine.status import State
+    from judgeq.runs import RunPlace
+    from judgeq.ui.lines import Face
+
+ASKED = 0.5
+"""Dollars. Above it, a run without a cap is begun on a terminal only after a yes."""
+CONFIG = option(
+    "--config", "A TOML file of settings, named as these options, which win.", Path,
+    group=RUNNING,
+)  # fmt: skip
+DRY_RUN = option(
+    "--dry-run", "Show calls, tokens and dollars, and stop before anything is sent.",
+    group=MONEY, common=False,
+)  # fmt: skip
+PILOT = option(
+    "--pilot",
+    "Ask the run's first N questions, and estimate by them. The run doesn't ask them again.",
+    int, least=1, group=MONEY,
+)  # fmt: skip
+ROUNDS = option(
+    "total_rounds --rounds", "Rounds in all: more than the run has, to buy further ones.", int,
+    least=1, group=RUNNING,
+)  # fmt: skip
+
+
+@command("run", DATASET, *of_settings(*ALL), DRY_RUN, CONFIG, LOG)
+def run(
+    given: Values,
+    config: Path | None,
+    runs_dir: Path,
+    new: bool,
+    dry_run: bool,
+    retry_failed: bool,
+    yes: bool,
+    quiet: bool,
+    as_json: bool,
+) -> Answer:
+    """Judge texts from start to scores, or continue a run.
+
+    The same command again continues the same run: interrupted, it resumes;
+    finished, it shows its result and asks nothing. Ctrl-C once lets the calls
+    in flight finish, twice stops now.
+
+    Examples:
+
+      judgeq run babe --strategy listwise10
+
+      judgeq run my.csv --text-column body --feature "how urgent it is"
+
+      judgeq run demo --judge gpt-5-mini --max-cost 1
+
+      judgeq run demo --judge my-model --base-url http://127.0.0.1:8000/v1
+    """
+    prepared = prepare(given, config, runs_dir, new=new)
+    if dry_run:
+        return estimated(prepared)
+    return play(prepared, quiet, as_json, retry_failed, yes=yes)
+
+
+def prepare(given: Mapping[str, Any], config: Path | None, runs_dir: Path, *, new: bool) -> Run:
+    """The run of these settings and those of a file, new or as far as it is."""
+    from judgeq import config as configuration
+    from judgeq.engine import session
+
+    return session.prepare(configuration.settle(given, config), runs_dir, new=new)
+
+
+@command("estimate", DATASET, *of_settings(*ALL), PILOT, CONFIG, LOG)
+def estimate(
+    given: Values, config: Path | None, runs_dir: Path, new: bool, pilot: int | None
+) -> Answer:
+    """Show a run's calls, tokens and dollars before it begins.
+
+    Takes the options of `judgeq run`, the cache and what is judged already into
+    account. The same as `judgeq run --dry-run`.
+
+    --pilot begins the run, within --max-cost; `judgeq run` with the same options
+    (without --new) continues from there.
+
+    Examples:
+
+      judgeq estimate babe --strategy listwise10 --judge gpt-5-mini
+
+      judgeq estimate babe --judge gpt-5-mini --pilot 20 --max-cost 0.5
+    """
+    prepared = prepare(given, config, runs_dir, new=new)
+    return estimated(prepared, None if pilot is None else _pilot(prepared, pilot, new))
+
+
+def _pilot(prepared: Run, questions: int, new: bool) -> Pilot | None:
+    from judgeq.engine import pilot
+    from judgeq.ui import dashboard
+
+    face = dashboard.choose(console(stderr=True), quiet=False)
+    restore_ctrl_c()
+    with face:
+        return pilot.ask(prepared, questions, face, new=new, beside=face.draw_forever)
+
+
+def estimated(prepared: Run, pilot: Pilot | None = None) -> Answer:
+    """What a run would take."""
+    import asyncio
+
+    from judgeq.engine import estimate
+    from judgeq.ui.show import run as show_run
+
+    found = asyncio.run(estimate.estimate(prepared, pilot))
+    return Answer(found, show_run.estimate, None if pilot is None else pilot.error)
+
+
+@command("resume", *of_settings(*RESUMED, of_run=True), ROUNDS, LOG)
+def resume(
+    place: RunPlace,
+    given: Values,
+    total_rounds: int | None,
+    retry_failed: bool,
+    yes: bool,
+    quiet: bool,
+    as_json: bool,
+) -> Answer:
+    """Continue a run that was stopped or killed.
+
+    What was answered is never asked again. Settings that aren't given stay the run's.
+
+    Of a run that you didn't begin, what names a file, a key or an address, or
+    decides what you pay, has to be given again: it lists the options.
+    """
+    from judgeq.engine import session
+
+    prepared = session.resume(place, given | {"total_rounds": total_rounds})
+    return play(prepared, quiet, as_json, retry_failed, yes=yes)
+
+
+def play(
+    prepared: Run,
+    quiet: bool,
+    as_json: bool,
+    retry_failed: bool,
+    *,
+    yes: bool = False,
+    browser: bool = False,
+) -> Answer:
+    """Go on with a run until it is finished or stopped; its result."""
+    from judgeq.engine import session
+    from judgeq.ui import dashboard
+
+    face = dashboard.choose(console(stderr=True), quiet=quiet)
+    _forecast(prepared, face, retry_failed, yes)
+    folder, page = prepared.folder, None
+    if prepared.settings.people is not None:
+        from judgeq.web import annotate  # brings aiohttp
+
+        page = annotate.page(prepared, face, click.launch if browser else None)
+    restore_ctrl_c()
+    try:
+        with face:
+            result = session.execute(
+                prepared, face, beside=face.draw_forever, page=page, retry_failed=retry_failed
+            )
+    except JudgeqError as error:
+        ended = _advised(error, folder.argument)
+        if isinstance(error, BudgetError):
+            return _partial(prepared, ended)
+        return Answer(_state(folder) if as_json else {}, error=ended)
+    return answer_of(result, _lost(result.counts.failed, result.run.argument))
+
+
+def _forecast(prepared: Run, face: Face, retry_failed: bool, yes: bool) -> None:
+    """Show what is left to pay for. On a terminal the user is asked where no cap is set, and it may cost
+    more than ASKED. Raises StoppedError for a no."""
+    from judgeq.engine import estimate
+    from judgeq.ui.lines import notice_text
+    from judgeq.ui.show import run as show_run
+
+    left = estimate.forecast(prepared, retry_failed=retry_failed)
+    if left is None:
+        return
+    notices = show_run.forecast(left)
+    dear = left.cost is not None and left.cost.high > ASKED and prepared.settings.max_cost is None
+    if yes or not dear or not is_terminal():
+        for notice in notices:
+            face(notice)
+        return
+    for notice in notices:
+        click.echo(notice_text(notice), err=True)
+    if not agreed("Begin?"):
+        raise StoppedError("Nothing was sent. --max-cost DOLLARS sets a cap.")
+
+
+def restore_ctrl_c() -> None:
+    """All is loaded, and the terminal is about to be drawn on: from here on it has to be restored."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _advised(error: JudgeqError, run: str) -> JudgeqError:
+    """The error that ended a session, with what to do next."""
+    saved = "All answers so far are saved."
+    again = f"run the same command, or `judgeq resume {run}`."
+    match error:
+        case StoppedError():
+            return StoppedError(f"{error}. {saved} To continue, {again}")
+        case BudgetError():
+            return BudgetError(f"{error} To continue: `judgeq resume {run} --max-cost …`")
+        case JudgeError():
+            return type(error)(f"{error} {saved} Fix this, then {again}")
+    return error
+
+
+def _partial(prepared: Run, ended: JudgeqError) -> Answer:
+    """The ratings of what there is, if there is any verdict; else how far the run is."""
+    import asyncio
+
+    from judgeq.engine.status import state
+    from judgeq.ui.show import status as show_status
+
+    try:
+        return written(prepared.folder, prepared.settings, prepared.dataset, ended)
+    except NoVerdictsError:
+        return Answer(asyncio.run(state(prepared.folder)), show_status.status, ended)
+
+
+def written(
+    place: RunPlace, settings: Settings, dataset: Dataset | None, ended: JudgeqError | None = None
+) -> Answer:
+    """Rate a run by what was answered, and write its scores; its result, with what ended it."""
+    import asyncio
+
+    from judgeq.engine import results, session
+    from judgeq.engine.scores import write_scores
+
+    result = session.with_texts(asyncio.run(results.read(place, settings)), settings, dataset)
+    write_scores(result.scores, place.scores)
+    return answer_of(result, ended)
+
+
+def _lost(failed: int, run: str) -> JudgeError | None:
+    """That jobs failed; None if none did."""
+    if not failed:
+        return None
+    from judgeq.text import several
+
+    return JudgeError(
+        f"{several(failed, 'job')} failed, and left out of the scores: "
+        f"`judgeq resume {run} --retry-failed` asks again."
+    )
+
+
+def _state(folder: RunPlace) -> State | Values:
+    """How far a run is; empty where that can't be read, or nothing was begun."""
+    import asyncio
+
+    from judgeq.engine.status import state
+
+    try:
+        return asyncio.run(state(folder))
+    except RunError:
+        return {}

@@ -1,0 +1,383 @@
+"""The commands around all runs, and the store that may keep them: runs, worker, workers, store.
+
+What they need is imported when they run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from judgeq.cli.options import (
+    LOG,
+    RESUMED,
+    RUN,
+    STORE,
+    Values,
+    argument,
+    command,
+    of_settings,
+    option,
+)
+from judgeq.cli.printing import Answer, complain, confirm, console, print_json, show, show_text
+from judgeq.cli.run import restore_ctrl_c
+from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
+from judgeq.settings import SETTINGS
+from judgeq.settings.declaration import DATA, JUDGE
+from judgeq.settings.model import Access
+
+if TYPE_CHECKING:
+    from judgeq.config import Settings
+    from judgeq.engine.assembly import Run
+    from judgeq.engine.remote_worker import WorkerOptions
+    from judgeq.runs import RunPlace, Runs
+
+OF_WORKERS = [
+    *("store", "data_dir", "base_url", "api", "extra_body", "concurrency", "max_invalid"),
+    *(name for name in Access.model_fields if SETTINGS[name].flag),
+    "sim_latency",
+]
+"""The settings that are a worker's own, whatever a run says."""
+
+
+@command("runs")
+def list_runs(there: Runs) -> Answer:
+    """List the runs, the latest first."""
+    import asyncio
+
+    from judgeq.engine.status import Unreadable, states
+    from judgeq.ui.show import status as show_status
+
+    listed = asyncio.run(states(there.all()))
+    for state in listed:
+        if isinstance(state, Unreadable):
+            complain(f"{state.run.id} can't be read: {state.reason}")
+    none = f"No runs in {there.shown}. Start with: judgeq run demo"
+    return Answer(listed, show_status.runs if listed else lambda _: none)
+
+
+@command(
+    "runs rm",
+    argument(
+        "names", "RUN …", "Runs, each by its id, a unique beginning of it, its name or folder.",
+        nargs=-1, required=True,
+    ),
+)  # fmt: skip
+def remove_runs(names: tuple[str, ...], there: Runs, yes: bool, as_json: bool) -> Answer:
+    """Remove runs, with all that was answered.
+
+    They were paid for: it says what goes, and asks before. A run in use is never
+    removed. Replies stay in the cache; of a run in a store, the local folder of its
+    results stays.
+    """
+    import asyncio
+
+    from judgeq.engine.status import states
+    from judgeq.text import several
+    from judgeq.ui.show import status as show_status
+
+    if "last" in names:
+        raise UsageError("'last' may be another by now: name the run that is to be removed.")
+    places = list(dict.fromkeys(there.find(name) for name in names))
+    found = asyncio.run(states(places))
+    for state in found:
+        if state.word == "running":
+            raise RunError(f"run {state.run.id} is in use: stop it first. Nothing was removed.")
+    if not yes and not as_json:
+        show(show_status.runs(found))
+    confirm(f"Remove {several(len(found), 'run')}, with all that was answered?", yes=yes)
+    for place in places:
+        place.remove()
+    removed = [place.id for place in places]
+    return Answer({"removed": removed}, lambda _: f"Removed: {', '.join(removed)}")
+
+
+@command("runs batches")
+def batches(there: Runs) -> Answer:
+    """List the batches of all runs, and what they cost so far."""
+    import asyncio
+    import time
+
+    from judgeq.engine.batch import listed
+    from judgeq.ui.show import status as show_status
+
+    found, errors = asyncio.run(listed(there))
+    for error in errors:
+        complain(error)
+    return Answer(found, lambda found: show_status.batches(found, time.time()))
+
+
+ON_BATCHES = of_settings(*RESUMED, of_run=True)
+
+
+@command("runs batches cancel", *ON_BATCHES)
+def cancel(place: RunPlace, given: Values) -> Answer:
+    """Ask the provider to stop a run's batches.
+
+    What they had answered by then is billed: `judgeq resume` collects it, and asks
+    the rest again. Also while a session waits for them.
+    """
+    import asyncio
+
+    from judgeq.engine.batch import cancel as end
+    from judgeq.ui import dashboard
+    from judgeq.ui.show import status as show_status
+
+    run = _with_batches(place, given)
+    with dashboard.choose(console(stderr=True), quiet=True) as face:
+        cancelled = asyncio.run(end(run, face))
+    return Answer(
+        [batch._replace(status=remote.status) for batch, remote in cancelled],
+        lambda _: show_status.cancelled(cancelled, run.folder.argument),
+    )
+
+
+@command("runs batches give-up", *ON_BATCHES)
+def give_up(place: RunPlace, given: Values) -> Answer:
+    """Give up batches that may never have been created.
+
+    Their questions are asked again by `judgeq resume`; the batches count as possibly
+    paid. Look at your provider's page of batches first.
+    """
+    from judgeq.engine import session
+    from judgeq.engine.runner import batches_of
+    from judgeq.text import several
+    from judgeq.ui import dashboard
+
+    run = _with_batches(place, given)
+    with dashboard.choose(console(stderr=True), quiet=True) as face:
+        released = session.at_work(run, face, lambda at: batches_of(at).give_up())
+    return Answer(
+        {"released": released}, lambda _: f"{several(released, 'batch', 'batches')} given up."
+    )
+
+
+def _with_batches(place: RunPlace, given: Values) -> Run:
+    """An existing run, with the settings of this user."""
+    from judgeq.engine import session
+
+    prepared = session.resume(place, given)
+    if not prepared.settings.models:
+        raise UsageError(f"run {place.id} asks no model, so that it has no batches.")
+    return prepared
+
+
+OF_A_WORKER = (
+    argument(
+        "runs", "[RUN …]",
+        "The runs to work on, each by its id or a unique beginning of it. Default: all whose judges "
+        "this worker may ask.",
+        nargs=-1,
+    ),
+    option(
+        "-d --dataset",
+        "A file with texts of a run, which the run's checksum must fit; may be repeated. Datasets "
+        "that have a name are found by it.",
+        str, group=DATA, metavar="PATH", multiple=True,
+    ),
+    option(
+        "-j --judge",
+        "A judge that this worker may ask: simulated, or a model's name; may be repeated. Money is "
+        "spent only on models named here.",
+        str, group=JUDGE, metavar="NAME", multiple=True, shown="simulated",
+    ),
+    *of_settings(*OF_WORKERS),
+    option(
+        "--exit-when",
+        "idle: leave when there is nothing to take; done: when the runs are finished (without any to "
+        "work on it looks for one for a minute).",
+        ("idle", "done"), shown="goes on until stopped",
+    ),
+    option(
+        "--max-hours",
+        "Leave in time for the calls in flight to end within this many hours.",
+        float, least=1e-6,
+    ),
+)  # fmt: skip
+"""The options of a worker, also of each that `workers` starts."""
+
+
+def _worker(given: Values, values: Values) -> WorkerOptions:
+    """What they give; the settings among them are a worker's own."""
+    from judgeq.engine.remote_worker import WorkerOptions
+
+    judges = {"judge": values["judge"]} if values["judge"] else {}
+    names = ("dataset", "runs", "exit_when", "max_hours")
+    return WorkerOptions(given | judges, *(values[name] for name in names))
+
+
+@command("worker", *OF_A_WORKER, LOG)
+def worker(given: Values, values: Values, quiet: bool) -> Answer:
+    """Answer the jobs of runs in a store, until stopped.
+
+    `judgeq run --store` plans the rounds; any number of workers, on any machines,
+    answer them. Judges, servers, keys and prices are this worker's own, never the
+    database's, and --max-cost caps what this process spends.
+
+    Ctrl-C or SIGTERM lets the calls in flight finish and gives the other jobs back;
+    twice stops now.
+
+    Examples:
+
+      judgeq worker --store postgresql://me@host/judgeq --exit-when done
+
+      judgeq worker --store … my-run --judge gpt-5-mini --max-cost 5
+
+      judgeq worker --store … -j my-model --base-url http://127.0.0.1:8000/v1
+    """
+    from judgeq.engine import remote_worker, stopping
+    from judgeq.ui import lines
+    from judgeq.ui.json import plain
+    from judgeq.ui.sections import line
+
+    mine = _worker(given, values)
+    tally = remote_worker.Tally()
+    shown = console(stderr=True)
+    face = lines.Quiet(shown) if quiet else lines.WorkerLines(shown, tally)
+    ended: JudgeqError | None = None
+    restore_ctrl_c()
+    try:
+        stopping.run_loop(remote_worker.join(mine, face, tally, beside=face.draw_forever))
+    except StoppedError as error:
+        ended = StoppedError(f"{error}. Jobs without an answer were given back: others take them.")
+    except JudgeqError as error:
+        ended = error
+    left = mine.exit_when or "" if ended is None else type(ended).__name__
+    return Answer({"left": left, **plain(tally)}, lambda _: line("worker", tally=tally), ended)
+
+
+@command(
+    "workers",
+    *OF_A_WORKER,
+    option(
+        "--on", "dask=tcp://HOST:8786, ray=auto or ray=ray://HOST:10001.", str,
+        metavar="CLUSTER", required=True,
+    ),
+    option("-n --number", "How many.", int, default=1, least=1),
+)  # fmt: skip
+def workers(
+    context: click.Context,
+    given: Values,
+    values: Values,
+    on: str,
+    number: int,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Start workers on your Dask or Ray cluster.
+
+    It watches them and stops them. Takes the options of `judgeq worker`, for each of
+    them. The cluster must be running; Ctrl-C stops the workers as SIGTERM does.
+
+    Keys are never sent: they come from the environment there, as does a store's
+    address that isn't given by --store here.
+
+    Examples:
+
+      judgeq workers --on dask=tcp://head:8786 -n 20 --store postgresql://me@db/judgeq
+    """
+    from judgeq import config
+    from judgeq.engine import cluster
+
+    source = context.get_parameter_source("store")
+    if source is not click.core.ParameterSource.COMMANDLINE:  # it may hold a password
+        given.pop("store", None)
+    mine = _worker(given, values)
+    _check_secrets(config.settle({"dataset": "demo", **mine.settings}))
+    here = [str(Path(name).absolute()) for name in mine.datasets]  # on a file system that all have
+    reports = dict[int, cluster.Report]()
+
+    def ended(number: int, report: cluster.Report) -> None:
+        reports[number] = report
+        if not quiet or report.error:
+            did = f"{report.tally.get('done', 0):,} jobs, {report.tally.get('calls', 0):,} calls"
+            why = f": {report.error}" if report.error else ""
+            complain(f"worker {number} ({report.where}) has ended, {did}{why}")
+            for text in report.warnings:
+                complain(f"worker {number}: {text}")
+
+    restore_ctrl_c()
+    with cluster.submitted(on, replace(mine, datasets=here), number) as (tasks, stop):
+        cluster.watch(tasks, stop, ended)
+    ordered = sorted(reports.items())
+    if as_json:
+        print_json([{"number": number, **report._asdict()} for number, report in ordered])
+    context.exit(next((report.exit_code for _, report in ordered if report.exit_code), 0))
+
+
+def _check_secrets(settings: Settings) -> None:
+    """Raise UsageError for settings that hold a secret, which would be sent."""
+    kept = settings.kept()
+    for name in ("headers", "proxy"):
+        if getattr(kept, name) != getattr(settings, name):
+            raise UsageError(
+                f"{SETTINGS[name].flag} holds what may be a secret, which is never sent to other "
+                "machines: give it as env:VARIABLE, and set the variable there."
+            )
+
+
+@command("store")
+def store(context: click.Context) -> None:
+    """Look after a PostgreSQL store."""
+    show_text(context.get_help())
+
+
+@command("store check", STORE)
+def check(values: Values) -> Answer:
+    """Check a store: its schema, rights, clock, tables and runs."""
+    from judgeq.runs.stored import StoredRuns
+    from judgeq.store.postgres import upkeep
+    from judgeq.ui.json import plain
+    from judgeq.ui.show import lists as show_lists
+
+    runs = StoredRuns.at(values["store"] or "", Path("runs"))
+    overview = upkeep.check(runs.address)
+    listed = [] if overview.version is None else runs.all()
+    return Answer(
+        {**plain(overview), "runs": [run.row() for run in listed]},
+        lambda _: show_lists.store(overview, listed),
+    )
+
+
+@command(
+    "store copy", RUN,
+    option(
+        "--to",
+        "Where to: a store's address, for a run in a folder; a folder of runs, for a run in a store.",
+        str, metavar="postgresql://…|FOLDER", required=True,
+    ),
+    STORE,
+)  # fmt: skip
+def copy(values: Values, to: str, runs_dir: Path) -> Answer:
+    """Copy a run between a folder and a store, losing nothing.
+
+    The run must be finished or stopped, and stays as it is. The copy appears whole
+    or not at all, under the same name, and can be continued as the run could.
+
+    Texts that a store shares are not copied: a folder never holds any.
+
+    Examples:
+
+      judgeq store copy demo-listwise10 --to postgresql://me@db.example/judgeq
+
+      judgeq store copy demo-listwise10 --store postgresql://me@db.example/judgeq --to runs
+    """
+    from judgeq import runs, trust
+    from judgeq.runs import copying
+    from judgeq.store.postgres.address import is_address
+
+    # $JUDGEQ_STORE says where runs usually are; --to an address takes one out of a folder.
+    source = runs.runs_in(runs_dir, None if is_address(to) else values["store"])
+    run = source.find(values["run"])
+    target = runs.runs_in(runs_dir, to) if is_address(to) else runs.runs_in(Path(to))
+    made = copying.copy(run, target)
+    unmarked = trust.carry(run, made, made.info().fingerprint)
+    if unmarked is not None:
+        complain(f"It can't be remembered that the copy is yours: {unmarked}")
+    return Answer(
+        {"run": made.id, "from": run.shown, "to": made.shown},
+        lambda _: f"{run.shown} is copied to {made.shown}.",
+    )
