@@ -569,7 +569,7 @@ def test_who_was_never_judged_is_left_out_of_the_evaluation(tmp_path: Path) -> N
     path = written(tmp_path / "few.jsonl", *lines)
     judgeq(tmp_path, "import", "-d", "demo", path, "--quiet")
     shown = json.loads(judgeq(tmp_path, "evaluate", "last", "--json").stdout)
-    assert {row["n"] for row in shown["assessments"]} == {20}
+    assert {row["n"] for row in shown["evaluation"]} == {20}
 
 
 def test_a_configuration_of_other_items_than_the_ledger_is_damaged(

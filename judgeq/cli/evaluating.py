@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -203,7 +202,9 @@ def compare(
     plan, runs = opened_runs(names, runs_dir, store, flags)
     compared = compare(runs, plan)
     if csv is not None:
-        write_csv(csv, [*rows(plain(replace(compared, runs=())))])
+        known = plain(compared)
+        known["runs"] = [{key: run[key] for key in ("run", "evaluation")} for run in known["runs"]]
+        write_csv(csv, [*rows(known)])
     if as_json:
         print_json(compared)
     else:

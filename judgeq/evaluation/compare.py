@@ -1,15 +1,22 @@
 """Which of several runs has the better scores, by differences on the same resamples; and whether they
-rank alike."""
+rank alike.
+
+Two things make a difference uncertain: which items were judged, and what the judges happened to answer.
+For the first, items are drawn again (a bootstrap). It takes the errors of items to be independent,
+which those of one list aren't; so the second is measured by itself, leaving out one part of the judgments
+after the other (a jackknife). An interval is as wide as the wider of the two.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from judgeq import rating, seeds
 from judgeq.datasets.tables import shown
 from judgeq.engine.results import Result
 from judgeq.errors import RunError
@@ -23,8 +30,14 @@ from judgeq.evaluation.evaluate import (
 )
 from judgeq.evaluation.gold import Gold, Plan, gold_if_any
 from judgeq.evaluation.metrics import COUNTS, Measured, measured
-from judgeq.rating import correlation
-from judgeq.types import Bools, Offsets
+from judgeq.evaluation.scale import QUICK
+from judgeq.rating import ESTIMATORS, Parameters, comparisons, correlation
+from judgeq.types import Bools, Floats, Offsets
+
+PARTS = 20
+"""Parts of the judgments, each of which is left out once."""
+Z = 1.96
+"""So many standard errors to each side hold 95 %."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,13 +63,13 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """Several runs over the same items. Without gold labels there is the agreement alone."""
+    """Several runs over the same items, each with its `evaluation` against the gold of the comparison.
+    Without gold labels there is the agreement alone."""
 
     runs: Sequence[Result]
     plan: Plan
     gold: Gold | None
     items: str
-    assessments: Sequence[Sequence[Assessment]]  # by run and rating
     differences: Sequence[Pair]  # of the measures to the first run's
     agreement: Sequence[Pair]  # of each two runs, by Kendall's τ-b and Spearman's ρ
     notices: Sequence[str]  # what may make it doubtful
@@ -74,31 +87,29 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
     orders = [_order(first, run) for run in runs]
     ratings = [ratings_of(run, gold, plan, order) for run, order in zip(runs, orders, strict=True)]
-    assessments = [
-        {} if gold is None else {one.name: assess(one, gold, items, mask, plan) for one in of_run}
-        for of_run in ratings
-    ]
+    evaluations: list[list[Assessment]] = [[] for _ in runs]
     differences = []
-    for run in range(1, len(runs)):
-        if gold is None:
-            break
-        for this, that in _pairs(ratings[run], ratings[0]):
-            both = mask & ~np.isnan(this.scores) & ~np.isnan(that.scores)
-            n = int((both & ~np.isnan(gold.values)).sum())
-            one, other = (
-                known if known.n == n else assess(rating, gold, items, both, plan)
-                for rating, known in (
-                    (this, assessments[run][this.name]),
-                    (that, assessments[0][that.name]),
-                )
-            )
-            differences.append(_pair(run, this, 0, that, n, _differences(one, other)))
+    if gold is not None:
+        evaluations = [[assess(one, gold, items, mask, plan) for one in some] for some in ratings]
+        refits = [
+            _refits(run, order) if plan.resamples else None
+            for run, order in zip(runs, orders, strict=True)
+        ]
+        for run in range(1, len(runs)):
+            for this, that in _pairs(ratings[run], ratings[0]):
+                both = mask & ~np.isnan(this.scores) & ~np.isnan(that.scores)
+                one, other = (assess(each, gold, items, both, plan) for each in (this, that))
+                moves = [
+                    _moves(each, refits[at], gold, both, plan)
+                    for each, at in ((this, run), (that, 0))
+                ]
+                found = _differences(one, other, moves)
+                differences.append(_pair(run, this, 0, that, one.n, found))
     return Comparison(
-        runs=runs,
+        runs=[replace(run, evaluation=one) for run, one in zip(runs, evaluations, strict=True)],
         plan=plan,
         gold=gold,
         items=items,
-        assessments=[list(by_name.values()) for by_name in assessments],
         differences=differences,
         agreement=[
             _agreement(run, this, against, that, mask)
@@ -164,18 +175,82 @@ def _pair(
     return Pair(run + 1, this.run, this.name, against + 1, that.run, that.name, n, measures)
 
 
-def _differences(one: Assessment, other: Assessment) -> dict[str, Measured]:
-    """One minus the other of each measure, paired by resample."""
+def _differences(
+    one: Assessment, other: Assessment, moves: Sequence[Mapping[str, Floats]]
+) -> dict[str, Measured]:
+    """One minus the other of each measure, paired by resample; as uncertain as their `moves` by parts of
+    the judgments say, if these say more."""
     differences = {}
     for name, a in one.measures.items():
         b = other.measures[name]
-        if name not in COUNTS:
-            known = a.resampled is not None and b.resampled is not None
-            differences[name] = measured(
-                None if a.value is None or b.value is None else a.value - b.value,
-                a.resampled - b.resampled if known else None,  # type: ignore[operator]
-            )
+        if name in COUNTS:
+            continue
+        known = a.resampled is not None and b.resampled is not None
+        found = measured(
+            None if a.value is None or b.value is None else a.value - b.value,
+            a.resampled - b.resampled if known else None,  # type: ignore[operator]
+        )
+        if found.value is not None and found.low is not None and found.high is not None:
+            mine, theirs = (one.get(name, np.zeros(PARTS)) for one in moves)
+            reach = Z * float(((mine - theirs) ** 2).sum()) ** 0.5
+            low, high = min(found.low, found.value - reach), max(found.high, found.value + reach)
+            found = replace(found, low=low, high=high)
+        differences[name] = found
     return differences
+
+
+class Refits(NamedTuple):
+    """The ratings of a run, by name, without each of PARTS parts of its judgments, shape (PARTS, n). Their
+    scatter times `factor` = √(1 − 1/m) is the standard error, m being the judgments of an item: what is
+    left out of a mean of m moves it too far (MacKinnon and White 1985, HC2 and HC3)."""
+
+    factor: float
+    ratings: Mapping[str, Floats]
+
+
+def _refits(run: Result, order: Offsets) -> Refits | None:
+    """None where there are too few judgments, or one of each item, which don't tell how they scatter."""
+    verdicts, n = comparisons.joined(run.history.verdicts), len(order)
+    judged = len(np.unique(verdicts.items))
+    if len(verdicts) < PARTS or len(verdicts.items) <= judged:
+        return None
+    # Numbered by match, so that runs that share answers leave out the same ones together.
+    blocks = np.tile(np.arange(PARTS), (int(verdicts.matches.max()) // PARTS + 1, 1))
+    part = seeds.rng(0, "jackknife").permuted(blocks, axis=1).reshape(-1)[verdicts.matches]
+    parameters = Parameters(run.fit.sigma or run.parameters.sigma, run.fit.position)
+    ratings = {
+        one.column: np.stack(
+            [
+                ESTIMATORS[QUICK.get(one.name, one.name)]
+                .fit(verdicts.where(part != left_out), n, parameters)
+                .theta[order]
+                for left_out in range(PARTS)
+            ]
+        )
+        for one in rating.of_run(run.rating, run.history.basis)
+    }
+    return Refits((1 - judged / len(verdicts.items)) ** 0.5, ratings)
+
+
+def _moves(
+    rated: Rating, refits: Refits | None, gold: Gold, mask: Bools, plan: Plan
+) -> Mapping[str, Floats]:
+    """By how much leaving out each part of the judgments moves each measure, shape (PARTS,): the root of
+    the sum of squares is its standard error."""
+    if refits is None:
+        return {}
+    point = replace(plan, resamples=0)
+    cut = None if rated.threshold is None else rated.threshold.value
+    tables = []
+    for scores in refits.ratings[rated.name]:
+        labelled = None if cut is None else scores > cut
+        without = rated._replace(scores=scores, labelled=labelled)
+        tables.append(assess(without, gold, "", mask, point).measures)
+    moves = {}
+    for name in tables[0]:
+        values = np.array([table[name].value for table in tables], dtype=np.float64)
+        moves[name] = np.nan_to_num(values - np.nanmean(values)) * refits.factor
+    return moves
 
 
 def _agreement(run: int, this: Rating, against: int, that: Rating, mask: Bools) -> Pair:

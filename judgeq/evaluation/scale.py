@@ -114,9 +114,7 @@ def cj(compared: Comparisons, n: int) -> tuple[Floats, Floats]:
     of every item at once, of 0.98^iteration at most, and centring; standard errors are from the diagonal
     of the information of the last step, as if all other items were known. A tie is half a win each way.
     """
-    rows, row = np.unique(
-        np.concatenate([compared.winner, compared.loser]), return_inverse=True
-    )
+    rows, row = np.unique(np.concatenate([compared.winner, compared.loser]), return_inverse=True)
     theta, se = np.full((2, n), np.nan)
     if not len(rows):
         return theta, se
