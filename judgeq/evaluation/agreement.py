@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -112,13 +111,13 @@ def _both_ways(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats, Offsets]:
 
 def sets(verdicts: Verdicts) -> Offsets:
     """The number of each verdict's set of items, by size and then by the items; shape (verdicts,)."""
-    bounds = verdicts.offsets.tolist()
-    keys = [
-        (end - begin, *np.sort(verdicts.items[begin:end]).tolist())
-        for begin, end in pairwise(bounds)
-    ]
-    numbers = {key: number for number, key in enumerate(sorted(set(keys)))}
-    return np.array([numbers[key] for key in keys], dtype=np.int64)
+    numbers, n = np.empty(len(verdicts), dtype=np.int64), 0
+    for slots in comparisons.slots_by_size(verdicts):
+        items = np.sort(verdicts.items[slots], axis=0)
+        which = np.unique(items, axis=1, return_inverse=True)[1].reshape(-1)
+        numbers[np.searchsorted(verdicts.offsets, slots[0])] = n + which
+        n += int(which.max()) + 1
+    return numbers
 
 
 def _new(columns: NDArray[Any]) -> NDArray[np.bool_]:

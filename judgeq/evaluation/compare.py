@@ -2,9 +2,9 @@
 rank alike.
 
 Two things make a difference uncertain: which items were judged, and what the judges happened to answer.
-For the first, items are drawn again (a bootstrap). It takes the errors of items to be independent,
-which those of one list aren't; so the second is measured by itself, leaving out one part of the judgments
-after the other (a jackknife). An interval is as wide as the wider of the two.
+For the first, items are drawn again (a bootstrap), as if the errors of items were independent. Those of
+one list aren't: so the second is measured by itself, by leaving out one part of the judgments after the
+other (a jackknife). An interval is as wide as the wider of the two.
 """
 
 from __future__ import annotations
@@ -200,9 +200,9 @@ def _differences(
 
 
 class Refits(NamedTuple):
-    """The ratings of a run, by name, without each of PARTS parts of its judgments, shape (PARTS, n). Their
-    scatter times `factor` = √(1 − 1/m) is the standard error, m being the judgments of an item: what is
-    left out of a mean of m moves it too far (MacKinnon and White 1985, HC2 and HC3)."""
+    """The ratings of a run, by name, without each of PARTS parts of its judgments, shape (PARTS, n).
+    Times `factor` = √(1 − 1/m), m being the judgments of an item, their scatter is the standard error:
+    what is left out of a mean of m moves it too far (HC2 and HC3 of MacKinnon and White 1985)."""
 
     factor: float
     ratings: Mapping[str, Floats]

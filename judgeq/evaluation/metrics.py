@@ -41,9 +41,7 @@ class Sample(NamedTuple):
 
 def _cells(sample: Sample) -> Floats:
     """Which of true and false positive, false and true negative each item is, shape (n, 4)."""
-    positive, labelled = sample.positive, sample.labelled
-    assert positive is not None
-    assert labelled is not None
+    positive, labelled = np.asarray(sample.positive), np.asarray(sample.labelled)
     cells = [positive & labelled, ~positive & labelled, positive & ~labelled, ~positive & ~labelled]
     return np.stack(cells, axis=1).astype(np.float64)
 
@@ -75,8 +73,7 @@ def _f1(tp: Floats, fp: Floats, fn: Floats) -> Floats:
 
 def _auc(sample: Sample) -> Measure:
     """The area under the ROC curve: how often a positive item is above a negative one, ties ½."""
-    assert sample.positive is not None
-    by_score, mask = Order(sample.scores), sample.positive.astype(np.float64)
+    by_score, mask = Order(sample.scores), np.asarray(sample.positive, dtype=np.float64)
 
     def measure(weights: Floats) -> Floats:
         above = by_score.sums(weights * mask)

@@ -22,7 +22,7 @@ Rate: TypeAlias = Callable[[Verdicts, int], Floats]
 """From verdicts on n items, and n, to their ratings, shape (n,): each component's by itself."""
 SPLITS = 100
 _LEAST_SPLITS = 3
-_ENTRIES = 1_500_000
+_ENTRIES = 500_000
 """About so many entries of verdicts are rated in all splits together, some seconds' work."""
 _AT_ONCE = 100_000
 """Splits of so many entries are rated together."""
