@@ -598,7 +598,7 @@ def test_differences_are_paired(folder: Path) -> None:
     assert high is not None
     moves = []
     for run in (one_run, other):
-        refits = comparing._refits(run, np.arange(240))
+        refits = comparing._refits(run, np.arange(240), {"pl"})
         assert refits is not None
         taus = [stats.kendalltau(scores, gold.values).statistic for scores in refits.ratings["pl"]]
         moves.append((np.array(taus) - np.mean(taus)) * refits.factor)
@@ -619,8 +619,8 @@ def test_leaving_out_parts_of_the_judgments_gives_the_error_of_a_mean(tmp_path: 
     judgeq(tmp_path, "run", "-d", "demo", "-s", "direct", *panel, "--runs-dir", "two", "-q")
     judgeq(tmp_path, "run", "-d", "demo", "-s", "direct", "--runs-dir", "one", "-q")
     two, once = (scored(tmp_path, name) for name in ("two", "one"))
-    assert comparing._refits(once, np.arange(240)) is None
-    refits = comparing._refits(two, np.arange(240))
+    assert comparing._refits(once, np.arange(240), {"direct"}) is None
+    refits = comparing._refits(two, np.arange(240), {"direct"})
     assert refits is not None
     known = comparisons.joined(two.history.verdicts)
     assert known.scores is not None

@@ -9,7 +9,7 @@ other (a jackknife). An interval is as wide as the wider of the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import ClassVar, NamedTuple
@@ -92,19 +92,18 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     if gold is not None:
         evaluations = [[assess(one, gold, items, mask, plan) for one in some] for some in ratings]
         refits = [
-            _refits(run, order) if plan.resamples else None
-            for run, order in zip(runs, orders, strict=True)
+            _refits(run, order, {one.name for one in of_run}) if plan.resamples else None
+            for run, order, of_run in zip(runs, orders, ratings, strict=True)
         ]
         for run in range(1, len(runs)):
             for this, that in _pairs(ratings[run], ratings[0]):
                 both = mask & ~np.isnan(this.scores) & ~np.isnan(that.scores)
                 one, other = (assess(each, gold, items, both, plan) for each in (this, that))
-                moves = [
-                    _moves(each, refits[at], gold, both, plan)
-                    for each, at in ((this, run), (that, 0))
-                ]
-                found = _differences(one, other, moves)
-                differences.append(_pair(run, this, 0, that, one.n, found))
+                mine = _moves(this, refits[run], gold, both, plan)
+                theirs = _moves(that, refits[0], gold, both, plan)
+                found = _differences(one, other, mine - theirs)
+                names = (run + 1, this.run, this.name, 1, that.run, that.name)
+                differences.append(Pair(*names, one.n, found))
     return Comparison(
         runs=[replace(run, evaluation=one) for run, one in zip(runs, evaluations, strict=True)],
         plan=plan,
@@ -168,34 +167,23 @@ def _pairs(these: Sequence[Rating], those: Sequence[Rating]) -> list[tuple[Ratin
     return pairs if main[0].name == main[1].name else [*pairs, main]
 
 
-def _pair(
-    run: int, this: Rating, against: int, that: Rating, n: int, measures: Mapping[str, Measured]
-) -> Pair:
-    """Two ratings of the runs of these numbers, from 0."""
-    return Pair(run + 1, this.run, this.name, against + 1, that.run, that.name, n, measures)
-
-
-def _differences(
-    one: Assessment, other: Assessment, moves: Sequence[Mapping[str, Floats]]
-) -> dict[str, Measured]:
-    """One minus the other of each measure, paired by resample; as uncertain as their `moves` by parts of
-    the judgments say, if these say more."""
+def _differences(one: Assessment, other: Assessment, moves: Floats) -> dict[str, Measured]:
+    """One minus the other of each measure, paired by resample; as uncertain as it `moves` without parts
+    of the judgments, shape (PARTS, measures), if that says more."""
     differences = {}
-    for name, a in one.measures.items():
+    reaches = np.broadcast_to(Z * np.sqrt((moves**2).sum(axis=0)), len(one.measures))
+    for (name, a), reach in zip(one.measures.items(), reaches.tolist(), strict=True):
         b = other.measures[name]
-        if name in COUNTS:
-            continue
         known = a.resampled is not None and b.resampled is not None
         found = measured(
             None if a.value is None or b.value is None else a.value - b.value,
             a.resampled - b.resampled if known else None,  # type: ignore[operator]
         )
         if found.value is not None and found.low is not None and found.high is not None:
-            mine, theirs = (one.get(name, np.zeros(PARTS)) for one in moves)
-            reach = Z * float(((mine - theirs) ** 2).sum()) ** 0.5
             low, high = min(found.low, found.value - reach), max(found.high, found.value + reach)
             found = replace(found, low=low, high=high)
-        differences[name] = found
+        if name not in COUNTS:
+            differences[name] = found
     return differences
 
 
@@ -208,7 +196,7 @@ class Refits(NamedTuple):
     ratings: Mapping[str, Floats]
 
 
-def _refits(run: Result, order: Offsets) -> Refits | None:
+def _refits(run: Result, order: Offsets, names: Container[str]) -> Refits | None:
     """None where there are too few judgments, or one of each item, which don't tell how they scatter."""
     verdicts, n = comparisons.joined(run.history.verdicts), len(order)
     judged = len(np.unique(verdicts.items))
@@ -228,28 +216,25 @@ def _refits(run: Result, order: Offsets) -> Refits | None:
             ]
         )
         for one in rating.of_run(run.rating, run.history.basis)
+        if one.column in names
     }
     return Refits((1 - judged / len(verdicts.items)) ** 0.5, ratings)
 
 
-def _moves(
-    rated: Rating, refits: Refits | None, gold: Gold, mask: Bools, plan: Plan
-) -> Mapping[str, Floats]:
-    """By how much leaving out each part of the judgments moves each measure, shape (PARTS,): the root of
-    the sum of squares is its standard error."""
+def _moves(rated: Rating, refits: Refits | None, gold: Gold, mask: Bools, plan: Plan) -> Floats:
+    """By how much leaving out each part of the judgments moves each measure, shape (PARTS, measures):
+    the root of the sum of squares is its standard error. 0 where that isn't known."""
     if refits is None:
-        return {}
-    point = replace(plan, resamples=0)
+        return np.zeros((PARTS, 1))
     cut = None if rated.threshold is None else rated.threshold.value
-    tables = []
+    values = []
     for scores in refits.ratings[rated.name]:
         labelled = None if cut is None else scores > cut
         without = rated._replace(scores=scores, labelled=labelled)
-        tables.append(assess(without, gold, "", mask, point).measures)
-    moves = {}
-    for name in tables[0]:
-        values = np.array([table[name].value for table in tables], dtype=np.float64)
-        moves[name] = np.nan_to_num(values - np.nanmean(values)) * refits.factor
+        found = assess(without, gold, "", mask, replace(plan, resamples=0)).measures
+        values.append([one.value for one in found.values()])
+    known = np.array(values, dtype=np.float64)
+    moves: Floats = np.nan_to_num(known - known.mean(axis=0)) * refits.factor
     return moves
 
 
@@ -262,4 +247,4 @@ def _agreement(run: int, this: Rating, against: int, that: Rating, mask: Bools) 
         name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n) if n > 1 else None)
         for name in ("kendall", "spearman")
     }
-    return _pair(run, this, against, that, n, measures)
+    return Pair(run + 1, this.run, this.name, against + 1, that.run, that.name, n, measures)

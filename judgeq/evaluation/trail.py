@@ -113,22 +113,6 @@ class Appearance:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
-    """How often an item was in one judgment with another, and was placed `above` it, `below` it, or tied
-    with it; of the others no order is known."""
-
-    met: int
-    above: int
-    below: int
-    tied: int
-
-    @property
-    def compared(self) -> int:
-        """In how many judgments their order is known."""
-        return self.above + self.below + self.tied
-
-
-@dataclass(frozen=True, slots=True)
 class Trail:
     """The judgments that the item of `row` was in, in the order asked."""
 
@@ -170,10 +154,11 @@ class Versus:
         return [judgment.above(self.one, self.other) for judgment in self.together]
 
     @property
-    def direct(self) -> Met:
-        """How often the one was placed above and below the other, in the judgments of both."""
+    def direct(self) -> dict[str, int]:
+        """How often they `met`, and the one was placed above the other, below it, or tied with it."""
         won = self.above
-        return Met(len(won), won.count(1.0), won.count(0.0), won.count(0.5))
+        counts = {name: won.count(x) for name, x in (("above", 1.0), ("below", 0.0), ("tied", 0.5))}
+        return {"met": len(won), **counts}
 
 
 def judgment(
