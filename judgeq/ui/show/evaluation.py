@@ -210,7 +210,7 @@ def comparison(compared: Comparison) -> Iterator[Section]:
     if compared.differences:
         title = "Differences to run 1"
         if compared.plan.resamples:
-            title += " (*: 0 is outside the 95 % interval)"
+            title += " (*: beyond what other items, or other answers, would change)"
         for at, part in enumerate(parts):
             columns = numbers(*(NAMES[name] for name in part), show=difference)
             yield _pairs("" if at else title, columns, compared.differences, part, "−")
