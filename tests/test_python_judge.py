@@ -60,6 +60,14 @@ def test_its_answers_are_kept_and_its_code_is_part_of_the_run() -> None:
     assert judge_name(by_length).startswith("python:by_length-")
 
 
+def test_a_function_made_with_other_values_is_another_judge() -> None:
+    def judge(model: str, held: object = None) -> Any:
+        return lambda texts, feature, least=1: (model, held, least)
+
+    assert judge_name(judge("a")) == judge_name(judge("a", object()))
+    assert judge_name(judge("a")) != judge_name(judge("b"))
+
+
 def test_a_run_of_a_function_is_continued_from_python_only(tmp_path: Path) -> None:
     def stop(event: Any) -> None:
         if isinstance(event, RoundRated):

@@ -24,8 +24,9 @@ to 1 for a single text. It may be a coroutine function."""
 
 
 def judge_name(function: JudgeFunction) -> str:
-    """The judge that a function is: its name and a hash of its code, since changed code is another
-    judge. Raises UsageError for a callable without code of its own, as a built-in one."""
+    """The judge that a function is: its name and a hash of its code, and of the plain values that it was
+    made with, since changed code is another judge. What it calls, and objects it holds, aren't seen.
+    Raises UsageError for a callable without code of its own, as a built-in one."""
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     if code is None:
         raise UsageError(
@@ -33,7 +34,11 @@ def judge_name(function: JudgeFunction) -> str:
         )
     own = getattr(function, "__name__", type(function).__name__)
     name = re.sub(r"\W+", "", own) or "function"
-    return f"{FUNCTION_PREFIX}{name}-{hashlib.sha256(_source(code)).hexdigest()[:8]}"
+    closure = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
+    held = [*closure.values(), *(getattr(function, "__defaults__", None) or ())]
+    plain = repr([value for value in held if isinstance(value, str | int | float)])
+    digest = hashlib.sha256(_source(code) + plain.encode()).hexdigest()
+    return f"{FUNCTION_PREFIX}{name}-{digest[:8]}"
 
 
 def _source(code: CodeType) -> bytes:
