@@ -590,7 +590,7 @@ def test_a_name_out_of_a_file_does_not_style_a_table_of_judges(tmp_path: Path) -
     ]
     judgeq(tmp_path, "import", "-d", "demo", written(tmp_path / "x.jsonl", *lines), "--quiet")
     shown = judgeq(tmp_path, "evaluate", "last").stdout
-    assert "elo by" in shown
+    assert "pl by" in shown
     assert not {"\x1b", "\x9b", "\u202e"} & set(shown)
 
 
