@@ -95,13 +95,13 @@ def evaluate(
     Raises UsageError.
     """
     ratings = ratings_of(run, gold, plan)
-    main = ratings[-1].name
-    if judges is not None and main == judges.rating:
-        for judge, own, component in zip(
+    if judges is not None and judges.rating in [rating.name for rating in ratings]:
+        for name, own, component in zip(
             judges.names, judges.ratings, judges.components, strict=True
         ):
-            labels = _labels(main, own, gold, plan)
-            ratings.append(Rating(run.run.id, f"{main} by {judge}", own, *labels, component))
+            labels = _labels(judges.rating, own, gold, plan)
+            by = f"{judges.rating} by {name}"
+            ratings.append(Rating(run.run.id, by, own, *labels, component))
     return [
         assess(rating, gold, items, mask, plan)
         for items, mask in masks_of(run.items, plan.subset).items()
