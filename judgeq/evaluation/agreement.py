@@ -38,7 +38,7 @@ def implied(verdicts: Verdicts) -> tuple[Offsets, Offsets, Floats]:
     is placed second, ½ for a tie. Sorted like `comparisons.pairs_of`. Of items judged alone: the item,
     and its score.
     """
-    if verdicts.scores is not None and not comparisons.compares(verdicts):
+    if verdicts.scores is not None and alone(verdicts):
         return verdicts.items.astype(np.int64), np.arange(len(verdicts)), verdicts.scores
     n = int(verdicts.items.max(initial=-1)) + 1
     verdict_of = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
@@ -66,11 +66,7 @@ def alpha(verdicts: Verdicts, times: int, rng: np.random.Generator) -> Measured:
     sound where the judges were asked about the same sets; where each was asked about its own, the
     interval is too narrow. Sets are in the order of their items: that of the verdicts is no matter.
     """
-    if verdicts.scores is not None and not comparisons.compares(verdicts):
-        items, at, scores = implied(verdicts)
-        measure = _Alpha(items, judges_of(verdicts)[at], scores, np.zeros_like(at))
-    else:
-        measure = _Alpha(*_both_ways(verdicts))
+    measure = _Alpha(*_both_ways(verdicts))
     # One set drawn again and again would give an interval of no width.
     n = measure.groups
     return bootstrap({"": measure}, n, times if n > 1 else 0, rng)[""]
@@ -99,14 +95,22 @@ def judges_of(verdicts: Verdicts) -> Rows:
 
 def _both_ways(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats, Offsets]:
     """(unit, judge, value, group): what is implied of each pair as (low, high), then as (high, low),
-    and of which set of items it is."""
-    pairs, verdict, value = implied(verdicts)
+    and of which set of items it is. Of items judged alone their scores, all of one group."""
+    units, verdict, value = implied(verdicts)
+    judges = judges_of(verdicts)[verdict]
+    if alone(verdicts):
+        return units, judges, value, np.zeros_like(units)
     return (
-        np.concatenate([pairs, -1 - pairs]),
-        np.tile(judges_of(verdicts)[verdict], 2),
+        np.concatenate([units, -1 - units]),
+        np.tile(judges, 2),
         np.concatenate([value, 1 - value]),
         np.tile(sets(verdicts)[verdict], 2),
     )
+
+
+def alone(verdicts: Verdicts) -> bool:
+    """Whether they are scores of items judged alone, and compare none."""
+    return verdicts.scores is not None and not comparisons.compares(verdicts)
 
 
 def sets(verdicts: Verdicts) -> Offsets:

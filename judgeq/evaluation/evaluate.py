@@ -163,14 +163,14 @@ def _labels(
     """
     if gold is None or gold.positive is None:
         return None, None
-    if not isinstance(plan.threshold, str):
-        return scores > plan.threshold, Threshold("given", plan.threshold)
-    if plan.threshold == "default":
-        return scores > THRESHOLDS[column], Threshold("default", THRESHOLDS[column])
-    if plan.threshold == "mixture":
-        cut = mixture.threshold(scores)
-        labelled = None if cut.value is None else scores > cut.value
-        return labelled, Threshold("mixture", cut.value, why=cut.why)
+    if plan.threshold != "best":
+        found = Threshold("default", THRESHOLDS[column])
+        if plan.threshold == "mixture":
+            cut = mixture.threshold(scores)
+            found = Threshold("mixture", cut.value, why=cut.why)
+        elif not isinstance(plan.threshold, str):
+            found = Threshold("given", plan.threshold)
+        return None if found.value is None else scores > found.value, found
     rows = np.flatnonzero(~(np.isnan(gold.values) | np.isnan(scores)))
     positive = gold.positive[rows]
     counts = int(positive.sum()), int((~positive).sum())

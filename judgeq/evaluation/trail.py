@@ -350,7 +350,7 @@ async def explanation(
 
 async def _unanswered(run: Result, store: Store, rows: Sequence[int]) -> list[Match]:
     """The questions about these items in the planned rounds that have no verdict."""
-    answered = np.concatenate([part.matches for part in run.history.asked])
+    answered = {job for part in run.history.asked for job in part.matches.tolist()}
     unanswered: list[Match] = []
     first, n = 0, len(run.scores.ids)
     for round in range(1, run.rounds_planned + 1):
@@ -358,10 +358,10 @@ async def _unanswered(run: Result, store: Store, rows: Sequence[int]) -> list[Ma
         if len(matches.items) and not 0 <= matches.items.min() <= matches.items.max() < n:
             raise RunError(f"{run.run.shown} is damaged: it asks about an item that isn't there.")
         about = np.flatnonzero(np.isin(matches.items, rows))
-        of = np.unique(np.searchsorted(matches.offsets, about, side="right") - 1)
-        for at in of[~np.isin(first + of, answered)].tolist():
-            items = tuple(matches.items[matches.offsets[at] : matches.offsets[at + 1]].tolist())
-            judge = 0 if matches.judges is None else int(matches.judges[at])
-            unanswered.append(Match(first + at, round, items, judge))
+        for at in np.unique(np.searchsorted(matches.offsets, about, side="right") - 1).tolist():
+            if first + at not in answered:
+                items = matches.items[matches.offsets[at] : matches.offsets[at + 1]].tolist()
+                judge = 0 if matches.judges is None else int(matches.judges[at])
+                unanswered.append(Match(first + at, round, tuple(items), judge))
         first += len(matches)
     return unanswered
