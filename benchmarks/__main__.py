@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.calls import calls, exposure, limiter, memory, slope
 from benchmarks.comparing import comparing
 from benchmarks.coverage import coverage, strategies
+from benchmarks.differences import differences
 from benchmarks.hybrid import hybrid, recorded
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
 from benchmarks.ratings import ratings
@@ -130,6 +131,7 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "limiter": limiter,
     "simulation": simulation,
     "comparing": comparing,
+    "differences": differences,
     "ratings": ratings,
     "report": report,
     "thresholds": thresholds,

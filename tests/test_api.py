@@ -148,14 +148,14 @@ def test_from_data_frame_to_evaluation(in_a_loop: bool, tmp_path: Path) -> None:
         assert judgeq.run(frame, gold="gold", strategy="listwise10x2").run == result.run
         direct = judgeq.run(frame, gold="gold", strategy="direct")
         evaluated = judgeq.evaluate(result, resamples=10)
-        rho = {row["rating"]: row["measures"]["spearman"] for row in evaluated["assessments"]}
+        rho = {row["rating"]: row["measures"]["spearman"] for row in evaluated["evaluation"]}
         assert 0.3 < rho["pl"]["value"] < 1
         by_name = judgeq.evaluate(
             result.run.id, resamples=0, threshold=0, rating_name="pl", positive_over=2
         )
-        assert [row["rating"] for row in by_name["assessments"]] == ["pl"]
+        assert [row["rating"] for row in by_name["evaluation"]] == ["pl"]
         reverse = judgeq.evaluate(result, gold=[-value for value in GOLD], resamples=0)
-        assert reverse["assessments"][0]["measures"]["spearman"]["value"] < -0.3
+        assert reverse["evaluation"][0]["measures"]["spearman"]["value"] < -0.3
         compared = judgeq.compare(result, direct.run.id, resamples=10)
         assert [run["run"] for run in compared["runs"]] == [result.run.id, direct.run.id]
 

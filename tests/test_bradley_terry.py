@@ -321,6 +321,7 @@ def test_the_published_detection_of_babe() -> None:
         (ratings, elo.START, [0.783, 0.779, 0.772, 0.778], 0.0005),
         (theta, 0.0, [0.850, 0.802, 0.772, 0.809], 0.0015),
     ):
-        measures = metrics.detection(scores[known], gold[known] == 1, scores[known] > middle)
+        x, y = scores[known], gold[known]
+        measures = metrics.measures(metrics.Sample(x, y, y == 1, x > middle))
         values = [correlation.point(measures[name], 3673) for name in RATES]
         assert values == pytest.approx(published, abs=within)

@@ -107,7 +107,7 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
     assert "Correlation within groups of compared items" in said
     evaluated = json.loads(judgeq(topics, "evaluate", "--resamples", "0", "--json").stdout)
     assert evaluated["components"]["count"] == 2
-    assert evaluated["assessments"][1]["within_components"] == pl["within_components"]
+    assert evaluated["evaluation"][1]["within_components"] == pl["within_components"]
     run = only_run(topics).name
     compared = judgeq(topics, "compare", run, run, "--resamples", "0").stdout
     assert note in " ".join(compared.split())

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from rich.console import Console
 from scipy import stats
 from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score  # type: ignore[import-untyped]
 
+import judgeq.evaluation.compare as comparing
 from judgeq import seeds
 from judgeq.engine.results import Result, read
 from judgeq.errors import RunError, UsageError
@@ -24,12 +26,14 @@ from judgeq.evaluation.compare import Comparison, compare
 from judgeq.evaluation.evaluate import Assessment, Evaluation, Threshold, evaluate
 from judgeq.evaluation.gold import Gold, Plan, gold_of
 from judgeq.evaluation.metrics import Measured
-from judgeq.rating import THRESHOLDS, correlation, mixture
+from judgeq.rating import ESTIMATORS, THRESHOLDS, Parameters, comparisons, correlation, mixture
 from judgeq.runs import RunFolder
+from judgeq.strategies import History
 from judgeq.types import Floats
 from judgeq.ui.json import plain, write_csv
 from judgeq.ui.sections import terminal
 from judgeq.ui.show import evaluation as sections
+from tests.build import verdicts
 from tests.cli import judgeq, score_columns
 
 pytestmark = pytest.mark.usefixtures("rated_once")
@@ -99,7 +103,7 @@ def values(row: Assessment) -> dict[str, float | None]:
 
 def evaluated(run: Result, gold: Gold, rows: Sequence[Assessment]) -> Evaluation:
     reliability, misfit = scale.reliability_of(run, splits=0), scale.misfit_of(run)
-    return Evaluation(run, QUICK, gold, rows, reliability, misfit)
+    return Evaluation(replace(run, evaluation=rows), QUICK, gold, reliability, misfit)
 
 
 def shown(*renderables: Any) -> str:
@@ -272,7 +276,7 @@ def test_all_commands_report_the_same_of_what_was_judged(tmp_path: Path) -> None
     assert again.startswith("20 of 400 texts of my ranked")
 
     evaluated = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "0", "--json").stdout)
-    for row in evaluated["assessments"]:
+    for row in evaluated["evaluation"]:
         known = reported[row["rating"]]
         assert known["measures"].items() <= row["measures"].items()
         assert (row["n"], row["without_score"]) == (known["n"], known["without_score"])
@@ -327,7 +331,7 @@ def test_gold_from_a_file_by_id(folder: Path, say: Say, form: str) -> None:
         ).stdout
     )
     assert (found["gold"]["source"], found["gold"]["classes"]) == (path.name, "gold = 1")
-    pl = found["assessments"][1]
+    pl = found["evaluation"][1]
     assert (pl["n"], pl["without_gold"]) == (99, 141)
     truth = [label == "yes" for label in labels if label]
     said = [float(cell) > 0 for cell, label in zip(columns["pl"], labels, strict=False) if label]
@@ -338,7 +342,7 @@ def test_gold_from_a_file_by_row_number(folder: Path, say: Say) -> None:
     gold = score_columns(one(folder, "few"))["gold"]
     (folder / "rows.csv").write_text("gold\n" + "\n".join(gold[:20]) + "\n")
     found = json.loads(say("evaluate", "few", "--gold", "rows.csv", "--json").stdout)
-    assert [row["n"] for row in found["assessments"]] == [20, 20]
+    assert [row["n"] for row in found["evaluation"]] == [20, 20]
     assert found["gold"]["classes"].startswith("the gold has 20 values")
 
 
@@ -351,9 +355,9 @@ def test_a_gold_file_of_the_whole_of_which_the_run_has_a_part(folder: Path, say:
     say("run", "--dataset=demo", "--sample", "30", "--runs-dir", "part", "--quiet")
     flags = ("--gold", "whole.csv", "--runs-dir", "part")
     found = json.loads(say("evaluate", "last", *flags, "--json").stdout)
-    assert (found["assessments"][0]["n"], found["gold"]["not_in_run"]) == (30, 210)
+    assert (found["evaluation"][0]["n"], found["gold"]["not_in_run"]) == (30, 210)
     own = json.loads(say("evaluate", "last", "--runs-dir", "part", "--json").stdout)
-    assert (own["assessments"], own["gold"]["not_in_run"]) == (found["assessments"], 0)
+    assert (own["evaluation"], own["gold"]["not_in_run"]) == (found["evaluation"], 0)
     shown = say("evaluate", "last", *flags).stdout
     assert "30 labels of whole.csv; 210 rows of it not in the run" in shown
 
@@ -413,16 +417,16 @@ def test_a_threshold_for_one_rating(say: Say) -> None:
     found = json.loads(
         say("evaluate", "demo", "--threshold", "1600", "--rating-name", "elo", *flags).stdout
     )
-    (elo,) = found["assessments"]
+    (elo,) = found["evaluation"]
     nothing = dict.fromkeys(("low", "high", "why"))
     assert elo["threshold"] == {"rule": "given", "value": 1600.0, **nothing}
     (default,) = json.loads(say("evaluate", "demo", "--rating-name", "elo", *flags).stdout)[
-        "assessments"
+        "evaluation"
     ]
     assert elo["measures"]["recall"]["value"] < default["measures"]["recall"]["value"]
     assert elo["measures"]["auc"] == default["measures"]["auc"]
     (direct,) = json.loads(say("evaluate", "direct", "--threshold", "-0.5", *flags).stdout)[
-        "assessments"
+        "evaluation"
     ]
     assert direct["measures"]["recall"]["value"] == 1
 
@@ -452,7 +456,7 @@ def test_a_mixture_threshold_never_sees_the_gold(folder: Path, say: Say) -> None
 def test_why_a_mixture_has_no_threshold(folder: Path, say: Say) -> None:
     (folder / "half.csv").write_text("gold\n" + "0\n" * 15 + "1\n" * 15)
     flags = ("--gold", "half.csv", "--threshold", "mixture", "--resamples", "50")
-    for row in json.loads(say("evaluate", "few", *flags, "--json").stdout)["assessments"]:
+    for row in json.loads(say("evaluate", "few", *flags, "--json").stdout)["evaluation"]:
         why = row["threshold"]["why"]
         assert row["threshold"]["value"] is None
         assert "hardly better than one" in why
@@ -511,7 +515,7 @@ def test_a_run_without_gold_is_evaluated_without(tmp_path: Path) -> None:
     assert "There are no gold labels" in said
     assert "median of 10 splits of the judgments" in " ".join(said.split())
     found = json.loads(judgeq(tmp_path, "evaluate", "--splits", "10", "--json").stdout)
-    assert found["assessments"] == []
+    assert found["evaluation"] == []
     assert found["gold"] is None
     assert found["reliability"]["split_half"]["median"] > 0.5
     assert found["misfit"]["items"]["expected"] > 0
@@ -560,7 +564,7 @@ def test_runs_without_gold_are_compared_by_how_alike_they_rank(tmp_path: Path) -
     ]
     found = json.loads(judgeq(tmp_path, "compare", *ids, "--rating-name", "pl", "--json").stdout)
     assert found["gold"] is None
-    assert (found["differences"], found["assessments"]) == ([], [[], []])
+    assert (found["differences"], [run["evaluation"] for run in found["runs"]]) == ([], [[], []])
     (pair,) = found["agreement"]
     assert pair["rating"] == "pl"
     assert pair["measures"]["spearman"]["value"] > 0.5
@@ -589,13 +593,73 @@ def test_differences_are_paired(folder: Path) -> None:
     assert kendall.value == pytest.approx(
         stats.kendalltau(y, gold.values).statistic - stats.kendalltau(x, gold.values).statistic
     )
-    assert (kendall.low, kendall.high) == metrics.interval(np.concatenate(drawn))
+    low, high = metrics.interval(np.concatenate(drawn))
+    assert low is not None
+    assert high is not None
+    moves = []
+    for run in (one_run, other):
+        refits = comparing._refits(run, np.arange(240), {"pl"})
+        assert refits is not None
+        taus = [stats.kendalltau(scores, gold.values).statistic for scores in refits.ratings["pl"]]
+        moves.append((np.array(taus) - np.mean(taus)) * refits.factor)
+    reach = 1.96 * np.sqrt(np.square(moves[1] - moves[0]).sum())
+    assert kendall.low == pytest.approx(min(low, kendall.value - reach), abs=1e-6)
+    assert kendall.high == pytest.approx(max(high, kendall.value + reach), abs=1e-6)
     agreed = found.agreement[1]
     assert agreed.rating == "pl"
     assert agreed.measures["kendall"].value == pytest.approx(stats.kendalltau(x, y).statistic)
     assert agreed.measures["spearman"].value == pytest.approx(stats.spearmanr(x, y).statistic)
     single = [evaluate(run, gold, QUICK)[1].measures for run in (one_run, other)]
-    assert [rows[1].measures for rows in found.assessments] == single
+    assert [run.evaluation[1].measures for run in found.runs] == single
+
+
+def test_leaving_out_parts_of_the_judgments_gives_the_error_of_a_mean(tmp_path: Path) -> None:
+    """Of two scores a and b of an item the squared error of their mean is (a − b)²/4."""
+    panel = (*2 * ("--judge", "simulated"), "--ensemble", "each")
+    judgeq(tmp_path, "run", "-d", "demo", "-s", "direct", *panel, "--runs-dir", "two", "-q")
+    judgeq(tmp_path, "run", "-d", "demo", "-s", "direct", "--runs-dir", "one", "-q")
+    two, once = (scored(tmp_path, name) for name in ("two", "one"))
+    assert comparing._refits(once, np.arange(240), {"direct"}) is None
+    refits = comparing._refits(two, np.arange(240), {"direct"})
+    assert refits is not None
+    known = comparisons.joined(two.history.verdicts)
+    assert known.scores is not None
+    a, b = known.scores[np.argsort(known.items, kind="stable")].reshape(240, 2).T
+    moved = refits.ratings["direct"] - np.nanmean(refits.ratings["direct"], axis=0)
+    found = np.nansum((moved * refits.factor) ** 2, axis=0)
+    apart = ~np.isnan(refits.ratings["direct"]).any(axis=0)  # the two aren't of one part
+    assert apart.sum() > 200
+    assert_allclose(found[apart], ((a - b) ** 2 / 4)[apart], atol=1e-12)
+
+
+def test_what_depends_on_the_lists_is_no_difference(folder: Path) -> None:
+    """A judge whose lists weigh a second quality anew agrees with gold that has it more or less by
+    chance, which drawing items alone doesn't show."""
+    items, both, base = 0, 0, scored(folder, "few")
+    for seed in range(8):
+        truth = np.random.default_rng(seed).normal(0, 2, (2, 100))
+        gold = gold_of(truth.sum(axis=0), "both qualities")
+        sides = [weighing(base, truth, np.random.default_rng([seed, at])) for at in range(2)]
+        compared = compare(sides, QUICK, gold)
+        one, other = (run.evaluation[0].measures["pearson"].resampled for run in compared.runs)
+        items += Measured(0, *metrics.interval(other - one)).zero_outside
+        both += compared.differences[0].measures["pearson"].zero_outside
+    assert items >= 2
+    assert both <= items - 2
+
+
+def weighing(base: Result, truth: Floats, rng: np.random.Generator) -> Result:
+    """A run of 100 items in 30 lists, each ranked by its own mean of two qualities."""
+    lists = np.concatenate([rng.permutation(100).reshape(10, 10) for _ in range(3)])
+    seen = truth[0, lists] + rng.normal(0, 2, (30, 1)) * truth[1, lists]
+    ranked = np.take_along_axis(lists, np.argsort(-seen, axis=1), axis=1)
+    history = History.begin(100, None)
+    history.add(verdicts(ranked.tolist()))
+    fit = ESTIMATORS["pl"].fit(history.verdicts[0], 100, Parameters(2.0))
+    ids, ones = [str(row) for row in range(100)], np.ones(100, np.int64)
+    scores = replace(base.scores, ids=ids, ratings={"pl": fit.theta}, matches=ones, component=ones)
+    labelled = replace(base.items, ids=ids, gold=None, subsets={})
+    return replace(base, items=labelled, history=history, fit=fit, scores=scores)
 
 
 def test_a_clear_difference_is_marked(folder: Path) -> None:
@@ -627,7 +691,7 @@ def test_runs_with_other_ratings_are_compared_by_their_main_ones(folder: Path) -
     scores = direct.scores.ratings["direct"].copy()
     scores[10:20] = np.nan
     found = compare([run, with_scores(direct, direct=scores)], QUICK, gold)
-    assert [row.n for rows in found.assessments for row in rows] == [240, 240, 230]
+    assert [row.n for run in found.runs for row in run.evaluation] == [240, 240, 230]
     (each,) = found.differences
     assert each.n == found.agreement[0].n == 230
     kept = ~np.isnan(scores)
@@ -648,9 +712,16 @@ def test_items_in_another_order_are_matched_by_id(folder: Path) -> None:
         other.scores,
         ratings={name: some[order] for name, some in other.scores.ratings.items()},
     )
-    mixed = replace(mixed, scores=scores)
+    history, rows = History.begin(240, None), np.argsort(order).astype(np.int32)
+    for some in other.history.verdicts:
+        history.add(replace(some, items=rows[some.items], presented=rows[some.presented]))
+    mixed = replace(mixed, scores=scores, history=history)
     plain, matched = (compare([run, each], QUICK, own(run, 2)) for each in (other, mixed))
-    assert [d.measures for d in plain.differences] == [d.measures for d in matched.differences]
+    for one, same in zip(plain.differences, matched.differences, strict=True):
+        for name, known in one.measures.items():
+            found = same.measures[name]
+            assert found.value == known.value
+            assert (found.low, found.high) == pytest.approx((known.low, known.high), abs=1e-6)
     assert compare([run, mixed], QUICK).notices == []
 
 
@@ -748,9 +819,9 @@ def test_json_and_csv_of_an_evaluation_agree(folder: Path, say: Say) -> None:
     every = numbers(folder / "e.csv")
     assert next(iter(every[0])) == "key"
     assert list(every[0])[-3:] == ["value", "low", "high"]
-    rows = in_long_form(folder / "e.csv", "assessments", "rating", "items", "run")
+    rows = in_long_form(folder / "e.csv", "evaluation", "rating", "items", "run")
     assert len(rows) == 2 * 13
-    for each in found["assessments"]:
+    for each in found["evaluation"]:
         for name, told in each["measures"].items():
             row = rows.pop((name, each["rating"], each["items"], found["run"]))
             assert all(same(row[part], told[part]) for part in ("value", "low", "high"))
@@ -758,7 +829,7 @@ def test_json_and_csv_of_an_evaluation_agree(folder: Path, say: Say) -> None:
             (row,) = (
                 row
                 for row in every
-                if (row["key"], row["rating"]) == (f"assessments.{key}", each["rating"])
+                if (row["key"], row["rating"]) == (f"evaluation.{key}", each["rating"])
             )
             assert float(row["value"]) == value
             assert value == 240 or key == "threshold"
@@ -773,10 +844,10 @@ def test_json_and_csv_of_a_comparison_agree(folder: Path, say: Say) -> None:
     flags = ("--resamples", "60", "--csv", "c.csv", "--json")
     found = json.loads(say("compare", "demo", "seed", "direct", *flags).stdout)
     told = found["differences"] + found["agreement"]
-    assessed = enumerate(found["assessments"], start=1)
-    assert [len(of_run) for of_run in found["assessments"]] == [2, 2, 1]
+    assessed = [one for run in found["runs"] for one in run["evaluation"]]
+    assert [len(run["evaluation"]) for run in found["runs"]] == [2, 2, 1]
     for of, listed, n in (
-        *((f"assessments.{number}", of_run, len(of_run) * 3) for number, of_run in assessed),
+        ("runs.evaluation", assessed, 5 * 3),
         ("differences", found["differences"], 3 * 3),
         ("agreement", found["agreement"], 4 * 2),
     ):

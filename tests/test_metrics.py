@@ -10,9 +10,9 @@ from sklearn import metrics as sklearn  # type: ignore[import-untyped]
 
 from judgeq.evaluation import metrics
 from judgeq.evaluation.metrics import (
+    COUNTS,
     best_threshold,
     cross_validated,
-    detection,
     interval,
     resamples,
 )
@@ -70,8 +70,14 @@ def correlation(x: Floats, y: Floats) -> dict[str, Measure]:
     return {name: make(x, y) for name, make in CORRELATION.items()}
 
 
+def detection(scores: Floats, positive: Bools, labelled: Bools) -> dict[str, Measure]:
+    every = metrics.measures(metrics.Sample(scores, scores, positive, labelled))
+    return {name: made for name, made in every.items() if name not in {*CORRELATION, *COUNTS}}
+
+
 def all_measures(x: Floats, y: Floats, positive: Bools, threshold: float) -> dict[str, Measure]:
-    return {**correlation(x, y), **detection(x, positive, x > threshold)}
+    every = metrics.measures(metrics.Sample(x, y, positive, x > threshold))
+    return {name: made for name, made in every.items() if name not in COUNTS}
 
 
 def points(measures: dict[str, Measure], n: int) -> dict[str, float | None]:

@@ -12,12 +12,13 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from judgeq.evaluation.agreement import panel_agreement
-from judgeq.rating import Parameters, elo
+from judgeq.rating import ESTIMATORS, Parameters
 from judgeq.strategies import History
 from judgeq.types import Verdicts
 from tests.build import fit_map, verdicts
 from tests.cli import judgeq
 
+BT, DIRECT = ESTIMATORS["bt"], ESTIMATORS["direct"]
 TWO = ("--judge", "simulated", "--judge", "simulated")
 
 
@@ -35,13 +36,13 @@ def judged(n: int, *rounds: Verdicts) -> History:
 def test_the_ratings_of_a_judge_are_those_of_its_verdicts_alone() -> None:
     one = by(verdicts([(0, 1, 2), (1, 0, 2), (3, 1)]), 0, 1, 0)
     other = by(verdicts([(2, 3), (3, 2)]), 0, 1)
-    found = panel_agreement(judged(5, one, other), ["a", "b"], "bt", Parameters(2.0), 0, 0)
-    mine = [verdicts([(0, 1, 2), (3, 1)]), verdicts([(2, 3)])]
-    ratings = elo.fold(elo.fold(elo.start(5), mine[0]), mine[1])
-    assert_array_equal(found.ratings[0]["elo"][:4], ratings[:4])
-    assert np.isnan(found.ratings[0]["elo"][4])
+    found = panel_agreement(judged(5, one, other), ["a", "b"], BT, Parameters(2.0), 0, 0)
+    mine = fit_map(verdicts([(0, 1, 2), (3, 1), (2, 3)]), 5, 2.0)
+    assert_array_equal(found.ratings[0][:4], mine[:4])
+    assert np.isnan(found.ratings[0][4])
     theirs = fit_map(verdicts([(1, 0, 2), (3, 2)]), 5, 2.0)
-    assert_array_equal(found.ratings[1]["bt"][:4], theirs[:4])
+    assert_array_equal(found.ratings[1][:4], theirs[:4])
+    assert [part.tolist() for part in found.components] == [[1, 1, 1, 1, 0]] * 2
     assert list(found.verdicts) == [3, 2]
     assert found.judged_by_several == 4  # 01, 02, 12 and 23
 
@@ -49,30 +50,29 @@ def test_the_ratings_of_a_judge_are_those_of_its_verdicts_alone() -> None:
 def test_judges_who_say_the_same_agree_wholly() -> None:
     rankings = [(0, 1, 2, 3), (3, 1, 0, 2), (2, 1, 0)]
     both = by(verdicts([each for each in rankings for _ in "ab"]), *([0, 1] * 3))
-    found = panel_agreement(judged(4, both), ["a", "b"], "bt", Parameters(2.0), 200, 0)
+    found = panel_agreement(judged(4, both), ["a", "b"], BT, Parameters(2.0), 200, 0)
     assert found.krippendorff_alpha.value == pytest.approx(1)
-    assert found.kendall["bt"][0, 1] == pytest.approx(1)
+    assert found.kendall[0, 1] == pytest.approx(1)
 
 
 def test_what_cannot_be_told_is_none() -> None:
     alone = by(verdicts([(0, 1), (2, 3)]), 0, 1)
-    found = panel_agreement(judged(4, alone), ["a", "b"], "bt", Parameters(2.0), 50, 0)
+    found = panel_agreement(judged(4, alone), ["a", "b"], BT, Parameters(2.0), 50, 0)
     assert (
         found.krippendorff_alpha.value,
         found.krippendorff_alpha.low,
         found.judged_by_several,
     ) == (None, None, 0)
-    assert np.isnan(found.kendall["bt"][0, 1])
+    assert np.isnan(found.kendall[0, 1])
 
 
 def test_scores_of_items_alone_have_an_alpha_of_their_own() -> None:
     items = verdicts([(row,) for row in range(6) for _ in "ab"])
     scores = np.array([0.1, 0.1, 0.2, 0.2, 0.5, 0.5, 0.7, 0.7, 0.9, 0.9, 1.0, 1.0])
     some = replace(by(items, *([0, 1] * 6)), scores=scores)
-    found = panel_agreement(judged(6, some), ["a", "b"], "bt", Parameters(2.0), 0, 0)
+    found = panel_agreement(judged(6, some), ["a", "b"], DIRECT, Parameters(2.0), 0, 0)
     assert found.krippendorff_alpha.value == pytest.approx(1)
-    assert set(found.ratings[0]) == {"direct"}
-    assert_array_equal(found.ratings[1]["direct"], scores[1::2])
+    assert_array_equal(found.ratings[1], scores[1::2])
     assert found.judged_by_several == 6
 
 
@@ -83,10 +83,9 @@ def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> 
         assert words in done.stdout
     assert re.search(r"simulated 1 +72", done.stdout)
     found = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "100", "--json").stdout)
-    ratings = {each["rating"]: each for each in found["assessments"]}
+    ratings = {each["rating"]: each for each in found["evaluation"]}
     assert list(ratings) == [
-        *("elo", "pl", "elo by simulated 1", "elo by simulated 2"),
-        *("pl by simulated 1", "pl by simulated 2"),
+        *("elo", "pl", "pl by simulated 1", "pl by simulated 2"),
     ]
     judges = found["judges"]
     assert judges["names"] == ["simulated 1", "simulated 2"]
@@ -94,7 +93,7 @@ def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> 
     assert judges["judged_by_several"] > 3000
     alpha = judges["krippendorff_alpha"]
     assert 0.4 < alpha["low"] < alpha["value"] < alpha["high"] < 0.8
-    assert judges["kendall"]["pl"][0][1] == judges["kendall"]["pl"][1][0]
+    assert judges["kendall"][0][1] == judges["kendall"][1][0]
 
 
 def test_agreement_needs_no_gold(tmp_path: Path) -> None:
@@ -109,6 +108,22 @@ def test_agreement_needs_no_gold(tmp_path: Path) -> None:
     assert "--gold" in judgeq(tmp_path, "evaluate").stdout
 
 
+def test_ratings_by_a_judge_are_measured_within_its_groups(tmp_path: Path) -> None:
+    """What nothing connects has no common scale, whoever judged it."""
+    pairs = [(at + first, at + first + 1) for first in (0, 60) for at in range(8)]
+    lines = [
+        {"presented": pair, "winner": pair[at % 2], "judge": judge}
+        for judge in "ab"
+        for at, pair in enumerate(pairs)
+    ]
+    (tmp_path / "judged.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    judgeq(tmp_path, "import", "-d", "demo", "judged.jsonl", "-q")
+    found = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "0", "--json").stdout)
+    within = {row["rating"]: row["within_components"] for row in found["evaluation"]}
+    for rating in ("pl", "pl by a", "pl by b"):
+        assert (within[rating]["components"], within[rating]["n"]) == (2, 18)
+
+
 def test_one_judge_is_no_ensemble(tmp_path: Path) -> None:
     judgeq(tmp_path, "run", "-d", "demo", "--quiet")
     assert json.loads(judgeq(tmp_path, "evaluate", "--json").stdout)["judges"] is None
@@ -120,11 +135,11 @@ def test_of_many_judges_the_largest_are_rated_and_all_agree_or_not() -> None:
     numbers = [judge for judge in range(40) for _ in range(1 + (judge in (7, 30)))]
     both = by(verdicts([rankings[at % 4] for at in range(len(numbers))]), *numbers)
     names = [f"w{number}" for number in range(40)]
-    found = panel_agreement(judged(4, both), names, "bt", Parameters(2.0), 0, 0)
+    found = panel_agreement(judged(4, both), names, BT, Parameters(2.0), 0, 0)
     assert found.names == ["w7", "w30", *names[:7], "w8"]
     assert list(found.verdicts) == [2, 2, *[1] * 8]
     assert len(found.ratings) == 10
-    assert found.kendall["elo"].shape == (10, 10)
+    assert found.kendall.shape == (10, 10)
     assert (found.others, found.others_verdicts) == (30, 30)
     assert found.judged_by_several == 4
     assert found.krippendorff_alpha.value == pytest.approx(1)

@@ -27,18 +27,21 @@ def by_judges(rankings: Sequence[Sequence[int]], judges: Sequence[int]) -> Verdi
 
 
 def test_separation_is_its_closed_form() -> None:
-    found = separation(np.array([-1.0, 0, 1]), np.array([0.3, 0.5, math.sqrt(0.41)]))
-    assert found.ssr == pytest.approx(
-        1 - 0.25
-    )  # variance 1, mean squared error (0.09 + 0.25 + 0.41)/3
-    assert found.g == pytest.approx(1 / math.sqrt(1 - 0.75))
+    theta, se = np.array([-1.0, 0, 1]), np.array([0.3, 0.5, math.sqrt(0.41)])
+    # The variance is 1, the mean squared error (0.09 + 0.25 + 0.41)/3.
+    found, likeliest = separation(theta, se), separation(theta, se, likeliest=True)
+    assert found.ssr == pytest.approx(1 / 1.25)
+    assert likeliest.ssr == pytest.approx(1 - 0.25)
+    assert found.g == pytest.approx(1 / math.sqrt(1 - 0.8))
+    assert likeliest.g == pytest.approx(1 / math.sqrt(1 - 0.75))
     assert (found.n, found.why) == (3, None)
 
 
 def test_separation_is_within_components() -> None:
     """How far two components lie apart is no spread that judgments know of."""
     theta = np.array([-1.0, 1, 99, 101, 7])
-    found = separation(theta, np.full(5, 0.5), np.array([1, 1, 2, 2, 3]))
+    component = np.array([1, 1, 2, 2, 3])
+    found = separation(theta, np.full(5, 0.5), component, likeliest=True)
     assert found.ssr == pytest.approx(1 - 0.25 / 2)  # Σ 4 · 1² over 4 items less 2 components
     assert found.n == 4  # one alone in its component says nothing
 
@@ -49,7 +52,7 @@ def test_undefined_separation_says_why() -> None:
         None, None, 0, "fewer than two items have a standard error"
     )
     assert separation(np.zeros(3), np.ones(3)).why == "all items are rated the same"
-    worse = separation(np.array([-1.0, 1]), np.array([2.0, 2]))
+    worse = separation(np.array([-1.0, 1]), np.array([2.0, 2]), likeliest=True)
     assert worse.ssr == -1.0  # errors larger than the spread
     assert worse.g == pytest.approx(1 / math.sqrt(2))
 

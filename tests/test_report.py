@@ -106,7 +106,7 @@ def test_its_numbers_are_those_of_evaluate(folder: Path) -> None:
     sections = {
         section["title"]: section for chapter in made["chapters"] for section in chapter["sections"]
     }
-    measures = {one["rating"]: one["measures"] for one in evaluated["assessments"]}
+    measures = {one["rating"]: one["measures"] for one in evaluated["evaluation"]}
     correlation = sections["Correlation with the gold labels"]
     for rating, *numbers, n in correlation["rows"]:
         for name, number in zip(("pearson", "spearman", "kendall"), numbers, strict=True):

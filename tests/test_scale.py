@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,10 @@ import pytest
 import judgeq as package
 from judgeq.evaluation import scale
 from judgeq.rating import Parameters, correlation, misfit, plackett_luce, reliability
+from judgeq.rating.comparisons import imply, joined
 from judgeq.strategies import parse
-from judgeq.types import Bools, Verdicts
-from tests.build import SHARED, fit_map
+from judgeq.types import Bools, Comparisons, Verdicts
+from tests.build import SHARED, fit_map, verdicts
 from tests.cli import judgeq
 
 pytestmark = pytest.mark.usefixtures("rated_once")
@@ -56,7 +58,7 @@ def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
     half = found["reliability"]["split_half"]
     run = package.open_run(runs_dir=runs / "similar")
     theta, se = run.scores.main[1], run.scores.se
-    ssr = 1 - (se * se).mean() / theta.var(ddof=1)
+    ssr = theta.var(ddof=1) / (theta.var(ddof=1) + (se * se).mean())
     assert found["reliability"]["separation"]["ssr"] == pytest.approx(ssr)
     assert found["reliability"]["separation"]["g"] == pytest.approx((1 - ssr) ** -0.5)
     assert half["splits"] == 12
@@ -75,6 +77,43 @@ def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
     surprises = [one["surprise"] for one in misfits["least_expected"]]
     assert surprises == sorted(surprises, reverse=True)
     assert len(misfits["least_expected"][0]["groups"]) == 6
+
+
+def test_the_ssr_of_comparative_judgement_stands_under_its_own_name(runs: Path) -> None:
+    flags = ("--runs-dir", "random", "--splits", "0", "--resamples", "0")
+    found = json.loads(judgeq(runs, "evaluate", *flags, "--json").stdout)["reliability"]
+    run = package.open_run(runs_dir=runs / "random")
+    theta, se = scale.cj(imply(joined(run.history.verdicts)), 60)
+    ssr = 1 - (se * se).mean() / theta.var(ddof=1)
+    assert found["separation_cj"]["ssr"] == pytest.approx(ssr, abs=1e-9)
+    assert found["separation_cj"]["g"] == pytest.approx((1 - ssr) ** -0.5)
+    shown = " ".join(judgeq(runs, "evaluate", *flags).stdout.split())
+    assert f"SSR (CJ) {ssr:.3f} as studies of comparative judgement publish it" in shown
+
+
+def test_the_ssr_is_the_share_of_the_latent_scores(tmp_path: Path) -> None:
+    """Squared correlation of MAP scores with the latent ones, where few judgments draw them in."""
+    job = ("-d", "synthetic:normal", "--n", "400", "-s", "pairwise4", "--matchmaking", "random")
+    judgeq(tmp_path, "run", *job, "--quiet")
+    run = package.open_run(runs_dir=tmp_path / "runs")
+    found = scale.reliability_of(run, splits=0)
+    true = np.corrcoef(run.scores.main[1], run.scores.gold)[0, 1] ** 2
+    assert found.separation.ssr == pytest.approx(true, abs=0.08)
+
+
+def test_halves_that_know_few_items_in_common_have_no_r(tmp_path: Path) -> None:
+    """Of items that are in one or two lists, most are in one half alone."""
+    job = ("-d", "synthetic:normal", "--n", "200", "-s", "listwise5x1", "--quiet")
+    judgeq(tmp_path, "run", *job)
+    shown = judgeq(tmp_path, "evaluate", "--resamples", "0").stdout
+    assert "split halves" not in shown
+    judgeq(tmp_path, "run", *job[:-2], "listwise5x2", "--quiet")
+    run = package.open_run(runs_dir=tmp_path / "runs")
+    half = scale.reliability_of(run, splits=5).split_half
+    assert (half.r, half.low, half.whole) == (None, None, None)
+    assert half.why == f"both halves know only {half.items} of the 200 items judged"
+    shown = " ".join(judgeq(tmp_path, "evaluate", "--resamples", "0").stdout.split())
+    assert "No split halves: both halves know only" in shown
 
 
 def test_only_unexpected_judgments_are_shown(runs: Path) -> None:
@@ -161,6 +200,82 @@ def test_from_python_and_by_the_papers_estimator(runs: Path) -> None:
     assert scale.reliability_of(run, splits=4, seed=1).split_half.r != half["median"]
     with pytest.raises(package.UsageError, match="0 or more"):
         package.evaluate(run, splits=-1)
+
+
+# The recipe of published studies of comparative judgement
+
+
+def recipe(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, float], dict[str, float], float]:
+    """Plain Python from the description of the recipe: θ, se, SSR; pairs are (winner, loser)."""
+    items = sorted({item for pair in pairs for item in pair})
+    asked = {item: sum(item in pair for pair in pairs) for item in items}
+    wins = {item: sum(item == pair[0] for pair in pairs) for item in items}
+    score = {i: 0.3 + (asked[i] - 2 * 0.3) * wins[i] / asked[i] for i in items}
+    raw = {i: (score[i] / asked[i] + 0.1) / 1.2 for i in items}
+    theta = {i: math.log(raw[i] / (1 - raw[i])) for i in items}
+    middle = sum(theta.values()) / len(items)
+    theta = {i: theta[i] - middle for i in items}
+    for iteration in range(1, 401):
+        expected, information = dict.fromkeys(items, 0.0), dict.fromkeys(items, 0.0)
+        for one, other in pairs:
+            p = math.exp(theta[one]) / (math.exp(theta[one]) + math.exp(theta[other]))
+            expected[one] += p
+            expected[other] += 1 - p
+            information[one] += p * (1 - p)
+            information[other] += p * (1 - p)
+        new = {}
+        for i in items:
+            step = (score[i] - expected[i]) / information[i]
+            new[i] = theta[i] + math.copysign(min(abs(step), 0.98**iteration), step)
+        middle = sum(new.values()) / len(items)
+        new = {i: new[i] - middle for i in items}
+        change = max(abs(new[i] - theta[i]) for i in items)
+        theta = new
+        if change <= 1e-4:
+            break
+    se = {i: 1 / math.sqrt(information[i]) for i in items}
+    mean = sum(theta.values()) / len(items)
+    variance = sum((theta[i] - mean) ** 2 for i in items) / (len(items) - 1)
+    return theta, se, 1 - sum(one * one for one in se.values()) / len(items) / variance
+
+
+@pytest.mark.parametrize(("n", "count", "seed"), [(12, 90, 0), (25, 120, 1), (6, 40, 2)])
+def test_cj_is_the_published_recipe(n: int, count: int, seed: int) -> None:
+    """By a second, independent implementation, for items that won or lost everything too."""
+    rng = np.random.default_rng(seed)
+    pairs: list[tuple[int, int]] = []
+    while len(pairs) < count:
+        a, b = (int(row) for row in rng.choice(n, 2, replace=False))
+        pairs.append((a, b) if rng.random() < 1 / (1 + math.exp((a - b) / n * 6)) else (b, a))
+    theta, se = scale.cj(imply(verdicts(pairs)), n + 1)
+    named = [(f"{a:02}", f"{b:02}") for a, b in pairs]
+    by_name, se_by_name, ssr = recipe(named)
+    rows = [int(name) for name in by_name]
+    assert theta[rows] == pytest.approx([*by_name.values()], abs=1e-12)
+    assert se[rows] == pytest.approx([*se_by_name.values()], abs=1e-12)
+    assert reliability.separation(theta, se, likeliest=True).ssr == pytest.approx(ssr, abs=1e-12)
+    assert np.isnan(theta[n])  # never compared
+    assert np.isnan(se[n])
+
+
+def test_cj_golden_values() -> None:
+    """A small tournament, to the digits that the recipe's plain implementation gave."""
+    pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (3, 2), (1, 0), (2, 3)]
+    theta, se = scale.cj(imply(verdicts(pairs)), 4)
+    expected, _, ssr = recipe([(str(a), str(b)) for a, b in pairs])
+    assert theta == pytest.approx([*expected.values()], abs=1e-13)
+    assert reliability.separation(theta, se, likeliest=True).ssr == pytest.approx(ssr, abs=1e-13)
+    assert theta.sum() == pytest.approx(0, abs=1e-12)
+
+
+def test_cj_at_its_maximum_is_a_closed_form() -> None:
+    """A ring in which each of three beats the next 3 times of 4: all are equal, p = ½."""
+    ring = [(0, 1), (1, 2), (2, 0)] * 3 + [(1, 0), (2, 1), (0, 2)]
+    theta, se = scale.cj(imply(verdicts(ring)), 3)
+    assert theta == pytest.approx(np.zeros(3))
+    assert se == pytest.approx(np.full(3, 1 / math.sqrt(8 / 4)))
+    none = Comparisons(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0))
+    assert np.isnan(scale.cj(none, 2)[0]).all()
 
 
 # People

@@ -571,7 +571,7 @@ def test_who_was_never_judged_is_left_out_of_the_evaluation(tmp_path: Path) -> N
     path = written(tmp_path / "few.jsonl", *lines)
     judgeq(tmp_path, "import", "-d", "demo", path, "--quiet")
     shown = json.loads(judgeq(tmp_path, "evaluate", "last", "--json").stdout)
-    assert {row["n"] for row in shown["assessments"]} == {20}
+    assert {row["n"] for row in shown["evaluation"]} == {20}
 
 
 def test_a_configuration_of_other_items_than_the_ledger_is_damaged(
@@ -592,7 +592,7 @@ def test_a_name_out_of_a_file_does_not_style_a_table_of_judges(tmp_path: Path) -
     ]
     judgeq(tmp_path, "import", "-d", "demo", written(tmp_path / "x.jsonl", *lines), "--quiet")
     shown = judgeq(tmp_path, "evaluate", "last").stdout
-    assert "elo by" in shown
+    assert "pl by" in shown
     assert not {"\x1b", "\x9b", "\u202e"} & set(shown)
 
 

@@ -403,7 +403,7 @@ def test_every_command_needs_only_the_address_and_a_name(
     judgeq(tmp_path, "show", "--write", name, *at)
     assert (tmp_path / "runs" / folder.run.id / "scores.csv").read_text() == csv(folder)
     evaluated = json.loads(judgeq(tmp_path, "evaluate", *at, "--resamples", "10", "--json").stdout)
-    assert evaluated["assessments"]
+    assert evaluated["evaluation"]
     judgeq(tmp_path, "export", "last", *at, "--out", "judgments.jsonl")
     judgeq(tmp_path, "import", "-d", "demo", "judgments.jsonl", *at, "--quiet")
     compared = judgeq(

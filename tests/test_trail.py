@@ -120,11 +120,10 @@ def test_what_is_known_of_two_items(tmp_path: Path) -> None:
     run = imported(tmp_path, ["ab", "ab", "ba", "acb", "ad", "db", "eb", "ea", "af", "bf", "gh"])
     every = all_trails(run)
     known = versus(run, every[0], every[1])
-    direct = known.direct
-    assert (direct.met, direct.above, direct.below, direct.tied) == (4, 3, 1, 0)
+    assert known.direct == {"met": 4, "above": 3, "below": 1, "tied": 0}
     assert [judgment.round for judgment in known.together] == [1, 1, 1, 1]
     back = versus(run, every[1], every[0])
-    assert (back.direct.above, back.direct.below) == (1, 3)
+    assert (back.direct["above"], back.direct["below"]) == (1, 3)
     assert known.probability == run.probability_above("a", "b")
     assert known.probability is not None
     assert back.probability == pytest.approx(1 - known.probability)

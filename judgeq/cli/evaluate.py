@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,7 +24,7 @@ from judgeq.errors import UsageError
 from judgeq.rating import THRESHOLDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from judgeq.engine.results import Result
     from judgeq.evaluation.gold import Plan
@@ -166,9 +165,13 @@ def compare(
         )
     plan, runs = _opened([there.find(name, accept_damage) for name in names], given, values)
     found = compare(runs, plan)
-    return Answer(
-        found, show_evaluation.comparison, rows=lambda: rows(plain(replace(found, runs=())))
-    )
+
+    def numbers() -> Iterable[Any]:
+        known = plain(found)
+        known["runs"] = [{key: run[key] for key in ("run", "evaluation")} for run in known["runs"]]
+        return rows(known)
+
+    return Answer(found, show_evaluation.comparison, rows=numbers)
 
 
 def _opened(places: Sequence[RunPlace], given: Values, values: Values) -> tuple[Plan, list[Result]]:

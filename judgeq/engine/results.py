@@ -76,7 +76,7 @@ class Result:
     the scores. `rating` and `parameters` are by what comparisons were rated; `slots` are None where
     items were judged alone, and `effects` of the place are by judge, as far as there are enough matches
     and the main rating has errors; `known` is how well the order is known, where that was worked out
-    (`certainty`); `evaluation` (assessments, by `evaluate.evaluated`) is there only with gold labels;
+    (`certainty`); `evaluation` are its assessments against gold labels, where it was evaluated;
     `said` is what is on record of the people who judged, where people did.
     """
 

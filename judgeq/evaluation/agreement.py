@@ -7,19 +7,18 @@ where the second is, ½ for a tie; so that a tie is half as far from a win as a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq import rating, seeds
+from judgeq import seeds
 from judgeq.engine.results import Result
 from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.json_marks import LEFT_OUT
-from judgeq.rating import Parameters, comparisons
+from judgeq.rating import Estimator, Parameters, comparisons
 from judgeq.rating.comparisons import pairs_of
 from judgeq.rating.correlation import Kendall, point
 from judgeq.strategies import History
@@ -39,7 +38,7 @@ def implied(verdicts: Verdicts) -> tuple[Offsets, Offsets, Floats]:
     is placed second, ½ for a tie. Sorted like `comparisons.pairs_of`. Of items judged alone: the item,
     and its score.
     """
-    if verdicts.scores is not None and not comparisons.compares(verdicts):
+    if verdicts.scores is not None and alone(verdicts):
         return verdicts.items.astype(np.int64), np.arange(len(verdicts)), verdicts.scores
     n = int(verdicts.items.max(initial=-1)) + 1
     verdict_of = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
@@ -67,11 +66,7 @@ def alpha(verdicts: Verdicts, times: int, rng: np.random.Generator) -> Measured:
     sound where the judges were asked about the same sets; where each was asked about its own, the
     interval is too narrow. Sets are in the order of their items: that of the verdicts is no matter.
     """
-    if verdicts.scores is not None and not comparisons.compares(verdicts):
-        items, at, scores = implied(verdicts)
-        measure = _Alpha(items, judges_of(verdicts)[at], scores, np.zeros_like(at))
-    else:
-        measure = _Alpha(*_both_ways(verdicts))
+    measure = _Alpha(*_both_ways(verdicts))
     # One set drawn again and again would give an interval of no width.
     n = measure.groups
     return bootstrap({"": measure}, n, times if n > 1 else 0, rng)[""]
@@ -100,25 +95,33 @@ def judges_of(verdicts: Verdicts) -> Rows:
 
 def _both_ways(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats, Offsets]:
     """(unit, judge, value, group): what is implied of each pair as (low, high), then as (high, low),
-    and of which set of items it is."""
-    pairs, verdict, value = implied(verdicts)
+    and of which set of items it is. Of items judged alone their scores, all of one group."""
+    units, verdict, value = implied(verdicts)
+    judges = judges_of(verdicts)[verdict]
+    if alone(verdicts):
+        return units, judges, value, np.zeros_like(units)
     return (
-        np.concatenate([pairs, -1 - pairs]),
-        np.tile(judges_of(verdicts)[verdict], 2),
+        np.concatenate([units, -1 - units]),
+        np.tile(judges, 2),
         np.concatenate([value, 1 - value]),
         np.tile(sets(verdicts)[verdict], 2),
     )
 
 
+def alone(verdicts: Verdicts) -> bool:
+    """Whether they are scores of items judged alone, and compare none."""
+    return verdicts.scores is not None and not comparisons.compares(verdicts)
+
+
 def sets(verdicts: Verdicts) -> Offsets:
     """The number of each verdict's set of items, by size and then by the items; shape (verdicts,)."""
-    bounds = verdicts.offsets.tolist()
-    keys = [
-        (end - begin, *np.sort(verdicts.items[begin:end]).tolist())
-        for begin, end in pairwise(bounds)
-    ]
-    numbers = {key: number for number, key in enumerate(sorted(set(keys)))}
-    return np.array([numbers[key] for key in keys], dtype=np.int64)
+    numbers, n = np.empty(len(verdicts), dtype=np.int64), 0
+    for slots in comparisons.slots_by_size(verdicts):
+        items = np.sort(verdicts.items[slots], axis=0)
+        which = np.unique(items, axis=1, return_inverse=True)[1].reshape(-1)
+        numbers[np.searchsorted(verdicts.offsets, slots[0])] = n + which
+        n += int(which.max()) + 1
+    return numbers
 
 
 def _new(columns: NDArray[Any]) -> NDArray[np.bool_]:
@@ -206,14 +209,17 @@ MOST = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PanelAgreement:
-    """How well the judges of a run agree. PEOPLE together are listed first, if models judge too; of more
-    than MOST judges only those with the most verdicts are listed."""
+    """How well the judges of a run agree, by `rating`, its main one. PEOPLE together are listed first,
+    if models judge too; of more than MOST judges only those with the most verdicts are listed."""
 
+    rating: str
     names: Sequence[str]
     verdicts: Sequence[int]  # how many each gave
-    # Each judge's ratings by its verdicts alone, by name, shape (n,); nan of items that it didn't see.
-    ratings: Sequence[Mapping[str, Floats]] = field(metadata=LEFT_OUT)
-    kendall: Mapping[str, Floats]  # τ-b between the judges, by rating, shape (judges, judges)
+    # By each judge's verdicts alone, shape (n,): the rating, nan of items that it didn't see, and the
+    # groups of items that its comparisons connect.
+    ratings: Sequence[Floats] = field(metadata=LEFT_OUT)
+    components: Sequence[Offsets] = field(metadata=LEFT_OUT)
+    kendall: Floats  # τ-b between the judges' ratings, shape (judges, judges)
     krippendorff_alpha: Measured  # of all judges, over the pairs that verdicts imply, or over items
     judged_by_several: int  # such pairs, or items
     others: int = 0  # judges that aren't listed
@@ -227,14 +233,14 @@ def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
         return None
     parameters = Parameters(run.fit.sigma, run.fit.position)
     first = None if run.said is None else run.said.first
-    agreement = panel_agreement(run.history, names, run.rating, parameters, resamples, seed, first)
+    agreement = panel_agreement(run.history, names, run.main, parameters, resamples, seed, first)
     return agreement if len(agreement.names) > 1 else None
 
 
 def panel_agreement(
     history: History,
     names: Sequence[str],
-    choice: str,
+    estimator: Estimator,
     parameters: Parameters,
     resamples: int,
     seed: int,
@@ -245,7 +251,8 @@ def panel_agreement(
     n = len(history.standings.elo)
     # Each order of a pair is answered by another person.
     every = comparisons.joined(history.verdicts if people is None else history.asked)
-    counts = np.bincount(judges_of(every), minlength=len(names))
+    judges = judges_of(every)
+    counts = np.bincount(judges, minlength=len(names))
     there = [number for number in range(len(names)) if people is None or counts[number]]
     listed = there
     if len(there) > MOST:
@@ -253,24 +260,22 @@ def panel_agreement(
     groups = [(names[number], [number]) for number in listed]
     if people is not None and there[0] < people <= there[-1]:
         groups.insert(0, (PEOPLE, [number for number in there if number >= people]))
-    estimators = rating.of_run(choice, history.basis)
-    ratings: list[dict[str, Floats]] = []
-    for _, group in groups:
-        own = every.where(np.isin(judges_of(every), group))
-        unseen = comparisons.matches_of(own, n) == 0
-        ratings.append(
-            {
-                one.column: np.where(unseen, np.nan, one.fit(own, n, parameters).theta)
-                for one in estimators
-            }
+    parts = [every.where(np.isin(judges, group)) for _, group in groups]
+    ratings = [
+        np.where(
+            comparisons.matches_of(part, n) == 0, np.nan, estimator.fit(part, n, parameters).theta
         )
-    unit, at, _ = implied(every)
-    units = np.unique(np.stack([unit, judges_of(every)[at]], axis=1), axis=0)[:, 0]
+        for part in parts
+    ]
+    pairs, at, _ = implied(every)
+    units = np.unique(pairs * len(names) + judges[at]) // len(names)
     return PanelAgreement(
+        rating=estimator.column,
         names=[name for name, _ in groups],
         verdicts=[int(counts[group].sum()) for _, group in groups],
         ratings=ratings,
-        kendall={name: kendall_by_pair([own[name] for own in ratings]) for name in ratings[0]},
+        components=[comparisons.scale_components(part, n) for part in parts],
+        kendall=kendall_by_pair(ratings),
         krippendorff_alpha=alpha(every, resamples, seeds.rng(seed, "bootstrap", "agreement")),
         judged_by_several=int((np.unique(units, return_counts=True)[1] > 1).sum()),
         others=len(there) - len(listed),

@@ -1,15 +1,22 @@
 """Which of several runs has the better scores, by differences on the same resamples; and whether they
-rank alike."""
+rank alike.
+
+Two things make a difference uncertain: which items were judged, and what the judges happened to answer.
+For the first, items are drawn again (a bootstrap), as if the errors of items were independent. Those of
+one list aren't: so the second is measured by itself, by leaving out one part of the judgments after the
+other (a jackknife). An interval is as wide as the wider of the two.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from judgeq import rating, seeds
 from judgeq.datasets.tables import shown
 from judgeq.engine.results import Result
 from judgeq.errors import RunError
@@ -23,8 +30,14 @@ from judgeq.evaluation.evaluate import (
 )
 from judgeq.evaluation.gold import Gold, Plan, gold_if_any
 from judgeq.evaluation.metrics import COUNTS, Measured, measured
-from judgeq.rating import correlation
-from judgeq.types import Bools, Offsets
+from judgeq.evaluation.scale import QUICK
+from judgeq.rating import ESTIMATORS, Parameters, comparisons, correlation
+from judgeq.types import Bools, Floats, Offsets
+
+PARTS = 20
+"""Parts of the judgments, each of which is left out once."""
+Z = 1.96
+"""So many standard errors to each side hold 95 %."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,13 +63,13 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """Several runs over the same items. Without gold labels there is the agreement alone."""
+    """Several runs over the same items, each with its `evaluation` against the gold of the comparison.
+    Without gold labels there is the agreement alone."""
 
     runs: Sequence[Result]
     plan: Plan
     gold: Gold | None
     items: str
-    assessments: Sequence[Sequence[Assessment]]  # by run and rating
     differences: Sequence[Pair]  # of the measures to the first run's
     agreement: Sequence[Pair]  # of each two runs, by Kendall's τ-b and Spearman's ρ
     notices: Sequence[str]  # what may make it doubtful
@@ -81,31 +94,28 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
     orders = [_order(first, run) for run in runs]
     ratings = [ratings_of(run, gold, plan, order) for run, order in zip(runs, orders, strict=True)]
-    assessments = [
-        {} if gold is None else {one.name: assess(one, gold, items, mask, plan) for one in of_run}
-        for of_run in ratings
-    ]
+    evaluations: list[list[Assessment]] = [[] for _ in runs]
     differences = []
-    for run in range(1, len(runs)):
-        if gold is None:
-            break
-        for this, that in _pairs(ratings[run], ratings[0]):
-            both = mask & ~np.isnan(this.scores) & ~np.isnan(that.scores)
-            n = int((both & ~np.isnan(gold.values)).sum())
-            one, other = (
-                known if known.n == n else assess(rating, gold, items, both, plan)
-                for rating, known in (
-                    (this, assessments[run][this.name]),
-                    (that, assessments[0][that.name]),
-                )
-            )
-            differences.append(_pair(run, this, 0, that, n, _differences(one, other)))
+    if gold is not None:
+        evaluations = [[assess(one, gold, items, mask, plan) for one in some] for some in ratings]
+        refits = [
+            _refits(run, order, {one.name for one in of_run}) if plan.resamples else None
+            for run, order, of_run in zip(runs, orders, ratings, strict=True)
+        ]
+        for run in range(1, len(runs)):
+            for this, that in _pairs(ratings[run], ratings[0]):
+                both = mask & ~np.isnan(this.scores) & ~np.isnan(that.scores)
+                one, other = (assess(each, gold, items, both, plan) for each in (this, that))
+                mine = _moves(this, refits[run], gold, both, plan)
+                theirs = _moves(that, refits[0], gold, both, plan)
+                found = _differences(one, other, mine - theirs)
+                names = (run + 1, this.run, this.name, 1, that.run, that.name)
+                differences.append(Pair(*names, one.n, found))
     return Comparison(
-        runs=runs,
+        runs=[replace(run, evaluation=one) for run, one in zip(runs, evaluations, strict=True)],
         plan=plan,
         gold=gold,
         items=items,
-        assessments=[list(by_name.values()) for by_name in assessments],
         differences=differences,
         agreement=[
             _agreement(run, this, against, that, mask)
@@ -164,25 +174,75 @@ def _pairs(these: Sequence[Rating], those: Sequence[Rating]) -> list[tuple[Ratin
     return pairs if main[0].name == main[1].name else [*pairs, main]
 
 
-def _pair(
-    run: int, this: Rating, against: int, that: Rating, n: int, measures: Mapping[str, Measured]
-) -> Pair:
-    """Two ratings of the runs of these numbers, from 0."""
-    return Pair(run + 1, this.run, this.name, against + 1, that.run, that.name, n, measures)
-
-
-def _differences(one: Assessment, other: Assessment) -> dict[str, Measured]:
-    """One minus the other of each measure, paired by resample."""
+def _differences(one: Assessment, other: Assessment, moves: Floats) -> dict[str, Measured]:
+    """One minus the other of each measure, paired by resample; as uncertain as it `moves` without parts
+    of the judgments, shape (PARTS, measures), if that says more."""
     differences = {}
-    for name, a in one.measures.items():
+    reaches = np.broadcast_to(Z * np.sqrt((moves**2).sum(axis=0)), len(one.measures))
+    for (name, a), reach in zip(one.measures.items(), reaches.tolist(), strict=True):
         b = other.measures[name]
+        known = a.resampled is not None and b.resampled is not None
+        found = measured(
+            None if a.value is None or b.value is None else a.value - b.value,
+            a.resampled - b.resampled if known else None,  # type: ignore[operator]
+        )
+        if found.value is not None and found.low is not None and found.high is not None:
+            low, high = min(found.low, found.value - reach), max(found.high, found.value + reach)
+            found = replace(found, low=low, high=high)
         if name not in COUNTS:
-            known = a.resampled is not None and b.resampled is not None
-            differences[name] = measured(
-                None if a.value is None or b.value is None else a.value - b.value,
-                a.resampled - b.resampled if known else None,  # type: ignore[operator]
-            )
+            differences[name] = found
     return differences
+
+
+class Refits(NamedTuple):
+    """The ratings of a run, by name, without each of PARTS parts of its judgments, shape (PARTS, n).
+    Times `factor` = √(1 − 1/m), m being the judgments of an item, their scatter is the standard error:
+    what is left out of a mean of m moves it too far (HC2 and HC3 of MacKinnon and White 1985)."""
+
+    factor: float
+    ratings: Mapping[str, Floats]
+
+
+def _refits(run: Result, order: Offsets, names: Container[str]) -> Refits | None:
+    """None where there are too few judgments, or one of each item, which don't tell how they scatter."""
+    verdicts, n = comparisons.joined(run.history.verdicts), len(order)
+    judged = len(np.unique(verdicts.items))
+    if len(verdicts) < PARTS or len(verdicts.items) <= judged:
+        return None
+    # Numbered by match, so that runs that share answers leave out the same ones together.
+    blocks = np.tile(np.arange(PARTS), (int(verdicts.matches.max()) // PARTS + 1, 1))
+    part = seeds.rng(0, "jackknife").permuted(blocks, axis=1).reshape(-1)[verdicts.matches]
+    parameters = Parameters(run.fit.sigma or run.parameters.sigma, run.fit.position)
+    ratings = {
+        one.column: np.stack(
+            [
+                ESTIMATORS[QUICK.get(one.name, one.name)]
+                .fit(verdicts.where(part != left_out), n, parameters)
+                .theta[order]
+                for left_out in range(PARTS)
+            ]
+        )
+        for one in rating.of_run(run.rating, run.history.basis)
+        if one.column in names
+    }
+    return Refits((1 - judged / len(verdicts.items)) ** 0.5, ratings)
+
+
+def _moves(rated: Rating, refits: Refits | None, gold: Gold, mask: Bools, plan: Plan) -> Floats:
+    """By how much leaving out each part of the judgments moves each measure, shape (PARTS, measures):
+    the root of the sum of squares is its standard error. 0 where that isn't known."""
+    if refits is None:
+        return np.zeros((PARTS, 1))
+    cut = None if rated.threshold is None else rated.threshold.value
+    values = []
+    for scores in refits.ratings[rated.name]:
+        labelled = None if cut is None else scores > cut
+        without = rated._replace(scores=scores, labelled=labelled)
+        found = assess(without, gold, "", mask, replace(plan, resamples=0)).measures
+        values.append([one.value for one in found.values()])
+    known = np.array(values, dtype=np.float64)
+    moves: Floats = np.nan_to_num(known - known.mean(axis=0)) * refits.factor
+    return moves
 
 
 def _agreement(run: int, this: Rating, against: int, that: Rating, mask: Bools) -> Pair:
@@ -194,4 +254,4 @@ def _agreement(run: int, this: Rating, against: int, that: Rating, mask: Bools) 
         name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n) if n > 1 else None)
         for name in ("kendall", "spearman")
     }
-    return _pair(run, this, against, that, n, measures)
+    return Pair(run + 1, this.run, this.name, against + 1, that.run, that.name, n, measures)

@@ -19,10 +19,18 @@ from judgeq.engine import session
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.errors import UsageError
-from judgeq.evaluation import agreement, metrics, people, scale
+from judgeq.evaluation import agreement, people, scale
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.gold import Gold, Plan, gold_for, gold_if_any, labelled
-from judgeq.evaluation.metrics import COUNTS, Measured
+from judgeq.evaluation.metrics import (
+    COUNTS,
+    MEASURES,
+    Measured,
+    Sample,
+    bootstrap,
+    cross_validated,
+    measures,
+)
 from judgeq.evaluation.people import Yardstick
 from judgeq.evaluation.scale import Misfit, Reliability
 from judgeq.json_marks import INLINE
@@ -30,11 +38,7 @@ from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture
 from judgeq.store import Items
 from judgeq.types import Bools, Floats, Offsets
 
-CORRELATION = tuple(correlation.CORRELATION)
-DETECTION = ("recall", "precision", "f1", "accuracy", "macro_f1", "auc")
-THRESHOLDED = frozenset({*DETECTION, *COUNTS} - {"auc"})
-"""The measures that a threshold decides."""
-SUMMARY = frozenset({"pearson", "spearman", *DETECTION, *COUNTS} - {"auc"})
+SUMMARY = frozenset(MEASURES) - {"kendall", "auc"}
 """What `evaluated` measures: all that costs next to nothing, also for a million items."""
 FOLDS = 10
 
@@ -67,7 +71,7 @@ class Within:
 class Assessment:
     """One rating of a run against gold over the `n` of `items` ("all", or a subset) that have both.
 
-    `measures` are those of CORRELATION, and of DETECTION and COUNTS where gold has two classes;
+    `measures` are those of MEASURES, without those of detection unless gold has two classes;
     `threshold` is None where nothing is detected, and `within_components` where there is one component.
     """
 
@@ -85,17 +89,19 @@ class Assessment:
 def evaluate(
     run: Result, gold: Gold, plan: Plan, judges: PanelAgreement | None = None
 ) -> list[Assessment]:
-    """Each rating over all items, then over each subset; also those by each of several judges alone.
+    """Each rating over all items, then over each subset; also the main one by each of several judges
+    alone.
 
     Raises UsageError.
     """
     ratings = ratings_of(run, gold, plan)
-    if judges is not None:
-        for rating in list(ratings):
-            for judge, own in zip(judges.names, judges.ratings, strict=True):
-                name, scores = f"{rating.name} by {judge}", own[rating.name]
-                labels = _labels(rating.name, scores, gold, plan)
-                ratings.append(Rating(rating.run, name, scores, *labels, None))
+    if judges is not None and judges.rating in [rating.name for rating in ratings]:
+        for name, own, component in zip(
+            judges.names, judges.ratings, judges.components, strict=True
+        ):
+            labels = _labels(judges.rating, own, gold, plan)
+            by = f"{judges.rating} by {name}"
+            ratings.append(Rating(run.run.id, by, own, *labels, component))
     return [
         assess(rating, gold, items, mask, plan)
         for items, mask in masks_of(run.items, plan.subset).items()
@@ -114,7 +120,7 @@ class Rating(NamedTuple):
     scores: Floats
     labelled: Bools | None
     threshold: Threshold | None
-    component: Offsets | None
+    component: Offsets
 
 
 def ratings_of(
@@ -157,14 +163,14 @@ def _labels(
     """
     if gold is None or gold.positive is None:
         return None, None
-    if not isinstance(plan.threshold, str):
-        return scores > plan.threshold, Threshold("given", plan.threshold)
-    if plan.threshold == "default":
-        return scores > THRESHOLDS[column], Threshold("default", THRESHOLDS[column])
-    if plan.threshold == "mixture":
-        cut = mixture.threshold(scores)
-        labelled = None if cut.value is None else scores > cut.value
-        return labelled, Threshold("mixture", cut.value, why=cut.why)
+    if plan.threshold != "best":
+        found = Threshold("default", THRESHOLDS[column])
+        if plan.threshold == "mixture":
+            cut = mixture.threshold(scores)
+            found = Threshold("mixture", cut.value, why=cut.why)
+        elif not isinstance(plan.threshold, str):
+            found = Threshold("given", plan.threshold)
+        return None if found.value is None else scores > found.value, found
     rows = np.flatnonzero(~(np.isnan(gold.values) | np.isnan(scores)))
     positive = gold.positive[rows]
     counts = int(positive.sum()), int((~positive).sum())
@@ -175,7 +181,7 @@ def _labels(
         )
     labelled = np.zeros(len(scores), dtype=np.bool_)
     rng = seeds.rng(plan.seed, "folds")
-    labelled[rows], chosen = metrics.cross_validated(scores[rows], positive, rng, FOLDS)
+    labelled[rows], chosen = cross_validated(scores[rows], positive, rng, FOLDS)
     value, low, high = (float(of(chosen)) for of in (np.median, np.min, np.max))
     return labelled, Threshold("best", value, low, high)
 
@@ -202,9 +208,24 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
     """
     unlabelled, unscored = np.isnan(gold.values), np.isnan(rating.scores)
     rows = np.flatnonzero(mask & ~unlabelled & ~unscored)
-    names = CORRELATION if gold.positive is None else (*CORRELATION, *DETECTION, *COUNTS)
-    if plan.measures is not None:
-        names = tuple(name for name in names if name in plan.measures)
+    sample = Sample(
+        *(rating.scores[rows], gold.values[rows]),
+        *(None if column is None else column[rows] for column in (gold.positive, rating.labelled)),
+    )
+    names = [
+        name
+        for name, (needs, _) in MEASURES.items()
+        if (needs == "gold" or gold.positive is not None)
+        and (plan.measures is None or name in plan.measures)
+    ]
+    there = measures(sample) if len(rows) > 1 else {}
+    wanted = {name: there[name] for name in names if name in there}
+    found = bootstrap(wanted, len(rows), plan.resamples, seeds.rng(plan.seed, "bootstrap"))
+    for name in names:
+        if name not in found or found[name].value is None:
+            found[name] = Measured(None, why=_why(name, rating, sample))
+        elif name in COUNTS:
+            found[name] = replace(found[name], value=int(found[name].value or 0))
     return Assessment(
         run=rating.run,
         rating=rating.name,
@@ -213,61 +234,30 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
         without_gold=int((mask & unlabelled).sum()),
         without_score=int((mask & ~unlabelled & unscored).sum()),
         threshold=rating.threshold,
-        measures=_measures(rating, gold, rows, names, plan),
-        within_components=_within(rating, gold, rows),
+        measures={name: found[name] for name in names},
+        within_components=_within(sample, rating.component[rows]),
     )
 
 
-def _measures(
-    rating: Rating, gold: Gold, rows: Offsets, names: Sequence[str], plan: Plan
-) -> dict[str, Measured]:
-    """The measures of these names over these items."""
-    scores, measures = rating.scores[rows], {}
-    if len(rows) > 1:
-        for name, measure in correlation.CORRELATION.items():
-            measures[name] = measure(scores, gold.values[rows])
-        if gold.positive is not None:
-            positive, labels = gold.positive[rows], np.zeros(len(rows), np.bool_)
-            labels = labels if rating.labelled is None else rating.labelled[rows]
-            measures |= metrics.detection(scores, positive, labels)
-            measures |= metrics.confusion(positive, labels)
-    # What no threshold decides is known without one, too.
-    unknown = THRESHOLDED if rating.labelled is None else frozenset[str]()
-    wanted = {name: measures[name] for name in names if name in measures and name not in unknown}
-    rng = seeds.rng(plan.seed, "bootstrap")
-    found = metrics.bootstrap(wanted, len(rows), plan.resamples, rng)
-    for name in names:
-        value = found[name].value if name in found else None
-        if value is None:
-            found[name] = Measured(None, why=_why(name, rating, gold, rows))
-        elif name in COUNTS:
-            found[name] = replace(found[name], value=int(value))
-    return {name: found[name] for name in names}
-
-
-def _why(name: str, rating: Rating, gold: Gold, rows: Offsets) -> str:
-    """Why a measure over these items is undefined."""
-    scores = rating.scores[rows]
-    if len(rows) < 2:
-        return f"too few items ({len(rows)}) have both gold and score"
-    if name in THRESHOLDED and rating.threshold is not None and rating.threshold.why is not None:
+def _why(name: str, rating: Rating, sample: Sample) -> str:
+    """Why a measure is undefined."""
+    needs, _ = MEASURES[name]
+    if len(sample.scores) < 2:
+        return f"too few items ({len(sample.scores)}) have both gold and score"
+    if needs == "threshold" and rating.threshold is not None and rating.threshold.why is not None:
         return f"no threshold: {rating.threshold.why}"
-    if name not in CORRELATION and gold.positive is not None:
-        if len(np.unique(gold.positive[rows])) < 2:
-            return "the gold is of one class only"
-        return "no item is labelled positive"
-    if np.ptp(gold.values[rows]) == 0:
+    if needs != "gold":
+        one_class = sample.positive is None or len(np.unique(sample.positive)) < 2
+        return "the gold is of one class only" if one_class else "no item is labelled positive"
+    if np.ptp(sample.gold) == 0:
         return "all gold labels are equal"
-    return "all scores are equal" if np.ptp(scores) == 0 else "the values are too close together"
+    return "all scores are equal" if np.ptp(sample.scores) == 0 else "the values are too close"
 
 
-def _within(rating: Rating, gold: Gold, rows: Offsets) -> Within | None:
-    if rating.component is None:
+def _within(sample: Sample, component: Offsets) -> Within | None:
+    if not (component != component[:1]).any():
         return None
-    component = rating.component[rows]
-    if not len(rows) or (component == component[0]).all():
-        return None
-    pearson, spearman, n = correlation.within(rating.scores[rows], gold.values[rows], component)
+    pearson, spearman, n = correlation.within(sample.scores, sample.gold, component)
     return Within(len(np.unique(component)), n, pearson, spearman)
 
 
@@ -299,13 +289,12 @@ def evaluated(run: Result) -> Result:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """A run's ratings against gold, as planned; and, which needs no gold, how reliable its scores are,
-    what doesn't fit them, whether longer texts score higher, and how well its judges agree."""
+    """A run with its `evaluation` against gold, as planned; and, without gold, how reliable its scores
+    are, what doesn't fit them, whether longer texts score higher, and how well its judges agree."""
 
     run: Result = field(metadata=INLINE)
     plan: Plan
     gold: Gold | None
-    assessments: Sequence[Assessment]
     reliability: Reliability
     misfit: Misfit
     judges: PanelAgreement | None = None  # None of one judge
@@ -326,11 +315,11 @@ def evaluation(
     if texts is None and (dataset := session.dataset_of(run.run)) is not None:
         texts = dataset.texts
     times, seed = plan.resamples, plan.seed
+    against = [] if gold is None else evaluate(run, gold, plan, judges)
     return Evaluation(
-        run=run,
+        run=replace(run, evaluation=against),
         plan=plan,
         gold=gold,
-        assessments=[] if gold is None else evaluate(run, gold, plan, judges),
         reliability=scale.reliability_of(run, splits, seed),
         misfit=scale.misfit_of(run),
         judges=judges,

@@ -1,4 +1,4 @@
-"""How well a rating detects, intervals by resampling, and thresholds.
+"""What is measured of scores against gold, a measure a line; intervals by resampling; thresholds.
 
 Measures are as in `rating/correlation.py`: for any weighting of the items. What is undefined (one
 class only) is nan here, and None where it is shown.
@@ -10,15 +10,15 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from judgeq.json_marks import LEFT_OUT
-from judgeq.rating.correlation import Measure, Order, point
+from judgeq.rating.correlation import Kendall, Measure, Order, pearson, point, spearman
 from judgeq.types import Bools, Floats
 
-COUNTS = ("tp", "fp", "fn", "tn")
 NOTHING = 1e-9
 """A difference up to this is what rounding leaves of none."""
 RESAMPLES = 1000
@@ -27,6 +27,97 @@ ENOUGH = 0.9
 """The share of resamples that must have a value for an interval."""
 _AT_ONCE = 125_000
 """Weights handled together: 1 MB, which stays in a core's cache."""
+
+
+class Sample(NamedTuple):
+    """Scores and what they are held against, each of shape (n,), without nan: gold; which items are
+    `positive` (None without two classes); and which the scores label so (None without a threshold)."""
+
+    scores: Floats
+    gold: Floats
+    positive: Bools | None = None
+    labelled: Bools | None = None
+
+
+def _cells(sample: Sample) -> Floats:
+    """Which of true and false positive, false and true negative each item is, shape (n, 4)."""
+    positive, labelled = np.asarray(sample.positive), np.asarray(sample.labelled)
+    cells = [positive & labelled, ~positive & labelled, positive & ~labelled, ~positive & ~labelled]
+    return np.stack(cells, axis=1).astype(np.float64)
+
+
+def _detected(rule: Callable[[Floats, Floats, Floats, Floats], Floats]) -> Make:
+    """By true and false positives, false and true negatives; with one class only, nothing."""
+
+    def make(sample: Sample) -> Measure:
+        cells = _cells(sample)
+
+        def measure(weights: Floats) -> Floats:
+            tp, fp, fn, tn = (weights @ cells).T
+            with np.errstate(divide="ignore", invalid="ignore"):
+                values = rule(tp, fp, fn, tn)
+            return np.where((tp + fn > 0) & (fp + tn > 0), values, np.nan)
+
+        return measure
+
+    return make
+
+
+def _counted(cell: int) -> Make:
+    return lambda sample: partial(np.dot, b=_cells(sample)[:, cell])
+
+
+def _f1(tp: Floats, fp: Floats, fn: Floats) -> Floats:
+    return 2 * tp / (2 * tp + fp + fn)
+
+
+def _auc(sample: Sample) -> Measure:
+    """The area under the ROC curve: how often a positive item is above a negative one, ties ½."""
+    by_score, mask = Order(sample.scores), np.asarray(sample.positive, dtype=np.float64)
+
+    def measure(weights: Floats) -> Floats:
+        above = by_score.sums(weights * mask)
+        below = by_score.sums(weights * (1 - mask))
+        pairs = above.sum(axis=1) * below.sum(axis=1)
+        won = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
+        area: Floats = np.divide(won, pairs, out=np.full(len(weights), np.nan), where=pairs > 0)
+        return area
+
+    return measure
+
+
+Needs = Literal["gold", "classes", "threshold"]
+Make = Callable[[Sample], Measure]
+COUNTS = ("tp", "fp", "fn", "tn")
+MEASURES: Mapping[str, tuple[Needs, Make]] = {
+    "pearson": ("gold", lambda it: pearson(it.scores, it.gold)),
+    "spearman": ("gold", lambda it: spearman(it.scores, it.gold)),
+    "kendall": ("gold", lambda it: Kendall(it.scores, it.gold)),
+    "recall": ("threshold", _detected(lambda tp, fp, fn, tn: tp / (tp + fn))),
+    "precision": ("threshold", _detected(lambda tp, fp, fn, tn: tp / (tp + fp))),
+    "f1": ("threshold", _detected(lambda tp, fp, fn, tn: _f1(tp, fp, fn))),
+    "accuracy": ("threshold", _detected(lambda tp, fp, fn, tn: (tp + tn) / (tp + fp + fn + tn))),
+    "macro_f1": (
+        "threshold",
+        _detected(lambda tp, fp, fn, tn: (_f1(tp, fp, fn) + _f1(tn, fn, fp)) / 2),
+    ),
+    "auc": ("classes", _auc),
+    "tp": ("threshold", _counted(0)),
+    "fp": ("threshold", _counted(1)),
+    "fn": ("threshold", _counted(2)),
+    "tn": ("threshold", _counted(3)),
+}
+"""Each measure: what it takes beside the scores, and how it is made. F1 is of the positive class."""
+
+
+def measures(sample: Sample) -> dict[str, Measure]:
+    """All measures that a sample has what it takes for."""
+    there = {"gold": True, "classes": sample.positive is not None}
+    there["threshold"] = there["classes"] and sample.labelled is not None
+    return {name: make(sample) for name, (needs, make) in MEASURES.items() if there[needs]}
+
+
+# Intervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,64 +137,6 @@ class Measured:
         if self.low is None or self.high is None:
             return False
         return self.low > NOTHING or self.high < -NOTHING
-
-
-def detection(scores: Floats, positive: Bools, labelled: Bools) -> Mapping[str, Measure]:
-    """Recall, accuracy, precision, F1 of the positive class, macro F1 and ROC AUC.
-
-    `positive` is the truth, `labelled` what a threshold makes of the scores, all of shape (n,).
-    """
-    cells = _cells(positive, labelled)
-
-    def counted(rule: Callable[[Floats, Floats, Floats, Floats], Floats]) -> Measure:
-        def measure(weights: Floats) -> Floats:
-            tp, fp, fn, tn = (weights @ cells).T
-            with np.errstate(divide="ignore", invalid="ignore"):
-                values = rule(tp, fp, fn, tn)
-            # With one class only none of them means anything.
-            return np.where((tp + fn > 0) & (fp + tn > 0), values, np.nan)
-
-        return measure
-
-    def f1(tp: Floats, fp: Floats, fn: Floats) -> Floats:
-        return 2 * tp / (2 * tp + fp + fn)
-
-    return {
-        "recall": counted(lambda tp, fp, fn, tn: tp / (tp + fn)),
-        "accuracy": counted(lambda tp, fp, fn, tn: (tp + tn) / (tp + fp + fn + tn)),
-        "precision": counted(lambda tp, fp, fn, tn: tp / (tp + fp)),
-        "f1": counted(lambda tp, fp, fn, tn: f1(tp, fp, fn)),
-        "macro_f1": counted(lambda tp, fp, fn, tn: (f1(tp, fp, fn) + f1(tn, fn, fp)) / 2),
-        "auc": _auc(scores, positive),
-    }
-
-
-def confusion(positive: Bools, labelled: Bools) -> Mapping[str, Measure]:
-    """How many items are true and false positive, false and true negative."""
-    cells = _cells(positive, labelled).T
-    return {name: partial(np.dot, b=cell) for name, cell in zip(COUNTS, cells, strict=True)}
-
-
-def _cells(positive: Bools, labelled: Bools) -> Floats:
-    """Which of COUNTS each item is, shape (n, 4)."""
-    cells = [positive & labelled, ~positive & labelled, positive & ~labelled, ~positive & ~labelled]
-    return np.stack(cells, axis=1).astype(np.float64)
-
-
-def _auc(scores: Floats, positive: Bools) -> Measure:
-    """The area under the ROC curve: how often a positive item is above a negative one, ties ½."""
-    by_score = Order(scores)
-    mask = positive.astype(np.float64)
-
-    def measure(weights: Floats) -> Floats:
-        above = by_score.sums(weights * mask)
-        below = by_score.sums(weights * (1 - mask))
-        pairs = above.sum(axis=1) * below.sum(axis=1)
-        won = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
-        area: Floats = np.divide(won, pairs, out=np.full(len(weights), np.nan), where=pairs > 0)
-        return area
-
-    return measure
 
 
 def resamples(n: int, times: int, rng: np.random.Generator) -> Iterator[Floats]:
@@ -148,6 +181,9 @@ def bootstrap(
     }
 
 
+# Thresholds
+
+
 def best_threshold(scores: Floats, positive: Bools) -> float:
     """The threshold whose labels (positive: above it) have the highest F1 of the positive class.
 
@@ -173,9 +209,8 @@ def cross_validated(
 ) -> tuple[Bools, Floats]:
     """Labels of shape (n,) by a threshold that was chosen without the item itself, and the thresholds
     of the folds. The folds are drawn within each class. Needs two items of each class at least."""
-    n = len(scores)
     folds = max(2, min(folds, int(positive.sum()), int((~positive).sum())))
-    fold = np.empty(n, dtype=np.int64)
+    fold = np.empty(len(scores), dtype=np.int64)
     for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
         fold[rng.permutation(rows)] = np.arange(len(rows)) % folds
     thresholds = np.array(

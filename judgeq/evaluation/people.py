@@ -109,31 +109,33 @@ def couples(verdicts: Verdicts, people: Bools) -> Couples:
     judges, question = judges_of(verdicts), sets(verdicts)
     asked = np.isin(question, question[people[judges]]) & (np.diff(verdicts.offsets) > 1)
     place = comparisons.tie_groups(verdicts)
-    answers: dict[int, list[tuple[int, Offsets, Bools]]] = defaultdict(list)
+    answers: dict[int, list[tuple[int, Floats]]] = defaultdict(list)
     found: list[tuple[float, ...]] = []
     for at in np.flatnonzero(asked).tolist():
         slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
         judge, mine = int(judges[at]), signs(place[slots][np.argsort(verdicts.items[slots])])
-        known = mine != 0 if verdicts.partial is not None and verdicts.partial[at] else mine == mine
-        for other, theirs, also in answers[int(question[at])]:
+        if verdicts.partial is not None and verdicts.partial[at]:
+            mine[mine == 0] = np.nan
+        for other, theirs in answers[int(question[at])]:
             if other != judge and (people[other] or people[judge]):
-                both = known & also
-                alike = ordered_alike(mine[both], theirs[both]).sum()
-                found.append((question[at], other, judge, alike, both.sum()))
-        answers[int(question[at])].append((judge, mine, known))
+                alike = ordered_alike(mine, theirs)
+                pairs = (~np.isnan(alike)).sum()
+                found.append((question[at], other, judge, np.nansum(alike), pairs))
+        answers[int(question[at])].append((judge, mine))
     table = np.array(found, dtype=np.float64).reshape(-1, 5).T
     return Couples(*table[:3].astype(np.int64), *table[3:])
 
 
-def signs(places: Offsets) -> Offsets:
+def signs(places: Offsets) -> Floats:
     """How each two of k items are ordered by their `places`: -1, 0 (tied) or 1, shape (k(k−1)/2,)."""
     low, high = np.triu_indices(len(places), 1)
-    ordered: Offsets = np.sign(places[low] - places[high])
+    ordered: Floats = np.sign(places[low] - places[high]).astype(np.float64)
     return ordered
 
 
-def ordered_alike(first: Offsets, second: Offsets) -> Floats:
-    """By the signs of two answers: 1 for each pair ordered alike, ½ for a tie in one of them."""
+def ordered_alike(first: Floats, second: Floats) -> Floats:
+    """By the signs of two answers: 1 for each pair ordered alike, ½ for a tie in one of them, nan where
+    one doesn't know the order."""
     alike: Floats = 1 - np.abs(first - second) / 2
     return alike
 

@@ -18,25 +18,31 @@ from judgeq.evaluation.trail import Judgment
 from judgeq.rating import ESTIMATORS, Parameters, comparisons, correlation, misfit, reliability
 from judgeq.rating.misfit import Fit
 from judgeq.rating.reliability import Separation, SplitHalf
-from judgeq.types import Floats, Verdicts
+from judgeq.types import Comparisons, Floats, Verdicts
 
 LEAST_EXPECTED = 10
 """Judgments listed that are least expected."""
-_QUICK = {"bt-mm": "bt"}
-"""The estimator that rates halves of the judgments in place of one that takes minutes."""
+QUICK = {"bt-mm": "bt"}
+"""The estimator that rates parts of the judgments in place of one that takes minutes."""
+MOST = 2_000_000
+"""Comparisons above which the SSR of comparative judgement would take long, and is left out."""
+EPSILON, ITERATIONS, TOLERANCE = 0.3, 400, 1e-4
+"""Those of sirt's `btm`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """How reliable the rating `rating` is: its separation, and split halves, each rated by
-    the estimator `halves_by`.
+    """How reliable the rating `rating` is: its separation; `separation_cj`, as published studies of
+    comparative judgement have it (`cj`); and split halves, each rated by the estimator `halves_by`, None
+    of r where less than two thirds of the items are known to both.
 
-    `adaptive`: earlier answers decided what was asked later, which makes the separation too high; None
+    `adaptive`: earlier answers decided what was asked later, which makes separations too high; None
     where it isn't known how the judgments were chosen.
     """
 
     rating: str
     separation: Separation
+    separation_cj: Separation
     split_half: SplitHalf
     halves_by: str
     adaptive: bool | None
@@ -59,9 +65,9 @@ def reliability_of(run: Result, splits: int | None = None, seed: int = 0) -> Rel
     """How reliable a run's main rating is; `splits` as of `split_half`. Raises UsageError."""
     if splits is not None and splits < 0:
         raise UsageError(f"--splits {splits}: give 0 or more.")
-    history = run.history
-    verdicts = comparisons.joined(history.verdicts)
-    halves = ESTIMATORS[_QUICK.get(run.main.name, run.main.name)]
+    strategy, scores = run.history.strategy, run.scores
+    verdicts = comparisons.joined(run.history.verdicts)
+    halves = ESTIMATORS[QUICK.get(run.main.name, run.main.name)]
     # σ as it was chosen from all judgments.
     sigma = run.parameters.sigma if run.fit.sigma is None else run.fit.sigma
     parameters = Parameters(sigma, position=False)
@@ -69,22 +75,70 @@ def reliability_of(run: Result, splits: int | None = None, seed: int = 0) -> Rel
     def rate(half: Verdicts, n: int) -> Floats:
         return halves.fit(half, n, parameters).theta
 
-    strategy = history.strategy
+    half = reliability.split_half(verdicts, rate, seed, splits)
+    judged = int((scores.component > 0).sum())
+    if half.r is not None and 3 * half.items < 2 * judged:
+        why = f"both halves know only {half.items} of the {judged} items judged"
+        half = replace(half, r=None, low=None, high=None, whole=None, why=why)
+    se = np.where(scores.component > 0, scores.se, np.nan)
+    separation = reliability.separation(scores.main[1], se, scores.component)
+    if np.isnan(se).all():
+        why = f"the estimator {run.main.name} has no standard errors"
+        separation = Separation(None, None, 0, why)
     return Reliability(
         rating=run.main.column,
-        separation=_separation(run),
-        split_half=reliability.split_half(verdicts, rate, seed, splits),
+        separation=separation,
+        separation_cj=_separation_cj(verdicts, run),
+        split_half=half,
         halves_by=halves.name,
         adaptive=None if strategy is None else strategy.adaptive,
     )
 
 
-def _separation(run: Result) -> Separation:
-    se, component = run.scores.se, run.scores.component
-    if np.isnan(se).all():
-        return Separation(None, None, 0, f"the estimator {run.main.name} has no standard errors")
-    se = np.where(component > 0, se, np.nan)
-    return reliability.separation(run.scores.main[1], se, component)
+def _separation_cj(verdicts: Verdicts, run: Result) -> Separation:
+    if run.history.alone:
+        return Separation(None, None, 0, "items judged alone imply no comparisons")
+    sizes = np.diff(verdicts.offsets)
+    if (count := int((sizes * (sizes - 1) // 2).sum())) > MOST:
+        return Separation(None, None, 0, f"{count:,} comparisons would take long")
+    component = run.scores.component
+    theta, se = cj(comparisons.imply(verdicts), len(component))
+    return reliability.separation(theta, se, component, likeliest=True)
+
+
+def cj(compared: Comparisons, n: int) -> tuple[Floats, Floats]:
+    """θ and its standard error as published studies of comparative judgement estimate them, each of
+    shape (n,), nan for items that were never compared.
+
+    It is what `btm` of the R package sirt (Robitzsch) does by default, without its parameters for ties
+    and home advantage: maximum likelihood with wins drawn in by ε, each iteration taking a Newton step
+    of every item at once, of 0.98^iteration at most, and centring; standard errors are from the diagonal
+    of the information of the last step, as if all other items were known. A tie is half a win each way.
+    """
+    rows, row = np.unique(np.concatenate([compared.winner, compared.loser]), return_inverse=True)
+    theta, se = np.full((2, n), np.nan)
+    if not len(rows):
+        return theta, se
+    winner, loser = row.reshape(2, -1)
+    weight, both, m = compared.weight, row.reshape(-1), len(rows)
+    asked = np.bincount(both, np.tile(weight, 2), m)
+    score = EPSILON + (1 - 2 * EPSILON / asked) * np.bincount(winner, weight, m)
+    share = (score / asked + 0.1) / 1.2
+    values = np.log(share / (1 - share))
+    values -= values.mean()
+    for iteration in range(1, ITERATIONS + 1):
+        p = 1 / (1 + np.exp(values[loser] - values[winner]))
+        expected = np.bincount(both, np.concatenate([weight * p, weight * (1 - p)]), m)
+        information = np.bincount(both, np.tile(weight * p * (1 - p), 2), m)
+        largest = 0.98**iteration
+        stepped = values + np.clip((score - expected) / information, -largest, largest)
+        stepped -= stepped.mean()
+        change = float(np.abs(stepped - values).max())
+        values = stepped
+        if change <= TOLERANCE:
+            break
+    theta[rows], se[rows] = values, 1 / np.sqrt(information)
+    return theta, se
 
 
 def misfit_of(run: Result) -> Misfit:

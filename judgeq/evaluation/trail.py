@@ -113,22 +113,6 @@ class Appearance:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
-    """How often an item was in one judgment with another, and was placed `above` it, `below` it, or tied
-    with it; of the others no order is known."""
-
-    met: int
-    above: int
-    below: int
-    tied: int
-
-    @property
-    def compared(self) -> int:
-        """In how many judgments their order is known."""
-        return self.above + self.below + self.tied
-
-
-@dataclass(frozen=True, slots=True)
 class Trail:
     """The judgments that the item of `row` was in, in the order asked."""
 
@@ -170,10 +154,11 @@ class Versus:
         return [judgment.above(self.one, self.other) for judgment in self.together]
 
     @property
-    def direct(self) -> Met:
-        """How often the one was placed above and below the other, in the judgments of both."""
+    def direct(self) -> dict[str, int]:
+        """How often they `met`, and the one was placed above the other, below it, or tied with it."""
         won = self.above
-        return Met(len(won), won.count(1.0), won.count(0.0), won.count(0.5))
+        counts = {name: won.count(x) for name, x in (("above", 1.0), ("below", 0.0), ("tied", 0.5))}
+        return {"met": len(won), **counts}
 
 
 def judgment(
@@ -365,7 +350,7 @@ async def explanation(
 
 async def _unanswered(run: Result, store: Store, rows: Sequence[int]) -> list[Match]:
     """The questions about these items in the planned rounds that have no verdict."""
-    answered = np.concatenate([part.matches for part in run.history.asked])
+    answered = {job for part in run.history.asked for job in part.matches.tolist()}
     unanswered: list[Match] = []
     first, n = 0, len(run.scores.ids)
     for round in range(1, run.rounds_planned + 1):
@@ -373,10 +358,10 @@ async def _unanswered(run: Result, store: Store, rows: Sequence[int]) -> list[Ma
         if len(matches.items) and not 0 <= matches.items.min() <= matches.items.max() < n:
             raise RunError(f"{run.run.shown} is damaged: it asks about an item that isn't there.")
         about = np.flatnonzero(np.isin(matches.items, rows))
-        of = np.unique(np.searchsorted(matches.offsets, about, side="right") - 1)
-        for at in of[~np.isin(first + of, answered)].tolist():
-            items = tuple(matches.items[matches.offsets[at] : matches.offsets[at + 1]].tolist())
-            judge = 0 if matches.judges is None else int(matches.judges[at])
-            unanswered.append(Match(first + at, round, items, judge))
+        for at in np.unique(np.searchsorted(matches.offsets, about, side="right") - 1).tolist():
+            if first + at not in answered:
+                items = matches.items[matches.offsets[at] : matches.offsets[at + 1]].tolist()
+                judge = 0 if matches.judges is None else int(matches.judges[at])
+                unanswered.append(Match(first + at, round, tuple(items), judge))
         first += len(matches)
     return unanswered

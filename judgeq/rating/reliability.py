@@ -22,7 +22,7 @@ Rate: TypeAlias = Callable[[Verdicts, int], Floats]
 """From verdicts on n items, and n, to their ratings, shape (n,): each component's by itself."""
 SPLITS = 100
 _LEAST_SPLITS = 3
-_ENTRIES = 1_500_000
+_ENTRIES = 500_000
 """About so many entries of verdicts are rated in all splits together, some seconds' work."""
 _AT_ONCE = 100_000
 """Splits of so many entries are rated together."""
@@ -41,14 +41,18 @@ class Separation:
     why: str | None = None
 
 
-def separation(theta: Floats, se: Floats, component: Offsets | None = None) -> Separation:
-    """SSR = 1 − mean(se²) / var(θ) and G = 1/√(1 − SSR), the spread of θ in standard errors.
+def separation(
+    theta: Floats, se: Floats, component: Offsets | None = None, *, likeliest: bool = False
+) -> Separation:
+    """SSR = var(θ) / (var(θ) + mean(se²)) of MAP estimates, which are drawn in by their prior, and
+    G = 1/√(1 − SSR). `likeliest`: of maximum-likelihood estimates, which scatter by their errors, SSR
+    is 1 − mean(se²) / var(θ), below 0 where the errors are larger than the spread.
 
     `theta` and `se` are of shape (n,), nan for items that are left out; the variance is that with
     n − 1. With `component`, shape (n,), it is the variance within the components, pooled (n less the
     number of components): where nothing compares two components, nothing is known of their distance.
-    An SSR below 0 says that the errors are larger than the spread. Source: Wright and Masters (1982),
-    "Rating Scale Analysis", chapter 5, as the R package sirt computes both (`btm`: mle.rel, sepG).
+    Source: Wright and Masters (1982), "Rating Scale Analysis", chapter 5, and Bock and Mislevy (1982)
+    of MAP; `likeliest` as the R package sirt computes both (`btm`: mle.rel, sepG).
     """
     known = ~(np.isnan(theta) | np.isnan(se))
     part = np.zeros(int(known.sum()), np.int64) if component is None else component[known]
@@ -61,8 +65,8 @@ def separation(theta: Floats, se: Floats, component: Offsets | None = None) -> S
     if variance == 0:
         return Separation(None, None, n, "all items are rated the same")
     error = float((errors * errors).mean())
-    g = math.sqrt(variance / error) if error else None
-    return Separation(1 - error / variance, g, n)
+    whole = variance if likeliest else variance + error
+    return Separation(1 - error / whole, math.sqrt(whole / error) if error else None, n)
 
 
 def _of_several(x: Floats, y: Floats, part: Offsets) -> tuple[Floats, Floats, Offsets]:

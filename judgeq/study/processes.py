@@ -57,6 +57,5 @@ def _end_with_parent() -> None:
 
 def default_jobs() -> int:
     """As many processes as there are cores for us."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -205,15 +205,11 @@ def parameters(strategy: Strategy) -> str:
 def scored(rows: Sequence[StudyRow], alpha: float = ALPHA) -> list[StudyRow]:
     """The rows with score_α = α·e + (1 − α)(1 − c), effectiveness (ρ) and cost each scaled to 0..1
     over all rows (Haak and Schaer)."""
-    rho, cost = np.array([row.rho for row in rows]), np.array([row.cost for row in rows])
-    effect, expense = (_unit(values) for values in (rho, cost))
+    values = np.array([(row.rho, row.cost) for row in rows]).T
+    low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
+    effect, expense = (values - low) / np.where(high > low, high - low, 1)
     score = alpha * effect + (1 - alpha) * (1 - expense)
     return [replace(row, score=value) for row, value in zip(rows, score.tolist(), strict=True)]
-
-
-def _unit(values: Floats) -> Floats:
-    low, high = values.min(), values.max()
-    return (values - low) / (high - low) if high > low else np.zeros(len(values))
 
 
 def study(

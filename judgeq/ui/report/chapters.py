@@ -162,7 +162,7 @@ def against_gold(record: Record) -> Iterator[Section]:
     run, gold = with_gold(record), evaluation.gold
     if gold is None:
         return
-    facts = show_evaluation.gold_facts(gold, evaluation.plan, [evaluation.assessments])
+    facts = show_evaluation.gold_facts(gold, evaluation.plan, [evaluation.run.evaluation])
     yield replace(facts, title="")
     yield from show_evaluation.against_gold(evaluation)
     if np.isnan(gold.values[run.scores.scored]).all():
@@ -171,7 +171,7 @@ def against_gold(record: Record) -> Iterator[Section]:
         yield _pictured("gold", Plots(run).gold)
     else:
         over, name = evaluation.plan.positive_over, run.scores.main[0]
-        used = next(one.threshold for one in evaluation.assessments if one.rating == name)
+        used = next(one.threshold for one in evaluation.run.evaluation if one.rating == name)
         cut = float("nan") if used is None else used.value
         curves = partial(Plots(run).roc, positive_over=over)
         yield _pictured("roc", curves, partial(Plots(run).thresholds, positive_over=over, used=cut))
@@ -192,7 +192,7 @@ def judges(record: Record) -> Iterator[Section]:
             yield replace(section, notes=(), folded=True)
     yield from show_quality.misfit(evaluation.misfit)
     if evaluation.judges is not None:
-        yield from show_evaluation.agreement_of_judges(evaluation.judges)
+        yield show_evaluation.agreement_of_judges(evaluation.judges)
     yield from show_evaluation.people(evaluation)
     if evaluation.length is not None and record.texts is not None:
         yield show_evaluation.length(evaluation.run.scores.main[0], evaluation.length)

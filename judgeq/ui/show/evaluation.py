@@ -9,16 +9,9 @@ import numpy as np
 
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.compare import Comparison, Pair
-from judgeq.evaluation.evaluate import (
-    CORRELATION,
-    DETECTION,
-    FOLDS,
-    Assessment,
-    Evaluation,
-    apart,
-)
+from judgeq.evaluation.evaluate import FOLDS, Assessment, Evaluation, apart
 from judgeq.evaluation.gold import Gold, Plan
-from judgeq.evaluation.metrics import COUNTS, NOTHING, Measured
+from judgeq.evaluation.metrics import COUNTS, MEASURES, NOTHING, Measured
 from judgeq.rating import position_bias
 from judgeq.ui.sections import Cell, Column, Section, numbers, stated, words
 from judgeq.ui.show import people as show_people
@@ -42,7 +35,7 @@ NAMES: Mapping[str, str] = {
     "tn": "true negative",
 }
 # Three values with their intervals are what fits into 100 columns.
-POSITIVE, BOTH = DETECTION[:3], DETECTION[3:]
+CORRELATION, POSITIVE, BOTH = (tuple(MEASURES)[at : at + 3] for at in (0, 3, 6))
 PAPER = ("recall", "accuracy", "precision", "f1", "macro_f1", "auc", *CORRELATION)
 SHORT = {**NAMES, "f1": "F1", "auc": "AUC"}
 RULES = {
@@ -66,21 +59,21 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
     )
     yield from cautions(run)
     if gold is not None:
-        yield gold_facts(gold, evaluation.plan, [evaluation.assessments])
+        yield gold_facts(gold, evaluation.plan, [evaluation.run.evaluation])
         yield from against_gold(evaluation)
     yield rating(run)
     yield show_quality.reliability(evaluation.reliability, run.known)
     yield from show_quality.order(run)
     yield from show_quality.misfit(evaluation.misfit)
     if evaluation.judges is not None:
-        yield from agreement_of_judges(evaluation.judges)
+        yield agreement_of_judges(evaluation.judges)
     yield from people(evaluation)
 
 
 def answers(evaluation: Evaluation) -> Sequence[tuple[str, str]]:
     """A line for each question: does it agree with gold, is it reliable, what distorts it?"""
     run, slots = evaluation.run, evaluation.run.slots
-    main = (one for one in evaluation.assessments if one.rating == run.scores.main[0])
+    main = (one for one in evaluation.run.evaluation if one.rating == run.scores.main[0])
     positions = position_bias.sentence(slots) if slots is not None and len(slots.rate) else ""
     found = stated(
         "answers", e=evaluation, main=next(main, None), positions=positions, sentence=sentence
@@ -97,7 +90,7 @@ def people(evaluation: Evaluation) -> Iterator[Section]:
 
 def against_gold(evaluation: Evaluation) -> Iterator[Section]:
     """Correlation and detection of each rating, if there is gold."""
-    gold, runs = evaluation.gold, [evaluation.assessments]
+    gold, runs = evaluation.gold, [evaluation.run.evaluation]
     if gold is None:
         return
     yield _measures("Correlation with the gold labels", CORRELATION, runs)
@@ -158,33 +151,31 @@ def length(rating: str, measured: Measured) -> Section:
     return stated("length", rating=rating, measured=measured)
 
 
-def agreement_of_judges(judges: PanelAgreement) -> Iterator[Section]:
-    """How well several judges of a run agree: a matrix for each rating."""
+def agreement_of_judges(judges: PanelAgreement) -> Section:
+    """How well several judges of a run agree, as a matrix."""
     places = range(len(judges.names))
-    notes = stated("judges", judges=judges).notes
-    for name, matrix in judges.kendall.items():
-        yield Section(
-            f"Agreement of the judges: Kendall's τ-b of their ratings ({name})",
-            columns=[
-                *words(""),
-                *words("judge", whole=True, at_most=24),
-                *numbers("verdicts", *(str(place) for place in places[1:]), whole=True),
-            ],
-            rows=[
-                (
-                    *(str(place + 1), judges.names[place], judges.verdicts[place]),
-                    *(float(matrix[place, at]) if at < place else "" for at in places[:-1]),
-                )
-                for place in places
-            ],
-            notes=notes,
-        )
-        notes = []
+    return Section(
+        f"Agreement of the judges: Kendall's τ-b of their ratings ({judges.rating})",
+        columns=[
+            *words(""),
+            *words("judge", whole=True, at_most=24),
+            *numbers("verdicts", *(str(place) for place in places[1:]), whole=True),
+        ],
+        rows=[
+            (
+                *(str(place + 1), judges.names[place], judges.verdicts[place]),
+                *(float(judges.kendall[place, at]) if at < place else "" for at in places[:-1]),
+            )
+            for place in places
+        ],
+        notes=stated("judges", judges=judges).notes,
+    )
 
 
 def comparison(compared: Comparison) -> Iterator[Section]:
     """Several runs: which is better and do they rank alike, then all numbers."""
-    runs, gold, assessments = compared.runs, compared.gold, compared.assessments
+    runs, gold = compared.runs, compared.gold
+    assessments = [run.evaluation for run in runs]
     gaps = {pair.number: pair.measures["spearman"] for pair in compared.differences}
     verdicts = {
         pair.number: (pair.number, pair.measures["spearman"], gaps.get(pair.number))
@@ -219,7 +210,7 @@ def comparison(compared: Comparison) -> Iterator[Section]:
     if compared.differences:
         title = "Differences to run 1"
         if compared.plan.resamples:
-            title += " (paired by resample; *: 0 is outside the interval)"
+            title += " (*: beyond what other items, or other answers, would change)"
         for at, part in enumerate(parts):
             columns = numbers(*(NAMES[name] for name in part), show=difference)
             yield _pairs("" if at else title, columns, compared.differences, part, "−")
