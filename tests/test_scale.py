@@ -98,7 +98,7 @@ def test_the_ssr_is_the_share_of_the_latent_scores(tmp_path: Path) -> None:
     run = package.open_run(runs_dir=tmp_path / "runs")
     found = scale.reliability_of(run, splits=0)
     true = np.corrcoef(run.scores.main[1], run.scores.gold)[0, 1] ** 2
-    assert found.separation.ssr == pytest.approx(true, abs=0.08)
+    assert found.separation.ssr == pytest.approx(true, abs=0.09)
 
 
 def test_halves_that_know_few_items_in_common_have_no_r(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """How wide the prior is, chosen without labels: σ of the highest evidence.
 
-log p(data | σ) ≈ E[ℓ] − E‖θ‖²/2σ² − n log σ − ½ log|H + σ⁻²|, at the maximum under σ (MacKay 1992),
-of lists chosen from the top: that is a probability of all that a judge may say, which the mean of
-both directions isn't (it was too wide or too narrow by up to half). Laplace's evidence has ℓ and θ
-at the maximum, which is too low where an item has few comparisons, the more the wider the prior is;
-here they are means over DRAWS of independent normal distributions about the maximum, the same for
-every σ.
+log p(data | σ) ≈ E[ℓ] − E‖θ‖²/2σ² − n log σ − ½ log|H + σ⁻²|, near the maximum under σ (MacKay
+1992), of lists chosen from the top: that is a probability of all that a judge may say, which the
+mean of both directions isn't (it found 0.9 for 0.5). Laplace's evidence has ℓ and θ at the maximum
+itself, which is too low where an item has few comparisons, the more the wider the prior is. Here
+they are means over draws of independent normal distributions, about as far out and as wide as the
+posterior (posterior.py): the same for every σ, so that they compare.
 
 Until items are in two rankings on average these say next to nothing of σ: it isn't looked for.
 """
@@ -19,7 +19,7 @@ import numpy as np
 from judgeq import seeds
 from judgeq.rating import LIMITS, UNKNOWN, newton
 from judgeq.rating.curvature import Curvature, dot
-from judgeq.rating.posterior import Prior
+from judgeq.rating.posterior import Prior, further, wider
 from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats, Offsets
 
@@ -67,12 +67,15 @@ def evidence(rankings: Rankings, component: Offsets, parameters: Floats, prior: 
     is kept by `rankings`."""
     precision = prior.precision(rankings)
     curvature = Curvature(rankings, precision, component)
+    v, far, wide = 1 / curvature.diagonal, *np.ones((2, len(parameters)))
+    items = slice(0, rankings.n)
+    far[items] = further(v[items], rankings.size)
+    wide[items] = wider(v[items], prior.sigma)
     draws = max(1, min(DRAWS, ENOUGH // (2 * len(parameters))))
-    off = seeds.rng(0, "evidence").standard_normal((draws, len(parameters)))
-    off *= curvature.diagonal**-0.5
+    off = seeds.rng(0, "evidence").standard_normal((draws, len(parameters))) * wide * np.sqrt(v)
     losses = [
         rankings.loss(x) + dot(x, precision * x) / 2
-        for x in (parameters + way * one for one in off for way in (1, -1))
+        for x in (far * parameters + way * one for one in off for way in (1, -1))
     ]
-    of_prior = float(np.log(precision).sum())
-    return (of_prior - curvature.log_determinant()) / 2 - math.fsum(losses) / len(losses)
+    spread = float(np.log(precision).sum()) - curvature.log_determinant()
+    return spread / 2 + float(np.log(wide).sum()) - math.fsum(losses) / len(losses)
