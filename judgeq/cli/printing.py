@@ -235,7 +235,7 @@ def answer_of(result: Result, error: JudgeqError | None = None) -> Answer:
 def _argument(result: Result) -> str:
     """How a command names the run from here; "" for the last one, which commands take by default."""
     from judgeq.escaping import quoted
-    from judgeq.runs import FolderRuns
+    from judgeq.run_places import FolderRuns
 
     run, name = result.run, result.info.settings.name
     if run.store_address is not None:

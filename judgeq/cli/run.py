@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from judgeq.engine.assembly import Run
     from judgeq.engine.pilot import Pilot
     from judgeq.engine.status import State
-    from judgeq.runs import RunPlace
+    from judgeq.run_places import RunPlace
     from judgeq.ui.lines import Face
 
 ASKED = 0.5
