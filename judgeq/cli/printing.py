@@ -267,11 +267,9 @@ def complain(message: str) -> None:
 
 def confirm(question: str, *, yes: bool) -> None:
     """Ask on a terminal, unless the answer was given by --yes. Raises UsageError for a no."""
-    if yes:
-        return
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not yes and not is_terminal():
         raise UsageError(f"{question} Nobody can be asked here: to do it, add --yes.")
-    if not click.confirm(question, err=True):
+    if not yes and not agreed(question):
         raise UsageError("nothing was removed.")
 
 
