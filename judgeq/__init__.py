@@ -14,7 +14,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from judgeq.api import arun, compare, estimate, evaluate, load_dataset, open_run, resume, run
+    from judgeq.api import (
+        arun,
+        compare,
+        estimate,
+        evaluate,
+        load_dataset,
+        open_run,
+        resume,
+        run,
+        runs,
+    )
     from judgeq.datasets import Dataset
     from judgeq.engine.estimate import Estimate
     from judgeq.errors import (
@@ -53,6 +63,7 @@ __all__ = [
     "open_run",
     "resume",
     "run",
+    "runs",
 ]
 
 _HOMES = {

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from judgeq import config, datasets, runs
+from judgeq import config, datasets, run_places
 from judgeq.config import Settings
 from judgeq.datasets.frames import DataFrame, source_of
 from judgeq.datasets.tables import Source
@@ -26,12 +26,14 @@ from judgeq.engine import results, session
 from judgeq.engine.assembly import Run
 from judgeq.engine.pilot import Pilot
 from judgeq.engine.session import Emit
+from judgeq.engine.status import states
 from judgeq.engine.stopping import Interrupts, awaited, outside_a_loop
 from judgeq.errors import StoppedError, UsageError
 from judgeq.evaluation import evaluate as evaluating
 from judgeq.events import Event
 from judgeq.judge.function import JudgeFunction, judge_name
 from judgeq.ui import notebook
+from judgeq.ui.json import plain
 from judgeq.ui.notebook import InPython, Result, Shown
 from judgeq.ui.show import run as show_run
 
@@ -160,7 +162,7 @@ def resume(
     Texts of a DataFrame or a list, and a `judge` that is a function, are not kept: give them again.
     `settings` are others that may change (`judgeq resume --help-all`). Raises as `run`.
     """
-    folder = runs.runs_in(Path(runs_dir), store).find(name)
+    folder = run_places.runs_in(Path(runs_dir), store).find(name)
     changes: dict[str, Any] = dict(settings or {}) | {"total_rounds": rounds, "until": until}
     changes |= {"max_cost": max_cost, "concurrency": concurrency, "store": store}
     frame = None
@@ -189,6 +191,13 @@ def estimate(*args: Any, pilot: int | None = None, **parameters: Any) -> estimat
 
         asked = _shown(ask, named["progress"], named["on_event"])
     return awaited(lambda: estimates.estimate(prepared, asked))
+
+
+@InPython()
+def runs(*, runs_dir: str | Path = "runs", store: str | None = None) -> list[dict[str, Any]]:
+    """The runs, the latest first, each as a dict: what `judgeq runs --json` prints. Raises RunError."""
+    there = run_places.runs_in(Path(runs_dir), store)
+    return [plain(state) for state in awaited(lambda: states(there.all()))]
 
 
 @InPython()
@@ -377,7 +386,7 @@ def _opened(
     """A run as its ledger has it, rated as these say, by default as it was; with its texts where they
     can be had."""
     at, given = Path(runs_dir), isinstance(run, results.Result)
-    folder = run.run if isinstance(run, results.Result) else runs.runs_in(at, store).find(run)
+    folder = run.run if isinstance(run, results.Result) else run_places.runs_in(at, store).find(run)
     if isinstance(run, results.Result):  # as it was rated
         rating, sigma = rating or run.rating, sigma or run.parameters.sigma
         if unbias_position is None:

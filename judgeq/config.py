@@ -144,7 +144,7 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
         for name in self.models if self.batch else ():
             if provider := self.prefixed(name):
                 raise ValueError(
-                    f"--batch: judgeq sends batches to OpenAI and Anthropic, not to {provider.name}, "
+                    f"--batch: batches go to OpenAI and Anthropic, not to {provider.name}, "
                     f"which {name} is asked at. Leave it out"
                 )
         return self

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from judgeq import prompts, runs
+from judgeq import prompts, run_places
 from judgeq.config import Settings
 from judgeq.engine import assembly
 from judgeq.errors import (
@@ -133,7 +133,7 @@ def _disk(folder: Path) -> Check:
     if not os.access(there, os.W_OK):
         return Check("disk", "failed", f"{there} can't be written to: set --runs-dir.")
     report = f"{free / 1e9:,.1f} GB free for {folder}"
-    kind = runs.network_file_system(there)
+    kind = run_places.network_file_system(there)
     if kind is not None:
         report += f"; a network file system ({kind}): SQLite is not safe there."
     little = kind is not None or free < LITTLE_SPACE

@@ -21,7 +21,7 @@ from judgeq.datasets.formats import format_of
 from judgeq.errors import RunError
 from judgeq.escaping import quoted
 from judgeq.files import remembered, write_private
-from judgeq.runs import RunInfo, RunPlace
+from judgeq.run_places import RunInfo, RunPlace
 from judgeq.settings import SETTINGS
 from judgeq.settings.model import PROVIDERS, from_environment
 

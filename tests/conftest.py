@@ -153,7 +153,7 @@ def rated_once() -> Iterator[None]:
     """A run that hasn't changed is rated once, however many commands within this process read it: of
     files many of whose tests look at the same runs."""
     from judgeq.engine import results
-    from judgeq.runs import RunFolder
+    from judgeq.run_places import RunFolder
 
     read = results.read
     known: dict[object, Result] = {}

@@ -16,7 +16,7 @@ from judgeq.datasets.dataset import Dataset, RowIds
 from judgeq.engine import admission, session
 from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
-from judgeq.runs import RunFolder
+from judgeq.run_places import RunFolder
 
 OPENED: list[str] = []
 WATCHING: list[bool] = []

@@ -203,7 +203,7 @@ def test_parquet_and_a_store_hold_the_same_as_csv_and_a_folder(tmp_path: Path) -
         (("--item-columns", "a", "--best", "best"), "two or more"),
         (("--item-columns", "a,b,a", "--best", "best"), "each once"),
         (("--item-columns", "a,b", "--best", "best", "--left", "a"), "--left is of votes on pairs"),
-        ((), "of best-worst answers --item-columns, --best and --worst"),
+        ((), "best-worst answers --item-columns a,b,c,d"),
     ],
 )
 def test_flags_that_do_not_go_together(tmp_path: Path, flags: tuple[str, ...], wrong: str) -> None:

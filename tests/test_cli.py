@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from judgeq.runs import RunFolder
+from judgeq.run_places import RunFolder
 from tests.cli import command, environment, judgeq, judgeq_process, only_run
 from tests.mock import mock
 

@@ -27,7 +27,7 @@ from judgeq.evaluation.evaluate import Assessment, Evaluation, Threshold, evalua
 from judgeq.evaluation.gold import Gold, Plan, gold_of
 from judgeq.evaluation.metrics import Measured
 from judgeq.rating import ESTIMATORS, THRESHOLDS, Parameters, comparisons, correlation, mixture
-from judgeq.runs import RunFolder
+from judgeq.run_places import RunFolder
 from judgeq.strategies import History
 from judgeq.types import Floats
 from judgeq.ui.json import plain, write_csv

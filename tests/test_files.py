@@ -12,7 +12,7 @@ import pytest
 
 from judgeq.errors import RunError
 from judgeq.files import ordinary, read_start, refuse_links, replacing, write_new
-from judgeq.runs import RunFolder, folders
+from judgeq.run_places import RunFolder, folders
 from judgeq.store.sqlite import SqliteStore
 from tests.cli import ended
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from judgeq import runs
+from judgeq import run_places
 from judgeq.engine import session
 from judgeq.errors import RunError, StoppedError, UnknownPersonError, UsageError
 from judgeq.files import remembered
@@ -25,7 +25,7 @@ from judgeq.people.people import People
 from judgeq.people.registry import Change, Changed
 from judgeq.person import PersonState
 from judgeq.rating.comparisons import joined
-from judgeq.runs import RunPlace
+from judgeq.run_places import RunPlace
 from judgeq.web import control
 from judgeq.web.control import HOST, controlled
 from tests import judging as them
@@ -202,7 +202,7 @@ def test_names_of_imported_judges_are_forgotten(tmp_path: Path) -> None:
     )
     columns = ("--left", "left", "--right", "right", "--winner", "winner", "--judge-column", "who")
     judgeq(tmp_path, "import", "-d", "texts.csv", "votes.csv", *columns)
-    (place,) = runs.runs_in(tmp_path / "runs").all()
+    (place,) = run_places.runs_in(tmp_path / "runs").all()
     for name in ("", "Eve"):
         told = judgeq(tmp_path, "annotate", "forget", "last", name, expect=2).stderr
         assert "there are: Ann Smith, person 1, Bob, Ann." in told
@@ -252,7 +252,7 @@ def test_a_command_reaches_the_process_that_has_the_run(tmp_path: Path) -> None:
     process.kill()  # and leaves its file behind
     process.wait(LONGEST)
     assert changed(tmp_path, "add", "last", "Ann")["open"] is False
-    place = runs.runs_in(tmp_path / "runs").find("last")
+    place = run_places.runs_in(tmp_path / "runs").find("last")
     assert people(place) == [("Ann", "active", None)]
     with place.locked():
         file.unlink()
@@ -393,5 +393,5 @@ def test_the_list_before_anything_was_answered_and_while_it_goes_on(tmp_path: Pa
     judgeq(tmp_path, "annotate", "add", "last", "Ann", "--quota", "5")
     (ann,) = changed(tmp_path, "list", "last")["judges"]
     assert (ann["done"], ann["quota"], ann["infit"]["value"], ann["seconds"]) == (0, 5, None, None)
-    with runs.runs_in(tmp_path / "runs").find("last").locked():
+    with run_places.runs_in(tmp_path / "runs").find("last").locked():
         assert "Ann" in judgeq(tmp_path, "annotate", "list").stdout

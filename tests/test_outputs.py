@@ -21,7 +21,7 @@ from judgeq.engine.estimate import Estimate
 from judgeq.engine.pilot import Range
 from judgeq.evaluation.metrics import Measured
 from judgeq.json_marks import INLINE, LEFT_OUT
-from judgeq.runs.info import Ended
+from judgeq.run_places.info import Ended
 from judgeq.types import JobState, Totals, Usage
 from judgeq.ui.json import plain, rows
 from tests.cli import commands, judgeq

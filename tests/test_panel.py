@@ -31,7 +31,7 @@ from judgeq.judge.panel import Panel, by_each, drawn
 from judgeq.judge.simulated import SimulatedJudge, make_simulated
 from judgeq.mock_server import MockServer
 from judgeq.rating import position_bias
-from judgeq.runs import RunFolder
+from judgeq.run_places import RunFolder
 from judgeq.settings import Simulation
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match, Matches

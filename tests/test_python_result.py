@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,14 @@ def test_what_commands_show_is_data_that_shows_itself(result: judgeq.Result, fol
     )
     printed = command(folder, "show", result.run.id, "--n", "2").stdout
     assert {*re.findall(r"\bk\d+\b", printed)} == {*re.findall(r"\bk\d+\b", repr(top))}
+
+
+def test_runs_are_listed_as_the_command_lists_them(result: judgeq.Result, folder: Path) -> None:
+    listed = judgeq.runs(runs_dir=folder / "runs")
+    assert result.run.id in [run["run"] for run in listed]
+    printed = json.loads(command(folder, "runs", "--json").stdout)
+    assert [run["run"] for run in printed] == [run["run"] for run in listed]
+    assert judgeq.runs(runs_dir=folder / "none") == []
 
 
 def test_a_report_is_written_where_it_is_wanted(result: judgeq.Result, tmp_path: Path) -> None:

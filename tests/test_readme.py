@@ -72,7 +72,7 @@ def test_the_python_snippet_runs(tmp_path: Path) -> None:
     (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     shown = python(tmp_path, snippet)
     first, *_, plan = shown.splitlines()
-    assert re.search(r"^python-listwise4-rehearsal-\w+: finished", first)
+    assert re.search(r"^python-listwise4-REHEARSAL-\w+: finished", first)
     assert re.search(r"^3  3 +\d +Nice weather\.$", shown, re.MULTILINE)
     assert re.search(r"^bank-branch-5 6\.\d+ 1\.\d+\nbank-branch-5 in demo-", shown, re.MULTILINE)
     assert re.fullmatch(r"<Estimate python-listwise4-gpt-5-mini-\w+: \d+ calls, \$.*>", plan)

@@ -30,7 +30,7 @@ from judgeq.judge.backend import Request
 from judgeq.judge.judge import Judge, Questions
 from judgeq.judge.panel import Panel
 from judgeq.judge.sending import Sender
-from judgeq.runs import RunFolder
+from judgeq.run_places import RunFolder
 from judgeq.store import Store
 from judgeq.types import Job, JobState, Match
 from tests.fakes import Clock, FakeBackend, FakeStore, in_order, opened, turns

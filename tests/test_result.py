@@ -16,7 +16,7 @@ from judgeq.engine import status
 from judgeq.engine.results import Result
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.rating.position_effect import Effect
-from judgeq.runs import FolderRuns
+from judgeq.run_places import FolderRuns
 from judgeq.types import Counts, Totals
 from judgeq.ui.json import plain
 from judgeq.ui.sections import terminal

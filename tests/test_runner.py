@@ -18,7 +18,7 @@ from judgeq.engine.queue import Stop
 from judgeq.errors import LedError, RunError, StoppedError
 from judgeq.events import Event, Notice
 from judgeq.judge.slices import Keeper
-from judgeq.runs import whoami
+from judgeq.run_places import whoami
 from judgeq.store import Store
 from judgeq.store.sqlite import SqliteStore
 from judgeq.strategies import History

@@ -14,8 +14,8 @@ import pytest
 from judgeq.config import Settings
 from judgeq.errors import RunError
 from judgeq.files import replacing
-from judgeq.runs import FolderRuns, RunFolder, RunInfo, folders, network_file_system, whoami
-from judgeq.runs.folders import file_system
+from judgeq.run_places import FolderRuns, RunFolder, RunInfo, folders, network_file_system, whoami
+from judgeq.run_places.folders import file_system
 
 PRINT = "0123456789abcdef" * 4
 
@@ -234,7 +234,7 @@ def test_what_is_not_found_is_told(root: Path) -> None:
 HOLDS = """
 import sys
 from pathlib import Path
-from judgeq.runs import RunFolder
+from judgeq.run_places import RunFolder
 with RunFolder(Path(sys.argv[1])).locked():
     print("held", flush=True)
     sys.stdin.read()

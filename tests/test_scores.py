@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import judgeq as package
-from judgeq import runs
+from judgeq import run_places
 from judgeq.engine import session
 from judgeq.engine.scores import SURE, Scores, write_scores
 from judgeq.escaping import excerpt
@@ -136,7 +136,7 @@ def test_texts_that_changed_or_are_gone_are_not_shown(tmp_path: Path, run: Path)
 def test_a_run_on_standard_input_is_rated_without_reading_it(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = runs.RunFolder(run)
+    folder = run_places.RunFolder(run)
     info = folder.info()
     folder.write_info(
         info.model_copy(update={"settings": info.settings.model_copy(update={"dataset": "-"})})

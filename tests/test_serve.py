@@ -19,8 +19,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from judgeq import runs
-from judgeq.runs import RunFolder
+from judgeq import run_places
+from judgeq.run_places import RunFolder
 from judgeq.ui.report import page
 from judgeq.web.guard import Guard, is_local
 from judgeq.web.serve import key_of, serving
@@ -100,7 +100,7 @@ class Served:
     def run(self, *more: object, name: str = "") -> str:
         """The path of a run, by its folder's name, or of the one that was made here; and beneath it."""
         folder = self.folder / "runs" / name if name else original(self.folder)
-        return "/".join(["/runs", key_of(runs.RunFolder(folder)), *map(str, more)])
+        return "/".join(["/runs", key_of(run_places.RunFolder(folder)), *map(str, more)])
 
 
 def original(folder: Path) -> Path:
@@ -111,7 +111,7 @@ def original(folder: Path) -> Path:
 
 @contextmanager
 def served(folder: Path, **how: Any) -> Iterator[Served]:
-    root = how.pop("runs", None) or runs.runs_in(folder / "runs")
+    root = how.pop("runs", None) or run_places.runs_in(folder / "runs")
     with in_thread(serving(root, how.pop("host", "127.0.0.1"), 0, **how)) as guard:
         yield Served(guard, folder)
 
@@ -288,7 +288,7 @@ def test_texts_are_left_out_where_they_are_unwanted_or_a_stranger_names_their_fi
 def test_runs_on_a_store_are_shown_too(tmp_path: Path) -> None:
     store = new_store()
     judgeq(tmp_path, "run", "-d", "demo", "--sample", "30", "-q", "--store", store)
-    with served(tmp_path, runs=runs.runs_in(tmp_path, store)) as here:
+    with served(tmp_path, runs=run_places.runs_in(tmp_path, store)) as here:
         page = here.page("/")
         (path,) = re.findall(r'<a href="(/runs/[^"]*)">', page)
         assert "For your paper" in here.ask(path).text

@@ -12,7 +12,7 @@ from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, UsageError
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.events import Event, Notice, RoundRated, RunStarted
-from judgeq.runs import folders
+from judgeq.run_places import folders
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgeq import api, config, runs
+from judgeq import api, config, run_places
 from judgeq.engine import import_run, results, session
 from judgeq.engine.results import Result
 from judgeq.engine.status import state
@@ -22,7 +22,7 @@ from judgeq.errors import DataError, JudgeError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.evaluation.metrics import Measured
 from judgeq.imports import recordings
-from judgeq.runs import RunFolder, RunPlace
+from judgeq.run_places import RunFolder, RunPlace
 from judgeq.ui.json import plain
 from tests import python
 from tests.build import SHARED, needs_recordings, recording
@@ -187,7 +187,7 @@ def test_a_run_appears_whole_or_not_at_all(
     seen: list[Sequence[RunFolder]] = []
 
     async def full(*_: object) -> None:
-        seen.append(runs.FolderRuns(tmp_path / "runs").all())
+        seen.append(run_places.FolderRuns(tmp_path / "runs").all())
         raise RunError("the disk is full")
 
     monkeypatch.setattr("judgeq.store.sqlite.SqliteStore.settle", full)
@@ -475,7 +475,7 @@ def test_what_decides_is_what_was_recorded_not_where_it_lies(demo: Path, tmp_pat
     last = json.loads(lines[-1])["ranking"]
     changed(copied, 2 * len(lines) - 1, ranking=last[::-1])
     assert run(copied).run != one.run
-    assert len(runs.FolderRuns(tmp_path / "runs").all()) == 2
+    assert len(run_places.FolderRuns(tmp_path / "runs").all()) == 2
 
 
 def test_what_was_not_recorded_stops_the_run_which_can_go_on(demo: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from judgeq.cli import show
 from judgeq.engine import results, status
 from judgeq.engine.results import Result
 from judgeq.rating import elo
-from judgeq.runs import RunFolder, RunPlace
+from judgeq.run_places import RunFolder, RunPlace
 from judgeq.ui.show import status as show_status
 from tests.cli import judgeq
 from tests.fakes import ADDING_UP

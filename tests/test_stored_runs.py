@@ -19,13 +19,13 @@ from urllib.parse import parse_qsl, urlsplit
 import psycopg
 import pytest
 
-from judgeq import api, config, prompts, runs, trust
+from judgeq import api, config, prompts, run_places, trust
 from judgeq.datasets import Dataset
 from judgeq.engine import session
 from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
-from judgeq.runs import RunInfo, copying
-from judgeq.runs.stored import StoredRun, StoredRuns
+from judgeq.run_places import RunInfo, copying
+from judgeq.run_places.stored import StoredRun, StoredRuns
 from judgeq.store import Store, schema
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres.address import in_schema, parse, unreachable
@@ -192,7 +192,7 @@ def test_identities_are_those_of_places(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["mysql://x/y", "postgresql://h/d?schema=a-b", "runs"])
 def test_what_is_no_address_is_a_usage_error(address: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--store"):
-        runs.runs_in(tmp_path, address)
+        run_places.runs_in(tmp_path, address)
 
 
 def test_without_the_right_to_make_a_schema_it_says_what_to_do(there: StoredRuns) -> None:
@@ -623,7 +623,7 @@ def test_an_open_batch_does_not_work_on_a_run(
     execute(store, batch)
     (listed,) = there.all()
     assert not listed.is_running()
-    assert copying.copy(run, runs.FolderRuns(tmp_path)).info() == run.info()
+    assert copying.copy(run, run_places.FolderRuns(tmp_path)).info() == run.info()
     judgeq(tmp_path, "runs", "rm", run.id, "--store", store, "--yes")
     assert execute(store, "SELECT * FROM @.workers") == []
 
@@ -638,10 +638,10 @@ def test_a_run_that_is_worked_on_is_not_copied(
     )
     execute(store, f"{worker} @.runs")
     with pytest.raises(RunError, match="worked on by w"):
-        copying.copy(run, runs.FolderRuns(tmp_path))
+        copying.copy(run, run_places.FolderRuns(tmp_path))
     assert not list(tmp_path.glob("*/config.json"))
     execute(store, "UPDATE @.workers SET over = true")
-    copy = copying.copy(run, runs.FolderRuns(tmp_path))
+    copy = copying.copy(run, run_places.FolderRuns(tmp_path))
     assert copy.info() == run.info()
     with pytest.raises(UsageError, match="between a folder and a store"):
         copying.copy(run, there)

@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 
 from judgeq.engine import results
 from judgeq.engine.scores import SURE
-from judgeq.runs import FolderRuns
+from judgeq.run_places import FolderRuns
 from tests.cli import (
     exact_columns,
     has_answered,

@@ -133,7 +133,7 @@ def test_what_is_said_names_commands_that_there_are() -> None:
     for path in (*PACKAGE.rglob("*.py"), *PACKAGE.rglob("templates/**/*.txt"), *pages):
         text = path.read_text(encoding="utf-8")
         code = [] if path.suffix == ".py" else re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
-        before = "`|: " if path.suffix == ".py" else "`"
+        before = "`|(?:with|then|is|judge): " if path.suffix == ".py" else "`"
         said = re.findall(rf"(?:{before})judgeq ([a-z-]+)", text)
         for name in said + re.findall(r"^(?:\$ )?judgeq ([a-z-]+)", "\n".join(code), re.MULTILINE):
             assert name in names, f"{path}: judgeq {name}"

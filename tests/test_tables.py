@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from judgeq import runs
+from judgeq import run_places
 from judgeq.config import Settings, deciding_facts, fingerprint, settle
 from judgeq.datasets import Dataset, DatasetSpec, load
 from judgeq.datasets.formats import delimiter_of
@@ -273,7 +273,7 @@ def test_a_pilot_is_a_run_of_its_own_and_resumes(tmp_path: Path) -> None:
     assert '"items": 20,' in done.stdout
     assert "20 of 240 items only (--sample 20, by --seed 0)." in done.stderr
     assert '"items": 20,' in judgeq(tmp_path, "resume", "--json").stdout
-    assert len(runs.FolderRuns(tmp_path / "runs").all()) == 1
+    assert len(run_places.FolderRuns(tmp_path / "runs").all()) == 1
 
 
 # Standard input

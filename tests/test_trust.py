@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from judgeq import config, runs, trust
+from judgeq import config, run_places, trust
 from judgeq.cli import app
 from judgeq.engine import session
 from judgeq.errors import RunError
 from judgeq.events import Event, Notice
-from judgeq.runs import RunFolder, RunPlace
+from judgeq.run_places import RunFolder, RunPlace
 from tests.mock import mock
 
 EVENTS: list[tuple[str, str]] = []
@@ -273,7 +273,7 @@ def test_commands_that_read_open_nothing_but_the_run(tmp_path: Path) -> None:
     mails.write_text("text\na\n")
     key.write_text("KEY")
     assert invoke("run", "-d", "demo", "--quiet", "--runs-dir", tmp_path / "runs")[0] == 0
-    (folder,) = runs.FolderRuns(tmp_path / "runs").all()
+    (folder,) = run_places.FolderRuns(tmp_path / "runs").all()
     change(
         folder,
         dataset=str(mails),

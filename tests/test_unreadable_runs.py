@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from judgeq.errors import RunError
-from judgeq.runs import RunFolder
+from judgeq.run_places import RunFolder
 from tests.cli import ended, judgeq, only_run
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
@@ -205,7 +205,7 @@ def test_a_run_that_was_killed_while_it_was_made_is_begun_all_the_same(
     run = RunFolder(tmp_path / "runs" / finished.name)
     info = RunFolder(finished).info()
     with run.locked(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"judgeq.runs.folders.{step}", Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(f"judgeq.run_places.folders.{step}", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run.write_info(info)
     assert run.database.exists() is (step == "replacing")

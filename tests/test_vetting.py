@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from judgeq import runs
+from judgeq import run_places
 from judgeq.errors import RunError
 from judgeq.store import schema, vetting
 from judgeq.store.sqlite import SqliteStore, damage_of
@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def path(folder: Path, tmp_path: Path) -> Path:
     """The database of a copy of that run."""
-    (run,) = runs.FolderRuns(folder / "runs").all()
+    (run,) = run_places.FolderRuns(folder / "runs").all()
     shutil.copytree(run.path, tmp_path / "runs" / run.id)
     return tmp_path / "runs" / run.id / "run.db"
 

@@ -146,7 +146,7 @@ def test_an_import_by_the_command_line(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["jobs"]["done"] == 3
     assert json.loads(judgeq(tmp_path, "status", "--json").stdout)["judge"] == "Ann + Bob"
     wrong = judgeq(tmp_path, "import", "-d", "texts.csv", "votes.csv", expect=2)
-    assert "name the columns: --left, --right and --winner" in wrong.stderr
+    assert "name the columns. Votes have --left, --right and --winner" in wrong.stderr
     wrong = judgeq(tmp_path, "import", *flags[:3], *flags[3:5], expect=2)
     assert "--right" in wrong.stderr
     wrong = judgeq(tmp_path, "import", *flags[:-1], "v", expect=3)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from judgeq.config import Settings
     from judgeq.datasets.table_writer import Format
     from judgeq.imports import votes
-    from judgeq.runs import RunPlace
+    from judgeq.run_places import RunPlace
 
 VOTES = "Table of votes"
 BEST_WORST = "Table of best-worst answers"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from judgeq.engine.results import Result
     from judgeq.evaluation.gold import Plan
-    from judgeq.runs import RunPlace, Runs
+    from judgeq.run_places import RunPlace, Runs
     from judgeq.web.guard import Guard
 
 LONG = 50_000_000

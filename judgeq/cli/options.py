@@ -29,7 +29,7 @@ from judgeq.settings.declaration import (
 )
 
 if TYPE_CHECKING:
-    from judgeq.runs import RunPlace, Runs
+    from judgeq.run_places import RunPlace, Runs
 
 Values: TypeAlias = dict[str, Any]
 """Values of options or settings, by name."""
@@ -181,9 +181,9 @@ def _given(command: click.Command, values: Values) -> Values:
 
 
 def _there(command: click.Command, values: Values) -> Runs:
-    from judgeq import runs
+    from judgeq import run_places
 
-    return runs.runs_in(values["runs_dir"], values["store"])
+    return run_places.runs_in(values["runs_dir"], values["store"])
 
 
 def _place(command: click.Command, values: Values) -> RunPlace:
@@ -287,7 +287,7 @@ def _datasets() -> Iterable[str]:
 
 
 def _runs() -> Iterable[str]:
-    from judgeq.runs import FolderRuns
+    from judgeq.run_places import FolderRuns
 
     return ("last", *(run.id for run in FolderRuns(Path("runs")).all()))
 

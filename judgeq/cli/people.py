@@ -25,7 +25,7 @@ from judgeq.settings import SETTINGS
 
 if TYPE_CHECKING:
     from judgeq.people.registry import Change, Changed, What
-    from judgeq.runs import RunPlace
+    from judgeq.run_places import RunPlace
 
 REACHED = ("host", "port", "url_prefix")
 """The settings that say where links lead."""

@@ -235,7 +235,7 @@ def answer_of(result: Result, error: JudgeqError | None = None) -> Answer:
 def _argument(result: Result) -> str:
     """How a command names the run from here; "" for the last one, which commands take by default."""
     from judgeq.escaping import quoted
-    from judgeq.runs import FolderRuns
+    from judgeq.run_places import FolderRuns
 
     run, name = result.run, result.info.settings.name
     if run.store_address is not None:
@@ -267,11 +267,9 @@ def complain(message: str) -> None:
 
 def confirm(question: str, *, yes: bool) -> None:
     """Ask on a terminal, unless the answer was given by --yes. Raises UsageError for a no."""
-    if yes:
-        return
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not yes and not is_terminal():
         raise UsageError(f"{question} Nobody can be asked here: to do it, add --yes.")
-    if not click.confirm(question, err=True):
+    if not yes and not agreed(question):
         raise UsageError("nothing was removed.")
 
 

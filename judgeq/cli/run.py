@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from judgeq.engine.assembly import Run
     from judgeq.engine.pilot import Pilot
     from judgeq.engine.status import State
-    from judgeq.runs import RunPlace
+    from judgeq.run_places import RunPlace
     from judgeq.ui.lines import Face
 
 ASKED = 0.5
@@ -36,6 +36,7 @@ CONFIG = option(
     "--config", "A TOML file of settings, named as these options, which win.", Path,
     group=RUNNING,
 )  # fmt: skip
+YES = option("-y --yes", "Begin without asking, whatever it may cost.", group=MONEY)
 DRY_RUN = option(
     "--dry-run", "Show calls, tokens and dollars, and stop before anything is sent.",
     group=MONEY, common=False,
@@ -51,7 +52,7 @@ ROUNDS = option(
 )  # fmt: skip
 
 
-@command("run", DATASET, *of_settings(*ALL), DRY_RUN, CONFIG, LOG)
+@command("run", DATASET, *of_settings(*ALL), DRY_RUN, YES, CONFIG, LOG)
 def run(
     given: Values,
     config: Path | None,
@@ -136,7 +137,7 @@ def estimated(prepared: Run, pilot: Pilot | None = None) -> Answer:
     return Answer(found, show_run.estimate, None if pilot is None else pilot.error)
 
 
-@command("resume", *of_settings(*RESUMED, of_run=True), ROUNDS, LOG)
+@command("resume", *of_settings(*RESUMED, of_run=True), YES, ROUNDS, LOG)
 def resume(
     place: RunPlace,
     given: Values,
@@ -203,15 +204,14 @@ def _forecast(prepared: Run, face: Face, retry_failed: bool, yes: bool) -> None:
     left = estimate.forecast(prepared, retry_failed=retry_failed)
     if left is None:
         return
-    notices = show_run.forecast(left)
     dear = left.cost is not None and left.cost.high > ASKED and prepared.settings.max_cost is None
-    if yes or not dear or not is_terminal():
-        for notice in notices:
+    asks = dear and not yes and is_terminal()
+    for notice in show_run.forecast(left):
+        if asks:
+            click.echo(notice_text(notice), err=True)
+        else:
             face(notice)
-        return
-    for notice in notices:
-        click.echo(notice_text(notice), err=True)
-    if not agreed("Begin?"):
+    if asks and not agreed("Begin?"):
         raise StoppedError("Nothing was sent. --max-cost DOLLARS sets a cap.")
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from judgeq.engine.results import Result
     from judgeq.engine.status import State
-    from judgeq.runs import RunPlace, Runs
+    from judgeq.run_places import RunPlace, Runs
 
 NO_TEXTS = (
     "the texts aren't here: the dataset was moved, changed, read from standard input, or isn't yours. "

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from judgeq.config import Settings
     from judgeq.engine.assembly import Run
     from judgeq.engine.remote_worker import WorkerOptions
-    from judgeq.runs import RunPlace, Runs
+    from judgeq.run_places import RunPlace, Runs
 
 OF_WORKERS = [
     *("store", "data_dir", "base_url", "api", "extra_body", "concurrency", "max_invalid"),
@@ -328,7 +328,7 @@ def store(context: click.Context) -> None:
 @command("store check", STORE)
 def check(values: Values) -> Answer:
     """Check a store: its schema, rights, clock, tables and runs."""
-    from judgeq.runs.stored import StoredRuns
+    from judgeq.run_places.stored import StoredRuns
     from judgeq.store.postgres import upkeep
     from judgeq.ui.json import plain
     from judgeq.ui.show import lists as show_lists
@@ -365,14 +365,14 @@ def copy(values: Values, to: str, runs_dir: Path) -> Answer:
 
       judgeq store copy demo-listwise10 --store postgresql://me@db.example/judgeq --to runs
     """
-    from judgeq import runs, trust
-    from judgeq.runs import copying
+    from judgeq import run_places, trust
+    from judgeq.run_places import copying
     from judgeq.store.postgres.address import is_address
 
     # $JUDGEQ_STORE says where runs usually are; --to an address takes one out of a folder.
-    source = runs.runs_in(runs_dir, None if is_address(to) else values["store"])
+    source = run_places.runs_in(runs_dir, None if is_address(to) else values["store"])
     run = source.find(values["run"])
-    target = runs.runs_in(runs_dir, to) if is_address(to) else runs.runs_in(Path(to))
+    target = run_places.runs_in(runs_dir, to) if is_address(to) else run_places.runs_in(Path(to))
     made = copying.copy(run, target)
     unmarked = trust.carry(run, made, made.info().fingerprint)
     if unmarked is not None:

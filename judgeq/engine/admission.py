@@ -29,8 +29,8 @@ from judgeq.escaping import quoted
 from judgeq.judge.budget import Allowance
 from judgeq.judge.panel import Panel
 from judgeq.prompts import PromptSet
-from judgeq.runs import RunInfo, RunPlace
-from judgeq.runs.stored import StoredRuns
+from judgeq.run_places import RunInfo, RunPlace
+from judgeq.run_places.stored import StoredRuns
 from judgeq.store import Store
 
 OWN = (*trust.ADDRESSES, "api", "extra_body", "data_dir")

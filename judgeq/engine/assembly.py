@@ -35,7 +35,7 @@ from judgeq.people.assignment import Assignment
 from judgeq.people.checks import Checks
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
-from judgeq.runs import RunPlace
+from judgeq.run_places import RunPlace
 from judgeq.settings.model import PROVIDERS, Access, from_environment
 from judgeq.store import Items, Store
 from judgeq.strategies import Strategy

@@ -36,7 +36,7 @@ from judgeq.judge.backend import BatchAPI, Remote
 from judgeq.judge.budget import NANO, rounded_up
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
-from judgeq.runs import RunPlace, Runs
+from judgeq.run_places import RunPlace, Runs
 from judgeq.store import Store
 from judgeq.types import Batch, BatchState
 

@@ -22,7 +22,7 @@ from judgeq.events import CallStarted, Emit, JobEnded, JobStarted, Notice
 from judgeq.judge.backend import BatchAPI, Identified, Limits, Prepared, Remote, is_refusal
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
-from judgeq.runs import whoami
+from judgeq.run_places import whoami
 from judgeq.store import Store
 from judgeq.types import Batch, BatchState, Job, JobState, Line, Outcome
 

@@ -22,7 +22,7 @@ from judgeq.engine.remote_worker import Tally, WorkerOptions
 from judgeq.engine.stopping import Interrupts, run_loop
 from judgeq.errors import JudgeqError, UsageError
 from judgeq.events import Event, Notice
-from judgeq.runs import whoami
+from judgeq.run_places import whoami
 
 Stop = Callable[[], object]
 POLL = 1.0

@@ -8,8 +8,8 @@ from typing import Any
 from judgeq import config, judge
 from judgeq.config import Settings
 from judgeq.errors import RunError, UsageError
-from judgeq.runs import RunInfo, RunPlace, Runs, name_of
-from judgeq.runs.info import MODELS
+from judgeq.run_places import RunInfo, RunPlace, Runs, name_of
+from judgeq.run_places.info import MODELS
 from judgeq.settings import REHEARSAL, SETTINGS
 from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy

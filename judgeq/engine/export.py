@@ -20,7 +20,7 @@ from judgeq.engine.scores import cells
 from judgeq.errors import RunError
 from judgeq.people import answers
 from judgeq.rating import comparisons
-from judgeq.runs import RunPlace
+from judgeq.run_places import RunPlace
 from judgeq.store import Store
 from judgeq.types import Call, Rows, Verdicts
 

@@ -8,8 +8,8 @@ from judgeq.engine import status
 from judgeq.engine.assembly import Run
 from judgeq.engine.stopping import awaited
 from judgeq.errors import UsageError
-from judgeq.runs import RunInfo, RunPlace
-from judgeq.runs.info import Ended
+from judgeq.run_places import RunInfo, RunPlace
+from judgeq.run_places.info import Ended
 
 MORE = 3
 """Times the rounds that a run was begun with: so many more at most are what `--until` may take."""

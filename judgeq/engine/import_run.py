@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from judgeq import config, datasets, runs, trust
+from judgeq import config, datasets, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.engine import rounds
 from judgeq.files import refuse_linked_folder
 from judgeq.imports import recordings, votes
 from judgeq.imports.recordings import Judgment, Numbers, Recording
-from judgeq.runs import RunFolder, RunInfo, RunPlace, copying, whoami
+from judgeq.run_places import RunFolder, RunInfo, RunPlace, copying, whoami
 from judgeq.store import Items
 from judgeq.types import JobState, Matches, Outcome
 
@@ -84,7 +84,7 @@ def import_judgments(
         "recording": recordings.checksum(judgments),
     }
     name = f"{dataset.name}-imported"
-    folder = runs.runs_in(root, settings.store).place(name, config.fingerprint(facts), new)
+    folder = run_places.runs_in(root, settings.store).place(name, config.fingerprint(facts), new)
     refuse_linked_folder(folder.path)
     if folder.taken:
         return Imported(folder, True, notices)

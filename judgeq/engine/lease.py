@@ -11,7 +11,7 @@ from judgeq.engine.queue import RENEWAL
 from judgeq.errors import LedError, StoppedError
 from judgeq.events import Notice
 from judgeq.judge.budget import rounded_down
-from judgeq.runs import whoami
+from judgeq.run_places import whoami
 from judgeq.types import Sleep
 
 BARRIER_WAIT = 1.0

@@ -10,7 +10,7 @@ from typing import Any
 from judgeq.datasets import Dataset
 from judgeq.datasets.dataset import RowIds
 from judgeq.errors import RunError
-from judgeq.runs import RunPlace, Runs, id_of
+from judgeq.run_places import RunPlace, Runs, id_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from judgeq.events import CallEnded, Event, JobEnded, Notice, RunStarted
 from judgeq.json_marks import LEFT_OUT
 from judgeq.judge.panel import Panel
 from judgeq.judge.sending import Ledger
-from judgeq.runs import whoami
+from judgeq.run_places import whoami
 from judgeq.store import Store
 from judgeq.types import Job, JobState, Outcome
 

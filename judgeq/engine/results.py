@@ -36,8 +36,8 @@ from judgeq.rating.intervals import intervals
 from judgeq.rating.position_bias import Flips, Slots
 from judgeq.rating.position_effect import Effect
 from judgeq.rating.posterior import Posterior
-from judgeq.runs import RunInfo, RunPlace
-from judgeq.runs.info import Ended
+from judgeq.run_places import RunInfo, RunPlace
+from judgeq.run_places.info import Ended
 from judgeq.store import Items, Store
 from judgeq.store.damage import caution
 from judgeq.strategies import MOST_ROUNDS, History

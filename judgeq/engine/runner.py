@@ -38,8 +38,8 @@ from judgeq.events import EndedEarly, Notice, PeopleHere, RoundStarted, RunStart
 from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.people.people import People
 from judgeq.rating import GoOn, comparisons
-from judgeq.runs import RunInfo, whoami
-from judgeq.runs.info import Ended
+from judgeq.run_places import RunInfo, whoami
+from judgeq.run_places.info import Ended
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
 from judgeq.text import several

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from judgeq import config, datasets, files, judge, prompts, runs, trust
+from judgeq import config, datasets, files, judge, prompts, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.tables import Source
@@ -52,7 +52,7 @@ from judgeq.judge.panel import Panel
 from judgeq.people.checks import known_in
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
-from judgeq.runs import RunInfo, RunPlace
+from judgeq.run_places import RunInfo, RunPlace
 from judgeq.settings import REHEARSAL
 from judgeq.store import DATABASE, Store
 from judgeq.strategies.listwise import Listwise
@@ -78,7 +78,7 @@ def prepare(
     Raises UsageError, DataError or RunError for what can't be.
     """
     settings = settings.rooted()
-    there = runs.runs_in(root, settings.store)
+    there = run_places.runs_in(root, settings.store)
     conflicts.check_panel(settings)
     conflicts.check_workers(settings)
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)

@@ -15,8 +15,8 @@ from judgeq.engine.results import Result
 from judgeq.engine.rounds import planned
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.json_marks import INLINE, LEFT_OUT
-from judgeq.runs import RunInfo, RunPlace
-from judgeq.runs.info import Ended
+from judgeq.run_places import RunInfo, RunPlace
+from judgeq.run_places.info import Ended
 from judgeq.store import Store
 from judgeq.store.crew import Crew
 from judgeq.types import Batch, Counts, Failure, Floats, Totals

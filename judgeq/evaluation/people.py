@@ -29,7 +29,7 @@ from judgeq.person import Check, PersonState, Said
 from judgeq.rating import comparisons, misfit
 from judgeq.rating.correlation import Measure
 from judgeq.rating.position_bias import wilson
-from judgeq.runs import RunPlace
+from judgeq.run_places import RunPlace
 from judgeq.types import Bools, Floats, Offsets, Verdict, Verdicts
 
 LEAST = 10

@@ -15,7 +15,7 @@ from pydantic import Field
 from judgeq.errors import UsageError
 from judgeq.escaping import plain
 from judgeq.person import Person, PersonState
-from judgeq.runs import RunPlace
+from judgeq.run_places import RunPlace
 from judgeq.store import Store
 
 LONGEST = 80

@@ -29,7 +29,7 @@ from judgeq.files import user_cache
 from judgeq.imports import recordings
 from judgeq.imports.recordings import Judgment, Recording
 from judgeq.json_marks import LEFT_OUT
-from judgeq.runs import RunPlace
+from judgeq.run_places import RunPlace
 from judgeq.types import Floats, Verdict
 
 REPOSITORY = "https://raw.githubusercontent.com/HaakFab/bias_pc"

@@ -24,7 +24,7 @@ from judgeq.events import Event, Notice
 from judgeq.files import problems, read_start, remembered, write_private
 from judgeq.people.people import People
 from judgeq.people.registry import Change, Changed, with_links
-from judgeq.runs import RunPlace
+from judgeq.run_places import RunPlace
 from judgeq.web.guard import Place, RefusedError, listening, logger, refusal, token_of
 
 HOST = "127.0.0.1"

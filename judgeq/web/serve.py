@@ -25,7 +25,7 @@ from judgeq.errors import JudgeqError, NoVerdictsError, RunError
 from judgeq.escaping import plain
 from judgeq.evaluation import record
 from judgeq.evaluation.gold import Plan
-from judgeq.runs import RunPlace, Runs
+from judgeq.run_places import RunPlace, Runs
 from judgeq.ui import html
 from judgeq.ui.report import page, texts
 from judgeq.ui.sections import Section, words

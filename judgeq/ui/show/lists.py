@@ -13,7 +13,7 @@ import orjson
 from judgeq.datasets import DatasetInfo
 from judgeq.errors import UsageError
 from judgeq.prompts import PromptSet
-from judgeq.runs.stored import StoredRun
+from judgeq.run_places.stored import StoredRun
 from judgeq.settings.model import PREFIXED
 from judgeq.store.postgres.upkeep import MOST_SKEW
 from judgeq.strategies import REGISTRY

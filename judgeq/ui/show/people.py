@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from judgeq.evaluation.people import ModelAgreement, PersonRecord, Share, Yardstick
 from judgeq.people.checks import remarks
 from judgeq.people.registry import Change, Changed
-from judgeq.runs import RunPlace
+from judgeq.run_places import RunPlace
 from judgeq.text import several
 from judgeq.ui.sections import Cell, Column, Section, line, numbers, stated, words
 

@@ -12,8 +12,8 @@ from typing import Any
 from judgeq import prompts
 from judgeq.errors import DataError, RunError, UsageError
 from judgeq.files import refuse_linked_folder
-from judgeq.runs.folders import FolderRuns, RunFolder
-from judgeq.runs.stored import StoredRun, StoredRuns
+from judgeq.run_places.folders import FolderRuns, RunFolder
+from judgeq.run_places.stored import StoredRun, StoredRuns
 from judgeq.store.postgres import copying
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeAlias
 
-from judgeq.runs.folders import FolderRuns as FolderRuns
-from judgeq.runs.folders import RunFolder as RunFolder
-from judgeq.runs.folders import network_file_system as network_file_system
-from judgeq.runs.folders import whoami as whoami
-from judgeq.runs.info import RunInfo as RunInfo
-from judgeq.runs.place import id_of as id_of
-from judgeq.runs.place import name_of as name_of
-from judgeq.runs.stored import StoredRun, StoredRuns
+from judgeq.run_places.folders import FolderRuns as FolderRuns
+from judgeq.run_places.folders import RunFolder as RunFolder
+from judgeq.run_places.folders import network_file_system as network_file_system
+from judgeq.run_places.folders import whoami as whoami
+from judgeq.run_places.info import RunInfo as RunInfo
+from judgeq.run_places.place import id_of as id_of
+from judgeq.run_places.place import name_of as name_of
+from judgeq.run_places.stored import StoredRun, StoredRuns
 
 RunPlace: TypeAlias = RunFolder | StoredRun
 Runs: TypeAlias = FolderRuns | StoredRuns

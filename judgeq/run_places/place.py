@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from judgeq.errors import RunError
 from judgeq.files import refuse_linked_folder, unwritable
-from judgeq.runs.info import RunInfo
+from judgeq.run_places.info import RunInfo
 
 
 class Place(ABC):

@@ -16,8 +16,8 @@ from typing import Any
 
 from judgeq.datasets import Dataset
 from judgeq.errors import RunError
-from judgeq.runs.info import RunInfo
-from judgeq.runs.place import Place, Places, choose
+from judgeq.run_places.info import RunInfo
+from judgeq.run_places.place import Place, Places, choose
 from judgeq.store import Store, open_stored
 from judgeq.store.damage import refuse
 from judgeq.store.postgres import runs as rows

@@ -24,8 +24,8 @@ from judgeq.files import (
     replacing,
     write_new,
 )
-from judgeq.runs.info import RunInfo
-from judgeq.runs.place import Place, Places, choose
+from judgeq.run_places.info import RunInfo
+from judgeq.run_places.place import Place, Places, choose
 from judgeq.store import DATABASE, Store, make_store, open_store
 
 LOCK_WAIT = 1.0
