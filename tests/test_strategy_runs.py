@@ -55,8 +55,9 @@ GOLDEN = {
 
 @pytest.mark.parametrize("strategy", GOLDEN)
 def test_a_golden_run(tmp_path: Path, strategy: str) -> None:
-    judgeq(tmp_path, *SMALL, "-s", strategy, "--rating", "bt")
-    assert digest(exact_columns(only_run(tmp_path), "--rating", "bt")) == GOLDEN[strategy]
+    rated = ("--rating", "bt", "--no-unbias-position")
+    judgeq(tmp_path, *SMALL, "-s", strategy, *rated)
+    assert digest(exact_columns(only_run(tmp_path), *rated)) == GOLDEN[strategy]
 
 
 @pytest.mark.parametrize("strategy", ["streak:r=2,d=2", "tail:w=2,p=10"])
