@@ -306,6 +306,20 @@ def test_answers_are_taken_back_and_given_again() -> None:
     assert kept(people) == [Answer((3, 2, 0, 1), note="odd"), Answer((1, 0))]
 
 
+def test_a_note_is_kept_before_the_next_key_is_heard() -> None:
+    """Else an answer that is sent at once goes without it."""
+    with judging(asking("pair")) as seen:
+        question(seen.page, "pair", "left 0")
+        seen.page.keyboard.press("n")
+        seen.page.get_by_label("Whoever runs the study reads it").fill("odd")
+        shown = seen.page.evaluate("""() => {
+          const key = new KeyboardEvent("keydown", { key: "Enter", ctrlKey: true, bubbles: true });
+          document.getElementById("note-text").dispatchEvent(key);
+          return document.getElementById("note").textContent;
+        }""")
+    assert "Note ✓" in shown
+
+
 def test_questions_are_skipped_with_a_reason() -> None:
     people = asking("pair", "pair", "pair")
     with judging(people) as seen:

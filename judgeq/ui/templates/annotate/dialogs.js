@@ -40,13 +40,14 @@ export class Dialogs {
       const reason = REASONS[Number(event.key) - 1];
       if (reason) this.#skipped(reason[0]);
     });
-    part("note-dialog").addEventListener("close", () => {
-      const kept = part("note-dialog").returnValue === "keep";
-      part("note-dialog").returnValue = "";
-      if (kept) onnote(whole(part("note-text").value));
+    // Not on "close", which comes later: an answer that was sent by then went without its note.
+    const form = part("note-dialog").querySelector("form");
+    form.addEventListener("submit", (event) => {
+      if (event.submitter.value === "keep") onnote(whole(part("note-text").value));
     });
     part("note-text").addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) part("note-dialog").close("keep");
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+      form.requestSubmit(form.querySelector("[value=keep]"));
     });
     part("help-dialog").addEventListener("close", onread);
     part("help-shortcuts").checked = this.keys;
