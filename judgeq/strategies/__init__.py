@@ -44,8 +44,8 @@ REGISTRY: Mapping[str, Entry] = {
         Listwise,
         "listwise<k>[x<rounds>]",
         "Lists of k (10) are ranked, in 3 rounds.",
-        "The best ranking for the money: choose it first. Lists of 20 rank better still (ρ +0.02 to "
-        "+0.05 for as many texts read), if a pilot shows that the judge can order 20.",
+        "The best ranking for the money: choose it first. Lists of 20 rank better still (ρ +0.01 "
+        "for as many texts read), if a pilot shows that the judge can order 20.",
         ("k", "rounds", "overlap", "matchmaking"),
     ),
     "hybrid": Entry(
