@@ -215,7 +215,8 @@ def open_run(
     Made from the ledger, whether or not the run is finished. Raises RunError.
     """
     opened = _opened(name, runs_dir, store, rating, sigma, unbias_position)
-    return notebook.shown(evaluating.evaluated(opened))
+    settings, dataset = opened.info.settings, session.dataset_of(opened.run)
+    return notebook.shown(evaluating.evaluated(session.with_texts(opened, settings, dataset)))
 
 
 @InPython()
@@ -383,16 +384,14 @@ def _opened(
     sigma: float | None,
     unbias_position: bool | None,
 ) -> Result:
-    """A run as its ledger has it, rated as these say, by default as it was; with its texts where they
-    can be had."""
-    at, given = Path(runs_dir), isinstance(run, results.Result)
-    folder = run.run if isinstance(run, results.Result) else run_places.runs_in(at, store).find(run)
-    if isinstance(run, results.Result):  # as it was rated
+    """A run as its ledger has it, rated as these say, by default as it was; without its texts."""
+    if isinstance(run, results.Result):
+        place = run.run
         rating, sigma = rating or run.rating, sigma or run.parameters.sigma
         if unbias_position is None:
             unbias_position = run.parameters.position
+    else:
+        place = run_places.runs_in(Path(runs_dir), store).find(run)
     changes = {"rating": rating, "sigma": sigma, "unbias_position": unbias_position}
-    settings = folder.info().settings_with(changes)
-    rated = awaited(lambda: results.read(folder, settings))
-    texts = None if given else session.dataset_of(folder)
-    return notebook.shown(session.with_texts(rated, settings, texts))
+    settings = place.info().settings_with(changes)
+    return notebook.shown(awaited(lambda: results.read(place, settings)))

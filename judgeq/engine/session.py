@@ -336,9 +336,9 @@ def _begin(run: Run, emit: Emit) -> None:
             shared=dataset.shared if settings.share_texts else "",
         )
         folder.write_info(info, None if prompt is None else prompt.model_dump_json())
+        info = folder.info()  # as it is kept: without what is never written down
     else:
-        _look_again(run, folder.info())
-    info = folder.info()
+        info = _look_again(run, folder.info())
     for text in info.cautions:
         emit(Notice(text))
     if settings.rehearsal:
@@ -347,8 +347,8 @@ def _begin(run: Run, emit: Emit) -> None:
         folder.share(dataset)
 
 
-def _look_again(run: Run, info: RunInfo) -> None:
-    """Write down what has changed of a run that was begun before."""
+def _look_again(run: Run, info: RunInfo) -> RunInfo:
+    """Write down what has changed of a run that was begun before; what it is now."""
     settings, dataset = run.settings, run.dataset
     names = ("until", "batch", "total_rounds", *(["name"] if settings.name else []))
     kept = info.settings.model_copy(update={name: getattr(settings, name) for name in names})
@@ -358,6 +358,7 @@ def _look_again(run: Run, info: RunInfo) -> None:
     changed = info.model_copy(update=changes)
     if changed != info:
         run.folder.write_info(changed)
+    return changed
 
 
 @asynccontextmanager

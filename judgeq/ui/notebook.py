@@ -114,9 +114,8 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
         the least certain scores, the most contradictory judgments, the largest distance to gold."""
         from judgeq.ui.show import items as show_items
 
-        kinds = [uncertain and "uncertain", contested and "contested"]
-        kinds.append(against_gold and "against_gold")
-        views = items.chosen(self, n, around, [kind for kind in kinds if kind])
+        wanted = {"uncertain": uncertain, "contested": contested, "against_gold": against_gold}
+        views = items.chosen(self, n, around, [kind for kind in items.VIEWS if wanted[kind]])
         return Shown(items.Views(self, views), show_items.views(self, views))
 
     @InPython()
@@ -154,6 +153,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
         from judgeq.ui.report import texts as report_texts
 
         to = self.run.path / "report.html" if path is None else Path(path)
+        page.check(to.suffix[1:])
         made = awaited(lambda: record.of_run(self, Plan(), shown=self.info.settings.texts))
         table = awaited(lambda: report_texts.gathered(made, texts))
         return page.write(made, table, to)[0]

@@ -48,9 +48,8 @@ def page(record: Record, texts: Texts | None, home: str | None = None) -> str:
 def write(record: Record, texts: Texts | None, path: Path) -> list[Path]:
     """Write the report, without `texts` the appendix, in that of FORMATS which the path names; all paths
     written, the report first. Each file is written whole or not at all. Raises RunError if one can't
-    be, UsageError for another format."""
+    be."""
     folder, kind = path.parent, path.suffix[1:]
-    check(kind)
     pictures = folder / FIGURES if kind == "md" else folder
     for place in (folder, pictures):
         refuse_linked_folder(place)
