@@ -30,8 +30,8 @@ from judgeq.evaluation.evaluate import (
 )
 from judgeq.evaluation.gold import Gold, Plan, gold_if_any
 from judgeq.evaluation.metrics import COUNTS, Measured, measured
-from judgeq.evaluation.scale import QUICK
-from judgeq.rating import ESTIMATORS, Parameters, comparisons, correlation
+from judgeq.evaluation.scale import fitted, quick
+from judgeq.rating import comparisons, correlation
 from judgeq.types import Bools, Floats, Offsets
 
 PARTS = 20
@@ -212,13 +212,11 @@ def _refits(run: Result, order: Offsets, names: Container[str]) -> Refits | None
     # Numbered by match, so that runs that share answers leave out the same ones together.
     blocks = np.tile(np.arange(PARTS), (int(verdicts.matches.max()) // PARTS + 1, 1))
     part = seeds.rng(0, "jackknife").permuted(blocks, axis=1).reshape(-1)[verdicts.matches]
-    parameters = Parameters(run.fit.sigma or run.parameters.sigma, run.fit.position)
+    parameters = fitted(run)
     ratings = {
         one.column: np.stack(
             [
-                ESTIMATORS[QUICK.get(one.name, one.name)]
-                .fit(verdicts.where(part != left_out), n, parameters)
-                .theta[order]
+                quick(one).fit(verdicts.where(part != left_out), n, parameters).theta[order]
                 for left_out in range(PARTS)
             ]
         )
