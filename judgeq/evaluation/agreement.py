@@ -117,7 +117,9 @@ def sets(verdicts: Verdicts) -> Offsets:
     """The number of each verdict's set of items, by size and then by the items; shape (verdicts,)."""
     items = verdicts.items.tolist()
     every = [tuple(sorted(items[a:b])) for a, b in pairwise(verdicts.offsets.tolist())]
-    number = {some: at for at, some in enumerate(sorted(set(every), key=lambda some: (len(some), some)))}
+    number = {
+        some: at for at, some in enumerate(sorted(set(every), key=lambda some: (len(some), some)))
+    }
     return np.array([number[some] for some in every], dtype=np.int64)
 
 
