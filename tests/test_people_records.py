@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections import defaultdict
 from contextlib import closing
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 
 from judgeq.errors import RunError
 from judgeq.evaluation import people
-from judgeq.evaluation.people import Share, couples
+from judgeq.evaluation.people import Orders, Share
 from judgeq.person import Check, Person, PersonState, Said
 from judgeq.types import Verdict, Verdicts
 from tests import judging as them
@@ -56,18 +56,19 @@ def test_couples_are_two_answers_to_one_question_by_hand() -> None:
     )
     judges = np.arange(5)
     is_person = (judges > 0) & (judges < 4)
-    found = couples(verdicts, is_person)
-    counted: dict[tuple[int, ...], list[float]] = defaultdict(list)
-    for question, _, one, other, alike in zip(*map(np.ndarray.tolist, found), strict=True):
-        counted[min(one, other), max(one, other), question].append(alike)
-    assert {(one, other, len(some)): sum(some) for (one, other, _), some in counted.items()} == {
-        (1, 2, 3): 0,
-        (1, 3, 3): 2.5,
-        (2, 3, 3): 0.5,
-        (0, 1, 2): 2,
-        (0, 2, 2): 0,
-        (0, 3, 2): 1.5,
-        (0, 1, 1): 1,
+    found = Orders(verdicts, is_person)
+    counted = {}
+    for one, other in combinations(range(5), 2):
+        if is_person[one] or is_person[other]:
+            two = found.between(judges == one, judges == other)
+            counted[one, other] = two.alike.sum(), two.pairs.sum()
+    assert {between: found for between, found in counted.items() if found[1]} == {
+        (1, 2): (0, 3),
+        (1, 3): (2.5, 3),
+        (2, 3): (0.5, 3),
+        (0, 1): (2 + 1, 2 + 1),
+        (0, 2): (0, 2),
+        (0, 3): (1.5, 2),
     }
     among = found.between(is_person, is_person)
     assert len(among.questions) == 1
@@ -75,7 +76,8 @@ def test_couples_are_two_answers_to_one_question_by_hand() -> None:
     model = found.between(is_person, judges == 0)
     assert len(model.questions) == 2
     assert model.agreement.share == pytest.approx(4.5 / 7)
-    assert couples(verdicts, judges > 9).agreement.share is None
+    nobody = judges > 9
+    assert Orders(verdicts, nobody).between(nobody, nobody).agreement.share is None
 
 
 def test_a_share_has_wilsons_interval() -> None:

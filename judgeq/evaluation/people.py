@@ -2,9 +2,9 @@
 model agrees with them as well as one more person would.
 
 That is by couples of answers: how often two judges order the same two items alike, question by question
-(a question is a set of items). The share of a pair of items in a question is the mean over all couples
-of answers to it. So a model as good as one more person has the share of two people on the same
-questions, however many people answered each.
+(a question is a set of items). The share of two items in a question is the mean over all couples of
+answers to it. So a model as good as one more person has the share of two people on the same questions,
+however many people answered each.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ APART = "it answered no question that people answered: --ensemble each asks all 
 
 # Couples of answers
 
+ALIKE = np.array([[1, 0.5, 0], [0.5, 1, 0.5], [0, 0.5, 1]])
+"""How far two answers, each that the one item is lower, tied or higher, order the two alike."""
+
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
@@ -54,69 +57,69 @@ class Agreement:
 
 
 class Couples(NamedTuple):
-    """Each two answers of different judges, one of them a person's, about the order of two items in one
-    question: arrays of shape (m,). `unit` numbers the pair of items in that question, `one` and `other`
-    are the judges' numbers; `alike` is 1 where they order it the same way, ½ for a tie of one alone."""
+    """The couples of answers of two judges, or two groups of them, about each two items of a question:
+    how many there are (`pairs`), and how many of them order the two `alike` (a tie of one alone counts
+    ½); with the number of the `question`, all of shape (units,)."""
 
     question: Offsets
-    unit: Offsets
-    one: Offsets
-    other: Offsets
     alike: Floats
-
-    def between(self, these: Bools, those: Bools) -> Couples:
-        """The couples of one of `these` judges and one of `those`, both of shape (judges,)."""
-        one, other = self.one, self.other
-        chosen = (these[one] & those[other]) | (those[one] & these[other])
-        return Couples._make(column[chosen] for column in self)
+    pairs: Floats
 
     @property
     def questions(self) -> Offsets:
-        """The numbers of their questions."""
-        return np.unique(self.question)
+        """The numbers of the questions that they are about."""
+        return np.unique(self.question[self.pairs > 0])
 
     @property
     def agreement(self) -> Agreement:
         """How well the two of each couple agree."""
-        share = float(self.alike.mean()) if len(self.alike) else None
-        return Agreement(share, len(self.questions))
+        questions, pairs = len(self.questions), self.pairs.sum()
+        return Agreement(float(self.alike.sum() / pairs) if questions else None, questions)
 
     def measure(self, questions: Offsets) -> Measure:
-        """The share, for any weighting of these questions: each pair of items has the mean over its
-        couples."""
-        weight = np.isin(self.question, questions) / np.bincount(self.unit)[self.unit]
-        at, n = np.searchsorted(questions, self.question), len(questions) + 1
-        alike, pairs = (np.bincount(at, of, n)[:-1] for of in (self.alike * weight, weight))
+        """The share, for any weighting of these questions."""
+        kept = np.isin(self.question, questions) & (self.pairs > 0)
+        at = np.searchsorted(questions, self.question[kept])
+        alike, n = np.bincount(at, (self.alike / self.pairs.clip(1))[kept]), np.bincount(at)
 
         def shares(weights: Floats) -> Floats:
-            share: Floats = weights @ alike / (weights @ pairs)
+            share: Floats = weights @ alike / (weights @ n)
             return share
 
         return shares
 
 
-def couples(verdicts: Verdicts, people: Bools) -> Couples:
-    """All couples in the verdicts; `people`, shape (judges,), tells which judges are people. Items
-    judged alone have no order, and are in none."""
-    question = sets(verdicts)
-    asked = np.isin(question, question[people[judges_of(verdicts)]])
-    asked &= np.diff(verdicts.offsets) > 1
-    pairs, at, value = implied(verdicts.where(asked))
-    question, judge = question[asked][at], judges_of(verdicts)[asked][at]
-    both = np.stack([question, pairs])
-    unit = np.unique(both, axis=1, return_inverse=True)[1].reshape(-1)
-    order = np.argsort(unit, kind="stable")
-    # Answers about one unit stand next to one another: each with the next one, the one after it, …
-    gaps = range(1, int(np.bincount(unit).max(initial=1)))
-    first = [np.flatnonzero(unit[order][gap:] == unit[order][:-gap]) for gap in gaps]
-    one, other = (
-        order[np.concatenate([np.empty(0, np.int64), *places])]
-        for places in (first, [at + gap for at, gap in zip(first, gaps, strict=True)])
-    )
-    kept = (judge[one] != judge[other]) & (people[judge[one]] | people[judge[other]])
-    one, other = one[kept], other[kept]
-    alike = 1 - np.abs(value[one] - value[other])
-    return Couples(question[one], unit[one], judge[one], judge[other], alike)
+class Orders:
+    """How judges ordered each two items of the questions that people answered. Items judged alone have
+    no order, and are in none."""
+
+    def __init__(self, verdicts: Verdicts, people: Bools) -> None:
+        question, judges = sets(verdicts), judges_of(verdicts)
+        asked = np.isin(question, question[people[judges]]) & (np.diff(verdicts.offsets) > 1)
+        pairs, at, value = implied(verdicts.where(asked))
+        units = np.stack([question[asked][at], pairs])
+        units, unit = np.unique(units, axis=1, return_inverse=True)
+        self.question, self._judge = units[0], judges[asked][at]
+        self._cell = unit.reshape(-1) * 3 + (2 * value).astype(np.int64)
+
+    def between(self, these: Bools, those: Bools) -> Couples:
+        """The couples of an answer of `these` judges and one of `those`, both of shape (judges,); of two
+        judges who are both of both each couple twice."""
+        alike, pairs = self._couples(these, those)
+        for judge in np.flatnonzero(these & those):
+            alone = np.arange(len(these)) == judge
+            own_alike, own_pairs = self._couples(alone, alone)
+            alike, pairs = alike - own_alike, pairs - own_pairs
+        return Couples(self.question, alike, pairs)
+
+    def _couples(self, these: Bools, those: Bools) -> tuple[Floats, Floats]:
+        one, other = (
+            np.bincount(self._cell[judges[self._judge]], minlength=3 * len(self.question))
+            .reshape(-1, 3)
+            .astype(np.float64)
+            for judges in (these, those)
+        )
+        return (one @ ALIKE * other).sum(axis=1), one.sum(axis=1) * other.sum(axis=1)
 
 
 def shares_alike(sides: Sequence[Couples], why: str, times: int, seed: int) -> list[Measured]:
@@ -211,7 +214,7 @@ def _records(said: Said, verdicts: Verdicts, names: Sequence[str]) -> Iterator[P
     """Without infit."""
     judges, answered = np.arange(len(names)), judges_of(verdicts)
     people = judges >= said.first
-    both = couples(verdicts, people)
+    both = Orders(verdicts, people)
     models = [judge for judge in range(said.first) if (answered == judge).any()]
     for person in said.people:
         me = judges == said.first + person.number
@@ -325,7 +328,7 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
     verdicts = comparisons.joined(run.history.asked)
     answered, judges = judges_of(verdicts), np.arange(len(run.judges))
     counts, people = np.bincount(answered, minlength=len(judges)), judges >= run.said.first
-    both = couples(verdicts, people)
+    both = Orders(verdicts, people)
     among = both.between(people, people)
     alone = ALONE if run.history.alone else None
     (agreement,) = shares_alike([among], alone or NOBODY, times, seed)
