@@ -28,7 +28,7 @@ from judgeq.evaluation.evaluate import (
     masks_of,
     ratings_of,
 )
-from judgeq.evaluation.gold import Gold, Plan, gold_if_any
+from judgeq.evaluation.gold import Gold, Plan, gold_for
 from judgeq.evaluation.metrics import COUNTS, Measured, measured
 from judgeq.evaluation.scale import fitted, quick
 from judgeq.rating import comparisons, correlation
@@ -90,7 +90,7 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
             f"run {made_up[0]} is a rehearsal, and its answers are made up: it can't be compared with "
             "a real run."
         )
-    gold = gold or gold_if_any(first, plan)
+    gold = gold or gold_for(first, plan)
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
     orders = [_order(first, run) for run in runs]
     ratings = [ratings_of(run, gold, plan, order) for run, order in zip(runs, orders, strict=True)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from judgeq import prompts
-from judgeq.engine import results, session
+from judgeq.engine import results
 from judgeq.evaluation import evaluate
 from judgeq.evaluation.evaluate import Evaluation
 from judgeq.evaluation.gold import Plan
@@ -84,16 +84,14 @@ class Record:
 async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Record:
     """Read all of it, also while another process goes on with the run; not `shown`: without the texts.
     Raises RunError, DataError."""
-    texts = run.scores.texts if shown else None
-    if shown and texts is None and (dataset := session.dataset_of(run.run)) is not None:
-        texts = dataset.texts
+    texts = evaluate.texts_of(run) if shown else None
     store = run.run.store(read_only=True)
     try:
         spending = await _spending(run, store)
     finally:
         await store.close()
     return Record(
-        evaluation=evaluate.evaluation(run, plan, texts=texts),
+        evaluation=evaluate.evaluation(replace(run, scores=replace(run.scores, texts=texts)), plan),
         texts=texts,
         spending=spending,
         prompt=_prompt(run),
