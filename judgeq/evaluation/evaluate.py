@@ -166,21 +166,22 @@ def _rating(
                 f"--threshold {plan.threshold}: nothing is detected, since {gold.classes}."
             )
         return rating
+    found, labelled = Threshold("default", THRESHOLDS[column]), None
     if plan.threshold == "best":
-        return rating._replace(**_best(column, scores, gold, gold.positive, plan.seed))
-    found = Threshold("default", THRESHOLDS[column])
-    if plan.threshold == "mixture":
+        labelled, found = _best(column, scores, gold, gold.positive, plan.seed)
+    elif plan.threshold == "mixture":
         cut = mixture.threshold(scores)
         found = Threshold("mixture", cut.value, why=cut.why)
     elif not isinstance(plan.threshold, str):
         found = Threshold("given", plan.threshold)
-    labelled = None if found.value is None else scores > found.value
+    if labelled is None and found.value is not None:
+        labelled = scores > found.value
     return rating._replace(labelled=labelled, threshold=found)
 
 
 def _best(
     column: str, scores: Floats, gold: Gold, positive: Bools, seed: int
-) -> dict[str, Bools | Threshold]:
+) -> tuple[Bools, Threshold]:
     """What the threshold of the highest F1 labels, and which it is, by cross-validation."""
     rows = np.flatnonzero(~np.isnan(gold.values + scores))
     counts = np.bincount(positive[rows], minlength=2)
@@ -193,7 +194,7 @@ def _best(
     rng = seeds.rng(seed, "folds")
     labelled[rows], chosen = cross_validated(scores[rows], positive[rows], rng, FOLDS)
     value, low, high = (float(of(chosen)) for of in (np.median, np.min, np.max))
-    return {"labelled": labelled, "threshold": Threshold("best", value, low, high)}
+    return labelled, Threshold("best", value, low, high)
 
 
 def masks_of(items: Items, wanted: str | None) -> dict[str, Bools]:
