@@ -7,6 +7,7 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -52,17 +53,18 @@ def test_trails_hold_all_that_was_asked(runs: Path, name: str) -> None:
     every = all_trails(run)
     asked = sum(len(part.items) for part in run.history.asked)
     assert sum(len(one) for one in every) == asked
-    for row, one in enumerate(every):
+    for name, one in zip(run.scores.ids, every, strict=True):
         jobs = [appearance.judgment.job for appearance in one]
         assert jobs == sorted(set(jobs))
         for appearance in one:
             judgment = appearance.judgment
-            assert judgment.presented[appearance.slot - 1] == row  # type: ignore[operator]
-            assert sorted(judgment.presented) == sorted(sum(judgment.groups, ()))
+            assert judgment.presented[appearance.slot - 1] == name  # type: ignore[operator]
+            assert sorted(judgment.presented) == sorted(chain(*judgment.groups))
             assert 1 <= judgment.round <= run.rounds
-            met = len(judgment.presented) - 1
-            others = [other for other in judgment.presented if other != row]
-            assert appearance.wins == sum(judgment.above(row, other) or 0 for other in others)
+            met = appearance.comparisons
+            assert met == len(judgment.presented) - 1
+            others = [other for other in judgment.presented if other != name]
+            assert appearance.wins == sum(judgment.above(name, other) or 0 for other in others)
             assert not met or 0 <= appearance.expected <= met
             assert (judgment.judge is None) == (len(run.judges) == 1)
         strength = [abs(appearance.residual) for appearance in against(one)]
@@ -93,9 +95,11 @@ def test_the_ledger_adds_how_the_rating_moved(runs: Path, name: str) -> None:
 def test_residuals_argue_for_a_higher_or_a_lower_place(runs: Path) -> None:
     run = opened(runs, "panel")
     theta = run.scores.main[1]
+    ids = list(run.scores.ids)
     for row, one in enumerate(all_trails(run)[:10]):
         for appearance in one:
-            (other,) = set(appearance.judgment.presented) - {row}
+            (name,) = set(appearance.judgment.presented) - {ids[row]}
+            other = ids.index(name)
             p = 1 / (1 + np.exp(theta[other] - theta[row]))
             wins = appearance.wins
             assert appearance.expected == pytest.approx(p)

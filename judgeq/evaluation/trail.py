@@ -30,55 +30,34 @@ ANSWERED = ("ok", "cached")
 @dataclass(frozen=True, slots=True)
 class Judgment:
     """One answer of a judge: to `job`, the number of its question in the ledger, asked in `round` (from
-    1). `presented` are the rows of the items as shown, `ordered` whether that order is known; `groups`
-    are tied rows, most of the feature first, or `partial`: rows whose order isn't known. `score` is that
-    of one item alone, else None. `surprise` is that of `misfit.surprise`, nan of an item alone. `judge`
-    is None where there is one judge. `rated`: the ratings are made from it; not from one of two orders
-    whose other brought no answer, nor from a list of one. `ids` are those of all items, by row.
+    1). `presented` are the items as shown, by id, and `order_known` whether that order is known;
+    `groups` are tied items, most of the feature first, or `partial`: items whose order isn't known.
+    `score` is that of one item alone, else None. `surprise` is that of `misfit.surprise`, nan of an item
+    alone. `judge` is None where there is one judge. `rated`: the ratings are made from it; not from one
+    of two orders whose other brought no answer, nor from a list of one.
     """
 
     job: int
     round: int
     judge: str | None
-    presented: tuple[int, ...]
-    ordered: bool
-    groups: tuple[tuple[int, ...], ...]
+    presented: Sequence[str]
+    order_known: bool
+    groups: Sequence[Sequence[str]]
     score: float | None
     surprise: float
     rated: bool
     partial: bool = False
-    ids: Sequence[str] = field(default=(), repr=False, compare=False, metadata=LEFT_OUT)
-    JSON_KEYS: ClassVar = {
-        "presented": "presented_ids",
-        "order_known": "ordered",
-        "groups": "groups_of_ids",
-    }
 
-    @property
-    def presented_ids(self) -> list[str]:
-        """The items as shown."""
-        return [self.ids[row] for row in self.presented]
-
-    @property
-    def groups_of_ids(self) -> list[list[str]]:
-        """The groups of tied items, most of the feature first."""
-        return [[self.ids[row] for row in group] for group in self.groups]
-
-    def compared(self, row: int) -> int:
-        """With how many others it compares a row."""
-        group = next(group for group in self.groups if row in group)
-        return len(self.presented) - (len(group) if self.partial else 1)
-
-    def next_to(self, row: int) -> list[int]:
-        """Items placed next above a row, with it and next below, NEIGHBOURS of each place at most."""
-        at = next(at for at, group in enumerate(self.groups) if row in group)
+    def next_to(self, item: str) -> list[str]:
+        """Items placed next above an item, with it and next below, NEIGHBOURS of each place at most."""
+        at = next(at for at, group in enumerate(self.groups) if item in group)
         near = self.groups[max(at - 1, 0) : at + 2]
-        return [one for group in near for one in [r for r in group if r != row][:NEIGHBOURS]]
+        return [one for group in near for one in [r for r in group if r != item][:NEIGHBOURS]]
 
-    def above(self, one: int, other: int) -> float | None:
-        """1 where a row is placed above another, 0 below, ½ where they are tied; None where their order
-        isn't known."""
-        places = {row: place for place, group in enumerate(self.groups) for row in group}
+    def above(self, one: str, other: str) -> float | None:
+        """1 where an item is placed above another, 0 below, ½ where they are tied; None where their
+        order isn't known."""
+        places = {item: place for place, group in enumerate(self.groups) for item in group}
         if self.partial and places[one] == places[other]:
             return None
         return 0.5 + 0.5 * float(np.sign(places[other] - places[one]))
@@ -87,8 +66,8 @@ class Judgment:
 @dataclass(frozen=True, slots=True)
 class Appearance:
     """An item in a judgment: its `slot` as presented (from 1; None where the order isn't known), the
-    comparisons that it won (a tie counts ½), and how many it was `expected` to win under the main
-    rating.
+    comparisons that it won (a tie counts ½), how many it was `expected` to win under the main rating,
+    and of how many.
 
     `residual` says how much the judgment argues against the item's place: above 0 for a higher one,
     below 0 for a lower one, of mean 0 and variance 1 under the model (`misfit.residuals`). `expected`
@@ -100,6 +79,7 @@ class Appearance:
     wins: float
     expected: float
     residual: float
+    comparisons: int
     JSON_KEYS: ClassVar = {"outcome": "outcome"}
 
     @property
@@ -116,21 +96,20 @@ def judgment(
     run: Result, verdicts: Verdicts, at: int, surprise: float, *, rated: bool = True
 ) -> Judgment:
     """The verdict of the number `at` among verdicts of a run."""
-    slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
-    presented = tuple(verdicts.presented[slots].tolist())
+    slots, ids = slice(verdicts.offsets[at], verdicts.offsets[at + 1]), run.scores.ids
+    presented = [ids[row] for row in verdicts.presented[slots].tolist()]
     score = np.nan if verdicts.scores is None else verdicts.scores[at]
     return Judgment(
         job=int(verdicts.matches[at]),
         round=1 if verdicts.rounds is None else int(verdicts.rounds[at]) + 1,
         judge=_judge(run, verdicts.judges, at),
         presented=presented,
-        ordered=verdicts.ordered is None or bool(verdicts.ordered[at]),
-        groups=comparisons.groups_of(verdicts, at),
+        order_known=verdicts.ordered is None or bool(verdicts.ordered[at]),
+        groups=[[ids[row] for row in group] for group in comparisons.groups_of(verdicts, at)],
         score=None if np.isnan(score) else float(score),
         surprise=surprise if len(presented) > 1 else float("nan"),
         rated=rated,
         partial=verdicts.partial is not None and bool(verdicts.partial[at]),
-        ids=run.scores.ids,
     )
 
 
@@ -159,11 +138,14 @@ def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
         for at in np.unique(of).tolist()
     }
     places = comparisons.presented_at(verdicts)[slots] - verdicts.offsets[of] + 1
-    wins = comparisons.wins_by_slot(verdicts)[slots]
+    wins, of_all = (
+        by_slot(verdicts)[slots]
+        for by_slot in (comparisons.wins_by_slot, comparisons.compared_by_slot)
+    )
     residual, expected = misfit.residuals(verdicts, theta, slots)
-    columns = (column.tolist() for column in (of, places, wins, expected, residual))
+    columns = (column.tolist() for column in (of, places, wins, expected, residual, of_all))
     following = (
-        Appearance(judgments[at], place if judgments[at].ordered else None, *numbers)
+        Appearance(judgments[at], place if judgments[at].order_known else None, *numbers)
         for at, place, *numbers in zip(*columns, strict=True)
     )
     return [list(islice(following, len(part))) for part in of_rows]
@@ -256,7 +238,8 @@ class Explanation:
         it; None of one."""
         if len(self.rows) < 2:
             return None
-        won = [one.judgment.above(*self.rows) for one in self.judgments]
+        ids = [self.run.scores.ids[row] for row in self.rows]
+        won = [one.judgment.above(*ids) for one in self.judgments]
         counts = {name: won.count(x) for name, x in (("above", 1.0), ("below", 0.0), ("tied", 0.5))}
         return {"met": len(won), **counts}
 
@@ -284,7 +267,8 @@ async def explanation(
     rows = [row] if other is None else [row, other]
     (judgments,), probability, why = trails(run, rows[:1]), None, None
     if other is not None:
-        judgments = [one for one in judgments if other in one.judgment.presented]
+        name = run.scores.ids[other]
+        judgments = [one for one in judgments if name in one.judgment.presented]
         posterior, component = run.fit.posterior, run.scores.component
         if posterior is None:
             why = f"the rating {run.main.name} has no errors"

@@ -64,11 +64,11 @@ async def gathered(record: Record, most: int = MOST) -> Texts:
     reasons = {} if texts is None else await _reasons(run, judgments)
     columns, cells = show_items.table(replace(run.scores, texts=texts), rows.tolist())
     table = Section(columns=columns, rows=cells, notes=[] if partial is None else [partial])
-    place = {row: at for at, row in enumerate(rows.tolist())}
+    place = {run.scores.ids[row]: at for at, row in enumerate(rows.tolist())}
     seen = zip(rows.tolist(), trails, listed, strict=True)
     data = _items(run, seen, texts, {job: at for at, job in enumerate(judgments)})
     data["judgments"] = [_judgment(one, place, reasons) for one in judgments.values()]
-    data["others"] = [plain(run.scores.ids[row], 80) for row in list(place)[len(rows) :]]
+    data["others"] = [plain(item, 80) for item in list(place)[len(rows) :]]
     return Texts(
         Chapter("texts", f"The ranked {'items' if texts is None else 'texts'}", [table]), data
     )
@@ -134,7 +134,7 @@ def _items(
 
 
 def _judgment(
-    judgment: Judgment, place: dict[int, int], reasons: Mapping[int, str]
+    judgment: Judgment, place: dict[str, int], reasons: Mapping[int, str]
 ) -> dict[str, Any]:
     """A judgment, whose items are numbers: their `place` in the table; others come after these."""
     return {
@@ -144,7 +144,9 @@ def _judgment(
         "partial": judgment.partial,
         "score": _rounded(judgment.score),
         "surprise": _rounded(judgment.surprise),
-        "groups": [[place.setdefault(row, len(place)) for row in part] for part in judgment.groups],
+        "groups": [
+            [place.setdefault(item, len(place)) for item in part] for part in judgment.groups
+        ],
         "reason": reasons.get(judgment.job),
     }
 

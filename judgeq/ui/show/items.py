@@ -171,8 +171,9 @@ def _result(one: Appearance) -> str:
 
 def _judgments(found: Explanation) -> Section:
     """A row for each judgment and each text ranked next to the item; or for the other of two."""
-    result, (row, *others) = found.run, found.rows
-    ids, texts = result.scores.ids, result.scores.texts
+    result, ids, texts = found.run, found.run.scores.ids, found.run.scores.texts
+    own, *others = (ids[row] for row in found.rows)
+    shown = {} if texts is None else dict(zip(ids, texts, strict=True))
     judges = [Column("judge", at_most=20, spare=1)] if len(result.judges) > 1 else []
     columns = [
         *(Column("round", right=True), *judges, Column("position", whole=True, spare=3)),
@@ -184,7 +185,7 @@ def _judgments(found: Explanation) -> Section:
     rows: list[list[Cell]] = []
     for one in found.judgments:
         judgment, k = one.judgment, len(one.judgment.presented)
-        won = f"{one.wins:g} of {judgment.compared(row)}" if k > 1 else ""
+        won = f"{one.wins:g} of {one.comparisons}" if k > 1 else ""
         cells: list[Cell] = [
             *(judgment.round, *([judgment.judge] if judges else [])),
             "–" if one.slot is None else f"{one.slot} of {k}",
@@ -192,9 +193,9 @@ def _judgments(found: Explanation) -> Section:
             "" if math.isnan(one.expected) else f"{one.expected:.1f}",
             _result(one),
         ]
-        for other in others or judgment.next_to(row):
-            near = f"{SIGNS[judgment.above(row, other)]} {plain(ids[other], NAME)}"
-            rows.append([*cells, near, *([] if texts is None else [plain(texts[other], TEXT)])])
+        for other in others or judgment.next_to(own):
+            near = f"{SIGNS[judgment.above(own, other)]} {plain(other, NAME)}"
+            rows.append([*cells, near, *([plain(shown[other], TEXT)] if shown else [])])
             cells = [""] * len(cells)
         if cells[0]:  # an item judged alone
             rows.append([*cells, *[""] * (len(columns) - len(cells))])
