@@ -13,13 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from judgeq.errors import (
-    CallError,
-    ContextTooLongError,
-    JudgeError,
-    ServerFullError,
-    SteppedDownError,
-)
+from judgeq.errors import CallError, JudgeError, SteppedDownError
 from judgeq.events import CallEnded, CallStarted, Emit, Notice
 from judgeq.judge.backend import Backend, Prepared, Reply, Request
 from judgeq.judge.budget import LONGEST, Budget
@@ -29,8 +23,6 @@ from judgeq.types import Attempt, Call, Clock, Job, JobState, Outcome, Sleep, Us
 
 logger = logging.getLogger(__name__)
 
-ALONE = 2
-"""A call that fills the server so often with no other in flight is too long for it."""
 REPORTED = 2
 """So many calls that were tried alone and failed are an outage, of which the user is notified."""
 KEPT = 65_536
@@ -150,7 +142,7 @@ class Sending:
     """
 
     __slots__ = (
-        *("_filled", "_job", "_ledger", "_prepared", "_request", "_risk", "_sender"),
+        *("_job", "_ledger", "_prepared", "_request", "_risk", "_sender"),
         *("attempt", "problem"),
     )
 
@@ -160,7 +152,6 @@ class Sending:
         self._ledger = ledger
         self.attempt = job.attempts
         self.problem = job.error if job.unusable else None
-        self._filled = 0  # times that this job alone filled the server
         self._risk: float | None = None  # of the last attempt, where its cost is unknown
 
     async def send(self, request: Request, prepared: Prepared) -> Sent:
@@ -237,7 +228,6 @@ class Sending:
     async def _complete(self, permit: Permit) -> Sent:
         """Let the backend answer, and tell ledger and limiter how it went."""
         sender = self._sender
-        alone = sender.limiter.in_flight == sender.limiter.window == 1
         started = sender.clock()
         sender.emit(CallStarted())
         request = self._request._replace(attempt=self.attempt)
@@ -247,7 +237,10 @@ class Sending:
             if error.cost is None:
                 self._risk = sender.risk(self._prepared, sender.clock() - started)
             self.note(self.call(error.outcome, error, started), str(error))
-            self._failed(permit, error, alone=alone)
+            if isinstance(error, CallError) and not isinstance(error, SteppedDownError):
+                sender.failed(permit, error, self._job)
+            elif not isinstance(error, CallError):
+                sender.limiter.abort()  # the next call would fare no better
             raise
         sender.answered(permit)
         if reply.cost is None:
@@ -255,23 +248,3 @@ class Sending:
         else:
             sender.slowest = max(sender.slowest, sender.clock() - started)
         return Sent(reply, started)
-
-    def _failed(self, permit: Permit, error: JudgeError, *, alone: bool) -> None:
-        """Tell the limiter, before the place is given back. Raises JudgeError where that says more."""
-        sender = self._sender
-        if isinstance(error, SteppedDownError):
-            return
-        if isinstance(error, ServerFullError) and alone:
-            self._filled += 1
-        if self._filled >= ALONE:
-            error = ContextTooLongError(
-                f"{error} This call exceeded it with no other in flight: give the server more "
-                "(llama-server --ctx-size), or bound the replies (--max-output-tokens).",
-                cost=error.cost,
-            )
-        if isinstance(error, CallError):
-            sender.failed(permit, error, self._job)
-            return
-        sender.limiter.abort()  # the next call would fare no better
-        if self._filled >= ALONE:
-            raise error

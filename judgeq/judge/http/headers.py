@@ -39,6 +39,8 @@ def retry_after(headers: Headers, now: float) -> float | None:
     the server behind a LiteLLM proxy. `now` is seconds since the epoch.
     """
     lowered = _lowered(headers)
+    if lowered.get("rate_limit_type") == "max_parallel_requests":
+        return None  # LiteLLM names its window, which a limit of calls in flight doesn't have
     for prefix in _WAITS:
         milliseconds = _number(lowered.get(f"{prefix}retry-after-ms"))
         if milliseconds is not None:
@@ -79,11 +81,6 @@ def price(headers: Headers) -> float | None:
     It says 0 of models whose price it doesn't know.
     """
     return _number(_lowered(headers).get("x-litellm-response-cost")) or None
-
-
-def is_about_parallel(headers: Headers) -> bool:
-    """Whether a 429 is for too many calls in flight together, as LiteLLM says it."""
-    return _lowered(headers).get("rate_limit_type") == "max_parallel_requests"
 
 
 def request_id(headers: Headers) -> str | None:
