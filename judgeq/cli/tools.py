@@ -193,7 +193,7 @@ CACHE = of_settings("cache_dir")
 
 @command("cache", *CACHE)
 def cache(given: Values) -> Answer:
-    """Show the reply cache: size, hits, and what it holds."""
+    """Show the reply cache: its size, and what it holds."""
     from judgeq.judge import cache as replies
     from judgeq.ui.show import lists as show_lists
 

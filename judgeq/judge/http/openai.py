@@ -17,11 +17,13 @@ class OpenAIChat(ModelBackend):
     """The backend."""
 
     path = "chat/completions"
+    limit_fields = LIMIT_FIELDS
 
     def start(self) -> None:
         """See ModelBackend."""
         # OpenAI's reasoning models refuse the old name, and many other servers don't know the new.
-        self._limit_field = LIMIT_FIELDS[0 if _knows_new_limit(self.address) else 1]
+        if urlsplit(self.address).hostname != "api.openai.com" and not is_azure(self.address):
+            self.limit_field = LIMIT_FIELDS[1]
         self._head = b'{"model":' + orjson.dumps(self.model_id) + b',"messages":'
 
     def authorize(self, headers: dict[str, str], secret: str | None) -> None:
@@ -41,7 +43,7 @@ class OpenAIChat(ModelBackend):
         fields: Fields = {
             "temperature": model.temperature,
             "reasoning_effort": model.reasoning_effort,
-            self._limit_field: model.max_output_tokens,
+            self.limit_field: model.max_output_tokens,
         }
         sent = {name: value for name, value in fields.items() if value is not None}
         sent |= model.extra_body or {}
@@ -62,31 +64,7 @@ class OpenAIChat(ModelBackend):
         """See ModelBackend."""
         return read_completion(answer)
 
-    def step_down(self, what: str) -> bool:
-        """See ModelBackend: the limit on output has two names."""
-        if what != self._limit_field:
-            return False
-        self._limit_field = LIMIT_FIELDS[1 - LIMIT_FIELDS.index(what)]
-        return True
-
-    def learned(self) -> dict[str, str]:
-        """See ModelBackend."""
-        return {"limit": self._limit_field}
-
-    def recall(self, notes: Fields) -> None:
-        """See ModelBackend."""
-        if notes.get("limit") in LIMIT_FIELDS:
-            self._limit_field = str(notes["limit"])
-
-
-def _host(address: str) -> str:
-    return urlsplit(address).hostname or ""
-
 
 def is_azure(address: str) -> bool:
     """Whether it is Azure's, which has ways of its own."""
-    return _host(address).endswith((".azure.com", ".azure-api.net"))
-
-
-def _knows_new_limit(address: str) -> bool:
-    return _host(address) == "api.openai.com" or is_azure(address)
+    return (urlsplit(address).hostname or "").endswith((".azure.com", ".azure-api.net"))

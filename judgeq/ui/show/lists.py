@@ -151,7 +151,7 @@ def models(known: Sequence[Known]) -> Section:
 
 
 def cache(cache: Overview) -> Iterator[Section]:
-    """The cache's size and hits, and what it holds by model."""
+    """The cache's size, and what it holds by model."""
     yield stated("cache", cache=cache, megabytes=megabytes)
     if cache.oldest is None or cache.newest is None:
         return
