@@ -302,4 +302,4 @@ def _wait_in(message: str) -> float | None:
     if wait is None:
         return None
     unit = wait[2][0].lower() if wait[2] and wait[2].lower() != "ms" else wait[2] or ""
-    return head.duration(wait[1].rstrip(".") + unit.lower(), None)
+    return head.duration(wait[1].rstrip(".") + unit.lower())
