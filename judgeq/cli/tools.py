@@ -141,7 +141,7 @@ def models(pattern: str | None) -> Answer:
     from judgeq.judge import prices
     from judgeq.ui.show import lists as show_lists
 
-    known = prices.known(pattern)
+    known = prices.list_prices(pattern)
     none = f"No model with {pattern!r} in its name has a known price."
     return Answer(known, show_lists.models if known else lambda _: none)
 

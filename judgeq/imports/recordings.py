@@ -149,7 +149,7 @@ def read(path: Path, ids: Sequence[str], numbers: Numbers | None = None) -> Reco
             '"group" nor "judge", so that they may be of several people: each counts.'
         )
     if unknown:
-        named = [f"{_shown(name)} ({several(n, 'line')})" for name, n in unknown.most_common()]
+        named = [f"{_quote(name)} ({several(n, 'line')})" for name, n in unknown.most_common()]
         notices.append(
             f"keys that aren't known were not read: {', '.join(_first(named))}. "
             f"Known are {', '.join(sorted(_Line.model_fields))}."
@@ -257,7 +257,7 @@ def _line(data: bytes) -> tuple[_Line, set[str]]:
         return _Line.model_validate(fields), fields.keys() - _Line.model_fields
     except ValidationError as errors:
         name = str(errors.errors()[0]["loc"][0])
-        wrong = f'"{name}" must be {EXPECTED[name]}, not {_shown(fields.get(name))}.'
+        wrong = f'"{name}" must be {EXPECTED[name]}, not {_quote(fields.get(name))}.'
         raise ValueError(wrong) from errors
 
 
@@ -276,7 +276,7 @@ def _judgment(line: _Line, items: _Items) -> Judgment:
     if not _is_of_itself(presented):
         if len(set(presented)) < len(presented):
             twice = line.presented[presented.index(max(presented, key=presented.count))]
-            raise ValueError(f'"presented" names item {_shown(twice)} twice.')
+            raise ValueError(f'"presented" names item {_quote(twice)} twice.')
         verdict = _verdict(answers[0], line, presented, items)
     return Judgment(line.round, presented, verdict, line.judge, line.ordered)
 
@@ -294,7 +294,7 @@ def _verdict(kind: str, line: _Line, presented: tuple[int, ...], items: _Items) 
             return Verdict.of([presented])
         winner = items.row(line.winner)
         if winner not in presented:
-            raise ValueError(f"the winner {_shown(line.winner)} was not presented.")
+            raise ValueError(f"the winner {_quote(line.winner)} was not presented.")
         return Verdict((winner, presented[presented[0] == winner]))
     groups = [
         [items.row(item) for item in (place if isinstance(place, list) else [place])]
@@ -303,7 +303,7 @@ def _verdict(kind: str, line: _Line, presented: tuple[int, ...], items: _Items) 
     flat = [item for group in groups for item in group]
     if sorted(flat) != sorted(presented) or not all(groups):
         given = zip(line.presented, presented, strict=True)
-        missing = [_shown(item) for item, row in given if row not in flat]
+        missing = [_quote(item) for item, row in given if row not in flat]
         which = f"; missing: {', '.join(missing[:5])}" if missing else ""
         raise ValueError(
             f'"{kind}" must name each item that was presented exactly once '
@@ -324,11 +324,11 @@ class _Items(NamedTuple):
     def row(self, item: Any) -> int:
         """The row of an item as it is named. Raises ValueError where there is none, or no one."""
         if type(item) is not int and not isinstance(item, str):
-            raise ValueError(f"an item is a row number or an id in quotes, not {_shown(item)}.")
+            raise ValueError(f"an item is a row number or an id in quotes, not {_quote(item)}.")
         named = self.rows.get(str(item))
         if isinstance(item, str) or self.numbers == "ids":
             if named is None:
-                raise ValueError(f"the dataset has no item with the id {_shown(str(item))}.")
+                raise ValueError(f"the dataset has no item with the id {_quote(str(item))}.")
             return named
         if self.numbers == "rows":
             named = None
@@ -346,7 +346,7 @@ class _Items(NamedTuple):
         return item
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:60] + "…"
 

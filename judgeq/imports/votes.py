@@ -87,11 +87,11 @@ def read(
     for row, text in enumerate(texts or ()):
         known[text.strip()] = None if text.strip() in known else row
     known.update((name, row) for row, name in enumerate(ids))
-    table = Table(formats.read(path, DatasetSpec(dataset=str(path))), _wanted(columns))
+    table = Table(formats.read(path, DatasetSpec(dataset=str(path))), _remedies(columns))
     return _Answers(table, columns, known).recording()
 
 
-def _wanted(columns: Columns) -> dict[str, str]:
+def _remedies(columns: Columns) -> dict[str, str]:
     """The columns to read, each with what names it."""
     shown = ["--item-columns"] * len(columns.items)
     flags = [*shown, "--best"] if columns.ties is None else ["--left", "--right", "--winner"]

@@ -29,7 +29,7 @@ from judgeq.events import CallEnded, CallStarted
 from judgeq.judge.backend import Backend, Cached, Prepared, Reply, Request
 from judgeq.judge.limiter import Permit
 from judgeq.judge.retry import retried
-from judgeq.judge.sending import Ledger, Sender, kept
+from judgeq.judge.sending import Ledger, Sender, cut_reply
 from judgeq.types import Attempt, Call, Job, JobState, Match, Outcome, Usage, Verdict
 
 if TYPE_CHECKING:
@@ -376,7 +376,7 @@ class _Asking:
         sender, (text, usage, cost, _) = self._sender, reply
         latency = sender.clock() - self._started
         sender.emit(CallEnded(outcome, usage, cost, latency, error=error))
-        text = text if outcome == "ok" else kept(text)
+        text = text if outcome == "ok" else cut_reply(text)
         logger.debug(
             "job %d, attempt %d: %s in %.3f s, %s, $%s: %s",
             *(self._job.match.id, self._attempt, outcome, latency, usage, cost, text),

@@ -22,7 +22,7 @@ KEPT = 65_536
 """Bytes that are kept of a reply."""
 
 
-def kept(reply: str) -> str:
+def cut_reply(reply: str) -> str:
     """A masked reply as the ledger keeps it: its beginning, with a note of its length and checksum where
     it was cut. It may have megabytes, and a run many like it."""
     data = reply.encode(errors="replace")

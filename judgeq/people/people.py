@@ -263,7 +263,7 @@ class People:
         self._announce()
         return Turn(
             name=person.person.name,
-            question=None if person.handed is None else self._shown(person.handed),
+            question=None if person.handed is None else self._question(person.handed),
             why=why,
             done=person.done,
             expected=assignment.expected(person),
@@ -273,7 +273,7 @@ class People:
             undo=person.last is not None and not self._over,
         )
 
-    def _shown(self, handed: Handed) -> Question:
+    def _question(self, handed: Handed) -> Question:
         match, texts = self._assignment.match(handed), self._questions.texts
         if texts is None:
             raise UsageError("People judge texts, and this dataset has none.")

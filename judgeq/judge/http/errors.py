@@ -117,7 +117,7 @@ _MESSAGES = ("error", "message", "detail", "msg", "raw")
 _CODES = ("code", "type", "status", "statusCode", "error_type", "error_code")
 
 
-class Said(NamedTuple):
+class ErrorText(NamedTuple):
     """What an error body says: its sentences, its codes, and the field that it is about ("": none)."""
 
     message: str = ""
@@ -125,7 +125,7 @@ class Said(NamedTuple):
     parameter: str = ""
 
     @property
-    def shown(self) -> str:
+    def quote(self) -> str:
         """The server's words on one line, cut."""
         words = self.message or " ".join(self.codes) or "no reason given"
         if len(words) > SHOWN:
@@ -142,14 +142,14 @@ def error_for(
 ) -> JudgeError:
     """The error that this answer means: never raises. `now` is seconds since the epoch, for dates in
     headers. Its `cost` is 0, but None where the model may have worked before it was given up."""
-    said, number = read(body), head.request_id(headers)
-    words = f"the server answered {status}: {said.shown}"
+    text, number = read(body), head.request_id(headers)
+    words = f"the server answered {status}: {text.quote}"
     words += f" (request {_one_line(number)})" if number else ""
     if 300 <= status < 400:
         place = next((value for name, value in headers.items() if name.lower() == "location"), "")
         place = _one_line(place)[:200] or "elsewhere"
         return RefusedRequestError(f"{url} has moved to {place}: set --base-url. ({words})")
-    return _meaning(status, said, words, head.retry_after(headers, now), model, url)
+    return _meaning(status, text, words, head.retry_after(headers, now), model, url)
 
 
 def error_in(answer: Fields, *, model: str, url: str) -> JudgeError | None:
@@ -160,38 +160,38 @@ def error_in(answer: Fields, *, model: str, url: str) -> JudgeError | None:
     """
     if not answer.get("error") and str(answer.get("object")).lower() != "error":
         return None
-    said = _said(answer)
-    numbers = (re.match(r"([45]\d\d)(\d\d)?$", code, re.ASCII) for code in said.codes)
+    text = _error_text(answer)
+    numbers = (re.match(r"([45]\d\d)(\d\d)?$", code, re.ASCII) for code in text.codes)
     status = next(
         (int(number[1]) for number in numbers if number), 0
     )  # FastChat has 40303 and such
     words = (
-        f"the server answered 200 with {f'error {status}' if status else 'an error'}: {said.shown}"
+        f"the server answered 200 with {f'error {status}' if status else 'an error'}: {text.quote}"
     )
     if not status:
-        refused = any(map(said.is_about, (CONTEXT, FILTER, MODEL, KEY)))
-        status = 429 if said.is_about(_SLOWER) else 400 if refused else 500
-    error = _meaning(status, said, words, None, model, url)
+        refused = any(map(text.is_about, (CONTEXT, FILTER, MODEL, KEY)))
+        status = 429 if text.is_about(_SLOWER) else 400 if refused else 500
+    error = _meaning(status, text, words, None, model, url)
     if isinstance(error, ServerFailedError):
         error.cost = None
     return error
 
 
-def read(body: bytes) -> Said:
+def read(body: bytes) -> ErrorText:
     """What an error body says: JSON of any form, else its text without tags."""
     try:
-        return _said(orjson.loads(body))
+        return _error_text(orjson.loads(body))
     except orjson.JSONDecodeError:
         text = body[:LONGEST].decode("utf-8", errors="replace")
-        return Said(_one_line(re.sub(r"<(?:style|script)[^<>]*>[^<]*|<[^<>]*>", " ", text)))
+        return ErrorText(_one_line(re.sub(r"<(?:style|script)[^<>]*>[^<]*|<[^<>]*>", " ", text)))
 
 
-def _said(answer: Any) -> Said:
+def _error_text(answer: Any) -> ErrorText:
     found = list(_words(answer, "error"))
     sentences = dict.fromkeys(text for name, text in found if name in _MESSAGES)
     message = _one_line(": ".join(sentences)[:LONGEST])
     codes = tuple(_one_line(text) for name, text in found if name in _CODES)
-    return Said(
+    return ErrorText(
         message, codes, _parameter(message, [text for name, text in found if name == "param"])
     )
 
@@ -229,27 +229,27 @@ def _one_line(text: str) -> str:
 
 
 def _meaning(
-    status: int, said: Said, words: str, asked: float | None, model: str, url: str
+    status: int, text: ErrorText, words: str, asked: float | None, model: str, url: str
 ) -> JudgeError:
     """By its status; by its words, where a status is used for several things. `asked`: seconds to wait,
     by its headers; `words` are for the user."""
-    in_words = _wait_in(said.message)
+    in_words = _wait_in(text.message)
     wait = in_words if asked is None else asked
     # Gemini says "quota" of a limit a minute, and when to come again.
-    passing = status == 429 and in_words is not None and "insufficient_quota" not in said.codes
-    if status == 402 or (said.is_about(QUOTA) and not passing):
+    passing = status == 429 and in_words is not None and "insufficient_quota" not in text.codes
+    if status == 402 or (text.is_about(QUOTA) and not passing):
         return QuotaError(
             f"{words} The account's money or quota is used up: see to it at the provider's."
         )
-    full = status == 500 and said.is_about(_FULL)
-    long = status in range(400, 502) and said.is_about(_TOO_LARGE if status in _RATE else CONTEXT)
-    if status == 413 or (long and not full and said.parameter not in LIMIT_FIELDS):
+    full = status == 500 and text.is_about(_FULL)
+    long = status in range(400, 502) and text.is_about(_TOO_LARGE if status in _RATE else CONTEXT)
+    if status == 413 or (long and not full and text.parameter not in LIMIT_FIELDS):
         return ContextTooLongError(
             f"{words} The question is longer than {model} can read, or may be sent at once."
         )
     if status in _RATE:
         return RateLimitedError(words, cost=0.0, retry_after=wait)
-    if status in (500, 501) and said.is_about(STRUCTURED) and said.is_about(_CANT):
+    if status in (500, 501) and text.is_about(STRUCTURED) and text.is_about(_CANT):
         return SteppedDownError(words, what="structured")
     if status in (408, 409, 425) or status >= 500 or status < 300:
         shared = " All calls in flight share its context: give it more, or lower --concurrency."
@@ -260,35 +260,35 @@ def _meaning(
             unavailable=status in _UNAVAILABLE,
             too_many=full,
         )
-    return _refused(status, said, words, model, url)
+    return _refused(status, text, words, model, url)
 
 
-def _refused(status: int, said: Said, words: str, model: str, url: str) -> JudgeError:
+def _refused(status: int, text: ErrorText, words: str, model: str, url: str) -> JudgeError:
     """What a refusal in the 400s means. What is more particular is looked for first."""
-    parameter, refusal = said.parameter, _REFUSING.search(said.message)
+    parameter, refusal = text.parameter, _REFUSING.search(text.message)
     # "Unsupported value": the name is known.
-    if parameter in LIMIT_FIELDS and refusal and "unsupported value" not in said.message.lower():
+    if parameter in LIMIT_FIELDS and refusal and "unsupported value" not in text.message.lower():
         return SteppedDownError(words, what=parameter)  # type: ignore[arg-type]  # one of the two
-    no_model = said.is_about(MODEL)
-    surely = (no_model and status == 404) or "model_not_found" in said.codes
-    if said.is_about(_NO_JSON_CAME):
+    no_model = text.is_about(MODEL)
+    surely = (no_model and status == 404) or "model_not_found" in text.codes
+    if text.is_about(_NO_JSON_CAME):
         return UnusableReplyError(f"the model's answer was no JSON. ({words})", cost=None)
-    if said.is_about(STRUCTURED) and status not in (401, 403) and not surely:
+    if text.is_about(STRUCTURED) and status not in (401, 403) and not surely:
         return SteppedDownError(words, what="structured")
     if parameter and not surely:
         return RefusedRequestError(
             f"{words} {model} won't take {parameter} like that: change {FLAGS[parameter]}, or leave "
             "it out."
         )
-    if status == 405 or (status == 404 and not said.is_about(FILTER)) or no_model:
+    if status == 405 or (status == 404 and not text.is_about(FILTER)) or no_model:
         return UnknownModelError(
             f"{words} The server doesn't know the model {model!r}, or has nothing at {url}: `judgeq "
             f"doctor --judge {model}` lists its models; is --base-url right? (Ollama: `ollama pull` "
             "it first.)"
         )
-    if said.is_about(FILTER):
+    if text.is_about(FILTER):
         return UnusableReplyError(f"the provider's content filter refused the question. ({words})")
-    if status in (401, 403) or said.is_about(KEY):
+    if status in (401, 403) or text.is_about(KEY):
         return KeyRefusedError(
             f"{words} The server doesn't accept the API key, or doesn't let it use this: see "
             "--api-key-env and --api-key-file."

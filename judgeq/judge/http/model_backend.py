@@ -76,7 +76,7 @@ class ModelBackend(ABC):
         self._memory = memory
         self._believe = believe
         self.address, self.model_id = model.address_of(name), model.id_of(name)
-        self._url = beside(self.address, self.path)
+        self._url = api_url(self.address, self.path)
         self._server = f"{self.address} {self.model_id}"
         self.mode = STEPS[0] if model.structured == "auto" else model.structured
         self.limit_field = self.limit_fields[0]
@@ -114,7 +114,7 @@ class ModelBackend(ABC):
 
     def models_url(self) -> str:
         """Where the server lists its models."""
-        return beside(self.address, "models")
+        return api_url(self.address, "models")
 
     # What is the same for all
 
@@ -213,7 +213,7 @@ class ModelBackend(ABC):
         except UnusableReplyError as error:
             return _unusable(error)
 
-    async def listed(self) -> list[str]:
+    async def model_names(self) -> list[str]:
         """The names of the models that the server lists. Raises JudgeErrors as `complete`."""
         url = self.models_url()
         status, answer_headers, data = await self.connection.exchange("GET", url)
@@ -301,7 +301,7 @@ def _unusable(error: UnusableReplyError) -> Reply:
     return Reply(str(error), Usage(), error.cost, str(error))
 
 
-def beside(base: str, name: str, query: str = "") -> str:
+def api_url(base: str, name: str, query: str = "") -> str:
     """An address of the API: the path before the query, of which Azure has one, and more of that."""
     parts = urlsplit(base)
     path, query = f"{parts.path.rstrip('/')}/{name}", "&".join(filter(None, (parts.query, query)))

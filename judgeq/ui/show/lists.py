@@ -23,7 +23,7 @@ from judgeq.ui.sections import Column, Section, numbers, stated, words
 if TYPE_CHECKING:
     from judgeq.doctor import Check
     from judgeq.judge.cache import Overview
-    from judgeq.judge.prices import Known
+    from judgeq.judge.prices import ListedPrice
     from judgeq.store.postgres.upkeep import Overview as Upkeep
 
 COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
@@ -129,7 +129,7 @@ def checks(checks: Sequence[Check]) -> Section:
     )
 
 
-def models(known: Sequence[Known]) -> Section:
+def models(known: Sequence[ListedPrice]) -> Section:
     """Models and their prices, a line each."""
     return Section(
         columns=[
