@@ -155,7 +155,7 @@ class ModelBackend(ABC):
         )
 
     def lost(self, prepared: Prepared) -> float | None:
-        """See Backend."""
+        """The most in dollars that a request is taken to have cost whose answer never came."""
         return self._bounds.lost(len(prepared.body) * self.reading)
 
     def _key(self, opening: bytes, decided: bytes, repeat: int) -> str:

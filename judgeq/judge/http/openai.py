@@ -20,25 +20,25 @@ class OpenAIChat(ModelBackend):
     limit_fields = LIMIT_FIELDS
 
     def start(self) -> None:
-        """See ModelBackend."""
+        """Choose the name of the limit on output, and keep the head of each body."""
         # OpenAI's reasoning models refuse the old name, and many other servers don't know the new.
         if urlsplit(self.address).hostname != "api.openai.com" and not is_azure(self.address):
             self.limit_field = LIMIT_FIELDS[1]
         self._head = b'{"model":' + orjson.dumps(self.model_id) + b',"messages":'
 
     def authorize(self, headers: dict[str, str], secret: str | None) -> None:
-        """See ModelBackend. Azure takes its own header."""
+        """Add the key as a bearer's token; Azure takes a header of its own."""
         if secret is not None and not any(name.lower() == "authorization" for name in headers):
             headers["Authorization"] = f"Bearer {secret}"
             if is_azure(self.address):
                 headers.setdefault("api-key", secret)
 
     def opening(self, messages: Sequence[Mapping[str, str]]) -> bytes:
-        """See ModelBackend."""
+        """A body up to its messages, and these."""
         return self._head + orjson.dumps(messages)
 
     def fields(self, k: int) -> Fields:
-        """See ModelBackend."""
+        """What follows in the body of a question about k texts: sampling, limit and form of the reply."""
         model = self.model
         fields: Fields = {
             "temperature": model.temperature,
@@ -61,7 +61,7 @@ class OpenAIChat(ModelBackend):
         return sent
 
     def read(self, answer: Fields) -> Answer:
-        """See ModelBackend."""
+        """What a chat completion says."""
         return read_completion(answer)
 
 
