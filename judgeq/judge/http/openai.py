@@ -38,7 +38,7 @@ class OpenAIChat(ModelBackend):
         return self._head + orjson.dumps(messages)
 
     def fields(self, k: int) -> Fields:
-        """What follows in the body of a question about k texts: sampling, limit and form of the reply."""
+        """What follows in the body of a question about k texts: sampling, limit, the reply's form."""
         model = self.model
         fields: Fields = {
             "temperature": model.temperature,
