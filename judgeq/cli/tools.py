@@ -141,7 +141,7 @@ def models(pattern: str | None) -> Answer:
     from judgeq.judge import prices
     from judgeq.ui.show import lists as show_lists
 
-    known = prices.known(pattern)
+    known = prices.list_prices(pattern)
     none = f"No model with {pattern!r} in its name has a known price."
     return Answer(known, show_lists.models if known else lambda _: none)
 
@@ -193,7 +193,7 @@ CACHE = of_settings("cache_dir")
 
 @command("cache", *CACHE)
 def cache(given: Values) -> Answer:
-    """Show the reply cache: size, hits, and what it holds."""
+    """Show the reply cache: its size, and what it holds."""
     from judgeq.judge import cache as replies
     from judgeq.ui.show import lists as show_lists
 

@@ -30,8 +30,8 @@ def questions(history: History, settings: Settings) -> Matches:
     judges, rng = len(settings.panelists), seeds.rng(settings.seed, "panel", round)
     if settings.ensemble == "each" or judges == 1:
         people = [settings.people or 0] * (settings.each - 1)
-        return panel.by_each(matches, sorted([*range(judges), *people]), rng, unit)
-    return panel.drawn(matches, judges, rng, unit)
+        return panel.copy_for_each(matches, sorted([*range(judges), *people]), rng, unit)
+    return panel.draw_judges(matches, judges, rng, unit)
 
 
 async def planned(store: Store) -> tuple[list[Counts], bool]:

@@ -70,7 +70,6 @@ _OUTCOMES = {
     "skipped": "skipped by a person",
     "undone": "withdrawn by a person",
     "rate_limited": "refused: rate limit",
-    "server_full": "refused: server full",
     "timeout": "timed out",
     "connection": "connection failed",
     "stepped_down": "sent again in another form",
