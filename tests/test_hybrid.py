@@ -264,10 +264,7 @@ def test_some_texts_are_scored_twice() -> None:
     assert found["noisy"] < found["exact"] - 0.1
     plain, _ = played("hybrid10x4", 1, noisy, noisy)
     assert plain.fit(ESTIMATORS["hybrid"], Parameters()).reliability is None
-    with pytest.raises(
-        UsageError,
-        match="at least 100 texts are scored twice, .*, not 99",
-    ):
+    with pytest.raises(UsageError, match=r"at least 100 texts are scored twice, .*, not 99"):
         strategies.parse("hybrid10:repeat=99")
     with pytest.raises(UsageError, match="100 items, of which 120 can't be scored twice"):
         strategy.check(100)
