@@ -3,14 +3,28 @@ store has of those that are planned."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from judgeq import seeds
 from judgeq.config import Settings
 from judgeq.errors import RunError
 from judgeq.judge import panel
 from judgeq.rating import position_bias
+from judgeq.run_places import RunPlace
 from judgeq.store import Store
 from judgeq.strategies import History, Strategy
 from judgeq.types import Counts, Matches
+
+
+@asynccontextmanager
+async def reading(run: RunPlace) -> AsyncIterator[Store]:
+    """A run's store, open for reading while inside. Raises RunError."""
+    store = run.store(read_only=True)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 def begin(n: int, strategy: Strategy | None, settings: Settings) -> History:

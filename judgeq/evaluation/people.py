@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from judgeq import seeds
-from judgeq.engine import results
+from judgeq.engine import results, rounds
 from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.evaluation.agreement import alpha, judges_of, sets
@@ -206,16 +206,12 @@ async def read(run: RunPlace) -> list[PersonRecord]:
         return people_of(await results.read(run, run.info().settings))
     except (NoVerdictsError, NotConvergedError):
         pass
-    store = run.store(read_only=True)
-    try:
-        info = run.info()
-        said = await results.said_by_people(info, store)
+    async with rounds.reading(run) as store:
+        info, said = await results.with_people(run.info(), store)
         if said is None:
             return []
-        verdicts = comparisons.joined((await results.replayed(info, store)).asked)
-        return list(_records(said, verdicts, (await results.with_people(info, store)).judge_names))
-    finally:
-        await store.close()
+        verdicts = comparisons.joined((await results.replayed(run.info(), store)).asked)
+        return list(_records(said, verdicts, info.judge_names))
 
 
 def people_of(run: Result) -> list[PersonRecord]:
