@@ -14,7 +14,7 @@ from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.datasets.tables import did_you_mean, shown
-from judgeq.engine import certainty, rounds
+from judgeq.engine import rounds
 from judgeq.engine.queue import Stop
 from judgeq.engine.scores import Scores
 from judgeq.engine.stopping import in_thread
@@ -248,8 +248,8 @@ async def rate(
         with history.going(go_on):
             scores, fit = _scores(items, history, settings, go_on)
             known = None
-            if certainty.at_the_end(history, settings):
-                known = certainty.how_well(history, settings, counts, totals)
+            if rounds.at_the_end(history, settings):
+                known = rounds.how_well(history, settings, counts, totals)
         return Result(
             run=run,
             info=info,

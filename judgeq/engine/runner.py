@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from judgeq.certainty import Certainty
 from judgeq.config import Settings
-from judgeq.engine import batch, certainty, extension, results, rounds
+from judgeq.engine import batch, conflicts, results, rounds
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.batch import Batches
 from judgeq.engine.batch_lines import Collecting, tidy
@@ -193,12 +193,10 @@ async def _planned(session: Session, epoch: int, history: History, repeats: Repe
 
 async def _certainty(session: Session, history: History) -> Certainty | None:
     """How well the order is known now, where that is worked out after each round."""
-    if not certainty.after_each_round(history, session.run.settings):
+    if not rounds.after_each_round(history, session.run.settings):
         return None
     counts, totals = await session.store.counts(), await session.store.totals()
-    return await _fitting(
-        session, history, partial(certainty.how_well, counts=counts, totals=totals)
-    )
+    return await _fitting(session, history, partial(rounds.how_well, counts=counts, totals=totals))
 
 
 async def _fitting(session: Session, history: History, work: Callable[[History, Settings], T]) -> T:
@@ -218,7 +216,7 @@ async def _end_early(session: Session, history: History, known: Certainty) -> No
     )
     info = await _info(session)
     if info.ended != ended:
-        changed = extension.ended(session.run, info, ended)
+        changed = conflicts.ended(session.run, info, ended)
         await asyncio.to_thread(session.run.folder.write_info, changed)
     session.emit(Notice(f"Enough is known after round {known.round}: {ended.sentence}."))
     session.emit(EndedEarly(known.round))

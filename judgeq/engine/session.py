@@ -15,7 +15,7 @@ from judgeq import config, datasets, files, judge, prompts, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.tables import Source
-from judgeq.engine import assembly, batch, conflicts, extension, length, results, status
+from judgeq.engine import assembly, batch, conflicts, length, results, status
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.queue import Stop
@@ -69,7 +69,7 @@ def prepare(
     conflicts.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
-        settings = extension.again(settings, info)
+        settings = conflicts.again(settings, info)
     return _made(settings, dataset, prompt, facts, folder, (), function)
 
 
@@ -106,9 +106,9 @@ def resume(
     conflicts.check_judge(folder.id, settings, info)
     conflicts.check_workers(settings)
     if changes.get("total_rounds"):
-        extension.check(folder.id, settings, info)
+        conflicts.check_rounds(folder.id, settings, info)
     elif changes.get("until"):
-        settings = extension.until_reached(settings, folder, info)
+        settings = conflicts.until_reached(settings, folder, info)
     dataset = dataset or datasets.load(settings, seed=settings.seed, frame=frame)
     prompt = _prompt(settings, dataset) if prompt_kept is None else prompts.kept(prompt_kept)
     facts = config.deciding_facts(settings, dataset, prompt)
