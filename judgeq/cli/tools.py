@@ -256,7 +256,7 @@ def _seconds(age: str) -> float:
     *of_settings("dataset", "text_column", "gold_column"),
     DATASET,
 )
-def mock_server(given: Values, as_json: bool) -> None:
+def mock_server(given: Values, as_json: bool) -> Answer:
     """Run a local server like OpenAI's, for rehearsals.
 
     It answers as the simulated judge does, live and in batches: from the gold labels
@@ -276,7 +276,7 @@ def mock_server(given: Values, as_json: bool) -> None:
     from pydantic import ValidationError
 
     from judgeq import mock_server as server
-    from judgeq.engine import stopping
+    from judgeq.engine import interrupts
 
     try:
         settings = MockSettings(
@@ -296,13 +296,12 @@ def mock_server(given: Values, as_json: bool) -> None:
             show_text(f"  judgeq run demo --judge {settings.only_model or 'mock'} --base-url {url}")
 
     try:
-        stats = stopping.run_loop(server.serve(settings, scores, ready))
+        stats = interrupts.run_loop(server.serve(settings, scores, ready))
     except OSError as error:
         raise UsageError(
             f"can't listen on {settings.host}, port {settings.port}: {error.strerror}."
         ) from error
-    if as_json:
-        show_text(json.dumps(stats))
+    return Answer(stats)
 
 
 def _scores(given: Values) -> dict[str, float]:

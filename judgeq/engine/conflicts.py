@@ -10,7 +10,7 @@ from judgeq import config, judge, trust
 from judgeq.config import Settings
 from judgeq.engine import status
 from judgeq.engine.assembly import Run
-from judgeq.engine.stopping import awaited
+from judgeq.engine.interrupts import awaited
 from judgeq.errors import RunError, UsageError
 from judgeq.run_places import RunInfo, RunPlace, Runs, name_of
 from judgeq.run_places.info import MODELS, Ended

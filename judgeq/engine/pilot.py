@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.runner import first_questions
 from judgeq.engine.session import at_work
-from judgeq.engine.stopping import Beside, Interrupts
+from judgeq.engine.interrupts import Beside, Interrupts
 from judgeq.errors import BudgetError, JudgeError, StoppedError, UsageError
 from judgeq.events import Emit, Notice
 from judgeq.json_marks import INLINE, LEFT_OUT

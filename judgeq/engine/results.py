@@ -17,7 +17,7 @@ from judgeq.datasets.tables import did_you_mean, shown
 from judgeq.engine import rounds
 from judgeq.engine.queue import Stop
 from judgeq.engine.scores import Scores
-from judgeq.engine.stopping import in_thread
+from judgeq.engine.interrupts import in_thread
 from judgeq.errors import NoVerdictsError, RunError, UsageError
 from judgeq.events import Placed, RoundRated
 from judgeq.json_marks import INLINE, LEFT_OUT

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from judgeq.engine import results, status
 from judgeq.engine.status import State, Unreadable
-from judgeq.engine.stopping import signals
+from judgeq.engine.interrupts import signals
 from judgeq.errors import JudgeqError, NoVerdictsError, RunError
 from judgeq.escaping import plain
 from judgeq.evaluation import record
