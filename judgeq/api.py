@@ -25,9 +25,9 @@ from judgeq.engine import estimate as estimates
 from judgeq.engine import pilot as pilots
 from judgeq.engine import results, session
 from judgeq.engine.assembly import Run
+from judgeq.engine.interrupts import Interrupts, awaited, outside_a_loop
 from judgeq.engine.pilot import Pilot
 from judgeq.engine.status import states
-from judgeq.engine.interrupts import Interrupts, awaited, outside_a_loop
 from judgeq.errors import StoppedError, UsageError
 from judgeq.evaluation import evaluate as evaluating
 from judgeq.events import Emit, Event

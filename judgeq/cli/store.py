@@ -228,7 +228,7 @@ def worker(given: Values, values: Values, quiet: bool) -> Answer:
 
       judgeq worker --store … -j my-model --base-url http://127.0.0.1:8000/v1
     """
-    from judgeq.engine import remote_worker, interrupts
+    from judgeq.engine import interrupts, remote_worker
     from judgeq.ui import lines
     from judgeq.ui.json import plain
     from judgeq.ui.sections import line

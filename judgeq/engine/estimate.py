@@ -21,9 +21,9 @@ from judgeq.datasets import Dataset
 from judgeq.datasets.dataset import RowIds
 from judgeq.engine import assembly, rounds, usage
 from judgeq.engine.assembly import Run
+from judgeq.engine.interrupts import awaited
 from judgeq.engine.pilot import Pilot
 from judgeq.engine.queue import Stop
-from judgeq.engine.interrupts import awaited
 from judgeq.engine.usage import Needs, Questions, Range
 from judgeq.errors import RunError
 from judgeq.json_marks import LEFT_OUT

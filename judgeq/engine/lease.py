@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from judgeq.engine.assembly import Session
-from judgeq.engine.queue import RENEWAL
 from judgeq.engine.interrupts import background
+from judgeq.engine.queue import RENEWAL
 from judgeq.errors import LedError, StoppedError
 from judgeq.events import Notice
 from judgeq.judge.budget import rounded_down

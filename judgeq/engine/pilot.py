@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from judgeq.engine.assembly import Run, Session
+from judgeq.engine.interrupts import Beside, Interrupts
 from judgeq.engine.runner import first_questions
 from judgeq.engine.session import at_work
-from judgeq.engine.interrupts import Beside, Interrupts
 from judgeq.errors import BudgetError, JudgeError, StoppedError, UsageError
 from judgeq.events import Emit, Notice
 from judgeq.json_marks import INLINE, LEFT_OUT

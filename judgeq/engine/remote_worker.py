@@ -21,8 +21,8 @@ from judgeq.config import Settings
 from judgeq.engine import assembly
 from judgeq.engine.admission import Prospect, StoreRuns
 from judgeq.engine.assembly import Run
-from judgeq.engine.queue import Stop
 from judgeq.engine.interrupts import Beside, Interrupts, background, stoppable
+from judgeq.engine.queue import Stop
 from judgeq.engine.worker import drain, queue_of
 from judgeq.errors import JudgeqError, RunError, StoppedError, StoreAwayError, UsageError
 from judgeq.events import CallEnded, Emit, Event, JobEnded, Notice, RunStarted

@@ -15,9 +15,9 @@ from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.datasets.tables import did_you_mean, shown
 from judgeq.engine import rounds
+from judgeq.engine.interrupts import in_thread
 from judgeq.engine.queue import Stop
 from judgeq.engine.scores import Scores
-from judgeq.engine.interrupts import in_thread
 from judgeq.errors import NoVerdictsError, RunError, UsageError
 from judgeq.events import Placed, RoundRated
 from judgeq.json_marks import INLINE, LEFT_OUT

@@ -18,10 +18,10 @@ from judgeq.datasets.tables import Source
 from judgeq.engine import assembly, batch, conflicts, length, results, status
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_lines import tidy
+from judgeq.engine.interrupts import Beside, Interrupts, run_loop, stoppable
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import go_through, results_of_batches
 from judgeq.engine.scores import write_scores
-from judgeq.engine.interrupts import Beside, Interrupts, run_loop, stoppable
 from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Emit, Notice
 from judgeq.files import writable
