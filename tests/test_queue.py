@@ -313,6 +313,28 @@ def test_a_commit_that_has_begun_is_let_finish_whoever_is_cancelled() -> None:
         asyncio.run(story(operation))
 
 
+def test_many_answers_are_committed_by_the_pump_where_a_commit_can_be_waited_for() -> None:
+    async def story(blocking: bool) -> list[str]:
+        store = FakeStore(jobs=2)
+        store.blocking = blocking
+        async with Queue(cast("Store", store), "me", Stop(), at_once=1) as queue:
+            job = await wanted(queue)
+
+            async def work() -> None:
+                queue.settle(done(job))
+                await queue.get()
+
+            before = len(store.done)
+            working = asyncio.create_task(work())
+            await asyncio.sleep(0)  # the worker's own turn
+            at_once = [operation for operation, _ in store.done[before:]]
+            await working
+            return at_once
+
+    assert asyncio.run(story(True)) == ["settle", "claim"]
+    assert asyncio.run(story(False)) == []
+
+
 def test_the_leases_of_jobs_are_renewed_while_they_are_held() -> None:
     async def story() -> None:
         store = FakeStore(jobs=1)

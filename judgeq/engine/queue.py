@@ -24,6 +24,9 @@ from judgeq.store import Store
 from judgeq.types import Attempt, Clock, Job, JobState, Outcome, Sleep
 
 INTERVAL = 0.002
+AT_ONCE = 16
+"""Outcomes that are committed before the next job is taken: so many paid answers a kill can cost."""
+AT_ONCE_UNPAID = 64
 AHEAD = 2.0
 """Seconds for which jobs are claimed ahead, at the pace of the last ones, where other processes work."""
 FEW = 2
@@ -76,6 +79,7 @@ class Queue:
         worker: str,
         stop: Stop,
         *,
+        at_once: int = AT_ONCE,
         most: float = math.inf,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
@@ -84,6 +88,7 @@ class Queue:
         self._store = store
         self._worker = worker
         self._stop = stop
+        self._at_once = at_once
         self._to_claim = most
         self._clock = clock
         self._sleep = sleep
@@ -156,6 +161,14 @@ class Queue:
             raise self._error
         future: asyncio.Future[Job | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
+        if len(self._outcomes) >= self._at_once and self._store.blocking:
+            # When many answers come in one turn of the loop, the pump would come after all of them.
+            try:
+                await self._turn()
+            except BaseException:
+                if future.done() and not future.cancelled():
+                    future.exception()  # it is raised here
+                raise
         self._wake.set()
         return await future
 

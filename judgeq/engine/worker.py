@@ -7,7 +7,7 @@ import math
 from typing import Protocol
 
 from judgeq.engine.assembly import Session
-from judgeq.engine.queue import Queue, Stop
+from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, Queue, Stop
 from judgeq.errors import JobLostError
 from judgeq.events import Emit, JobEnded, JobStarted
 from judgeq.judge.sending import Ledger
@@ -24,7 +24,8 @@ class Asked(Protocol):
 
 def queue_of(session: Session, most: float = math.inf) -> Queue:
     """This process's side of a session's queue, for `most` jobs in all."""
-    return Queue(session.store, whoami(), session.stop, most=most)
+    at_once = AT_ONCE if session.run.settings.models else AT_ONCE_UNPAID
+    return Queue(session.store, whoami(), session.stop, at_once=at_once, most=most)
 
 
 async def work(queue: Queue, judge: Asked, stop: Stop, emit: Emit) -> None:
