@@ -25,13 +25,12 @@ from judgeq.engine import estimate as estimates
 from judgeq.engine import pilot as pilots
 from judgeq.engine import results, session
 from judgeq.engine.assembly import Run
+from judgeq.engine.interrupts import Interrupts, awaited, outside_a_loop
 from judgeq.engine.pilot import Pilot
-from judgeq.engine.session import Emit
 from judgeq.engine.status import states
-from judgeq.engine.stopping import Interrupts, awaited, outside_a_loop
 from judgeq.errors import StoppedError, UsageError
 from judgeq.evaluation import evaluate as evaluating
-from judgeq.events import Event
+from judgeq.events import Emit, Event
 from judgeq.judge.function import JudgeFunction, judge_name
 from judgeq.ui import notebook
 from judgeq.ui.json import plain

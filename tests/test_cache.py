@@ -13,7 +13,7 @@ import pytest
 
 import judgeq.judge.cache
 from judgeq import files
-from judgeq.engine.stopping import run_loop
+from judgeq.engine.interrupts import run_loop
 from judgeq.errors import DataError
 from judgeq.judge.backend import Cached, key_of
 from judgeq.judge.cache import ReplyCache, clear, overview, prune

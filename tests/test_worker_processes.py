@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from judgeq.engine import remote_worker
+from judgeq.engine.interrupts import Interrupts, run_loop
 from judgeq.engine.remote_worker import Tally, WorkerOptions
-from judgeq.engine.stopping import Interrupts, run_loop
 from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.store.postgres.address import connect, in_schema, parse

@@ -276,7 +276,7 @@ def mock_server(given: Values, as_json: bool) -> Answer:
     from pydantic import ValidationError
 
     from judgeq import mock_server as server
-    from judgeq.engine import stopping
+    from judgeq.engine import interrupts
 
     try:
         settings = MockSettings(
@@ -296,7 +296,7 @@ def mock_server(given: Values, as_json: bool) -> Answer:
             show_text(f"  judgeq run demo --judge {settings.only_model or 'mock'} --base-url {url}")
 
     try:
-        stats = stopping.run_loop(server.serve(settings, scores, ready))
+        stats = interrupts.run_loop(server.serve(settings, scores, ready))
     except OSError as error:
         raise UsageError(
             f"can't listen on {settings.host}, port {settings.port}: {error.strerror}."

@@ -21,17 +21,16 @@ from judgeq.datasets import Dataset, corpora
 from judgeq.datasets.formats import format_of
 from judgeq.datasets.synthetic import NAMES
 from judgeq.engine import assembly
-from judgeq.engine.assembly import Emit, Run
+from judgeq.engine.assembly import Run, Session
 from judgeq.engine.queue import Stop
 from judgeq.engine.session import opened
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.escaping import quoted
+from judgeq.events import Emit
 from judgeq.judge.budget import Allowance
-from judgeq.judge.panel import Panel
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.stored import StoredRuns
-from judgeq.store import Store
 
 OWN = (*trust.ADDRESSES, "api", "extra_body", "data_dir")
 """Settings that decide a run's result, and yet are never taken from the database: they name a server,
@@ -103,14 +102,12 @@ class StoreRuns:
         return admit(place, place.info(), self._settings, self._files, named=named)
 
     @asynccontextmanager
-    async def open(
-        self, run: Run, stop: Stop, emit: Emit
-    ) -> AsyncIterator[tuple[Run, Store, Panel]]:
-        """A run's store and its judges, open while inside. What this worker spends counts for its own
-        cap, whatever the run."""
+    async def open(self, run: Run, stop: Stop, emit: Emit) -> AsyncIterator[Session]:
+        """A run with its store and its judges, open while inside. What this worker spends counts for its
+        own cap, whatever the run."""
         await self._lookout.close()
-        async with opened(run, stop, emit, self._allowance) as there:
-            yield there
+        async with opened(run, stop, emit, self._allowance) as session:
+            yield session
 
     async def close(self) -> None:
         """Let go of the store."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from judgeq import seeds
-from judgeq.engine import results
+from judgeq.engine import results, rounds
 from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.evaluation.agreement import alpha, implied, judges_of, sets
@@ -183,14 +183,10 @@ async def read(run: RunPlace) -> list[PersonRecord]:
         return people_of(await results.read(run, run.info().settings))
     except (NoVerdictsError, NotConvergedError):
         pass
-    store = run.store(read_only=True)
-    try:
-        info = await results.with_people(run.info(), store)
-        said = await results.said_by_people(run.info(), store)
+    async with rounds.reading(run) as store:
+        info, said = await results.with_people(run.info(), store)
         verdicts = comparisons.joined((await results.replayed(run.info(), store)).asked)
         return [] if said is None else [*_records(said, verdicts, info.judge_names)]
-    finally:
-        await store.close()
 
 
 def people_of(run: Result) -> list[PersonRecord]:
