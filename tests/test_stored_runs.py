@@ -28,7 +28,8 @@ from judgeq.run_places import RunInfo, copying
 from judgeq.run_places.stored import StoredRun, StoredRuns
 from judgeq.store import Store, schema
 from judgeq.store.postgres import runs as rows
-from judgeq.store.postgres.address import in_schema, parse, unreachable
+from judgeq.store.postgres.address import parse, unreachable
+from judgeq.store.postgres.link import in_schema
 from judgeq.types import Job
 from tests import python
 from tests.chaos import Cutter

@@ -31,8 +31,8 @@ from judgeq.rating import (
 from judgeq.rating.comparisons import joined
 from judgeq.rating.posterior import Posterior
 from judgeq.settings import Simulation
-from judgeq.store.postgres.address import connect, in_schema
 from judgeq.store.postgres.address import parse as parse_address
+from judgeq.store.postgres.link import connect, in_schema
 from judgeq.strategies import History, Strategy, parse
 from judgeq.strategies.goal import Goal
 from judgeq.types import Counts, Floats, Matches, Totals, Verdicts

@@ -49,6 +49,10 @@ class Keeper(Protocol):
     """A store that keeps for several processes what they may spend together. Raises RunError where it
     can't be reached; what was asked may then have been done or not."""
 
+    settled: Callable[[int, int], None]
+    """Called when outcomes were committed, with the nano-dollars that had been reserved for their calls,
+    and those of them that are the worker's to spend again."""
+
     @property
     def worker(self) -> int | None:
         """The worker whose money this process spends; None before it has one."""
@@ -56,17 +60,10 @@ class Keeper(Protocol):
     async def set_cap(self, cap: int | None) -> None:
         """The run may cost so many nano-dollars from now on (None: any number)."""
 
-    def on_settled(self, settled: Callable[[int, int], None]) -> None:
-        """Have `settled` called when outcomes were committed, with the nano-dollars that had been
-        reserved for their calls, and those of them that are the worker's to spend again."""
-
     async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
         """Give the worker, which has `held` so many nano-dollars in all by now, `wanted` more of the
         cap, or as many as are left, but nothing where that is under `least`. It has `reserved` so many
         for calls that aren't settled."""
-
-    async def close(self) -> None:
-        """Let go."""
 
 
 class Slices:
@@ -100,7 +97,7 @@ class Slices:
         self._enough = 0  # a slice for a second
         self._never: int | None = None  # so much won't be had
         self._wait = 0.0
-        keeper.on_settled(self.settled)
+        keeper.settled = self.settled
 
     def reserve(self, amount: int) -> float | None:
         """Set so much apart for a call: 0 if that is done, else the seconds until to ask again; None:
@@ -147,7 +144,6 @@ class Slices:
             if self.cap is not None and self.free > 0:
                 self._give_back()
                 await self._keeper.reserve(self._held, 0, 0, self.reserved)
-        await self._keeper.close()
 
     def due(self) -> float:
         """When the store is to be asked next."""

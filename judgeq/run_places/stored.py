@@ -22,7 +22,7 @@ from judgeq.store import Store, open_stored
 from judgeq.store.damage import refuse
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres.address import Address, parse
-from judgeq.store.postgres.runs import Lookout, RunRow
+from judgeq.store.postgres.runs import RunRow
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,230}")
 
@@ -234,9 +234,12 @@ class StoredRuns(Places[StoredRun]):
         ]
         return sorted(listed, key=_latest, reverse=True)
 
-    def lookout(self) -> Lookout:
-        """What says which runs have work now."""
-        return Lookout(self.address)
+    def lookout(self) -> Store:
+        """A store of no run, which says which runs have work now. Whoever waits for work may be stopped,
+        and looks again: a database that is away isn't waited for."""
+        store = open_stored(self.address, 0, "")
+        store.hurry()
+        return store
 
     def find(self, name: str, accept_damage: bool = False) -> StoredRun:
         """See FolderRuns."""

@@ -14,7 +14,7 @@ from judgeq.errors import LedError, RunError
 from judgeq.person import Check, Handed, Person
 from judgeq.store import people, rows
 from judgeq.store import statements as sql
-from judgeq.store.crew import Crew
+from judgeq.store.crew import Crew, Prospect
 from judgeq.store.protocol import Items
 from judgeq.store.workers import SqlWorkers
 from judgeq.types import Bools, JobState, Matches
@@ -172,6 +172,11 @@ class Store(SqlWorkers):
             await self._db.change(sql.PUT_CHECK, **people.check_columns(check))
 
     # The end
+
+    async def prospects(self) -> list[Prospect]:
+        """All runs of the store by the work that they have now, the first that was begun first. Raises
+        RunError while the store can't be read."""
+        raise NotImplementedError
 
     async def crew(self) -> Crew | None:
         """Who works on the run, and what they share; None where only one process can."""

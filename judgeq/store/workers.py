@@ -142,11 +142,8 @@ class SqlWorkers(SqlReader):
         for worker in self._workers.values():
             for job in turn.ended:
                 worker.jobs.pop(job, None)
-        if turn.back != (0, 0):
-            self._freed(*turn.back)
-
-    def _freed(self, reserved: int, free: int) -> None:
-        """Outcomes of calls were committed, for which so much was reserved; so much is free again."""
+        if self.keeper is not None and turn.back != (0, 0):
+            self.keeper.settled(*turn.back)
 
     async def _put_back(self) -> None:
         """Put the jobs back in the queue that we don't know of."""
