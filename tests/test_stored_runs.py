@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from judgeq.engine import session
 from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
 from judgeq.run_places import RunInfo, copying
+from judgeq.run_places import stored as stored_runs
 from judgeq.run_places.stored import StoredRun, StoredRuns
 from judgeq.store import Store, schema
 from judgeq.store.postgres import runs as rows
@@ -242,6 +244,7 @@ def test_another_schema_and_another_programs_are_left_alone(
 def test_exit_codes_and_the_environment(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stored_runs, "PATIENCE", 0.0)
     nowhere, there = {"JUDGEQ_STORE": ME[1]}, {"JUDGEQ_STORE": store}
     for words in ("runs", "run -d demo", "store check", "show x --write"):
         refused = ended(tmp_path, *words.split(), variables=nowhere)
@@ -587,6 +590,31 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     execute(store, "UPDATE @.jobs SET state = 'pending' WHERE state = 'running'")
     result = api.resume(folder.run.id, runs_dir=tmp_path, store=store, retry_failed=True)
     assert (result.counts.failed, result.counts.left) == (0, 0)
+
+
+def test_a_run_waits_for_a_database_that_is_just_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket = dict(parse_qsl(urlsplit(server()).query)).get("host", "")
+    if not socket.startswith("/"):
+        pytest.skip("$JUDGEQ_TEST_STORE is no unix socket")
+    given = ("run", "-d", "demo", "--sample", "8", "-s", "pairwise2", "--quiet")
+    with tempfile.TemporaryDirectory() as sockets:  # by a short path
+        store = new_store().replace(socket, sockets)
+        process = start(tmp_path, *given, "--store", store)
+        assert process.stderr is not None
+        said = ""
+        while "again for 60 s." not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line.strip()
+        for name in (".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
+            (Path(sockets) / name).symlink_to(Path(socket) / name)
+        assert process.communicate(timeout=60)[1] == ""
+        assert process.returncode == 0
+    monkeypatch.setattr(stored_runs, "PATIENCE", 0.0)
+    for words in (given, ("resume",)):
+        assert ended(tmp_path, *words, "--store", store).returncode == RunError.exit_code
 
 
 def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path) -> None:

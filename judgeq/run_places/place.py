@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from judgeq.errors import RunError
 from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.run_places.info import RunInfo
+from judgeq.types import Notify
 
 
 class Place(ABC):
@@ -64,6 +65,10 @@ class Places(ABC, Generic[P]):
     @abstractmethod
     def all(self) -> list[P]:
         """All runs, the latest first; also those that can't be read, whose `info` says why."""
+
+    def wait(self, warn: Notify) -> None:
+        """Wait for a place that can't be reached just now, which `warn` gets a sentence about. Raises
+        RunError where that takes too long."""
 
     @abstractmethod
     def called(self, name: str) -> P:

@@ -14,16 +14,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_random,
+)
+
 from judgeq.datasets import Dataset
-from judgeq.errors import RunError
+from judgeq.errors import RunError, StoreAwayError
 from judgeq.run_places.info import RunInfo
 from judgeq.run_places.place import Place, Places, choose
 from judgeq.store import Store, open_stored
 from judgeq.store.damage import refuse
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres.address import Address, parse
+from judgeq.store.postgres.link import reach
 from judgeq.store.postgres.runs import RunRow
+from judgeq.types import Notify
 
+PATIENCE = 60.0
+"""Seconds for which a store that can't be reached yet is waited for."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,230}")
 
 
@@ -233,6 +245,21 @@ class StoredRuns(Places[StoredRun]):
             if _NAME.fullmatch(row.name)
         ]
         return sorted(listed, key=_latest, reverse=True)
+
+    def wait(self, warn: Notify) -> None:
+        """See Places."""
+
+        def tried(state: RetryCallState) -> None:
+            if state.attempt_number == 1 and state.outcome is not None:
+                warn(f"{state.outcome.exception()} It is tried again for {PATIENCE:.0f} s.")
+
+        Retrying(
+            retry=retry_if_exception_type(StoreAwayError),
+            stop=stop_after_delay(PATIENCE),
+            wait=wait_random(0.5, 2.0),
+            before_sleep=tried,
+            reraise=True,
+        )(reach, self.address)
 
     def lookout(self) -> Store:
         """A store of no run, which says which runs have work now. Whoever waits for work may be stopped,

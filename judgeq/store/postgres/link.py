@@ -28,6 +28,7 @@ _PASSING = ("08", "53", "57", "58", "40", "55P03", "25006", "25P03")
 _NO_ESCAPES = "SET standard_conforming_strings = on"  # which poolers keep track of
 # A silent network counts as broken.
 _USUAL = {
+    "application_name": "judgeq",
     "connect_timeout": 10,
     "keepalives_idle": 15,
     "keepalives_interval": 5,
@@ -105,7 +106,6 @@ def _arguments(address: Address) -> dict[str, Any]:
         "conninfo": address.conninfo,
         "autocommit": True,
         "prepare_threshold": None,
-        "application_name": "judgeq",
         "client_encoding": "utf8",
         **{name: value for name, value in _USUAL.items() if name not in given},
     }
@@ -158,6 +158,12 @@ class Link:
     def rows(self, statement: str, run: int = 0, **values: object) -> list[Any]:
         """All rows of a statement."""
         return self.execute(statement, run, **values).fetchall()
+
+
+@retried
+def reach(address: Address) -> None:
+    """Raise StoreAwayError, UsageError or RunError unless the database can be reached."""
+    connect(address).close()
 
 
 @contextmanager
