@@ -153,8 +153,8 @@ def test_times_and_amounts_that_can_not_be_are_no_crash(store: str, tmp_path: Pa
 
 def test_a_password_is_nowhere_shown(tmp_path: Path) -> None:
     there = StoredRuns.at(f"{ME[1]}?sslpassword=secret2&application_name=x", tmp_path)
-    run = StoredRun(there.address, "demo", tmp_path)
-    shown = [run.shown, run.ledger, run.config, run.argument, run.identity, repr(run), there.shown]
+    run = there.called("demo")
+    shown = [run.shown, run.ledger, run.argument, run.identity, repr(run), there.shown]
     with pytest.raises(RunError) as raised:
         there.all()
     for text in (*shown, str(raised.value), run.store_address):
@@ -183,7 +183,7 @@ def test_parameters_are_read_as_libpq_reads_them() -> None:
 def test_identities_are_those_of_places(tmp_path: Path) -> None:
     addresses = ["", "?schema=a", "?dbname=other", "?hostaddr=10.0.0.1", "?service=x"]
     places = [
-        StoredRun(parse(f"postgresql://h/d{end}"), name, tmp_path)
+        StoredRuns.at(f"postgresql://h/d{end}", tmp_path).called(name)
         for end in addresses
         for name in ("a", "b")
     ]
@@ -511,7 +511,7 @@ def test_another_machine_lists_what_it_needs(
         "--price",
     ):
         assert flag in message
-    assert "wasn't begun by you from this machine" in message
+    assert "wasn't begun by you from here" in message
     assert f"judgeq resume {prepared.folder.argument} " in message
     assert session.dataset_of(prepared.folder) is None
 
