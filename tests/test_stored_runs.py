@@ -24,13 +24,14 @@ from judgeq import api, config, prompts, run_places, trust
 from judgeq.datasets import Dataset
 from judgeq.engine import session
 from judgeq.engine.results import Result
-from judgeq.errors import RunError, UsageError
+from judgeq.errors import RunError, StoreAwayError, UsageError
 from judgeq.run_places import RunInfo, copying
 from judgeq.run_places import stored as stored_runs
 from judgeq.run_places.stored import StoredRun, StoredRuns
 from judgeq.store import Store, schema
+from judgeq.store.postgres import link
 from judgeq.store.postgres import runs as rows
-from judgeq.store.postgres.address import parse, unreachable
+from judgeq.store.postgres.address import Address, parse, unreachable
 from judgeq.store.postgres.link import in_schema
 from judgeq.types import Job
 from tests import python
@@ -615,6 +616,27 @@ def test_a_run_waits_for_a_database_that_is_just_starting(
     monkeypatch.setattr(stored_runs, "PATIENCE", 0.0)
     for words in (given, ("resume",)):
         assert ended(tmp_path, *words, "--store", store).returncode == RunError.exit_code
+
+
+def test_who_works_on_a_run_waits_for_the_database_also_later(
+    there: StoredRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(there)
+    patient, connect, left = there.patient(pytest.fail), link.connect, 0
+
+    def away(address: Address) -> psycopg.Connection[Any]:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise StoreAwayError("The database is just starting.")
+        return connect(address)
+
+    monkeypatch.setattr(link, "connect", away)
+    left = link.TRIES
+    with pytest.raises(StoreAwayError):
+        there.all()
+    left = link.TRIES
+    assert len(patient.all()) == 1
 
 
 def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path) -> None:

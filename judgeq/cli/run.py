@@ -80,30 +80,22 @@ def run(
 
       judgeq run demo --judge my-model --base-url http://127.0.0.1:8000/v1
     """
-    prepared = prepare(given, config, runs_dir, new=new, waits=not dry_run)
+    prepared = prepare(given, config, runs_dir, new=new)
     if dry_run:
         return estimated(prepared)
     return play(prepared, quiet, as_json, retry_failed, yes=yes)
 
 
-def prepare(
-    given: Mapping[str, Any],
-    config: Path | None,
-    runs_dir: Path,
-    *,
-    new: bool,
-    waits: bool = False,
-) -> Run:
-    """The run of these settings and those of a file, new or as far as it is; `waits` for a store that
+def prepare(given: Mapping[str, Any], config: Path | None, runs_dir: Path, *, new: bool) -> Run:
+    """The run of these settings and those of a file, new or as far as it is. Waits for a store that
     can't be reached yet."""
     from judgeq import config as configuration
     from judgeq import run_places
     from judgeq.engine import session
 
     settings = configuration.settle(given, config)
-    if waits:
-        run_places.runs_in(runs_dir, settings.store).wait(complain)
-    return session.prepare(settings, runs_dir, new=new)
+    there = run_places.runs_in(runs_dir, settings.store).patient(complain)
+    return session.prepare(settings, runs_dir, new=new, there=there)
 
 
 @command("estimate", DATASET, *of_settings(*ALL), PILOT, CONFIG, LOG)
@@ -169,8 +161,9 @@ def resume(
     """
     from judgeq.engine import session
 
-    there.wait(complain)
-    prepared = session.resume(there.find(run), given | {"total_rounds": total_rounds})
+    prepared = session.resume(
+        there.patient(complain).find(run), given | {"total_rounds": total_rounds}
+    )
     return play(prepared, quiet, as_json, retry_failed, yes=yes)
 
 

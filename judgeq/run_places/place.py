@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 from judgeq.datasets import Dataset
 from judgeq.errors import RunError
@@ -167,9 +167,10 @@ class Places(ABC, Generic[P]):
         """Whether anything is there, and that is a run with this fingerprint. Raises RunError where
         another run is, or one that can't be read; beside the latter a `new` one may begin."""
 
-    def wait(self, warn: Notify) -> None:
-        """Wait for a place that can't be reached just now, which `warn` gets a sentence about. Raises
-        RunError where that takes too long."""
+    def patient(self, warn: Notify) -> Self:
+        """The same, for who works on a run: where it can't be reached a minute is waited, now and later,
+        and `warn` gets a sentence. Raises RunError where that takes longer."""
+        return self
 
     def place(self, name: str, fingerprint: str, new: bool) -> P:
         """The place of the run with this fingerprint: the latest there is, or one to be made.

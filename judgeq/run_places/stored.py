@@ -12,14 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception_type,
-    stop_after_delay,
-    wait_random,
-)
-
 from judgeq.datasets import Dataset
 from judgeq.errors import RunError, StoreAwayError
 from judgeq.run_places.info import RunInfo
@@ -192,20 +184,15 @@ class StoredRuns(Places[StoredRun]):
         ]
         return sorted(listed, key=lambda run: (run.touched(), run.id), reverse=True)
 
-    def wait(self, warn: Notify) -> None:
-        """Wait for a database that may be starting."""
-
-        def tried(state: RetryCallState) -> None:
-            if state.attempt_number == 1 and state.outcome is not None:
-                warn(f"{state.outcome.exception()} It is tried again for {PATIENCE:.0f} s.")
-
-        Retrying(
-            retry=retry_if_exception_type(StoreAwayError),
-            stop=stop_after_delay(PATIENCE),
-            wait=wait_random(0.5, 2.0),
-            before_sleep=tried,
-            reraise=True,
-        )(reach, self.address)
+    def patient(self, warn: Notify) -> StoredRuns:
+        """Those in a database that may be starting, or start again meanwhile."""
+        patient = replace(self, address=self.address._replace(patience=PATIENCE))
+        try:
+            reach(self.address)
+        except StoreAwayError as error:
+            warn(f"{error} It is tried again for {PATIENCE:.0f} s.")
+            reach(patient.address)
+        return patient
 
     def lookout(self) -> Store:
         """A store of no run, which says which runs have work now. Whoever waits for work may be stopped,

@@ -38,6 +38,8 @@ from judgeq.types import (
 
 T = TypeVar("T")
 _EVERY_NUMBER = 2**31 - 1
+Told = tuple[Outcome, int, tuple[Any, ...]]
+"""An outcome, the row of its worker, and what it says about its job (rows.update)."""
 
 
 @dataclass(slots=True)
@@ -259,9 +261,9 @@ class SqlWorkers(SqlReader):
             try:
                 updates = [rows.update(*one) for one in zip(outcomes, of, strict=True)]
                 kept = await self._db.each(sql.SETTLE, updates)
-                told = list(zip(outcomes, of, kept, strict=True))
+                told = list(zip(outcomes, of, updates, strict=True))
                 if not all(kept):
-                    told = await self._late(told)
+                    told = await self._late(told, kept)
                 calls = [row for outcome, by, _ in told for row in rows.calls(outcome, by)]
             except (AttributeError, TypeError, ValueError) as error:
                 raise RunError(f"an outcome can't be kept: {error}.") from error
@@ -271,22 +273,22 @@ class SqlWorkers(SqlReader):
             if verdicts:
                 await self._db.each(sql.INSERT_VERDICT, verdicts)
             for row in set(of):
-                turn.add(row, rows.work(outcome for outcome, by, _ in told if by == row))
+                ours = [(outcome, update) for outcome, by, update in told if by == row]
+                turn.add(row, rows.work(ours))
             if self.keeper is not None:
                 mine = [o for o, by in zip(outcomes, of, strict=True) if by == self._row_now]
                 turn.back = added(turn.back, rows.back(mine))
             turn.ended += [o.job for o in outcomes if o.state is not JobState.RUNNING]
 
-    async def _late(self, told: list[tuple[Outcome, int, bool]]) -> list[tuple[Outcome, int, bool]]:
-        """Outcomes, of which those that weren't kept are late; without what was settled before."""
-        late = [(o, by) for o, by, kept in told if not kept]
-        released = [(o.job, rows.last_attempt(o), *rows.released(o)) for o, _ in late]
-        new = await self._db.each(sql.RELEASE, released)
-        is_new = iter(new)
+    async def _late(self, told: list[Told], kept: list[bool]) -> list[Told]:
+        """Outcomes with workers and updates, of which those that weren't kept are late; without what
+        was settled before."""
+        late = [update for (_, _, update), done in zip(told, kept, strict=True) if not done]
+        is_new = iter(await self._db.each(sql.RELEASE, [(*one[:2], *one[6:9]) for one in late]))
         return [
-            (outcome if kept else rows.late(outcome), by, kept)
-            for outcome, by, kept in told
-            if kept or next(is_new)
+            one if done else (rows.late(one[0]), *one[1:])
+            for one, done in zip(told, kept, strict=True)
+            if done or next(is_new)
         ]
 
     async def renew(self, worker: str, lease: float) -> None:

@@ -18,12 +18,14 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 class Address(NamedTuple):
     """Where a store is: `conninfo` for psycopg, which may hold a password; the schema; the address
-    without secrets, as it may be shown, written down and given again; and the seconds of a lease."""
+    without secrets, as it may be shown, written down and given again; the seconds of a lease; and those
+    for which it is tried again where the database is away."""
 
     conninfo: str
     schema: str
     shown: str
     lease: float = LEASE
+    patience: float = 0.0
 
     def __repr__(self) -> str:
         return self.shown

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random
+from tenacity import RetryCallState, retry, retry_if_exception_type, wait_random
 
 from judgeq.errors import RunError, StoreAwayError, UsageError
 from judgeq.store.postgres.address import Address, asked, unreachable
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # What time mends: a broken or refused connection, the end of the server, a lack of resources, a
 # transaction that lost against another or took too long, a server that became a standby.
 _PASSING = ("08", "53", "57", "58", "40", "55P03", "25006", "25P03")
+TRIES = 3
+"""Of what a connection broke in, at least."""
 _NO_ESCAPES = "SET standard_conforming_strings = on"  # which poolers keep track of
 # A silent network counts as broken.
 _USUAL = {
@@ -36,13 +38,20 @@ _USUAL = {
     "tcp_user_timeout": 30_000,
 }
 
+
+def _over(state: RetryCallState) -> bool:
+    address: Address = state.args[0]
+    return state.attempt_number >= TRIES and (state.seconds_since_start or 0.0) >= address.patience
+
+
 retried = retry(
     retry=retry_if_exception_type(StoreAwayError),
-    stop=stop_after_attempt(3),
+    stop=_over,
     wait=wait_random(0.05, 0.5),
     reraise=True,
 )
-"""What opens a connection of its own, and may be done twice, is done again where that broke."""
+"""What opens a connection of its own to the address that is its first argument, and may be done twice, is
+done again where that broke."""
 
 
 def in_schema(statement: str, schema: str) -> str:
