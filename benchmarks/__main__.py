@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.calls import calls, exposure, limiter, memory, slope
-from benchmarks.certainty import known
 from benchmarks.comparing import comparing
+from benchmarks.coverage import coverage, strategies
 from benchmarks.differences import differences
-from benchmarks.hybrid import hybrid
+from benchmarks.hybrid import hybrid, recorded
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
 from benchmarks.ratings import ratings
 from benchmarks.reporting import report
@@ -136,7 +136,9 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "report": report,
     "thresholds": thresholds,
     "hybrid": hybrid,
-    "certainty": known,
+    "recorded": recorded,
+    "coverage": coverage,
+    "strategies": strategies,
     "stores": stores,
     "plans": plans,
 }

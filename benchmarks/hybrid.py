@@ -1,19 +1,92 @@
-"""What direct scores add to lists, by how well they tell the items apart."""
+"""What direct scores add to lists: on published judgments, and by how well they tell the items apart."""
 
 from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from judgeq import seeds, strategies
-from judgeq.datasets import synthetic
+from judgeq.datasets import load, synthetic
 from judgeq.judge import error_model
 from judgeq.rating import ESTIMATORS, Parameters, correlation
-from judgeq.settings import Simulation
+from judgeq.rating import hybrid as direct_and_lists
+from judgeq.rating.comparisons import joined
+from judgeq.settings import DatasetSpec, Simulation
 from judgeq.strategies import History
+from judgeq.types import Floats, Verdicts
 
 N, SEEDS = 500, 10
 LISTS = 0.7
 """The accuracy of lists, of pairs 90 apart."""
+
+
+SHARED = Path("../shared")
+
+
+def recorded() -> None:
+    """Pearson's r and Spearman's ρ with the gold labels of GPT-5-mini's published judgments, by calls a
+    text; `hybrid` with κ of ¾, as it is, and of 1."""
+    if not (SHARED / "recordings").exists():
+        print("the recordings aren't at ../shared")
+        return
+    print("| | calls a text | BABE | Us vs. Them |\n|---|---|---|---|")
+    columns = [_recorded(name) for name in ("babe", "us_vs_them")]
+    for rows in zip(*columns, strict=True):
+        name, calls, _ = rows[0]
+        print(f"| {name} | {calls} | " + " | ".join(row[2] for row in rows) + " |")
+
+
+def _recorded(name: str) -> list[tuple[str, str, str]]:
+    data = load(DatasetSpec(dataset=name, data_dir=SHARED / "data"), download=False)
+    assert data.gold is not None
+    n, gold = len(data), data.gold
+    alone, lists = _read(name, "direct"), _read(name, "listwise10x3")
+
+    def row(what: str, calls: float, theta: Floats) -> tuple[str, str, str]:
+        known = ~np.isnan(gold) & ~np.isnan(theta)
+        both = [
+            correlation.point(measure(theta[known], gold[known]), int(known.sum())) or 0.0
+            for measure in (correlation.pearson, correlation.spearman)
+        ]
+        return what, f"{calls:g}", f"{both[0]:.3f} / {both[1]:.3f}"
+
+    def rated(estimator: str, rounds: list[Verdicts]) -> Floats:
+        return ESTIMATORS[estimator].fit(joined(rounds), n, Parameters()).theta
+
+    rows = [row("direct alone", 1, rated("direct", alone))]
+    rows += [row("three rounds of lists, Elo", 0.3, rated("elo", lists))]
+    rows += [row("three rounds of lists, `pl`", 0.3, rated("pl", lists))]
+    for share in (direct_and_lists.SHARE, 1.0):
+        as_it_is, direct_and_lists.SHARE = direct_and_lists.SHARE, share
+        for rounds in (1, 2, 3):
+            theta = rated("hybrid", alone + lists[:rounds])
+            what = f"direct and {rounds} of lists, κ = {share:g}"
+            rows.append(row(what, 1 + rounds / 10, theta))
+        direct_and_lists.SHARE = as_it_is
+    return rows
+
+
+def _read(name: str, kind: str) -> list[Verdicts]:
+    """The verdicts of a recording, round by round."""
+    path = SHARED / "recordings" / f"{name}_gpt-5-mini_{kind}.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    rounds = []
+    for number in sorted({line.get("round", 1) for line in lines}):
+        some = [line for line in lines if line.get("round", 1) == number]
+        shown = [line["presented"] for line in some]
+        flat = [
+            np.array([item for items in of for item in items], np.int32)
+            for of in ([one.get("ranking", one["presented"]) for one in some], shown)
+        ]
+        offsets = np.cumsum([0, *map(len, shown)])
+        tied = np.zeros(len(flat[0]), dtype=np.bool_)
+        verdicts = Verdicts(np.arange(len(some)), flat[0], offsets, tied, flat[1])
+        scores = np.array([line.get("score", np.nan) for line in some])
+        rounds.append(replace(verdicts, scores=scores) if kind == "direct" else verdicts)
+    return rounds
 
 
 def hybrid() -> None:

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from judgeq.rating import Fit, Parameters, bradley_terry, covariance, plackett_luce
+from judgeq.rating import Fit, Parameters, bradley_terry, curvature, order, plackett_luce
 from judgeq.rating.intervals import intervals
-from judgeq.rating.posterior import DRAWS
 from judgeq.types import Floats, Verdicts
 
 RECORDING = Path("../shared/recordings/babe_gpt-5-mini_listwise10x3.jsonl")
@@ -56,6 +55,7 @@ def judged(n: int) -> Verdicts:
         lines = [json.loads(line) for line in RECORDING.read_text().splitlines()]
         lists = [line["ranking"] for line in lines]
         items = np.array([item for ranking in lists for item in ranking], dtype=np.int32)
+        presented = np.array([item for line in lines for item in line["presented"]], dtype=np.int32)
         offsets = np.cumsum([0, *map(len, lists)])
     else:
         random = np.random.default_rng(0)
@@ -66,8 +66,9 @@ def judged(n: int) -> Verdicts:
         order = np.argsort(-noisy, axis=1)
         items = drawn[np.arange(len(drawn))[:, None], order].astype(np.int32).reshape(-1)
         offsets = np.arange(len(drawn) + 1) * 10
+        presented = drawn.astype(np.int32).reshape(-1)
     tied = np.zeros(len(items), dtype=np.bool_)
-    return Verdicts(np.arange(len(offsets) - 1), items, offsets, tied, items)
+    return Verdicts(np.arange(len(offsets) - 1), items, offsets, tied, presented)
 
 
 def _pl(verdicts: Verdicts, n: int, sigma: float | None = SIGMA) -> Fit:
@@ -81,7 +82,7 @@ def _errors(fit: Fit) -> Floats:
 
 
 def _bt(verdicts: Verdicts, n: int) -> None:
-    bradley_terry.fit_map(verdicts, n, SIGMA)
+    bradley_terry.fit(verdicts, n, Parameters(sigma=SIGMA))
 
 
 def _intervals(verdicts: Verdicts, n: int) -> None:
@@ -90,27 +91,36 @@ def _intervals(verdicts: Verdicts, n: int) -> None:
         intervals(fit.posterior)
 
 
+def _everything(verdicts: Verdicts, n: int) -> None:
+    """All that a result says of its ratings: σ, errors, intervals, tiers, ρ̂ now and after a round."""
+    posterior = _pl(verdicts, n, None).posterior
+    if posterior is not None:
+        intervals(posterior)
+        order.known(posterior.mean, posterior.errors_across, 4 / 3, 100)
+
+
 WHAT: dict[str, Callable[[Verdicts, int], object]] = {
     "bt, σ given": _bt,
     "pl, σ given": _pl,
     "pl, σ chosen": lambda verdicts, n: _pl(verdicts, n, None),
     "pl, σ given, standard errors": lambda verdicts, n: _errors(_pl(verdicts, n)),
     "pl, σ given, all intervals": _intervals,
+    "pl, all that is said": _everything,
 }
 
 
 def measure(what: str, n: int) -> None:
-    """Print the seconds and the peak megabytes of one of WHAT, in this process."""
+    """Print the seconds of CPU and the peak megabytes of one of WHAT, in this process."""
     verdicts = judged(n)
-    begun = time.perf_counter()
+    begun = time.process_time()
     WHAT[what](verdicts, n)
-    seconds = time.perf_counter() - begun
+    seconds = time.process_time() - begun
     print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
 
 
 def ratings() -> None:
     """Fits and errors of BABE's size beside the peers', their growth with the items, and how near errors
-    by draws are to the exact ones."""
+    in closed form are to the exact ones."""
     _beside_peers()
     _growth()
     _nearness()
@@ -136,22 +146,24 @@ def _beside_peers() -> None:
 
 
 def _growth() -> None:
-    print("three rounds of lists of 10, σ given")
-    print("      items   fit s      MB   with errors s      MB   all intervals s      MB")
+    print(
+        "three rounds of lists of 10; seconds of CPU: a fit with σ given, with its errors, with all"
+    )
+    print("intervals, and all that is said of a run's ratings, σ chosen")
     for n in (10_000, 100_000, 1_000_000):
-        cells = [_run(what, n) for what in WHAT if "σ given" in what and what.startswith("pl")]
+        cells = [_run(what, n) for what in WHAT if what.startswith("pl") and what != "pl, σ chosen"]
         shown = "   ".join(f"{seconds:8.2f} {memory:7.0f}" for seconds, memory in cells)
         print(f"  {n:9,} {shown}")
 
 
 def _nearness() -> None:
-    print(f"errors by {DRAWS} draws against the exact ones, σ = {SIGMA:g}: off by")
-    exact_to = covariance.EXACT
+    print(f"errors in closed form against the exact ones, σ = {SIGMA:g}: off by")
+    exact_to = curvature.DENSE
     for n in (1_000, 4_000):
         exact = _errors(_pl(judged(n), n))
-        covariance.EXACT = 10
+        curvature.DENSE = 10
         off = _errors(_pl(judged(n), n)) / exact - 1
-        covariance.EXACT = exact_to
+        curvature.DENSE = exact_to
         print(
             f"  {n:6,} items: {np.sqrt((off**2).mean()):.2%} rms, {np.abs(off).max():.1%} at most"
         )

@@ -9,13 +9,10 @@ from dataclasses import dataclass
 class Certainty:
     """How well the order is known after a round: agreement with the judge, not with the truth.
 
-    `rho` is ρ̂, the mean over draws of the posterior of Spearman's ρ with the ratings, and `next_rho`
+    `rho` is ρ̂, the expected Spearman's ρ between the ratings and what they may be, and `next_rho`
     what it is expected to be after one more round, which would take `next_calls` questions (0: there
     can't be one) and `next_cost` dollars (None: unknown). Where the first `top` items matter,
-    `top_share` is the share of them that are among the first in a draw, on average. `sigma` is that of
-    the prior by which all this is (None: that of the ratings); `perhaps_less` where it is the least that
-    is tried, and it can't be told whether it should be less: of a judge that hardly tells the items
-    apart.
+    `top_share` is the share of them that are expected among the first.
     """
 
     round: int
@@ -26,5 +23,3 @@ class Certainty:
     top: int | None = None
     top_share: float | None = None
     next_top_share: float | None = None
-    sigma: float | None = None
-    perhaps_less: bool = False

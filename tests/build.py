@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from judgeq.types import Verdicts
+from judgeq.rating import GoOn, Parameters, always, bradley_terry
+from judgeq.rating.curvature import Curvature
+from judgeq.types import Floats, Verdicts
 
 Ranking: TypeAlias = Sequence[int | Sequence[int]]
 """Items, most of the feature first; a group of tied ones stands as a sequence."""
@@ -22,6 +24,16 @@ needs_recordings = pytest.mark.skipif(
     not (SHARED / "recordings").is_dir(),
     reason="the recordings may not be shipped and are not at ../shared",
 )
+
+
+def fit_map(judged: Verdicts, n: int, sigma: float = 2.0, *, go_on: GoOn = always) -> Floats:
+    """θ by `bt`."""
+    return bradley_terry.fit(judged, n, Parameters(sigma), go_on).theta
+
+
+def dense(curvature: Curvature) -> Floats:
+    """A itself."""
+    return np.stack([curvature.times(way) for way in np.eye(len(curvature.precision))])
 
 
 def grouped(ranking: Ranking) -> list[list[int]]:

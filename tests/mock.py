@@ -1,11 +1,12 @@
-"""The mock server in a thread of this process, where it also speaks Anthropic's API and
-fails as tests ask, or as
-`judgeq mock-server`, and what it saw."""
+"""The mock server in a thread of this process, where it also speaks Anthropic's API and fails as tests
+ask, or as `judgeq mock-server`, and what it saw."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,15 +18,22 @@ from judgeq.mock_server import running
 from judgeq.settings.declaration import settings_of
 from judgeq.settings.mock_server import MockSettings
 from tests.anthropic_server import AnthropicServer
-from tests.cli import commands, start
+from tests.cli import LONGEST, commands, start
 from tests.faulty_server import FaultySettings
 from tests.web import in_thread
 
 
 @contextmanager
-def mock(folder: Path, *flags: str) -> Iterator[str]:
-    """The base URL of a mock server that runs in a thread while inside."""
-    with in_thread(running(AnthropicServer(_settings(flags)))) as url:
+def mock(folder: Path, *flags: str, gate: threading.Event | None = None) -> Iterator[str]:
+    """The base URL of a mock server that runs in a thread while inside. With a gate it answers
+    nothing that takes --latency before that is opened."""
+
+    async def sleep(seconds: float) -> None:
+        if gate is not None:
+            await asyncio.to_thread(gate.wait, LONGEST)
+        await asyncio.sleep(seconds)
+
+    with in_thread(running(AnthropicServer(_settings(flags), sleep=sleep))) as url:
         yield url
 
 

@@ -14,9 +14,9 @@ from numpy.testing import assert_array_equal
 from scipy import sparse, stats
 
 from judgeq.rating import comparisons, correlation
-from judgeq.rating.bradley_terry import fit_map, fit_mm
+from judgeq.rating.bradley_terry import fit_mm
 from judgeq.rating.comparisons import component_sizes, components
-from tests.build import Ranking, rankings, verdicts
+from tests.build import Ranking, fit_map, rankings, verdicts
 from tests.cli import judgeq, only_run, score_columns
 
 N = 12

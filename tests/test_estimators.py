@@ -13,7 +13,6 @@ from judgeq.errors import StoppedError
 from judgeq.rating import (
     CHOICES,
     ESTIMATORS,
-    LIMITS,
     THRESHOLDS,
     Parameters,
     comparisons,
@@ -82,15 +81,18 @@ def test_an_estimator_says_what_it_is() -> None:
         "sigma_at_limit": False,
         "dispersion": pytest.approx(given.posterior.dispersion if given.posterior else None),
         "position_taken_out": False,
+        "share": None,
+        "share_by_reliability": None,
     }
     assert plain(paper)["sigma"] is None
     assert plain(paper)["dispersion"] is None
     assert bt.fit(judged, 3, Parameters()).sigma == 2
     chosen = pl.fit(judged, 3, Parameters())
-    assert (chosen.chosen, chosen.sigma, chosen.at_limit) == (True, LIMITS[0], True)
-    assert pl.described(chosen) == "Plackett-Luce (pl, MAP of whole lists with σ = 2, chosen)"
-    assert plain(chosen)["sigma_at_limit"]
-    by_hand = pl.fit(judged, 3, Parameters(LIMITS[0]))
+    assert chosen.chosen
+    assert chosen.sigma is not None
+    said = f"Plackett-Luce (pl, MAP of whole lists with σ = {chosen.sigma:.3g}, chosen)"
+    assert pl.described(chosen) == said
+    by_hand = pl.fit(judged, 3, Parameters(chosen.sigma))
     assert (by_hand.chosen, by_hand.at_limit) == (False, False)
     assert_array_equal(by_hand.theta.round(7), chosen.theta.round(7))
 

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from judgeq.rating import misfit
-from judgeq.rating.bradley_terry import fit_map
 from judgeq.rating.misfit import fit_of_items, fit_of_judges, surprise
 from judgeq.types import Verdicts
-from tests.build import Ranking, grouped, rankings, verdicts
+from tests.build import Ranking, fit_map, grouped, rankings, verdicts
 
 THETA = np.array([1.5, 0.2, -0.3, -2.0, 0.9, 0.0, -1.0])
 

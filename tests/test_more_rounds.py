@@ -72,7 +72,7 @@ def test_a_finished_run_goes_on_until_enough_is_known_as_if_it_had_been_begun_so
     run, straight = only_run(tmp_path), tmp_path / "straight"
     straight.mkdir()
     known = json.loads(judgeq(tmp_path, "status", "--json").stdout)["certainty"]["rho"]
-    goal = f"{1 - (1 - known) / 2:.3f}"
+    goal = f"{round(1 - (1 - known) / 2, 3):g}"
     judgeq(straight, *job, "--rounds", "8", "--until", goal)
     for again in (("resume", "-q"), ("resume", "--until", goal, "-q"), (*job, "--rounds", "2")):
         more = () if "--until" in again or "run" in again else ("--until", goal)
@@ -102,7 +102,7 @@ def test_a_goal_buys_no_rounds_for_a_run_that_is_not_finished(tmp_path: Path) ->
             result = json.loads(judgeq(tmp_path, *until, "0.999", *cap, "--json").stdout)
             assert result["rounds"] == result["rounds_planned"] == expected
         # Rounds beyond those that enough is known after are nobody's wish later.
-        goal = f"{1 - (1 - result['certainty']['rho']) * 0.9:.3f}"
+        goal = f"{round(1 - (1 - result['certainty']['rho']) * 0.9, 3):g}"
         for again in ((*until, goal, *cap), ("resume",)):
             ended = json.loads(judgeq(tmp_path, *again, "--json").stdout)
             assert 8 < ended["rounds"] < 14

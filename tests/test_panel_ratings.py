@@ -13,10 +13,9 @@ from numpy.testing import assert_array_equal
 
 from judgeq.evaluation.agreement import panel_agreement
 from judgeq.rating import ESTIMATORS, Parameters
-from judgeq.rating.bradley_terry import fit_map
 from judgeq.strategies import History
 from judgeq.types import Verdicts
-from tests.build import verdicts
+from tests.build import fit_map, verdicts
 from tests.cli import judgeq
 
 BT, DIRECT = ESTIMATORS["bt"], ESTIMATORS["direct"]
@@ -93,7 +92,7 @@ def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> 
     assert judges["verdicts"] == [72, 72]
     assert judges["judged_by_several"] > 3000
     alpha = judges["krippendorff_alpha"]
-    assert 0.4 < alpha["low"] < alpha["value"] < alpha["high"] < 0.75
+    assert 0.4 < alpha["low"] < alpha["value"] < alpha["high"] < 0.8
     assert judges["kendall"][0][1] == judges["kendall"][1][0]
 
 

@@ -19,7 +19,6 @@ from judgeq import seeds
 from judgeq.evaluation.agreement import alpha
 from judgeq.rating import (
     Parameters,
-    bradley_terry,
     comparisons,
     correlation,
     elo,
@@ -31,7 +30,7 @@ from judgeq.rating import (
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import Z
 from judgeq.types import Floats, Verdict, Verdicts
-from tests.build import Ranking, grouped, partial_rankings, several, verdicts
+from tests.build import Ranking, dense, grouped, partial_rankings, several, verdicts
 from tests.cli import judgeq
 
 N = 6
@@ -106,9 +105,9 @@ def test_plackett_luce_against_the_definition(
     step, every = 1e-5, np.eye(N)
     assert some.loss(theta) == pytest.approx(loss(many, theta))
     gradient = some.gradient(theta)  # also sets where the Hessian looks from
-    exact = Curvature.kept(some, np.zeros(N))
-    product, diagonal = exact.times(direction[:, None])[:, 0], exact.diagonal
-    curvature = Curvature.kept(some, np.ones(N))
+    exact = Curvature(some, np.zeros(N))
+    product, diagonal = exact.times(direction), exact.diagonal
+    curvature = Curvature(some, np.ones(N))
     slopes = [
         (loss(many, theta + step * way) - loss(many, theta - step * way)) / (2 * step)
         for way in every
@@ -122,8 +121,8 @@ def test_plackett_luce_against_the_definition(
     )
     assert_allclose(product, hessian @ direction, atol=1e-5)
     assert_allclose(diagonal, np.diag(hessian), atol=1e-6)
-    assert_allclose(curvature.times(np.eye(N)), hessian + np.eye(N), atol=1e-5)
-    assert np.isfinite(curvature.noise(0)).all()
+    assert_allclose(dense(curvature), hessian + np.eye(N), atol=1e-5)
+    assert np.isfinite(curvature.variance).all()
 
 
 def test_items_that_are_far_apart_have_a_likelihood_all_the_same() -> None:
@@ -138,7 +137,11 @@ def test_items_that_are_far_apart_have_a_likelihood_all_the_same() -> None:
 def test_of_three_items_the_best_and_the_worst_are_a_ranking(many: list[Ranking]) -> None:
     full = [[item for group in grouped(one)[:3] for item in group[:1]] for one in many]
     full = [one for one in full if len(one) == 3] or [[0, 1, 2]]
-    ways = plackett_luce._partial_ways(3, slice(1, 2))
+    ways = [
+        way
+        for top_first in (True, False)
+        for way in plackett_luce._partial_ways(3, slice(1, 2), top_first=top_first)
+    ]
     theta = np.linspace(-1, 2, N)
     eta = theta[np.array(full).T]
     whole = plackett_luce.rankings_of(verdicts(full), N)
@@ -157,15 +160,15 @@ def test_only_known_pairs_are_implied(many: list[Ranking], theta: Floats) -> Non
     both = np.bincount(some.items, comparisons.compared_by_slot(some), N)
     assert_array_equal(both, np.bincount(np.concatenate([above, below]), minlength=N))
     # Bradley-Terry, and its derivatives, are those of the pairs.
-    alone = bradley_terry.rankings_of(verdicts([[a, b] for a, b in pairs.elements()]), N)
-    whole = bradley_terry.rankings_of(some, N)
+    alone = plackett_luce.rankings_of(verdicts([[a, b] for a, b in pairs.elements()]), N)
+    whole = plackett_luce.rankings_of(some, N, ways=())
     assert whole.loss(theta) == pytest.approx(alone.loss(theta))
     assert_allclose(whole.gradient(theta), alone.gradient(theta), atol=1e-9)
-    of_whole, of_alone = (Curvature.kept(one, np.zeros(N)) for one in (whole, alone))
-    assert_allclose(of_whole.times(theta[:, None]), of_alone.times(theta[:, None]), atol=1e-9)
+    of_whole, of_alone = (Curvature(one, np.zeros(N)) for one in (whole, alone))
+    assert_allclose(of_whole.times(theta), of_alone.times(theta), atol=1e-9)
     assert_allclose(of_whole.diagonal, of_alone.diagonal, atol=1e-9)
-    matrices = Curvature.kept(whole, np.ones(N)).times(np.eye(N))
-    assert_allclose(matrices, Curvature.kept(alone, np.ones(N)).times(np.eye(N)), atol=1e-6)
+    one, other = (dense(Curvature(each, np.ones(N))) for each in (whole, alone))
+    assert_allclose(one, other, atol=1e-6)
     # So are residuals by item and judge.
     fit = misfit.fit_of_items(some, theta)
     by_pairs = misfit.fit_of_items(verdicts([[a, b] for a, b in pairs.elements()]), theta)

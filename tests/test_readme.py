@@ -74,7 +74,9 @@ def test_the_python_snippet_runs(tmp_path: Path) -> None:
     first, *_, plan = shown.splitlines()
     assert re.search(r"^python-listwise4-REHEARSAL-\w+: finished", first)
     assert re.search(r"^3  3 +\d +Nice weather\.$", shown, re.MULTILINE)
-    assert re.search(r"^bank-branch-5 6\.\d+ 1\.\d+\nbank-branch-5 in demo-", shown, re.MULTILINE)
+    assert re.search(
+        r"^school-uniform-5 7\.\d+ 1\.\d+\nschool-uniform-5 in demo-", shown, re.MULTILINE
+    )
     assert re.fullmatch(r"<Estimate python-listwise4-gpt-5-mini-\w+: \d+ calls, \$.*>", plan)
 
 

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from judgeq.errors import NotConvergedError
 from judgeq.rating import reliability
-from judgeq.rating.bradley_terry import fit_map
 from judgeq.rating.reliability import Separation, SplitHalf, separation, split_half
 from judgeq.types import Floats, Verdicts
-from tests.build import verdicts
+from tests.build import fit_map, verdicts
 
 
 def by_judges(rankings: Sequence[Sequence[int]], judges: Sequence[int]) -> Verdicts:

@@ -60,7 +60,7 @@ def test_texts_judged_alone_have_no_order_and_no_connection(tmp_path: Path) -> N
 
 
 def test_a_reliability_that_is_too_high_is_said_to_be(tmp_path: Path) -> None:
-    judgeq(tmp_path, *JOB, "--sample", "60")
+    judgeq(tmp_path, *JOB, "--sample", "60", "--matchmaking", "similar")
     text = paragraph(tmp_path)
     assert re.search(
         r"The median split-half correlation is \S+ \(100 splits\)\. The scale separation reliability "
@@ -264,7 +264,7 @@ def test_an_appendix_has_what_a_paper_needs_and_no_table_of_texts(
 
 
 def test_only_unexpected_judgments_are_listed_and_positions_are_folded_away(tmp_path: Path) -> None:
-    judgeq(tmp_path, *JOB, "--sample", "60")
+    judgeq(tmp_path, *JOB, "--sample", "60", "--matchmaking", "similar")
     judgeq(tmp_path, "report")
     (path,) = tmp_path.glob("runs/*/report.html")
     page = path.read_text("utf-8")

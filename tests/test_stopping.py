@@ -23,7 +23,7 @@ from judgeq.rating import Fit, GoOn, Parameters, bradley_terry, comparisons, pla
 from judgeq.rating.intervals import intervals
 from judgeq.rating.posterior import Posterior
 from judgeq.types import Verdicts
-from tests.build import verdicts
+from tests.build import fit_map, verdicts
 from tests.cli import (
     command,
     environment,
@@ -367,15 +367,16 @@ def test_fits_ask_whether_to_go_on(times: int) -> None:
             raise StoppedError("given up")
 
     with pytest.raises(StoppedError, match="given up"):
-        bradley_terry.fit_map(judged, 5, go_on=go_on)
+        fit_map(judged, 5, go_on=go_on)
     asked = 0
     with pytest.raises(StoppedError, match="given up"):
         plackett_luce.fit(judged, 5, Parameters(), go_on)
     posterior = plackett_luce.fit(judged, 5, Parameters()).posterior
     assert posterior is not None
-    asked = 0
-    with pytest.raises(StoppedError, match="given up"):
-        intervals(posterior, go_on)
+    if times < 2:  # intervals are three steps, in closed form
+        asked = 0
+        with pytest.raises(StoppedError, match="given up"):
+            intervals(posterior, go_on)
     asked = 0
     with pytest.raises(StoppedError, match="given up"):
         bradley_terry.fit_mm(comparisons.imply(judged), 5, go_on=go_on)
@@ -386,7 +387,7 @@ def test_what_was_fitted_can_be_asked_more_afterwards(tmp_path: Path) -> None:
     result = judgeq_run("synthetic:linear", settings={"n": 20}, runs_dir=tmp_path)
     posterior = result.fit.posterior
     assert isinstance(posterior, Posterior)
-    assert posterior.samples(3).shape == (3, 20)
+    assert posterior.errors.shape == (20,)
     assert 0 < posterior.probability_above(0, 1) < 1
 
 

@@ -173,10 +173,10 @@ def test_similar_items_meet(strategy: type[Pairwise] | type[Listwise]) -> None:
     assert spread(random, n) > 0.3
 
 
-def test_matchmaking_is_similar_unless_told() -> None:
+def test_pairs_are_of_similar_items_and_lists_of_any_unless_told() -> None:
     ranks = everyone(np.arange(500.0))
-    for strategy in (Pairwise(), Listwise()):
-        assert spread(strategy.next_round(History(ranks), generator()), 500) < 0.2
+    assert spread(Pairwise().next_round(History(ranks), generator()), 500) < 0.2
+    assert spread(Listwise().next_round(History(ranks), generator()), 500) > 0.3
 
 
 @settings(max_examples=60)
@@ -223,7 +223,8 @@ def test_couples_take_no_quadratic_time() -> None:
 
 def test_similar_lists_are_neighbours_but_for_a_tenth_that_swapped() -> None:
     n, k = 1000, 10
-    matches = Listwise(k).next_round(History(everyone(np.arange(float(n)))), generator())
+    strategy = Listwise(k, matchmaking="similar")
+    matches = strategy.next_round(History(everyone(np.arange(float(n)))), generator())
     home = matches.items // k
     strangers = home != np.repeat(np.arange(n // k), k)
     assert 0.1 < strangers.mean() < 0.2
@@ -297,7 +298,7 @@ def test_too_few_for_a_pair_make_none(n: int, how: Matchmaking) -> None:
 @pytest.mark.parametrize(
     ("text", "flags", "expected"),
     [
-        ("listwise", {}, Listwise(10, 3, 0, "similar")),
+        ("listwise", {}, Listwise(10, 3, 0, "random")),
         ("listwise10", {}, Listwise(10)),
         ("listwise10x3", {}, Listwise(10, 3)),
         ("listwise7x12", {}, Listwise(7, 12)),
@@ -306,7 +307,7 @@ def test_too_few_for_a_pair_make_none(n: int, how: Matchmaking) -> None:
         ("pairwise", {}, Pairwise(24, "similar")),
         ("pairwise12", {}, Pairwise(12)),
         ("listwise:k=5,overlap=4", {"rounds": 2}, Listwise(5, 2, 4)),
-        ("listwise5:k=5,overlap=0", {"matchmaking": "random"}, Listwise(5, 3, 0, "random")),
+        ("listwise5:k=5,overlap=0", {"matchmaking": "similar"}, Listwise(5, 3, 0, "similar")),
         ("pairwise", {"rounds": 7, "matchmaking": "random"}, Pairwise(7, "random")),
         ("pairwise7", {"rounds": 7, "matchmaking": None}, Pairwise(7)),
         ("listwise:k=5,overlap=2", {"rounds": 2}, Listwise(5, 2, 2)),

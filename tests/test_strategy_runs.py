@@ -43,8 +43,8 @@ def digest(columns: dict[str, list[str]]) -> str:
 
 
 GOLDEN = {
-    "listwise10": "a65b33f33eab4ef5",
-    "listwise:k=7,rounds=2,overlap=2": "14cbcd434978087a",
+    "listwise10:matchmaking=similar": "a65b33f33eab4ef5",
+    "listwise:k=7,rounds=2,overlap=2,matchmaking=similar": "14cbcd434978087a",
     "pairwise:rounds=9": "a0cdcacb42a885ec",
     "streak:r=3,d=2": "c1b0bf9193289903",
     "tail:w=3,p=20,rounds=9": "c2eb14fa80caf712",
@@ -55,8 +55,9 @@ GOLDEN = {
 
 @pytest.mark.parametrize("strategy", GOLDEN)
 def test_a_golden_run(tmp_path: Path, strategy: str) -> None:
-    judgeq(tmp_path, *SMALL, "-s", strategy, "--rating", "bt")
-    assert digest(exact_columns(only_run(tmp_path), "--rating", "bt")) == GOLDEN[strategy]
+    rated = ("--rating", "bt", "--no-unbias-position")
+    judgeq(tmp_path, *SMALL, "-s", strategy, *rated)
+    assert digest(exact_columns(only_run(tmp_path), *rated)) == GOLDEN[strategy]
 
 
 @pytest.mark.parametrize("strategy", ["streak:r=2,d=2", "tail:w=2,p=10"])

@@ -2,7 +2,7 @@
 
 All of it is agreement with the judge, not with the truth. It takes a fit: little next to a round of a
 model's answers, and much next to a simulated judge's. So after each round it is worked out where a model
-is asked about up to `certainty.LARGE` items, or `--until` needs it; otherwise only at the end.
+is asked about up to LARGE items, or `--until` needs it; otherwise only at the end.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from __future__ import annotations
 from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.engine import rounds
-from judgeq.rating import LIMITS, Parameters, certainty, comparisons
+from judgeq.rating import Parameters, comparisons, order
 from judgeq.strategies import History
 from judgeq.types import Counts, Totals
+
+LARGE = 20_000
+"""Of more items a fit after each round takes too long."""
 
 
 def after_each_round(history: History, settings: Settings) -> bool:
     """Whether it is worked out after each round of a session."""
-    few = len(history.standings.elo) <= certainty.LARGE
+    few = len(history.standings.elo) <= LARGE
     return not history.alone and (bool(history.goal) or (few and bool(settings.models)))
 
 
@@ -44,10 +47,10 @@ def how_well(
     slots, all_slots = (sum(len(part.items) for part in of) for of in (compared, history.asked))
     # A text judged alone counts 1/k of a list of k.
     added = calls * slots / max(1, sum(map(len, compared))) / max(1, all_slots)
-    known = certainty.known(
-        posterior, posterior.component > 0, 1 + added if calls else None, history.goal.top
-    )
-    asked, both = sum(map(len, history.asked)), history.basis == "both"
+    judged, growth = posterior.component > 0, 1 + added if calls else None
+    mean, errors = posterior.mean[judged], posterior.errors_across[judged]
+    known = order.known(mean, errors, growth, history.goal.top)
+    asked = sum(map(len, history.asked))
     return Certainty(
         round=len(history.verdicts),
         rho=known.rho,
@@ -57,8 +60,6 @@ def how_well(
         top=history.goal.top,
         top_share=known.top,
         next_top_share=known.next_top,
-        sigma=posterior.sigma if posterior.sigma < LIMITS[0] and not both else None,
-        perhaps_less=history.perhaps_too_sure and not both,
     )
 
 

@@ -206,6 +206,16 @@ class Result:
         raise UsageError(f"run {self.run.id} has no item {shown(item)}.{hint}")
 
     @property
+    def direct_agreement(self) -> float | None:
+        """The correlation of direct scores with what comparisons alone say, where there are both."""
+        if self.history.basis != "both":
+            return None
+        ratings = self.scores.ratings
+        direct, other = ratings["direct"], ratings[rating.ESTIMATORS[self.rating].column]
+        both = (self.scores.matches > 1) & ~np.isnan(direct)
+        return correlation.point(correlation.pearson(direct[both], other[both]), int(both.sum()))
+
+    @property
     def cost_equivalent_calls(self) -> float:
         """Of all that was judged: 1 a pair, k/2 a list of k."""
         return sum(verdicts.cost for verdicts in self.history.asked)
@@ -273,11 +283,10 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     }
     *_, main = fits.values()
     go_on()
-    order = history.posterior() if certainty.rates_by_order(settings) else None
     scores = Scores(
         ids=items.ids,
         ratings={column: fit.theta for column, fit in fits.items()},
-        intervals=None if main.posterior is None else intervals(main.posterior, go_on, order),
+        intervals=None if main.posterior is None else intervals(main.posterior, go_on),
         mark=settings.mark,
         matches=comparisons.matches_of(verdicts, n),
         wins=comparisons.wins_of(verdicts, n),
@@ -296,8 +305,10 @@ def _effects(history: History, settings: Settings, fit: Fit, go_on: GoOn) -> lis
     """What the place presented is worth, by judge. Of pairs asked in both orders it is that of each
     question, by a fit of its own: in the couples it cancels out."""
     asked = comparisons.joined(history.asked)
+    if fit.effects is not None:
+        return list(fit.effects)
     if history.both_orders:
-        parameters, n = Parameters(fit.sigma), len(fit.theta)
+        parameters, n = Parameters(fit.sigma, position=False), len(fit.theta)
         fit = rating.ESTIMATORS[settings.rating].fit(asked, n, parameters, go_on)
     if not isinstance(fit.posterior, Posterior):
         return []

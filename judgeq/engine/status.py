@@ -10,11 +10,11 @@ from typing import ClassVar
 
 from judgeq.certainty import Certainty
 from judgeq.engine import certainty, results
+from judgeq.engine.certainty import LARGE
 from judgeq.engine.results import Result
 from judgeq.engine.rounds import planned
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.json_marks import INLINE, LEFT_OUT
-from judgeq.rating.certainty import LARGE
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
 from judgeq.store import Store

@@ -231,7 +231,7 @@ def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
     names = run.info.judges or run.info.settings.judges
     if len(names) < 2:
         return None
-    parameters = Parameters(run.fit.sigma, run.parameters.position)
+    parameters = Parameters(run.fit.sigma, run.fit.position)
     first = None if run.said is None else run.said.first
     agreement = panel_agreement(run.history, names, run.main, parameters, resamples, seed, first)
     return agreement if len(agreement.names) > 1 else None

@@ -69,7 +69,8 @@ def reliability_of(run: Result, splits: int | None = None, seed: int = 0) -> Rel
     verdicts = comparisons.joined(run.history.verdicts)
     halves = ESTIMATORS[QUICK.get(run.main.name, run.main.name)]
     # σ as it was chosen from all judgments.
-    parameters = Parameters(run.parameters.sigma if run.fit.sigma is None else run.fit.sigma)
+    sigma = run.parameters.sigma if run.fit.sigma is None else run.fit.sigma
+    parameters = Parameters(sigma, position=False)
 
     def rate(half: Verdicts, n: int) -> Floats:
         return halves.fit(half, n, parameters).theta

@@ -62,8 +62,8 @@ class Keeper(Protocol):
 
     async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
         """Give the worker, which has `held` so many nano-dollars in all by now, `wanted` more of the
-        cap, or as many as are left, but nothing where that is under `least`. It has `reserved` so many
-        for calls that aren't settled."""
+        cap, or its share of what is left among those at work, `least` if that is less; nothing where
+        not so much is left. It has `reserved` so many for calls that aren't settled."""
 
 
 class Slices:

@@ -6,24 +6,23 @@ here. Reading the registry is light: an estimator's code is imported when it fit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from judgeq.json_marks import LEFT_OUT
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from judgeq.types import Floats, Offsets, Verdicts
 
-LIMITS = (2.0, 6.0)
+LIMITS = (0.25, 8.0)
 """The least and the largest σ that is chosen."""
+UNKNOWN = 2.0
+"""σ where none is given and nothing says how wide it is: before items are in two rankings on
+average, and by `bt`, since implied comparisons are no probability of a list."""
 Basis = Literal["comparisons", "scores", "both"]
 """What was judged: items against one another, each alone, or both."""
-BT_SIGMA = 2.0
-"""What `bt` takes for σ where none is given."""
 GoOn = Callable[[], None]
 """Called in each step of a fit; what it raises ends the fit."""
 
@@ -35,88 +34,90 @@ def always() -> None:
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """What can be set about estimators; each uses those that it names. `sigma` is that of the prior
-    of θ; None: chosen from the judgments by `pl`, 2 by `bt`. `position`: the effect of the place
-    presented is estimated jointly with θ, which is then without it (`Estimator.likelihood`)."""
+    of θ; None: chosen from the judgments by `pl` and `hybrid`, UNKNOWN by `bt`. `position`: the effect
+    of the place presented is estimated jointly with θ, which is then without it
+    (`Estimator.likelihood`); None: where it is significant."""
 
     sigma: float | None = None
-    position: bool = False
+    position: bool | None = None
 
 
 class Uncertainty(Protocol):
-    """How sure n ratings are; that of `pl` and `bt` is a `posterior.Posterior`, which says more."""
+    """How sure n ratings are; a `posterior.Posterior`, imported only where one is made."""
 
-    @property
-    def theta(self) -> Floats:
-        """The ratings, shape (n,)."""
+    theta: Floats
+    sigma: float
+    component: Offsets
+    share: float | None
 
     @property
     def mean(self) -> Floats:
         """The mean of what they may be, shape (n,): intervals lie around it."""
 
     @property
-    def sigma(self) -> float:
-        """σ of the prior."""
+    def errors(self) -> Floats:
+        """Their standard errors, shape (n,)."""
 
     @property
-    def component(self) -> Offsets:
-        """The groups that comparisons connect, numbered from 1, shape (n,); 0: never judged."""
+    def errors_apart(self) -> Floats:
+        """Those by which ratings of a component are told apart, shape (n,)."""
+
+    @property
+    def errors_across(self) -> Floats:
+        """The same with the doubt about how far components lie apart, shape (n,)."""
 
     @property
     def dispersion(self) -> float:
         """φ: how far the rankings scatter, against how far they should if the model held."""
 
     @property
-    def errors(self) -> Floats:
-        """Their standard errors, shape (n,)."""
-
-    def errors_from(self, rows: Offsets) -> Floats:
-        """The standard error of each rating's distance from that of the item of `rows` in its
-        component, of which there is one at most; shape (n,)."""
+    def interval(self) -> tuple[Floats, Floats]:
+        """The ends of their 95 % intervals, each of shape (n,)."""
 
     def probability_above(self, i: int, j: int) -> float:
         """P(θi > θj) of two items, given by their rows."""
-
-    def draws(self, count: int) -> Iterator[NDArray[Any]]:
-        """Draws of the ratings, as parts of shape (n, samples)."""
-
-    def samples(self, count: int) -> Floats:
-        """The same as one array, shape (count, n)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
     """What an estimator makes of verdicts: `theta`, a number an item, shape (n,). `posterior` says
     how sure they are; None where the estimator has no errors. `chosen` where σ was chosen by the
-    judgments, from between `limits`. `position`: the effect of the place is taken out of θ; its
-    columns are the posterior's last covariates."""
+    judgments, from within LIMITS. `position`: the effect of the place is taken out of θ; its
+    columns are the posterior's last covariates. `reliability` is that of direct scores, by which it
+    was found how much counts what comparisons alone say (`share`); None where that is assumed.
+    `effects` are those of the place that were looked for and not significant
+    (position_effect.py)."""
 
     theta: Floats = field(metadata=LEFT_OUT)
     posterior: Uncertainty | None = field(default=None, metadata=LEFT_OUT)
     chosen: bool = False
     position: bool = False
-    limits: tuple[float, float] = field(default=LIMITS, metadata=LEFT_OUT)
+    reliability: float | None = field(default=None, metadata=LEFT_OUT)
+    effects: Sequence[Any] | None = field(default=None, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {
         "sigma": "sigma",
         "sigma_chosen": "chosen",
         "sigma_at_limit": "at_limit",
         "dispersion": "dispersion",
         "position_taken_out": "position",
+        "share": "share",
+        "share_by_reliability": "reliability",
     }
 
     @property
     def at_limit(self) -> bool:
         """Whether the σ that was chosen is the least or the largest that is tried."""
-        return self.chosen and self.sigma in self.limits
-
-    @property
-    def at_least(self) -> bool:
-        """Whether the σ that was chosen is the least that is tried."""
-        return self.chosen and self.sigma == self.limits[0]
+        return self.chosen and self.sigma in LIMITS
 
     @property
     def sigma(self) -> float | None:
         """σ of the prior, where there is one."""
         return None if self.posterior is None else self.posterior.sigma
+
+    @property
+    def share(self) -> float | None:
+        """κ of `hybrid`: how much counts what comparisons alone say; None of other estimators."""
+        return None if self.posterior is None else self.posterior.share
 
     @property
     def dispersion(self) -> float | None:
@@ -145,10 +146,15 @@ class Estimator:
     def fit(self, verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
         """Rate n items. What `go_on` raises ends the fit; raises NotConvergedError."""
         module, function = self.code.split(":")
-        fitted: Fit = getattr(import_module(f"{__name__}.{module}"), function)(
-            verdicts, n, parameters, go_on
-        )
-        return fitted
+        rate: Callable[..., Fit] = getattr(import_module(f"{__name__}.{module}"), function)
+        plain = rate(verdicts, n, replace(parameters, position=bool(parameters.position)), go_on)
+        if parameters.position is not None or plain.posterior is None:
+            return plain
+        place = import_module(f"{__name__}.position_effect")
+        effects = place.effects(plain.posterior, verdicts, joint=False, go_on=go_on)
+        if not place.significant(effects):
+            return replace(plain, effects=effects)
+        return rate(verdicts, n, replace(parameters, position=True), go_on)
 
     def described(self, fit: Fit | None = None) -> str:
         """What it is, and by which σ a fit of it was made."""

@@ -1,6 +1,6 @@
 """Bradley-Terry: P(i beats j) = σ(θi − θj)  (Bradley and Terry 1952).
 
-`fit_map` is judgeq's `bt`: unique, finite, fast. `fit_mm` is the paper's estimator, `bt-mm`. Both
+`fit` is judgeq's `bt`, a MAP: unique, finite, fast. `fit_mm` is the paper's estimator, `bt-mm`. Both
 take the comparisons that rankings imply, a tie as half a win each way. Of partial rankings
 of which only the first places are known these are as consistent as of whole ones (Azari Soufiani, Chen,
 Parkes and Xia 2013, on top-k breakings).
@@ -12,97 +12,16 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from judgeq.errors import NotConvergedError
-from judgeq.rating import BT_SIGMA, Fit, GoOn, Parameters, always, newton, position_effect
+from judgeq.rating import Fit, GoOn, Parameters, always, plackett_luce
 from judgeq.rating.comparisons import components, imply
-from judgeq.rating.posterior import Prior, fitted
-from judgeq.rating.rankings import Block, Groups, Rankings
-from judgeq.types import Bools, Comparisons, Floats, Verdicts
-
-
-class Pairs:
-    """Some rankings of one size k, as the comparisons that they imply."""
-
-    def __init__(self, groups: Groups | None, unknown: slice | None = None) -> None:
-        """`groups`, shape (k, rankings), number the groups of tied items; None where nothing is tied.
-        `unknown` are the places of partial rankings whose order isn't known."""
-        self._groups = groups
-        self._unknown = unknown
-        self._curvature: list[Floats] = []
-
-    def _after(self, place: int) -> slice:
-        """The places after `place` that are compared with it."""
-        unknown = self._unknown
-        if unknown is not None and unknown.start <= place < unknown.stop:
-            return slice(unknown.stop, None)
-        return slice(place + 1, None)
-
-    def _tied(self, place: int) -> Bools | None:
-        """Which items after `place` are tied with it, shape (k − 1 − place, rankings)."""
-        return None if self._groups is None else self._groups[place + 1 :] == self._groups[place]
-
-    def loss(self, theta: Floats) -> float:
-        """−log likelihood."""
-        total = 0.0
-        for place in range(len(theta) - 1):
-            gap = theta[self._after(place)] - theta[place]
-            loss = np.log1p(np.exp(-np.abs(gap)))  # log(1 + exp(gap)) = this + max(gap, 0)
-            loss += np.maximum(gap, 0)
-            tied = self._tied(place)
-            if tied is not None:
-                loss -= np.where(tied, gap / 2, 0)
-            total += float(loss.sum())
-        return total
-
-    def gradient(self, theta: Floats) -> Floats:
-        """Of the loss; keeps the curvature for `matrices`."""
-        slope = np.zeros_like(theta)
-        self._curvature = []
-        for place in range(len(theta) - 1):
-            # The probability of the opposite outcome; tanh overflows nowhere.
-            after = self._after(place)
-            upset = 0.5 + 0.5 * np.tanh((theta[after] - theta[place]) / 2)
-            self._curvature.append(upset * (1 - upset))
-            tied = self._tied(place)
-            if tied is not None:
-                upset -= np.where(tied, 0.5, 0)
-            slope[place] -= upset.sum(axis=0)
-            slope[after] += upset
-        return slope
-
-    def matrices(self) -> Floats:
-        """The Hessians themselves, (rankings, k, k)."""
-        k, rankings = len(self._curvature) + 1, self._curvature[0].shape[1]
-        total = np.zeros((rankings, k, k))
-        for place, curvature in enumerate(self._curvature):
-            after = self._after(place)
-            total[:, place, after] = total[:, after, place] = -curvature.T
-        each = np.arange(k)
-        total[:, each, each] = -total.sum(axis=2)
-        return total
-
-
-def rankings_of(
-    verdicts: Verdicts, n: int, covariates: Floats | None = None, go_on: GoOn = always
-) -> Rankings:
-    """The likelihood of verdicts over n items, as `plackett_luce.rankings_of`."""
-
-    def make(k: int, groups: Groups | None, unknown: slice | None) -> Block:
-        return Pairs(groups, unknown)
-
-    return Rankings(verdicts, n, make, covariates, go_on)
+from judgeq.types import Comparisons, Floats, Offsets, Verdicts
 
 
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
     """`bt`: θ by the MAP, 0 for items that were never compared, with their posterior."""
-    sigma = BT_SIGMA if parameters.sigma is None else parameters.sigma
-    position = parameters.position
-    places = position_effect.columns(verdicts).numbers if position else None
-    rankings = rankings_of(verdicts, n, places, go_on)
-    component = components(verdicts, n)
-    return fitted(rankings, Prior(sigma), component, "Bradley-Terry", position=position)
+    return plackett_luce.fit(verdicts, n, parameters, go_on, implied=True)
 
 
 def fit_paper(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
@@ -112,28 +31,6 @@ def fit_paper(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = 
     return Fit(fit_mm(imply(verdicts), n, component=several, go_on=go_on))
 
 
-def fit_map(
-    verdicts: Verdicts,
-    n: int,
-    sigma: float = BT_SIGMA,
-    tolerance: float = 1e-8,
-    *,
-    go_on: GoOn = always,
-) -> Floats:
-    """The MAP of θ under θ ~ N(0, σ²), shape (n,), within `tolerance` of the optimum, or as near as
-    rounding lets it come (5e−8 at σ = 100).
-
-    Newton steps by conjugate gradients with backtracking (Nocedal and Wright 2006, algorithm 7.1).
-    The objective is strongly convex with modulus 1/σ², so that |θ − θ*| ≤ σ²·|gradient|: that bound
-    is what is tested. Items never compared get 0. Raises NotConvergedError, and ValueError for a σ
-    outside SIGMAS.
-    """
-    rankings = rankings_of(verdicts, n, go_on=go_on)
-    with rankings.threads():
-        precision = Prior(sigma).precision(rankings)
-        return newton.maximum(rankings, precision, tolerance)
-
-
 def fit_mm(
     comparisons: Comparisons,
     n: int,
@@ -141,7 +38,7 @@ def fit_mm(
     tolerance: float = 1e-6,
     sweeps: int = 200_000,
     *,
-    component: NDArray[np.int64] | None = None,
+    component: Offsets | None = None,
     go_on: GoOn = always,
 ) -> Floats:
     """The paper's estimator, θ of shape (n,) with mean 0.
@@ -194,7 +91,7 @@ def fit_mm(
     )
 
 
-def _means(theta: Floats, component: NDArray[np.int64]) -> Floats:
+def _means(theta: Floats, component: Offsets) -> Floats:
     """The mean of each item's component, shape (n,)."""
     sums, counts = np.bincount(component, theta), np.bincount(component)
     means: Floats = (sums / np.maximum(counts, 1))[component]
@@ -225,10 +122,10 @@ def _needed(sweep: int, falls: Sequence[float], lift: float, tolerance: float) -
 
 def _why(
     wins: Floats,
-    a: NDArray[np.int64],
-    b: NDArray[np.int64],
+    a: Offsets,
+    b: Offsets,
     met: Floats,
-    falling: NDArray[np.int64],
+    falling: Offsets,
 ) -> str:
     """Why θ runs away, and what to do: in which rows the items are that `falling` lists."""
     n = len(wins)

@@ -149,10 +149,11 @@ def matches_of(verdicts: Verdicts, n: int) -> Offsets:
 
 
 def repeated(matches: Offsets) -> bool:
-    """Whether judged items, of which each was in so many rankings, were in two on average: only then do
-    the rankings say how far they scatter, and how wide the prior is."""
+    """Whether judged items, of which each was in so many rankings, were in about two on average (a
+    round may leave some out): only then do the rankings say how far they scatter, and how wide the
+    prior is."""
     judged = matches[matches > 0]
-    return bool(len(judged)) and float(judged.mean()) >= 2
+    return bool(len(judged)) and float(judged.mean()) >= 1.9
 
 
 def wins_by_slot(verdicts: Verdicts) -> Floats:

@@ -1,160 +1,260 @@
-"""The curvature A = H + 1/σ² of a posterior, applied, solved and drawn from for several vectors at once.
+"""The curvature A = H + 1/σ² of a posterior, and V = A⁻¹ as far as it is asked for.
 
-H is kept as the rankings' own Hessians, of shape (rankings, k, k) and single precision: A itself, of n²
-numbers, is never formed. With x of A x = b, and b of the covariance A, x has the covariance A⁻¹: so the
-posterior is drawn from by conjugate gradients. b is a factor of each ranking's Hessian times standard
-normal numbers, and those of the prior.
+H is kept as the rankings' own Hessians, (k, k, rankings) in single precision: A itself, of n²
+numbers, is formed only of small components, whose V is exact. Of larger ones V's diagonal and
+log|A| have closed forms. With D = 1/diagonal(A) and A = D⁻¹ − E, V is D + DED + DEDED + …: the ways
+back to an item by one other of a ranking and by two, resummed, leave out next to nothing.
+
+Covariates are many slots' own. With A = [[A₀, B], [Bᵀ, C]] and G = A₀⁻¹B, V of the items is A₀⁻¹ +
+G·S⁻¹·Gᵀ, S = C − BᵀG being as small as there are covariates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from judgeq import seeds
 from judgeq.errors import NotConvergedError
-from judgeq.rating.rankings import AT_ONCE, Rankings, Values
-from judgeq.types import Floats
+from judgeq.rating.rankings import Rankings, Values
+from judgeq.types import Bools, Floats, Offsets
 
 WIDE = 10.0
 """Up to this σ single precision leaves four digits of an inverse."""
-TOGETHER = 16
-"""Vectors handled together: of single precision, those of an item fill a line of the cache."""
+DENSE = 2000
+"""The most items that are inverted together. Components are, the smallest first, as long as all of them
+take no more work than one of this size."""
+SAMPLE = 20_000
+"""φ is a mean over rankings, which needs no more of those of which V isn't exact."""
+_AT_ONCE = 4_000_000
+"""Numbers of matrices handled together."""
+
+
+class Part(NamedTuple):
+    """Some components of one size s: their items' `rows`, shape (components, s), and A₀ or V, shape
+    (components, s, s)."""
+
+    rows: Offsets
+    matrices: Floats
 
 
 class Curvature:
-    """A of some rankings; `matrices` are their Hessians by block, `precision` is 1/σ² by parameter,
-    shape (n + p,)."""
+    """A where `rankings` last took a gradient; `precision` is 1/σ² by parameter, shape (n + p,).
+    `component`, shape (n,), numbers the items that rankings connect (0: never judged); without it V is
+    exact of none."""
 
-    def __init__(self, rankings: Rankings, precision: Floats, matrices: Sequence[Values]) -> None:
-        self.rankings = rankings
-        self.precision = precision
-        self.matrices = matrices
-
-    @classmethod
-    def kept(cls, rankings: Rankings, precision: Floats) -> Curvature:
-        """The curvature where `rankings` last took a gradient: in double precision where the prior is so
-        wide that rounding would hide it."""
-        kind = np.float32 if precision.min() >= WIDE**-2 else np.float64
-        matrices = rankings.map(lambda block: block.matrices().astype(kind), rankings.blocks)
-        return cls(rankings, precision, matrices)
+    def __init__(
+        self, rankings: Rankings, precision: Floats, component: Offsets | None = None
+    ) -> None:
+        self.rankings, self.precision = rankings, precision
+        self.component = np.zeros(rankings.n, np.int64) if component is None else component
+        # Double precision where the prior is so wide that rounding would hide it.
+        self._kind = np.float32 if precision.min() >= WIDE**-2 else np.float64
+        blocks = rankings.blocks
+        self.matrices: Sequence[Values] = rankings.map(
+            lambda block: block.matrices().astype(self._kind, copy=False), blocks
+        )
+        self.items: list[Offsets] = rankings.by_block(rankings.items)
 
     @cached_property
     def diagonal(self) -> Floats:
         """A's diagonal, shape (n + p,)."""
-        rankings = self.rankings
-        diagonals = [
-            np.diagonal(matrices, axis1=1, axis2=2)[:, :, None].astype(np.float64)
-            for matrices in self.matrices
-        ]
-        total: Floats = self.precision.copy()
-        if not diagonals:
-            return total
-        total[: rankings.n] += rankings.sums(diagonals)[: rankings.n, 0]
-        for matrices, numbers in zip(self.matrices, rankings.by_list.covariates, strict=True):
-            if numbers is not None:
-                bent = matrices @ numbers
-                total[rankings.n :] += np.einsum("mkp,mkp->p", numbers, bent, optimize=False)
+        rankings, n = self.rankings, self.rankings.n
+        diagonals = [np.einsum("iim->im", matrices) for matrices in self.matrices]
+        total: Floats = self.precision + rankings.added_up(diagonals)
+        for number in range(rankings.p):
+            unit = np.zeros(len(total))
+            unit[n + number] = 1
+            total[n + number] = self.times(unit)[n + number]
         return total
 
-    def times(self, vectors: Values) -> Values:
-        """A times each of some vectors, shape (n + p, samples)."""
-        product = self.precision.astype(vectors.dtype)[:, None] * vectors
-        if self.matrices:
-            parts = self.rankings.each(lambda part, of: of @ part, vectors, self.matrices)
-            product += self.rankings.sums(parts)
-        return product
+    def times(self, vector: Floats) -> Floats:
+        """A times a vector, shape (n + p,)."""
+        rankings = self.rankings
 
-    def solve(self, b: Values, tolerance: float = 1e-3, most: int = 2000) -> Values:
-        """x of A x = b for the columns of b, shape (n + p, samples), in their precision, by conjugate
-        gradients, preconditioned by the diagonal. Each column's residual is at most `tolerance` of b.
-        Raises NotConvergedError.
-        """
-        scale = b.dtype.type
-        inverse = (1 / self.diagonal).astype(b.dtype)[:, None]
-        x = np.zeros_like(b)
-        residual = b.copy()
-        scaled = inverse * residual
-        direction = scaled.copy()
-        length = dots(residual, scaled)
-        enough = tolerance**2 * dots(b, b)
-        for _ in range(most):
-            if (dots(residual, residual) <= enough).all():
+        def bent(matrices: Values, part: Floats) -> Values:
+            one: Values = np.einsum("ijm,jm->im", matrices, part.astype(self._kind))
+            return one
+
+        parts = rankings.map(bent, self.matrices, rankings.spread(vector))
+        return self.precision * vector + rankings.added_up(parts)
+
+    def solve(self, b: Floats, tolerance: float, what: str = "the standard errors") -> Floats:
+        """x of A x = b, shape (n + p,), by conjugate gradients, preconditioned by the diagonal: the
+        residual's length is at most `tolerance` of b's. Raises NotConvergedError."""
+        x, residual = np.zeros_like(b), b.copy()
+        direction = residual / self.diagonal
+        length, enough = dot(residual, direction), tolerance**2 * dot(b, b)
+        for _ in range(2000):
+            if dot(residual, residual) <= enough:
                 return x
             product = self.times(direction)
-            pull = dots(direction, product)
-            along = np.divide(length, pull, out=np.zeros_like(length), where=pull > 0)
-            x += along.astype(scale) * direction
-            residual -= along.astype(scale) * product
-            np.multiply(inverse, residual, out=scaled)
-            length, last = dots(residual, scaled), length
-            ratio = np.divide(length, last, out=np.zeros_like(length), where=last > 0)
-            direction *= ratio.astype(scale)
-            direction += scaled
-        raise NotConvergedError("the standard errors did not converge; try a smaller --sigma.")
+            along = length / dot(direction, product)
+            x += along * direction
+            residual -= along * product
+            scaled = residual / self.diagonal
+            length, last = dot(residual, scaled), length
+            direction = scaled + length / last * direction
+        raise NotConvergedError(f"{what} did not converge; try a smaller --sigma.")
 
-    def log_determinant(self) -> float:
-        """log|A| = Σ log A_ii − tr((DE)²)/2 − tr((DE)³)/3 − …, with A = D⁻¹ − E: the ways from an item
-        back to itself by one other item of a list, and by two. A pair that meets in several lists
-        counts by list; what longer ways add hardly depends on the prior."""
-        inverse = (1 / self.diagonal[: self.rankings.n]).astype(np.float32)
-
-        def back(matrices: Values, items: Values) -> float:
-            off = matrices * inverse[items][:, None, :]
-            each = np.arange(off.shape[1])
-            off[:, each, each] = 0
-            twice = off @ off
-            ways = np.einsum("lii->", twice) / 2 - np.einsum("lij,lji->", twice, off) / 3
-            return float(ways)
-
-        ways = self.rankings.map(back, self.matrices, self.rankings.by_list.items)
-        return float(np.log(self.diagonal).sum()) - sum(ways)
-
-    def noise(self, seed: int, *names: str | int) -> Values:
-        """TOGETHER normal vectors of the covariance A, shape (n + p, TOGETHER): which, `seed` and the
-        names say, and nothing else does."""
-        rng = seeds.rng(seed, *names, "prior")
-        b = rng.standard_normal((len(self.precision), TOGETHER), dtype=np.float32)
-        b *= np.sqrt(self.precision).astype(np.float32)[:, None]
-
-        def drawn(number: int, factor: Values) -> Values:
-            rng = seeds.rng(seed, *names, number)
-            rankings, free = factor.shape[:2]
-            normal = rng.standard_normal((rankings, free, TOGETHER), dtype=np.float32)
-            some = factor @ normal
-            # A ranking says nothing of the mean of its items.
-            return np.concatenate([some, -some.sum(axis=1, keepdims=True)], axis=1)
-
-        if self.matrices:
-            parts = self.rankings.map(drawn, range(len(self.matrices)), self._factors)
-            b += self.rankings.sums(parts)
-        return b
+    # V of the items, given the covariates
 
     @cached_property
-    def _factors(self) -> list[Values]:
-        """Of each ranking's Hessian, without its last item, a factor: (rankings, k − 1, k − 1)."""
+    def exact(self) -> Bools:
+        """Of which items V is exact, shape (n,); not of those that were never judged."""
+        sizes = np.bincount(self.component, minlength=1)
+        sizes[0] = 0
+        order = np.argsort(sizes, kind="stable")
+        small = np.zeros(len(sizes), dtype=np.bool_)
+        small[order] = np.cumsum(sizes[order].astype(np.float64) ** 3) <= DENSE**3
+        exact: Bools = small[self.component] & (self.component > 0)
+        return exact
 
-        def factor(matrices: Values) -> Values:
-            whole = matrices.astype(np.float64)
-            each = np.arange(whole.shape[1])
-            whole[:, each, each] = 0
-            diagonal = -whole.sum(axis=2)
-            # Of items that are far apart the Hessian is 0 but for rounding.
-            whole[:, each, each] = diagonal * (1 + 1e-12) + 1e-30
-            return np.linalg.cholesky(whole[:, :-1, :-1]).astype(np.float32)
+    def parts(self) -> Iterator[Part]:
+        """A₀ of the components of which V is exact, by size."""
+        items = np.flatnonzero(self.exact)
+        items = items[np.argsort(self.component[items], kind="stable")]
+        of_item = np.bincount(self.component[items])[self.component[items]]
+        for size in np.unique(of_item).tolist():
+            rows = items[of_item == size].reshape(-1, size)
+            at_once = max(1, _AT_ONCE // size**2)
+            for begin in range(0, len(rows), at_once):
+                some = rows[begin : begin + at_once]
+                yield Part(some, self._of(some))
 
-        return self.rankings.map(factor, self.matrices)
+    def _of(self, rows: Offsets) -> Floats:
+        """A₀ of some components, given by their items, shape (components, s)."""
+        count, size = rows.shape
+        number, place = self._places(rows)
+        flat = np.zeros(count * size * size)
+        for matrices, items in zip(self.matrices, self.items, strict=True):
+            lists = np.flatnonzero(number[items[0]] >= 0)
+            at = items[:, lists]
+            first = number[at[0]] * size + place[at]
+            cell = first[:, None] * size + place[at]
+            np.add.at(flat, cell.reshape(-1), matrices[:, :, lists].reshape(-1).astype(np.float64))
+        matrix = flat.reshape(count, size, size)
+        np.einsum("cii->ci", matrix)[:] += self.precision[rows]
+        return matrix
+
+    def _places(self, rows: Offsets) -> tuple[Offsets, Offsets]:
+        """Of each item the number of its component among `rows` (−1: not there), and its place there."""
+        number, place = np.full(self.rankings.n, -1), np.zeros(self.rankings.n, dtype=np.int64)
+        number[rows], place[rows] = np.arange(len(rows))[:, None], np.arange(rows.shape[1])
+        return number, place
+
+    @cached_property
+    def _inverses(self) -> list[Part]:
+        return [
+            Part(rows, np.linalg.inv(matrices).astype(np.float64, copy=False))
+            for rows, matrices in self.parts()
+        ]
+
+    @cached_property
+    def _returns(self) -> tuple[Floats, Floats]:
+        """The ways from each item back to itself by one other item of a ranking, and by two: the
+        diagonals of DEDE and of DEDEDE, each of shape (n,). A pair that meets in several rankings counts
+        by ranking."""
+        n = self.rankings.n
+        inverse = (1 / self.diagonal[:n]).astype(self._kind)
+        totals = np.zeros((2, n))
+
+        def back(matrices: Values, items: Offsets) -> tuple[Values, Values]:
+            bent = _off(matrices) * inverse[items.T][:, None, :]
+            twice = bent @ bent
+            return np.einsum("lii->il", twice), np.einsum("lij,lji->il", twice, bent)
+
+        ways = self.rankings.map(back, self.matrices, self.items)
+        for items, both in zip(self.items, ways, strict=True):
+            for total, way in zip(totals, both, strict=True):
+                total += np.bincount(items.reshape(-1), way.reshape(-1), n)
+        return totals[0], totals[1]
+
+    @cached_property
+    def variance(self) -> Floats:
+        """V's diagonal, shape (n,): in large components 0.2 to 0.9 % off."""
+        one, two = self._returns
+        variance: Floats = 1 / self.diagonal[: self.rankings.n] / (1 - np.minimum(one + two, 0.9))
+        for rows, v in self._inverses:
+            variance[rows] = np.einsum("cii->ci", v)
+        return variance
+
+    @cached_property
+    def shared(self) -> tuple[Floats, Floats]:
+        """G, shape (n, p), and S⁻¹, shape (p, p)."""
+        n, p = self.rankings.n, self.rankings.p
+        columns = np.zeros((n + p, p))
+        columns[n:] = np.eye(p)
+        solved = np.stack([self.solve(column, 1e-6) for column in columns.T], axis=1).reshape(-1, p)
+        return -solved[:n] @ np.linalg.inv(solved[n:]), solved[n:]
+
+    def log_determinant(self) -> float:
+        """log|A|: of large components −Σ log D − tr((DE)²)/2 − tr((DE)³)/3 − …, of which differences
+        between priors are right."""
+        one, two = self._returns
+        each = np.log(self.diagonal[: self.rankings.n]) - one / 2 - two / 3
+        total = float(each[~self.exact].sum())
+        total += sum(float(np.linalg.slogdet(part.matrices)[1].sum()) for part in self.parts())
+        return total - (float(np.linalg.slogdet(self.shared[1])[1]) if self.rankings.p else 0.0)
+
+    def dispersion(self, slopes: Sequence[Floats]) -> float:
+        """φ = Σ g_lᵀ V_l g_l / Σ [tr(V_l H_l) − tr((V_l H_l)²)], with g_l (`slopes`, by block), H_l
+        and V_l the gradient, the Hessian and the block of V of ranking l; and at least 1: of a
+        judge that scatters less than the model expects the ratings aren't taken to be surer than
+        the model says.
+
+        What is subtracted is what fitting takes off the residuals of a ranking, as 1 − leverage
+        does in regression: with one number for all it is a sandwich estimator (McCullagh and Nelder
+        1989, section 9.2.4, of clusters).
+        """
+        sums = np.zeros(2)
+        covariates = self.rankings.by_block(self.rankings.covariates)
+        of_block = list(zip(self.matrices, slopes, self.items, covariates, strict=True))
+
+        def add(v: Floats, h: Values, g: Values, at: Offsets, numbers: Floats) -> None:
+            """Add rankings by V, (rankings, k, k), Hessians, gradients, items and covariates of
+            places."""
+            if self.rankings.p:
+                shared, spread = self.shared
+                through = numbers.transpose(1, 0, 2) - shared[at.T]
+                v = v + through @ spread @ through.transpose(0, 2, 1)
+            product = v @ h.transpose(2, 0, 1)
+            sums[0] += np.einsum("lij,jl,il->", v, g, g)
+            sums[1] += np.einsum("lii->", product) - np.einsum("lij,lji->", product, product)
+
+        for rows, v in self._inverses:
+            number, place = self._places(rows)
+            for h, g, items, numbers in of_block:
+                lists = np.flatnonzero(number[items[0]] >= 0)
+                at = items[:, lists]
+                of = place[at].T
+                block = v[number[at[0]][:, None, None], of[:, :, None], of[:, None, :]]
+                add(block, h[:, :, lists], g[:, lists], at, numbers[:, lists])
+        drawn = seeds.rng(0, "dispersion")
+        inverse, n_exact = 1 / self.diagonal[: self.rankings.n], int(self.exact.sum())
+        if n_exact == int((self.component > 0).sum()):
+            of_block = []
+        share = min(1.0, SAMPLE / max(1, sum(m for _, m in self.rankings.shapes)))
+        for h, g, items, numbers in of_block:
+            lists = np.flatnonzero(~self.exact[items[0]] & (drawn.random(items.shape[1]) < share))
+            at, d = items[:, lists], inverse[items[:, lists].T]
+            bent = _off(h[:, :, lists]).astype(np.float64) * d[:, None, :]
+            v = d[:, :, None] * (bent + bent @ bent + bent @ bent @ bent)
+            np.einsum("lii->li", v)[:] = self.variance[at.T]
+            add(v, h[:, :, lists], g[:, lists], at, numbers[:, lists])
+        return max(1.0, float(sums[0] / sums[1])) if sums[1] > 0 else 1.0
 
 
-def dots(a: Values, b: Values) -> Floats:
-    """The inner product of each column, shape (samples,): not by BLAS, whose last bits depend on its
-    number of threads."""
-    parts: list[Any] = [
-        np.einsum("ij,ij->j", a[begin : begin + AT_ONCE], b[begin : begin + AT_ONCE])
-        for begin in range(0, len(a), AT_ONCE)
-    ]
-    total: Floats = np.sum(parts, axis=0, dtype=np.float64)
-    return total
+def _off(matrices: Values) -> Values:
+    """E of rankings, (rankings, k, k), from their Hessians, (k, k, rankings)."""
+    off = np.negative(matrices.transpose(2, 0, 1), order="C")
+    np.einsum("lii->li", off)[:] = 0
+    return off
+
+
+def dot(a: Floats, b: Floats) -> float:
+    """The inner product by NumPy's own sum: BLAS's last bits depend on its number of threads."""
+    return float((a * b).sum())

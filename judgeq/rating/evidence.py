@@ -1,90 +1,81 @@
-"""How wide the prior is, chosen without labels: σ of the highest Laplace evidence.
+"""How wide the prior is, chosen without labels: σ of the highest evidence.
 
-log p(data | σ) ≈ ℓ(θ̂) − ‖θ̂‖²/2σ² − n log σ − ½ log|H + σ⁻²|  (MacKay 1992). Looked for within
-LEAST to MOST: without limits it collapsed where a design groups what is alike. Until
-items are in two rankings on average these say next to nothing of it, and σ is LEAST.
+log p(data | σ) ≈ E[ℓ] − E‖θ‖²/2σ² − n log σ − ½ log|H + σ⁻²|, near the maximum under σ (MacKay
+1992), of lists chosen from the top: that is a probability of all that a judge may say, which the
+mean of both directions isn't (it found 0.9 for 0.5). Laplace's evidence has ℓ and θ at the maximum
+itself, which is too low where an item has few comparisons, the more the wider the prior is. Here
+they are means over draws of independent normal distributions, about as far out and as wide as the
+posterior (posterior.py): the same for every σ, so that they compare.
+
+Until items are in two rankings on average these say next to nothing of σ: it isn't looked for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
-from judgeq.rating import LIMITS, covariance, newton
-from judgeq.rating.curvature import Curvature
-from judgeq.rating.posterior import Prior
+from judgeq import seeds
+from judgeq.rating import LIMITS, UNKNOWN, newton
+from judgeq.rating.curvature import Curvature, dot
+from judgeq.rating.posterior import Prior, further, wider
 from judgeq.rating.rankings import Rankings
-from judgeq.types import Floats
+from judgeq.types import Floats, Offsets
 
-LEAST, MOST = LIMITS
-DENSE = 1000
-"""So many parameters are the most whose determinant is worked out exactly."""
-_NEAR = 0.02
-"""How near, on the scale of log σ, the highest evidence is looked for."""
+DRAWS, ENOUGH = 4, 40_000
+"""Draws and their opposites; fewer where all of them have over ENOUGH items."""
+SPREAD = 0.7
+"""What is expected of σ before any judgment, as the sd of log σ about log UNKNOWN: where similar
+texts were matched from the first answers on, judgments alone leave it open by a factor of ten."""
+_STEP = math.sqrt(2)
 
 
-def sigma(rankings: Rankings) -> tuple[float, Floats]:
-    """σ within LEAST to MOST, and the ratings by it, from which a fit may start, shape (n + p,).
+def sigma(rankings: Rankings, component: Offsets) -> tuple[float, Floats]:
+    """σ within LIMITS, and the parameters under a σ near it, from which a fit may start, shape (n + p,).
 
-    By golden section on log σ. Raises NotConvergedError.
+    Climbed to from UNKNOWN by steps of √2; between them it is where the parabola of log σ through the
+    best one and its neighbours is highest. Raises NotConvergedError.
     """
-    if not rankings.repeated:
-        return LEAST, np.zeros(rankings.n + rankings.p)
     start: Floats = np.zeros(rankings.n + rankings.p)
+    found: dict[int, float] = {}
+    lowest, highest = (round(math.log(limit / UNKNOWN, _STEP)) for limit in LIMITS)
 
-    def evidence_at(log_sigma: float) -> float:
+    def at(step: int) -> float:
         nonlocal start
-        prior = Prior(math.exp(log_sigma))
-        start = newton.maximum(rankings, prior.precision(rankings), 1e-3, start)
-        return evidence(rankings, start, prior)
+        if not lowest <= step <= highest:
+            return -math.inf
+        if step not in found:
+            prior = Prior(UNKNOWN * _STEP**step)
+            start = newton.maximum(rankings, prior.precision(rankings), 1e-2, start)
+            expected = -((step * math.log(_STEP) / SPREAD) ** 2) / 2
+            found[step] = evidence(rankings, component, start, prior) + expected
+        return found[step]
 
-    best = _highest(evidence_at, math.log(LEAST), math.log(MOST))
-    for limit in LIMITS:
-        if abs(best - math.log(limit)) < 1e-9:
-            return limit, start
-    return math.exp(best), start
-
-
-def _highest(of: Callable[[float], float], low: float, high: float) -> float:
-    """Where `of` is highest between low and high, or the end that it is within _NEAR of."""
-    golden = (math.sqrt(5) - 1) / 2
-    ends = low, high
-    left, right = high - golden * (high - low), low + golden * (high - low)
-    at_left, at_right = of(left), of(right)
-    while high - low > _NEAR:
-        if at_left >= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - golden * (high - low)
-            at_left = of(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + golden * (high - low)
-            at_right = of(right)
-    best = (low + high) / 2
-    for end in ends:
-        if abs(best - end) <= _NEAR:
-            return end
-    return best
+    best = 0
+    for way in (1, -1):
+        while at(best + way) > at(best):
+            best += way
+    if best in (lowest, highest):
+        return LIMITS[best == highest], start
+    below, above = (at(best) - at(best + way) for way in (-1, 1))
+    return UNKNOWN * _STEP ** (best + (below - above) / (2 * (below + above) or 1)), start
 
 
-def evidence(rankings: Rankings, parameters: Floats, prior: Prior) -> float:
-    """The Laplace evidence of σ, up to a constant; `parameters` are at the maximum under it, and their
-    curvature is kept by `rankings`."""
+def evidence(rankings: Rankings, component: Offsets, parameters: Floats, prior: Prior) -> float:
+    """The evidence of σ, up to a constant; `parameters` are at the maximum under it, and their curvature
+    is kept by `rankings`."""
     precision = prior.precision(rankings)
-    fit = -rankings.loss(parameters) - newton.dot(parameters, precision * parameters) / 2
-    of_prior = float(np.log(precision).sum())
-    return fit + (of_prior - log_determinant(Curvature.kept(rankings, precision))) / 2
-
-
-def log_determinant(curvature: Curvature) -> float:
-    """log|A|, exactly where A is small."""
-    if len(curvature.precision) <= DENSE:
-        return by_factor(curvature)
-    return curvature.log_determinant()
-
-
-def by_factor(curvature: Curvature) -> float:
-    """log|A| of the matrix itself."""
-    return float(np.linalg.slogdet(covariance.information(curvature))[1])
+    curvature = Curvature(rankings, precision, component)
+    v, far, wide = 1 / curvature.diagonal, *np.ones((2, len(parameters)))
+    items = slice(0, rankings.n)
+    far[items] = further(v[items], rankings.size)
+    wide[items] = wider(v[items], prior.sigma)
+    draws = max(1, min(DRAWS, ENOUGH // (2 * len(parameters))))
+    off = seeds.rng(0, "evidence").standard_normal((draws, len(parameters))) * wide * np.sqrt(v)
+    losses = [
+        rankings.loss(x) + dot(x, precision * x) / 2
+        for x in (far * parameters + way * one for one in off for way in (1, -1))
+    ]
+    spread = float(np.log(precision).sum()) - curvature.log_determinant()
+    return spread / 2 + float(np.log(wide).sum()) - math.fsum(losses) / len(losses)

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from judgeq.errors import NotConvergedError
-from judgeq.rating.curvature import Curvature
+from judgeq.rating.curvature import Curvature, dot
 from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats
 
@@ -33,7 +33,7 @@ def maximum(
     """
     x: Floats = np.zeros(len(precision)) if start is None else start.copy()
     # Rounding leaves a gradient of about this size at the optimum itself.
-    floor = 64 * np.finfo(float).eps * norm(rankings.degree())
+    floor = 64 * np.finfo(float).eps * rankings.degree
     target = max(tolerance * float(precision[: rankings.n].min(initial=1.0)), floor)
 
     def objective(x: Floats) -> float:
@@ -42,11 +42,11 @@ def maximum(
     value = objective(x)
     for _ in range(200):
         gradient = rankings.gradient(x) + precision * x
-        size = norm(gradient)
+        size = math.sqrt(dot(gradient, gradient))
         if size <= target:
             return x
         exactly = min(0.1, size**0.5)  # for superlinear convergence
-        step = -Curvature.kept(rankings, precision).solve(gradient[:, None], exactly)[:, 0]
+        step = -Curvature(rankings, precision).solve(gradient, exactly, what)
         slope = dot(gradient, step)
         scale = 1.0
         while True:
@@ -58,13 +58,3 @@ def maximum(
             scale /= 2
         x, value = tried, new
     raise NotConvergedError(f"{what} did not converge; try a smaller --sigma.")
-
-
-def dot(a: Floats, b: Floats) -> float:
-    """The inner product by NumPy's own sum: BLAS's last bits depend on its number of threads."""
-    return float((a * b).sum())
-
-
-def norm(a: Floats) -> float:
-    """The Euclidean length."""
-    return math.sqrt(dot(a, a))

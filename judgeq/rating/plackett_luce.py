@@ -27,77 +27,160 @@ best and the worst say as much as a ranking, and count the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from judgeq.rating import Fit, GoOn, Parameters, always, evidence, position_effect
-from judgeq.rating.bradley_terry import Pairs
+from judgeq.rating import UNKNOWN, Fit, GoOn, Parameters, always, evidence, newton, position_effect
 from judgeq.rating.comparisons import components
-from judgeq.rating.posterior import Prior, fitted
-from judgeq.rating.rankings import Block, Groups, Rankings
-from judgeq.types import Floats, Verdicts
+from judgeq.rating.posterior import Posterior, Prior
+from judgeq.rating.rankings import Block, Rankings
+from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 NAME = "Plackett-Luce"
+BOTH = (True, False)
+"""From the top and from the bottom."""
 WIDEST = 300.0
 """The largest distance within one list of whose exponential the square is sure to be a number."""
 
 
-def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
-    """`pl`: θ by the MAP, 0 for items that were never compared, with their posterior. σ is chosen by the
-    evidence where it isn't given."""
-    position = parameters.position
+class Maximum(NamedTuple):
+    """The `parameters` at the maximum of a likelihood and a prior; `chosen`: its σ, by the evidence."""
+
+    rankings: Rankings
+    parameters: Floats
+    prior: Prior
+    chosen: bool
+
+
+def fit(
+    verdicts: Verdicts,
+    n: int,
+    parameters: Parameters,
+    go_on: GoOn = always,
+    *,
+    implied: bool = False,
+) -> Fit:
+    """`pl`: θ by the MAP, 0 for items that were never compared, with their posterior. Of the comparisons
+    that lists imply (`implied`): `bt`."""
+    position = bool(parameters.position)
     places = position_effect.columns(verdicts).numbers if position else None
-    rankings = rankings_of(verdicts, n, places, go_on)
+    found = maximum(verdicts, n, parameters, places, go_on, implied=implied)
     component = components(verdicts, n)
-    if parameters.sigma is not None:
-        prior = Prior(parameters.sigma)
-        return fitted(rankings, prior, component, NAME, position=position)
+    posterior = Posterior(found.rankings, found.parameters, found.prior, component)
+    return Fit(posterior.theta, posterior, found.chosen, position)
+
+
+def maximum(
+    verdicts: Verdicts,
+    n: int,
+    parameters: Parameters,
+    covariates: Floats | None = None,
+    go_on: GoOn = always,
+    *,
+    implied: bool = False,
+) -> Maximum:
+    """The maximum, with covariates as of `rankings_of`; σ is chosen by the evidence where it isn't
+    given, but of implied comparisons, which are no probability of a list. Raises
+    NotConvergedError."""
+    ways = () if implied else BOTH
+    rankings = rankings_of(verdicts, n, covariates, go_on, ways)
+    sigma, start = parameters.sigma, None
+    chosen = sigma is None and rankings.repeated and not implied
+    if chosen:
+        from_the_top = rankings_of(verdicts, n, covariates, go_on, (True,))
+        with from_the_top.threads():
+            sigma, start = evidence.sigma(from_the_top, components(verdicts, n))
+    prior = Prior(UNKNOWN if sigma is None else sigma)
     with rankings.threads():
-        sigma, start = evidence.sigma(rankings)
-    return fitted(
-        rankings,
-        Prior(sigma),
-        component,
-        NAME,
-        start,
-        chosen=rankings.repeated,  # before, σ isn't looked for
-        position=position,
-    )
+        what = f"{'Bradley-Terry' if implied else NAME} (MAP, σ = {prior.sigma:g})"
+        best = newton.maximum(rankings, prior.precision(rankings), start=start, what=what)
+    return Maximum(rankings, best, prior, chosen)
 
 
 def rankings_of(
-    verdicts: Verdicts, n: int, covariates: Floats | None = None, go_on: GoOn = always
+    verdicts: Verdicts,
+    n: int,
+    covariates: Floats | None = None,
+    go_on: GoOn = always,
+    ways: Sequence[bool] = BOTH,
 ) -> Rankings:
-    """The likelihood of verdicts over n items. `covariates`, shape (slots, p), stand in the order of
-    `verdicts.items`, tied ones in the order presented (`comparisons.settled`)."""
+    """The likelihood of verdicts over n items. `covariates`, shape (slots, p), stand in the order
+    of `verdicts.items`, tied ones in the order presented (`comparisons.settled`). `ways`: lists are
+    chosen from the top (True), from the bottom, or as the mean of both; none: as the comparisons
+    that they imply. One way alone is a probability of all that a judge may say, adding up to 1."""
 
-    def make(k: int, groups: Groups | None, unknown: slice | None) -> Block:
-        if unknown is not None:
-            return _Lists(_partial_ways(k, unknown), 0.5)
-        if k == 2:
-            return Pairs(groups)
-        orders = _orders(groups)
-        ways = [_Way(order, up=up) for order in orders for up in (True, False)]
-        return _Lists(ways, 1 / len(ways))
+    def make(k: int, groups: Offsets | None, unknown: slice | None) -> Block:
+        if not ways or (unknown is None and k == 2):
+            return Pairs(groups, unknown)
+        if unknown is None:
+            chosen = [_Way(order, up=up) for order in _orders(groups) for up in ways]
+            return _Lists(chosen, 1 / len(chosen))
+        chosen = [way for up in ways for way in _partial_ways(k, unknown, top_first=up)]
+        return _Lists(chosen, 1 / len(ways))
 
     return Rankings(verdicts, n, make, covariates, go_on)
 
 
-def directed(verdicts: Verdicts, n: int, *, up: bool, go_on: GoOn = always) -> Rankings:
-    """The likelihood of verdicts that are chosen in one direction alone, from the top or the bottom.
-    Unlike the mean of both it is a probability of all that a judge may say, adding up to 1."""
+class Pairs:
+    """Some rankings of one size k, as the comparisons that they imply."""
 
-    def make(k: int, groups: Groups | None, unknown: slice | None) -> Block:
-        if unknown is not None:
-            ways = _partial_ways(k, unknown)
-            return _Lists(ways[::2] if up else ways[1::2], 1.0)
-        if k == 2:
-            return Pairs(groups)
-        ways = [_Way(order, up=up) for order in _orders(groups)]
-        return _Lists(ways, 1 / len(ways))
+    def __init__(self, groups: Offsets | None, unknown: slice | None = None) -> None:
+        """`groups`, shape (k, rankings), number the groups of tied items; None where nothing is tied.
+        `unknown` are the places of partial rankings whose order isn't known."""
+        self._groups = groups
+        self._unknown = unknown
+        self._curvature: list[Floats] = []
 
-    return Rankings(verdicts, n, make, go_on=go_on)
+    def _after(self, place: int) -> slice:
+        """The places after `place` that are compared with it."""
+        unknown = self._unknown
+        if unknown is not None and unknown.start <= place < unknown.stop:
+            return slice(unknown.stop, None)
+        return slice(place + 1, None)
+
+    def _tied(self, place: int) -> Bools | None:
+        """Which items after `place` are tied with it, shape (k − 1 − place, rankings)."""
+        return None if self._groups is None else self._groups[place + 1 :] == self._groups[place]
+
+    def loss(self, theta: Floats) -> float:
+        """−log likelihood."""
+        total = 0.0
+        for place in range(len(theta) - 1):
+            gap = theta[self._after(place)] - theta[place]
+            loss = np.log1p(np.exp(-np.abs(gap)))  # log(1 + exp(gap)) = this + max(gap, 0)
+            loss += np.maximum(gap, 0)
+            tied = self._tied(place)
+            if tied is not None:
+                loss -= np.where(tied, gap / 2, 0)
+            total += float(loss.sum())
+        return total
+
+    def gradient(self, theta: Floats) -> Floats:
+        """Of the loss; keeps the curvature for `matrices`."""
+        slope = np.zeros_like(theta)
+        self._curvature = []
+        for place in range(len(theta) - 1):
+            # The probability of the opposite outcome; tanh overflows nowhere.
+            after = self._after(place)
+            upset = 0.5 + 0.5 * np.tanh((theta[after] - theta[place]) / 2)
+            self._curvature.append(upset * (1 - upset))
+            tied = self._tied(place)
+            if tied is not None:
+                upset -= np.where(tied, 0.5, 0)
+            slope[place] -= upset.sum(axis=0)
+            slope[after] += upset
+        return slope
+
+    def matrices(self) -> Floats:
+        """The Hessians themselves, (k, k, rankings)."""
+        k, rankings = len(self._curvature) + 1, self._curvature[0].shape[1]
+        total = np.zeros((k, k, rankings))
+        for place, curvature in enumerate(self._curvature):
+            after = self._after(place)
+            total[place, after] = total[after, place] = -curvature
+        np.einsum("iim->im", total)[:] = -total.sum(axis=1)
+        return total
 
 
 class _Lists:
@@ -123,16 +206,15 @@ class _Lists:
 
     def matrices(self) -> Floats:
         k, lists = self._shape
-        total = np.zeros((lists, k, k))
+        total = np.zeros((k, k, lists))
         for way, stages in self._stages:
             way.add_matrices(stages.weights(), total)
-        each = np.arange(k)
         total *= -self._weight
-        total[:, each, each] = -total.sum(axis=2)
+        np.einsum("iim->im", total)[:] = -total.sum(axis=1)
         return total
 
 
-def _orders(groups: Groups | None) -> list[NDArray[np.int64] | None]:
+def _orders(groups: Offsets | None) -> list[Offsets | None]:
     """The orders of the places in which lists are chosen: as they stand (None), and where there are
     ties, with the tied items the other way round."""
     turned = None if groups is None else _ties_turned(groups)
@@ -140,21 +222,16 @@ def _orders(groups: Groups | None) -> list[NDArray[np.int64] | None]:
     return [None, turned] if tied else [None]
 
 
-def _partial_ways(k: int, unknown: slice) -> list[_Way]:
+def _partial_ways(k: int, unknown: slice, *, top_first: bool) -> list[_Way]:
     """The ways in which partial rankings of k items are chosen, of which the places `unknown` are in no
-    known order: the top and then the bottom, and the bottom and then the top; each of weight ½."""
+    known order: the top and then the bottom, or the bottom and then the top."""
     top, bottom = unknown.start, k - unknown.stop
-    ways = []
-    if top:
-        ways += [_Way(None, up=True, choices=top, part=slice(0, k))]
-        ways += [_Way(None, up=True, choices=top, part=slice(0, unknown.stop))]
-    if bottom:
-        ways += [_Way(None, up=False, choices=bottom, part=slice(top, k))]
-        ways += [_Way(None, up=False, choices=bottom, part=slice(0, k))]
-    return ways
+    ends = (slice(0, k), slice(top, k)) if top_first else (slice(0, unknown.stop), slice(0, k))
+    ways = [_Way(None, up=True, choices=top, part=ends[0])] if top else []
+    return ways + ([_Way(None, up=False, choices=bottom, part=ends[1])] if bottom else [])
 
 
-def _ties_turned(groups: NDArray[np.int64]) -> NDArray[np.int64]:
+def _ties_turned(groups: Offsets) -> Offsets:
     """The places, shape (k, lists), in the order in which each group of tied items is reversed."""
     k = len(groups)
     place = np.broadcast_to(np.arange(k)[:, None], groups.shape)
@@ -168,7 +245,7 @@ class _Way:
 
     def __init__(
         self,
-        order: NDArray[np.int64] | None,
+        order: Offsets | None,
         *,
         up: bool,
         choices: int | None = None,
@@ -202,16 +279,15 @@ class _Way:
         total += back
 
     def add_matrices(self, weights: Floats, total: Floats) -> None:
-        """Add to `total`, (lists, k, k), the weights of pairs by stage, (lists, k, k)."""
+        """Add to `total`, (k, k, lists), the weights of pairs by stage, (k, k, lists)."""
         if not self._up:
-            weights = weights[:, ::-1, ::-1]
+            weights = weights[::-1, ::-1]
         if self._order is None:
-            total[:, self._part, self._part] += weights
+            total[self._part, self._part] += weights
             return
-        back = np.argsort(self._order, axis=0).T
-        total += np.take_along_axis(
-            np.take_along_axis(weights, back[:, :, None], axis=1), back[:, None, :], axis=2
-        )
+        back = np.argsort(self._order, axis=0)
+        of_rows = np.take_along_axis(weights, back[:, None], axis=0)
+        total += np.take_along_axis(of_rows, back[None], axis=1)
 
 
 class _Stages:
@@ -240,13 +316,13 @@ class _Stages:
         return slope
 
     def weights(self) -> Floats:
-        """Of each two places, (lists, k, k), with 0 on the diagonal."""
+        """Of each two places, (k, k, lists), with 0 on the diagonal."""
         k, lists = self.e.shape
         squares = _from_above(self._inverse**2, k)
-        weights = np.zeros((lists, k, k))
+        weights = np.zeros((k, k, lists))
         for a in range(k - 1):
-            pairs = self.e[a + 1 :] * (self.e[a] * squares[a])
-            weights[:, a, a + 1 :] = weights[:, a + 1 :, a] = pairs.T
+            weights[a, a + 1 :] = self.e[a + 1 :] * (self.e[a] * squares[a])
+            weights[a + 1 :, a] = weights[a, a + 1 :]
         return weights
 
 
@@ -271,10 +347,8 @@ class _WideStages:
         return slope
 
     def weights(self) -> Floats:
-        chances = self._chances.transpose(2, 0, 1)
-        weights: Floats = chances.transpose(0, 2, 1) @ chances
-        each = np.arange(weights.shape[1])
-        weights[:, each, each] = 0
+        weights: Floats = np.einsum("aim,ajm->ijm", self._chances, self._chances)
+        np.einsum("iim->im", weights)[:] = 0
         return weights
 
 

@@ -7,6 +7,8 @@ jointly with θ; what is left in θ is without the effect.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy as np
 from judgeq.rating import GoOn, always, newton
 from judgeq.rating.comparisons import presented_at, settled
 from judgeq.rating.curvature import Curvature
-from judgeq.rating.posterior import Posterior, Z
+from judgeq.rating.posterior import LEVEL, Posterior, Z
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 ENOUGH = 30
@@ -86,6 +88,15 @@ class Effect(NamedTuple):
     matches: int
 
 
+def significant(effects: Sequence[Effect]) -> bool:
+    """Whether some judge's γ is further from 0 than that of one in twenty panels without any effect
+    (Šidák 1967)."""
+    if not effects:
+        return False
+    reach = NormalDist().inv_cdf((1 + LEVEL ** (1 / len(effects))) / 2)
+    return max(abs(one.value) / one.se for one in effects) > reach
+
+
 def effects(
     posterior: Posterior, verdicts: Verdicts, *, joint: bool, go_on: GoOn = always
 ) -> list[Effect]:
@@ -110,11 +121,9 @@ def effects(
             what = "the effect of the place"
             parameters = newton.maximum(rankings, precision, _NEAR, start, what=what)
         rankings.gradient(parameters)
-        unit = np.zeros((len(parameters), p))
-        unit[-p:] = np.eye(p)
-        variance = Curvature.kept(rankings, precision).solve(unit, _NEAR)[-p:]
+        _, variance = Curvature(rankings, precision).shared
     value = parameters[-p:]
-    se = np.sqrt(posterior.dispersion * np.diagonal(variance))
+    se = np.sqrt(posterior.dispersion * np.diagonal(variance)[-p:])
     return [
         Effect(judges, at, error, at - Z * error, at + Z * error, count)
         for judges, at, error, count in zip(

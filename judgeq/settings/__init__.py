@@ -230,7 +230,7 @@ class Choices(Declarations):
         "Which items meet: items of similar rating, or any.",
         STRATEGY,
         None,
-        unset="similar; of people random",
+        unset="random for lists, similar for pairs; of people random",
     )
     both_orders: bool = setting(
         "Ask each pair in both orders, and count a flip as a tie.", STRATEGY, False
@@ -310,12 +310,12 @@ class Choices(Declarations):
         RATING, CHOICES[0], session=True,
     )  # fmt: skip
     sigma: float | None = setting(
-        "σ of the prior of θ. By default pl chooses it from the judgments, from 2 to 6, and bt takes 2.",
+        "σ of the prior of θ. By default pl and hybrid fit it, between 0.25 and 8, and bt takes 2.",
         RATING, None, session=True, unset="by the rating", limits={"ge": 1e-3, "le": 100},
     )  # fmt: skip
-    unbias_position: bool = setting(
+    unbias_position: bool | None = setting(
         "Take out of θ what the place in which a text was shown is worth (pl, bt, hybrid).",
-        RATING, False, session=True, undone=True,
+        RATING, None, session=True, undone=True, unset="where it is significant",
     )  # fmt: skip
     texts: bool = setting(
         "Neither show texts nor copy their beginnings into scores.csv.", RATING, True,

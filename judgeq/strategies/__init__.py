@@ -44,7 +44,8 @@ REGISTRY: Mapping[str, Entry] = {
         Listwise,
         "listwise<k>[x<rounds>]",
         "Lists of k (10) are ranked, in 3 rounds.",
-        "The best ranking for the money: choose it first.",
+        "The best ranking for the money: choose it first. Lists of 20 rank better still (ρ +0.01 "
+        "for as many texts read), if a pilot shows that the judge can order 20.",
         ("k", "rounds", "overlap", "matchmaking"),
     ),
     "hybrid": Entry(
@@ -53,8 +54,8 @@ REGISTRY: Mapping[str, Entry] = {
         "hybrid<k>[x<rounds>]",
         "Each text is scored alone, 0 to 1, then lists of k (10) are ranked; in 3 rounds with the "
         "first, and both make one rating.",
-        "Instead of as many rounds of lists, where the judge's scores of single texts are worth "
-        "something.",
+        "Where the judge scores single texts well: with two rounds of lists it beat either alone on "
+        "published judgments.",
         ("k", "rounds", "overlap", "matchmaking"),
     ),
     "pairwise": Entry(
@@ -71,7 +72,7 @@ REGISTRY: Mapping[str, Entry] = {
         "streak[:r=4,d=3]",
         "As pairwise, but an item leaves once it has won, or lost, r matches in a row against at "
         "least d distinct opponents.",
-        "Pairs for less, when a rough place of the clear cases will do.",
+        "To repeat the paper: plain pairs for the same money rank better (ρ +0.01 to +0.03).",
         ("r", "d", *FLAGS),
     ),
     "tail": Entry(
@@ -80,7 +81,7 @@ REGISTRY: Mapping[str, Entry] = {
         "tail[:w=8,p=20]",
         "As pairwise, but from round w on, after each round p % of the active items leave from "
         "each end of the ranking.",
-        "Pairs for less, when what matters is the border in the middle.",
+        "To repeat the paper: plain pairs for the same money rank better (ρ +0.01 to +0.04).",
         ("w", "p", *FLAGS),
     ),
     "complete": Entry(

@@ -18,12 +18,14 @@ MOST_IMPLIED = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class Listwise(Strategy):
-    """`rounds` rounds of lists of `k`; consecutive lists of a round share `overlap` items."""
+    """`rounds` rounds of lists of `k`; consecutive lists of a round share `overlap` items. They are
+    drawn at random: similar items in a list rank no better at equal cost (docs/methods.md), and
+    leave it open how wide the scale is."""
 
     k: int = 10
     rounds: int = 3
     overlap: int = 0
-    matchmaking: matchmaking.Matchmaking = "similar"
+    matchmaking: matchmaking.Matchmaking = "random"
 
     kind: ClassVar[str] = "listwise"
     pairs: ClassVar[bool] = False

@@ -22,7 +22,6 @@ from judgeq.rating import (
     comparisons,
     direct,
     elo,
-    narrow_prior,
     position_bias,
 )
 from judgeq.rating.position_bias import Flips
@@ -269,32 +268,12 @@ class History:
 
     def posterior(self) -> Posterior | None:
         """That of `pl` with σ chosen (of `hybrid`, where items were also judged alone), by all verdicts
-        and whatever the run is rated by; None where all were judged alone, or none were. Where σ would
-        be the least that is tried for ratings, it may be less here (`narrow_prior`)."""
-        fit = self._fit_of_order()
-        if fit and fit.at_least and self._narrow is not None:
-            fit = self.fit(ESTIMATORS["pl"], Parameters(sigma=self._narrow), self.go_on)
-        posterior = fit and fit.posterior
-        return posterior if isinstance(posterior, Posterior) else None
-
-    @property
-    def perhaps_too_sure(self) -> bool:
-        """Whether σ is the least that is tried, and it can't be told whether it should be less."""
-        return bool((fit := self._fit_of_order()) and fit.at_least and self._narrow is None)
-
-    def _fit_of_order(self) -> Fit | None:
+        and whatever the run is rated by; None where all were judged alone, or none were."""
         if self.alone or not any(map(len, self.verdicts)):
             return None
         estimator = ESTIMATORS["hybrid" if self.basis == "both" else "pl"]
-        return self.fit(estimator, Parameters(), self.go_on)
-
-    @property
-    def _narrow(self) -> float | None:
-        return self._once("narrow sigma", self._narrow_sigma)
-
-    def _narrow_sigma(self) -> float | None:
-        verdicts, n = comparisons.joined(self.verdicts), len(self.standings.elo)
-        return narrow_prior.sigma(verdicts, n, self._step, picked=self.strategy is None)
+        posterior = self.fit(estimator, Parameters(), self.go_on).posterior
+        return posterior if isinstance(posterior, Posterior) else None
 
     def fit(self, estimator: Estimator, parameters: Parameters, go_on: GoOn = always) -> Fit:
         """The fit of an estimator to all that was judged; Elo is there after every round. Raises
@@ -306,6 +285,8 @@ class History:
                 "--unbias-position: this run asks each pair in both orders, which takes the effect of "
                 "the place out already. Leave it out."
             )
+        if self.both_orders:
+            parameters = replace(parameters, position=False)
 
         def fitted() -> Fit:
             verdicts = comparisons.joined(self.verdicts)

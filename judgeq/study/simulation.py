@@ -170,7 +170,7 @@ def simulate(case: Case, grid: Grid) -> list[StudyRow]:
 def _row(case: Case, grid: Grid, history: History, rating: str, truth: Floats) -> StudyRow:
     strategy, verdicts = strategies.parse(case.strategy), comparisons.joined(history.verdicts)
     try:
-        scores = history.rate(ESTIMATORS[rating], Parameters(sigma=grid.sigma))
+        scores = history.rate(ESTIMATORS[rating], Parameters(sigma=grid.sigma, position=False))
     except NotConvergedError as error:
         raise NotConvergedError(f"{case}: {error} Leave {rating} out of `ratings`.") from error
     rho = correlation.point(correlation.spearman(scores, truth), grid.n)

@@ -22,23 +22,25 @@ SELECT FROM @.workers WHERE worker = :worker FOR NO KEY UPDATE;
 SELECT FROM @.runs WHERE run = @run FOR NO KEY UPDATE;
 """
 # The worker's own row is set to what it holds by its own account: an answer that was lost with its
-# connection gave it nothing.
+# connection gave it nothing. Of what is left nobody gets more than a share, unless one call needs it: a
+# worker's first second says little of what it needs, and what one holds too much others wait for.
 RESERVE = """
 WITH us AS (
     SELECT spent + at_risk AS gone, coalesce(:held - spent - at_risk - handed, 0) AS free
     FROM @.workers WHERE worker = :worker AND NOT over),
 others AS (
     SELECT coalesce(sum(spent + at_risk), 0) AS gone,
+        count(*) FILTER (WHERE NOT over AND until < 'infinity') AS alive,
         coalesce(sum(greatest(free, 0)) FILTER (WHERE NOT over), 0) AS free,
         coalesce(bool_or(free > 0 OR reserved > 0) FILTER (WHERE NOT over), false) AS pending
     FROM @.workers WHERE run = @run AND worker <> :worker),
 room AS (
-    SELECT us.free, others.pending, cap,
+    SELECT us.free, others.pending, others.alive, cap,
         cap - others.gone - others.free - us.gone - greatest(us.free, 0) AS room
     FROM us, others, @.runs WHERE run = @run),
 given AS MATERIALIZED (
-    SELECT *, CASE WHEN room >= greatest(:least, 0) THEN least(:wanted, room) ELSE 0 END::bigint
-        AS granted FROM room)
+    SELECT *, CASE WHEN room < greatest(:least, 0) THEN 0
+        ELSE least(:wanted, greatest(:least, room / (alive + 1))) END::bigint AS granted FROM room)
 UPDATE @.workers w SET free = given.free + granted, reserved = :reserved + granted
 FROM given WHERE w.worker = :worker AND NOT w.over
 RETURNING granted, w.spent + w.at_risk + w.handed + w.free, pending

@@ -1,0 +1,143 @@
+"""Judges of whom it is known how they err, and designs: what the tables of docs/methods.md are
+counted on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from judgeq import seeds, strategies
+from judgeq.judge import error_model
+from judgeq.rating import Parameters, plackett_luce
+from judgeq.settings import Simulation
+from judgeq.strategies import History
+from judgeq.types import Floats, Matches, Verdicts
+
+MANY = 1000
+"""So many answers an item are taken for what a judge says in the end."""
+Judge = Callable[[Matches, Floats, np.random.Generator], Verdicts]
+
+
+def answered(matches: Matches, noisy: Floats) -> Verdicts:
+    """Lists ranked by values by slot."""
+    number = np.repeat(np.arange(len(matches)), matches.sizes)
+    items = matches.items[np.lexsort((-noisy, number))]
+    tied = np.zeros(len(items), dtype=np.bool_)
+    return Verdicts(np.arange(len(matches)), items, matches.offsets, tied, matches.items)
+
+
+def model(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdicts:
+    """As Plackett and Luce have it."""
+    return answered(matches, truth[matches.items] + rng.gumbel(size=len(matches.items)))
+
+
+def thurstone(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdicts:
+    """Normal noise by item and list."""
+    return answered(matches, truth[matches.items] + rng.normal(0, 1.2, len(matches.items)))
+
+
+def dependent(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdicts:
+    """Each list weighs a second quality of the texts anew."""
+    second = np.random.default_rng(len(truth)).normal(0, truth.std(), len(truth))
+    weight = np.repeat(rng.normal(0, 0.5, len(matches)), matches.sizes)
+    seen = truth[matches.items] + weight * second[matches.items]
+    return answered(matches, seen + rng.gumbel(size=len(matches.items)))
+
+
+def _careless(share: float) -> Judge:
+    def judge(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdicts:
+        noisy = truth[matches.items] + rng.gumbel(size=len(matches.items))
+        at_random = np.repeat(rng.random(len(matches)) < share, matches.sizes)
+        return answered(matches, np.where(at_random, rng.random(len(noisy)), noisy))
+
+    return judge
+
+
+def uneven(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdicts:
+    """Of three texts in ten the noise is four times as large."""
+    hard = np.random.default_rng(len(truth)).random(len(truth)) < 0.3
+    noise = rng.gumbel(size=len(matches.items)) * np.where(hard[matches.items], 4, 1)
+    return answered(matches, truth[matches.items] + noise)
+
+
+def first_favoured(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdicts:
+    """What is presented first seems 1.5 higher than it is."""
+    first = np.zeros(len(matches.items))
+    first[matches.offsets[:-1]] = 1.5
+    return answered(matches, truth[matches.items] + first + rng.gumbel(size=len(first)))
+
+
+def by_item(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdicts:
+    """`vg`: noise by item that isn't Gumbel's, and lapses."""
+    return error_model.answers(matches, 75 * truth, Simulation(sim_model="vg"), rng)
+
+
+def by_pair(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdicts:
+    """`rrt`: all pairs of a list are drawn independently, and it is ranked by wins."""
+    return error_model.answers(matches, 75 * truth, Simulation(sim_model="rrt"), rng)
+
+
+JUDGES: Mapping[str, tuple[Judge, float]] = {
+    "model, sd 0.5": (model, 0.5),
+    "model, sd 0.7": (model, 0.7),
+    "model, sd 1": (model, 1.0),
+    "model, sd 2": (model, 2.0),
+    "model, sd 4": (model, 4.0),
+    "normal noise": (thurstone, 2.0),
+    "vg": (by_item, 2.0),
+    "rrt": (by_pair, 2.0),
+    "dependent lists": (dependent, 2.0),
+    "5 % at random": (_careless(0.05), 2.0),
+    "20 % at random": (_careless(0.2), 2.0),
+    "uneven texts": (uneven, 2.0),
+    "first favoured": (first_favoured, 2.0),
+}
+"""By name; and the sd of the true values."""
+DESIGNS: Mapping[str, tuple[str, str]] = {
+    "lists": ("listwise10x3", "random"),
+    "lists, similar": ("listwise10x3", "similar"),
+    "pairs": ("pairwise24", "random"),
+    "pairs, similar": ("pairwise24", "similar"),
+    "few pairs, similar": ("pairwise8", "similar"),
+}
+"""By name: the strategy and its matchmaking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """What a judge said in a run of a design about items of these true values; and `theta`, what it says
+    in the end."""
+
+    history: History
+    truth: Floats
+    theta: Floats
+
+
+def in_the_end(judge: Judge, truth: Floats, k: int, rng: np.random.Generator) -> Floats:
+    """θ by MANY answers an item to lists of k at random."""
+    n = len(truth)
+    items = np.concatenate([rng.permutation(n)[: n // k * k] for _ in range(MANY // k)])
+    matches = Matches(items.astype(np.int32), np.arange(len(items) // k + 1, dtype=np.int64) * k)
+    return plackett_luce.fit(judge(matches, truth, rng), n, Parameters(sigma=20.0)).theta
+
+
+def play(judge: str, design: str, n: int, seed: int, *, end: bool = True) -> Play:
+    """A run of n items; `design` is of DESIGNS, or a strategy with or without its matchmaking.
+    `end`: what the judge says in the end is worked out."""
+    answer, spread = JUDGES[judge]
+    name, _, matchmaking = design.partition(" ")
+    if design in DESIGNS:
+        name, matchmaking = DESIGNS[design]
+    strategy = strategies.parse(name, matchmaking=matchmaking or None)
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(0, spread, n)
+    history = History.begin(n, strategy, seed)
+    for round in history.to_come():
+        matches = history.next_round()
+        asked = by_item if int(matches.sizes.max()) == 1 else answer
+        history.add(asked(matches, truth, seeds.rng(seed, "answers", round)), len(matches))
+    k = 2 if strategy.pairs else 10
+    theta = in_the_end(answer, truth, k, rng) if end else truth
+    return Play(history, truth, theta)
