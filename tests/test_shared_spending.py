@@ -370,8 +370,6 @@ def test_nobody_gets_more_than_a_share_of_what_is_left_unless_one_call_needs_it(
         assert (await second.reserve(450, 51, 900, 0)).granted == 0
         database.rows("UPDATE @.workers SET over = true, free = 0 WHERE worker = %s", second.worker)
         assert (await first.reserve(500, 10, 900, 0)).granted == 500
-        for sharing in (first, second):
-            await sharing.close()
 
     story(tell)
 

@@ -50,8 +50,8 @@ retried = retry(
     wait=wait_random(0.05, 0.5),
     reraise=True,
 )
-"""What opens a connection of its own to the address that is its first argument, and may be done twice, is
-done again where that broke."""
+"""What opens a connection of its own to the address that is its first argument, and may be done twice,
+is done again where that broke."""
 
 
 def in_schema(statement: str, schema: str) -> str:
