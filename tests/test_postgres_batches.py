@@ -296,8 +296,10 @@ class Batches(RuleBasedStateMachine):
             "SELECT sum(spent + at_risk + CASE WHEN over THEN 0 ELSE greatest(free, 0) END) "
             "FROM @.workers",
         )
-        given = self.do(store.keeper.reserve(None, 0, 10 * self.cap, 0))
-        assert given.granted == self.cap - gone
+        left = self.cap - int(gone)
+        given = self.do(store.keeper.reserve(None, left, 10 * self.cap, 0))
+        assert given.granted == left
+        assert self.do(store.keeper.reserve(given.held, 1, 10 * self.cap, 0)).granted == 0
         self.do(store.keeper.reserve(0, 0, 0, 0))
         self.do(store.close())
         self.opened.remove(store)
