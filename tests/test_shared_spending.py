@@ -404,6 +404,23 @@ def test_money_that_others_may_give_back_is_asked_for_again() -> None:
     asyncio.run(tell())
 
 
+def test_nothing_is_spent_of_what_lapsed_with_the_worker_that_was_found_dead() -> None:
+    async def tell() -> None:
+        keeper = Scripted()
+        slices = Slices(keeper, clock=Clock())
+        await slices.open()
+        assert slices.reserve(NANO)
+        await slices.ask()
+        assert slices.reserve(NANO // 4) == 0
+        keeper.worker = 2  # it claimed again, under another number
+        assert slices.reserve(NANO // 4)
+        await slices.ask()
+        assert keeper.asked[-1][0] is None
+        await slices.close()
+
+    asyncio.run(tell())
+
+
 def test_money_that_nobody_wants_is_given_back() -> None:
     async def tell() -> None:
         clock, keeper = Clock(), Scripted()

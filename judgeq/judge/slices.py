@@ -104,6 +104,7 @@ class Slices:
         it will never fit."""
         if self.cap is None:
             return 0.0
+        self._check_worker()
         if amount <= max(0, self.free):
             self.free -= amount
             self.reserved += amount
@@ -151,11 +152,8 @@ class Slices:
 
     async def ask(self) -> None:
         """Ask the store for the next slice."""
-        now, worker = self._clock(), self._keeper.worker
-        if worker != self._worker:
-            if self._worker is not None:
-                self._forget()
-            self._worker = worker
+        now = self._clock()
+        self._check_worker()
         least, wanted = self._wanted(now - self._asked_at)
         self._asked_at, self._interval = now, LOOK if self.cap is None else IDLE
         self._taken = self._needed = 0  # whoever still waits says so again
@@ -229,6 +227,15 @@ class Slices:
         if self._held is not None:
             self._held -= max(0, self.free)
         self.free = min(0, self.free)
+
+    def _check_worker(self) -> None:
+        """What this process held as a worker that was found dead lapsed with it, and others may have it:
+        it is forgotten once that begins anew under another number."""
+        worker = self._keeper.worker
+        if worker != self._worker:
+            if self._worker is not None:
+                self._forget()
+            self._worker = worker
 
     def _forget(self) -> None:
         """What was held is no more: another worker's, or of no use."""

@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from judgeq.errors import RunError, StoreAwayError
 from judgeq.judge.budget import rounded_up
@@ -37,9 +37,27 @@ from judgeq.types import (
 )
 
 T = TypeVar("T")
+P = ParamSpec("P")
+S = TypeVar("S", bound="SqlWorkers")
 _EVERY_NUMBER = 2**31 - 1
 Told = tuple[Outcome, int, tuple[Any, ...]]
 """An outcome, the row of its worker, and what it says about its job (rows.update)."""
+
+
+def whole(
+    method: Callable[Concatenate[S, P], Awaitable[T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """A method of a store that is one transaction, done again while the database is away: it may be done
+    twice."""
+
+    async def again(store: S, /, *args: P.args, **values: P.kwargs) -> T:
+        async def once() -> T:
+            async with store._db.transaction():
+                return await method(store, *args, **values)
+
+        return await store._db.again(once)
+
+    return again
 
 
 @dataclass(slots=True)
@@ -298,22 +316,17 @@ class SqlWorkers(SqlReader):
             for row in known.rows if known is not None else ():
                 await self._db.change(sql.RENEW, worker=row, lease=lease)
 
+    @whole
     async def reap(self) -> int:
         """Put running jobs whose lease is over back in the queue; how many they were."""
+        return await self._db.end_dead()
 
-        return await self._db.again(lambda: self._put_back_by(self._db.end_dead))
-
+    @whole
     async def take_unbegun(self) -> int:
         """Put jobs back in the queue that others claimed and haven't begun: of one who has nothing to
         do. How many they were."""
         ours = [row for worker in self._workers.values() for row in worker.rows]
-        return await self._db.again(
-            lambda: self._put_back_by(lambda: self._db.put_back_unbegun(ours))
-        )
-
-    async def _put_back_by(self, work: Callable[[], Awaitable[int]]) -> int:
-        async with self._db.transaction():
-            return await work()
+        return await self._db.put_back_unbegun(ours)
 
     # Batches
 
@@ -354,17 +367,13 @@ class SqlWorkers(SqlReader):
                 turn.back = added(turn.back, (reserved, reserved - risk))
         return gone
 
+    @whole
     async def note_batch(self, batch: Batch) -> None:
         """Write down what is known of a batch by now; `left` and `at_risk` aside. Its counts and
         `expires` are kept as far as they can be, whatever the provider says. Raises RunError where
         there is no batch of its name."""
-
-        async def note() -> None:
-            async with self._db.transaction():
-                if not await self._db.change(sql.NOTE_BATCH, **batches.columns(batch)):
-                    raise RunError(f"{self._db.shown} has no batch {batch.name!r}.")
-
-        await self._db.again(note)
+        if not await self._db.change(sql.NOTE_BATCH, **batches.columns(batch)):
+            raise RunError(f"{self._db.shown} has no batch {batch.name!r}.")
 
     async def _find(self, worker: str) -> bool:
         """Whether that is a batch, whoever made it; its row is known then."""
