@@ -339,8 +339,8 @@ def test_a_run_of_them_is_explained_and_written_as_it_was(tmp_path: Path) -> Non
     ]
     two = json.loads(judgeq(tmp_path, "explain", "last", "a", "--vs", "c", "--json").stdout)
     assert two["direct"] == {"met": 3, "above": 0, "below": 2, "tied": 0}
-    assert [one["partial"] for one in two["together"]] == [True, True, False]
-    assert two["above"] == [None, 0, 0]
+    assert [one["partial"] for one in two["judgments"]] == [True, True, False]
+    assert two["judgments"][0]["groups"] == [["b"], ["a", "c"], ["d"]]
     shown = judgeq(tmp_path, "explain", "last", "a", "--vs", "c").stdout
     assert "order not asked in 1" in shown
     assert "? c" in shown
