@@ -20,8 +20,8 @@ from judgeq.errors import UsageError
 from judgeq.judge import error_model
 from judgeq.rating import ESTIMATORS, Parameters, Uncertainty, correlation, order
 from judgeq.settings import Simulation
-from judgeq.store.postgres.address import connect, in_schema
 from judgeq.store.postgres.address import parse as parse_address
+from judgeq.store.postgres.link import connect, in_schema
 from judgeq.strategies import History, Strategy, parse
 from judgeq.strategies.goal import Goal
 from judgeq.types import Counts, Floats, Matches, Totals, Verdicts

@@ -329,12 +329,12 @@ def store(context: click.Context) -> None:
 def check(values: Values) -> Answer:
     """Check a store: its schema, rights, clock, tables and runs."""
     from judgeq.run_places.stored import StoredRuns
-    from judgeq.store.postgres import upkeep
+    from judgeq.store.postgres import schema
     from judgeq.ui.json import plain
     from judgeq.ui.show import lists as show_lists
 
     runs = StoredRuns.at(values["store"] or "", Path("runs"))
-    overview = upkeep.check(runs.address)
+    overview = schema.check(runs.address)
     listed = [] if overview.version is None else runs.all()
     return Answer(
         {**plain(overview), "runs": [run.row() for run in listed]},

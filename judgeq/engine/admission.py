@@ -55,6 +55,7 @@ class StoreRuns:
         self._store = StoredRuns.at(settings.store or "", Path("runs"))
         self.named = [self._store.find(name).id for name in named]
         self._lookout = self._store.lookout()
+        self._open: Store | None = None  # of the run that is worked on: one connection is enough
         self._allowance = Allowance(settings.max_cost)
         self._rounds: dict[tuple[str, str], int] = {}
 
@@ -66,7 +67,8 @@ class StoreRuns:
     async def prospects(self) -> Sequence[Prospect]:
         """All runs, the first that was begun first. Raises RunError while the store can't be read."""
         listed = []
-        for row in await self._lookout.look():
+        looking = self._lookout.prospects() if self._open is None else self._open.prospects()
+        for row in await looking:
             over = False
             if not row.pending and not row.running and row.planned:
                 key = row.name, row.fingerprint
@@ -107,7 +109,11 @@ class StoreRuns:
         own cap, whatever the run."""
         await self._lookout.close()
         async with opened(run, stop, emit, self._allowance) as session:
-            yield session
+            self._open = session.store
+            try:
+                yield session
+            finally:
+                self._open = None
 
     async def close(self) -> None:
         """Let go of the store."""

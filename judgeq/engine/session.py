@@ -29,7 +29,7 @@ from judgeq.judge.budget import Allowance
 from judgeq.judge.function import JudgeFunction
 from judgeq.people.checks import known_in
 from judgeq.prompts import PromptSet
-from judgeq.run_places import RunInfo, RunPlace
+from judgeq.run_places import RunInfo, RunPlace, Runs
 from judgeq.settings import REHEARSAL
 from judgeq.store import DATABASE, Store
 from judgeq.strategies.listwise import Listwise
@@ -45,14 +45,14 @@ def prepare(
     new: bool = False,
     frame: Source | None = None,
     function: JudgeFunction | None = None,
+    there: Runs | None = None,
 ) -> Run:
-    """The run that these settings describe, under `root`; nothing is written. `frame` as in
+    """The run that these settings describe, under `root`, or `there`; nothing is written. `frame` as in
     `datasets.load`; `function` is the judge of a run that a Python function judges.
 
     Raises UsageError, DataError or RunError for what can't be.
     """
-    settings = settings.rooted()
-    there = run_places.runs_in(root, settings.store)
+    settings, there = settings.rooted(), there or run_places.runs_in(root, settings.store)
     conflicts.check_panel(settings)
     conflicts.check_workers(settings)
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)

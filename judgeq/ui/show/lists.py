@@ -15,7 +15,7 @@ from judgeq.errors import UsageError
 from judgeq.prompts import PromptSet
 from judgeq.run_places.stored import StoredRun
 from judgeq.settings.model import PREFIXED
-from judgeq.store.postgres.upkeep import MOST_SKEW
+from judgeq.store.postgres.schema import MOST_SKEW
 from judgeq.strategies import REGISTRY
 from judgeq.text import money
 from judgeq.ui.sections import Column, Section, numbers, stated, words
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from judgeq.doctor import Check
     from judgeq.judge.cache import Overview
     from judgeq.judge.prices import ListedPrice
-    from judgeq.store.postgres.upkeep import Overview as Upkeep
+    from judgeq.store.postgres.schema import Overview as Upkeep
 
 COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
 
