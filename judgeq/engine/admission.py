@@ -31,6 +31,7 @@ from judgeq.judge.budget import Allowance
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.stored import StoredRuns
+from judgeq.store import Store
 
 OWN = (*trust.ADDRESSES, "api", "extra_body", "data_dir")
 """Settings that decide a run's result, and yet are never taken from the database: they name a server,
