@@ -101,6 +101,41 @@ def test_a_batch_that_judgeq_never_wrote_is_refused(change: str) -> None:
 # The cap
 
 
+@stories
+async def test_what_was_reserved_before_one_was_found_dead_is_not_spent_afterwards(
+    address: Address, run: int, clock: Clock
+) -> None:
+    """A call that was let go under another number of its worker made room for one that nobody paid."""
+    async with opened(address, run, clock) as store, opened(address, run, clock) as other:
+        await planned(store, 6)
+        sql(address, "UPDATE @.runs SET cap = %s", 2 * HALF)
+        (lost,) = await store.claim("w", 1, LEASE)
+        slices = Slices(store.keeper, clock=clock)
+        await slices.ask()
+
+        async def reserve() -> None:
+            while slices.reserve(HALF) != 0:
+                clock.now += 1.0
+                await slices.ask()
+
+        await reserve()
+        sql(address, "UPDATE @.workers SET over = true")
+        sql(address, "UPDATE @.jobs SET state = 'pending'")
+        await other.claim("w", 1, LEASE)
+        assert (await other.keeper.reserve(None, HALF, HALF, 0)).granted == HALF
+        first, second = await store.claim("w", 2, LEASE)
+        await reserve()
+        assert await store.begin("w", [Attempt(lost.match.id, 0.5)])
+        slices.release(HALF)
+        assert slices.reserve(HALF) == 0  # of nothing
+        attempts = [Attempt(job.match.id, 0.5) for job in (first, second)]
+        assert await store.begin("w", attempts) == {second.match.id}
+        assert await store.counts() == Counts(pending=4, running=2)
+        ((committed,),) = sql(address, "SELECT sum(spent + at_risk) FROM @.workers")
+        assert committed == HALF
+        assert slices.reserve(HALF) != 0  # it has learned
+
+
 class Process:
     """One that works on the run: its store, its slices, and what it reserved for jobs that it has."""
 

@@ -152,6 +152,14 @@ class Unheard(Keeper):
         self._keeper.settled = settled
 
     @property
+    def overdrawn(self) -> Callable[[], None]:
+        return self._keeper.overdrawn
+
+    @overdrawn.setter
+    def overdrawn(self, overdrawn: Callable[[], None]) -> None:
+        self._keeper.overdrawn = overdrawn
+
+    @property
     def worker(self) -> int | None:
         return self._keeper.worker
 
@@ -317,6 +325,7 @@ class Scripted:
     def __init__(self) -> None:
         self.slices: list[Slice | RunError] = []
         self.asked: list[tuple[Any, ...]] = []
+        self.overdrawn: Callable[[], None] = lambda: None
         self.settled: Callable[[int, int], None] = lambda reserved, free: None
         self.cap: int | None = NANO
 

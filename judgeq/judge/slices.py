@@ -52,6 +52,8 @@ class Keeper(Protocol):
     settled: Callable[[int, int], None]
     """Called when outcomes were committed, with the nano-dollars that had been reserved for their calls,
     and those of them that are the worker's to spend again."""
+    overdrawn: Callable[[], None]
+    """Called when attempts were refused that cost more than the worker holds."""
 
     @property
     def worker(self) -> int | None:
@@ -97,7 +99,7 @@ class Slices:
         self._enough = 0  # a slice for a second
         self._never: int | None = None  # so much won't be had
         self._wait = 0.0
-        keeper.settled = self.settled
+        keeper.settled, keeper.overdrawn = self.settled, self.overdrawn
 
     def reserve(self, amount: int) -> float | None:
         """Set so much apart for a call: 0 if that is done, else the seconds until to ask again; None:
@@ -105,7 +107,7 @@ class Slices:
         if self.cap is None:
             return 0.0
         self._check_worker()
-        if amount <= max(0, self.free):
+        if self._held is not None and amount <= max(0, self.free):
             self.free -= amount
             self.reserved += amount
             self._taken += amount
@@ -126,9 +128,14 @@ class Slices:
 
     def settled(self, reserved: int, freed: int) -> None:
         """Outcomes of calls were committed."""
-        if self.cap is not None:
+        if self._held is not None:  # else it isn't ours any more
             self.reserved = max(0, self.reserved - reserved)
             self.free += freed
+
+    def overdrawn(self) -> None:
+        """The store knows of less that is held: it is asked for anew."""
+        self._forget()
+        self._ask_within(0.0)
 
     async def open(self) -> None:
         """Learn the run's cap, and begin. Raises RunError where the store can't be reached."""

@@ -178,8 +178,11 @@ VALUES (@run, :name, :host, :pid, @now, @now, @now + :lease)
 ON CONFLICT (run, name) DO UPDATE SET seen = excluded.seen
 """
 WORKER = "SELECT worker FROM @.workers WHERE run = @run AND name = :name"
-# Whoever holds this row's lock is not found dead.
-FENCE = "SELECT worker FROM @.workers WHERE worker = :worker AND NOT over @lock"
+# Whoever holds this row's lock is not found dead. What it has of the cap, if there is one.
+FENCE = """
+SELECT CASE WHEN (SELECT cap FROM @.runs WHERE run = @run) IS NULL THEN NULL ELSE free END
+FROM @.workers WHERE worker = :worker AND NOT over @lock
+"""
 # An attempt that was begun already, by a commit whose answer was lost, isn't begun again.
 BEGIN = Bulk(
     "id bigint, number int, at_risk bigint, unbounded int, holder bigint, heir bigint",
@@ -245,10 +248,9 @@ UPDATE @.jobs SET state = 'pending' WHERE run = @run AND state = 'running' AND w
     SELECT worker FROM @.workers WHERE run = @run AND over)
 """
 LEAVE = "UPDATE @.workers SET over = true, until = @now WHERE worker = :worker"
-# What was claimed by a commit whose answer was lost.
 PUT_BACK = """
 UPDATE @.jobs SET state = 'pending'
-WHERE run = @run AND state = 'running' AND worker = :worker AND id NOT IN ({})
+WHERE run = @run AND state = 'running' AND worker = :worker AND id {}
 """
 
 # Batches

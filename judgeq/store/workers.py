@@ -75,11 +75,14 @@ class _Worker:
 class _Turn:
     """What a transaction changes, by the row of the worker; of which the lock of some is held. Once it
     is committed, `taken` and `ended` are jobs that workers of this process have, or have no longer, and
-    `back` is as rows.back, of the latest row."""
+    `back` is as rows.back, of the latest row. Under a cap a locked row has so much `free` of it;
+    `overdrawn`: an attempt was refused for want of it."""
 
     lease: float = 0.0
     work: dict[int, Work] = field(default_factory=dict)
     locked: set[int] = field(default_factory=set)
+    free: dict[int, int | None] = field(default_factory=dict)
+    overdrawn: bool = False
     taken: list[tuple[_Worker, int, list[int]]] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     back: tuple[int, int] = (0, 0)
@@ -162,15 +165,20 @@ class SqlWorkers(SqlReader):
         for worker in self._workers.values():
             for job in turn.ended:
                 worker.jobs.pop(job, None)
-        if self.keeper is not None and turn.back != (0, 0):
-            self.keeper.settled(*turn.back)
+        if self.keeper is not None:
+            if turn.back != (0, 0):
+                self.keeper.settled(*turn.back)
+            if turn.overdrawn:
+                self.keeper.overdrawn()
 
     async def _put_back(self) -> None:
-        """Put the jobs back in the queue that we don't know of."""
+        """Put the jobs back in the queue that we don't know of: a commit claimed them whose answer was
+        lost."""
         for worker in self._workers.values():
             if worker.rows and not worker.batch:
                 known = ", ".join(map(str, worker.jobs)) or "-1"
-                await self._db.change(sql.PUT_BACK.format(known), worker=worker.rows[-1])
+                unknown = sql.PUT_BACK.format(f"NOT IN ({known})")
+                await self._db.change(unknown, worker=worker.rows[-1])
 
     def _known(self, worker: str) -> _Worker:
         return self._workers.setdefault(worker, _Worker(self.lease))
@@ -191,9 +199,11 @@ class SqlWorkers(SqlReader):
             return None
         latest = known.rows[-1]
         if latest not in turn.locked:
-            if await self._one(sql.FENCE, worker=latest) is None:
+            there = await self._one(sql.FENCE, worker=latest)
+            if there is None:
                 return None
             turn.locked.add(latest)
+            turn.free[latest] = there[0]
         return latest
 
     async def _register(self, turn: _Turn, worker: str) -> int:
@@ -231,7 +241,8 @@ class SqlWorkers(SqlReader):
     async def begin(self, worker: str, attempts: Sequence[Attempt]) -> Collection[int]:
         """Commit one more attempt of each of these claimed jobs: the intent to pay, and the most it
         can cost, before anything is sent. An attempt whose number was begun isn't begun again. Nothing
-        is committed for jobs that are returned: they are no longer this worker's."""
+        is committed for jobs that are returned: they are no longer this worker's, or cost more than it
+        holds of the cap, and went back into the queue."""
         lost = {attempt.job for attempt in attempts}
         async with self._writing() as turn:
             row = await self._live(turn, worker)
@@ -247,6 +258,8 @@ class SqlWorkers(SqlReader):
         for attempt in attempts:
             number = _EVERY_NUMBER if attempt.number is None else attempt.number
             given.append((attempt.job, number, *rows.nano(attempt.bound), row, heir))
+        refused = await self._beyond(turn, row, heir, given)
+        given = [one for one in given if one[0] not in refused]
         changed = await self._db.each(sql.BEGIN, given)
         begun = {job for (job, *_), done in zip(given, changed, strict=True) if done}
         risk = sum(one[2] for one, done in zip(given, changed, strict=True) if done)
@@ -258,6 +271,33 @@ class SqlWorkers(SqlReader):
         if heir != row:
             turn.add(heir, Work(at_risk=risk))
         return begun
+
+    async def _beyond(
+        self, turn: _Turn, row: int, heir: int, given: Sequence[tuple[int, ...]]
+    ) -> set[int]:
+        """The jobs whose attempts a worker's row holds no money for, which go back into the queue: the
+        process has lost count of what it holds, since it was found dead, say. So the cap is the
+        database's to hold, whatever processes believe."""
+        free = turn.free.get(row)
+        if self.keeper is None or free is None:
+            return set()
+        left, refused = free + turn.work.get(row, Work()).free, set[int]()
+        if sum(risk for _, _, risk, *_ in given) <= left:
+            return refused
+        begun = dict(await self._db.read(sql.STILL_OURS, worker=heir))
+        for job, number, risk, *_ in given:
+            if number <= begun.get(job, -1):
+                continue
+            if risk > max(0, left):
+                refused.add(job)
+            else:
+                left -= risk
+        if refused:
+            turn.overdrawn = True
+            turn.ended += refused
+            these = sql.PUT_BACK.format(f"IN ({', '.join(map(str, refused))})")
+            await self._db.change(these, worker=row)
+        return refused
 
     async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
         """In one transaction: the calls, verdicts and new states of these jobs.

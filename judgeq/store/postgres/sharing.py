@@ -63,6 +63,7 @@ class Sharing(Keeper):
         self._db = database
         self._worker = worker
         self.settled = lambda reserved, freed: None
+        self.overdrawn = lambda: None
 
     @property
     def worker(self) -> int | None:
