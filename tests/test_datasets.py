@@ -267,9 +267,9 @@ def test_gold_and_its_kind(
 @pytest.mark.parametrize(
     ("cells", "levels", "message"),
     [
-        (["1", "inf"], None, r"row 2 \(line 3\), column 'g': 'inf' is no finite number"),
-        (["1", "-inf"], None, "'-inf' is no finite number"),
-        (["1", "1e999"], None, "'1e999' is no finite number"),
+        (["1", "inf"], None, r"row 2 \(line 3\), column 'g': 'inf' is not a number"),
+        (["1", "-inf"], None, "'-inf' is not a number"),
+        (["1", "1e999"], None, "'1e999' is not a number"),
         (["1", "1_0"], None, "'1_0' is not a number"),
         (["B", "A", "B"], None, r"(?s)row 1 .*'B' is not a number.*levels .*: 'B', 'A'\)"),
         (["lo", "Hi"], ("lo", "hi"), r"'Hi' is none of the levels 'lo', 'hi'\. Did you mean 'hi'"),
