@@ -158,7 +158,8 @@ def _values(table: Table, column: str, value_of: Callable[[Any], Any]) -> Iterat
         try:
             yield value_of(cell)
         except ValueError as error:
-            table.report(row, *error.args, column)
+            problem, remedy = error.args
+            table.report(row, problem, remedy, column)
             yield math.nan
 
 

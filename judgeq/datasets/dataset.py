@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from judgeq.datasets.tables import LISTED, listed
 from judgeq.errors import UsageError
 from judgeq.seeds import rng
 from judgeq.settings import DatasetSpec
@@ -156,12 +157,12 @@ def without_long(dataset: Dataset, longest: float | None) -> Dataset:
     if longest is None or dataset.texts is None:
         return dataset
     short = np.array([tokens_of(text) <= longest for text in dataset.texts], dtype=np.bool_)
-    long = [repr(dataset.ids[row]) for row in np.flatnonzero(~short).tolist()]
+    long = [dataset.ids[row] for row in np.flatnonzero(~short).tolist()]
     if not long:
         return dataset
     notice = (
         f"{len(long):,} of {len(dataset):,} texts are left out (--skip-long), each of more than about "
-        f"{longest:,.0f} tokens: {', '.join(long[:10])}{', …' if len(long) > 10 else ''}."
+        f"{longest:,.0f} tokens: {listed(long, LISTED)}."
     )
     return _of_rows(dataset, np.flatnonzero(short), notice)
 

@@ -201,7 +201,7 @@ def delimiter_of(lines: Sequence[str], columns: Collection[str] = ()) -> str:
 def _source(name: str, rows: Rows, header: bool = True) -> Source:
     """The table of rows that are all as long as the first that can be used: the header, if there is
     one."""
-    before = []
+    before: list[tuple[int, Any]] = []
     names: list[str] = []
     for line, row in rows:
         if not isinstance(row, ValueError):
@@ -289,7 +289,9 @@ def _objects(name: str, lines: Any, needed: Collection[str]) -> Rows:
             of_line = f" of line {error.lineno}" if error.lineno > 1 else ""
             return ValueError(f"broken JSON: {error.msg} at column {error.colno}{of_line}")
 
-    entries = ((line, parsed(entry)) for line, entry in enumerate(lines(), 1) if entry.strip())
+    entries: Iterator[tuple[int, Any]] = (
+        (line, parsed(entry)) for line, entry in enumerate(lines(), 1) if entry.strip()
+    )
     if next(filter(str.strip, lines()), "").lstrip().startswith("["):
         whole = parsed("".join(lines()))
         if isinstance(whole, ValueError):

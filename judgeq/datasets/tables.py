@@ -25,7 +25,7 @@ can't be used, what is wrong with it and what to do."""
 
 
 class Source(NamedTuple):
-    """What a table is read from: `rows` gives its cells of some columns of the header, in their order."""
+    """What a table is read from: `rows` gives the cells of some of the columns, in their order."""
 
     name: str  # for messages
     header: Sequence[str]
