@@ -158,7 +158,6 @@ def test_load_downloads_once(server: str, tmp_path: Path, monkeypatch: pytest.Mo
         sha256 = "{SHA256}"
         size = {len(BODY)}
         file = "mini.csv"
-        columns = {{ text = "text" }}
         """
     )
     monkeypatch.setattr(files, "shipped", lambda kind: folder.parent)

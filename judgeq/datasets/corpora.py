@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from judgeq import files
 from judgeq.datasets.columns import dataset_of
@@ -22,61 +22,9 @@ from judgeq.datasets.dataset import OF_COLUMNS, OF_TABLES, Dataset, DatasetInfo,
 from judgeq.datasets.formats import contents, read
 from judgeq.errors import DataError, UsageError
 from judgeq.settings import DatasetSpec
-from judgeq.types import GoldKind
 
 TIMEOUT = 10.0
 """Seconds without a byte, after which a download is given up."""
-
-
-class Part(BaseModel, frozen=True, extra="forbid"):
-    """A table of a dataset.toml."""
-
-
-class Columns(Part):
-    """Which column is what."""
-
-    text: str
-    id: str | None = None
-    gold: str | None = None
-
-
-class Gold(Part):
-    """What the gold column means; `levels` from least to most, `unlabelled` cells mean no gold."""
-
-    kind: GoldKind | None = None
-    meaning: str = ""
-    levels: tuple[str, ...] | None = None
-    unlabelled: tuple[str, ...] = ()
-
-
-class Subset(Part):
-    """The rows whose cell in `column` is `equals`."""
-
-    column: str
-    equals: str
-
-
-class Corpus(Part):
-    """A dataset.toml. `labels` names a file beside it with the gold of every row, without texts."""
-
-    name: str
-    title: str
-    description: str
-    licence: str
-    citation: str
-    notice: str = ""
-    homepage: str | None = None
-    url: str | None = None
-    sha256: str | None = None
-    size: int | None = None
-    items: int | None = None
-    file: str
-    delimiter: str | None = None
-    prompt: str | None = None
-    labels: str | None = None
-    columns: Columns
-    gold: Gold = Gold()
-    subsets: Mapping[str, Subset] = {}
 
 
 def names() -> list[str]:
@@ -84,12 +32,12 @@ def names() -> list[str]:
     return sorted(path.parent.name for path in files.shipped("datasets").glob("*/dataset.toml"))
 
 
-def corpus(name: str) -> Corpus:
+def corpus(name: str) -> DatasetInfo:
     """The description of a known corpus; raises DataError where its dataset.toml is broken."""
     path = files.shipped("datasets") / name / "dataset.toml"
     remedy = "Mend it, or install judgeq anew."
     try:
-        corpus = Corpus.model_validate(files.read_toml(path, "", remedy))
+        corpus = DatasetInfo.model_validate(files.read_toml(path, "", remedy))
     except ValidationError as error:
         raise DataError(f"{path}: {files.problems(error)}. {remedy}") from error
     if corpus.name != name:
@@ -100,19 +48,10 @@ def corpus(name: str) -> Corpus:
 def known(data_dir: Path | None = None) -> list[DatasetInfo]:
     """All of them. Raises DataError where a dataset.toml is broken. Nothing is downloaded."""
     infos = []
-    same = {"name", "title", "description", "items", "licence", "prompt", "citation"}
     for which in map(corpus, names()):
         where = _found(_places(which, data_dir, Path.cwd()))
-        info = DatasetInfo(
-            **which.model_dump(include=same),
-            size=where.stat().st_size if where else which.size,
-            gold_meaning=which.gold.meaning,
-            gold_kind=which.gold.kind,
-            address=which.url,
-            where=where,
-            labels_only=where is None and which.labels is not None,
-        )
-        infos.append(info)
+        size = where.stat().st_size if where else which.size
+        infos.append(which.model_copy(update={"where": where, "size": size}))
     return infos
 
 
@@ -158,7 +97,7 @@ def load(spec: DatasetSpec, base: Path, *, may_download: bool) -> Dataset:
     return _described(which, labels, notice)
 
 
-def _whole(which: Corpus, path: Path, latent_column: str | None) -> Dataset:
+def _whole(which: DatasetInfo, path: Path, latent_column: str | None) -> Dataset:
     """A corpus with its texts. Raises DataError for a file that isn't the one that is known."""
     data = contents(path)
     digest = hashlib.sha256(data).hexdigest()
@@ -168,43 +107,40 @@ def _whole(which: Corpus, path: Path, latent_column: str | None) -> Dataset:
             f"expected {which.sha256}. Delete or rename it; or, if it is what you want judged, "
             f"name it as an ordinary file: --dataset {path}"
         )
+    columns = {"text_column", "id_column", "gold_column", "gold_levels", "delimiter"}
     table = DatasetSpec(
         dataset=which.file,
-        text_column=which.columns.text,
-        id_column=which.columns.id,
-        gold_column=which.columns.gold,
-        gold_levels=which.gold.levels,
         latent_column=latent_column,
-        delimiter=which.delimiter,
         keep_columns=True,
+        **which.model_dump(include=columns),
     )
     source = read(path, table, data=data)
-    return _described(which, dataset_of(source, table, which.gold.unlabelled))
+    return _described(which, dataset_of(source, table, which.unlabelled))
 
 
-def _described(which: Corpus, dataset: Dataset, *notices: str) -> Dataset:
+def _described(which: DatasetInfo, dataset: Dataset, *notices: str) -> Dataset:
     """The items with what is known of their corpus: the same with texts and without, where its file
     has a checksum."""
-    own = which.columns
     return replace(
         dataset,
         name=which.name,
-        gold_kind=which.gold.kind,
-        gold_meaning=which.gold.meaning,
+        gold_kind=which.gold_kind,
+        gold_meaning=which.gold_meaning,
         subsets={
-            name: np.array([str(cell) == subset.equals for cell in dataset.columns[subset.column]])
-            for name, subset in which.subsets.items()
+            name: np.array([str(cell) == value for cell in dataset.columns[column]])
+            for name, (column, value) in which.subsets.items()
             if dataset.columns
         },
         columns={},
         prompt=which.prompt,
-        known_as=which.sha256 and f"{which.name} sha256:{which.sha256} text={own.text} id={own.id}",
+        known_as=which.sha256
+        and f"{which.name} sha256:{which.sha256} text={which.text_column} id={which.id_column}",
         licence=which.licence,
         notices=(*notices, *filter(None, [which.notice])),
     )
 
 
-def _places(which: Corpus, data_dir: Path | None, base: Path) -> Sequence[Path]:
+def _places(which: DatasetInfo, data_dir: Path | None, base: Path) -> Sequence[Path]:
     """Every path at which the file of a corpus is looked for, in order; the last one is the cache, where
     a download is put."""
     given = os.environ.get("JUDGEQ_DATA")
