@@ -169,11 +169,10 @@ def _draw(
     """The runs, the smaller points over the larger, and the means of strategies over them all."""
 
     def scatter(parts: Collection[Sequence[StudyRow]], size: float, **look: Any) -> None:
-        means = [
-            (fmean(getattr(row, x) for row in part), fmean(r.rho for r in part)) for part in parts
-        ]
+        across = [fmean(getattr(row, x) for row in part) for part in parts]
+        up = [fmean(row.rho for row in part) for part in parts]
         shades = [colours[part[0].strategy] for part in parts]
-        axes.scatter(*zip(*means, strict=True), s=size**2, c=shades, linewidths=0.6, **look)
+        axes.scatter(across, up, s=size**2, c=shades, linewidths=0.6, **look)
 
     axes.grid(color=GRID, linewidth=0.6)
     for (rating, bias), group in _grouped(rows, lambda row: (row.rating, row.bias)).items():
