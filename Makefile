@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test chaos lint format settings pictures bench clean
+.PHONY: help demo test test-lowest chaos lint format settings pictures bench clean
 
 help:
 	@echo "make demo    set everything up and run the main job, offline"
 	@echo "make test    set everything up and run the tests"
+	@echo "make test-lowest  the tests with the oldest versions of what judgeq needs"
 	@echo "make chaos   kill processes and databases, 300 times: half an hour"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  let ruff rewrite the layout of the code"
@@ -40,6 +41,13 @@ demo: $(VENV)/.user
 test: $(VENV)/.developer
 	$(BIN)/python -m pytest -n auto
 
+# The oldest versions that pyproject.toml allows, in an environment of their own.
+test-lowest:
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct --editable '.[dev]'
+	$(VENV)-lowest/bin/python -m pytest -n auto
+
 chaos: $(VENV)/.developer
 	$(BIN)/python -m tests.chaos --events 300
 
@@ -62,4 +70,4 @@ bench: $(VENV)/.developer
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-lowest .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

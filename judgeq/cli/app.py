@@ -168,23 +168,19 @@ class Root(click.Group):
         """Run the command that `args` (default: the command line's) name, and end the process."""
         printing.begin()
         self._main_shell_completion({}, "judgeq")
-        code = self._ended(list(sys.argv[1:] if args is None else args))
-        printing.end()
-        sys.exit(code)
-
-    def _ended(self, args: list[str]) -> int:
-        """The exit code of a command, of which all is said that is to be said."""
         try:
-            return self._run(args)
+            code = self._run(list(sys.argv[1:] if args is None else args))
         except BrokenPipeError:
-            return CLOSED_PIPE
+            code = CLOSED_PIPE
         except OutputError as error:
             complain(str(error))
-            return error.exit_code
+            code = error.exit_code
         except SystemExit as error:  # rich ends so where nobody reads what it prints
-            if isinstance(error.__context__, BrokenPipeError):
-                return CLOSED_PIPE
-            raise
+            if not isinstance(error.__context__, BrokenPipeError):
+                raise
+            code = CLOSED_PIPE
+        printing.end()
+        sys.exit(code)
 
     def _run(self, args: list[str]) -> int:
         try:

@@ -157,7 +157,7 @@ def import_(
       judgeq import -d texts.csv bws.csv --item-columns a,b,c,d --best best --worst worst
     """
     from judgeq import config
-    from judgeq.engine import import_run, session
+    from judgeq.engine import import_run
 
     columns = columns_of(file, values)
     settings = config.settle(given | {"store": values["store"]})
@@ -174,7 +174,7 @@ def import_(
         complain(notice)
     if before and not quiet:
         complain(f"{folder.id} was imported before; --new imports it again beside it.")
-    return written(folder, settings, session.dataset_of(folder) if settings.texts else None)
+    return written(folder, settings)
 
 
 @command(

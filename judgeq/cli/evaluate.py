@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,7 +24,7 @@ from judgeq.errors import UsageError
 from judgeq.rating import THRESHOLDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from judgeq.engine.results import Result
     from judgeq.evaluation.gold import Plan
@@ -112,16 +112,10 @@ def evaluate(place: RunPlace, given: Values, splits: int | None, values: Values)
       judgeq evaluate last --positive-over 2 --csv numbers.csv
     """
     from judgeq.evaluation.evaluate import evaluation
-    from judgeq.ui.json import plain, rows
     from judgeq.ui.show import evaluation as show_evaluation
 
     plan, (run,) = _opened([place], given, values)
-    found = evaluation(run, plan, splits)
-    return Answer(
-        found,
-        show_evaluation.evaluation,
-        rows=lambda: rows(plain(found), labels={"run": run.run.id}),
-    )
+    return Answer(evaluation(run, plan, splits), show_evaluation.evaluation)
 
 
 @command(
@@ -156,7 +150,6 @@ def compare(
       judgeq compare RUN1 RUN2 RUN3 --threshold best --csv numbers.csv
     """
     from judgeq.evaluation.compare import compare
-    from judgeq.ui.json import plain, rows
     from judgeq.ui.show import evaluation as show_evaluation
 
     if len(names) < 2:
@@ -164,14 +157,7 @@ def compare(
             "name two runs or more to compare. `judgeq runs` lists them; `judgeq evaluate` is for one."
         )
     plan, runs = _opened([there.find(name, accept_damage) for name in names], given, values)
-    found = compare(runs, plan)
-
-    def numbers() -> Iterable[Any]:
-        known = plain(found)
-        known["runs"] = [{key: run[key] for key in ("run", "evaluation")} for run in known["runs"]]
-        return rows(known)
-
-    return Answer(found, show_evaluation.comparison, rows=numbers)
+    return Answer(compare(runs, plan), show_evaluation.comparison)
 
 
 def _opened(places: Sequence[RunPlace], given: Values, values: Values) -> tuple[Plan, list[Result]]:

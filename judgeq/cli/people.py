@@ -111,17 +111,11 @@ def list_people(place: RunPlace) -> Answer:
     import asyncio
 
     from judgeq.evaluation import people
-    from judgeq.ui.json import plain, rows
     from judgeq.ui.show import people as show_people
 
     _check_asks_people(place)
     listed = asyncio.run(people.read(place))
-    found = {"run": place.id, "judges": listed}
-    return Answer(
-        found,
-        lambda found: show_people.listed(place, listed),
-        rows=lambda: rows(plain(found), labels={"run": place.id}),
-    )
+    return Answer({"run": place.id, "judges": listed}, lambda _: show_people.listed(place, listed))
 
 
 @command("annotate remove", NAMED_RUN, NAMES)

@@ -197,20 +197,21 @@ def error_json(error: JudgeqError) -> dict[str, Any]:
 
 class Answer(NamedTuple):
     """What a command found: a value for `--json`, what makes sections or a line of it for people (None:
-    nothing), the error that it ended with, and the rows for `--csv`."""
+    nothing), the error that it ended with, and what makes the rows for `--csv` of it (None: its
+    numbers)."""
 
     value: Any
     words: Callable[[Any], Any] | None = None
     error: JudgeqError | None = None
-    rows: Callable[[], Iterable[Mapping[str, Any]]] | None = None
+    rows: Callable[[Any], Iterable[Mapping[str, Any]]] | None = None
 
 
 def answer(found: Answer, csv: Path | None, as_json: bool | None, quiet: bool | None) -> None:
     """Print what a command found; its error ends the command."""
-    if csv is not None and found.rows is not None:
-        from judgeq.ui.json import write_csv
+    if csv is not None:
+        from judgeq.ui.json import numbers, write_csv
 
-        write_csv(csv, [*found.rows()])
+        write_csv(csv, [*(found.rows or numbers)(found.value)])
     if as_json:
         print_json(found.value, found.error)
     elif found.words is not None and not quiet:

@@ -249,15 +249,20 @@ def _partial(prepared: Run, ended: JudgeqError) -> Answer:
 
 
 def written(
-    place: RunPlace, settings: Settings, dataset: Dataset | None, ended: JudgeqError | None = None
+    place: RunPlace,
+    settings: Settings,
+    dataset: Dataset | None = None,
+    ended: JudgeqError | None = None,
 ) -> Answer:
-    """Rate a run by what was answered, and write its scores; its result, with what ended it."""
+    """Rate a run by what was answered, and write its scores; its result, with what ended it. Its
+    dataset is looked for if none is given."""
     import asyncio
 
     from judgeq.engine import results, session
     from judgeq.engine.scores import write_scores
 
-    result = session.with_texts(asyncio.run(results.read(place, settings)), settings, dataset)
+    found = dataset or session.dataset_of(place)
+    result = session.with_texts(asyncio.run(results.read(place, settings)), settings, found)
     write_scores(result.scores, place.scores)
     return answer_of(result, ended)
 

@@ -126,7 +126,6 @@ def show(
 
       judgeq show last --rating bt --write
     """
-    from judgeq.engine import session
     from judgeq.engine.scores import TEXT
     from judgeq.escaping import excerpt
     from judgeq.evaluation import items
@@ -134,14 +133,12 @@ def show(
     from judgeq.ui.show import items as show_items
 
     if write:
-        settings = place.info().settings_with(given)
-        dataset = session.dataset_of(place) if settings.texts else None
-        return written(place, settings, dataset)
+        return written(place, place.info().settings_with(given))
     result = _opened(place, given)
     kinds = [kind for kind in items.VIEWS if values[kind]]
     found = items.Views(result, items.chosen(result, n, around, kinds))
 
-    def rows() -> Iterator[dict[str, Any]]:
+    def rows(found: items.Views) -> Iterator[dict[str, Any]]:
         for view in found.views:
             for row in plain(view.items):
                 cut = {"text": excerpt(row["text"], TEXT)} if result.scores.with_texts else {}

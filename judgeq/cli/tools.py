@@ -256,7 +256,7 @@ def _seconds(age: str) -> float:
     *of_settings("dataset", "text_column", "gold_column"),
     DATASET,
 )
-def mock_server(given: Values, as_json: bool) -> None:
+def mock_server(given: Values, as_json: bool) -> Answer:
     """Run a local server like OpenAI's, for rehearsals.
 
     It answers as the simulated judge does, live and in batches: from the gold labels
@@ -301,8 +301,7 @@ def mock_server(given: Values, as_json: bool) -> None:
         raise UsageError(
             f"can't listen on {settings.host}, port {settings.port}: {error.strerror}."
         ) from error
-    if as_json:
-        show_text(json.dumps(stats))
+    return Answer(stats)
 
 
 def _scores(given: Values) -> dict[str, float]:

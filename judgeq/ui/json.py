@@ -75,6 +75,12 @@ def _marks(value: Any) -> dict[str, Mapping[Any, Any]]:
     return {name: {} for name in value._fields}
 
 
+def numbers(value: Any) -> Iterator[Any]:
+    """The numbers of a result as `rows`, each with the name of the run that all of it is about."""
+    known = plain(value)
+    return rows(known, labels={"run": known["run"]} if "run" in known else None)
+
+
 def rows(value: Any, key: str = "", labels: Mapping[str, str] | None = None) -> Iterator[Any]:
     """Plain JSON as rows in long form: a row each number under its `key` (with dots), with its interval
     as `low` and `high` where it has one. What texts a list's objects hold (a name, a rating) are columns
