@@ -75,7 +75,6 @@ def test_us_vs_them_itself() -> None:
 
 TEXTS = b"body;y;z\none;1;k\ntwo;2;\n"
 TOML = """
-name = "mini"
 title = "Mini"
 description = "Two texts."
 licence = "MIT"
@@ -146,7 +145,6 @@ def test_a_wrong_file_is_never_taken_for_the_corpus(mini: Path) -> None:
     [
         ("title =", "titel =", "title: Field required; titel: Extra inputs"),
         ('"Mini"', "Mini", "is no valid TOML"),
-        ('name = "mini"', 'name = "maxi"', "name is 'maxi'"),
         ('kind = "ordinal"', 'kind = "nominal"', "gold_kind: Input should be"),
     ],
 )

@@ -97,6 +97,14 @@ def test_parquet() -> None:
         load(DatasetSpec(dataset="a.parquet", text_column="txt"))
     with pytest.raises(DataError, match=r"b\.parquet can't be read as Parquet"):
         load_file("b.parquet", b"PAR1 not at all")
+    half = pa.array([b"one", b"\xff"]).view(pa.string())
+    parquet.write_table(pa.table({"text": half}), "c.parquet")
+    with pytest.raises(DataError, match=r"c\.parquet can't be read as Parquet: .*UTF8"):
+        load(DatasetSpec(dataset="c.parquet"))
+    twice = pa.table([pa.array(["one", "two"])] * 2, ["text", "text"])
+    parquet.write_table(twice, "d.parquet")
+    with pytest.raises(DataError, match=r"d\.parquet has more than one column 'text'"):
+        load(DatasetSpec(dataset="d.parquet"))
 
 
 def test_parquet_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,7 +149,6 @@ def test_load_downloads_once(server: str, tmp_path: Path, monkeypatch: pytest.Mo
     folder.mkdir(parents=True)
     (folder / "dataset.toml").write_text(
         f"""
-        name = "mini"
         title = "Mini"
         description = "Texts."
         licence = "MIT"

@@ -50,7 +50,7 @@ def test_the_example_of_a_prompt_set_is_one(tmp_path: Path) -> None:
 
 def test_the_example_of_a_dataset_is_one() -> None:
     example = toml("datasets/README.md").replace("…", "0" * 64)
-    corpus = DatasetInfo.model_validate(tomllib.loads(example))
+    corpus = DatasetInfo.model_validate({"name": "messages", **tomllib.loads(example)})
     assert {*DatasetInfo.model_fields} - {"where"} == corpus.model_fields_set
 
 

@@ -328,7 +328,7 @@ def _flat(entry: Any, path: str = "", depth: int = 9) -> Any:
 def _parquet(name: str, data: bytes) -> Source:
     pa, parquet = packages("parquet", f"Reading {name}", "pyarrow", "pyarrow.parquet")
     try:
-        table = parquet.read_table(BytesIO(data))
+        table = parquet.ParquetFile(BytesIO(data)).read()
         table.validate(full=True)  # so that all of its texts are UTF-8
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{name} can't be read as Parquet: {error}") from error
