@@ -376,7 +376,7 @@ BY_ID = ("--id-column", "id")
         ("id,gold\nA,1\n", ("--id-column", "who"), "no column 'who'"),
         ("id,gold\nA,high\n", BY_ID, "'high' is not a number"),
         ("id,gold\nA,high\n", (*BY_ID, "--gold-levels", "l,h"), "'high' is none of the levels"),
-        ("id,gold\nA,inf\n", BY_ID, "'inf' is no finite number"),
+        ("id,gold\nA,inf\n", BY_ID, "'inf' is not a number"),
         ("id,gold\nA,\n", BY_ID, "column 'gold': no row of an item of the run has a gold label"),
         ("id,gold\n", BY_ID, "no row of an item of the run has a gold label"),
         ("", (), "is empty"),

@@ -37,7 +37,7 @@ def simulate(
 
     All strategies, distributions, annotator biases and seeds are combined, with the
     strategies and ratings of real runs, on all cores. After an interruption, run the
-    same command to continue. Writes study.csv and figures (PNG, SVG, CSV).
+    same command to continue. Writes study.csv, its ranking and figures.
 
     Your own grid is a TOML file with strategies = ["listwise10x2", …]; it may
     have n, distributions, bias, ratings, seeds, sigma and [judge]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from dataclasses import replace
@@ -37,29 +38,26 @@ def load(
     `seed`.
     """
     base, name = base or Path.cwd(), spec.dataset
-    corpora_here = corpora.names()
-    every = [*corpora_here, *synthetic.NAMES]
-    if not (name in every or name == STDIN or format_of(name) or (name and _is_there(base / name))):
+    path, every = base / name, [*corpora.names(), *synthetic.NAMES]
+    there = name and os.path.exists(path)  # noqa: PTH110  it may be any string
+    if not (there or name in (*every, STDIN) or format_of(name)):
         raise UsageError(
-            f"No dataset is called {shown(name)}.{did_you_mean(Path(name).name, every)} Known are "
+            f"No dataset is called {shown(name)}.{did_you_mean(path.name, every)} Known are "
             f"{listed(every)}; or give the path of a file ({SUFFIXES})."
         )
     if name in synthetic.NAMES:
         return part(synthetic.load(spec, seed), spec, seed)
     refuse(spec, ["n"], "is for synthetic datasets only")
-    if name in corpora_here:
+    if name in every:
         whole = corpora.load(spec, base, may_download=download)
-        return without_long(part(whole, spec, seed), spec.longest_text)
-    if name != STDIN:
-        path = base / name
+    elif name != STDIN:
         stem = Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
-        source = read(path, spec)
+        whole = replace(dataset_of(read(path, spec), spec), name=stem)
     elif frame is not None:
         refuse(spec, [*SETTINGS], "is for files")
-        stem, source = FROM_PYTHON, frame
+        whole = replace(dataset_of(frame, spec), name=FROM_PYTHON)
     else:
-        stem, source = "stdin", _on_stdin(spec)
-    whole = replace(dataset_of(source, spec), name=stem)
+        whole = replace(dataset_of(_on_stdin(spec), spec), name="stdin")
     return without_long(part(whole, spec, seed), spec.longest_text)
 
 
@@ -69,13 +67,6 @@ def known(data_dir: Path | None = None) -> list[DatasetInfo]:
     Raises DataError where a dataset.toml is broken. Nothing is downloaded.
     """
     return [*corpora.known(data_dir), *synthetic.known()]
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # no name that a file can have
-        return False
 
 
 def _on_stdin(spec: DatasetSpec) -> Source:

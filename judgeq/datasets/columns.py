@@ -7,21 +7,12 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from judgeq.datasets.dataset import OF_COLUMNS, STDIN, Dataset, RowIds, flag_of
-from judgeq.datasets.tables import (
-    ID,
-    TEXT,
-    Source,
-    Table,
-    did_you_mean,
-    listed,
-    shown,
-)
+from judgeq.datasets.tables import ID, LISTED, TEXT, Source, Table, did_you_mean, listed, shown
 from judgeq.errors import DataError, UsageError
 from judgeq.settings import DatasetSpec
 from judgeq.types import Floats, GoldKind
@@ -41,6 +32,7 @@ _TRUTH = {"true": 1.0, "false": 0.0}
 
 # Ids end up in tables, on terminals and in file names; none of those may be steered by one.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_NO_TEXT = re.compile(r"[\0\ud800-\udfff]")
 
 MISSING = frozenset(("", "na", "nan", "null", "."))
 """Cells of gold that say that there is none, as R, pandas, databases and SPSS write it."""
@@ -57,16 +49,27 @@ def dataset_of(source: Source, spec: DatasetSpec, unlabelled: Sequence[str] = ()
     that can't be.
     """
     text, gold, levels = spec.text_column or TEXT, spec.gold_column, spec.gold_levels
-    levels = None if levels is None else checked_levels(levels)
     if levels is not None and gold is None:
         raise UsageError("--gold-levels needs --gold-column: the column that holds the labels.")
     if spec.id_column == text:
         raise UsageError(f"--id-column can't be the column of the texts, {shown(text)}.")
-    roles = {name: column for name in OF_COLUMNS if (column := getattr(spec, name)) is not None}
-    named = {column: f"Name the right one with {flag_of(name)}." for name, column in roles.items()}
+    named = {
+        column: f"Name the right one with {flag_of(role)}."
+        for role in OF_COLUMNS
+        if (column := getattr(spec, role)) is not None
+    }
     table = Table(source, named, None if spec.keep_columns else (text, ID))
     notices = [*_choose_rows(table, spec, text)]
-    ids, texts, missing = _ids(table, spec, (text, *named), notices), None, ""
+    ids, id_column = None, spec.id_column
+    if id_column or ID in {*table.columns} - {text, *named}:
+        before = len(table.bad)
+        ids = read_ids(table, id_column or ID)
+        if (bad := table.bad[before:]) and id_column is None:
+            problem = min(bad)[1]
+            notices.append(f"{table.name}, {problem}, so row numbers are the ids, not that column.")
+            del table.bad[before:]
+            ids = None
+    texts, missing = None, ""
     if text in table.columns:
         texts = [*_values(table, text, _text)]
     else:
@@ -83,9 +86,7 @@ def dataset_of(source: Source, spec: DatasetSpec, unlabelled: Sequence[str] = ()
             f"{table.name} has {'one row' if n else 'no rows'}. "
             "Expected at least two: comparing takes two."
         )
-    used = [text, gold]
-    if ids is not None:
-        used.append(spec.id_column or ID)
+    used = {text, gold} if ids is None else {text, gold, id_column or ID}
     others = {name: cells for name, cells in table.columns.items() if name not in used}
     return Dataset(
         name=source.name,
@@ -104,42 +105,24 @@ def dataset_of(source: Source, spec: DatasetSpec, unlabelled: Sequence[str] = ()
 def _choose_rows(table: Table, spec: DatasetSpec, text: str) -> Iterator[str]:
     """Leaves out rows as the settings say; gives notices of these, and of texts that repeat."""
     cells = table.columns.get(text, [])
-    rows: Sequence[int] = range(len(cells))
-    if spec.skip_empty and (empty := [row for row in rows if is_empty(cells[row])]):
-        named = ", ".join(f"{table.numbers[row] + 1}" for row in empty[:10])
+    empty = [row for row, cell in enumerate(cells) if spec.skip_empty and is_empty(cell)]
+    if empty:
+        numbers = listed((table.numbers[row] + 1 for row in empty), LISTED)
         yield (
             f"{len(empty):,} of {len(cells):,} rows are left out (--skip-empty), since they have no "
-            f"text: {named}{', …' if len(empty) > 10 else ''}."
+            f"text: {numbers}."
         )
-        rows = sorted({*rows} - {*empty})
+        table.keep(sorted({*range(len(cells))} - {*empty}))
+        cells = table.columns[text]
     first: dict[object, int] = {}
-    for row in rows:
-        first.setdefault(cells[row] if isinstance(cells[row], str) else row, row)
-    if len(first) < len(rows):
+    for row, cell in enumerate(cells):
+        first.setdefault(cell if isinstance(cell, str) else row, row)
+    if repeated := len(cells) - len(first):
         then = "each is judged as an item of its own (--merge-duplicates judges each text once)."
         if spec.merge_duplicates:
             then = "are judged once with it (--merge-duplicates)."
-        repeated = f"{len(rows) - len(first):,} of {len(rows):,} texts"
-        yield f"{repeated} repeat an earlier one, and {then}"
-        rows = [*first.values()] if spec.merge_duplicates else rows
-    if len(rows) < len(cells):
-        table.keep(rows)
-
-
-def _ids(
-    table: Table, spec: DatasetSpec, taken: Sequence[str], notices: list[str]
-) -> list[str] | None:
-    """The ids; None where row numbers are, with a notice where "id" can't be the column of ids."""
-    if spec.id_column is None and (ID not in table.columns or ID in taken):
-        return None
-    before = len(table.bad)
-    ids = read_ids(table, spec.id_column or ID)
-    if spec.id_column is not None or len(table.bad) == before:
-        return ids
-    problem = min(table.bad[before:])[1]
-    del table.bad[before:]
-    notices.append(f"{table.name}, {problem}, so row numbers are the ids, not that column.")
-    return None
+            table.keep(first.values())
+        yield f"{repeated:,} of {len(cells):,} texts repeat an earlier one, and {then}"
 
 
 def row_ids(table: Table) -> Sequence[str]:
@@ -152,16 +135,17 @@ def _no_texts(table: Table, spec: DatasetSpec) -> str:
     """That the column of texts is missing, and how to name it: in a command to copy, if one nearly
     fits."""
     folded = {name.strip().casefold(): name for name in reversed(table.header) if name != ID}
-    fits = {
-        flag_of(name): shlex.quote(next(folded[word] for word in likely.split() if word in folded))
-        for name, likely in LIKELY.items()
-        if getattr(spec, name) is None and {*likely.split()} & {*folded}
-    }
+    fits = {}
+    for role, likely in LIKELY.items():
+        names = [folded[word] for word in likely.split() if word in folded]
+        if names and getattr(spec, role) is None:
+            fits[flag_of(role)] = shlex.quote(names[0])
     remedy = "Name the right one with --text-column."
     if "--text-column" in fits:
-        command = f"judgeq run --dataset {shlex.quote(spec.dataset)}"
-        words = ["Try:", *([] if spec.dataset == STDIN else [command])]
-        remedy = " ".join([*words, *(f"{flag} {column}" for flag, column in fits.items())])
+        source = (
+            "" if spec.dataset == STDIN else f"judgeq run --dataset {shlex.quote(spec.dataset)} "
+        )
+        remedy = f"Try: {source}{' '.join(f'{flag} {column}' for flag, column in fits.items())}"
     elif spec.dataset == STDIN and not spec.no_header:
         remedy += " If each line is a text, add --no-header."
     return table.without(TEXT, remedy)
@@ -186,42 +170,38 @@ def _text(cell: Any) -> str:
     if not isinstance(cell, str):
         remedy = "Name the right column with --text-column."
         raise ValueError(f"expected text, got {shown(cell)}", remedy)
-    if "\0" in cell:
-        raise ValueError("the text holds a NUL character", "Remove it.")
-    try:
-        cell.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"the text holds half a character ({shown(cell)})", "Remove it."
-        ) from error
+    if found := _NO_TEXT.search(cell):
+        what = "a NUL character" if found[0] == "\0" else f"half a character ({shown(cell)})"
+        raise ValueError(f"the text holds {what}", "Remove it.")
     return cell
 
 
 def is_empty(cell: object) -> bool:
     """Whether a cell of texts holds none."""
-    return cell is None or (isinstance(cell, str) and (not cell or cell.isspace()))
+    return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
 def read_ids(table: Table, column: str) -> list[str]:
     """The id of every row; a row is bad where it is empty, twice, or can't be an id."""
     remedy = "Give every row an id of its own, or name another column with --id-column."
+    rows = iter(range(len(table)))
     first: dict[str, int] = {}
 
     def id_of(cell: Any) -> str:
+        row, name = next(rows), str(cell)
         if is_empty(cell):
-            raise ValueError("the id is empty", remedy)
-        name = str(cell)
-        if not isinstance(cell, str) and type(cell) is not int:
-            raise ValueError(f"{name} can't be an id: it is no text or whole number", remedy)
-        if _CONTROL.search(name):
-            raise ValueError(f"the id {shown(name)} holds a control character", remedy)
-        return name
-
-    for row, name in enumerate(_values(table, column, id_of)):
-        if isinstance(name, str) and first.setdefault(name, row) != row:
+            problem = "the id is empty"
+        elif not isinstance(cell, str) and type(cell) is not int:
+            problem = f"{name} can't be an id: it is no text or whole number"
+        elif _CONTROL.search(name):
+            problem = f"the id {shown(name)} holds a control character"
+        elif first.setdefault(name, row) != row:
             problem = f"the id {shown(name)} is also that of {table.place(first[name])}"
-            table.report(row, problem, remedy, column)
-    return [*first]
+        else:
+            return name
+        raise ValueError(problem, remedy)
+
+    return [*_values(table, column, id_of)]
 
 
 def read_gold(
@@ -233,37 +213,36 @@ def read_gold(
     """The gold of every row, nan where the cell is empty, one of MISSING or one of `unlabelled`.
 
     With `levels` (least of the feature first) a label becomes its place in them, 0-based, also where
-    it is one of MISSING. A row is bad whose cell is neither.
+    it is one of MISSING. A row is bad whose cell is neither. Raises UsageError for levels that are not
+    two or more different ones.
     """
     number = {level.strip(): float(i) for i, level in enumerate(levels or ())}
-    remedy = "leave the cell empty where there is no gold."
-
-    @cache
-    def seen() -> str:
-        filled = (cell for cell in table.columns[column] if cell is not None)
-        return listed(filter(None, dict.fromkeys(str(cell).strip() for cell in filled)))
+    if levels is not None and len({*number} - {""}) < max(2, len(levels)):
+        raise UsageError(
+            f"--gold-levels is {listed(number)}. Expected at least two different labels, from least to "
+            "most of the feature: --gold-levels low,high"
+        )
+    cells = (cell for cell in table.columns[column] if not is_empty(cell))
+    seen = listed(dict.fromkeys(str(cell).strip() for cell in cells))
+    empty = "leave the cell empty where there is no gold."
 
     def gold_of(cell: Any) -> float:
         # As JSON writes it, so that true, 1 and "a" can be named on the command line.
-        word = str(cell).lower() if isinstance(cell, bool) else cell
-        word = word.strip() if isinstance(word, str) else word
-        value = number.get(str(word)) if number else _number(table, word)
+        label = str(cell).lower() if isinstance(cell, bool) else str(cell).strip()
+        value = number.get(label) if number else _number(table, cell)
         if value is not None:
             return value
-        label = str(word)
-        if word is None or word in unlabelled or label.casefold() in MISSING:
+        if cell is None or label in unlabelled or label.casefold() in MISSING:
             return math.nan
         if number:
             hint = did_you_mean(label, number).lstrip()
             every = "Name every label, least of the feature first, with --gold-levels low,high;"
-            problem = f"{shown(word)} is none of the levels {listed(number)}"
-            raise ValueError(problem, f"{hint} {every} {remedy}".lstrip())
-        if label.lstrip("+-").casefold() in ("inf", "infinity") or _NUMBER.fullmatch(label):
-            raise ValueError(f"{shown(word)} is no finite number", remedy.capitalize())
+            problem = f"{shown(cell)} is none of the levels {listed(number)}"
+            raise ValueError(problem, f"{hint} {every} {empty}".lstrip())
         raise ValueError(
-            f"{shown(word)} is not a number",
+            f"{shown(cell)} is not a number",
             "If the column holds labels, name them from least to most of the feature with "
-            f"--gold-levels low,high (seen: {seen()}); {remedy}",
+            f"--gold-levels low,high (seen: {seen}); {empty}",
         )
 
     return np.fromiter(_values(table, column, gold_of), np.float64, len(table))
@@ -293,21 +272,8 @@ def kind_of(gold: Floats, levels: Sequence[str] | None = None) -> GoldKind | Non
         return None
     if classes == 2:
         return "binary"
-    whole = levels is not None or (
-        np.all(distinct == np.round(distinct)) and classes <= MOST_LEVELS
-    )
+    whole = levels or (np.all(distinct == np.round(distinct)) and classes <= MOST_LEVELS)
     return "ordinal" if whole else "continuous"
-
-
-def checked_levels(levels: Sequence[str]) -> tuple[str, ...]:
-    """Gold labels from least to most of the feature, without blanks. Raises UsageError."""
-    stripped = tuple(level.strip() for level in levels)
-    if len({*stripped} - {""}) < max(2, len(levels)):
-        raise UsageError(
-            f"--gold-levels is {listed(levels)}. Expected at least two different labels, from least to "
-            "most of the feature: --gold-levels low,high"
-        )
-    return stripped
 
 
 def _number(table: Table, cell: Any) -> float | None:

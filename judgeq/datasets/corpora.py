@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from judgeq import files
 from judgeq.datasets.columns import dataset_of
@@ -23,61 +22,9 @@ from judgeq.datasets.dataset import OF_COLUMNS, OF_TABLES, Dataset, DatasetInfo,
 from judgeq.datasets.formats import contents, read
 from judgeq.errors import DataError, UsageError
 from judgeq.settings import DatasetSpec
-from judgeq.types import GoldKind
 
 TIMEOUT = 10.0
 """Seconds without a byte, after which a download is given up."""
-
-
-class Part(BaseModel, frozen=True, extra="forbid"):
-    """A table of a dataset.toml."""
-
-
-class Columns(Part):
-    """Which column is what."""
-
-    text: str
-    id: str | None = None
-    gold: str | None = None
-
-
-class Gold(Part):
-    """What the gold column means; `levels` from least to most, `unlabelled` cells mean no gold."""
-
-    kind: GoldKind | None = None
-    meaning: str = ""
-    levels: tuple[str, ...] | None = None
-    unlabelled: tuple[str, ...] = ()
-
-
-class Subset(Part):
-    """The rows whose cell in `column` is `equals`."""
-
-    column: str
-    equals: str
-
-
-class Corpus(Part):
-    """A dataset.toml. `labels` names a file beside it with the gold of every row, without texts."""
-
-    name: str
-    title: str
-    description: str
-    licence: str
-    citation: str
-    notice: str = ""
-    homepage: str | None = None
-    url: str | None = None
-    sha256: str | None = None
-    size: int | None = None
-    items: int | None = None
-    file: str
-    delimiter: str | None = None
-    prompt: str | None = None
-    labels: str | None = None
-    columns: Columns
-    gold: Gold = Gold()
-    subsets: Mapping[str, Subset] = {}
 
 
 def names() -> list[str]:
@@ -85,36 +32,24 @@ def names() -> list[str]:
     return sorted(path.parent.name for path in files.shipped("datasets").glob("*/dataset.toml"))
 
 
-def corpus(name: str) -> Corpus:
+def corpus(name: str) -> DatasetInfo:
     """The description of a known corpus; raises DataError where its dataset.toml is broken."""
     path = files.shipped("datasets") / name / "dataset.toml"
     remedy = "Mend it, or install judgeq anew."
+    told = files.read_toml(path, "", remedy)
     try:
-        corpus = Corpus.model_validate(files.read_toml(path, "", remedy))
+        return DatasetInfo.model_validate({**told, "name": name})
     except ValidationError as error:
         raise DataError(f"{path}: {files.problems(error)}. {remedy}") from error
-    if corpus.name != name:
-        raise DataError(f"{path}: name is {corpus.name!r}, expected its folder's name, {name!r}.")
-    return corpus
 
 
 def known(data_dir: Path | None = None) -> list[DatasetInfo]:
     """All of them. Raises DataError where a dataset.toml is broken. Nothing is downloaded."""
     infos = []
-    same = {"name", "title", "description", "items", "licence", "prompt", "citation"}
     for which in map(corpus, names()):
         where = _found(_places(which, data_dir, Path.cwd()))
-        infos.append(
-            DatasetInfo(
-                **which.model_dump(include=same),
-                size=where.stat().st_size if where else which.size,
-                gold_meaning=which.gold.meaning,
-                gold_kind=which.gold.kind,
-                address=which.url,
-                where=where,
-                labels_only=where is None and which.labels is not None,
-            )
-        )
+        size = where.stat().st_size if where else which.size
+        infos.append(which.model_copy(update={"where": where, "size": size}))
     return infos
 
 
@@ -131,9 +66,9 @@ def load(spec: DatasetSpec, base: Path, *, may_download: bool) -> Dataset:
     if data_dir is not None and not data_dir.is_dir():
         raise UsageError(f"--data-dir {spec.data_dir}: there is no folder {data_dir}.")
     every = _places(which, data_dir, base)
-    path, why = _found(every), ""
-    if path is None:
-        path = every[-1]  # the cache
+    found, why = _found(every), ""
+    path = found or every[-1]  # the cache
+    if found is None:
         why = "downloading is turned off" if which.url else "it has no address to download it from"
         if may_download and which.url and which.sha256 and which.size:
             why = fetch(which.url, path, sha256=which.sha256, size=which.size)
@@ -152,10 +87,6 @@ def load(spec: DatasetSpec, base: Path, *, may_download: bool) -> Dataset:
     path = files.shipped("datasets") / which.name / which.labels
     table = DatasetSpec(dataset=which.labels, id_column="row", gold_column="gold")
     labels = dataset_of(read(path, table), table)
-    if [*labels.ids] != [*RowIds(which.items or 0)]:
-        raise DataError(
-            f"{path}: expected the rows 0 to {(which.items or 0) - 1} in order. Install judgeq anew."
-        )
     notice = (
         f"The texts of {which.name} are not here ({why}), its labels only: enough for a simulated "
         "judge, not for one that reads."
@@ -164,7 +95,7 @@ def load(spec: DatasetSpec, base: Path, *, may_download: bool) -> Dataset:
     return _described(which, labels, notice)
 
 
-def _whole(which: Corpus, path: Path, latent_column: str | None) -> Dataset:
+def _whole(which: DatasetInfo, path: Path, latent_column: str | None) -> Dataset:
     """A corpus with its texts. Raises DataError for a file that isn't the one that is known."""
     data = contents(path)
     digest = hashlib.sha256(data).hexdigest()
@@ -174,43 +105,40 @@ def _whole(which: Corpus, path: Path, latent_column: str | None) -> Dataset:
             f"expected {which.sha256}. Delete or rename it; or, if it is what you want judged, "
             f"name it as an ordinary file: --dataset {path}"
         )
+    columns = {"text_column", "id_column", "gold_column", "gold_levels", "delimiter"}
     table = DatasetSpec(
         dataset=which.file,
-        text_column=which.columns.text,
-        id_column=which.columns.id,
-        gold_column=which.columns.gold,
-        gold_levels=which.gold.levels,
         latent_column=latent_column,
-        delimiter=which.delimiter,
         keep_columns=True,
+        **which.model_dump(include=columns),
     )
     source = read(path, table, data=data)
-    return _described(which, dataset_of(source, table, which.gold.unlabelled))
+    return _described(which, dataset_of(source, table, which.unlabelled))
 
 
-def _described(which: Corpus, dataset: Dataset, *notices: str) -> Dataset:
+def _described(which: DatasetInfo, dataset: Dataset, *notices: str) -> Dataset:
     """The items with what is known of their corpus: the same with texts and without, where its file
     has a checksum."""
-    own = which.columns
     return replace(
         dataset,
         name=which.name,
-        gold_kind=which.gold.kind,
-        gold_meaning=which.gold.meaning,
+        gold_kind=which.gold_kind,
+        gold_meaning=which.gold_meaning,
         subsets={
-            name: np.array([str(cell) == subset.equals for cell in dataset.columns[subset.column]])
-            for name, subset in which.subsets.items()
+            name: np.array([str(cell) == value for cell in dataset.columns[column]])
+            for name, (column, value) in which.subsets.items()
             if dataset.columns
         },
         columns={},
         prompt=which.prompt,
-        known_as=which.sha256 and f"{which.name} sha256:{which.sha256} text={own.text} id={own.id}",
+        known_as=which.sha256
+        and f"{which.name} sha256:{which.sha256} text={which.text_column} id={which.id_column}",
         licence=which.licence,
         notices=(*notices, *filter(None, [which.notice])),
     )
 
 
-def _places(which: Corpus, data_dir: Path | None, base: Path) -> Sequence[Path]:
+def _places(which: DatasetInfo, data_dir: Path | None, base: Path) -> Sequence[Path]:
     """Every path at which the file of a corpus is looked for, in order; the last one is the cache, where
     a download is put."""
     given = os.environ.get("JUDGEQ_DATA")
@@ -221,15 +149,8 @@ def _places(which: Corpus, data_dir: Path | None, base: Path) -> Sequence[Path]:
 
 
 def _found(places: Sequence[Path]) -> Path | None:
-    """The first at which a file lies, right or not. Raises DataError where a folder may not be looked
-    into."""
-    for path in places:
-        try:
-            if path.is_file():
-                return path
-        except OSError as error:
-            raise DataError(f"{path} can't be looked at: {error.strerror}.") from error
-    return None
+    """The first at which a file lies, right or not."""
+    return next((path for path in places if os.path.isfile(path)), None)  # noqa: PTH113  never raises
 
 
 # Downloads
@@ -238,27 +159,20 @@ def _found(places: Sequence[Path]) -> Path | None:
 def fetch(url: str, target: Path, *, sha256: str, size: int, timeout: float = TIMEOUT) -> str:
     """Puts the file at `url` to `target`, whole or not at all; "" or why it couldn't be had.
 
-    $JUDGEQ_OFFLINE, no network, a refusal, a redirect to plain http, a silence, a body that breaks off,
+    $JUDGEQ_OFFLINE, no network, a refusal, a silence, a body that breaks off,
     and a folder that can't be written to are reasons given. Proxies are those of the environment.
     Raises DataError where something did come and it is not the file.
     """
     from http.client import HTTPException
-    from urllib.error import HTTPError, URLError
-    from urllib.request import HTTPRedirectHandler, Request, build_opener
-
-    class Redirects(HTTPRedirectHandler):
-        def redirect_request(self, *received: Any) -> Request | None:
-            if urlsplit(received[-1]).scheme not in ("https", urlsplit(url).scheme):
-                received[1].close()  # the answer so far
-                raise URLError(f"it redirects to {received[-1]}, which is not https")
-            return super().redirect_request(*received)
+    from urllib.error import HTTPError
+    from urllib.request import Request, build_opener
 
     if os.environ.get("JUDGEQ_OFFLINE", "") not in ("", "0"):
         return "JUDGEQ_OFFLINE is set"
     host = urlsplit(url).netloc
     request = Request(url, headers={"User-Agent": "judgeq"})  # noqa: S310  a test checks the scheme
     try:
-        with build_opener(Redirects).open(request, timeout=timeout) as response:
+        with build_opener().open(request, timeout=timeout) as response:
             body: bytes = response.read(size + 1)
             # A broken connection reads as the end, except in a chunked answer.
             broken = not response.chunked and response.length != 0 and len(body) < size
@@ -267,10 +181,9 @@ def fetch(url: str, target: Path, *, sha256: str, size: int, timeout: float = TI
         return f"{host} answered {error.code} {error.reason}"
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
-        silent = isinstance(reason, TimeoutError)
-        return f"{host} " + (
-            f"was silent for {timeout:g} s" if silent else f"can't be reached: {reason}"
-        )
+        if isinstance(reason, TimeoutError):
+            return f"{host} was silent for {timeout:g} s"
+        return f"{host} can't be reached: {reason}"
     if broken:
         return f"the answer from {host} broke off"
     digest = hashlib.sha256(body).hexdigest()

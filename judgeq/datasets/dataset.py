@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
+from judgeq.datasets.tables import LISTED, TEXT, listed
 from judgeq.errors import UsageError
 from judgeq.seeds import rng
 from judgeq.settings import DatasetSpec
@@ -38,23 +40,39 @@ def refuse(spec: DatasetSpec, settings: Sequence[str], reason: str) -> None:
             raise UsageError(f"{what}; leave it out with --dataset {spec.dataset}")
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetInfo:
-    """What can be loaded by name; `where` is the file found for it, `size` its bytes."""
+class DatasetInfo(BaseModel, frozen=True, extra="forbid"):
+    """What can be loaded by name: of a corpus its dataset.toml, which names columns and levels as
+    the settings do.
+
+    `labels` names a file beside it with the gold of every row, without texts. Cells of gold that are
+    `unlabelled` mean none. A subset is the rows whose cell of a column is equal to a value. `where` is
+    the file found for it, `size` its bytes.
+    """
 
     name: str
     title: str
     description: str
-    items: int | None = None
+    licence: str
+    citation: str
+    file: str
+    notice: str = ""
+    homepage: str | None = None
+    url: str | None = None
+    sha256: str | None = None
     size: int | None = None
-    licence: str = ""
-    gold_meaning: str = ""
-    gold_kind: GoldKind | None = None
+    items: int | None = None
     prompt: str | None = None
-    citation: str = ""
-    address: str | None = None
+    labels: str | None = None
+    text_column: str = TEXT
+    id_column: str | None = None
+    gold_column: str | None = None
+    gold_levels: tuple[str, ...] | None = None
+    delimiter: str | None = None
+    gold_kind: GoldKind | None = None
+    gold_meaning: str = ""
+    unlabelled: tuple[str, ...] = ()
+    subsets: Mapping[str, tuple[str, str]] = {}
     where: Path | None = None
-    labels_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +174,12 @@ def without_long(dataset: Dataset, longest: float | None) -> Dataset:
     if longest is None or dataset.texts is None:
         return dataset
     short = np.array([tokens_of(text) <= longest for text in dataset.texts], dtype=np.bool_)
-    long = [repr(dataset.ids[row]) for row in np.flatnonzero(~short).tolist()]
+    long = [dataset.ids[row] for row in np.flatnonzero(~short).tolist()]
     if not long:
         return dataset
     notice = (
         f"{len(long):,} of {len(dataset):,} texts are left out (--skip-long), each of more than about "
-        f"{longest:,.0f} tokens: {', '.join(long[:10])}{', …' if len(long) > 10 else ''}."
+        f"{longest:,.0f} tokens: {listed(long, LISTED)}."
     )
     return _of_rows(dataset, np.flatnonzero(short), notice)
 

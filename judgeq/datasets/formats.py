@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from judgeq.datasets.dataset import OF_COLUMNS, refuse
-from judgeq.datasets.tables import TEXT, Choose, Rows, Source, listed, shown
+from judgeq.datasets.frames import by_column
+from judgeq.datasets.tables import TEXT, Rows, Source, listed, shown
 from judgeq.errors import DataError, UsageError
 from judgeq.files import ordinary
 from judgeq.settings import DatasetSpec
@@ -56,6 +57,12 @@ _BINARY = {
     b"\x1f\x8b": "compressed, whatever its name says. Rename it, so that it ends in .csv.gz.",
     b"PAR1": "a Parquet file, whatever its name says. Rename it, so that it ends in .parquet.",
 }
+_MARKS = {  # that of UTF-16 is the beginning of one of UTF-32
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 _QUOTED = re.compile(r'"[^"]*"?')
 
 
@@ -67,14 +74,13 @@ def format_of(path: str | Path) -> Format | None:
 def contents(path: Path) -> bytes:
     """The bytes of a file. Raises DataError."""
     try:
-        ordinary(path)
-        if path.is_dir():
-            raise DataError(f"{path} is a folder. Name a file in it ({SUFFIXES}).")
-        return path.read_bytes()
+        return ordinary(path).read_bytes()
     except FileNotFoundError as error:
         raise DataError(
             f"There is no file {path} (seen from {Path.cwd()}). Check the path."
         ) from error
+    except IsADirectoryError as error:
+        raise DataError(f"{path} is a folder. Name a file in it ({SUFFIXES}).") from error
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror or error}.") from error
 
@@ -92,42 +98,38 @@ def read(
     Raises DataError naming the file where it can't be read, UsageError where its name says no format,
     or reading it needs a package that isn't installed, or a setting isn't for it; or the source does.
     """
-    name, form, header = str(path), form or format_of(path), not spec.no_header
+    name, form = str(path), form or format_of(path)
+    columns = {column for role in OF_COLUMNS if (column := getattr(spec, role))}
+    if form == "txt" and (columns or spec.delimiter):
+        form = "csv"
+    for setting, forms in SETTINGS.items():
+        if form and form not in forms.split(", "):
+            refuse(spec, [setting], f"is for {forms.upper()}, and {name} holds {form.upper()}")
+    data = contents(path) if data is None else data  # `path` may be a folder
     if form is None:
-        contents(path)  # which may be a folder
         raise UsageError(
             f"The suffix of {name} is no format that can be read. "
             f"Name it by what it holds: {SUFFIXES}."
         )
-    columns = {column for column in map(partial(getattr, spec), OF_COLUMNS) if column}
-    if form == "txt" and (columns or spec.delimiter):
-        form = "csv"
-    for setting, forms in SETTINGS.items():
-        if form not in forms.split(", "):
-            refuse(spec, [setting], f"is for {forms.upper()}, and {name} holds {form.upper()}")
-    data = contents(path) if data is None else data
     if name.lower().endswith(".gz"):
         data = _unpacked(name, data)
     if form == "parquet":
-        return Source(name, partial(_parquet, name, data))
+        return _parquet(name, data)
     if form == "xlsx":
-        return Source(name, partial(_rectangle, _sheet(name, data), header))
+        return _source(name, _sheet(name, data), not spec.no_header)
     for mark, what in _BINARY.items():
         if data.startswith(mark):
             raise DataError(f"{name} is {what}")
     lines = partial(_lines, name, data, spec.encoding)
-    first = [*islice(filter(str.strip, lines()), 1 if header else 20)]
     if form == "jsonl":
-        array = "".join(first).lstrip().startswith("[")
-        return Source(name, partial(_objects, name, lines(), array))
+        return _source(name, _objects(name, lines, columns))
     if form == "txt":
         texts = ((number, [line.strip()]) for number, line in enumerate(lines(), 1) if line.strip())
-        return Source(name, partial(_rectangle, texts, False))
-    usual = "\t" if form == "tsv" else delimiter_of(first, columns)
-    delimiter = spec.delimiter or usual
-    return Source(
-        name, partial(_rectangle, _csv_rows(lines(), delimiter), header), delimiter == ";"
-    )
+        return _source(name, texts, header=False)
+    first = [*islice(filter(str.strip, lines()), 20 if spec.no_header else 1)]
+    delimiter = spec.delimiter or ("\t" if form == "tsv" else delimiter_of(first, columns))
+    source = _source(name, _csv_rows(lines(), delimiter), not spec.no_header)
+    return source._replace(decimal_comma=delimiter == ";")
 
 
 def packages(extra: str, what: str, *names: str) -> list[Any]:
@@ -167,12 +169,8 @@ def _check_size(name: str, size: int) -> None:
 def _lines(name: str, data: bytes, named: str | None) -> Iterator[str]:
     """The lines of a text in the encoding that was named; else that of the byte order mark; else UTF-8.
     Raises DataError naming the place of what is no text."""
-    encoding = "utf-8"
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        encoding = "utf-16"
-    if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):  # begins as that of UTF-16
-        encoding = "utf-32"
-    encoding = codecs.lookup(named or encoding).name
+    marked = (encoding for mark, encoding in _MARKS.items() if data.startswith(mark))
+    encoding = codecs.lookup(named or next(marked, "utf-8")).name
     mark = "-sig" if encoding == "utf-8" else ""
     try:
         yield from TextIOWrapper(BytesIO(data), encoding + mark, newline="")
@@ -197,34 +195,37 @@ def delimiter_of(lines: Sequence[str], columns: Collection[str] = ()) -> str:
     return marks[0] if len(marks) == 1 else ","
 
 
-# Rows of cells: CSV, TSV, Excel, a text a line
+# Rows of cells
 
 
-def _rectangle(rows: Rows, header: bool, choose: Choose) -> Rows:
-    """The wanted cells of rows that are all as long as the first, which is the header, if there is
+def _source(name: str, rows: Rows, header: bool = True) -> Source:
+    """The table of rows that are all as long as the first that can be used: the header, if there is
     one."""
-    first = next(rows, None)
-    if first is None or isinstance(first[1], ValueError):
-        yield from filter(None, [first])
-        return
-    names = [str(cell) for cell in first[1]]
-    if not header:
-        rows = chain([first], rows)
-        names = [TEXT] if len(names) == 1 else [str(at + 1) for at in range(len(names))]
-    wanted = [names.index(name) for name in choose(names)]
+    before: list[tuple[int, Any]] = []
+    names: list[str] = []
     for line, row in rows:
-        if isinstance(row, ValueError):
-            yield line, row
-        elif len(row) == len(names):
-            yield line, [row[at] for at in wanted]
-        else:
-            which = "too many" if len(row) > len(names) else "too few"
-            where = "the header" if header else "the first line"
-            problem = f"{which} fields: {len(row)}, where {where} has {len(names)}"
-            yield (
-                line,
-                ValueError(problem, "Put a field that holds a separator in quotation marks."),
-            )
+        if not isinstance(row, ValueError):
+            names = [*map(str, row)]
+            if not header:
+                before.append((line, row))
+                names = [TEXT] if len(row) == 1 else [str(at + 1) for at in range(len(row))]
+            break
+        before.append((line, row))
+    which = "the header" if header else "the first line"
+    remedy = "Put a field that holds a separator in quotation marks."
+
+    def cells(wanted: Sequence[str]) -> Rows:
+        places = [names.index(column) for column in wanted]
+        for line, row in chain(before, rows):
+            if isinstance(row, ValueError):
+                yield line, row
+            elif len(row) == len(names):
+                yield line, [row[at] for at in places]
+            else:
+                fields = f"too {'many' if len(row) > len(names) else 'few'} fields: {len(row)}"
+                yield line, ValueError(f"{fields}, where {which} has {len(names)}", remedy)
+
+    return Source(name, names, cells)
 
 
 def _csv_rows(lines: Iterator[str], delimiter: str) -> Rows:
@@ -275,13 +276,10 @@ def _sheet(name: str, data: bytes) -> Rows:
         raise DataError(f"{name} can't be read as an Excel file: {error}") from error
 
 
-# JSON and Parquet
-
-
-def _objects(name: str, lines: Iterator[str], array: bool, choose: Choose) -> Rows:
-    """The wanted cells of one JSON object a line, or of an array of them; a text in place of an object
-    stands for one with that alone. The header is the first object's. Columns within objects are named
-    by their path: "meta.text"."""
+def _objects(name: str, lines: Any, needed: Collection[str]) -> Rows:
+    """The keys of the first JSON object, then the values that each has of them: of one object a line, or
+    of an array of them; a text in place of an object stands for one with that alone. Each must have the
+    `needed` keys. Columns within objects are named by their path: "meta.text"."""
     import orjson
 
     def parsed(text: str) -> Any:
@@ -291,51 +289,47 @@ def _objects(name: str, lines: Iterator[str], array: bool, choose: Choose) -> Ro
             of_line = f" of line {error.lineno}" if error.lineno > 1 else ""
             return ValueError(f"broken JSON: {error.msg} at column {error.colno}{of_line}")
 
-    entries = ((line, parsed(entry)) for line, entry in enumerate(lines, 1) if entry.strip())
-    if array:
-        whole = parsed("".join(lines))
+    entries: Iterator[tuple[int, Any]] = (
+        (line, parsed(entry)) for line, entry in enumerate(lines(), 1) if entry.strip()
+    )
+    if next(filter(str.strip, lines()), "").lstrip().startswith("["):
+        whole = parsed("".join(lines()))
         if isinstance(whole, ValueError):
             raise DataError(f"{name}: {whole}. Expected an array of objects.")
-        entries = ((0, entry) for entry in whole)
-    wanted: Mapping[str, bool] | None = None
+        entries = zip(repeat(0), whole)
+    keys: list[str] = []
     for line, entry in entries:
-        entry = {TEXT: entry} if isinstance(entry, str) else entry
-        if not isinstance(entry, dict) or not entry:
+        cells = _flat({TEXT: entry} if isinstance(entry, str) else entry)
+        if not isinstance(cells, dict) or not cells:
             what = f"{shown(entry)} is {'an empty' if entry == {} else 'no'} JSON object"
             remedy = "Expected one whole JSON object a line, or an array of objects."
             yield line, ValueError(str(entry) if isinstance(entry, ValueError) else what, remedy)
             continue
-        cells = _flat(entry)
-        if wanted is None:
-            wanted = choose([*cells])
-            needed = {column for column in wanted if wanted[column]}
-        if not needed <= cells.keys():
-            problem = f"no key {shown(min(needed - cells.keys()))}; it has {listed(cells)}"
+        if not keys:
+            keys = [*cells]
+            yield 0, keys
+        if absent := [key for key in needed if key not in cells]:
+            problem = f"no key {shown(min(absent))}; it has {listed(cells)}"
             yield line, ValueError(problem, "Give every object this key (null where it's unknown).")
         else:
-            yield line, [*map(cells.get, wanted)]
+            yield line, [*map(cells.get, keys)]
 
 
-def _flat(entry: Mapping[str, Any], path: str = "", depth: int = 8) -> dict[str, Any]:
-    """The cells of an object by their paths, as deep as anybody nests columns."""
+def _flat(entry: Any, path: str = "", depth: int = 9) -> Any:
+    """The cells of an object by their paths, as deep as anybody nests columns; any other value alone."""
+    if not (isinstance(entry, dict) and depth):
+        return {path[:-1]: entry} if path else entry
     flat: dict[str, Any] = {}
     for key, value in entry.items():
-        if isinstance(value, dict) and value and depth:
-            flat |= _flat(value, f"{path}{key}.", depth - 1)
-        else:
-            flat[path + key] = value
+        flat |= _flat(value, f"{path}{key}.", depth - 1)
     return flat
 
 
-def _parquet(name: str, data: bytes, choose: Choose) -> Rows:
+def _parquet(name: str, data: bytes) -> Source:
     pa, parquet = packages("parquet", f"Reading {name}", "pyarrow", "pyarrow.parquet")
     try:
-        with parquet.ParquetFile(BytesIO(data)) as file:
-            wanted = [*choose(file.schema_arrow.names)]
-            for batch in file.iter_batches(columns=wanted):
-                columns = [batch.column(column).to_pylist() for column in wanted]
-                yield from zip(repeat(0), zip(*columns, strict=True))
+        table = parquet.ParquetFile(BytesIO(data)).read()
+        table.validate(full=True)  # so that all of its texts are UTF-8
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{name} can't be read as Parquet: {error}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name} holds text that is not UTF-8. Write it anew.") from error
+    return by_column(name, table.column_names, table)

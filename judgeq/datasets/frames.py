@@ -1,12 +1,13 @@
-"""DataFrames, texts by id and lists of texts, given from Python, as sources of tables. Neither pandas
-nor polars is imported: whatever has columns that become lists is a DataFrame."""
+"""Tables that are held by column: DataFrames, texts by id, lists of texts. Neither pandas nor polars is
+imported: whatever has columns that become lists is a DataFrame."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, Protocol
 
-from judgeq.datasets.tables import ID, Choose, Rows, Source
+from judgeq.datasets.tables import ID, Rows, Source
 from judgeq.errors import UsageError
 
 
@@ -24,48 +25,56 @@ def source_of(data: Any, text: str, more: Mapping[str, Sequence[object]]) -> Sou
     """A DataFrame, a list (a Series, an array) of texts, or a dict of texts by id, as a source. `text`
     names the column of the texts of a list; `more` are further columns, by name.
 
-    Raises UsageError for anything else, and for columns of the same name.
+    Raises UsageError for anything else.
     """
     data = data.collect() if hasattr(data, "collect") else data  # a LazyFrame
     if hasattr(data, "columns") and hasattr(data, "__getitem__"):
-        name, header = "the DataFrame", [*data.columns]
-    elif isinstance(data, Mapping):
-        name, header = "the dict of texts", [ID, text]
-        data = {ID: [*data], text: [*data.values()]}
-    elif isinstance(data, str | bytes) or (texts := _listed(data)) is None:
-        raise UsageError(
-            f"A {type(data).__name__} is no dataset. Give the name of one, the path of a file, a "
-            "DataFrame, a list of texts, or a dict of texts by id."
-        )
-    else:
-        name, header, data = "the list of texts", [text], {text: texts}
+        return by_column("the DataFrame", data.columns, data, more)
+    if isinstance(data, Mapping):
+        columns = {ID: [*data], text: [*data.values()]}
+        return by_column("the dict of texts", columns, columns, more)
+    if (texts := _listed(data)) is not None:
+        return by_column("the list of texts", [text], {text: texts}, more)
+    raise UsageError(
+        f"A {type(data).__name__} is no dataset. Give the name of one, the path of a file, a "
+        "DataFrame, a list of texts, or a dict of texts by id."
+    )
+
+
+def by_column(
+    name: str, header: Any, columns: Any, more: Mapping[str, Sequence[object]] | None = None
+) -> Source:
+    """The source with these `columns`, and `more`, which come before others of their names. They are
+    made lists only where they are asked for, which raises UsageError where one can't be, or where they
+    differ in length."""
+    more = more or {}
     keys = {str(key): key for key in header}
-    if len(keys) < len(header):
-        raise UsageError("The DataFrame has columns of the same name. Rename them.")
+    names = [*map(str, header)]
 
-    def rows(choose: Choose) -> Rows:
-        columns = {}  # made lists only where they are asked for
-        for column in choose([*{**keys, **more}]):
-            cells = _listed(more[column] if column in more else data[keys[column]])
-            if cells is None:
+    def rows(wanted: Sequence[str]) -> Rows:
+        cells = []
+        for column in wanted:
+            values = _listed(more[column] if column in more else columns[keys[column]])
+            if values is None:
                 raise UsageError(f"The column {column!r} of {name} can't be made a list.")
-            columns[column] = cells
-        lengths = {column: len(cells) for column, cells in columns.items()}
-        if len({*lengths.values()}) > 1:
-            shown = ", ".join(f"{column} {length:,}" for column, length in lengths.items())
+            cells.append(values)
+        if len({*map(len, cells)}) > 1:
+            lengths = zip(wanted, map(len, cells), strict=True)
+            shown = ", ".join(f"{column} {length:,}" for column, length in lengths)
             raise UsageError(f"{name}: the columns differ in length ({shown}).")
-        for row in zip(*columns.values(), strict=True):
-            yield 0, [*map(_plain, row)]
+        return zip(repeat(0), ([*map(_plain, row)] for row in zip(*cells, strict=True)))
 
-    return Source(name, rows)
+    return Source(name, [*(column for column in names if column not in more), *more], rows)
 
 
 def _listed(values: Any) -> list[object] | None:
     """A column, or any series of cells, as a list; None where it is none."""
-    for method in ("to_list", "tolist"):
+    for method in ("to_list", "tolist", "to_pylist"):
         if hasattr(values, method):
             values = getattr(values, method)()
-    return [*values] if isinstance(values, Sequence) else None
+    return (
+        [*values] if isinstance(values, Sequence) and not isinstance(values, str | bytes) else None
+    )
 
 
 def _plain(cell: Any) -> object:

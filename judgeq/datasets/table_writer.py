@@ -1,16 +1,15 @@
 """Tables as files for other programs: CSV, JSONL, Parquet or Excel, written a batch of rows at a time.
 
-JSONL and Parquet are exact. CSV and Excel are what people open in a spreadsheet: there a text that it
-would run is written with "'" before it. Numbers read back as the same bits in all but
-Excel, which keeps 15 digits.
+Half a character, which UTF-8 can't say, is written as "?". CSV and Excel are what people open in a
+spreadsheet: there a text that it would run is written with "'" before it. Numbers read back as the same
+bits in all but Excel, which keeps 15 digits.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from types import SimpleNamespace
 from typing import IO, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -52,47 +51,45 @@ async def write(table: Table, kind: Format, file: IO[bytes]) -> None:
     """Write the table, in UTF-8. Raises UsageError for Parquet and Excel without the package that writes
     them, or where an Excel sheet can't hold it; and OSError."""
     names = [*table.columns]
-    rows = (row async for batch in table.batches for row in zip(*map(_cells, batch), strict=True))
+    batches = ([*map(_cells, batch)] async for batch in table.batches)
     if kind == "parquet":
-        await _write_parquet(table, file)
-    elif kind == "xlsx":
+        return await _write_parquet(table.columns, batches, file)
+    rows = (row async for batch in batches for row in zip(*batch, strict=True))
+    if kind == "xlsx":
         await _write_excel(names, rows, file)
     elif kind == "jsonl":
         async for row in rows:
-            file.write(_json_line(dict(zip(names, row, strict=True))))
-    else:  # JSON can say half a character, UTF-8 can't
-        into: Any = SimpleNamespace(write=lambda line: file.write(line.encode(errors="replace")))
-        lines = csv.writer(into, lineterminator="\n")
+            line = dict(zip(names, row, strict=True))
+            file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+    else:
+        lines = csv.writer(codecs.getwriter("utf-8")(file), lineterminator="\n")
         lines.writerow(map(for_spreadsheet, names))
         async for row in rows:
             lines.writerow(map(for_spreadsheet, row))
+    return None
 
 
 def _cells(column: Any) -> list[Any]:
     """A column's cells, None for nan."""
     cells = column.tolist() if isinstance(column, np.ndarray) else column
-    return [None if cell != cell else cell for cell in cells]
+    return [
+        cell.encode(errors="replace").decode()
+        if isinstance(cell, str)
+        else None
+        if cell != cell
+        else cell
+        for cell in cells
+    ]
 
 
-def _json_line(row: Mapping[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
-    except orjson.JSONEncodeError:  # half a character
-        return json.dumps(row).encode() + b"\n"
-
-
-def _utf8(cell: Any) -> Any:
-    """The cell, "?" for half a character."""
-    return cell.encode(errors="replace").decode() if isinstance(cell, str) else cell
-
-
-async def _write_parquet(table: Table, file: IO[bytes]) -> None:
+async def _write_parquet(
+    columns: Mapping[str, type], batches: AsyncIterator[Batch], file: IO[bytes]
+) -> None:
     pa, parquet = packages("parquet", "Parquet", "pyarrow", "pyarrow.parquet")
     types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
-    schema = pa.schema([(name, types[kind]) for name, kind in table.columns.items()])
+    schema = pa.schema([(name, types[kind]) for name, kind in columns.items()])
     with parquet.ParquetWriter(file, schema) as writer:
-        async for batch in table.batches:
-            cells = [[*map(_utf8, _cells(column))] for column in batch]
+        async for cells in batches:
             arrays = [*map(pa.array, cells, schema.types)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
@@ -104,19 +101,19 @@ async def _write_excel(
 
     def written(cell: object) -> object:
         illegal = cells_of.ILLEGAL_CHARACTERS_RE
-        return for_spreadsheet(illegal.sub("", _utf8(cell)) if isinstance(cell, str) else cell)
+        return for_spreadsheet(illegal.sub("", cell) if isinstance(cell, str) else cell)
 
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet()
     sheet.append([*map(written, names)])
-    written_rows, longest = 1, 0
+    n, longest = 1, 0
     async for row in rows:
         cells = [*map(written, row)]
-        written_rows, longest = written_rows + 1, max(longest, *(len(str(cell)) for cell in cells))
-        if written_rows <= MOST_ROWS and longest <= LONGEST_CELL:
+        n, longest = n + 1, max(longest, *(len(str(cell)) for cell in cells))
+        if n <= MOST_ROWS and longest <= LONGEST_CELL:
             sheet.append(cells)
     book.save(file)
-    if written_rows > MOST_ROWS or longest > LONGEST_CELL:
+    if n > MOST_ROWS or longest > LONGEST_CELL:
         raise UsageError(
             f"An Excel sheet holds {MOST_ROWS:,} rows and {LONGEST_CELL:,} characters a cell, and this "
             "table has more: --format csv, jsonl or parquet writes it."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,23 +15,21 @@ from judgeq.settings import REHEARSAL
 
 TEXT, ID = "text", "id"
 """The columns of texts and ids, where no others are named; a table's only column is one of texts."""
-LISTED, KEPT = 10, 1_000
-"""Bad rows in a message, and those kept to choose them from."""
-_COUNTED = (sys.maxsize, "", "")
+LISTED = 10
+"""Bad rows in a message."""
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
 
 Rows: TypeAlias = Iterator[tuple[int, Sequence[Any] | ValueError]]
 """The line on which each row begins (1-based; 0: there are no lines), and its cells; or, of one that
 can't be used, what is wrong with it and what to do."""
-Choose: TypeAlias = Callable[[Sequence[str]], Mapping[str, bool]]
-"""From a table's header to the columns that are wanted of it: True where every row must have it."""
 
 
 class Source(NamedTuple):
-    """What a table is read from. `rows` gives those of the chosen columns, in their order."""
+    """What a table is read from: `rows` gives the cells of some of the columns, in their order."""
 
     name: str  # for messages
-    rows: Callable[[Choose], Rows]
+    header: Sequence[str]
+    rows: Callable[[Sequence[str]], Rows]
     decimal_comma: bool = False
 
 
@@ -47,78 +44,69 @@ class Table:
     ) -> None:
         """Reads the columns that must be there, each with what to do where it isn't; and `others` (None:
         all) if they are there. Raises DataError for a column that is missing, or there twice."""
-        self.name, rows, self.decimal_comma = source
-        self.header: Sequence[str] = ()  # the names of all columns of the source
-        self.columns: dict[str, list[Any]] = {}
+        self.name, self.header, rows, self.decimal_comma = source
         self.numbers = array("q")  # of each row, its number in the source, 0-based
-        self.lines = array("q")  # as in Rows
-        self.bad: list[tuple[int, str, str]] = []  # row, what is wrong, what to do
-        into: list[Callable[[Any], None]] = []
-
-        def choose(header: Sequence[str]) -> Mapping[str, bool]:
-            self.header = header
-            for column, times in Counter(header).items():
-                if column and times > 1:
-                    twice = f"{self.name} has more than one column {shown(column)}"
-                    raise DataError(f"{twice}. Rename one of them in its header.")
-            if REHEARSAL in header:
-                raise DataError(
-                    f"{self.name} is from a rehearsal: its numbers are made up. To read it as a table "
-                    f"of texts, remove its column {REHEARSAL}."
-                )
-            for column, remedy in columns.items():
-                if column not in header:
-                    raise DataError(self.without(column, remedy))
-            every = (*columns, *(header if others is None else others))
-            self.columns = {name: [] for name in every if name and name in header}
-            into.extend(cells.append for cells in self.columns.values())
-            return {name: name in columns for name in self.columns}
-
-        count, begin = self.numbers.append, self.lines.append
-        for number, (line, cells) in enumerate(rows(choose)):
-            count(number)
-            begin(line)
+        self.bad: list[tuple[int, str, str]] = []  # row number, what is wrong, what to do
+        self._lines = array("q")  # as in Rows, by row number
+        for column, times in Counter(filter(None, self.header)).items():
+            if times > 1:
+                twice = f"{self.name} has more than one column {shown(column)}"
+                raise DataError(f"{twice}. Rename one of them in its header.")
+        if REHEARSAL in self.header:
+            raise DataError(
+                f"{self.name} is from a rehearsal: its numbers are made up. To read it as a table of "
+                f"texts, remove its column {REHEARSAL}."
+            )
+        for column, remedy in columns.items():
+            if self.header and column not in self.header:
+                raise DataError(self.without(column, remedy))
+        every = (*columns, *(self.header if others is None else others))
+        wanted = [name for name in dict.fromkeys(every) if name and name in self.header]
+        cells_of: list[list[Any]] = [[] for _ in wanted]
+        for number, (line, cells) in enumerate(rows(wanted)):
+            self._lines.append(line)
+            self.numbers.append(number)
             if isinstance(cells, ValueError):
                 self.report(-1, *cells.args)
-                del self.numbers[-1], self.lines[-1]
+                self.numbers.pop()
                 continue
-            for append, cell in zip(into, cells):  # noqa: B905  strict takes time
-                append(cell)
+            for column_cells, cell in zip(cells_of, cells):  # noqa: B905  strict takes time
+                column_cells.append(cell)
+        self.columns = dict(zip(wanted, cells_of, strict=True))
         if not self.header:
             self.check()
             raise DataError(f"{self.name} is empty. Expected a table of texts.")
 
     def __len__(self) -> int:
-        return len(self.lines)
+        return len(self.numbers)
 
     def place(self, i: int) -> str:
         """Where the i-th row lies, for a message; there rows begin at 1."""
-        line = self.lines[i]
+        line = self._lines[self.numbers[i]]
         return f"row {self.numbers[i] + 1}" + (f" (line {line})" if line else "")
 
     def report(self, i: int, problem: str, remedy: str, column: str | None = None) -> None:
         """Note that the i-th row can't be used, or its cell in a column."""
         where = self.place(i) + ("" if column is None else f", column {shown(column)}")
-        bad = (self.numbers[i], f"{where}: {problem}", remedy)
-        self.bad.append(bad if len(self.bad) < KEPT else _COUNTED)
+        self.bad.append((self.numbers[i], f"{where}: {problem}", remedy))
 
     def check(self) -> None:
         """Raise DataError listing the bad rows, if there is one."""
-        first = sorted(self.bad, key=itemgetter(0))[:LISTED]
+        if not self.bad:
+            return
+        _, problems, remedies = zip(*sorted(self.bad, key=itemgetter(0))[:LISTED], strict=True)
         if len(self.bad) == 1:
-            raise DataError(f"{self.name}, {first[0][1]}. {first[0][2]}")
-        if first:
-            more = len(self.bad) - len(first)
-            lines = [f"{self.name}: {len(self.bad):,} problems."]
-            lines += [f"{problem}." for _, problem, _ in first]
-            lines += [f"And {more:,} more."] if more else []
-            raise DataError("\n".join([*lines, *dict.fromkeys(remedy for *_, remedy in first)]))
+            raise DataError(f"{self.name}, {problems[0]}. {remedies[0]}")
+        lines = [f"{self.name}: {len(self.bad):,} problems.", *(f"{bad}." for bad in problems)]
+        if more := len(self.bad) - len(problems):
+            lines.append(f"And {more:,} more.")
+        raise DataError("\n".join([*lines, *dict.fromkeys(remedies)]))
 
-    def keep(self, rows: Sequence[int]) -> None:
+    def keep(self, rows: Iterable[int]) -> None:
         """Leave out all other rows."""
-        self.columns = {name: [cells[i] for i in rows] for name, cells in self.columns.items()}
-        self.numbers = array("q", [self.numbers[i] for i in rows])
-        self.lines = array("q", [self.lines[i] for i in rows])
+        chosen = [*rows]
+        self.columns = {name: [cells[i] for i in chosen] for name, cells in self.columns.items()}
+        self.numbers = array("q", [self.numbers[i] for i in chosen])
 
     def without(self, column: str, remedy: str) -> str:
         """That a column is missing, which there are instead, and what to do."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from judgeq.datasets.columns import checked_levels, read_gold, read_ids, row_ids
+from judgeq.datasets.columns import read_gold, read_ids, row_ids
 from judgeq.datasets.formats import SUFFIXES, format_of, read
 from judgeq.datasets.tables import ID, Table, listed, shown
 from judgeq.engine.results import Result
@@ -125,8 +125,6 @@ def read_gold_file(
         raise UsageError(f"--gold {path}: expected a file name that ends in {SUFFIXES}.")
     if id_column == gold_column:
         raise UsageError(f"--id-column and --gold-column are both {shown(gold_column)}.")
-    if levels is not None:
-        levels = checked_levels(levels)
     wanted = {gold_column: "Name the column of the gold labels with --gold-column."}
     if id_column is not None:
         wanted[id_column] = "Name the column of the ids with --id-column."

@@ -72,11 +72,9 @@ class Dashboard(Face):
         console: Console,
         *,
         clock: Clock = time.monotonic,
-        cpu_clock: Clock = time.process_time,
         interval: float = 0.25,
     ) -> None:
         super().__init__(console, clock=clock)
-        self._cpu_clock = cpu_clock
         self._interval = max(0.1, interval)
         self._cost = 0.0
         # stdout stays untouched: what the command prints there may go into a pipe.
@@ -113,22 +111,13 @@ class Dashboard(Face):
             self._console.quiet = True
 
     async def draw_forever(self) -> None:
-        """Draw every `interval` seconds, seldomer where drawing would take over 2 % of the time,
-        or, as long as once a second is not too seldom, of what the run takes of the processor."""
-        busy = 1.0
+        """Draw every `interval` seconds, seldomer where drawing would take over 2 % of the time."""
         while True:
-            began, used = self._clock(), self._cpu_clock()
+            began = self._clock()
             self.draw()
             # Half the old cost stays in: a single hiccup shouldn't stretch the pause that much.
             self._cost = (self._cost + self._clock() - began) / 2
-            pause = max(
-                self._interval,
-                min(self._cost / SHARE, LONGEST_PAUSE),
-                min(self._cost / SHARE / max(busy, 0.01), 1.0),
-            )
-            await asyncio.sleep(pause)
-            passed = self._clock() - began
-            busy = (self._cpu_clock() - used) / passed if passed > 0 else 1.0
+            await asyncio.sleep(max(self._interval, min(self._cost / SHARE, LONGEST_PAUSE)))
 
 
 def picture(progress: Progress, now: float, width: int, height: int) -> RenderableType:

@@ -30,7 +30,7 @@ from judgeq.events import (
 )
 from judgeq.types import Batch, Counts, JobState, Totals, Usage
 
-SLOT = 0.5  # seconds; calls a second are looked at over the last SLOTS of them
+SLOT = 0.5  # seconds between two marks; calls a second are looked at over the last SLOTS
 SLOTS = 16
 NOTICES = 100  # kept until a face takes them; a flood must not fill the memory
 IN_A_ROW = 3  # calls without an answer that are worth a line
@@ -109,10 +109,8 @@ class Progress:
     _sizes: Sequence[int] = ()
     _planned: dict[int, Counts] = field(default_factory=dict)  # by round; stale for the current
     _earlier: int = 0  # rounds that earlier sessions planned
-    _ring: list[int] = field(default_factory=lambda: [0] * SLOTS)  # `calls` as each slot began
-    _slot: int = 0
-    _slot_end: float = float("-inf")
-    _first: float | None = None
+    _marks: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=SLOTS + 2))
+    _next_mark: float = float("-inf")
 
     def fold(self, event: Event, now: float) -> None:
         """Take one event in. Costs well under a microsecond for those that come by the thousand."""
@@ -124,8 +122,8 @@ class Progress:
             if event.cached:
                 self.cache_hits += 1
                 return
-            if now >= self._slot_end:
-                self._turn(now)
+            if now >= self._next_mark:
+                self._mark(now)
             self.returned += 1
             self.calls += 1
             outcome, usage = event.outcome, event.usage
@@ -227,16 +225,17 @@ class Progress:
 
     def call_rate(self, now: float) -> float:
         """Calls a second over the last SLOTS · SLOT seconds; of a finished run, over all of it."""
-        if self._first is None:
-            return 0.0
         if self.finished and self.working_since is not None and self.rated_at is not None:
             calls = self.calls - self.before.calls
             return calls / max(self.rated_at - self.working_since, SLOT)
-        if now >= self._slot_end:
-            self._turn(now)
-        oldest = self._slot - SLOTS + 1
-        since = max(oldest * SLOT, self._first)
-        return (self.calls - self._ring[oldest % SLOTS]) / max(now - since, SLOT)
+        earliest = now - SLOTS * SLOT
+        while self._marks and self._marks[0][0] + SLOT <= earliest:
+            self._marks.popleft()  # the calls after it are older, too
+        if not self._marks:
+            return 0.0
+        since, calls = self._marks[0]
+        since = min(since, max(earliest, self.started or since))
+        return (self.calls - calls) / max(now - since, SLOT)
 
     def time_left(self, now: float) -> float | None:
         """Seconds to the end at this session's pace of finished jobs; None while it has none, and while
@@ -275,7 +274,7 @@ class Progress:
                 self.before, self.started, self._sizes = event.totals, now, event.sizes
                 self._earlier = len(event.planned)
                 self._planned = dict(enumerate(event.planned, start=1))
-                self._turn(now)
+                self._mark(now)
             case RoundStarted():
                 if self.working_since is None:
                     self.working_since = now
@@ -310,16 +309,7 @@ class Progress:
         for name in names:
             setattr(self, name, getattr(of, name))
 
-    def _turn(self, now: float) -> None:
-        """Begin the time slot of `now`: note where the calls stood, also for slots slept through.
-
-        A ring of a few sums in place of a queue of calls: no memory a call, one comparison a fold.
-        """
-        slot = int(now // SLOT)
-        if self._first is None:
-            self._first = now
-            self._slot = slot - SLOTS
-        for passed in range(max(self._slot, slot - SLOTS) + 1, slot + 1):
-            self._ring[passed % SLOTS] = self.calls
-        self._slot = max(self._slot, slot)
-        self._slot_end = (self._slot + 1) * SLOT
+    def _mark(self, now: float) -> None:
+        """Note where the calls stand: a few marks in place of a queue of calls take no memory a call."""
+        self._marks.append((now, self.calls))
+        self._next_mark = now + SLOT

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from io import StringIO
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from judgeq.files import replacing
 from judgeq.rating import ESTIMATORS
@@ -55,20 +55,6 @@ class Ranked:
     runs: int
 
 
-class _Point(NamedTuple):
-    """A run, or the mean of a strategy's runs on one distribution, which has no bias and no seed."""
-
-    kind: str
-    strategy: str
-    parameters: str
-    rating: str
-    distribution: str
-    bias: int | None
-    seed: int | None
-    x: float
-    rho: float
-
-
 def ranked(rows: Sequence[StudyRow]) -> list[Ranked]:
     """The strategies by mean score, best first, ties by name."""
     strategies = [
@@ -90,21 +76,21 @@ def ranked(rows: Sequence[StudyRow]) -> list[Ranked]:
 
 
 def write(rows: Sequence[StudyRow], folder: Path) -> list[Path]:
-    """Draw both figures into the folder, each as .png, .svg and .csv, and write the ranking as .csv; the
-    paths in order.
+    """Draw both figures into the folder, each as .png and .svg, and write the ranking as .csv; the paths
+    in order.
 
     Nothing is written unless all could be drawn, and no file is ever half written. Raises RunError if
     one can't be.
     """
-    contents, tables = {}, {}
+    contents = {}
     for name, x in {"rho_by_cost": "cost", "rho_by_pairs": "implied_pairs"}.items():
         figure = panels(rows, x)
         for kind in ("png", "svg"):
             contents[f"{name}.{kind}"] = figures.content(figure, kind)
-        tables[f"{name}.csv"] = _csv([(*_Point._fields[:-2], x, "rho"), *points(rows, x)])
-    header = [field.name for field in fields(Ranked)]
-    tables["ranking.csv"] = _csv([header, *map(astuple, ranked(rows))])
-    contents |= tables
+    table = StringIO()
+    ranking = csv.writer(table, lineterminator="\n")  # floats with all their digits
+    ranking.writerows([[field.name for field in fields(Ranked)], *map(astuple, ranked(rows))])
+    contents["ranking.csv"] = table.getvalue().encode()
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         with replacing(folder / name) as file:
@@ -130,34 +116,21 @@ def _standard_error(rows: Sequence[StudyRow]) -> float | None:
     return stdev(means) / math.sqrt(len(means)) if len(means) > 1 else None
 
 
-def points(rows: Sequence[StudyRow], x: str) -> list[_Point]:
-    """The runs by a column `x`, then their means over biases and seeds."""
-    points = [
-        _Point("run", *_name(row), row.distribution, row.bias, row.seed, getattr(row, x), row.rho)
-        for row in rows
-    ]
-    for runs in list(_grouped(points, lambda point: point[1:5]).values()):
-        mean_x, mean_rho = fmean(run.x for run in runs), fmean(run.rho for run in runs)
-        points.append(runs[0]._replace(kind="mean", bias=None, seed=None, x=mean_x, rho=mean_rho))
-    return points
-
-
 def panels(rows: Sequence[StudyRow], x: str) -> Figure:
     """ρ by a column of AXES, a panel a distribution in the order in which they occur; both axes are
     shared. Colours are strategies, shapes are ratings, and points of a larger bias are larger."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    drawn = points(rows, x)
-    panels = _grouped(drawn, lambda point: point.distribution)
-    strategies = sorted({point.strategy for point in drawn})
+    panels = _grouped(rows, lambda row: row.distribution)
+    strategies = sorted({row.strategy for row in rows})
     colours = dict(zip(strategies, PALETTE, strict=False))
-    biases = sorted({point.bias for point in drawn if point.bias is not None})
+    biases = sorted({row.bias for row in rows})
     sizes = {bias: 7 * place / len(biases) for place, bias in enumerate(biases, start=1)}
     columns = math.ceil(math.sqrt(len(panels)))
     lines = math.ceil(len(panels) / columns)
     entries = [(name, "o", colour, 6.0) for name, colour in colours.items()]
-    ratings = sorted({point.rating for point in drawn}, reverse=True)
+    ratings = sorted({row.rating for row in rows}, reverse=True)
     entries += [(f"{ESTIMATORS[one].label} ({one})", MARKERS[one], FAINT, 6.0) for one in ratings]
     entries += [(f"{bias:,} items seen wrongly", "o", FAINT, sizes[bias]) for bias in biases]
     entries.append(("mean over these and seeds", MEAN_MARKER, FAINT, MEAN_SIZE))
@@ -171,8 +144,9 @@ def panels(rows: Sequence[StudyRow], x: str) -> Figure:
             axes.tick_params(labelbottom=True)
         for axes, (distribution, inside) in zip(figure.axes, panels.items(), strict=True):
             axes.set_title(distribution, fontsize=9)
-            _scatter(axes, inside, colours, sizes)
-        if 0 < 10 * min(point.x for point in drawn) <= max(point.x for point in drawn):
+            _draw(axes, inside, x, colours, sizes)
+        across = [getattr(row, x) for row in rows]
+        if 0 < 10 * min(across) <= max(across):
             figures.logarithmic(figure.axes[0], (1, 3))
         handles = [
             Line2D([], [], ls="", marker=m, c=c, ms=size, mew=0, label=label)
@@ -185,23 +159,24 @@ def panels(rows: Sequence[StudyRow], x: str) -> Figure:
     return figure
 
 
-def _scatter(
-    axes: Axes, points: Sequence[_Point], colours: Mapping[str, str], sizes: Mapping[int, float]
+def _draw(
+    axes: Axes,
+    rows: Sequence[StudyRow],
+    x: str,
+    colours: Mapping[str, str],
+    sizes: Mapping[int, float],
 ) -> None:
-    """The runs, the smaller points over the larger, and the means over them all."""
+    """The runs, the smaller points over the larger, and the means of strategies over them all."""
+
+    def scatter(parts: Collection[Sequence[StudyRow]], size: float, **look: Any) -> None:
+        across = [fmean(getattr(row, x) for row in part) for part in parts]
+        up = [fmean(row.rho for row in part) for part in parts]
+        shades = [colours[part[0].strategy] for part in parts]
+        axes.scatter(across, up, s=size**2, c=shades, linewidths=0.6, **look)
+
     axes.grid(color=GRID, linewidth=0.6)
-    for (rating, bias), group in _grouped(points, lambda p: (p.rating, p.bias)).items():
-        size, look = MEAN_SIZE, {"marker": MEAN_MARKER, "edgecolors": "white", "zorder": 3.0}
-        if bias is not None:
-            size, marker = sizes[bias], MARKERS[rating]
-            look = {"marker": marker, "edgecolors": "none", "zorder": 3 - size / 8, "alpha": 0.45}
-        across, up = [point.x for point in group], [point.rho for point in group]
-        shades = [colours[point.strategy] for point in group]
-        axes.scatter(across, up, size**2, shades, linewidths=0.6, **look)  # type: ignore[arg-type]
-
-
-def _csv(table: Iterable[Iterable[object]]) -> bytes:
-    """None is an empty cell; floats with all their digits, as csv writes their repr."""
-    content = StringIO()
-    csv.writer(content, lineterminator="\n").writerows(table)
-    return content.getvalue().encode("utf-8", "backslashreplace")
+    for (rating, bias), group in _grouped(rows, lambda row: (row.rating, row.bias)).items():
+        size, look = sizes[bias], {"marker": MARKERS[rating], "edgecolors": "none", "alpha": 0.45}
+        scatter([[row] for row in group], size, zorder=3 - size / 8, **look)
+    means = _grouped(rows, _name).values()
+    scatter(means, MEAN_SIZE, marker=MEAN_MARKER, edgecolors="white", zorder=3)

@@ -57,7 +57,7 @@ def _where(info: DatasetInfo) -> str:
         return "here"
     if info.name.startswith("synthetic:"):
         return "none needed"
-    return "labels only" if info.labels_only else "not here"
+    return "labels only" if info.labels else "not here"
 
 
 def strategies_over(n: int) -> list[dict[str, Any]]:

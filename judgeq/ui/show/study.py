@@ -35,7 +35,7 @@ def study(
         what = "means over distributions, biases and seeds"
         notes.insert(0, f"The best {SHOWN} of {count(len(ranked))}; {what}.")
     if figures is not None:
-        notes.append(f"Figures {figures}  (PNG, SVG, and the data as CSV)")
+        notes.append(f"Figures {figures}  (PNG and SVG, and the ranking as CSV)")
     cases = several(len(rows) // len(grid.ratings), "case")
     columns = [
         *words("strategy", "parameters", "rating"),
