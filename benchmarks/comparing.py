@@ -8,7 +8,7 @@ from statistics import mean
 
 import judgeq
 
-FIGURE = Path(__file__).parent / "comparing.svg"
+FIGURE = Path(__file__).parent.parent / "docs" / "comparing.svg"
 SEEDS = 10
 CURVES = {
     "each text scored alone": ("direct",),
