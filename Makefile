@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test chaos lint format reference docs pictures bench clean
+.PHONY: help demo test test-lowest chaos lint format reference docs pictures bench clean
 
 help:
 	@echo "make demo    set everything up and run the main job, offline"
 	@echo "make test    set everything up and run the tests"
+	@echo "make test-lowest  the tests with the oldest versions of what judgeq needs"
 	@echo "make chaos   kill processes and databases, 300 times: half an hour"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  let ruff rewrite the layout of the code"
@@ -41,6 +42,13 @@ demo: $(VENV)/.user
 # tests/cli.py) a tenth. Where ratings or figures aren't looked at, fixtures of tests/conftest.py leave them out.
 test: $(VENV)/.developer
 	$(BIN)/python -m pytest -n auto
+
+# The oldest versions that pyproject.toml allows, in an environment of their own.
+test-lowest:
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct --editable '.[dev]'
+	$(VENV)-lowest/bin/python -m pytest -n auto
 
 chaos: $(VENV)/.developer
 	$(BIN)/python -m tests.chaos --events 300
@@ -74,4 +82,4 @@ bench: $(VENV)/.developer
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-lowest .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -4,79 +4,35 @@ of two whose agreement with gold differs by 0.09."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 import judgeq
+from benchmarks.judges import JUDGES as ALL
+from benchmarks.judges import Judge, asked, second_quality
 from judgeq import seeds, strategies
 from judgeq.engine.results import Result
 from judgeq.evaluation.compare import compare
 from judgeq.evaluation.gold import Plan, gold_of
 from judgeq.evaluation.metrics import Measured, interval
 from judgeq.rating import ESTIMATORS, Parameters, comparisons
-from judgeq.strategies import History
-from judgeq.types import Floats, Matches, Verdicts
+from judgeq.types import Floats
 
 N = 200
 PAIRS = 200
 """Pairs of runs: what is 5 % comes out between 2 and 8 % nineteen times in twenty."""
 SD = 2.0
 MEASURES = ("spearman", "pearson")
-Seen = Callable[[Matches, Floats, np.random.Generator], Floats]
-"""The values by which a judge ranks, by slot; `truth` has a second quality as its second row."""
-
-
-def _model(matches: Matches, truth: Floats, rng: np.random.Generator) -> Floats:
-    seen: Floats = truth[0, matches.items] + rng.gumbel(size=len(matches.items))
-    return seen
-
-
-def _thurstone(matches: Matches, truth: Floats, rng: np.random.Generator) -> Floats:
-    seen: Floats = truth[0, matches.items] + rng.normal(0, 1.2, len(matches.items))
-    return seen
-
-
-def _dependent(matches: Matches, truth: Floats, rng: np.random.Generator) -> Floats:
-    """Each list weighs the second quality anew."""
-    weight = np.repeat(rng.normal(0, 0.7, len(matches)), matches.sizes)
-    seen: Floats = _model(matches, truth, rng) + weight * truth[1, matches.items]
-    return seen
-
-
-def _careless(share: float) -> Seen:
-    def seen(matches: Matches, truth: Floats, rng: np.random.Generator) -> Floats:
-        at_random = np.repeat(rng.random(len(matches)) < share, matches.sizes)
-        own = _model(matches, truth, rng)
-        return np.where(at_random, rng.random(len(own)), own)
-
-    return seen
-
-
-def _uneven(matches: Matches, truth: Floats, rng: np.random.Generator) -> Floats:
-    """Of three texts in ten the noise is four times as large."""
-    hard = np.where(np.arange(truth.shape[1]) % 10 < 3, 4, 1)
-    noise = rng.gumbel(size=len(matches.items)) * hard[matches.items]
-    seen: Floats = truth[0, matches.items] + noise
-    return seen
-
-
-def _first_favoured(matches: Matches, truth: Floats, rng: np.random.Generator) -> Floats:
-    seen = _model(matches, truth, rng)
-    seen[matches.offsets[:-1]] += 1.5
-    return seen
-
-
-JUDGES: Mapping[str, Seen] = {
-    "model": _model,
-    "normal noise": _thurstone,
-    "dependent lists": _dependent,
-    "5 % at random": _careless(0.05),
-    "20 % at random": _careless(0.2),
-    "uneven texts": _uneven,
-    "first favoured": _first_favoured,
-}
+JUDGES = (
+    "model, sd 2",
+    "normal noise",
+    "dependent lists",
+    "5 % at random",
+    "20 % at random",
+    "uneven texts",
+    "first favoured",
+)
 DESIGNS = {"lists": "listwise10x3", "pairs": "pairwise12"}
 
 
@@ -106,12 +62,10 @@ def _marked(
     difference of ρ. The second run's judge has an opinion of its own of each text, of sd `apart` · SD.
     """
     rng = seeds.rng(seed, "truth")
-    truth = rng.normal(0, SD, (2, N))
-    gold = gold_of(truth[0] + 0.5 * truth[1], "both qualities")
-    opinions = np.zeros((2, N))
-    opinions[0] = rng.normal(0, apart * SD, N)
+    truth, opinions = rng.normal(0, SD, N), rng.normal(0, apart * SD, N)
+    gold = gold_of(truth + 0.5 * second_quality(truth), "both qualities")
     runs = [
-        _run(base, JUDGES[judge], strategy, seen, 2 * seed + at)
+        _run(base, ALL[judge][0], strategy, seen, 2 * seed + at)
         for at, seen in enumerate((truth, truth + opinions))
     ]
     compared = compare(runs, Plan(resamples=500, rating_name="pl"), gold)
@@ -124,20 +78,9 @@ def _marked(
     return marks, float(pair.measures["spearman"].value or 0.0)
 
 
-def _run(base: Result, seen: Seen, strategy: str, truth: Floats, seed: int) -> Result:
-    """A run whose judge ranks by what it has seen, in place of the base's."""
-    history = History.begin(N, strategies.parse(strategy, matchmaking="random"), seed)
-    for round in history.to_come():
-        matches = history.next_round()
-        values = seen(matches, truth, seeds.rng(seed, "answers", round))
-        history.add(_ranked(matches, values), len(matches))
+def _run(base: Result, judge: Judge, strategy: str, truth: Floats, seed: int) -> Result:
+    """A run that this judge answered, in place of the base's."""
+    history = asked(judge, strategies.parse(strategy, matchmaking="random"), truth, seed)
     fit = ESTIMATORS["pl"].fit(comparisons.joined(history.verdicts), N, Parameters())
     scores = replace(base.scores, ratings={"pl": fit.theta}, matches=np.ones(N, np.int64))
     return replace(base, history=history, fit=fit, scores=scores)
-
-
-def _ranked(matches: Matches, values: Floats) -> Verdicts:
-    number = np.repeat(np.arange(len(matches)), matches.sizes)
-    items = matches.items[np.lexsort((-values, number))]
-    tied = np.zeros(len(items), dtype=np.bool_)
-    return Verdicts(np.arange(len(matches)), items, matches.offsets, tied, matches.items)

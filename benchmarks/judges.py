@@ -12,7 +12,7 @@ from judgeq import seeds, strategies
 from judgeq.judge import error_model
 from judgeq.rating import Parameters, plackett_luce
 from judgeq.settings import Simulation
-from judgeq.strategies import History
+from judgeq.strategies import History, Strategy
 from judgeq.types import Floats, Matches, Verdicts
 
 MANY = 1000
@@ -38,11 +38,15 @@ def thurstone(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verd
     return answered(matches, truth[matches.items] + rng.normal(0, 1.2, len(matches.items)))
 
 
+def second_quality(truth: Floats) -> Floats:
+    """As widely spread as the true values, which it has nothing to do with."""
+    return np.random.default_rng(len(truth)).normal(0, truth.std(), len(truth))
+
+
 def dependent(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdicts:
     """Each list weighs a second quality of the texts anew."""
-    second = np.random.default_rng(len(truth)).normal(0, truth.std(), len(truth))
     weight = np.repeat(rng.normal(0, 0.5, len(matches)), matches.sizes)
-    seen = truth[matches.items] + weight * second[matches.items]
+    seen = truth[matches.items] + weight * second_quality(truth)[matches.items]
     return answered(matches, seen + rng.gumbel(size=len(matches.items)))
 
 
@@ -123,6 +127,16 @@ def in_the_end(judge: Judge, truth: Floats, k: int, rng: np.random.Generator) ->
     return plackett_luce.fit(judge(matches, truth, rng), n, Parameters(sigma=20.0)).theta
 
 
+def asked(judge: Judge, strategy: Strategy, truth: Floats, seed: int) -> History:
+    """A run that a judge answered; texts alone by `vg`."""
+    history = History.begin(len(truth), strategy, seed)
+    for round in history.to_come():
+        matches = history.next_round()
+        answer = by_item if int(matches.sizes.max()) == 1 else judge
+        history.add(answer(matches, truth, seeds.rng(seed, "answers", round)), len(matches))
+    return history
+
+
 def play(judge: str, design: str, n: int, seed: int, *, end: bool = True) -> Play:
     """A run of n items; `design` is of DESIGNS, or a strategy with or without its matchmaking.
     `end`: what the judge says in the end is worked out."""
@@ -133,11 +147,7 @@ def play(judge: str, design: str, n: int, seed: int, *, end: bool = True) -> Pla
     strategy = strategies.parse(name, matchmaking=matchmaking or None)
     rng = np.random.default_rng(seed)
     truth = rng.normal(0, spread, n)
-    history = History.begin(n, strategy, seed)
-    for round in history.to_come():
-        matches = history.next_round()
-        asked = by_item if int(matches.sizes.max()) == 1 else answer
-        history.add(asked(matches, truth, seeds.rng(seed, "answers", round)), len(matches))
+    history = asked(answer, strategy, truth, seed)
     k = 2 if strategy.pairs else 10
     theta = in_the_end(answer, truth, k, rng) if end else truth
     return Play(history, truth, theta)

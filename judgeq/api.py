@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,13 +25,12 @@ from judgeq.engine import estimate as estimates
 from judgeq.engine import pilot as pilots
 from judgeq.engine import results, session
 from judgeq.engine.assembly import Run
+from judgeq.engine.interrupts import Interrupts, awaited, outside_a_loop
 from judgeq.engine.pilot import Pilot
-from judgeq.engine.session import Emit
 from judgeq.engine.status import states
-from judgeq.engine.stopping import Interrupts, awaited, outside_a_loop
 from judgeq.errors import StoppedError, UsageError
 from judgeq.evaluation import evaluate as evaluating
-from judgeq.events import Event
+from judgeq.events import Emit, Event
 from judgeq.judge.function import JudgeFunction, judge_name
 from judgeq.ui import notebook
 from judgeq.ui.json import plain
@@ -384,9 +384,10 @@ def _opened(
     sigma: float | None,
     unbias_position: bool | None,
 ) -> Result:
-    """A run as its ledger has it, rated as these say, by default as it was; without its texts."""
+    """A run as its ledger has it, rated as these say, by default as it was; with a result's texts."""
+    texts = None
     if isinstance(run, results.Result):
-        place = run.run
+        place, texts = run.run, run.scores.texts
         rating, sigma = rating or run.rating, sigma or run.parameters.sigma
         if unbias_position is None:
             unbias_position = run.parameters.position
@@ -394,4 +395,5 @@ def _opened(
         place = run_places.runs_in(Path(runs_dir), store).find(run)
     changes = {"rating": rating, "sigma": sigma, "unbias_position": unbias_position}
     settings = place.info().settings_with(changes)
-    return notebook.shown(awaited(lambda: results.read(place, settings)))
+    opened = awaited(lambda: results.read(place, settings))
+    return notebook.shown(replace(opened, scores=replace(opened.scores, texts=texts)))

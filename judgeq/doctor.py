@@ -158,7 +158,7 @@ async def _listed(backend: ModelBackend) -> list[Check]:
     there = Check("address", "ok", f"{url} answers")
     try:
         async with asyncio.timeout(LISTED_WITHIN):
-            listed = await backend.listed()
+            listed = await backend.model_names()
     except TimeoutError:
         report = f"{url} did not list its models within {LISTED_WITHIN:g} s"
         return [Check("address", "warning", report)]

@@ -14,7 +14,6 @@
     │   ├── UnusableReplyError        an answer came, and is no verdict
     │   └── CallError                 one call failed; another try may mend it
     │       ├── RateLimitedError          the server asked for a pause (429), or for fewer at once
-    │       │   └── ServerFullError           the calls in flight are together more than it can hold
     │       ├── ServerFailedError         the server failed (408, 409, 5xx, or an answer in no form)
     │       ├── CallTimeoutError          no answer in time
     │       ├── ConnectionFailedError     no connection, or it broke
@@ -146,32 +145,11 @@ class CallError(JudgeError):
 
 
 class RateLimitedError(CallError):
-    """The server asked for a pause (429), or for fewer calls at once.
-
-    `at_once` is how many it allows in flight together, where it refused for that; waiting then does
-    no good. None where it doesn't say.
-    """
+    """The server asked for a pause (429), or for fewer calls at once."""
 
     outcome = "rate_limited"
     unavailable = True
     too_many = True
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        retry_after: float | None = None,
-        cost: float | None = None,
-        at_once: int | None = None,
-    ) -> None:
-        super().__init__(message, retry_after=retry_after, cost=cost)
-        self.at_once = at_once
-
-
-class ServerFullError(RateLimitedError):
-    """The calls in flight are together more than the server can hold: fewer at once may do."""
-
-    outcome = "server_full"
 
 
 class ServerFailedError(CallError):

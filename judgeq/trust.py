@@ -171,12 +171,11 @@ def _here(name: str) -> str | None:
 def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mark | None) -> str:
     if mark is None:
         why = (
-            f"run {folder.id} wasn't begun by you {folder.here}. What names "
-            f"a file, a key or an address, or decides what you pay, is taken from a run's {folder.kind} "
-            "only if you gave it."
+            f"run {folder.id} wasn't begun by you from here. What names a file, a key or an "
+            "address, or decides what you pay, is taken from a run's record only if you gave it."
         )
     else:
-        why = f"{folder.config} says other things than you gave for this run."
+        why = f"{folder.shown} says other things than you gave for this run."
     values = settings.model_dump(mode="json", include=set(asked))
     wanted = "; ".join(f"{name} = {quoted(as_text(values[name]))}" for name in asked)
     variables = [

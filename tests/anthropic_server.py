@@ -56,7 +56,7 @@ class AnthropicServer(FaultyServer):
         where = "/v1/messages/batches"
         for method, path, handler in (
             ("POST", where, self.create),
-            ("GET", where, self.listed),
+            ("GET", where, self.list_batches),
             ("GET", f"{where}/{{id}}", self.batch),
             ("GET", f"{where}/{{id}}/results", self.results),
             ("POST", f"{where}/{{id}}/cancel", self.cancel),
@@ -151,7 +151,7 @@ class AnthropicServer(FaultyServer):
         batch = batches.add(lines, {"size": len(body)})
         return await batches.told(request, as_json(self._shown(request, batch)))
 
-    async def listed(self, request: web.Request) -> web.Response:
+    async def list_batches(self, request: web.Request) -> web.Response:
         after, limit = request.query.get("after_id"), int(request.query.get("limit", 20))
         page, more = self.batches.page(after, limit)
         return as_json({"data": [self._view(request, batch) for batch in page], "has_more": more})

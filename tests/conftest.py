@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from judgeq.judge import limiter, retry, sending
+from judgeq.judge import judge, limiter, retry
 from judgeq.settings.model import PROVIDERS
 from judgeq.types import Sleep
 from tests import promises
@@ -133,7 +133,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> Any:
         return await retry.retried(attempt, policy, lambda seconds: sleep(seconds / 50), outage)
 
-    monkeypatch.setattr(sending, "retried", retried)
+    monkeypatch.setattr(judge, "retried", retried)
     monkeypatch.setattr(limiter, "FIRST_WAIT", 0.01)
     monkeypatch.setattr(limiter, "LONGEST_WAIT", 0.01)
 

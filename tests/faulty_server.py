@@ -14,7 +14,7 @@ from aiohttp import web
 from judgeq import seeds
 from judgeq.mock_server import Handler, MockServer
 from judgeq.mock_server.batches import Batch, Batches
-from judgeq.mock_server.chat import Asked, Said, broke, drop, error, slow_down
+from judgeq.mock_server.chat import LineAnswer, Question, broke, drop, error, slow_down
 from judgeq.settings.mock_server import MockSettings
 
 KEPT = 30 * 86_400
@@ -173,8 +173,8 @@ class FaultyBatches(Batches):
         batch.share = 1.0 if self.drawn("expire") is None else 0.5
         return batch
 
-    def shown(self, batch: Batch, state: str) -> dict[str, Any]:
-        shown = super().shown(batch, state)
+    def batch_json(self, batch: Batch, state: str) -> dict[str, Any]:
+        shown = super().batch_json(batch, state)
         if state == "failed":
             assert isinstance(batch, FaultyBatch)
             shown["errors"] = {"object": "list", "data": batch.problems}
@@ -183,23 +183,23 @@ class FaultyBatches(Batches):
 
     # Lines
 
-    def said(self, data: bytes, serial: int) -> Said:
-        asked, self._how = self.chat.asked(data, self.stats), 1.0
-        if not isinstance(asked, Asked):
-            return super().said(data, serial)
+    def answer_line(self, data: bytes, serial: int) -> LineAnswer:
+        asked, self._how = self.chat.question(data, self.stats), 1.0
+        if not isinstance(asked, Question):
+            return super().answer_line(data, serial)
         times = self.stats.asked[asked.id] + 1
         drawn, how = self._lines.at(int(asked.id[:15], 16), times).random(2).tolist()
         if drawn < self.settings.batch_failing:
             self.stats.asked[asked.id] = times
             self.stats.outcomes["errors"] += 1
             if how >= 2 / 3:
-                return Said(0, b"")
+                return LineAnswer(0, b"")
             refused = slow_down() if how >= 1 / 3 else broke()
-            return Said(refused.status, (refused.text or "").encode())
+            return LineAnswer(refused.status, (refused.text or "").encode())
         self._how = how
-        return super().said(data, serial)
+        return super().answer_line(data, serial)
 
-    def write(self, batch: Batch, line: Mapping[str, Any], said: Said) -> None:
+    def write(self, batch: Batch, line: Mapping[str, Any], said: LineAnswer) -> None:
         assert isinstance(batch, FaultyBatch)
         lost, doubled = self.settings.batch_lost, self.settings.batch_doubled
         before = len(batch.output)

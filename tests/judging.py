@@ -11,8 +11,8 @@ from typing import Any
 
 from judgeq import config
 from judgeq.engine import assembly, session
+from judgeq.engine.interrupts import Interrupts
 from judgeq.engine.results import Result
-from judgeq.engine.stopping import Interrupts
 from judgeq.errors import StoppedError
 from judgeq.people.answers import Answer, Question
 from judgeq.people.people import People

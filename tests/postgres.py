@@ -11,7 +11,8 @@ import warnings
 from functools import cache
 
 from judgeq.store.postgres import schema
-from judgeq.store.postgres.address import Address, connect, in_schema, parse
+from judgeq.store.postgres.address import Address, parse
+from judgeq.store.postgres.link import Link, connect, in_schema
 
 
 @cache
@@ -42,7 +43,7 @@ def new_run(store: str = "") -> tuple[Address, int]:
     """A run in a store, which is made if there is none yet: its address, and the run's number."""
     address = parse(store or new_store())
     with connect(address) as connection:
-        schema.prepare(connection, address)
+        schema.prepare(Link(address, connection))
         row = connection.execute(
             in_schema(
                 "INSERT INTO @.runs (name, fingerprint, info) VALUES (%s, '', '') RETURNING run",

@@ -250,7 +250,7 @@ def test_models_are_listed_in_one_page() -> None:
     handler, seen = kept_bodies({"data": [{"type": "model", "id": CLAUDE}], "has_more": False})
 
     async def check(made: AnthropicMessages) -> None:
-        assert await made.listed() == [CLAUDE]
+        assert await made.model_names() == [CLAUDE]
         assert seen[0][0].path_qs == "/v1/models?limit=1000"
         assert seen[0][0].headers["x-api-key"] == KEY
 
@@ -592,7 +592,7 @@ def test_a_proxy_is_not_sent_what_is_meant_for_the_server(
             with pytest.raises(RefusedRequestError, match="the proxy refused"):
                 await ask(made)
             with pytest.raises(RefusedRequestError, match="the proxy refused"):
-                await made.listed()
+                await made.model_names()
             await made.close()
 
     asyncio.run(story())

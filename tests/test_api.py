@@ -150,6 +150,8 @@ def test_from_data_frame_to_evaluation(in_a_loop: bool, tmp_path: Path) -> None:
         evaluated = judgeq.evaluate(result, resamples=10)
         rho = {row["rating"]: row["measures"]["spearman"] for row in evaluated["evaluation"]}
         assert 0.3 < rho["pl"]["value"] < 1
+        assert evaluated["length"]["value"] is not None  # the texts are here alone
+        assert result.evaluate(resamples=0)["length"]["value"] == evaluated["length"]["value"]
         by_name = judgeq.evaluate(
             result.run.id, resamples=0, threshold=0, rating_name="pl", positive_over=2
         )

@@ -62,7 +62,7 @@ def by_question(url: str) -> list[int]:
 def test_what_was_asked_again_is_not_bought_by_the_next_run(
     tmp_path: Path, api: tuple[str, ...], how: str
 ) -> None:
-    with mock(tmp_path, "--batch-time", "0", "--unreadable", "0.1") as url:
+    with mock(tmp_path, "--batch-time", "0", "--unreadable", "0.1", "--seed", "1") as url:
         run = ("run", *LISTS, "--base-url", url, *api, *how.split())
         judgeq(tmp_path, *run)
         assert status(tmp_path)["jobs"]["done"] == 96

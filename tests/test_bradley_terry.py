@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from random import Random
 
@@ -243,7 +242,7 @@ def test_mm_of_an_item_that_won_everything_is_large_and_finite() -> None:
 
 
 def test_mm_that_has_not_converged_raises() -> None:
-    with pytest.raises(NotConvergedError, match=r"did not converge in 1 sweeps\. .*--rating bt"):
+    with pytest.raises(NotConvergedError, match=r"did not converge in 1 sweeps: .*--rating bt"):
         fit_mm(comparisons.imply(verdicts([(0, 1, 2), (1, 0)])), 3, sweeps=1)
 
 
@@ -253,25 +252,6 @@ def sunken(more: int) -> list[Ranking]:
     low = range(12, 12 + more)
     many += [(i, j) for i in low for j in low if i != j]
     return many + [(i % 12, j) for i, j in enumerate([*low] * 4)]
-
-
-def test_mm_says_early_that_it_will_not_converge() -> None:
-    """Two items that lost all to the others sink by 1/t, which takes 10⁶ sweeps."""
-    looked = 0
-
-    def look() -> None:
-        nonlocal looked
-        looked += 1
-
-    with pytest.raises(NotConvergedError) as error:
-        fit_mm(comparisons.imply(verdicts(sunken(2))), 14, go_on=look)
-    assert looked <= 8192
-    message = str(error.value)
-    assert re.search(r"would take about [\d,]{7,} sweeps to converge, and at most 200,000", message)
-    assert (
-        "0 items never won and 0 never lost a comparison; the 2 in rows 12, 13 won some" in message
-    )
-    assert "`--rating bt` always converges; or judge more rounds" in message
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -13,7 +13,7 @@ import pytest
 
 import judgeq.judge.cache
 from judgeq import files
-from judgeq.engine.stopping import run_loop
+from judgeq.engine.interrupts import run_loop
 from judgeq.errors import DataError
 from judgeq.judge.backend import Cached, key_of
 from judgeq.judge.cache import ReplyCache, clear, overview, prune
@@ -89,7 +89,6 @@ def test_it_is_seen_at_once_by_who_put_it(tmp_path: Path) -> None:
         assert cache.get("k") == REPLY
         await turns()  # it is written
         assert cache.get("k") == REPLY
-        assert (cache.hits, cache.misses) == (2, 1)
 
     assert using(tmp_path, story) == []
 
@@ -183,14 +182,11 @@ def test_overview_prune_and_clear(tmp_path: Path) -> None:
         for number in range(4):
             cache.put(f"a{number}", "model a", REPLY)
         cache.put("b", "model b", REPLY._replace(cost=None))
-        cache.get("nothing")
 
     using(tmp_path, put)
-    lookups(tmp_path, "a0", "a1", "z")
     found = overview(tmp_path)
     assert found.replies == 5
     assert found.models == {"model a": (4, 1.0), "model b": (1, None)}
-    assert (found.hits, found.misses) == (2, 2)
     assert found.bytes > 0
     assert found.oldest is not None
     assert found.newest is not None
@@ -200,7 +196,6 @@ def test_overview_prune_and_clear(tmp_path: Path) -> None:
     assert prune(tmp_path, older_than=50, model="model b", now=later) == 0
     assert prune(tmp_path, older_than=50, model=None, now=later) == 4
     assert overview(tmp_path).replies == 0
-    assert (overview(tmp_path).hits, overview(tmp_path).misses) == (2, 2)
     filled(tmp_path)
     assert clear(tmp_path) == 1
     assert lookups(tmp_path, "k") == ([None], [])
@@ -345,14 +340,6 @@ def test_settings_in_the_file_are_never_applied(tmp_path: Path, name: str, value
     with closing(sqlite3.connect(tmp_path / "cache.db")) as db:
         kept = db.execute("SELECT value FROM Settings WHERE key = ?", (name,)).fetchall()
     assert kept != [(value,)]
-
-
-def test_totals_that_we_never_wrote_end_no_run(tmp_path: Path) -> None:
-    filled(tmp_path)
-    most = b'{"format": 1, "hits": 18446744073709551615, "misses": 18446744073709551615}'
-    execute(tmp_path, "UPDATE Cache SET value = ? WHERE key = 'totals'", most)
-    assert lookups(tmp_path, "k") == ([REPLY], [])
-    assert overview(tmp_path).hits == 1
 
 
 @pytest.mark.parametrize("time", ["x", b"x", None, 1e300, float("inf"), -1e300])

@@ -100,7 +100,7 @@ def wins(rows: list[dict[str, Any]]) -> dict[str, float]:
 def test_scores_are_those_of_scores_csv(tmp_path: Path, strategy: str) -> None:
     result = run(tmp_path, strategy=strategy)
     scores, exact = result.scores, same_in_all_formats(tmp_path, "scores")
-    assert list(exact[0]) == [name for name in scores.columns if name != "text"]
+    assert list(exact[0]) == [name for name in scores.table if name != "text"]
     assert [row["id"] for row in exact] == list(scores.ids)
     assert [row["rank"] or 0 for row in exact] == scores.rank.tolist()
     for name, values in scores.ratings.items():

@@ -245,6 +245,31 @@ def test_first_alone_then_lists() -> None:
     assert_array_equal(ESTIMATORS["elo"].fit(every, 300, Parameters()).theta, history.standings.elo)
 
 
+def test_some_texts_are_scored_twice() -> None:
+    """By which the share that lists count is known: those of a judge without noise all of them."""
+    strategy = strategies.parse("hybrid10:repeat=120,overlap=1")
+    assert strategies.parse(strategy.name) == strategy
+    assert strategy.calls_of(1, 300) == 420
+    noisy, exact = Simulation(sim_accuracy=0.7), Simulation(sim_accuracy=0.97, sim_pmax=0.999)
+    found = {}
+    for name, judge in (("noisy", noisy), ("exact", exact)):
+        history, _ = played("hybrid10x4:repeat=120", 1, noisy, judge)
+        alone = history.verdicts[0]
+        assert np.bincount(np.bincount(alone.items, minlength=300)).tolist() == [0, 180, 120]
+        fitted = history.fit(ESTIMATORS["hybrid"], Parameters())
+        found[name] = fitted.reliability
+        assert fitted.share != hybrid.SHARE
+    assert found["noisy"] is not None
+    assert found["exact"] is not None
+    assert found["noisy"] < found["exact"] - 0.1
+    plain, _ = played("hybrid10x4", 1, noisy, noisy)
+    assert plain.fit(ESTIMATORS["hybrid"], Parameters()).reliability is None
+    with pytest.raises(UsageError, match=r"at least 100 texts are scored twice, .*, not 99"):
+        strategies.parse("hybrid10:repeat=99")
+    with pytest.raises(UsageError, match="100 items, of which 120 can't be scored twice"):
+        strategy.check(100)
+
+
 def test_both_together_say_more_for_the_same_cost() -> None:
     """Where scores alone correlate as three rounds of lists do, as they did on the recorded data."""
     lists, alone = Simulation(sim_accuracy=0.7), Simulation(sim_accuracy=0.8)

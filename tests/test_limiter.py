@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgeq.errors import ServerFullError, StoppedError
+from judgeq.errors import StoppedError
 from judgeq.judge.limiter import FIRST_WINDOW, MARGIN, Limiter, Permit, RateHeaders
 from judgeq.mock_server import Limit
-from tests.fakes import Clock, opened, turns
+from tests.fakes import Clock, turns
 
 SENT = Permit(0.0, 0)
 
@@ -235,25 +235,6 @@ def test_a_limit_of_calls_at_once_is_known_from_the_first_answer() -> None:
     limiter.believe(RateHeaders(calls_limit=4))
     limiter.succeeded(SENT)
     assert limiter.window == 4
-
-
-def test_a_server_that_was_full_is_never_filled_as_much_again() -> None:
-    async def run() -> None:
-        limiter = opened(16)
-        permits = [await limiter.acquire(0) for _ in range(12)]
-        for permit in permits:  # all of them are refused together
-            limiter.failed(permit, ServerFullError("full"))
-            limiter.release(permit, 0.0)
-        limiter.outage.end()  # one that fits is answered
-        assert limiter.window == 8
-        for _ in range(999):
-            limiter.succeeded(Permit(0.0, 1))
-        assert limiter.window == 11
-        alone = await limiter.acquire(0)
-        limiter.failed(alone, ServerFullError("full"))
-        assert limiter.window == 1
-
-    asyncio.run(run())
 
 
 def test_a_refusal_slows_the_pace_and_time_mends_it() -> None:

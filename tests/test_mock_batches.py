@@ -110,7 +110,7 @@ def test_a_batch_of_openai_goes_through_its_states() -> None:
             assert result["response"]["status_code"] == 200
             assert body["choices"][0] == live.to_dict()["choices"][0]
             assert body["usage"] == live.to_dict()["usage"]
-        [seen_batch] = rig.server.seen()["batches"]["list"]
+        [seen_batch] = rig.server.report()["batches"]["list"]
         assert seen_batch["billed"] == 10
         assert seen_batch["metadata"] == {"judgeq": "name"}
 
@@ -160,7 +160,7 @@ def test_a_cancelled_batch_keeps_what_was_answered() -> None:
         with pytest.raises(openai.ConflictError, match="Cannot cancel a batch that has ended"):
             await rig.openai.batches.cancel(batch.id)
 
-        seen = rig.server.seen()
+        seen = rig.server.report()
         assert [batch["billed"] for batch in seen["batches"]["list"]] == [5]
         assert seen["answered"] == 5
 
@@ -234,7 +234,7 @@ def test_lines_that_fail_get_lost_and_come_twice() -> None:
         assert statuses == {500, 429, 0}
         assert all(result["error"] is None for result in failed)
         names = [result["custom_id"] for result in answered]
-        [seen] = rig.server.seen()["batches"]["list"]
+        [seen] = rig.server.report()["batches"]["list"]
         assert seen["failed"] == len(failed) == batch.request_counts.failed
         assert seen["billed"] == batch.request_counts.completed == 200 - len(failed)
         assert len(names) - len(set(names)) == seen["doubled"] > 0
@@ -262,7 +262,7 @@ def test_creations_that_are_limited_or_whose_answers_are_lost() -> None:
                 outcome = "failed"
             outcomes[outcome] += 1
         assert min(outcomes[name] for name in ("created", "wait 7", "dropped", "failed")) > 4
-        assert rig.server.seen()["batches"]["created"] == 80 - outcomes["wait 7"]
+        assert rig.server.report()["batches"]["created"] == 80 - outcomes["wait 7"]
 
     rehearsed(story, batch_limited=0.3, batch_unanswered=0.6, retry_after=7)
 
@@ -282,7 +282,7 @@ def test_downloads_that_end_half_way() -> None:
         assert {len(result) for result in got} == {len(whole), len(whole) // 2}
         assert {result for result in got if len(result) == len(whole)} == {whole}
         assert cut > 4
-        (seen,) = rig.server.seen()["batches"]["list"]
+        (seen,) = rig.server.report()["batches"]["list"]
         assert seen["downloads"] == 40
         assert seen["broken"] > cut / 2
 
@@ -320,7 +320,7 @@ def test_files() -> None:
         assert refused.value.param == "input_file_id"
         with pytest.raises(openai.NotFoundError):
             await rig.openai.batches.retrieve("batch_none")
-        assert rig.server.seen()["batches"]["created"] == 0
+        assert rig.server.report()["batches"]["created"] == 0
 
     rehearsed(story)
 
@@ -377,7 +377,7 @@ def test_a_line_is_asked_once_however_often_one_looks() -> None:
         batch = await create(rig, 200)
         rig.clock.now += 55
         await asyncio.gather(*(rig.openai.batches.retrieve(batch.id) for _ in range(5)))
-        assert rig.server.seen()["batches"]["billed"] == 100
+        assert rig.server.report()["batches"]["billed"] == 100
         rig.clock.now += 50
         shown = await asyncio.gather(*(rig.openai.batches.retrieve(batch.id) for _ in range(5)))
         assert len({result.output_file_id for result in shown}) == 1

@@ -34,7 +34,7 @@ from judgeq.errors import (
 from judgeq.judge import prices
 from judgeq.judge.backend import Reply, Request, Result
 from judgeq.judge.http.connection import LARGEST_REPLY
-from judgeq.judge.http.model_backend import ModelBackend, beside
+from judgeq.judge.http.model_backend import ModelBackend, api_url
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.limiter import RateHeaders
 from judgeq.settings.model import LIMIT_FIELDS, Access, Model, Price
@@ -200,10 +200,10 @@ def test_extra_headers_and_no_key_for_a_server_of_ones_own(monkeypatch: pytest.M
 
 
 def test_the_address_keeps_its_query() -> None:
-    assert beside(
+    assert api_url(
         "https://x.openai.azure.com/openai/deployments/d?api-version=1", OpenAIChat.path
     ) == ("https://x.openai.azure.com/openai/deployments/d/chat/completions?api-version=1")
-    assert beside("http://h:1/v1/", OpenAIChat.path) == "http://h:1/v1/chat/completions"
+    assert api_url("http://h:1/v1/", OpenAIChat.path) == "http://h:1/v1/chat/completions"
 
 
 def test_everything_that_decides_the_reply_is_in_the_key() -> None:

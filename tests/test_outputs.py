@@ -18,7 +18,7 @@ import pytest
 from judgeq import config
 from judgeq.engine import session
 from judgeq.engine.estimate import Estimate
-from judgeq.engine.pilot import Range
+from judgeq.engine.usage import Range
 from judgeq.evaluation.metrics import Measured
 from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.run_places.info import Ended

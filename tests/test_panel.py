@@ -27,7 +27,7 @@ from judgeq.engine.scores import write_scores
 from judgeq.errors import JudgeError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.imports import recordings
-from judgeq.judge.panel import Panel, by_each, drawn
+from judgeq.judge.panel import Panel, copy_for_each, draw_judges
 from judgeq.judge.simulated import SimulatedJudge, make_simulated
 from judgeq.mock_server import MockServer
 from judgeq.rating import position_bias
@@ -90,7 +90,7 @@ def test_judges_are_drawn_equally_often_for_the_same_matches(
     case: tuple[Matches, int], judges: int, seed: int
 ) -> None:
     matches, unit = case
-    assigned = drawn(matches, judges, seeds.rng(seed), unit)
+    assigned = draw_judges(matches, judges, seeds.rng(seed), unit)
     assert told(assigned) == told(matches)
     assert assigned.judges is not None
     assert assigned.judges.dtype == np.int32
@@ -105,7 +105,7 @@ def test_the_extra_matches_of_a_round_are_not_always_the_first_judges() -> None:
     four = Matches(np.arange(8, dtype=np.int32), np.arange(5) * 2)
     extra = []
     for round in range(300):
-        judges = drawn(four, 3, seeds.rng(0, "panel", round)).judges
+        judges = draw_judges(four, 3, seeds.rng(0, "panel", round)).judges
         assert judges is not None
         extra.append(int(np.bincount(judges).argmax()))
     assert np.bincount(extra).min() > 70
@@ -114,7 +114,7 @@ def test_the_extra_matches_of_a_round_are_not_always_the_first_judges() -> None:
 @given(some_matches(), st.integers(2, 4))
 def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], judges: int) -> None:
     matches, unit = case
-    found = by_each(matches, range(judges), seeds.rng(0), unit)
+    found = copy_for_each(matches, range(judges), seeds.rng(0), unit)
     assert found.judges is not None
     assert found.judges.dtype == np.int32
     assert found.items.dtype == np.int32
@@ -132,8 +132,8 @@ def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], j
 @given(some_matches())
 def test_a_single_judge_changes_nothing(case: tuple[Matches, int]) -> None:
     matches, unit = case
-    assert by_each(matches, [0], seeds.rng(0), unit) is matches
-    assert drawn(matches, 1, seeds.rng(0), unit) is matches
+    assert copy_for_each(matches, [0], seeds.rng(0), unit) is matches
+    assert draw_judges(matches, 1, seeds.rng(0), unit) is matches
 
 
 @pytest.mark.parametrize("number", [-1, 2, 7])

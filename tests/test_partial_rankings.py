@@ -137,15 +137,11 @@ def test_items_that_are_far_apart_have_a_likelihood_all_the_same() -> None:
 def test_of_three_items_the_best_and_the_worst_are_a_ranking(many: list[Ranking]) -> None:
     full = [[item for group in grouped(one)[:3] for item in group[:1]] for one in many]
     full = [one for one in full if len(one) == 3] or [[0, 1, 2]]
-    ways = [
-        way
-        for top_first in (True, False)
-        for way in plackett_luce._partial_ways(3, slice(1, 2), top_first=top_first)
-    ]
+    named = plackett_luce._partial(3, slice(1, 2), plackett_luce.BOTH)
     theta = np.linspace(-1, 2, N)
     eta = theta[np.array(full).T]
     whole = plackett_luce.rankings_of(verdicts(full), N)
-    assert plackett_luce._Lists(ways, 0.5).loss(eta) == pytest.approx(whole.loss(theta))
+    assert named.loss(eta) == pytest.approx(whole.loss(theta))
 
 
 @settings(max_examples=60)
@@ -339,8 +335,8 @@ def test_a_run_of_them_is_explained_and_written_as_it_was(tmp_path: Path) -> Non
     ]
     two = json.loads(judgeq(tmp_path, "explain", "last", "a", "--vs", "c", "--json").stdout)
     assert two["direct"] == {"met": 3, "above": 0, "below": 2, "tied": 0}
-    assert [one["partial"] for one in two["together"]] == [True, True, False]
-    assert two["above"] == [None, 0, 0]
+    assert [one["partial"] for one in two["judgments"]] == [True, True, False]
+    assert two["judgments"][0]["groups"] == [["b"], ["a", "c"], ["d"]]
     shown = judgeq(tmp_path, "explain", "last", "a", "--vs", "c").stdout
     assert "order not asked in 1" in shown
     assert "? c" in shown

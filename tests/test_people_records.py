@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from judgeq.errors import RunError
 from judgeq.evaluation import people
-from judgeq.evaluation.people import Share, couples
+from judgeq.evaluation.people import Orders, Share
 from judgeq.person import Check, Person, PersonState, Said
 from judgeq.types import Verdict, Verdicts
 from tests import judging as them
@@ -55,29 +56,28 @@ def test_couples_are_two_answers_to_one_question_by_hand() -> None:
     )
     judges = np.arange(5)
     is_person = (judges > 0) & (judges < 4)
-    found = couples(verdicts, is_person)
-    counted = {
-        (min(one, other), max(one, other), pairs): alike
-        for one, other, alike, pairs in zip(
-            found.one.tolist(), found.other.tolist(), found.alike, found.pairs, strict=True
-        )
-    }
-    assert counted == {
-        (1, 2, 3): 0,
-        (1, 3, 3): 2.5,
-        (2, 3, 3): 0.5,
-        (0, 1, 2): 2,
-        (0, 2, 2): 0,
-        (0, 3, 2): 1.5,
-        (0, 1, 1): 1,
+    found = Orders(verdicts, is_person)
+    counted = {}
+    for one, other in combinations(range(5), 2):
+        if is_person[one] or is_person[other]:
+            two = found.between(judges == one, judges == other)
+            counted[one, other] = two.alike.sum(), two.pairs.sum()
+    assert {between: found for between, found in counted.items() if found[1]} == {
+        (1, 2): (0, 3),
+        (1, 3): (2.5, 3),
+        (2, 3): (0.5, 3),
+        (0, 1): (2 + 1, 2 + 1),
+        (0, 2): (0, 2),
+        (0, 3): (1.5, 2),
     }
     among = found.between(is_person, is_person)
     assert len(among.questions) == 1
-    assert among.share == pytest.approx(1 / 3)
+    assert among.agreement.share == pytest.approx(1 / 3)
     model = found.between(is_person, judges == 0)
     assert len(model.questions) == 2
-    assert model.share == pytest.approx(4.5 / 7)
-    assert couples(verdicts, judges > 9).share is None
+    assert model.agreement.share == pytest.approx(4.5 / 7)
+    nobody = judges > 9
+    assert Orders(verdicts, nobody).between(nobody, nobody).agreement.share is None
 
 
 def test_a_share_has_wilsons_interval() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import judgeq
 from judgeq.engine.estimate import Estimate
-from judgeq.engine.pilot import Range, plausible
+from judgeq.engine.usage import Range, plausible
 from judgeq.errors import BudgetError, JudgeError, UsageError
 from judgeq.judge.budget import REASON
 from judgeq.ui.json import plain

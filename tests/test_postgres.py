@@ -24,8 +24,9 @@ from judgeq.events import Event, Notice
 from judgeq.store import Items
 from judgeq.store.crew import Cap, Leader
 from judgeq.store.postgres import schema
-from judgeq.store.postgres.address import Address, connect, in_schema, parse
-from judgeq.store.postgres.reach import PART, Reach
+from judgeq.store.postgres.address import Address, parse
+from judgeq.store.postgres.heartbeat import PART, Reach
+from judgeq.store.postgres.link import Link, connect, in_schema
 from judgeq.store.postgres.store import PostgresStore
 from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Usage, Verdict
 from judgeq.ui.show.status import crew as sections
@@ -659,7 +660,7 @@ def test_a_database_that_can_not_hold_every_text_is_refused() -> None:
     joint = "&" if "?" in server() else "?"
     address = parse(f"{server()}{joint}dbname={name}")
     with connect(address) as connection, pytest.raises(RunError, match="encoding is LATIN1"):
-        schema.prepare(connection, address)
+        schema.prepare(Link(address, connection))
 
 
 @stories

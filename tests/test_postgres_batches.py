@@ -36,7 +36,7 @@ async def test_a_batch_is_no_worker_and_outlives_all(
             await planned(first, 3)
             jobs = await first.claim("w", 2, LEASE)
             settled: list[tuple[int, int]] = []
-            first.keeper.on_settled(lambda reserved, freed: settled.append((reserved, freed)))
+            first.keeper.settled = lambda reserved, freed: settled.append((reserved, freed))
             batch = Batch("b", 0, "a", "h", "f", 1.0, 2, 1.0, 1.0)
             await first.hand_over("w", batch, [Line(job, 0.5, 1) for job in jobs])
             assert settled == [(2 * HALF, 0)]
@@ -208,9 +208,9 @@ class Batches(RuleBasedStateMachine):
         batch = Batch(name, 0, "a", "h", "f", 1.0, len(chosen), None, 1.0)
         lines = [Line(job, amount / 2, 1) for job, amount in chosen]
         if not heard:
-            process.store.keeper.on_settled(lambda reserved, freed: None)
+            process.store.keeper.settled = lambda reserved, freed: None
         gone = self.do(process.store.hand_over("w", batch, lines))
-        process.store.keeper.on_settled(process.slices.settled)
+        process.store.keeper.settled = process.slices.settled
         self.held += [(name, *one) for one in self.taken(process, chosen, gone)]
 
     def outcome(self, job: Job, amount: int, share: int) -> Outcome:
@@ -296,8 +296,10 @@ class Batches(RuleBasedStateMachine):
             "SELECT sum(spent + at_risk + CASE WHEN over THEN 0 ELSE greatest(free, 0) END) "
             "FROM @.workers",
         )
-        given = self.do(store.keeper.reserve(None, 0, 10 * self.cap, 0))
-        assert given.granted == self.cap - gone
+        left = self.cap - int(gone)
+        given = self.do(store.keeper.reserve(None, left, 10 * self.cap, 0))
+        assert given.granted == left
+        assert self.do(store.keeper.reserve(given.held, 1, 10 * self.cap, 0)).granted == 0
         self.do(store.keeper.reserve(0, 0, 0, 0))
         self.do(store.close())
         self.opened.remove(store)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from judgeq.judge.prices import Pricing, find, known
+from judgeq.judge.prices import Pricing, find, list_prices
 from judgeq.settings.model import Price
 from judgeq.types import Usage
 
@@ -115,10 +115,10 @@ def test_prices_that_can_not_be() -> None:
 
 
 def test_known_models_are_filtered_and_sorted() -> None:
-    every = known()
+    every = list_prices()
     assert len(every) > 100
     assert every == sorted(every)
-    found = known("OpenAI/gpt-5-m")
+    found = list_prices("OpenAI/gpt-5-m")
     assert ("openai", "gpt-5-mini") in [(model.provider, model.model) for model in found]
     assert all("openai/gpt-5-m" in f"{model.provider}/{model.model}" for model in found)
-    assert known("zzz") == []
+    assert list_prices("zzz") == []

@@ -195,7 +195,7 @@ def test_models_are_listed_by_the_names_that_they_are_asked_by(
             made = OpenAIChat("gemini/gemini-2.5-flash", Model(), Access(), None)
             await made.open()
             try:
-                return await made.listed()
+                return await made.model_names()
             finally:
                 await made.close()
 

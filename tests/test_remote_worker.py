@@ -14,7 +14,7 @@ import pytest
 from judgeq import config
 from judgeq.engine import remote_worker, session
 from judgeq.engine.admission import Prospect, StoreRuns
-from judgeq.engine.assembly import Run
+from judgeq.engine.assembly import Run, Session
 from judgeq.engine.queue import Stop
 from judgeq.engine.remote_worker import LONGEST, PATIENCE, SHORTEST, Worker
 from judgeq.errors import (
@@ -76,13 +76,13 @@ class FakeRuns:
     @asynccontextmanager
     async def open(
         self, run: Run, stop: Stop, emit: Callable[[Event], None]
-    ) -> AsyncIterator[tuple[Run, Store, Panel]]:
+    ) -> AsyncIterator[Session]:
         if run.folder.id in self.unopened:
             raise self.unopened[run.folder.id]
         sender = Sender(self.backends[run.folder.id], emit, stop.sleep, opened())
         stop.calls(sender.limiter.abort)
         panel = Panel([Judge(Questions(), sender)], "fake")
-        yield run, cast("Store", self.stores[run.folder.id]), panel
+        yield Session(run, cast("Store", self.stores[run.folder.id]), panel, stop, emit)
 
 
 class Scene:

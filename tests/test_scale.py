@@ -13,10 +13,17 @@ import pytest
 
 import judgeq as package
 from judgeq.evaluation import scale
-from judgeq.rating import Parameters, correlation, misfit, plackett_luce, reliability
+from judgeq.rating import (
+    ESTIMATORS,
+    Parameters,
+    correlation,
+    misfit,
+    plackett_luce,
+    reliability,
+)
 from judgeq.rating.comparisons import imply, joined
 from judgeq.strategies import parse
-from judgeq.types import Bools, Comparisons, Verdicts
+from judgeq.types import Bools, Comparisons, Floats, Verdicts
 from tests.build import SHARED, fit_map, verdicts
 from tests.cli import judgeq
 
@@ -99,6 +106,21 @@ def test_the_ssr_is_the_share_of_the_latent_scores(tmp_path: Path) -> None:
     found = scale.reliability_of(run, splits=0)
     true = np.corrcoef(run.scores.main[1], run.scores.gold)[0, 1] ** 2
     assert found.separation.ssr == pytest.approx(true, abs=0.09)
+
+
+def test_halves_are_rated_as_the_whole_with_its_prior_and_without_the_position(
+    tmp_path: Path,
+) -> None:
+    job = ("-d", "synthetic:normal", "--n", "60", "-s", "pairwise8", "--sim-position-bias", "200")
+    judgeq(tmp_path, "run", *job, "-q")
+    run = package.open_run(runs_dir=tmp_path / "runs")
+    assert run.fit.position
+
+    def rate(half: Verdicts, n: int) -> Floats:
+        return ESTIMATORS["pl"].fit(half, n, Parameters(run.fit.sigma, position=True)).theta
+
+    expected = reliability.split_half(joined(run.history.verdicts), rate, 0, 3)
+    assert scale.reliability_of(run, splits=3).split_half == expected
 
 
 def test_halves_that_know_few_items_in_common_have_no_r(tmp_path: Path) -> None:

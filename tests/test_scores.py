@@ -167,7 +167,7 @@ PART = replace(
 def test_data_frames_hold_what_the_scores_do(library: str) -> None:
     pytest.importorskip(library)
     frame: Any = PART.to_pandas() if library == "pandas" else PART.to_polars()
-    assert list(frame.columns) == PART.columns
+    assert list(frame.columns) == list(PART.table)
     assert list(frame["id"]) == PART.ids
     assert list(frame["text"]) == PART.texts  # whole: no spreadsheet runs it
     kinds = dict(zip(frame.columns, map(str, frame.dtypes), strict=True))

@@ -18,7 +18,9 @@ from judgeq.errors import BudgetError, RunError
 from judgeq.judge.budget import NANO, Allowance, Budget
 from judgeq.judge.limiter import SLACK
 from judgeq.judge.slices import AGAIN, FIRST_WAIT, IDLE, LOOK, Keeper, Slice, Slices
-from judgeq.store.postgres.address import connect, in_schema, parse
+from judgeq.store.postgres.address import parse
+from judgeq.store.postgres.connection import PostgresDatabase
+from judgeq.store.postgres.link import connect, in_schema
 from judgeq.store.postgres.sharing import Sharing
 from judgeq.store.postgres.store import PostgresStore
 from tests.cli import start
@@ -33,6 +35,7 @@ class Database:
 
     def __init__(self) -> None:
         self.address, self.run = new_run()
+        self.opened: list[PostgresDatabase] = []
         self.connection = connect(self.address)
         self.connection.execute("SET synchronous_commit = off")
 
@@ -50,13 +53,25 @@ class Database:
         return int(number)
 
     def sharing(self, worker: int | None = None) -> Sharing:
-        return Sharing(self.address, self.run, lambda: worker)
+        self.opened.append(PostgresDatabase(self.address, self.run))
+        return Sharing(self.opened[-1], lambda: worker)
+
+    async def close(self) -> None:
+        while self.opened:
+            await self.opened.pop().close()
 
 
 def story(tell: Callable[[Database], Coroutine[Any, Any, None]]) -> None:
     database = Database()
+
+    async def told() -> None:
+        try:
+            await tell(database)
+        finally:
+            await database.close()
+
     try:
-        asyncio.run(tell(database))
+        asyncio.run(told())
     finally:
         database.connection.close()
 
@@ -129,17 +144,19 @@ class Unheard(Keeper):
         self.lost = False
 
     @property
+    def settled(self) -> Callable[[int, int], None]:
+        return self._keeper.settled
+
+    @settled.setter
+    def settled(self, settled: Callable[[int, int], None]) -> None:
+        self._keeper.settled = settled
+
+    @property
     def worker(self) -> int | None:
         return self._keeper.worker
 
-    def on_settled(self, settled: Callable[[int, int], None]) -> None:
-        self._keeper.on_settled(settled)
-
     async def set_cap(self, cap: int | None) -> None:
         await self._keeper.set_cap(cap)
-
-    async def close(self) -> None:
-        await self._keeper.close()
 
     async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
         given = await self._keeper.reserve(held, least, wanted, reserved)
@@ -176,8 +193,7 @@ class Spenders(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "loop"):
-            for worker in self.workers:
-                self.do(worker.sharing.close())
+            self.do(self.database.close())
             self.loop.close()
             self.database.rows("DELETE FROM @.workers")
             DATABASES.append(self.database)
@@ -250,7 +266,6 @@ class Spenders(RuleBasedStateMachine):
         for bound in worker.begun[:answers]:  # which are handed in late
             self.move(worker, bound, -bound, 0)
         assert self.do(worker.sharing.reserve(0, 0, 10, 0)).held is None
-        self.do(worker.sharing.close())
 
     @invariant()
     def never_more_than_the_cap(self) -> None:
@@ -308,9 +323,6 @@ class Scripted:
     async def set_cap(self, cap: int | None) -> None:
         self.cap = cap
 
-    def on_settled(self, settled: Callable[[int, int], None]) -> None:
-        self.settled = settled
-
     async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
         self.asked.append((held, least, wanted, reserved))
         if not self.slices:
@@ -319,9 +331,6 @@ class Scripted:
         if isinstance(answer, RunError):
             raise answer
         return answer
-
-    async def close(self) -> None:
-        self.asked.append(("closed",))
 
 
 def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
@@ -332,7 +341,8 @@ def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
         )
         first, second = database.worker(), database.worker()
         database.rows("UPDATE @.runs SET cap = 10")
-        sharing = Sharing(address, database.run, lambda: second)
+        database.opened.append(PostgresDatabase(address, database.run))
+        sharing = Sharing(database.opened[-1], lambda: second)
         with database.connection.transaction():
             database.rows("SELECT FROM @.runs FOR NO KEY UPDATE")
             asked = asyncio.create_task(sharing.reserve(None, 1, 10, 0))
@@ -341,7 +351,6 @@ def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
                 await asyncio.sleep(0.001)
             database.rows("UPDATE @.workers SET free = 8 WHERE worker = %s", first)
         assert (await asked).granted == 2
-        await sharing.close()
 
     story(tell)
 
@@ -361,8 +370,6 @@ def test_nobody_gets_more_than_a_share_of_what_is_left_unless_one_call_needs_it(
         assert (await second.reserve(450, 51, 900, 0)).granted == 0
         database.rows("UPDATE @.workers SET over = true, free = 0 WHERE worker = %s", second.worker)
         assert (await first.reserve(500, 10, 900, 0)).granted == 500
-        for sharing in (first, second):
-            await sharing.close()
 
     story(tell)
 
@@ -372,7 +379,6 @@ def test_a_cap_of_any_size_is_kept() -> None:
         sharing = database.sharing(database.worker())
         await sharing.set_cap(10**30)
         assert (await sharing.reserve(None, 1, 10, 0)).granted == 10
-        await sharing.close()
 
     story(tell)
 
@@ -394,7 +400,23 @@ def test_money_that_others_may_give_back_is_asked_for_again() -> None:
         assert slices.reserve(NANO) is None
         assert slices.spent == NANO // 2
         await slices.close()
-        assert keeper.asked[-1] == ("closed",)
+
+    asyncio.run(tell())
+
+
+def test_nothing_is_spent_of_what_lapsed_with_the_worker_that_was_found_dead() -> None:
+    async def tell() -> None:
+        keeper = Scripted()
+        slices = Slices(keeper, clock=Clock())
+        await slices.open()
+        assert slices.reserve(NANO)
+        await slices.ask()
+        assert slices.reserve(NANO // 4) == 0
+        keeper.worker = 2  # it claimed again, under another number
+        assert slices.reserve(NANO // 4)
+        await slices.ask()
+        assert keeper.asked[-1][0] is None
+        await slices.close()
 
     asyncio.run(tell())
 

@@ -17,7 +17,7 @@ import pytest
 from judgeq import config
 from judgeq import run as judgeq_run
 from judgeq.engine import session
-from judgeq.engine.stopping import Interrupts, in_thread
+from judgeq.engine.interrupts import Interrupts, in_thread
 from judgeq.errors import RunError, StoppedError
 from judgeq.rating import Fit, GoOn, Parameters, bradley_terry, comparisons, plackett_luce
 from judgeq.rating.intervals import intervals

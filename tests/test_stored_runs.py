@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -23,12 +24,15 @@ from judgeq import api, config, prompts, run_places, trust
 from judgeq.datasets import Dataset
 from judgeq.engine import session
 from judgeq.engine.results import Result
-from judgeq.errors import RunError, UsageError
+from judgeq.errors import RunError, StoreAwayError, UsageError
 from judgeq.run_places import RunInfo, copying
+from judgeq.run_places import stored as stored_runs
 from judgeq.run_places.stored import StoredRun, StoredRuns
 from judgeq.store import Store, schema
+from judgeq.store.postgres import link
 from judgeq.store.postgres import runs as rows
-from judgeq.store.postgres.address import in_schema, parse, unreachable
+from judgeq.store.postgres.address import Address, parse, unreachable
+from judgeq.store.postgres.link import in_schema
 from judgeq.types import Job
 from tests import python
 from tests.chaos import Cutter
@@ -150,8 +154,8 @@ def test_times_and_amounts_that_can_not_be_are_no_crash(store: str, tmp_path: Pa
 
 def test_a_password_is_nowhere_shown(tmp_path: Path) -> None:
     there = StoredRuns.at(f"{ME[1]}?sslpassword=secret2&application_name=x", tmp_path)
-    run = StoredRun(there.address, "demo", tmp_path)
-    shown = [run.shown, run.ledger, run.config, run.argument, run.identity, repr(run), there.shown]
+    run = there.called("demo")
+    shown = [run.shown, run.ledger, run.argument, run.identity, repr(run), there.shown]
     with pytest.raises(RunError) as raised:
         there.all()
     for text in (*shown, str(raised.value), run.store_address):
@@ -180,7 +184,7 @@ def test_parameters_are_read_as_libpq_reads_them() -> None:
 def test_identities_are_those_of_places(tmp_path: Path) -> None:
     addresses = ["", "?schema=a", "?dbname=other", "?hostaddr=10.0.0.1", "?service=x"]
     places = [
-        StoredRun(parse(f"postgresql://h/d{end}"), name, tmp_path)
+        StoredRuns.at(f"postgresql://h/d{end}", tmp_path).called(name)
         for end in addresses
         for name in ("a", "b")
     ]
@@ -241,6 +245,7 @@ def test_another_schema_and_another_programs_are_left_alone(
 def test_exit_codes_and_the_environment(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stored_runs, "PATIENCE", 0.0)
     nowhere, there = {"JUDGEQ_STORE": ME[1]}, {"JUDGEQ_STORE": store}
     for words in ("runs", "run -d demo", "store check", "show x --write"):
         refused = ended(tmp_path, *words.split(), variables=nowhere)
@@ -507,7 +512,7 @@ def test_another_machine_lists_what_it_needs(
         "--price",
     ):
         assert flag in message
-    assert "wasn't begun by you from this machine" in message
+    assert "wasn't begun by you from here" in message
     assert f"judgeq resume {prepared.folder.argument} " in message
     assert session.dataset_of(prepared.folder) is None
 
@@ -586,6 +591,52 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     execute(store, "UPDATE @.jobs SET state = 'pending' WHERE state = 'running'")
     result = api.resume(folder.run.id, runs_dir=tmp_path, store=store, retry_failed=True)
     assert (result.counts.failed, result.counts.left) == (0, 0)
+
+
+def test_a_run_waits_for_a_database_that_is_just_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket = dict(parse_qsl(urlsplit(server()).query)).get("host", "")
+    if not socket.startswith("/"):
+        pytest.skip("$JUDGEQ_TEST_STORE is no unix socket")
+    given = ("run", "-d", "demo", "--sample", "8", "-s", "pairwise2", "--quiet")
+    with tempfile.TemporaryDirectory() as sockets:  # by a short path
+        store = new_store().replace(socket, sockets)
+        process = start(tmp_path, *given, "--store", store)
+        assert process.stderr is not None
+        said = ""
+        while "again for 60 s." not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line.strip()
+        for name in (".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
+            (Path(sockets) / name).symlink_to(Path(socket) / name)
+        assert process.communicate(timeout=60)[1] == ""
+        assert process.returncode == 0
+    monkeypatch.setattr(stored_runs, "PATIENCE", 0.0)
+    for words in (given, ("resume",)):
+        assert ended(tmp_path, *words, "--store", store).returncode == RunError.exit_code
+
+
+def test_who_works_on_a_run_waits_for_the_database_also_later(
+    there: StoredRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(there)
+    patient, connect, left = there.patient(pytest.fail), link.connect, 0
+
+    def away(address: Address) -> psycopg.Connection[Any]:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise StoreAwayError("The database is just starting.")
+        return connect(address)
+
+    monkeypatch.setattr(link, "connect", away)
+    left = link.TRIES
+    with pytest.raises(StoreAwayError):
+        there.all()
+    left = link.TRIES
+    assert len(patient.all()) == 1
 
 
 def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path) -> None:

@@ -189,5 +189,7 @@ def test_the_top_level_holds_what_was_agreed() -> None:
     top = {line.split("/")[0] for line in tracked.stdout.splitlines()}
     agreed = {"judgeq", "prompts", "datasets", "runs", "tests", "pyproject.toml", "README.md"}
     agreed |= {"LICENSE", "CHANGELOG.md", "Makefile", "benchmarks", "docs", ".ci", ".gitignore"}
+    agreed |= {"CONTRIBUTING.md", "CITATION.cff", "SECURITY.md"}
+    agreed |= {".github", ".pre-commit-config.yaml", "zensical.toml"}
     assert top <= agreed
     assert not [line for line in tracked.stdout.splitlines() if "final_labels_SG2" in line]

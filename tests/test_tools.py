@@ -208,7 +208,7 @@ def test_the_cache_is_shown_pruned_and_cleared(tmp_path: Path) -> None:
         judgeq(tmp_path, "run", *DEMO, *flags)
         judgeq(tmp_path, "run", *DEMO, *flags, "--new")
     found = json.loads(judgeq(tmp_path, "cache", "--json").stdout)
-    assert (found["replies"], found["hits"], found["misses"]) == (24, 24, 24)
+    assert found["replies"] == 24
     assert found["models"]["mock"]["cost"] > 0
     assert "mock" in judgeq(tmp_path, "cache").stdout
     assert judgeq(tmp_path, "cache", "prune", "--older-than", "1d").stdout == "0 replies removed.\n"

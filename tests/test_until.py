@@ -15,14 +15,13 @@ import pytest
 
 from judgeq import config, seeds
 from judgeq.certainty import Certainty
-from judgeq.engine import certainty as how_known
-from judgeq.engine import session
+from judgeq.engine import rounds, session
 from judgeq.errors import UsageError
 from judgeq.judge import error_model
 from judgeq.rating import ESTIMATORS, Parameters, Uncertainty, correlation, order
 from judgeq.settings import Simulation
-from judgeq.store.postgres.address import connect, in_schema
 from judgeq.store.postgres.address import parse as parse_address
+from judgeq.store.postgres.link import connect, in_schema
 from judgeq.strategies import History, Strategy, parse
 from judgeq.strategies.goal import Goal
 from judgeq.types import Counts, Floats, Matches, Totals, Verdicts
@@ -357,15 +356,15 @@ def test_what_one_more_round_would_cost_and_bring(tmp_path: Path) -> None:
         history.add(gumbel(matches, truth, seeds.rng(0, round)), len(matches))
     settings = config.settle({"dataset": "demo", "judge": ("some-model",), "price": (1.0, 1.0)})
     counts, totals = Counts(done=12), Totals(calls=10, cost=0.5, hits=2)
-    now = how_known.how_well(history, settings, counts, totals)
+    now = rounds.how_well(history, settings, counts, totals)
     assert now is not None
     assert (now.round, now.next_calls) == (2, 6)
     assert now.next_cost == pytest.approx(0.3)
     assert now.next_rho is not None
     assert now.rho < now.next_rho
-    assert how_known.after_each_round(history, settings)
-    assert not how_known.after_each_round(history, config.settle({"dataset": "demo"}))
-    unknown = how_known.how_well(history, settings, counts, Totals(calls=10, unpriced=1))
+    assert rounds.after_each_round(history, settings)
+    assert not rounds.after_each_round(history, config.settle({"dataset": "demo"}))
+    unknown = rounds.how_well(history, settings, counts, Totals(calls=10, unpriced=1))
     assert unknown is not None
     assert unknown.next_cost is None
 

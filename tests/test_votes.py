@@ -93,9 +93,13 @@ def test_what_may_be_a_text_or_a_side_is_asked_for(tmp_path: Path) -> None:
         columns = NAMED._replace(says=says)  # type: ignore[arg-type]
         found = votes.read(path, columns, ids, None).judgments
         assert [one.verdict.items[0] for one in found] == winners
-    # One row that only a text can be settles it.
-    path = table(tmp_path, "2,1,1,Ann", "1,3,3,Ann")
-    assert [one.verdict.items[0] for one in votes.read(path, NAMED, ids, None).judgments] == [0, 2]
+    # One row that only a text can be settles it for those that follow.
+    path = table(tmp_path, "1,2,1,Ann", "1,3,3,Ann", "2,1,1,Ann")
+    found = votes.read(path, NAMED, ids, None).judgments
+    assert [one.verdict.items[0] for one in found] == [0, 2, 0]
+    path = table(tmp_path, "1,3,3,Ann", "3,2,1,Ann")
+    with pytest.raises(DataError, match=r"row 2 .*: w is '1', which is neither of its texts"):
+        votes.read(path, NAMED, ids, None)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +107,10 @@ def test_what_may_be_a_text_or_a_side_is_asked_for(tmp_path: Path) -> None:
     [
         ("t1,t9,t1,Ann", "b is 't9', which is no item's id or text"),
         ("t1,Same,t1,Ann", "b is 'Same', which is the text of several items"),
-        ("t1,t2,t3,Ann", "w is 't3', which is neither of its texts, nor a word for a tie"),
+        (
+            "t1,t2,t3,Ann",
+            "w is 't3', which is neither of its texts, nor a side, nor a word for a tie",
+        ),
         ("t1,t2,t1,", "who is empty"),
     ],
 )

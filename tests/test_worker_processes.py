@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from judgeq.engine import remote_worker
+from judgeq.engine.interrupts import Interrupts, run_loop
 from judgeq.engine.remote_worker import Tally, WorkerOptions
-from judgeq.engine.stopping import Interrupts, run_loop
 from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
 from judgeq.events import Event, Notice
-from judgeq.store.postgres.address import connect, in_schema, parse
+from judgeq.store.postgres.address import parse
+from judgeq.store.postgres.link import connect, in_schema
 from tests.cli import command, environment, judgeq, scores, start
 from tests.mock import mock, stats
 from tests.postgres import new_store
@@ -235,6 +236,18 @@ def test_an_interrupt_ends_a_worker_that_waits(tmp_path: Path) -> None:
     hand.interrupts.interrupt()
     assert isinstance(hand.ended().error, StoppedError)
     assert hand.tally.done == 10
+
+
+def test_a_worker_that_waits_within_a_run_holds_one_connection(tmp_path: Path) -> None:
+    store = new_store()
+    begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise2")
+    hand = Hand(f"{store}&application_name=hand", exit_when=None).start()
+    waited_for(store, "SELECT (count(*) = 10)::int FROM @.jobs WHERE state = 'done'")
+    hands = "FROM pg_stat_activity WHERE application_name = 'hand'"
+    waited_for(store, f"SELECT count(*) {hands} AND query LIKE '%LATERAL%'")  # it looks for work
+    waited_for(store, f"SELECT (count(*) = 1)::int {hands}")
+    hand.interrupts.interrupt()
+    hand.ended()
 
 
 def test_a_worker_leaves_before_its_hours_are_over(tmp_path: Path) -> None:

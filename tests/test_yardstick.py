@@ -14,8 +14,8 @@ from judgeq.evaluation import agreement, people
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.people import (
     ModelAgreement,
+    Orders,
     Yardstick,
-    couples,
     shares_alike,
     yardstick,
 )
@@ -69,7 +69,7 @@ def test_each_question_counts_alike_however_many_people_answered_it() -> None:
     answers += [(1, (2, 3), Verdict((2, 3))), (2, (3, 2), Verdict((3, 2)))]
     answers += [(0, (2, 3), Verdict((2, 3)))]
     persons = np.arange(4) > 0
-    both = couples(verdicts_of(answers), persons)
+    both = Orders(verdicts_of(answers), persons)
     two = both.between(persons, persons)
     (alone,) = shares_alike([two], "", 0, 0)
     assert alone.value == pytest.approx((1 + 0) / 2)

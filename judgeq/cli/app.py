@@ -97,7 +97,7 @@ COMMANDS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "reproduce": "Reproduce the paper's published rows.",
         },
         "tools": {
-            "cache": "Show the reply cache: size, hits, and what it holds.",
+            "cache": "Show the reply cache: its size, and what it holds.",
             "cache prune": "Remove replies that are old, or a model's.",
             "cache clear": "Remove all replies.",
             "mock-server": "Run a local server like OpenAI's, for rehearsals.",

@@ -286,7 +286,7 @@ def serve(
     import secrets
     import tempfile
 
-    from judgeq.engine import stopping
+    from judgeq.engine import interrupts
     from judgeq.web import guard
     from judgeq.web import serve as server
 
@@ -305,7 +305,7 @@ def serve(
         try:
             with_texts = given.get("texts", True)
             served = server.serving(there, host, port, token=secret, with_texts=with_texts)
-            stopping.run_loop(server.serve(served, ready))
+            interrupts.run_loop(server.serve(served, ready))
         except KeyboardInterrupt:
             return
         except BrokenPipeError:  # nobody reads what is printed

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from judgeq.cli.options import ALL, DATASET, LOG, RESUMED, Values, command, of_settings, option
-from judgeq.cli.printing import Answer, agreed, answer_of, console, is_terminal
+from judgeq.cli.options import ALL, DATASET, LOG, RESUMED, RUN, Values, command, of_settings, option
+from judgeq.cli.printing import Answer, agreed, answer_of, complain, console, is_terminal
 from judgeq.errors import (
     BudgetError,
     JudgeError,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from judgeq.engine.assembly import Run
     from judgeq.engine.pilot import Pilot
     from judgeq.engine.status import State
-    from judgeq.run_places import RunPlace
+    from judgeq.run_places import RunPlace, Runs
     from judgeq.ui.lines import Face
 
 ASKED = 0.5
@@ -87,11 +87,15 @@ def run(
 
 
 def prepare(given: Mapping[str, Any], config: Path | None, runs_dir: Path, *, new: bool) -> Run:
-    """The run of these settings and those of a file, new or as far as it is."""
+    """The run of these settings and those of a file, new or as far as it is. Waits for a store that
+    can't be reached yet."""
     from judgeq import config as configuration
+    from judgeq import run_places
     from judgeq.engine import session
 
-    return session.prepare(configuration.settle(given, config), runs_dir, new=new)
+    settings = configuration.settle(given, config)
+    there = run_places.runs_in(runs_dir, settings.store).patient(complain)
+    return session.prepare(settings, runs_dir, new=new, there=there)
 
 
 @command("estimate", DATASET, *of_settings(*ALL), PILOT, CONFIG, LOG)
@@ -137,9 +141,10 @@ def estimated(prepared: Run, pilot: Pilot | None = None) -> Answer:
     return Answer(found, show_run.estimate, None if pilot is None else pilot.error)
 
 
-@command("resume", *of_settings(*RESUMED, of_run=True), YES, ROUNDS, LOG)
+@command("resume", RUN, *of_settings(*RESUMED, of_run=True), YES, ROUNDS, LOG)
 def resume(
-    place: RunPlace,
+    run: str,
+    there: Runs,
     given: Values,
     total_rounds: int | None,
     retry_failed: bool,
@@ -156,7 +161,9 @@ def resume(
     """
     from judgeq.engine import session
 
-    prepared = session.resume(place, given | {"total_rounds": total_rounds})
+    prepared = session.resume(
+        there.patient(complain).find(run), given | {"total_rounds": total_rounds}
+    )
     return play(prepared, quiet, as_json, retry_failed, yes=yes)
 
 

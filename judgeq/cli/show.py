@@ -79,7 +79,7 @@ def _watched(before: State, *, draw: bool) -> State:
                 sections = show_status.status(before)
                 live.update(Group(*terminal(sections, target.width)), refresh=True)
             time.sleep(EVERY)
-            before = asyncio.run(state(before.run.anew(), ratings=True, before=before))
+            before = asyncio.run(state(before.run, ratings=True, before=before))
     return before
 
 

@@ -228,7 +228,7 @@ def worker(given: Values, values: Values, quiet: bool) -> Answer:
 
       judgeq worker --store … -j my-model --base-url http://127.0.0.1:8000/v1
     """
-    from judgeq.engine import remote_worker, stopping
+    from judgeq.engine import interrupts, remote_worker
     from judgeq.ui import lines
     from judgeq.ui.json import plain
     from judgeq.ui.sections import line
@@ -240,7 +240,7 @@ def worker(given: Values, values: Values, quiet: bool) -> Answer:
     ended: JudgeqError | None = None
     restore_ctrl_c()
     try:
-        stopping.run_loop(remote_worker.join(mine, face, tally, beside=face.draw_forever))
+        interrupts.run_loop(remote_worker.join(mine, face, tally, beside=face.draw_forever))
     except StoppedError as error:
         ended = StoppedError(f"{error}. Jobs without an answer were given back: others take them.")
     except JudgeqError as error:
@@ -329,12 +329,12 @@ def store(context: click.Context) -> None:
 def check(values: Values) -> Answer:
     """Check a store: its schema, rights, clock, tables and runs."""
     from judgeq.run_places.stored import StoredRuns
-    from judgeq.store.postgres import upkeep
+    from judgeq.store.postgres import schema
     from judgeq.ui.json import plain
     from judgeq.ui.show import lists as show_lists
 
     runs = StoredRuns.at(values["store"] or "", Path("runs"))
-    overview = upkeep.check(runs.address)
+    overview = schema.check(runs.address)
     listed = [] if overview.version is None else runs.all()
     return Answer(
         {**plain(overview), "runs": [run.row() for run in listed]},

@@ -141,7 +141,7 @@ def models(pattern: str | None) -> Answer:
     from judgeq.judge import prices
     from judgeq.ui.show import lists as show_lists
 
-    known = prices.known(pattern)
+    known = prices.list_prices(pattern)
     none = f"No model with {pattern!r} in its name has a known price."
     return Answer(known, show_lists.models if known else lambda _: none)
 
@@ -193,7 +193,7 @@ CACHE = of_settings("cache_dir")
 
 @command("cache", *CACHE)
 def cache(given: Values) -> Answer:
-    """Show the reply cache: size, hits, and what it holds."""
+    """Show the reply cache: its size, and what it holds."""
     from judgeq.judge import cache as replies
     from judgeq.ui.show import lists as show_lists
 
@@ -276,7 +276,7 @@ def mock_server(given: Values, as_json: bool) -> Answer:
     from pydantic import ValidationError
 
     from judgeq import mock_server as server
-    from judgeq.engine import stopping
+    from judgeq.engine import interrupts
 
     try:
         settings = MockSettings(
@@ -296,7 +296,7 @@ def mock_server(given: Values, as_json: bool) -> Answer:
             show_text(f"  judgeq run demo --judge {settings.only_model or 'mock'} --base-url {url}")
 
     try:
-        stats = stopping.run_loop(server.serve(settings, scores, ready))
+        stats = interrupts.run_loop(server.serve(settings, scores, ready))
     except OSError as error:
         raise UsageError(
             f"can't listen on {settings.host}, port {settings.port}: {error.strerror}."

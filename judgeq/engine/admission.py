@@ -21,13 +21,13 @@ from judgeq.datasets import Dataset, corpora
 from judgeq.datasets.formats import format_of
 from judgeq.datasets.synthetic import NAMES
 from judgeq.engine import assembly
-from judgeq.engine.assembly import Emit, Run
+from judgeq.engine.assembly import Run, Session
 from judgeq.engine.queue import Stop
 from judgeq.engine.session import opened
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.escaping import quoted
+from judgeq.events import Emit
 from judgeq.judge.budget import Allowance
-from judgeq.judge.panel import Panel
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.stored import StoredRuns
@@ -56,6 +56,7 @@ class StoreRuns:
         self._store = StoredRuns.at(settings.store or "", Path("runs"))
         self.named = [self._store.find(name).id for name in named]
         self._lookout = self._store.lookout()
+        self._open: Store | None = None  # of the run that is worked on: one connection is enough
         self._allowance = Allowance(settings.max_cost)
         self._rounds: dict[tuple[str, str], int] = {}
 
@@ -67,7 +68,8 @@ class StoreRuns:
     async def prospects(self) -> Sequence[Prospect]:
         """All runs, the first that was begun first. Raises RunError while the store can't be read."""
         listed = []
-        for row in await self._lookout.look():
+        looking = self._lookout.prospects() if self._open is None else self._open.prospects()
+        for row in await looking:
             over = False
             if not row.pending and not row.running and row.planned:
                 key = row.name, row.fingerprint
@@ -103,14 +105,16 @@ class StoreRuns:
         return admit(place, place.info(), self._settings, self._files, named=named)
 
     @asynccontextmanager
-    async def open(
-        self, run: Run, stop: Stop, emit: Emit
-    ) -> AsyncIterator[tuple[Run, Store, Panel]]:
-        """A run's store and its judges, open while inside. What this worker spends counts for its own
-        cap, whatever the run."""
+    async def open(self, run: Run, stop: Stop, emit: Emit) -> AsyncIterator[Session]:
+        """A run with its store and its judges, open while inside. What this worker spends counts for its
+        own cap, whatever the run."""
         await self._lookout.close()
-        async with opened(run, stop, emit, self._allowance) as there:
-            yield there
+        async with opened(run, stop, emit, self._allowance) as session:
+            self._open = session.store
+            try:
+                yield session
+            finally:
+                self._open = None
 
     async def close(self) -> None:
         """Let go of the store."""

@@ -4,8 +4,8 @@ and cache together."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.engine.queue import Stop
 from judgeq.errors import DataError, UsageError
-from judgeq.events import Event, Notice
+from judgeq.events import Emit, Notice
 from judgeq.files import user_cache
 from judgeq.imports import recordings
 from judgeq.judge import prices
@@ -45,9 +45,10 @@ if TYPE_CHECKING:
     from judgeq.judge.cache import ReplyCache
     from judgeq.judge.http.model_backend import ModelBackend
 
-Emit = Callable[[Event], None]
 SURCHARGED = frozenset({"speed", "inference_geo"})
 """Fields of --extra-body by which Anthropic bills more than genai-prices knows."""
+Page = Callable[[People], AbstractAsyncContextManager[None]]
+"""What opens a page, or a terminal, on which people answer while it is entered."""
 Prices = Mapping[str, Pricing | None]
 """What a call is priced by, by model; None where that is unknown."""
 
@@ -71,8 +72,6 @@ class Run:
     known: Sequence[tuple[int, ...]] = ()
     function: JudgeFunction | None = None
     """The judge that is a Python function."""
-    earlier: RunPlace | None = None
-    """Of a run that is to begin: the latest one that differs from it by its texts alone."""
 
     @property
     def items(self) -> Items:
@@ -90,8 +89,7 @@ class Session:
     stop: Stop
     emit: Emit
     people: People | None = None
-    page: Callable[[], Awaitable[object]] | None = None
-    """Opens the page of the people."""
+    page: Page | None = None
 
 
 def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Prices:
@@ -99,15 +97,15 @@ def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Pri
 
     Raises UsageError or DataError for a judge that can't judge the dataset.
     """
-    reads_text = any(judge.kind_of(name).reads_text for name in settings.judge)
+    kinds = [judge.kind_of(name) for name in settings.judge]
+    reads_text = any(kind.reads_text for kind in kinds)
     if dataset.texts is None and (reads_text or settings.rehearsal):
         raise DataError(dataset.missing_texts)
-    for number, name in enumerate(settings.judge):
-        if judge.kind_of(name) is judge.SIMULATED:
-            _simulated(settings, dataset, number)
+    if judge.SIMULATED in kinds:
+        _simulated(settings, dataset, 0)
     if not reads_text:
         return {}
-    if prompt is None and any(judge.kind_of(name) is judge.FUNCTION for name in settings.judge):
+    if prompt is None and judge.FUNCTION in kinds:
         raise UsageError(
             'a judge needs the feature: judgeq.run(texts, "how urgent the message is", …).'
         )
@@ -125,12 +123,11 @@ def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Pri
 
 def check_prices(prices: Prices, cap: float) -> None:
     """Raise UsageError where a cap is to be held and the price of a model is unknown."""
-    for name, pricing in prices.items():
-        if pricing is None:
-            raise UsageError(
-                f"--max-cost {cap:g}: the price of {name} is unknown, so no cap can be kept. Give "
-                "--price IN,OUT (dollars per million tokens)."
-            )
+    for name in [name for name, pricing in prices.items() if pricing is None]:
+        raise UsageError(
+            f"--max-cost {cap:g}: the price of {name} is unknown, so no cap can be kept. Give "
+            "--price IN,OUT (dollars per million tokens)."
+        )
 
 
 def price_of(settings: Settings, model: str, *, batch: bool = False) -> Pricing | None:
@@ -205,7 +202,7 @@ async def panel(
         emit(Notice(text, warning=True))
 
     settings, shared = run.settings, None
-    check_totals(totals, settings.max_cost)
+    _check_totals(totals, settings.max_cost)
     async with AsyncExitStack() as stack:
         if store is not None and store.keeper is not None:
             shared = Slices(store.keeper, notify=warn)
@@ -219,8 +216,8 @@ async def panel(
             allowance = Allowance(settings.max_cost, *before, reserved=out or 0.0)
         budget, cache = Budget(allowance, shared), None
         stop.calls(budget.abort)
-        functions = any(judge.kind_of(name) is judge.FUNCTION for name in settings.judge)
-        if (settings.models or functions) and settings.cache:
+        kinds = [judge.kind_of(name) for name in settings.judge]
+        if settings.cache and (settings.models or judge.FUNCTION in kinds):
             from judgeq.judge.cache import ReplyCache  # brings diskcache
 
             read_only = look_only or not settings.workers
@@ -228,12 +225,12 @@ async def panel(
             stack.push_async_callback(cache.close)
         judges = list[Judge | None]()
         for number, name in enumerate(settings.judge):
-            if judge.kind_of(name).is_person:
+            if kinds[number].is_person:
                 judges.append(None)  # who are handed questions (people.py)
                 continue
             limiter = _limiter(settings, store, emit)
             stop.calls(limiter.abort)
-            backend, batches = _backend(run, name, number, limiter, cache, emit), None
+            backend, batches = _backend(run, number, limiter, cache, emit), None
             stack.push_async_callback(backend.close)
             if settings.models and (settings.batch or out is not None):
                 batches = _model(run, name, limiter, cache, emit, batch=True)
@@ -244,6 +241,14 @@ async def panel(
                 for asked in questions(run, name)
             ]
         yield Panel(judges, " + ".join(settings.judges))
+
+
+def _check_totals(totals: Totals, cap: float | None) -> None:
+    if cap is not None and totals.at_risk is None:
+        raise UsageError(
+            f"--max-cost {cap:g}: earlier calls of this run have an unknown price: no cap can be kept. "
+            "Start again with --new: answers come from the cache, for nothing."
+        )
 
 
 def _limiter(settings: Settings, store: Store | None, emit: Emit) -> Limiter:
@@ -257,20 +262,18 @@ def _limiter(settings: Settings, store: Store | None, emit: Emit) -> Limiter:
 
 
 def _backend(
-    run: Run, name: str, number: int, limiter: Limiter, cache: ReplyCache | None, emit: Emit
+    run: Run, number: int, limiter: Limiter, cache: ReplyCache | None, emit: Emit
 ) -> Backend:
-    recording = judge.recording_of(name)
-    if judge.kind_of(name) is judge.FUNCTION:
-        return _function(run, name)
-    if judge.kind_of(name) is judge.MODEL:
+    """The backend of a judge by its number. Raises UsageError for a function that isn't given, as by the
+    command line."""
+    name = run.settings.judge[number]
+    recording, kind = judge.recording_of(name), judge.kind_of(name)
+    if kind is judge.MODEL:
         return _model(run, name, limiter, cache, emit)
     if recording is not None:
         return _recorded(name, recording, run.dataset, emit)
-    return _simulated(run.settings, run.dataset, number)
-
-
-def _function(run: Run, name: str) -> Backend:
-    """Raises UsageError where the function isn't given, as by the command line."""
+    if kind is not judge.FUNCTION:
+        return _simulated(run.settings, run.dataset, number)
     if run.function is None or run.dataset.texts is None or run.prompt is None:
         raise UsageError(
             f"run {run.folder.id} is judged by a Python function. Continue it from Python: "
@@ -323,8 +326,8 @@ def _recorded(name: str, path: Path, dataset: Dataset, emit: Emit) -> Backend:
             f"--judge {name}: it holds partial rankings, as of best-worst questions, and a judge is "
             "asked for whole ones: `judgeq import` makes a run of them."
         )
-    matches = {(one.round, frozenset(one.presented)) for one in judgments}
-    if len({(one.round, frozenset(one.presented), one.judge) for one in judgments}) > len(matches):
+    answers = {(one.round, frozenset(one.presented), one.judge) for one in judgments}
+    if len(answers) > len({match[:2] for match in answers}):
         raise UsageError(
             f"--judge {name}: several judges were recorded on the same items. Keep the lines of one, "
             "or make a run of them all: `judgeq import`."
@@ -379,15 +382,6 @@ def _model(
     return backend
 
 
-def check_totals(totals: Totals, cap: float | None) -> None:
-    """Raise UsageError where a cap is to be held and what was spent before is unknown."""
-    if cap is not None and totals.at_risk is None:
-        raise UsageError(
-            f"--max-cost {cap:g}: earlier calls of this run have an unknown price: no cap can be kept. "
-            "Start again with --new: answers come from the cache, for nothing."
-        )
-
-
 def _on_address(model: str, settings: Settings) -> Iterator[str]:
     """Where a model is asked, and which key of the user's isn't sent there."""
     address, api = settings.address_of(model), settings.api_of(model)
@@ -407,28 +401,30 @@ def _on_address(model: str, settings: Settings) -> Iterator[str]:
 
 
 def _on_cost(model: str, settings: Settings, pricing: Pricing | None) -> Iterator[str]:
-    if pricing is not None and pricing.assumed:
-        price = pricing.price
-        yield (
-            f"No batch price known for {model}: half of its price is assumed, ${price.input:g} and "
-            f"${price.output:g} for a million tokens in and out."
-        )
     if pricing is None:
         yield (
             f"No price known for {model}: costs won't be shown, unless the server reports them. Give "
             "--price IN,OUT (dollars per million tokens)."
         )
-    elif settings.max_cost is not None and settings.output_limit is None:
+        return
+    if pricing.assumed:
+        price = pricing.price
+        yield (
+            f"No batch price known for {model}: half of its price is assumed, ${price.input:g} and "
+            f"${price.output:g} for a million tokens in and out."
+        )
+    if settings.max_cost is not None and settings.output_limit is None:
         most = output_bound(settings.reasons)
+        reserved = f"(${pricing.bound(0, most):.2g})"
         if settings.api_of(model) == "anthropic":
             yield (
                 f"{model} has to be sent a limit of output tokens, and none is set: it is sent "
-                f"{most:,}, and for --max-cost each call is reserved as if it took them "
-                f"(${pricing.bound(0, most):.2g}). --max-output-tokens sets it lower."
+                f"{most:,}, and for --max-cost each call is reserved as if it took them {reserved}. "
+                "--max-output-tokens sets it lower."
             )
-            return
-        yield (
-            f"No limit of output tokens is set: for --max-cost each call is reserved as if it took "
-            f"{most:,} of them (${pricing.bound(0, most):.2g}). The cap holds as "
-            "long as no reply is longer; --max-output-tokens makes that certain."
-        )
+        else:
+            yield (
+                f"No limit of output tokens is set: for --max-cost each call is reserved as if it took "
+                f"{most:,} of them {reserved}. The cap holds as long as no reply is longer; "
+                "--max-output-tokens makes that certain."
+            )

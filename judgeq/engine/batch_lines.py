@@ -24,7 +24,7 @@ from judgeq.judge.backend import BatchAPI, Prepared, Remote, Reply, Request, Res
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import ASKS, Judge
 from judgeq.judge.panel import Panel
-from judgeq.judge.sending import kept
+from judgeq.judge.sending import cut_reply
 from judgeq.store import Store
 from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage, Verdict
 
@@ -239,7 +239,7 @@ class Collecting:
         job, problem = line.job, reply.problem
         self.emit(CallEnded(how, reply.usage, reply.cost, 0.0, error=problem))
         self.emit(JobEnded(job.match.id, state))
-        text = reply.text if how == "ok" else kept(reply.text)
+        text = reply.text if how == "ok" else cut_reply(reply.text)
         at = self.panel.of(job.match).sender.wall_clock()
         call = Call(job.attempts, how, reply.usage, reply.cost, 0.0, text, at, line.bound)
         if how != "unusable" and job.unusable:

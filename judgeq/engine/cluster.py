@@ -18,8 +18,8 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from judgeq.engine import remote_worker
+from judgeq.engine.interrupts import Interrupts, run_loop
 from judgeq.engine.remote_worker import Tally, WorkerOptions
-from judgeq.engine.stopping import Interrupts, run_loop
 from judgeq.errors import JudgeqError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.run_places import whoami

@@ -1,18 +1,25 @@
-"""Settings that can't go together, or with a run that was begun: refused before anything is written."""
+"""Settings that can't go together, or with a run that was begun: refused before anything is written.
+And the rounds that a run may have beyond those that it was begun with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from judgeq import config, judge
+from judgeq import config, judge, trust
 from judgeq.config import Settings
+from judgeq.engine import status
+from judgeq.engine.assembly import Run
+from judgeq.engine.interrupts import awaited
 from judgeq.errors import RunError, UsageError
 from judgeq.run_places import RunInfo, RunPlace, Runs, name_of
-from judgeq.run_places.info import MODELS
+from judgeq.run_places.info import MODELS, Ended
 from judgeq.settings import REHEARSAL, SETTINGS
 from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
+
+MORE = 3
+"""Times the rounds that a run was begun with: so many more at most are what `--until` may take."""
 
 
 def check_workers(settings: Settings) -> None:
@@ -128,3 +135,52 @@ def _check_people(settings: Settings) -> None:
         raise UsageError("--workers 0 doesn't go with --judge people: the run's process asks them.")
     if settings.each > 1 and len(settings.panelists) > 1 and settings.ensemble != "each":
         raise UsageError("--each with several judges goes with --ensemble each.")
+
+
+# Further rounds
+
+
+def check_rounds(run: str, settings: Settings, info: RunInfo) -> None:
+    """Raise UsageError where a run wouldn't get the rounds that it is to have in all."""
+    rounds = settings.total_rounds or 0
+    if rounds < info.rounds:
+        raise UsageError(
+            f"--rounds {rounds}: run {run} has {info.rounds} rounds already. Give {info.rounds + 1} or "
+            "more."
+        )
+    if info.ended is not None and info.ended.goal == settings.goal.name:
+        raise UsageError(
+            f"run {run} ended after round {info.ended.round} by --until {info.ended.goal}. Give a "
+            "higher --until to continue."
+        )
+
+
+def until_reached(settings: Settings, folder: RunPlace, info: RunInfo) -> Settings:
+    """The settings with further rounds for a finished run that hasn't ended by its goal of now."""
+    state = awaited(lambda: status.state(folder))
+    rounds = len(state.rounds)
+    if state.word != "finished" or state.over or info.ended_after(rounds, settings.goal):
+        return settings
+    total = rounds + MORE * settings.strategy_at_start().rounds
+    return settings.model_copy(update={"total_rounds": total})
+
+
+def again(settings: Settings, info: RunInfo) -> Settings:
+    """The settings with the rounds that the same command's run was given since, and the goal that these
+    were given for."""
+    total, until = info.settings.total_rounds, info.settings.until
+    goal = settings.until or (None if total is None else until)
+    return settings.model_copy(update={"total_rounds": total, "until": goal})
+
+
+def ended(run: Run, info: RunInfo, end: Ended) -> RunInfo:
+    """What is kept of a run that ended by its goal: no later session has more rounds, unless they are
+    asked for."""
+    info = info.model_copy(update={"ended": end})
+    if run.settings.total_rounds is None:
+        return info
+    begun = run.settings.strategy_at_start().rounds
+    total = {"total_rounds": end.round if end.round > begun else None}
+    own, kept = (one.model_copy(update=total) for one in (run.settings, info.settings))
+    trust.remember(run.folder, info.fingerprint, own, run.held)
+    return info.model_copy(update={"rounds": max(end.round, begun), "settings": kept})

@@ -7,7 +7,6 @@ their ids; no texts, no prompts.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from judgeq import prompts
 from judgeq.config import Settings
 from judgeq.datasets.table_writer import Batch, Table
-from judgeq.engine import results
+from judgeq.engine import results, rounds
 from judgeq.engine.scores import cells
 from judgeq.errors import RunError
 from judgeq.people import answers
@@ -60,16 +59,13 @@ async def scores(run: RunPlace, settings: Settings) -> Table:
     Raises NoVerdictsError where nothing was judged, and RunError.
     """
     rated = (await results.read(run, settings)).scores
-    columns = rated.numbers
+    numbers = rated.numbers
     kinds: dict[str, type] = {"id": str}
-    for name, column in columns.items():
-        kinds[name] = float if column.dtype.kind == "f" else int
+    kinds |= {name: float if of.dtype.kind == "f" else int for name, of in numbers.items()}
 
     async def batches() -> AsyncIterator[Batch]:
         for rows in _spans(len(rated.ids)):
-            part = slice(rows.start, rows.stop)
-            numbers = (cells(name, column[part]) for name, column in columns.items())
-            yield [[rated.ids[row] for row in rows], *numbers]
+            yield [rated.ids[rows], *(cells(name, of[rows]) for name, of in numbers.items())]
 
     return Table(kinds, batches())
 
@@ -80,17 +76,13 @@ async def comparisons_of(run: RunPlace) -> Table:
     none. Of pairs asked in both orders those that are rated: the couples, a flip being a tie. Raises
     RunError.
     """
-    info = run.info()
-    store = run.store(read_only=True)
-    try:
-        ids = (await store.items()).ids
-        rounds = (await results.replayed(info, store)).verdicts
-        judges = (await results.with_people(info, store)).judge_names
-    finally:
-        await store.close()
+    async with rounds.reading(run) as store:
+        ids, info = (await store.items()).ids, run.info()
+        judged = (await results.replayed(info, store)).verdicts
+        judges = (await results.with_people(info, store))[0].judge_names
 
     async def batches() -> AsyncIterator[Batch]:
-        for round, verdicts in enumerate(rounds, start=1):
+        for round, verdicts in enumerate(judged, start=1):
             for winner, loser, weight, verdict in _implied(verdicts):
                 asked = 0 if verdicts.judges is None else verdicts.judges[verdict]
                 yield [
@@ -106,24 +98,24 @@ async def comparisons_of(run: RunPlace) -> Table:
 
 
 def _implied(verdicts: Verdicts) -> Iterator[tuple[Rows, Rows, Any, Any]]:
-    """Winners, losers, weights, and the verdicts that imply them, some thousands at a time."""
+    """Winners, losers, weights, and the verdicts that imply them, some thousands at a time; a tie is
+    there twice, one way after the other."""
     sizes = np.diff(verdicts.offsets)
     block = np.cumsum(sizes * (sizes - 1) // 2) // ROWS
     for number in np.unique(block):
-        part = verdicts.where(block == number)
+        chosen, part = np.flatnonzero(block == number), verdicts.where(block == number)
         first, second, tie = comparisons.pairs_of(part)
-        twice = np.zeros(len(first), np.bool_) if tie is None else tie
-        turned = np.repeat([False, True], [len(first), twice.sum()])
-        tied = np.concatenate([twice, twice[twice]])
-        first, second = (np.concatenate([column, column[twice]]) for column in (first, second))
-        order = np.lexsort((second, first))  # stable: the second way of a tie follows the first
-        verdict = np.flatnonzero(block == number)[np.searchsorted(part.offsets, first, "right") - 1]
+        tied = np.zeros(len(first), np.bool_) if tie is None else tie
+        order = np.lexsort((second, first))
+        order = np.repeat(order, 1 + tied[order])
+        turned = np.diff(order, prepend=-1) == 0
         for rows in _spans(len(order)):
-            one = order[rows.start : rows.stop]
-            winner = np.where(turned[one], second[one], first[one])
-            loser = np.where(turned[one], first[one], second[one])
+            one, other_way = order[rows], turned[rows]
+            winner = np.where(other_way, second[one], first[one])
+            loser = np.where(other_way, first[one], second[one])
             weight = np.where(tied[one], 0.5, 1.0)
-            yield part.items[winner], part.items[loser], weight, verdict[one]
+            verdict = chosen[np.searchsorted(part.offsets, first[one], "right") - 1]
+            yield part.items[winner], part.items[loser], weight, verdict
 
 
 async def calls(run: RunPlace, *, replies: bool = False) -> Table:
@@ -136,42 +128,35 @@ async def calls(run: RunPlace, *, replies: bool = False) -> Table:
     """
 
     async def batches() -> AsyncIterator[Batch]:
-        store = run.store(read_only=True)
-        try:
-            judges = (await results.with_people(run.info(), store)).judge_names
+        async with rounds.reading(run) as store:
+            judges = (await results.with_people(run.info(), store))[0].judge_names
             round_of, judge_of = await _asked(store)
             if judge_of.max(initial=0) >= len(judges) or judge_of.min(initial=0) < 0:
                 raise RunError(
                     f"{run.shown} is damaged: a question is for a judge that isn't there."
                 )
             for jobs in _spans(len(round_of)):
+                ended = sorted((await store.calls(range(jobs.start, jobs.stop))).items())
                 rows = [
-                    (
-                        *(job, int(round_of[job]), _name(judges, call, judge_of[job])),
-                        *_cells(call, replies),
-                    )
-                    for job, ended in sorted((await store.calls(jobs)).items())
-                    for call in ended
+                    (job, int(round_of[job]), _name(judges, call, judge_of[job]), *_cells(call))
+                    for job, its_calls in ended
+                    for call in its_calls
                 ]
                 if rows:
-                    yield list(zip(*rows, strict=True))
-        finally:
-            await store.close()
+                    yield list(zip(*rows, strict=True))[: len(columns)]
 
-    return Table(CALLS | (REPLIES if replies else {}), batches())
+    columns = CALLS | (REPLIES if replies else {})
+    return Table(columns, batches())
 
 
 async def _asked(store: Store) -> tuple[Rows, Rows]:
     """The round and the judge of each job, shape (jobs,): they are numbered from 0, round by round."""
-    rounds, judges = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
-    for round in count(1):
-        counts = await store.round_state(round)
-        if counts is None:
-            break
+    numbers, judges = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
+    for round, counts in enumerate((await rounds.planned(store))[0], start=1):
         asked = (await store.matches(round)).judges
-        rounds.append(np.full(counts.total, round, np.int32))
+        numbers.append(np.full(counts.total, round, np.int32))
         judges.append(np.zeros(counts.total, np.int32) if asked is None else asked)
-    return np.concatenate(rounds), np.concatenate(judges)
+    return np.concatenate(numbers), np.concatenate(judges)
 
 
 def _name(judges: Sequence[str], call: Call, asked: int) -> str:
@@ -179,22 +164,21 @@ def _name(judges: Sequence[str], call: Call, asked: int) -> str:
     return judges[asked if call.judge is None or call.judge >= len(judges) else call.judge]
 
 
-def _cells(call: Call, replies: bool) -> Sequence[Any]:
-    """From `attempt` on."""
-    text = call.reply or None
-    answered = call.outcome in ANSWERED
+def _cells(call: Call) -> Sequence[Any]:
+    """From `attempt` to the reason, or a person's note."""
+    text, reason = call.reply or None, None
+    answered, person = call.outcome in ANSWERED, call.judge is not None
     if call.outcome == "skipped":
         text = answers.remark(call)
-    cells = [call.attempt, call.outcome, *call.usage, call.cost, call.latency, call.at]
-    cells.append(None if answered else text)
-    if not replies:
-        return cells
-    reply = text if answered else None
-    if call.judge is not None:
-        return [*cells, reply, answers.remark(call) if answered else None]
-    return [*cells, reply, None if reply is None else prompts.reason(reply)]
+    if answered and person:
+        reason = answers.remark(call)
+    elif answered and text is not None:
+        reason = prompts.reason(text)
+    reply, error = (text, None) if answered else (None, text)
+    amounts = (*call.usage, call.cost, call.latency, call.at)
+    return [call.attempt, call.outcome, *amounts, error, reply, reason]
 
 
-def _spans(n: int) -> Iterator[range]:
+def _spans(n: int) -> Iterator[slice]:
     """The numbers below n, so many at a time."""
-    return (range(begin, min(begin + ROWS, n)) for begin in range(0, n, ROWS))
+    return (slice(begin, min(begin + ROWS, n)) for begin in range(0, n, ROWS))

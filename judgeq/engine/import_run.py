@@ -86,7 +86,7 @@ def import_judgments(
     name = f"{dataset.name}-imported"
     folder = run_places.runs_in(root, settings.store).place(name, config.fingerprint(facts), new)
     refuse_linked_folder(folder.path)
-    if folder.taken:
+    if folder.exists:
         return Imported(folder, True, notices)
     with copying.beside(root, folder.id) as made:
         names = _judges(judgments)

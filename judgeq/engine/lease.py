@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from judgeq.engine.assembly import Session
+from judgeq.engine.interrupts import background
 from judgeq.engine.queue import RENEWAL
 from judgeq.errors import LedError, StoppedError
 from judgeq.events import Notice
@@ -38,16 +39,13 @@ async def leading(session: Session, sleep: Sleep = asyncio.sleep) -> AsyncIterat
             session.stop.ask()
             raise
 
-    renewal = asyncio.create_task(renew(), name="judgeq-lead")
-    try:
-        yield epoch
-    except StoppedError:
-        if renewal.done():
-            renewal.result()
-        raise
-    finally:
-        renewal.cancel()
-        await asyncio.gather(renewal, return_exceptions=True)
+    async with background(renew()) as renewal:
+        try:
+            yield epoch
+        except StoppedError:
+            if renewal.done():
+                renewal.result()
+            raise
 
 
 async def lead(session: Session) -> int:

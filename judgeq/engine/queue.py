@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from itertools import zip_longest
@@ -96,8 +97,8 @@ class Queue:
         self._beginning: list[tuple[Attempt, asyncio.Future[None]]] = []
         self._waiting: list[asyncio.Future[Job | None]] = []
         self._jobs: set[int] = set()  # that were claimed, and have no outcome yet
-        self._unbegun: set[int] = set()  # of them, where others work: nothing was sent for them
-        self._pace = _Pace(clock)
+        self._unbegun: set[int] = set()  # of them: nothing was sent for them yet
+        self._begun_at: deque[float] = deque()  # the last AHEAD seconds
         self._away = False  # the store, for too long
         self._renewal_due = False
         self._closing = False
@@ -178,7 +179,9 @@ class Queue:
             raise self._error
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._beginning.append((attempt, future))
-        self._begun(attempt.job)
+        if attempt.job in self._unbegun:
+            self._unbegun.remove(attempt.job)
+            self._begun_at.append(self._clock())
         self._wake.set()
         await future
 
@@ -192,18 +195,15 @@ class Queue:
     def drop(self, job: int) -> None:
         """A claimed job is no longer worked on: it has its outcome, or another worker may have it."""
         self._jobs.discard(job)
-        self._begun(job)
-
-    def _begun(self, job: int) -> None:
-        if job in self._unbegun:
-            self._unbegun.remove(job)
-            self._pace.count()
+        self._unbegun.discard(job)
 
     def _room(self) -> float:
         """How many jobs may be claimed now: where others work, too, those that can soon be begun."""
+        while self._begun_at and self._begun_at[0] <= self._clock() - AHEAD:
+            self._begun_at.popleft()
         if self._store.keeper is None:
             return math.inf
-        return max(FEW, 2 * self._pace.latest()) - len(self._unbegun)
+        return max(FEW, 2 * len(self._begun_at)) - len(self._unbegun)
 
     async def _run(self) -> None:
         while not self._closing:
@@ -271,8 +271,7 @@ class Queue:
                 future.set_result(None)
         numbers = [job.match.id for job in jobs]
         self._jobs.update(numbers)
-        if self._store.keeper is not None:
-            self._unbegun.update(numbers)
+        self._unbegun.update(numbers)
         waiting, self._waiting = self._waiting[:count], self._waiting[count:]
         for wanted, job in zip_longest(waiting, jobs):
             if not wanted.done():
@@ -306,24 +305,3 @@ class Queue:
         for future in (*self._waiting, *begun):
             if not future.done():
                 future.set_exception(error)
-
-
-class _Pace:
-    """How many jobs were begun in the last AHEAD seconds, or in those before them."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._since = clock()
-        self._now = self._before = 0
-
-    def count(self) -> None:
-        """One was begun."""
-        self._now += 1
-
-    def latest(self) -> int:
-        """The larger of both numbers."""
-        passed = self._clock() - self._since
-        if passed >= AHEAD:
-            self._before = self._now if passed < 2 * AHEAD else 0
-            self._now, self._since = 0, self._since + passed
-        return max(self._now, self._before)

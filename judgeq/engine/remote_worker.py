@@ -11,7 +11,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -20,18 +20,17 @@ from judgeq import config
 from judgeq.config import Settings
 from judgeq.engine import assembly
 from judgeq.engine.admission import Prospect, StoreRuns
-from judgeq.engine.assembly import Emit, Run
-from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, Queue, Stop
-from judgeq.engine.stopping import Beside, Interrupts, stoppable, with_beside
-from judgeq.engine.worker import drain
+from judgeq.engine.assembly import Run
+from judgeq.engine.interrupts import Beside, Interrupts, background, stoppable
+from judgeq.engine.queue import Stop
+from judgeq.engine.worker import drain, queue_of
 from judgeq.errors import JudgeqError, RunError, StoppedError, StoreAwayError, UsageError
-from judgeq.events import CallEnded, Event, JobEnded, Notice, RunStarted
+from judgeq.events import CallEnded, Emit, Event, JobEnded, Notice, RunStarted
 from judgeq.json_marks import LEFT_OUT
 from judgeq.judge.panel import Panel
 from judgeq.judge.sending import Ledger
-from judgeq.run_places import whoami
 from judgeq.store import Store
-from judgeq.types import Job, JobState, Outcome
+from judgeq.types import Clock, Job, JobState, Outcome, Sleep
 
 ExitWhen = Literal["idle", "done"]
 SHORTEST, LONGEST = 0.3, 5.0
@@ -136,8 +135,8 @@ class Worker:
         named: Sequence[str] = (),
         exit_when: ExitWhen | None = None,
         tally: Tally | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] | None = None,
+        clock: Clock = time.monotonic,
+        sleep: Sleep | None = None,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.tally = tally or Tally()
@@ -270,20 +269,19 @@ class Worker:
         stop = Stop()  # an error stops the work on this run, not that on others
         self._stop.calls(stop.ask)
         try:
-            async with self._runs.open(run, stop, self._emit) as (run, store, panel):
+            async with self._runs.open(run, stop, self._emit) as session:
+                panel, items = session.judge, len(run.dataset)
                 await panel.open()
-                rounds, items = run.strategy.rounds, len(run.dataset)
-                self._emit(RunStarted(name, items, rounds, panel.name))
-                at_once = AT_ONCE if run.settings.models else AT_ONCE_UNPAID
-                judge, workers = CheckedPanel(panel, items), run.settings.concurrency
-                async with Queue(store, whoami(), stop, at_once=at_once) as queue:
+                self._emit(RunStarted(name, items, run.strategy.rounds, panel.name))
+                judge, workers = CheckedPanel(panel, items), session.run.settings.concurrency
+                async with queue_of(session) as queue:
                     more = True
                     while more:
                         ended = self.tally.ended
                         await drain(queue, judge, stop, self._emit, workers)
                         if self.tally.ended > ended:
                             self._longest_pause = SHORTEST
-                        more = await self._comes_more(store, name, fingerprint)
+                        more = await self._comes_more(session.store, name, fingerprint)
         except StoppedError:
             if self._stop.asked:
                 raise
@@ -349,19 +347,19 @@ async def join(
     """
     settings = options.to_settings()
     assembly.check_access(settings)
-    files = [Path(name) for name in options.datasets]
-    runs, stop = StoreRuns(settings, files, options.runs), Stop()
-    worker = Worker(runs, stop, emit, named=runs.named, exit_when=options.exit_when, tally=tally)
+    runs = StoreRuns(settings, [Path(name) for name in options.datasets], options.runs)
 
-    async def work() -> None:
-        with stoppable(stop, emit, interrupts or Interrupts()):
-            if options.max_hours is None:
-                await worker.go_on()
-            else:
-                await within(options.max_hours, worker, stop, emit)
+    async def work(stop: Stop) -> None:
+        worker = Worker(
+            runs, stop, emit, named=runs.named, exit_when=options.exit_when, tally=tally
+        )
+        if options.max_hours is None:
+            await worker.go_on()
+        else:
+            await within(options.max_hours, worker, stop, emit)
 
     try:
-        await with_beside(beside, work())
+        await stoppable(work, emit, beside, interrupts)
     finally:
         await runs.close()
 
@@ -372,8 +370,8 @@ async def within(
     stop: Stop,
     emit: Emit,
     *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    clock: Clock = time.monotonic,
+    sleep: Sleep = asyncio.sleep,
 ) -> None:
     """Let a worker go on for so many hours at most. As long before as calls usually take it is asked to
     stop; what is still in flight at the end is given up."""
@@ -386,9 +384,8 @@ async def within(
         in_time = not stop.asked
         stop.ask()
 
-    timer = asyncio.create_task(leave())
     try:
-        async with asyncio.timeout(hours * 3600):
+        async with background(leave()), asyncio.timeout(hours * 3600):
             await worker.go_on()
             return
     except TimeoutError:
@@ -399,7 +396,4 @@ async def within(
         if not in_time:
             raise
         text = f"--max-hours {hours:g} are nearly over: this worker left in time."
-    finally:
-        timer.cancel()
-        await asyncio.gather(timer, return_exceptions=True)
     emit(Notice(text, needed=True))

@@ -14,10 +14,10 @@ from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.datasets.tables import did_you_mean, shown
-from judgeq.engine import certainty, rounds
+from judgeq.engine import rounds
+from judgeq.engine.interrupts import in_thread
 from judgeq.engine.queue import Stop
 from judgeq.engine.scores import Scores
-from judgeq.engine.stopping import in_thread
 from judgeq.errors import NoVerdictsError, RunError, UsageError
 from judgeq.events import Placed, RoundRated
 from judgeq.json_marks import INLINE, LEFT_OUT
@@ -241,15 +241,15 @@ async def rate(
             f"{run.argument}`."
         )
     counts, totals = await store.counts(), await store.totals()
-    said = await said_by_people(info, store)
-    info = _with(said, info)
+    info, people = await with_people(info, store)
 
     def rated(go_on: GoOn) -> Result:
+        asked = comparisons.joined(history.asked)
         with history.going(go_on):
             scores, fit = _scores(items, history, settings, go_on)
             known = None
-            if certainty.at_the_end(history, settings):
-                known = certainty.how_well(history, settings, counts, totals)
+            if rounds.at_the_end(history, settings):
+                known = rounds.how_well(history, settings, counts, totals)
         return Result(
             run=run,
             info=info,
@@ -262,11 +262,9 @@ async def rate(
             known=known,
             counts=counts,
             totals=totals,
-            slots=position_bias.slots(
-                comparisons.joined(history.asked), couples=history.both_orders
-            ),
-            effects=_effects(history, settings, fit, go_on),
-            said=said,
+            slots=position_bias.slots(asked, couples=history.both_orders),
+            effects=_effects(asked, history, settings, fit, go_on),
+            said=people,
             damage=store.damage,
         )
 
@@ -301,12 +299,13 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     return scores, main
 
 
-def _effects(history: History, settings: Settings, fit: Fit, go_on: GoOn) -> list[Effect]:
+def _effects(
+    asked: Verdicts, history: History, settings: Settings, fit: Fit, go_on: GoOn
+) -> Sequence[Effect]:
     """What the place presented is worth, by judge. Of pairs asked in both orders it is that of each
     question, by a fit of its own: in the couples it cancels out."""
-    asked = comparisons.joined(history.asked)
     if fit.effects is not None:
-        return list(fit.effects)
+        return fit.effects
     if history.both_orders:
         parameters, n = Parameters(fit.sigma, position=False), len(fit.theta)
         fit = rating.ESTIMATORS[settings.rating].fit(asked, n, parameters, go_on)
@@ -319,59 +318,43 @@ async def read(run: RunPlace, settings: Settings) -> Result:
     """Rate a run from its folder alone, also while another process goes on with it; of the settings
     the rating's decide. Raises RunError."""
     info = run.info()
-    store = run.store(read_only=True)
-    try:
+    async with rounds.reading(run) as store:
         items = await store.items()
         if len(items.ids) != info.items:
             counts = f"config.json has {info.items} items, run.db {len(items.ids)}"
             raise RunError(f"{run.shown} is damaged: {counts}.")
         history = await replayed(info, store)
         return await rate(run, info, store, items, history, settings)
-    finally:
-        await store.close()
 
 
-async def said_by_people(info: RunInfo, store: Store) -> Said | None:
-    """What is on record of a run's people; None where there are none."""
+async def with_people(info: RunInfo, store: Store) -> tuple[RunInfo, Said | None]:
+    """The run's description with the people of its store among its judges, after those of its panel;
+    and what is on record of them, None where there are none."""
     people = await store.people()
     if not people:
-        return None
-    first, checks = len(info.judge_names), await store.checks()
-    calls = await store.said()
+        return info, None
+    names = tuple(info.judge_names)
+    checks, calls = await store.checks(), await store.said()
     seconds, skipped = defaultdict[int, list[float]](list), Counter[int]()
     for _, call in calls:
-        number = -1 if call.judge is None else call.judge - first
+        number = -1 if call.judge is None else call.judge - len(names)
         if call.outcome == "ok":
             seconds[number].append(call.latency)
-        elif call.outcome == "skipped":
-            skipped[number] += 1
+        skipped[number] += call.outcome == "skipped"
     for check in checks:
         if check.person is not None and check.verdict is not None:
             seconds[check.person].append(check.seconds)
-    return Said(first, people, checks, seconds, skipped, len(calls))
-
-
-async def with_people(info: RunInfo, store: Store) -> RunInfo:
-    """The run's description with the people of its store among its judges, after those of its panel."""
-    return _with(await said_by_people(info, store), info)
-
-
-def _with(said: Said | None, info: RunInfo) -> RunInfo:
-    if said is None:
-        return info
-    names = (*info.judge_names, *(person.name for person in said.people))
-    return info.model_copy(update={"judges": names})
+    record = Said(len(names), people, checks, seconds, skipped, len(calls))
+    judges = (*names, *(person.name for person in people))
+    return info.model_copy(update={"judges": judges}), record
 
 
 async def judgments(run: RunPlace) -> tuple[Sequence[str], list[Verdicts], Sequence[str]]:
     """What a run's judges said: items' ids, verdicts round by round, the judges' names if known."""
     info = run.info()
-    store = run.store(read_only=True)
-    try:
-        judges = (await with_people(info, store)).judges
+    async with rounds.reading(run) as store:
+        judges = (await with_people(info, store))[0].judges
         return (await store.items()).ids, (await replayed(info, store)).asked, judges
-    finally:
-        await store.close()
 
 
 async def replayed(info: RunInfo, store: Store, last: int | None = None) -> History:

@@ -1,16 +1,39 @@
-"""The rounds of a run: the history before the first one, the questions of the next one, and what the
-store has of those that are planned."""
+"""The rounds of a run: the history before the first one, the questions of the next one, what the store
+has of those that are planned, and how well the order is known after one.
+
+That is agreement with the judge, not with the truth. It takes a fit: little next to a round of a model's
+answers, and much next to a simulated judge's. So after each round it is worked out where a model is
+asked about up to LARGE items, or `--until` needs it; otherwise only at the end.
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from judgeq import seeds
+from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.errors import RunError
 from judgeq.judge import panel
-from judgeq.rating import position_bias
+from judgeq.rating import Parameters, comparisons, order, position_bias
+from judgeq.run_places import RunPlace
 from judgeq.store import Store
 from judgeq.strategies import History, Strategy
-from judgeq.types import Counts, Matches
+from judgeq.types import Counts, Matches, Totals
+
+LARGE = 20_000
+"""Of more items a fit after each round takes too long."""
+
+
+@asynccontextmanager
+async def reading(run: RunPlace) -> AsyncIterator[Store]:
+    """A run's store, open for reading while inside. Raises RunError."""
+    store = run.store(read_only=True)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 def begin(n: int, strategy: Strategy | None, settings: Settings) -> History:
@@ -30,8 +53,8 @@ def questions(history: History, settings: Settings) -> Matches:
     judges, rng = len(settings.panelists), seeds.rng(settings.seed, "panel", round)
     if settings.ensemble == "each" or judges == 1:
         people = [settings.people or 0] * (settings.each - 1)
-        return panel.by_each(matches, sorted([*range(judges), *people]), rng, unit)
-    return panel.drawn(matches, judges, rng, unit)
+        return panel.copy_for_each(matches, sorted([*range(judges), *people]), rng, unit)
+    return panel.draw_judges(matches, judges, rng, unit)
 
 
 async def planned(store: Store) -> tuple[list[Counts], bool]:
@@ -76,3 +99,68 @@ def share_of_people(settings: Settings) -> float:
     if settings.people is None:
         return 0.0
     return settings.each / (settings.each - 1 + len(settings.panelists))
+
+
+# How well the order is known
+
+
+def after_each_round(history: History, settings: Settings) -> bool:
+    """Whether it is worked out after each round of a session."""
+    few = len(history.standings.elo) <= LARGE
+    return not history.alone and (bool(history.goal) or (few and bool(settings.models)))
+
+
+def at_the_end(history: History, settings: Settings) -> bool:
+    """Whether a result shows it: where the fit is made anyway, or the run ends by it."""
+    return not history.alone and (bool(history.goal) or rates_by_order(settings))
+
+
+def rates_by_order(settings: Settings) -> bool:
+    """Whether the run is rated by the fit that its order is judged by: `pl` with a fitted σ."""
+    return settings.rating == "pl" and settings.parameters == Parameters()
+
+
+def how_well(
+    history: History, settings: Settings, counts: Counts, totals: Totals
+) -> Certainty | None:
+    """How well the order is known by all verdicts so far; None where items are judged alone, or there
+    is no verdict."""
+    posterior = history.posterior()
+    if posterior is None:
+        return None
+    calls = _next_calls(history, settings)
+    compared = [verdicts for verdicts in history.asked if comparisons.compares(verdicts)]
+    slots, all_slots = (sum(len(part.items) for part in of) for of in (compared, history.asked))
+    # A text judged alone counts 1/k of a list of k.
+    added = calls * slots / max(1, sum(map(len, compared))) / max(1, all_slots)
+    judged, growth = posterior.component > 0, 1 + added if calls else None
+    mean, errors = posterior.mean[judged], posterior.errors_across[judged]
+    known = order.known(mean, errors, growth, history.goal.top)
+    asked = sum(map(len, history.asked))
+    return Certainty(
+        round=len(history.verdicts),
+        rho=known.rho,
+        next_rho=known.next_rho,
+        next_calls=calls,
+        next_cost=_cost(added * asked, settings, counts, totals),
+        top=history.goal.top,
+        top_share=known.top,
+        next_top_share=known.next_top,
+    )
+
+
+def _next_calls(history: History, settings: Settings) -> int:
+    """Calls of one more round; 0 where there can't be one."""
+    active = int(history.standings.active.sum())
+    if history.strategy is None or history.over or active < 2:
+        return 0
+    matches = history.strategy.calls_of(len(history.verdicts) + 1, active)
+    return matches * judgments_per_match(settings)
+
+
+def _cost(calls: float, settings: Settings, counts: Counts, totals: Totals) -> float | None:
+    """Dollars for so many calls, at the price of those so far; None where that is unknown."""
+    asked = counts.done + counts.invalid + counts.failed - totals.hits
+    if not settings.models or totals.unpriced or asked <= 0 or not totals.calls:
+        return None
+    return totals.cost / asked * calls

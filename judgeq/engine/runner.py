@@ -9,36 +9,30 @@ planned again, jobs that are done are not asked again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from judgeq.certainty import Certainty
-from judgeq.engine import batch, certainty, extension, results, rounds
+from judgeq.config import Settings
+from judgeq.engine import batch, conflicts, results, rounds
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.batch import Batches
 from judgeq.engine.batch_lines import Collecting, tidy
 from judgeq.engine.batch_sending import Sending
+from judgeq.engine.interrupts import background, in_thread
 from judgeq.engine.lease import BARRIER_WAIT, leading
-from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, Queue
-from judgeq.engine.stopping import in_thread
-from judgeq.engine.worker import drain
-from judgeq.errors import (
-    BudgetError,
-    JudgeError,
-    RunError,
-    StoppedError,
-    StoreAwayError,
-)
+from judgeq.engine.worker import drain, queue_of
+from judgeq.errors import BudgetError, JudgeError, RunError, StoppedError
 from judgeq.escaping import quoted
 from judgeq.events import EndedEarly, Notice, PeopleHere, RoundStarted, RunStarted
 from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.people.people import People
 from judgeq.rating import GoOn, comparisons
-from judgeq.run_places import RunInfo, whoami
+from judgeq.run_places import RunInfo
 from judgeq.run_places.info import Ended
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
@@ -81,11 +75,7 @@ async def go_through(session: Session) -> results.Result:
 
 async def _info(session: Session) -> RunInfo:
     """What the run is; while its store is away that is waited for."""
-    while True:
-        try:
-            return session.run.folder.info()
-        except StoreAwayError:
-            await session.store.counts()
+    return await session.store.again(partial(asyncio.to_thread, session.run.folder.info))
 
 
 async def _start_event(session: Session) -> RunStarted:
@@ -118,30 +108,27 @@ async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
     needless. Those that no answer decides are planned ahead where others work on the run, too: one at
     least, and so many jobs that nobody waits for a look at them.
     """
-    run, repeats = session.run, Repeats()
-    rate: Callable[[], Awaitable[Certainty | None]] = _nothing
-    history = rounds.begin(len(run.dataset), run.strategy, run.settings)
-    ahead = rounds.begin(len(run.dataset), run.strategy, run.settings)
-    plans_ahead = not (session.store.keeper is None or run.strategy.adaptive or history.goal)
-    asked_for_workers = run.settings.workers > 0
+    run, store, repeats = session.run, session.store, Repeats()
+    history, ahead = _history(run), _history(run)
+    plans_ahead = not (store.keeper is None or run.strategy.adaptive or history.goal)
+    waits_for_workers = run.settings.workers == 0
+    rate: Callable[[], Coroutine[Any, Any, Certainty | None]] = _nothing
     for round in history.to_come(planned):
-        before = history.standings.elo
+        before, to_do = history.standings.elo, 0
         counts = await _planned(session, epoch, history, repeats)
-        to_do = 0
         for next_round in ahead.to_come() if plans_ahead else ():
             if next_round > round + 1 and to_do > AHEAD:
                 break
-            jobs = await _planned(session, epoch, ahead, repeats)
-            ahead.add(comparisons.joined([]), jobs.total)
-            to_do += jobs.left
-        if counts.left and not asked_for_workers:
-            asked_for_workers = True
-            session.emit(Notice(_waits_for_workers(session, counts), needed=True))
-        async with _beside(rate):
+            to_do += (await _plan_unanswered(session, epoch, ahead, repeats)).left
+        if counts.left and waits_for_workers:
+            waits_for_workers = False
+            session.emit(Notice(_call_for_workers(session, counts), needed=True))
+        async with background(rate()) as rated:
             if counts.total:
                 await judge_round(session, round)
+            await rated
         rate = _nothing
-        await rounds.fold(history, session.store, len(run.settings.panelists))
+        await rounds.fold(history, store, len(run.settings.panelists))
         if history.over:  # a round without matches says in the ledger that no more come
             session.emit(EndedEarly(round - 1))
             break
@@ -160,16 +147,16 @@ async def _nothing() -> None:
     """There is nothing to rate."""
 
 
-@asynccontextmanager
-async def _beside(work: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
-    """Have `work` done meanwhile; it is done when this is left."""
-    task = asyncio.ensure_future(work())
-    try:
-        yield
-        await task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+def _history(run: Run) -> History:
+    """The history of a run before its first round."""
+    return rounds.begin(len(run.dataset), run.strategy, run.settings)
+
+
+async def _plan_unanswered(session: Session, epoch: int, plan: History, repeats: Repeats) -> Counts:
+    """Plan the next round as if nothing was answered before; its jobs."""
+    counts = await _planned(session, epoch, plan, repeats)
+    plan.add(comparisons.joined([]), counts.total)
+    return counts
 
 
 async def _rate_round(
@@ -195,8 +182,8 @@ async def _planned(session: Session, epoch: int, history: History, repeats: Repe
         return counts
     if session.stop.asked:
         raise StoppedError(f"stopped before round {round}")
-    chosen = lambda: rounds.questions(history, session.run.settings)  # noqa: E731
-    matches = await _in_thread(session, history, chosen)  # to choose them may take a fit
+    # To choose them may take a fit.
+    matches = await _fitting(session, history, rounds.questions)
     while repeats.rounds < round - 1:
         repeats.add(await store.matches(repeats.rounds + 1))
     matches = replace(matches, repeats=repeats.add(matches))
@@ -206,24 +193,20 @@ async def _planned(session: Session, epoch: int, history: History, repeats: Repe
 
 async def _certainty(session: Session, history: History) -> Certainty | None:
     """How well the order is known now, where that is worked out after each round."""
-    settings, store = session.run.settings, session.store
-    if not certainty.after_each_round(history, settings):
+    if not rounds.after_each_round(history, session.run.settings):
         return None
-    counts, totals = await store.counts(), await store.totals()
-    return await _in_thread(
-        session, history, lambda: certainty.how_well(history, settings, counts, totals)
-    )
+    counts, totals = await session.store.counts(), await session.store.totals()
+    return await _fitting(session, history, partial(rounds.how_well, counts=counts, totals=totals))
 
 
-async def _in_thread(session: Session, history: History, work: Callable[[], T]) -> T:
-    """What `work` returns; a stop ends the fits of the history that it takes."""
+async def _fitting(session: Session, history: History, work: Callable[[History, Settings], T]) -> T:
+    """What `work` returns, in a thread; a stop ends the fits of the history that it takes."""
 
     def going(go_on: GoOn) -> T:
         with history.going(go_on):
-            return work()
+            return work(history, session.run.settings)
 
-    why = f"stopped after round {len(history.verdicts)}"
-    return await in_thread(going, session.stop, why)
+    return await in_thread(going, session.stop, f"stopped after round {len(history.verdicts)}")
 
 
 async def _end_early(session: Session, history: History, known: Certainty) -> None:
@@ -233,7 +216,7 @@ async def _end_early(session: Session, history: History, known: Certainty) -> No
     )
     info = await _info(session)
     if info.ended != ended:
-        changed = extension.ended(session.run, info, ended)
+        changed = conflicts.ended(session.run, info, ended)
         await asyncio.to_thread(session.run.folder.write_info, changed)
     session.emit(Notice(f"Enough is known after round {known.round}: {ended.sentence}."))
     session.emit(EndedEarly(known.round))
@@ -244,29 +227,27 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
     and then judged in any order, so that nobody waits for the last answer of a round. Raises
     StoppedError when a stop leaves some of it."""
     run, store, drained = session.run, session.store, False
-    plan, repeats = rounds.begin(len(run.dataset), run.strategy, run.settings), Repeats()
+    plan, repeats = _history(run), Repeats()
     for _ in plan.to_come():
-        planned = await _planned(session, epoch, plan, repeats)
-        plan.add(comparisons.joined([]), planned.total)
+        await _plan_unanswered(session, epoch, plan, repeats)
     await people.begin(len(plan.verdicts))
     counts = await store.counts()
-    if counts.left and session.page is not None:
-        await session.page()
-    session.emit(RoundStarted(1, counts))
-    while counts.left or not await people.close():
-        if session.stop.asked:
-            raise StoppedError(f"stopped with {counts.left} jobs left")
-        if session.judge.asked and counts.pending and not drained:
-            await _drain(session, counts.left)
-        else:
-            session.emit(PeopleHere(people.present))
-            await people.all_done(BARRIER_WAIT)
-        before, counts = counts, await store.counts()
-        drained = counts == before  # what is left is people's
-        if not drained:
-            session.emit(RoundStarted(1, counts))
-    await people.finish()
-    history = await results.replayed(run.folder.info(), store)
+    async with session.page(people) if session.page and counts.left else nullcontext():
+        session.emit(RoundStarted(1, counts))
+        while counts.left or not await people.close():
+            if session.stop.asked:
+                raise StoppedError(f"stopped with {counts.left} jobs left")
+            if session.judge.asked and counts.pending and not drained:
+                await _drain(session, counts.left)
+            else:
+                session.emit(PeopleHere(people.present))
+                await people.all_done(BARRIER_WAIT)
+            before, counts = counts, await store.counts()
+            drained = counts == before  # what is left is people's
+            if not drained:
+                session.emit(RoundStarted(1, counts))
+        await people.finish()
+        history = await results.replayed(run.folder.info(), store)
     session.emit(results.round_rated(run.dataset, 1, plan.standings.elo, history.latest))
     return history
 
@@ -279,8 +260,7 @@ async def first_questions(session: Session, number: int) -> Counts:
     run = session.run
     async with leading(session) as epoch:
         session.emit(await _start_event(session))
-        history = rounds.begin(len(run.dataset), run.strategy, run.settings)
-        counts = await _planned(session, epoch, history, Repeats())
+        counts = await _planned(session, epoch, _history(run), Repeats())
         to_ask = min(number - (counts.done and counts.done + counts.invalid), counts.left)
         if to_ask > 0:
             if await batch.out_of(session.store):
@@ -327,7 +307,7 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
         raise StoppedError(f"stopped in round {round}, with {counts.left} of its jobs left")
 
 
-def _waits_for_workers(session: Session, counts: Counts) -> str:
+def _call_for_workers(session: Session, counts: Counts) -> str:
     settings = session.run.settings
     flags = [f" --judge {quoted(name)}" for name in settings.models]
     flags += [f" --base-url {quoted(settings.base_url)}"] if settings.base_url else []
@@ -356,8 +336,7 @@ async def _check_cap(session: Session, round: int) -> None:
 async def _drain(session: Session, jobs: int) -> None:
     """Let our own workers take so many pending jobs at most."""
     await session.judge.open()
-    at_once = AT_ONCE if session.run.settings.models else AT_ONCE_UNPAID
-    async with Queue(session.store, whoami(), session.stop, at_once=at_once, most=jobs) as queue:
+    async with queue_of(session, jobs) as queue:
         workers = min(session.run.settings.concurrency, jobs)
         await drain(queue, session.judge, session.stop, session.emit, workers)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,14 +82,12 @@ class Scores:
     @property
     def left(self) -> Bools:
         """Which items left the run early, shape (n,)."""
-        left: Bools = self.left_after > 0
-        return left
+        return np.greater(self.left_after, 0)
 
     @property
     def judged(self) -> Bools:
         """Which items a judge has said something about, shape (n,)."""
-        judged: Bools = self.matches > 0
-        return judged
+        return np.greater(self.matches, 0)
 
     @property
     def scored(self) -> Bools:
@@ -98,68 +96,14 @@ class Scores:
         return scored
 
     @property
-    def columns(self) -> list[str]:
-        """The columns of scores.csv."""
-        more = ["component"] if self.apart else []
-        text = [] if self.texts is None else ["text"]
-        sure = [] if self.intervals is None else [*SURE]
-        counts = ["matches", "wins", "left_after", "gold"]
-        return [*self.names, "rank", *self.ratings, *sure, *counts, *more, *text]
+    def apart(self) -> bool:
+        """Whether there are several components."""
+        return bool(self.component.max(initial=0) > 1)
 
     @property
-    def names(self) -> dict[str, Sequence[str]]:
-        """The first columns of scores.csv: the ids; in a rehearsal after one that says what it is."""
-        marked = {REHEARSAL: [MADE_UP] * len(self.ids)} if self.mark else {}
-        return {**marked, "id": self.ids}
-
-    @property
-    def numbers(self) -> dict[str, Offsets | Floats]:
-        """The columns of scores.csv that are numbers, shape (n,): nan where there is none, and 0 in
-        those of integers but `matches`, where it is a number (`cells`)."""
-        return {
-            name: self._number(name) for name in self.columns if name not in (*self.names, "text")
-        }
-
-    @property
-    def data_columns(self) -> dict[str, Sequence[object]]:
-        """The dataset's other columns that are kept; one that is called as a column of scores.csv gets
-        the prefix data_."""
-        taken = {*self.columns, *RATINGS, *OPTIONAL}
-        return {
-            f"data_{name}" if name in taken else name: cells for name, cells in self.others.items()
-        }
-
-    def records(self, rows: Iterable[int]) -> list[dict[str, Any]]:
-        """These items with the columns of scores.csv, and their whole texts where these are shown."""
-        chosen = list(rows)
-        columns = {name: [cells[row] for row in chosen] for name, cells in self.names.items()}
-        columns |= {name: cells(name, values[chosen]) for name, values in self.numbers.items()}
-        if self.texts is not None:
-            columns["text"] = [self.texts[row] for row in chosen]
-        return [{name: column[at] for name, column in columns.items()} for at in range(len(chosen))]
-
-    def table(
-        self,
-        floats: Callable[[Floats], Any],
-        whole: Callable[[Sequence[int | None]], Any],
-        strings: Callable[[Sequence[str]], Any],
-    ) -> dict[str, Any]:
-        """The columns of scores.csv by name, each made by the function for its type: numbers of
-        `cells`, and ids and whole texts."""
-        columns = {name: strings(cells) for name, cells in self.names.items()}
-        for name, values in self.numbers.items():
-            make = floats if values.dtype.kind == "f" else whole
-            columns[name] = make(cells(name, values))
-        return columns if self.texts is None else columns | {"text": strings(self.texts)}
-
-    def _number(self, name: str) -> Offsets | Floats:
-        if name in self.ratings:
-            return self.ratings[name]
-        if name not in SURE:
-            values: Offsets | Floats = getattr(self, name)
-            return values
-        values = getattr(self.intervals, name)
-        return np.where(self.judged, values, np.nan) if values.dtype.kind == "f" else values
+    def main(self) -> tuple[str, Floats]:
+        """The main rating, by which items are ranked, and its name."""
+        return list(self.ratings.items())[-1]
 
     @property
     def se(self) -> Floats:
@@ -169,11 +113,6 @@ class Scores:
         return np.where(self.judged, self.intervals.se, np.nan)
 
     @property
-    def main(self) -> tuple[str, Floats]:
-        """The main rating, by which items are ranked, and its name."""
-        return list(self.ratings.items())[-1]
-
-    @property
     def rank(self) -> Offsets:
         """The rank of each item within its component, shape (n,): 1 for most of the feature; ties have
         the lowest of their ranks (1, 2, 2, 4); 0 for an item that was never judged."""
@@ -181,10 +120,8 @@ class Scores:
         rows = np.flatnonzero(self.scored)
         rows = rows[np.lexsort((-values[rows], self.component[rows]))]
         component, values = self.component[rows], values[rows]
-        begins = np.ones(len(rows), dtype=np.bool_)
-        begins[1:] = component[1:] != component[:-1]
-        untied = begins.copy()
-        untied[1:] |= values[1:] != values[:-1]
+        begins = np.diff(component, prepend=-1) != 0
+        untied = begins | (np.diff(values, prepend=np.nan) != 0)
         place = np.arange(len(rows))
         first, tied = (np.maximum.accumulate(np.where(at, place, 0)) for at in (begins, untied))
         rank = np.zeros(len(self.ids), dtype=np.int64)
@@ -192,9 +129,40 @@ class Scores:
         return rank
 
     @property
-    def apart(self) -> bool:
-        """Whether there are several components."""
-        return bool(self.component.max(initial=0) > 1)
+    def numbers(self) -> dict[str, Offsets | Floats]:
+        """The columns of scores.csv that are numbers, shape (n,): nan where there is none, and 0 in
+        those of integers but `matches`, where it is a number (`cells`)."""
+        names = [] if self.intervals is None else [*SURE]
+        sure = {name: getattr(self.intervals, name) for name in names}
+        for name in ("se", "low", "high") if sure else ():
+            sure[name] = np.where(self.judged, sure[name], np.nan)
+        counts = ["matches", "wins", "left_after", "gold", *(["component"] if self.apart else [])]
+        others = {name: getattr(self, name) for name in counts}
+        return {"rank": self.rank, **self.ratings, **sure, **others}
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The columns of scores.csv by name, with whole texts: strings, arrays of floats, and integers
+        as `cells`. In a rehearsal the first one says what it is."""
+        marked = {REHEARSAL: [MADE_UP] * len(self.ids)} if self.mark else {}
+        numbers = {name: cells(name, values) for name, values in self.numbers.items()}
+        texts = {} if self.texts is None else {"text": [*self.texts]}
+        return {**marked, "id": [*self.ids], **numbers, **texts}
+
+    @property
+    def data_columns(self) -> dict[str, Sequence[object]]:
+        """The dataset's other columns that are kept; one that is called as a column of scores.csv gets
+        the prefix data_."""
+        reserved = {*self.table, *RATINGS, *OPTIONAL}
+        return {
+            f"data_{name}" if name in reserved else name: column
+            for name, column in self.others.items()
+        }
+
+    def records(self, rows: Iterable[int]) -> list[dict[str, Any]]:
+        """These items with the columns of scores.csv, and their whole texts where these are shown."""
+        table = self.table
+        return [{name: column[row] for name, column in table.items()} for row in rows]
 
     def to_pandas(self) -> pandas.DataFrame:
         """The columns of scores.csv as a DataFrame of pandas: ids and whole texts to the letter, numbers
@@ -204,8 +172,8 @@ class Scores:
             import pandas as pd
         except ImportError as error:
             raise UsageError("to_pandas needs pandas: pip install pandas.") from error
-        table = self.table(lambda x: x, lambda x: pd.array([*x], dtype="Int64"), list)
-        return pd.DataFrame({**table, **self.data_columns})
+        whole = {name: pd.array(self.table[name], dtype="Int64") for name in self._integers}
+        return pd.DataFrame({**self.table, **whole, **self.data_columns})
 
     def to_polars(self) -> polars.DataFrame:
         """The columns of scores.csv as a DataFrame of polars: ids and whole texts to the letter, numbers
@@ -215,13 +183,13 @@ class Scores:
             import polars as pl
         except ImportError as error:
             raise UsageError("to_polars needs polars: pip install polars.") from error
-        table = self.table(
-            lambda x: pl.Series(x, dtype=pl.Float64, nan_to_null=True),
-            lambda x: pl.Series(x, dtype=pl.Int64),
-            lambda x: pl.Series([*x], dtype=pl.String),
-        )
-        others = {name: pl.Series(x, strict=False) for name, x in self.data_columns.items()}
-        return pl.DataFrame({**table, **others})
+        whole = {name: pl.Series(self.table[name], dtype=pl.Int64) for name in self._integers}
+        others = {name: pl.Series(cells, strict=False) for name, cells in self.data_columns.items()}
+        return pl.DataFrame({**self.table, **whole, **others}, nan_to_null=True)
+
+    @property
+    def _integers(self) -> list[str]:
+        return [name for name, values in self.numbers.items() if values.dtype.kind != "f"]
 
 
 def cells(name: str, column: Offsets | Floats) -> Any:
@@ -240,7 +208,10 @@ def write_scores(scores: Scores, path: Path) -> None:
     Empty cells mean that there is no value. Numbers have DECIMALS; ids are to the letter, and texts such
     that a spreadsheet runs none.
     """
-    columns: dict[str, Sequence[object]] = scores.table(_written, list, list)
+    columns: dict[str, Sequence[object]] = {
+        name: _written(column) if isinstance(column, np.ndarray) else column
+        for name, column in scores.table.items()
+    }
     if scores.texts is not None:
         columns["text"] = [for_spreadsheet(excerpt(text, TEXT)) for text in scores.texts]
     kept = _other_ratings(columns, path)

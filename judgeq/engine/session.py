@@ -5,21 +5,9 @@ The command line and the Python interface both come through here.
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Mapping,
-    Sequence,
-)
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    suppress,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,41 +15,27 @@ from judgeq import config, datasets, files, judge, prompts, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.tables import Source
-from judgeq.engine import (
-    assembly,
-    batch,
-    conflicts,
-    extension,
-    length,
-    predecessor,
-    results,
-    status,
-)
-from judgeq.engine.assembly import Run, Session
+from judgeq.engine import assembly, batch, conflicts, length, results, status
+from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_lines import tidy
+from judgeq.engine.interrupts import Beside, Interrupts, run_loop, stoppable
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import go_through, results_of_batches
 from judgeq.engine.scores import write_scores
-from judgeq.engine.stopping import Beside, Interrupts, run_loop, stoppable, with_beside
 from judgeq.errors import JudgeqError, RunError, UsageError
-from judgeq.events import Event, Notice
+from judgeq.events import Emit, Notice
 from judgeq.files import writable
 from judgeq.judge.budget import Allowance
 from judgeq.judge.function import JudgeFunction
-from judgeq.judge.panel import Panel
 from judgeq.people.checks import known_in
-from judgeq.people.people import People
 from judgeq.prompts import PromptSet
-from judgeq.run_places import RunInfo, RunPlace
+from judgeq.run_places import RunInfo, RunPlace, Runs
 from judgeq.settings import REHEARSAL
 from judgeq.store import DATABASE, Store
 from judgeq.strategies.listwise import Listwise
 from judgeq.types import JobState, Totals
 
 T = TypeVar("T")
-Emit = Callable[[Event], None]
-Page = Callable[[People], AbstractAsyncContextManager[None]]
-"""What opens a page, or a terminal, on which people answer while it is entered."""
 
 
 def prepare(
@@ -71,36 +45,32 @@ def prepare(
     new: bool = False,
     frame: Source | None = None,
     function: JudgeFunction | None = None,
+    there: Runs | None = None,
 ) -> Run:
-    """The run that these settings describe, under `root`; nothing is written. `frame` as in
+    """The run that these settings describe, under `root`, or `there`; nothing is written. `frame` as in
     `datasets.load`; `function` is the judge of a run that a Python function judges.
 
     Raises UsageError, DataError or RunError for what can't be.
     """
-    settings = settings.rooted()
-    there = run_places.runs_in(root, settings.store)
+    settings, there = settings.rooted(), there or run_places.runs_in(root, settings.store)
     conflicts.check_panel(settings)
     conflicts.check_workers(settings)
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
     settings = _fitting(settings, dataset)
-    strategy = settings.make_strategy()
     prompt = _prompt(settings, dataset)
+    strategy = settings.make_strategy()
     settings, dataset = length.fitted(settings, dataset, strategy, prompt)
-    conflicts.check_strategy(settings, strategy, len(dataset))
     facts = config.deciding_facts(settings, dataset, prompt)
     # Where a recording lies must not decide the run, nor its folder's name.
     judges = ["recorded" if judge.recording_of(name) else name for name in settings.judge]
     by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
-    name, fingerprint = f"{dataset.name}-{strategy.name}-{by}", config.fingerprint(facts)
-    folder = there.place(name, fingerprint, new)
+    fingerprint = config.fingerprint(facts)
+    folder = there.place(f"{dataset.name}-{strategy.name}-{by}", fingerprint, new)
     conflicts.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
-        settings = extension.again(settings, info)
-    known = not settings.models or folder.exists
-    earlier = None if known else predecessor.find(there, name, facts)
-    run = _make_run(settings, dataset, prompt, facts, folder, function=function)
-    return replace(run, earlier=earlier)
+        settings = conflicts.again(settings, info)
+    return _made(settings, dataset, prompt, facts, folder, (), function)
 
 
 def resume(
@@ -122,44 +92,44 @@ def resume(
             f"run {folder.id} was imported: nothing is left to ask. `judgeq show --write` computes its "
             "scores."
         )
-    kept = None if changes.get("dataset") else folder.dataset()
-    if info.settings.dataset == STDIN and kept is None and not changes.get("dataset"):
+    dataset = None if changes.get("dataset") else folder.dataset()
+    if info.settings.dataset == STDIN and dataset is None and not changes.get("dataset"):
         raise RunError(
             f"the texts of run {folder.id} came on standard input or from Python, and are not kept. "
             f"Give the same ones: judgeq resume {folder.argument} --dataset - < FILE, or in Python "
             "judgeq.resume(…, dataset=…)."
         )
     prompt_kept = None if changes.get("prompt") else folder.prompt()
-    held = [] if kept is None else ["dataset", "data_dir"]
+    held = [] if dataset is None else ["dataset", "data_dir"]
     held += [] if prompt_kept is None else ["prompt"]
     settings = trust.own_settings(folder, info, changes, held).rooted()
     conflicts.check_judge(folder.id, settings, info)
     conflicts.check_workers(settings)
     if changes.get("total_rounds"):
-        extension.check(folder.id, settings, info)
+        conflicts.check_rounds(folder.id, settings, info)
     elif changes.get("until"):
-        settings = extension.until_reached(settings, folder, info)
-    dataset = kept or datasets.load(settings, seed=settings.seed, frame=frame)
-    conflicts.check_strategy(settings, settings.make_strategy(), len(dataset))
+        settings = conflicts.until_reached(settings, folder, info)
+    dataset = dataset or datasets.load(settings, seed=settings.seed, frame=frame)
     prompt = _prompt(settings, dataset) if prompt_kept is None else prompts.kept(prompt_kept)
     facts = config.deciding_facts(settings, dataset, prompt)
     conflicts.check_unchanged(folder.id, facts, info, dataset.source)
-    return _make_run(settings, dataset, prompt, facts, folder, held, function)
+    return _made(settings, dataset, prompt, facts, folder, held, function)
 
 
-def _make_run(
+def _made(
     settings: Settings,
     dataset: Dataset,
     prompt: PromptSet | None,
     facts: Mapping[str, Any],
     folder: RunPlace,
-    held: Sequence[str] = (),
-    function: JudgeFunction | None = None,
+    held: Sequence[str],
+    function: JudgeFunction | None,
 ) -> Run:
+    strategy = settings.make_strategy()
+    conflicts.check_strategy(settings, strategy, len(dataset))
     pricing, known = assembly.check(settings, dataset, prompt), list[tuple[int, ...]]()
     if settings.anchors is not None:
         known = known_in(settings.anchors, dataset.ids, dataset.texts)
-    strategy = settings.make_strategy()
     return Run(settings, dataset, strategy, prompt, pricing, facts, folder, held, known, function)
 
 
@@ -201,12 +171,10 @@ def execute(
     is closed, only asks. Raises StoppedError then, and JudgeError, RunError as they come; all that was
     answered is kept.
     """
-
-    settings = run.settings
     finished = None if retry_failed else _finished(run)
     if finished is not None:
         return finished
-    if settings.people is not None and page is None:
+    if run.settings.people is not None and page is None:
         raise UsageError("--judge people: there is no page to ask them on here.")
 
     async def judged(session: Session) -> results.Result:
@@ -214,11 +182,16 @@ def execute(
             reopened = await session.store.reopen(JobState.FAILED, JobState.INVALID)
             jobs = "job is" if reopened == 1 else "jobs are"
             emit(Notice(f"{reopened:,} failed or invalid {jobs} asked again."))
-        result = with_texts(await go_through(session), settings, run.dataset)
-        write_scores(result.scores, run.folder.scores)
-        return result
+        return _written(run, await go_through(session))
 
     return at_work(run, emit, judged, beside=beside, page=page, interrupts=interrupts)
+
+
+def _written(run: Run, result: results.Result) -> results.Result:
+    """The result, with texts, its scores written."""
+    result = with_texts(result, run.settings, run.dataset)
+    write_scores(result.scores, run.folder.scores)
+    return result
 
 
 def _finished(run: Run) -> results.Result | None:
@@ -228,19 +201,18 @@ def _finished(run: Run) -> results.Result | None:
         return None
     info = run.folder.info()
     now = (settings.goal, run.strategy.rounds, run.dataset.labels)
-    same = now == (info.settings.goal, info.rounds, info.labels)
-    if not same:
+    if now != (info.settings.goal, info.rounds, info.labels):
         return None
     state = run_loop(status.state(run.folder))
     if state.word != "finished" or state.batches:
         return None
-    result = with_texts(run_loop(results.read(run.folder, settings)), settings, run.dataset)
-    if writable(path, path / "lock", path / DATABASE):
-        with run.folder.locked():
-            _look_again(run, info)
-            tidy(results_of_batches(run), ())  # a kill may have left results that are in the store
-            write_scores(result.scores, run.folder.scores)
-    return result
+    result = run_loop(results.read(run.folder, settings))
+    if not writable(path, path / "lock", path / DATABASE):
+        return with_texts(result, settings, run.dataset)
+    with run.folder.locked():
+        _look_again(run, info)
+        tidy(results_of_batches(run), ())  # a kill may have left results that are in the store
+        return _written(run, result)
 
 
 def at_work(
@@ -255,27 +227,18 @@ def at_work(
     """What `work` returns, with the run's folder there and locked, its store and its judges open;
     arguments and errors as of `execute`."""
 
-    async def worked() -> T:
-        stop = Stop()
-        with stoppable(stop, emit, interrupts or Interrupts()):
-            async with (
-                opened(run, stop, emit) as (allowed, store, judge),
-                AsyncExitStack() as stack,
-            ):
-                people = await assembly.people(run, store, emit)
-                session = Session(allowed, store, judge, stop, emit, people=people)
-                if people is not None and page is not None:
-                    open_page = partial(stack.enter_async_context, page(people))
-                    session = replace(session, page=open_page)
-                result = await work(session)
-                store.check()
-                return result
+    async def worked(stop: Stop) -> T:
+        async with opened(run, stop, emit) as session:
+            people = await assembly.people(run, session.store, emit)
+            result = await work(replace(session, people=people, page=page))
+            session.store.check()
+            return result
 
     if not run.folder.exists:
         assembly.check_access(run.settings)  # before anything is written
     with run.folder.locked():
         _begin(run, emit)
-        return run_loop(with_beside(beside, worked()))
+        return run_loop(stoppable(worked, emit, beside, interrupts))
 
 
 def with_texts(
@@ -309,40 +272,35 @@ def dataset_of(folder: RunPlace, *, frame: Source | None = None, **changes: Any)
 
 def _begin(run: Run, emit: Emit) -> None:
     """Report what the user should know, and write down what a new run is."""
-    dataset, folder = run.dataset, run.folder
-    for text in dataset.notices:
-        emit(Notice(text))
-    caution = folder.caution()
-    if caution is not None:
-        emit(Notice(caution, warning=True))
-    unmarked = trust.remember(folder, config.fingerprint(run.facts), run.settings, run.held)
+    dataset, folder, settings = run.dataset, run.folder, run.settings
+    warnings = [folder.caution()]
+    unmarked = trust.remember(folder, config.fingerprint(run.facts), settings, run.held)
     if unmarked is not None:
-        emit(
-            Notice(
-                "judgeq can't remember that this run is yours, so `judgeq resume` will ask for its "
-                f"settings again: {unmarked}",
-                warning=True,
-            )
+        warnings.append(
+            "judgeq can't remember that this run is yours, so `judgeq resume` will ask for its "
+            f"settings again: {unmarked}"
         )
-    settings, prompt, rounds = run.settings, run.prompt, run.strategy.rounds
-    if not folder.exists:
+    if folder.exists:
+        info = _look_again(run, folder.info())
+    else:
         info = RunInfo.begun(
             settings,
             dataset,
             run.facts,
             strategy=run.strategy.name,
-            rounds=rounds,
+            rounds=run.strategy.rounds,
             judges=settings.judges if settings.rehearsal or len(settings.panelists) > 1 else (),
             shared=dataset.shared if settings.share_texts else "",
         )
-        folder.write_info(info, None if prompt is None else prompt.model_dump_json())
+        folder.write_info(info, None if run.prompt is None else run.prompt.model_dump_json())
         info = folder.info()  # as it is kept: without what is never written down
-    else:
-        info = _look_again(run, folder.info())
-    for text in info.cautions:
+    real = [f"To ask a model, begin with: {info.real_run()[0]}"] if settings.rehearsal else []
+    for text in dataset.notices:
         emit(Notice(text))
-    if settings.rehearsal:
-        emit(Notice(f"To ask a model, begin with: {info.real_run()[0]}"))
+    for text in filter(None, warnings):
+        emit(Notice(text, warning=True))
+    for text in (*info.cautions, *real):
+        emit(Notice(text))
     if settings.share_texts:
         folder.share(dataset)
 
@@ -364,9 +322,9 @@ def _look_again(run: Run, info: RunInfo) -> RunInfo:
 @asynccontextmanager
 async def opened(
     run: Run, stop: Stop, emit: Emit, allowance: Allowance | None = None
-) -> AsyncIterator[tuple[Run, Store, Panel]]:
-    """The run with the calls in flight that this process may have, its store and its judges, open while
-    inside. A worker process, which only takes jobs, gives its own `allowance`."""
+) -> AsyncIterator[Session]:
+    """The run with its store and its judges open, and with the calls in flight that this process may
+    have. A worker process, which only takes jobs, gives its own `allowance`."""
     store = run.folder.store()
     store.report_to(emit)
     stop.calls(store.hurry)
@@ -385,12 +343,11 @@ async def opened(
                         f"calls are in flight together at most, and not {wanted:,}."
                     )
                 )
-            settings = run.settings.model_copy(update={"concurrency": possible})
-            run = replace(run, settings=settings)
+            run = replace(run, settings=run.settings.model_copy(update={"concurrency": possible}))
             async with assembly.panel(
                 run, totals, stop, emit, store=store, out=out, allowance=allowance
             ) as judge:
-                yield run, store, judge
+                yield Session(run, store, judge, stop, emit)
     finally:
         await store.close()
 

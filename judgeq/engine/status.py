@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from judgeq.certainty import Certainty
-from judgeq.engine import certainty, results
-from judgeq.engine.certainty import LARGE
+from judgeq.engine import results, rounds
 from judgeq.engine.results import Result
-from judgeq.engine.rounds import planned
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.run_places import RunInfo, RunPlace
@@ -111,10 +109,7 @@ class State:
         """ "running", "finished", "no verdicts" (nothing is left, and nothing to rate), "stopped"."""
         if self.running:
             return "running"
-        planned = len(self.rounds)
-        over = self.over or planned >= self.info.rounds or self.info.ended_after(planned)
-        whole = over and not self.counts.left
-        if not whole:
+        if len(self.rounds) < self.most_rounds or self.counts.left:
             return "stopped"
         return "finished" if self.counts.done else "no verdicts"
 
@@ -149,36 +144,37 @@ async def state(run: RunPlace, *, ratings: bool = False, before: State | None = 
     """How far a run is, read from its ledger while it runs or afterwards. What was found `before` is
     used again where no round was completed since: ratings are made from all verdicts."""
     info, running = run.info(), run.is_running()
-    store = run.store(read_only=True)
-    try:
-        rounds, over = await planned(store)
+    async with rounds.reading(run) as store:
+        planned, over = await rounds.planned(store)
         totals = await store.totals()
         batches = [batch for batch in await store.batches() if batch.open]
         if not running:  # what a killed process had in flight, and no batch has
-            out = sum(batch.left for batch in batches)
-            lost = max(0, totals.in_flight - out)
+            lost = max(0, totals.in_flight - sum(batch.left for batch in batches))
             totals = replace(
                 totals, unknown=totals.unknown + lost, in_flight=totals.in_flight - lost
             )
-        ids = (await store.items()).ids if ratings else []
         state = State(
-            *(run, info, running, rounds, totals, ids, None, over),
+            run=run,
+            info=info,
+            running=running,
+            rounds=planned,
+            totals=totals,
+            ids=(await store.items()).ids if ratings else [],
+            ratings=None,
+            over=over,
             batches=batches,
             at=time.time(),
             damage=store.damage,
         )
         if not ratings:
             return state
-        failure, crew = await store.last_failure(), await store.crew()
-        state = replace(state, failure=failure, crew=crew)
+        state = replace(state, failure=await store.last_failure(), crew=await store.crew())
         if before is not None and before.stage == state.stage:
             kept = {
                 name: getattr(before, name) for name in ("rating", "ratings", "known", "result")
             }
             return replace(state, **kept)
         return await _rated(state, store)
-    finally:
-        await store.close()
 
 
 async def _rated(state: State, store: Store) -> State:
@@ -195,6 +191,6 @@ async def _rated(state: State, store: Store) -> State:
     history = await results.replayed(state.info, store, state.complete)
     name, ratings = history.latest
     known = None
-    if state.info.items <= LARGE:
-        known = certainty.how_well(history, state.info.settings, state.counts, state.totals)
+    if state.info.items <= rounds.LARGE:
+        known = rounds.how_well(history, state.info.settings, state.counts, state.totals)
     return replace(state, rating=name, ratings=ratings, known=known)

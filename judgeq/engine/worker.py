@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import math
 from typing import Protocol
 
-from judgeq.engine.queue import Queue, Stop
+from judgeq.engine.assembly import Session
+from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, Queue, Stop
 from judgeq.errors import JobLostError
-from judgeq.events import Event, JobEnded, JobStarted
+from judgeq.events import Emit, JobEnded, JobStarted
 from judgeq.judge.sending import Ledger
+from judgeq.run_places import whoami
 from judgeq.types import Job, JobState, Outcome
 
 
@@ -20,7 +22,13 @@ class Asked(Protocol):
         """As Judge.ask."""
 
 
-async def work(queue: Queue, judge: Asked, stop: Stop, emit: Callable[[Event], None]) -> None:
+def queue_of(session: Session, most: float = math.inf) -> Queue:
+    """This process's side of a session's queue, for `most` jobs in all."""
+    at_once = AT_ONCE if session.run.settings.models else AT_ONCE_UNPAID
+    return Queue(session.store, whoami(), session.stop, at_once=at_once, most=most)
+
+
+async def work(queue: Queue, judge: Asked, stop: Stop, emit: Emit) -> None:
     """One worker. An error asks all others to stop, and is raised when its job is given back."""
     while (job := await queue.get()) is not None:
         number = job.match.id
@@ -43,9 +51,7 @@ async def work(queue: Queue, judge: Asked, stop: Stop, emit: Callable[[Event], N
         emit(JobEnded(number, outcome.state))
 
 
-async def drain(
-    queue: Queue, judge: Asked, stop: Stop, emit: Callable[[Event], None], workers: int
-) -> None:
+async def drain(queue: Queue, judge: Asked, stop: Stop, emit: Emit, workers: int) -> None:
     """Let `workers` workers empty the queue. Those in flight are let finish, whatever one raises.
 
     Raises the first error of a worker. Cancelled, it cancels them all at once.

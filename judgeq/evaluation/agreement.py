@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from judgeq import seeds
 from judgeq.engine.results import Result
 from judgeq.evaluation.metrics import Measured, bootstrap
+from judgeq.evaluation.scale import fitted
 from judgeq.json_marks import LEFT_OUT
 from judgeq.rating import Estimator, Parameters, comparisons
 from judgeq.rating.comparisons import pairs_of
@@ -79,12 +81,10 @@ def kendall_by_pair(ratings: Sequence[Floats]) -> Floats:
     is nan. 1 on the diagonal; nan where τ is undefined, as of a constant.
     """
     matrix = np.eye(len(ratings))
-    for a, one in enumerate(ratings):
-        for b, other in enumerate(ratings[:a]):
-            both = ~(np.isnan(one) | np.isnan(other))
-            n = int(both.sum())
-            tau = point(Kendall(one[both], other[both]), n) if n else None
-            matrix[a, b] = matrix[b, a] = np.nan if tau is None else tau
+    for (a, one), (b, other) in combinations(enumerate(ratings), 2):
+        both = ~np.isnan(one + other)
+        tau = point(Kendall(one[both], other[both]), int(both.sum()))
+        matrix[a, b] = matrix[b, a] = np.nan if tau is None else tau
     return matrix
 
 
@@ -115,25 +115,12 @@ def alone(verdicts: Verdicts) -> bool:
 
 def sets(verdicts: Verdicts) -> Offsets:
     """The number of each verdict's set of items, by size and then by the items; shape (verdicts,)."""
-    numbers, n = np.empty(len(verdicts), dtype=np.int64), 0
-    for slots in comparisons.slots_by_size(verdicts):
-        items = np.sort(verdicts.items[slots], axis=0)
-        which = np.unique(items, axis=1, return_inverse=True)[1].reshape(-1)
-        numbers[np.searchsorted(verdicts.offsets, slots[0])] = n + which
-        n += int(which.max()) + 1
-    return numbers
-
-
-def _new(columns: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which columns of a table of shape (rows, m) differ from the one before; the first does."""
-    new = np.ones(columns.shape[1], dtype=np.bool_)
-    new[1:] = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
-    return new
-
-
-def _runs(columns: NDArray[Any]) -> Offsets:
-    """The number, from 0, of each column's run of equal columns; shape (m,)."""
-    return np.cumsum(_new(columns)) - 1
+    items = verdicts.items.tolist()
+    every = [tuple(sorted(items[a:b])) for a, b in pairwise(verdicts.offsets.tolist())]
+    number = {
+        some: at for at, some in enumerate(sorted(set(every), key=lambda some: (len(some), some)))
+    }
+    return np.array([number[some] for some in every], dtype=np.int64)
 
 
 class _Alpha:
@@ -158,24 +145,21 @@ class _Alpha:
         if len(value):
             # α knows neither zero nor scale; between 0 and 1 squares keep their digits.
             value = (value - value.min()) / (np.ptp(value) or 1.0)
-        # Answers by unit, judge and group; only units of two judges or more are kept.
-        order = np.lexsort((group, judge, unit))
-        answers = np.stack([column[order].astype(np.int64) for column in (unit, judge, group)])
-        coders = np.bincount(_runs(answers[:1]), _new(answers[:2]))
-        kept = coders[_runs(answers[:1])] > 1
-        answers, value = answers[:, kept], value[order][kept]
-
-        groups, group = np.unique(answers[2], return_inverse=True)
-        self.groups = len(groups)
-        """How many groups there are that say anything of agreement."""
-        unit, coding = _runs(answers[:1]), _runs(answers[:2])
-        first = _new(answers[:2])
+        judges = int(judge.max(initial=0)) + 1
+        unit = np.unique(unit, return_inverse=True)[1].reshape(-1)
+        # What each judge said of a unit, its mean, and sums over the judges of each unit.
+        codings, coding = np.unique(unit * judges + judge, return_inverse=True)
         counts = np.bincount(coding)
         mean = np.bincount(coding, value) / counts
-        of = unit[first]
-        n, total, squares = (np.bincount(of, part) for part in (np.ones(len(of)), mean, mean**2))
+        n, total, squares = (np.bincount(codings // judges, mean**power) for power in range(3))
         # Σ (v − v′)² over the ordered pairs of n values is 2 (n Σ v² − (Σ v)²).
-        within = 2 * np.maximum(n * squares - total**2, 0) / (n - 1)
+        within = 2 * np.maximum(n * squares - total**2, 0) / np.maximum(n - 1, 1)
+        kept = n[unit] > 1
+        unit, coding, value = unit[kept], coding[kept], value[kept]
+        there = np.bincount(group[kept]) > 0
+        group = (np.cumsum(there) - 1)[group[kept]]
+        self.groups = int(there.sum())
+        """How many groups there are that say anything of agreement."""
 
         share = 1 / np.bincount(unit)[unit]
         mean, n_here, total_here = mean[coding], n[unit], total[unit]
@@ -192,10 +176,8 @@ class _Alpha:
         """α of shape (b,) for weights of shape (b, groups); nan where it is undefined."""
         n, total, squares, within = (weights @ self._sums).T
         spread = n * squares - total**2
-        defined = (n > 1) & (spread > _CONSTANT * n * squares)
-        alpha = np.full(len(weights), np.nan)
-        n, spread, within = n[defined], spread[defined], np.maximum(within[defined], 0)
-        alpha[defined] = 1 - (within / n) / (2 * spread / (n * (n - 1)))
+        spread[(n <= 1) | (spread <= _CONSTANT * n * squares)] = np.nan
+        alpha: Floats = 1 - np.maximum(within, 0) * (n - 1) / (2 * spread)
         return alpha
 
 
@@ -231,10 +213,9 @@ def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
     names = run.info.judges or run.info.settings.judges
     if len(names) < 2:
         return None
-    parameters = Parameters(run.fit.sigma, run.fit.position)
     first = None if run.said is None else run.said.first
-    agreement = panel_agreement(run.history, names, run.main, parameters, resamples, seed, first)
-    return agreement if len(agreement.names) > 1 else None
+    found = panel_agreement(run.history, names, run.main, fitted(run), resamples, seed, first)
+    return found if len(found.names) > 1 else None
 
 
 def panel_agreement(
@@ -252,32 +233,32 @@ def panel_agreement(
     # Each order of a pair is answered by another person.
     every = comparisons.joined(history.verdicts if people is None else history.asked)
     judges = judges_of(every)
-    counts = np.bincount(judges, minlength=len(names))
+    counts = np.bincount(judges, minlength=len(names)).tolist()
     there = [number for number in range(len(names)) if people is None or counts[number]]
     listed = there
     if len(there) > MOST:
-        listed = [there[at] for at in np.argsort(-counts[there], kind="stable")[:MOST]]
+        listed = sorted(there, key=lambda number: -counts[number])[:MOST]
     groups = [(names[number], [number]) for number in listed]
     if people is not None and there[0] < people <= there[-1]:
         groups.insert(0, (PEOPLE, [number for number in there if number >= people]))
     parts = [every.where(np.isin(judges, group)) for _, group in groups]
+    components = [comparisons.scale_components(part, n) for part in parts]
     ratings = [
-        np.where(
-            comparisons.matches_of(part, n) == 0, np.nan, estimator.fit(part, n, parameters).theta
-        )
-        for part in parts
+        np.where(component, estimator.fit(part, n, parameters).theta, np.nan)
+        for part, component in zip(parts, components, strict=True)
     ]
-    pairs, at, _ = implied(every)
-    units = np.unique(pairs * len(names) + judges[at]) // len(names)
+    units, at, _ = implied(every)
+    # By each judge once. With counts np.unique sorts; else it hashes, which can take 20 times as long.
+    judged = np.unique(units * len(names) + judges[at], return_counts=True)[0] // len(names)
     return PanelAgreement(
         rating=estimator.column,
         names=[name for name, _ in groups],
-        verdicts=[int(counts[group].sum()) for _, group in groups],
+        verdicts=[*map(len, parts)],
         ratings=ratings,
-        components=[comparisons.scale_components(part, n) for part in parts],
+        components=components,
         kendall=kendall_by_pair(ratings),
         krippendorff_alpha=alpha(every, resamples, seeds.rng(seed, "bootstrap", "agreement")),
-        judged_by_several=int((np.unique(units, return_counts=True)[1] > 1).sum()),
+        judged_by_several=int((np.unique(judged, return_counts=True)[1] > 1).sum()),
         others=len(there) - len(listed),
-        others_verdicts=int(counts.sum() - counts[listed].sum()),
+        others_verdicts=sum(counts) - sum(counts[number] for number in listed),
     )

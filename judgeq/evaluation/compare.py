@@ -28,10 +28,10 @@ from judgeq.evaluation.evaluate import (
     masks_of,
     ratings_of,
 )
-from judgeq.evaluation.gold import Gold, Plan, gold_if_any
+from judgeq.evaluation.gold import Gold, Plan, gold_for
 from judgeq.evaluation.metrics import COUNTS, Measured, measured
-from judgeq.evaluation.scale import QUICK
-from judgeq.rating import ESTIMATORS, Parameters, comparisons, correlation
+from judgeq.evaluation.scale import fitted, quick
+from judgeq.rating import comparisons, correlation
 from judgeq.types import Bools, Floats, Offsets
 
 PARTS = 20
@@ -80,8 +80,8 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     of its items.
 
     Compared are the ratings that two runs have in common; and, if these have other names, their main
-    ratings. Raises RunError if the items differ, or
-    some runs are rehearsals, and UsageError or DataError.
+    ratings. Raises RunError if the items differ, or some runs are rehearsals, and UsageError or
+    DataError.
     """
     first = runs[0]
     made_up = [run.run.id for run in runs if run.info.settings.rehearsal]
@@ -90,38 +90,42 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
             f"run {made_up[0]} is a rehearsal, and its answers are made up: it can't be compared with "
             "a real run."
         )
-    gold = gold or gold_if_any(first, plan)
+    gold = gold or gold_for(first, plan)
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
     orders = [_order(first, run) for run in runs]
     ratings = [ratings_of(run, gold, plan, order) for run, order in zip(runs, orders, strict=True)]
-    evaluations: list[list[Assessment]] = [[] for _ in runs]
-    differences = []
-    if gold is not None:
-        evaluations = [[assess(one, gold, items, mask, plan) for one in some] for some in ratings]
-        refits = [
-            _refits(run, order, {one.name for one in of_run}) if plan.resamples else None
-            for run, order, of_run in zip(runs, orders, ratings, strict=True)
-        ]
-        for run in range(1, len(runs)):
-            for this, that in _pairs(ratings[run], ratings[0]):
-                both = mask & ~np.isnan(this.scores) & ~np.isnan(that.scores)
+    refits = [
+        _refits(run, order, {one.name for one in of_run}) if gold and plan.resamples else None
+        for run, order, of_run in zip(runs, orders, ratings, strict=True)
+    ]
+    differences, agreement = [], []
+    for against, run in combinations(range(len(runs)), 2):
+        for this, that in _in_common(ratings[run], ratings[against]):
+            names = (run + 1, this.run, this.name, against + 1, that.run, that.name)
+            both = mask & ~np.isnan(this.scores + that.scores)
+            n, x, y = int(both.sum()), this.scores[both], that.scores[both]
+            alike = {
+                name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n))
+                for name in ("kendall", "spearman")
+            }
+            agreement.append(Pair(*names, n, alike))
+            if gold is not None and not against:
                 one, other = (assess(each, gold, items, both, plan) for each in (this, that))
                 mine = _moves(this, refits[run], gold, both, plan)
                 theirs = _moves(that, refits[0], gold, both, plan)
-                found = _differences(one, other, mine - theirs)
-                names = (run + 1, this.run, this.name, 1, that.run, that.name)
-                differences.append(Pair(*names, one.n, found))
+                differences.append(Pair(*names, one.n, _differences(one, other, mine - theirs)))
     return Comparison(
-        runs=[replace(run, evaluation=one) for run, one in zip(runs, evaluations, strict=True)],
+        runs=[
+            replace(
+                run, evaluation=[assess(one, gold, items, mask, plan) for one in of_run if gold]
+            )
+            for run, of_run in zip(runs, ratings, strict=True)
+        ],
         plan=plan,
         gold=gold,
         items=items,
         differences=differences,
-        agreement=[
-            _agreement(run, this, against, that, mask)
-            for against, run in combinations(range(len(runs)), 2)
-            for this, that in _pairs(ratings[run], ratings[against])
-        ],
+        agreement=agreement,
         notices=[*_notices(runs, orders, gold)],
     )
 
@@ -130,43 +134,36 @@ def _notices(runs: Sequence[Result], orders: Sequence[Offsets], gold: Gold | Non
     """What may make the comparison doubtful: runs given twice, and what the ids don't show: that items
     of the same id may not be the same, or not labelled so."""
     first, ids = runs[0], [run.run.id for run in runs]
-    for number, run in enumerate(runs):
-        if (earlier := ids.index(run.run.id)) < number:
-            yield f"Runs {earlier + 1} and {number + 1} are the same run, {run.run.id}."
+    for number, (run, order) in enumerate(zip(runs, orders, strict=True)):
+        name, labels = run.run.id, run.items.gold
+        if (earlier := ids.index(name)) < number:
+            yield f"Runs {earlier + 1} and {number + 1} are the same run, {name}."
         elif (note := apart(run.scores)) is not None:
-            yield f"Run {run.run.id}: {note}"
-    for other, order in zip(runs[1:], orders[1:], strict=True):
-        if other.info.facts.get("dataset") != first.info.facts.get("dataset"):
+            yield f"Run {name}: {note}"
+        if run.info.facts.get("dataset") != first.info.facts.get("dataset"):
             yield (
-                f"Runs {first.run.id} and {other.run.id} have the same ids, but not the same dataset "
-                f"({first.info.source}, {other.info.source}): are these the same items?"
+                f"Runs {ids[0]} and {name} have the same ids, but not the same dataset "
+                f"({first.info.source}, {run.info.source}): are these the same items?"
             )
-        theirs = other.items.gold
-        if theirs is None or gold is None or gold.values is not first.items.gold:
+        if gold is None or gold.values is not first.items.gold or labels is None:
             continue
-        if not np.array_equal(gold.values, theirs[order], equal_nan=True):
-            yield (
-                f"The gold labels of run {other.run.id} differ from those of {first.run.id}, which are "
-                "used."
-            )
+        if not np.array_equal(gold.values, labels[order], equal_nan=True):
+            yield f"The gold labels of run {name} differ from those of {ids[0]}, which are used."
 
 
 def _order(first: Result, other: Result) -> Offsets:
     """The rows of the first run's items in the other run."""
     rows = {name: row for row, name in enumerate(other.items.ids)}
-    for run, missing in (
-        (first, set(first.items.ids) - rows.keys()),
-        (other, rows.keys() - set(first.items.ids)),
-    ):
-        if missing:
-            raise RunError(
-                f"runs {first.run.id} and {other.run.id} are not over the same items: "
-                f"{shown(min(missing))} is in {run.run.id} only. Compare runs of one dataset."
-            )
+    if apart := rows.keys() ^ set(first.items.ids):
+        odd = min(apart)
+        raise RunError(
+            f"runs {first.run.id} and {other.run.id} are not over the same items: {shown(odd)} is in "
+            f"{(other if odd in rows else first).run.id} only. Compare runs of one dataset."
+        )
     return np.array([rows[name] for name in first.items.ids], dtype=np.int64)
 
 
-def _pairs(these: Sequence[Rating], those: Sequence[Rating]) -> list[tuple[Rating, Rating]]:
+def _in_common(these: Sequence[Rating], those: Sequence[Rating]) -> list[tuple[Rating, Rating]]:
     """The ratings in common, and the main ratings (the last ones) if their names differ."""
     by_name = {rating.name: rating for rating in those}
     pairs = [(rating, by_name[rating.name]) for rating in these if rating.name in by_name]
@@ -181,16 +178,17 @@ def _differences(one: Assessment, other: Assessment, moves: Floats) -> dict[str,
     reaches = np.broadcast_to(Z * np.sqrt((moves**2).sum(axis=0)), len(one.measures))
     for (name, a), reach in zip(one.measures.items(), reaches.tolist(), strict=True):
         b = other.measures[name]
-        known = a.resampled is not None and b.resampled is not None
-        found = measured(
-            None if a.value is None or b.value is None else a.value - b.value,
-            a.resampled - b.resampled if known else None,  # type: ignore[operator]
-        )
-        if found.value is not None and found.low is not None and found.high is not None:
-            low, high = min(found.low, found.value - reach), max(found.high, found.value + reach)
-            found = replace(found, low=low, high=high)
-        if name not in COUNTS:
-            differences[name] = found
+        if name in COUNTS:
+            continue
+        if a.value is None or b.value is None:
+            differences[name] = Measured(None)
+            continue
+        drawn = None if a.resampled is None or b.resampled is None else a.resampled - b.resampled
+        found = measured(a.value - b.value, drawn)
+        if found.low is not None and found.high is not None:
+            low, high = a.value - b.value - reach, a.value - b.value + reach
+            found = replace(found, low=min(found.low, low), high=max(found.high, high))
+        differences[name] = found
     return differences
 
 
@@ -212,16 +210,9 @@ def _refits(run: Result, order: Offsets, names: Container[str]) -> Refits | None
     # Numbered by match, so that runs that share answers leave out the same ones together.
     blocks = np.tile(np.arange(PARTS), (int(verdicts.matches.max()) // PARTS + 1, 1))
     part = seeds.rng(0, "jackknife").permuted(blocks, axis=1).reshape(-1)[verdicts.matches]
-    parameters = Parameters(run.fit.sigma or run.parameters.sigma, run.fit.position)
+    kept, parameters = [verdicts.where(part != left_out) for left_out in range(PARTS)], fitted(run)
     ratings = {
-        one.column: np.stack(
-            [
-                ESTIMATORS[QUICK.get(one.name, one.name)]
-                .fit(verdicts.where(part != left_out), n, parameters)
-                .theta[order]
-                for left_out in range(PARTS)
-            ]
-        )
+        one.column: np.stack([quick(one).fit(some, n, parameters).theta[order] for some in kept])
         for one in rating.of_run(run.rating, run.history.basis)
         if one.column in names
     }
@@ -236,22 +227,9 @@ def _moves(rated: Rating, refits: Refits | None, gold: Gold, mask: Bools, plan: 
     cut = None if rated.threshold is None else rated.threshold.value
     values = []
     for scores in refits.ratings[rated.name]:
-        labelled = None if cut is None else scores > cut
-        without = rated._replace(scores=scores, labelled=labelled)
+        without = rated._replace(scores=scores, labelled=None if cut is None else scores > cut)
         found = assess(without, gold, "", mask, replace(plan, resamples=0)).measures
         values.append([one.value for one in found.values()])
     known = np.array(values, dtype=np.float64)
     moves: Floats = np.nan_to_num(known - known.mean(axis=0)) * refits.factor
     return moves
-
-
-def _agreement(run: int, this: Rating, against: int, that: Rating, mask: Bools) -> Pair:
-    """How alike two ratings rank."""
-    both = mask & ~np.isnan(this.scores) & ~np.isnan(that.scores)
-    n = int(both.sum())
-    x, y = this.scores[both], that.scores[both]
-    measures = {
-        name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n) if n > 1 else None)
-        for name in ("kendall", "spearman")
-    }
-    return Pair(run + 1, this.run, this.name, against + 1, that.run, that.name, n, measures)

@@ -21,9 +21,8 @@ from judgeq.engine.scores import Scores
 from judgeq.errors import UsageError
 from judgeq.evaluation import agreement, people, scale
 from judgeq.evaluation.agreement import PanelAgreement
-from judgeq.evaluation.gold import Gold, Plan, gold_for, gold_if_any, labelled
+from judgeq.evaluation.gold import Gold, Plan, gold_for
 from judgeq.evaluation.metrics import (
-    COUNTS,
     MEASURES,
     Measured,
     Sample,
@@ -87,21 +86,19 @@ class Assessment:
 
 
 def evaluate(
-    run: Result, gold: Gold, plan: Plan, judges: PanelAgreement | None = None
+    run: Result, gold: Gold | None, plan: Plan, judges: PanelAgreement | None = None
 ) -> list[Assessment]:
     """Each rating over all items, then over each subset; also the main one by each of several judges
-    alone.
-
-    Raises UsageError.
-    """
+    alone. Nothing without gold. Raises UsageError."""
+    if gold is None:
+        return []
     ratings = ratings_of(run, gold, plan)
-    if judges is not None and judges.rating in [rating.name for rating in ratings]:
-        for name, own, component in zip(
-            judges.names, judges.ratings, judges.components, strict=True
-        ):
-            labels = _labels(judges.rating, own, gold, plan)
-            by = f"{judges.rating} by {name}"
-            ratings.append(Rating(run.run.id, by, own, *labels, component))
+    if judges is not None and judges.rating == ratings[-1].name:
+        alone = zip(judges.names, judges.ratings, judges.components, strict=True)
+        ratings += [
+            _rating(run, f"{judges.rating} by {name}", judges.rating, own, component, gold, plan)
+            for name, own, component in alone
+        ]
     return [
         assess(rating, gold, items, mask, plan)
         for items, mask in masks_of(run.items, plan.subset).items()
@@ -118,9 +115,9 @@ class Rating(NamedTuple):
     run: str
     name: str
     scores: Floats
-    labelled: Bools | None
-    threshold: Threshold | None
     component: Offsets
+    labelled: Bools | None = None
+    threshold: Threshold | None = None
 
 
 def ratings_of(
@@ -140,48 +137,62 @@ def ratings_of(
             f"--threshold {plan.threshold:g}: run {name} has {listed(names)}, each on a scale of "
             "its own. Say which is meant with --rating-name."
         )
-    if plan.threshold != "default" and gold is not None and gold.positive is None:
-        raise UsageError(
-            f"--threshold {plan.threshold}: nothing is detected, since {gold.classes}."
+    # What was never judged still has the start's rating, which says nothing of it.
+    return [
+        _rating(
+            *(run, column, column),
+            np.where(scores.judged, scores.ratings[column], np.nan)[rows],
+            *(scores.component[rows], gold, plan),
         )
-    ratings = []
-    for column in names:
-        # What was never judged still has the start's rating, which says nothing of it.
-        values = np.where(scores.judged, scores.ratings[column], np.nan)[rows]
-        labels = _labels(column, values, gold, plan)
-        ratings.append(Rating(name, column, values, *labels, scores.component[rows]))
-    return ratings
+        for column in names
+    ]
 
 
-def _labels(
-    column: str, scores: Floats, gold: Gold | None, plan: Plan
-) -> tuple[Bools | None, Threshold | None]:
-    """Which items are labelled positive, shape (n,), and by which threshold.
-
-    One that is chosen is chosen on all items, also where a subset is evaluated. No item is labelled
-    where there is no threshold.
-    """
+def _rating(
+    run: Result,
+    name: str,
+    column: str,
+    scores: Floats,
+    component: Offsets,
+    gold: Gold | None,
+    plan: Plan,
+) -> Rating:
+    """A rating, of the estimator with this column, with the items that are labelled by its threshold:
+    none without one. One that is chosen is chosen on all items, also where a subset is evaluated."""
+    rating = Rating(run.run.id, name, scores, component)
     if gold is None or gold.positive is None:
-        return None, None
-    if plan.threshold != "best":
-        found = Threshold("default", THRESHOLDS[column])
-        if plan.threshold == "mixture":
-            cut = mixture.threshold(scores)
-            found = Threshold("mixture", cut.value, why=cut.why)
-        elif not isinstance(plan.threshold, str):
-            found = Threshold("given", plan.threshold)
-        return None if found.value is None else scores > found.value, found
-    rows = np.flatnonzero(~(np.isnan(gold.values) | np.isnan(scores)))
-    positive = gold.positive[rows]
-    counts = int(positive.sum()), int((~positive).sum())
-    if min(counts) < FOLDS:
+        if gold is not None and plan.threshold != "default":
+            raise UsageError(
+                f"--threshold {plan.threshold}: nothing is detected, since {gold.classes}."
+            )
+        return rating
+    found, labelled = Threshold("default", THRESHOLDS[column]), None
+    if plan.threshold == "best":
+        labelled, found = _best(column, scores, gold, gold.positive, plan.seed)
+    elif plan.threshold == "mixture":
+        cut = mixture.threshold(scores)
+        found = Threshold("mixture", cut.value, why=cut.why)
+    elif not isinstance(plan.threshold, str):
+        found = Threshold("given", plan.threshold)
+    if labelled is None and found.value is not None:
+        labelled = scores > found.value
+    return rating._replace(labelled=labelled, threshold=found)
+
+
+def _best(
+    column: str, scores: Floats, gold: Gold, positive: Bools, seed: int
+) -> tuple[Bools, Threshold]:
+    """What the threshold of the highest F1 labels, and which it is, by cross-validation."""
+    rows = np.flatnonzero(~np.isnan(gold.values + scores))
+    counts = np.bincount(positive[rows], minlength=2)
+    if counts.min() < FOLDS:
         raise UsageError(
             f"--threshold best needs {FOLDS} items of each class for its {FOLDS} folds; with a score "
-            f"({column}) and gold there are {counts[0]} positive and {counts[1]} negative."
+            f"({column}) and gold there are {counts[1]} positive and {counts[0]} negative."
         )
     labelled = np.zeros(len(scores), dtype=np.bool_)
-    rng = seeds.rng(plan.seed, "folds")
-    labelled[rows], chosen = cross_validated(scores[rows], positive, rng, FOLDS)
+    rng = seeds.rng(seed, "folds")
+    labelled[rows], chosen = cross_validated(scores[rows], positive[rows], rng, FOLDS)
     value, low, high = (float(of(chosen)) for of in (np.median, np.min, np.max))
     return labelled, Threshold("best", value, low, high)
 
@@ -208,10 +219,8 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
     """
     unlabelled, unscored = np.isnan(gold.values), np.isnan(rating.scores)
     rows = np.flatnonzero(mask & ~unlabelled & ~unscored)
-    sample = Sample(
-        *(rating.scores[rows], gold.values[rows]),
-        *(None if column is None else column[rows] for column in (gold.positive, rating.labelled)),
-    )
+    columns = (rating.scores, gold.values, gold.positive, rating.labelled)
+    sample = Sample(*(column if column is None else column[rows] for column in columns))  # type: ignore[arg-type]
     names = [
         name
         for name, (needs, _) in MEASURES.items()
@@ -221,11 +230,8 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
     there = measures(sample) if len(rows) > 1 else {}
     wanted = {name: there[name] for name in names if name in there}
     found = bootstrap(wanted, len(rows), plan.resamples, seeds.rng(plan.seed, "bootstrap"))
-    for name in names:
-        if name not in found or found[name].value is None:
-            found[name] = Measured(None, why=_why(name, rating, sample))
-        elif name in COUNTS:
-            found[name] = replace(found[name], value=int(found[name].value or 0))
+    undefined = Measured(None)
+    found = {name: found.get(name, undefined) for name in names}
     return Assessment(
         run=rating.run,
         rating=rating.name,
@@ -234,7 +240,10 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
         without_gold=int((mask & unlabelled).sum()),
         without_score=int((mask & ~unlabelled & unscored).sum()),
         threshold=rating.threshold,
-        measures={name: found[name] for name in names},
+        measures={
+            name: replace(one, why=_why(name, rating, sample)) if one.value is None else one
+            for name, one in found.items()
+        },
         within_components=_within(sample, rating.component[rows]),
     )
 
@@ -247,18 +256,19 @@ def _why(name: str, rating: Rating, sample: Sample) -> str:
     if needs == "threshold" and rating.threshold is not None and rating.threshold.why is not None:
         return f"no threshold: {rating.threshold.why}"
     if needs != "gold":
-        one_class = sample.positive is None or len(np.unique(sample.positive)) < 2
+        one_class = len(np.unique(np.asarray(sample.positive))) < 2
         return "the gold is of one class only" if one_class else "no item is labelled positive"
-    if np.ptp(sample.gold) == 0:
-        return "all gold labels are equal"
-    return "all scores are equal" if np.ptp(sample.scores) == 0 else "the values are too close"
+    for values, what in ((sample.gold, "gold labels"), (sample.scores, "scores")):
+        if np.ptp(values) == 0:
+            return f"all {what} are equal"
+    return "the values are too close"
 
 
 def _within(sample: Sample, component: Offsets) -> Within | None:
-    if not (component != component[:1]).any():
+    if (components := len(np.unique(component))) < 2:
         return None
     pearson, spearman, n = correlation.within(sample.scores, sample.gold, component)
-    return Within(len(np.unique(component)), n, pearson, spearman)
+    return Within(components, n, pearson, spearman)
 
 
 def apart(scores: Scores) -> str | None:
@@ -279,9 +289,7 @@ def apart(scores: Scores) -> str | None:
 def evaluated(run: Result) -> Result:
     """A run with how good it is against its gold labels, if it has some: without intervals."""
     plan = Plan(resamples=0, measures=SUMMARY)
-    return (
-        replace(run, evaluation=evaluate(run, gold_for(run, plan), plan)) if labelled(run) else run
-    )
+    return replace(run, evaluation=evaluate(run, gold_for(run, plan), plan))
 
 
 # All of it
@@ -302,22 +310,22 @@ class Evaluation:
     people: Yardstick | None = None  # None if no people judged
 
 
-def evaluation(
-    run: Result,
-    plan: Plan,
-    splits: int | None = None,
-    texts: Sequence[str] | None = None,
-) -> Evaluation:
-    """A run's evaluation. `splits` is how often the judgments are halved (None: as `splits_for` has it);
-    `texts` are the items' (None: read from the dataset). Raises UsageError or DataError."""
-    gold = gold_if_any(run, plan, "rating_name", "subset")
-    judges = agreement.of_run(run, plan.resamples, plan.seed)
-    if texts is None and (dataset := session.dataset_of(run.run)) is not None:
-        texts = dataset.texts
-    times, seed = plan.resamples, plan.seed
-    against = [] if gold is None else evaluate(run, gold, plan, judges)
+def texts_of(run: Result) -> Sequence[str] | None:
+    """The texts of a run's items: its own, or those of its dataset; None if they aren't here."""
+    if run.scores.texts is not None:
+        return run.scores.texts
+    dataset = session.dataset_of(run.run)
+    return None if dataset is None else dataset.texts
+
+
+def evaluation(run: Result, plan: Plan, splits: int | None = None) -> Evaluation:
+    """A run's evaluation. `splits` is how often the judgments are halved (None: as `splits_for` has it).
+    Raises UsageError or DataError."""
+    gold = gold_for(run, plan, needed=(plan.rating_name or plan.subset) is not None)
+    times, seed, texts = plan.resamples, plan.seed, texts_of(run)
+    judges = agreement.of_run(run, times, seed)
     return Evaluation(
-        run=replace(run, evaluation=against),
+        run=replace(run, evaluation=evaluate(run, gold, plan, judges)),
         plan=plan,
         gold=gold,
         reliability=scale.reliability_of(run, splits, seed),

@@ -159,36 +159,27 @@ def read_gold_file(
     return gold, others
 
 
-def gold_for(run: Result, plan: Plan) -> Gold:
-    """The gold of a run's items: its own, or other labels. Raises as `read_gold_file` and `gold_of`."""
-    ids = run.items.ids
+def gold_for(run: Result, plan: Plan, *, needed: bool = False) -> Gold | None:
+    """The gold of a run's items: its own, or other labels. None if it has none, and they are neither
+    `needed` nor what something of the plan is about. Raises as `read_gold_file` and `gold_of`."""
+    ids, over = run.items.ids, plan.positive_over
     if isinstance(plan.gold, str | Path):
-        column, levels = plan.gold_column or "gold", plan.gold_levels
-        values, others = read_gold_file(Path(plan.gold), ids, column, plan.id_column, levels)
-        return replace(gold_of(values, Path(plan.gold).name, plan.positive_over), others=others)
+        path, column = Path(plan.gold), plan.gold_column or "gold"
+        values, others = read_gold_file(path, ids, column, plan.id_column, plan.gold_levels)
+        return replace(gold_of(values, path.name, over), others=others)
     for name in FILE_FLAGS:
         if getattr(plan, name) is not None:
             flag = "--" + name.replace("_", "-")
             raise UsageError(f"{flag} is about a file of labels: name it with --gold FILE.")
     if plan.gold is None:
-        return gold_of(run.items.gold, f"run {run.run.id}", plan.positive_over)
+        own = run.items.gold
+        needed |= over is not None or plan.threshold != "default"
+        unlabelled = own is None or np.isnan(own).all()
+        return None if unlabelled and not needed else gold_of(own, f"run {run.run.id}", over)
     values = np.asarray(plan.gold, dtype=np.float64)
     if values.shape != (len(ids),):
         raise UsageError(
             f"gold has the shape {values.shape}. Expected a number for each of the {len(ids):,} items "
             f"of run {run.run.id}, in the order of its scores."
         )
-    return gold_of(values, "gold", plan.positive_over)
-
-
-def gold_if_any(run: Result, plan: Plan, *also: str) -> Gold | None:
-    """As `gold_for`; None if the run has no labels and nothing of the plan is about gold, nor is there
-    one of the fields `also`."""
-    about = ("gold", "positive_over", *FILE_FLAGS, *also)
-    wanted = plan.threshold != "default" or any(getattr(plan, name) is not None for name in about)
-    return gold_for(run, plan) if wanted or labelled(run) else None
-
-
-def labelled(run: Result) -> bool:
-    """Whether any of a run's items has a gold label."""
-    return run.items.gold is not None and not np.isnan(run.items.gold).all()
+    return gold_of(values, "gold", over)

@@ -75,28 +75,21 @@ def around(run: Result, n: int, row: int) -> View:
 
 def uncertain(run: Result, n: int) -> View:
     """The items whose main rating has the largest standard errors."""
-    if run.scores.intervals is None:
-        why = f"the rating {run.main.name} has no standard errors"
-        return View(run.scores, "uncertain", [], why=why)
-    return View(run.scores, "uncertain", _highest(run.scores.se, n))
+    why = f"the rating {run.main.name} has no standard errors"
+    return _largest(run, "uncertain", n, run.scores.se, why)
 
 
 def contested(run: Result, n: int) -> View:
     """The items whose judgments contradict one another most: of the highest infit, standardised (z) to
     allow for how many comparisons it is made of; of those of misfit.LEAST comparisons or more. Of items
     judged alone by several judges, those of the largest standard deviation of their scores."""
-    verdicts, scores = comparisons.joined(run.history.verdicts), run.scores
     if run.history.alone:
-        spread = _spread(run)
-        why = None if (spread > 0).any() else "no item was given two scores that differ"
-        rows = [] if why else _highest(spread, n)
-        return View(scores, "contested", rows, {"spread": spread}, why=why)
-    fit = misfit.fit_of_items(verdicts, scores.main[1])
-    if not fit.known.any():
-        few = f"no item was in {misfit.LEAST} comparisons, which this takes"
-        return View(scores, "contested", [], why=few)
-    measures = {"z": fit.z, "infit": fit.infit}
-    return View(scores, "contested", _highest(fit.z, n), measures)
+        why, spread = "no item was given two scores that differ", _spread(run)
+        known = np.full_like(spread, np.nan) if not (spread > 0).any() else spread
+        return _largest(run, "contested", n, known, why, spread=spread)
+    fit = misfit.fit_of_items(comparisons.joined(run.history.verdicts), run.scores.main[1])
+    few = f"no item was in {misfit.LEAST} comparisons, which this takes"
+    return _largest(run, "contested", n, fit.z, few, z=fit.z, infit=fit.infit)
 
 
 def _spread(run: Result) -> Floats:
@@ -113,9 +106,7 @@ def _spread(run: Result) -> Floats:
 def against_gold(run: Result, n: int) -> View:
     """The items that judge and gold place furthest apart (`gap_to_gold`), whichever is higher."""
     gap = gap_to_gold(run.scores)
-    if np.isnan(gap).all():
-        return View(run.scores, "against gold", [], why="no judged item has a gold label")
-    return View(run.scores, "against gold", _highest(np.abs(gap), n), {"gap": gap})
+    return _largest(run, "against gold", n, np.abs(gap), "no judged item has a gold label", gap=gap)
 
 
 VIEWS = {"uncertain": uncertain, "contested": contested, "against_gold": against_gold}
@@ -144,6 +135,13 @@ def gap_to_gold(scores: Scores) -> Floats:
         )
         gap[rows] = (by_rating - by_gold) / len(rows)
     return gap
+
+
+def _largest(run: Result, name: str, n: int, values: Floats, why: str, **measures: Floats) -> View:
+    """The view of the items with the largest values; `why` there are none where all are nan."""
+    if np.isnan(values).all():
+        return View(run.scores, name, [], why=why)
+    return View(run.scores, name, _highest(values, n), measures)
 
 
 def _ranked(scores: Scores) -> list[int]:

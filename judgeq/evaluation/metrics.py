@@ -102,10 +102,7 @@ MEASURES: Mapping[str, tuple[Needs, Make]] = {
         _detected(lambda tp, fp, fn, tn: (_f1(tp, fp, fn) + _f1(tn, fn, fp)) / 2),
     ),
     "auc": ("classes", _auc),
-    "tp": ("threshold", _counted(0)),
-    "fp": ("threshold", _counted(1)),
-    "fn": ("threshold", _counted(2)),
-    "tn": ("threshold", _counted(3)),
+    **{name: ("threshold", _counted(cell)) for cell, name in enumerate(COUNTS)},
 }
 """Each measure: what it takes beside the scores, and how it is made. F1 is of the positive class."""
 
@@ -190,17 +187,16 @@ def best_threshold(scores: Floats, positive: Bools) -> float:
     Half-way between neighbouring scores, or just below the lowest (all are positive); of several the
     one in the middle. Needs both classes.
     """
-    order = np.argsort(-scores, kind="stable")
-    ordered, hits = scores[order], np.cumsum(positive[order])
-    cuts = np.flatnonzero(np.append(ordered[:-1] != ordered[1:], True))
-    f1 = 2 * hits[cuts] / (cuts + 1 + hits[-1])
-    best = cuts[np.flatnonzero(f1 == f1.max())]
+    values, group = np.unique(-scores, return_inverse=True)
+    # Of the items that are labelled positive with each value as the lowest of theirs.
+    count, hits = (np.cumsum(np.bincount(group, of)) for of in (None, positive))
+    f1 = 2 * hits / (count + hits[-1])
+    best = np.flatnonzero(f1 == f1.max())
     cut = best[len(best) // 2]
-    high = float(ordered[cut])
-    if cut == len(ordered) - 1:
-        return math.nextafter(high, -math.inf)
-    low = float(ordered[cut + 1])
-    middle = low / 2 + high / 2  # halved first, since large ones have no sum
+    high, low = (-np.append(values, np.inf)[cut : cut + 2]).tolist()
+    if low == -math.inf:
+        return math.nextafter(high, low)
+    middle: float = low / 2 + high / 2  # halved first, since large ones have no sum
     return middle if low <= middle < high else low  # neighbouring floats have nothing between
 
 

@@ -1,29 +1,30 @@
 """The people who judge a run: how each of them does, how well they agree with one another, and whether a
 model agrees with them as well as one more person would.
 
-That is by couples of answers: how often two judges order the same items alike, question by question (a
-question is a set of items). The share of a question is the mean over all couples of answers to it. So a
-model as good as one more person has the share of two people on the same questions, however many people
-answered each.
+That is by couples of answers: how often two judges order the same two items alike, question by question
+(a question is a set of items). The share of two items in a question is the mean over all couples of
+answers to it. So a model as good as one more person has the share of two people on the same questions,
+however many people answered each.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import combinations
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
 from judgeq import seeds
-from judgeq.engine import results
+from judgeq.engine import results, rounds
 from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
-from judgeq.evaluation.agreement import alpha, judges_of, sets
+from judgeq.evaluation.agreement import alpha, implied, judges_of, sets
 from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.person import Check, PersonState, Said
 from judgeq.rating import comparisons, misfit
@@ -43,6 +44,9 @@ APART = "it answered no question that people answered: --ensemble each asks all 
 
 # Couples of answers
 
+ALIKE = np.array([[1, 0.5, 0], [0.5, 1, 0.5], [0, 0.5, 1]])
+"""How far two answers, each that the one item is lower, tied or higher, order the two alike."""
+
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
@@ -53,91 +57,69 @@ class Agreement:
 
 
 class Couples(NamedTuple):
-    """Each two answers of different judges to one question, at least one of them a person's: arrays of
-    shape (m,). `one` and `other` are the judges' numbers; of the `pairs` of items whose order both know
-    they order `alike` many the same way (a tie of one alone counts ½)."""
+    """The couples of answers of two judges, or two groups of them, about each two items of a question:
+    how many there are (`pairs`), and how many of them order the two `alike` (a tie of one alone counts
+    ½); with the number of the `question`, all of shape (units,)."""
 
     question: Offsets
-    one: Offsets
-    other: Offsets
     alike: Floats
     pairs: Floats
 
-    def between(self, these: Bools, those: Bools) -> Couples:
-        """The couples of one of `these` judges and one of `those`, both of shape (judges,)."""
-        one, other = self.one, self.other
-        chosen = (these[one] & those[other]) | (those[one] & these[other])
-        return Couples._make(column[chosen] for column in self)
-
     @property
     def questions(self) -> Offsets:
-        """The numbers of their questions."""
-        return np.unique(self.question)
+        """The numbers of the questions that they are about."""
+        return np.unique(self.question[self.pairs > 0])
 
     @property
     def agreement(self) -> Agreement:
         """How well the two of each couple agree."""
-        return Agreement(self.share, len(self.questions))
-
-    @property
-    def share(self) -> float | None:
-        """The share of the pairs of items ordered alike; None without any."""
-        pairs = float(self.pairs.sum())
-        return float(self.alike.sum()) / pairs if pairs else None
+        questions, pairs = len(self.questions), self.pairs.sum()
+        return Agreement(float(self.alike.sum() / pairs) if questions else None, questions)
 
     def measure(self, questions: Offsets) -> Measure:
-        """The share, for any weighting of these questions: each has the mean over its couples."""
-        chosen = np.isin(self.question, questions)
-        at, n = np.searchsorted(questions, self.question[chosen]), len(questions)
-        counts = np.maximum(np.bincount(at, minlength=n), 1)
-        alike, pairs = (
-            np.bincount(at, column[chosen], n) / counts for column in (self.alike, self.pairs)
-        )
+        """The share, for any weighting of these questions."""
+        kept = np.isin(self.question, questions) & (self.pairs > 0)
+        at = np.searchsorted(questions, self.question[kept])
+        alike, n = np.bincount(at, (self.alike / self.pairs.clip(1))[kept]), np.bincount(at)
 
         def shares(weights: Floats) -> Floats:
-            total = weights @ pairs
-            none = np.full(len(total), np.nan)
-            share: Floats = np.divide(weights @ alike, total, out=none, where=total > 0)
+            share: Floats = weights @ alike / (weights @ n)
             return share
 
         return shares
 
 
-def couples(verdicts: Verdicts, people: Bools) -> Couples:
-    """All couples in the verdicts; `people`, shape (judges,), tells which judges are people. Items
-    judged alone have no order, and are in none."""
-    judges, question = judges_of(verdicts), sets(verdicts)
-    asked = np.isin(question, question[people[judges]]) & (np.diff(verdicts.offsets) > 1)
-    place = comparisons.tie_groups(verdicts)
-    answers: dict[int, list[tuple[int, Floats]]] = defaultdict(list)
-    found: list[tuple[float, ...]] = []
-    for at in np.flatnonzero(asked).tolist():
-        slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
-        judge, mine = int(judges[at]), signs(place[slots][np.argsort(verdicts.items[slots])])
-        if verdicts.partial is not None and verdicts.partial[at]:
-            mine[mine == 0] = np.nan
-        for other, theirs in answers[int(question[at])]:
-            if other != judge and (people[other] or people[judge]):
-                alike = ordered_alike(mine, theirs)
-                pairs = (~np.isnan(alike)).sum()
-                found.append((question[at], other, judge, np.nansum(alike), pairs))
-        answers[int(question[at])].append((judge, mine))
-    table = np.array(found, dtype=np.float64).reshape(-1, 5).T
-    return Couples(*table[:3].astype(np.int64), *table[3:])
+class Orders:
+    """How judges ordered each two items of the questions that people answered. Items judged alone have
+    no order, and are in none."""
 
+    def __init__(self, verdicts: Verdicts, people: Bools) -> None:
+        question, judges = sets(verdicts), judges_of(verdicts)
+        asked = np.isin(question, question[people[judges]]) & (np.diff(verdicts.offsets) > 1)
+        pairs, at, value = implied(verdicts.where(asked))
+        units = np.stack([question[asked][at], pairs])
+        units, unit = np.unique(units, axis=1, return_inverse=True)
+        self.question, self._judge = units[0], judges[asked][at]
+        self._cell = unit.reshape(-1) * 3 + (2 * value).astype(np.int64)
 
-def signs(places: Offsets) -> Floats:
-    """How each two of k items are ordered by their `places`: -1, 0 (tied) or 1, shape (k(k−1)/2,)."""
-    low, high = np.triu_indices(len(places), 1)
-    ordered: Floats = np.sign(places[low] - places[high]).astype(np.float64)
-    return ordered
+    def between(self, these: Bools, those: Bools) -> Couples:
+        """The couples of an answer of `these` judges and one of `those`, both of shape (judges,); of two
+        judges who are both of both each couple twice."""
+        alike, pairs = self._couples(these, those)
+        for judge in np.flatnonzero(these & those):
+            alone = np.arange(len(these)) == judge
+            own_alike, own_pairs = self._couples(alone, alone)
+            alike, pairs = alike - own_alike, pairs - own_pairs
+        return Couples(self.question, alike, pairs)
 
-
-def ordered_alike(first: Floats, second: Floats) -> Floats:
-    """By the signs of two answers: 1 for each pair ordered alike, ½ for a tie in one of them, nan where
-    one doesn't know the order."""
-    alike: Floats = 1 - np.abs(first - second) / 2
-    return alike
+    def _couples(self, these: Bools, those: Bools) -> tuple[Floats, Floats]:
+        one, other = (
+            np.bincount(self._cell[judges[self._judge]], minlength=3 * len(self.question))
+            .reshape(-1, 3)
+            .astype(np.float64)
+            for judges in (these, those)
+        )
+        return (one @ ALIKE * other).sum(axis=1), one.sum(axis=1) * other.sum(axis=1)
 
 
 def shares_alike(sides: Sequence[Couples], why: str, times: int, seed: int) -> list[Measured]:
@@ -164,11 +146,6 @@ class Share:
 
     count: float = 0.0
     total: int = 0
-
-    @classmethod
-    def of(cls, parts: Sequence[float]) -> Share:
-        """The sum of the parts, out of as many as there are."""
-        return cls(math.fsum(parts), len(parts))
 
     @property
     def measured(self) -> Measured:
@@ -206,16 +183,10 @@ async def read(run: RunPlace) -> list[PersonRecord]:
         return people_of(await results.read(run, run.info().settings))
     except (NoVerdictsError, NotConvergedError):
         pass
-    store = run.store(read_only=True)
-    try:
-        info = run.info()
-        said = await results.said_by_people(info, store)
-        if said is None:
-            return []
-        verdicts = comparisons.joined((await results.replayed(info, store)).asked)
-        return list(_records(said, verdicts, (await results.with_people(info, store)).judge_names))
-    finally:
-        await store.close()
+    async with rounds.reading(run) as store:
+        info, said = await results.with_people(run.info(), store)
+        verdicts = comparisons.joined((await results.replayed(run.info(), store)).asked)
+        return [] if said is None else [*_records(said, verdicts, info.judge_names)]
 
 
 def people_of(run: Result) -> list[PersonRecord]:
@@ -223,14 +194,15 @@ def people_of(run: Result) -> list[PersonRecord]:
     if run.said is None:
         return []
     verdicts = comparisons.joined(run.history.asked)
-    records = list(_records(run.said, verdicts, run.judges))
+    records = [*_records(run.said, verdicts, run.judges)]
     if run.history.alone:
         return records
     fit = misfit.fit_of_judges(verdicts, run.scores.main[1], len(run.judges))
-    rows = np.stack([fit.infit, fit.low, fit.high], axis=1)[run.said.first :].tolist()
+    infits = np.stack([fit.infit, fit.low, fit.high], axis=1)[run.said.first :].astype(object)
+    infits[np.isnan(infits.astype(float))] = None
     return [
-        replace(record, infit=Measured(*(None if math.isnan(x) else x for x in row)))
-        for record, row in zip(records, rows, strict=True)
+        replace(record, infit=Measured(*infit))
+        for record, infit in zip(records, infits, strict=True)
     ]
 
 
@@ -238,14 +210,19 @@ def _records(said: Said, verdicts: Verdicts, names: Sequence[str]) -> Iterator[P
     """Without infit."""
     judges, answered = np.arange(len(names)), judges_of(verdicts)
     people = judges >= said.first
-    both = couples(verdicts, people)
+    both = Orders(verdicts, people)
     models = [judge for judge in range(said.first) if (answered == judge).any()]
     for person in said.people:
-        judge = said.first + person.number
-        own, me = verdicts.where(answered == judge), judges == judge
-        checks = [check for check in said.checks if check.person == person.number and check.verdict]
+        me = judges == said.first + person.number
+        own = verdicts.where(me[answered])
         seconds = said.seconds.get(person.number, ())
-
+        checks = [
+            (check, check.verdict)
+            for check in said.checks
+            if check.person == person.number and check.verdict is not None
+        ]
+        known = [_same(Verdict(check.known), answer) for check, answer in checks if check.known]
+        repeats = [*_repeats(checks, own)]
         yield PersonRecord(
             number=person.number,
             name=person.name,
@@ -259,47 +236,37 @@ def _records(said: Said, verdicts: Verdicts, names: Sequence[str]) -> Iterator[P
             agreement_with_models={
                 names[model]: both.between(me, judges == model).agreement for model in models
             },
-            repeats=_repeats(checks, own),
-            known=Share.of(
-                [
-                    _same(Verdict(check.known), check.verdict)
-                    for check in checks
-                    if check.known and check.verdict is not None
-                ]
-            ),
+            repeats=Share(math.fsum(repeats), len(repeats)),
+            known=Share(math.fsum(known), len(known)),
         )
 
 
 def _first(own: Verdicts) -> tuple[float, ...]:
     """The share of answers that put the text of each slot first; a tie for it counts by parts."""
-    own = own.where(np.diff(own.offsets) > 1)
-    if not len(own):
-        return ()
-    starts, sizes = own.offsets[:-1], np.diff(own.offsets)
-    place = comparisons.tie_groups(own)
-    first = (place == np.repeat(place[starts], sizes)).astype(np.float64)
-    first /= np.repeat(np.add.reduceat(first, starts), sizes)
-    slots = comparisons.presented_at(own) - np.repeat(starts, sizes)
-    return tuple((np.bincount(slots, first) / len(own)).tolist())
-
-
-def _repeats(checks: Sequence[Check], own: Verdicts) -> Share:
-    """How many repeated questions were answered as before."""
-    rows = {int(match): at for at, match in enumerate(own.matches.tolist())}
-    same = []
-    for check in checks:
-        at = rows.get(check.repeats) if check.repeats is not None else None
-        if at is None or check.verdict is None:
-            continue  # taken back since
+    first, several = Counter[int](), np.flatnonzero(np.diff(own.offsets) > 1).tolist()
+    for at in several:
+        top = comparisons.groups_of(own, at)[0]
         presented = own.presented[own.offsets[at] : own.offsets[at + 1]].tolist()
-        if sorted(presented) != sorted(check.items):
+        first.update({slot: 1 / len(top) for slot, row in enumerate(presented) if row in top})
+    slots = int(np.diff(own.offsets).max(initial=0)) if several else 0
+    return tuple(first[slot] / len(several) for slot in range(slots))
+
+
+def _repeats(checks: Sequence[tuple[Check, Verdict]], own: Verdicts) -> Iterator[float]:
+    """How far each repeated question was answered as before."""
+    rows: Mapping[int | None, int] = {job: at for at, job in enumerate(own.matches.tolist())}
+    for check, answer in checks:
+        if check.repeats not in rows:
+            continue  # it repeats none, or one whose answer was taken back since
+        at = rows[check.repeats]
+        slots = slice(own.offsets[at], own.offsets[at + 1])
+        score = None if own.scores is None else float(own.scores[at])
+        before = Verdict(tuple(own.items[slots].tolist()), tuple(own.tied[slots].tolist()), score)
+        if sorted(before.items) != sorted(check.items):
             raise RunError(
                 f"run.db is damaged: check {check.number} repeats a question about other items."
             )
-        score = None if own.scores is None else float(own.scores[at])
-        before = Verdict.of(comparisons.groups_of(own, at))._replace(score=score)
-        same.append(_same(before, check.verdict))
-    return Share.of(same)
+        yield _same(before, answer)
 
 
 def _same(one: Verdict, other: Verdict) -> float:
@@ -307,12 +274,15 @@ def _same(one: Verdict, other: Verdict) -> float:
     single texts whether the scores are alike."""
     if len(one.items) < 2:
         return float(abs((one.score or 0.0) - (other.score or 0.0)) <= STEP + 1e-9)
-    places = [
-        {item: at for at, group in enumerate(verdict.groups) for item in group}
+    first, second = (
+        {item: place for place, group in enumerate(verdict.groups) for item in group}
         for verdict in (one, other)
+    )
+    apart = [
+        abs(np.sign(first[a] - first[b]) - np.sign(second[a] - second[b])) / 2
+        for a, b in combinations(one.items, 2)
     ]
-    first, second = (signs(np.array([place[item] for item in one.items])) for place in places)
-    return float(ordered_alike(first, second).mean())
+    return float(1 - np.mean(apart))
 
 
 # Models and people
@@ -354,42 +324,39 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
     verdicts = comparisons.joined(run.history.asked)
     answered, judges = judges_of(verdicts), np.arange(len(run.judges))
     counts, people = np.bincount(answered, minlength=len(judges)), judges >= run.said.first
-    persons = np.flatnonzero(people & (counts > 0)).tolist()
-    models = np.flatnonzero(~people & (counts > 0)).tolist()
-    both = couples(verdicts, people)
+    both = Orders(verdicts, people)
     among = both.between(people, people)
-
-    def alpha_of(judges: Sequence[int]) -> Measured:
-        rng = seeds.rng(seed, "bootstrap", "agreement")
-        return alpha(verdicts.where(np.isin(answered, judges)), times, rng)
-
     alone = ALONE if run.history.alone else None
     (agreement,) = shares_alike([among], alone or NOBODY, times, seed)
-    held = []
-    for model in models:
+
+    def alpha_of(these: Bools) -> Measured:
+        rng = seeds.rng(seed, "bootstrap", "agreement")
+        return alpha(verdicts.where(these[answered]), times, rng)
+
+    models = []
+    for model in np.flatnonzero(~people & (counts > 0)).tolist():
         own = both.between(people, judges == model)
         common = np.intersect1d(own.questions, among.questions)
-        with_it, *others = shares_alike(
-            [own, among] if len(common) else [own], alone or APART, times, seed
-        )
-        two, difference = others or 2 * [Measured(None, why=agreement.why or APART)]
-        held.append(
+        sides = [own, among] if len(common) else [own]
+        unknown = Measured(None, why=agreement.why or APART)
+        found = [*shares_alike(sides, alone or APART, times, seed), unknown, unknown]
+        models.append(
             ModelAgreement(
                 name=run.judges[model],
                 verdicts=int(counts[model]),
                 questions=len(common if len(common) else own.questions),
-                agreement=with_it,
-                people_agreement=two,
-                difference=difference,
-                krippendorff_alpha=alpha_of([*persons, model]),
+                agreement=found[0],
+                people_agreement=found[1],
+                difference=found[2],
+                krippendorff_alpha=alpha_of(people | (judges == model)),
             )
         )
     return Yardstick(
-        n=len(persons),
+        n=int((people & (counts > 0)).sum()),
         verdicts=int(counts[people].sum()),
         questions=len(among.questions),
         agreement=agreement,
-        krippendorff_alpha=alpha_of(persons),
-        models=held,
+        krippendorff_alpha=alpha_of(people),
+        models=models,
         people=people_of(run),
     )

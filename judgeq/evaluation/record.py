@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 
 from judgeq import prompts
-from judgeq.engine import results, session
+from judgeq.engine import results
 from judgeq.evaluation import evaluate
 from judgeq.evaluation.evaluate import Evaluation
 from judgeq.evaluation.gold import Plan
@@ -21,32 +22,6 @@ LOST = 10
 """Questions without a verdict that are listed at most."""
 
 
-@dataclass(slots=True)
-class Round:
-    """What the calls of a round took: how many, how many answers the cache gave, tokens in and out,
-    dollars, and how many calls have an unknown cost."""
-
-    calls: int = 0
-    cached: int = 0
-    input: int = 0
-    output: int = 0
-    cost: float = 0.0
-    unpriced: int = 0
-
-    def add(self, call: Call) -> None:
-        """Count a call."""
-        if call.outcome == "cached":
-            self.cached += 1
-            return
-        self.calls += 1
-        self.input += call.usage.input
-        self.output += call.usage.output
-        if call.cost is None:
-            self.unpriced += 1
-        else:
-            self.cost += call.cost
-
-
 @dataclass(frozen=True, slots=True)
 class Lost:
     """A question that was asked and brought no verdict: its round (from 1), how many calls it took, and
@@ -58,16 +33,28 @@ class Lost:
     last: Call
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Spending:
-    """The calls of a run by round; how many had which of the `outcomes`; and when those that were sent
-    ended (`at`, seconds since the epoch). `lost` are the first questions without a verdict, at most one
-    more than LOST."""
+    """The calls of a run by round: how many (`calls`), how many answers the cache gave (`cached`),
+    tokens (`input`, `output`), dollars (`cost`), and how many calls have an unknown cost (`unpriced`);
+    how many had which of the `outcomes`; and the `days` on which those that were sent ended. `lost` are
+    the first questions without a verdict, at most one more than LOST."""
 
-    rounds: list[Round] = field(default_factory=list)
+    rounds: list[Counter[str]] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
-    at: list[float] = field(default_factory=list)
+    days: set[date] = field(default_factory=set)
     lost: list[Lost] = field(default_factory=list)
+
+    def add(self, call: Call) -> None:
+        """Count a call of the latest round."""
+        self.outcomes[call.outcome] += 1
+        if call.outcome == "cached":
+            self.rounds[-1]["cached"] += 1
+            return
+        self.days.add(datetime.fromtimestamp(call.at, UTC).date())
+        took = {"calls": 1, "input": call.usage.input, "output": call.usage.output}
+        cost = {"unpriced": 1} if call.cost is None else {"cost": call.cost}
+        self.rounds[-1].update({**took, **cost})
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)  # asyncio.run asks for its result's repr
@@ -84,16 +71,14 @@ class Record:
 async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Record:
     """Read all of it, also while another process goes on with the run; not `shown`: without the texts.
     Raises RunError, DataError."""
-    texts = run.scores.texts if shown else None
-    if shown and texts is None and (dataset := session.dataset_of(run.run)) is not None:
-        texts = dataset.texts
+    texts = evaluate.texts_of(run) if shown else None
     store = run.run.store(read_only=True)
     try:
         spending = await _spending(run, store)
     finally:
         await store.close()
     return Record(
-        evaluation=evaluate.evaluation(run, plan, texts=texts),
+        evaluation=evaluate.evaluation(replace(run, scores=replace(run.scores, texts=texts)), plan),
         texts=texts,
         spending=spending,
         prompt=_prompt(run),
@@ -102,19 +87,16 @@ async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Reco
 
 async def _spending(run: results.Result, store: Store) -> Spending:
     spending, first = Spending(), 0
-    answered = {int(job) for part in run.history.asked for job in part.matches.tolist()}
+    answered = {job for part in run.history.asked for job in part.matches.tolist()}
     for round in range(1, run.rounds_planned + 1):
         counts = await store.round_state(round)
         last = first + (0 if counts is None else counts.total)
-        spending.rounds.append(Round())
+        spending.rounds.append(Counter())
         for begin in range(first, last, AT_ONCE):
             calls = await store.calls(range(begin, min(begin + AT_ONCE, last)))
             for job, of_job in sorted(calls.items()):
                 for call in of_job:
-                    spending.rounds[-1].add(call)
-                    spending.outcomes[call.outcome] += 1
-                    if call.outcome != "cached":
-                        spending.at.append(call.at)
+                    spending.add(call)
                 if of_job and job not in answered and len(spending.lost) <= LOST:
                     spending.lost.append(Lost(job, round, len(of_job), of_job[-1]))
         first = last

@@ -15,15 +15,22 @@ from judgeq.errors import UsageError
 from judgeq.evaluation import trail
 from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.evaluation.trail import Judgment
-from judgeq.rating import ESTIMATORS, Parameters, comparisons, correlation, misfit, reliability
+from judgeq.rating import (
+    ESTIMATORS,
+    Estimator,
+    Parameters,
+    comparisons,
+    correlation,
+    misfit,
+    reliability,
+)
+from judgeq.rating.comparisons import joined
 from judgeq.rating.misfit import Fit
 from judgeq.rating.reliability import Separation, SplitHalf
 from judgeq.types import Comparisons, Floats, Verdicts
 
 LEAST_EXPECTED = 10
 """Judgments listed that are least expected."""
-QUICK = {"bt-mm": "bt"}
-"""The estimator that rates parts of the judgments in place of one that takes minutes."""
 MOST = 2_000_000
 """Comparisons above which the SSR of comparative judgement would take long, and is left out."""
 EPSILON, ITERATIONS, TOLERANCE = 0.3, 400, 1e-4
@@ -61,28 +68,34 @@ class Misfit:
     why: str | None = None
 
 
+def fitted(run: Result) -> Parameters:
+    """By what parts of a run's judgments are rated: as all of them were, with the σ that these chose."""
+    sigma = run.parameters.sigma if run.fit.sigma is None else run.fit.sigma
+    return Parameters(sigma, run.fit.position)
+
+
+def quick(estimator: Estimator) -> Estimator:
+    """The estimator that rates parts of the judgments many times over: not one that takes minutes."""
+    return ESTIMATORS["bt"] if estimator.name == "bt-mm" else estimator
+
+
 def reliability_of(run: Result, splits: int | None = None, seed: int = 0) -> Reliability:
     """How reliable a run's main rating is; `splits` as of `split_half`. Raises UsageError."""
     if splits is not None and splits < 0:
         raise UsageError(f"--splits {splits}: give 0 or more.")
-    strategy, scores = run.history.strategy, run.scores
-    verdicts = comparisons.joined(run.history.verdicts)
-    halves = ESTIMATORS[QUICK.get(run.main.name, run.main.name)]
-    # σ as it was chosen from all judgments.
-    sigma = run.parameters.sigma if run.fit.sigma is None else run.fit.sigma
-    parameters = Parameters(sigma, position=False)
+    strategy, scores, component = run.history.strategy, run.scores, run.scores.component
+    verdicts, halves, parameters = joined(run.history.verdicts), quick(run.main), fitted(run)
 
     def rate(half: Verdicts, n: int) -> Floats:
         return halves.fit(half, n, parameters).theta
 
     half = reliability.split_half(verdicts, rate, seed, splits)
-    judged = int((scores.component > 0).sum())
+    judged = int((component > 0).sum())
     if half.r is not None and 3 * half.items < 2 * judged:
         why = f"both halves know only {half.items} of the {judged} items judged"
         half = replace(half, r=None, low=None, high=None, whole=None, why=why)
-    se = np.where(scores.component > 0, scores.se, np.nan)
-    separation = reliability.separation(scores.main[1], se, scores.component)
-    if np.isnan(se).all():
+    separation = reliability.separation(scores.main[1], scores.se, component)
+    if scores.intervals is None:
         why = f"the estimator {run.main.name} has no standard errors"
         separation = Separation(None, None, 0, why)
     return Reliability(

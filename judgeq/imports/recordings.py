@@ -24,9 +24,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from judgeq.datasets.dataset import RowIds
 from judgeq.errors import DataError
@@ -37,7 +38,20 @@ from judgeq.types import Verdict, Verdicts
 
 TIE = "tie"
 ANSWERS = ("ranking", "partial_ranking", "winner", "score")
-KEYS = frozenset({"round", "group", "presented", "judge", "ordered", *ANSWERS})
+EXPECTED = {
+    "round": "a whole number from 1",
+    "presented": "an array of an item or more, in the order shown",
+    "ranking": "an array of items",
+    "partial_ranking": "an array of items",
+    "score": "a number from 0 to 1",
+    "judge": "a name",
+    "ordered": "true or false",
+}
+ITSELF = "compared an item with itself, which says nothing: left out."
+COPY = (
+    "repeated an earlier line (the same round, group, judge, items and answer), as a file does that was "
+    "joined to itself: left out, each judgment counts once."
+)
 LISTED = 10
 """So many lines are named in a notice; the others are counted."""
 LIST = 3
@@ -48,6 +62,21 @@ CHANCE = 1e-3
 
 Numbers: TypeAlias = Literal["rows", "ids"]
 """What a number without quotes stands for."""
+
+
+class _Line(BaseModel):
+    """A line as it is written."""
+
+    model_config = ConfigDict(strict=True)
+    round: Annotated[int, Field(ge=1)] = 1
+    group: Any = None
+    presented: Annotated[list[Any], Field(min_length=1)]
+    ranking: list[Any] = []
+    partial_ranking: list[Any] = []
+    winner: Any = None
+    score: Annotated[float, Field(ge=0, le=1)] = 0.0
+    judge: Annotated[str, Field(min_length=1)] | None = None
+    ordered: bool = True
 
 
 class Judgment(NamedTuple):
@@ -83,64 +112,49 @@ def read(path: Path, ids: Sequence[str], numbers: Numbers | None = None) -> Reco
     items = _Items({name: row for row, name in enumerate(ids)}, numbers)
     judgments: list[Judgment] = []
     seen: set[tuple[str, Judgment]] = set()
-    itself: list[int] = []
-    copies: list[int] = []
+    odd: dict[str, list[int]] = {
+        ITSELF: [],
+        COPY: [],
+    }  # what lines are left out for, with their numbers
     alike = 0
     unknown: Counter[str] = Counter()
     last: Judgment | None = None
-    for number, line in enumerate(data.removeprefix(BOM_UTF8).split(b"\n"), start=1):
-        if not line.strip():
+    for number, data_line in enumerate(data.removeprefix(BOM_UTF8).split(b"\n"), start=1):
+        if not data_line.strip():
             continue
         try:
-            fields = _fields(line)
-            judgment = _judgment(fields, items)
+            line, others = _line(data_line)
+            judgment = _judgment(line, items)
             _follow(last, judgment)
         except ValueError as error:
             raise DataError(f"{path}, line {number}: {error}") from error
         last = judgment
-        unknown.update(fields.keys() - KEYS)
-        group = fields.get("group")
-        key = (repr(group), judgment)
+        unknown.update(others)
+        key = repr(line.group), judgment
         if _is_of_itself(judgment.presented):
-            itself.append(number)
-        elif key in seen and (group is not None or judgment.judge):
-            copies.append(number)
+            odd[ITSELF].append(number)
+        elif key in seen and (line.group is not None or line.judge):
+            odd[COPY].append(number)
         else:
             alike += key in seen
             seen.add(key)
             judgments.append(judgment)
     if not judgments:
-        raise DataError(
-            f"{path} holds no judgments{' but of items with themselves' if itself else ''}."
-        )
-    notices = _notices(itself, copies, alike, unknown)
-    return Recording(renumbered(judgments), tuple(f"{path}: {text}" for text in notices))
-
-
-def _notices(
-    itself: list[int], copies: list[int], alike: int, unknown: Counter[str]
-) -> Iterator[str]:
-    """A sentence or two on each thing that the file's owner should know."""
-    if itself:
-        yield f"{_lines(itself)} compared an item with itself, which says nothing: left out."
-    if copies:
-        yield (
-            f"{_lines(copies)} repeated an earlier line (the same round, group, judge, items and "
-            "answer), as a file does that was joined to itself: left out, each judgment counts once."
-        )
+        but = " but of items with themselves" if odd[ITSELF] else ""
+        raise DataError(f"{path} holds no judgments{but}.")
+    notices = [f"{_lines(numbers)} {what}" for what, numbers in odd.items() if numbers]
     if alike:
-        yield (
+        notices.append(
             f"{alike:,} of the lines are equal to an earlier one. They name neither "
             '"group" nor "judge", so that they may be of several people: each counts.'
         )
     if unknown:
-        named = [
-            f"{_shown(name)} ({several(times, 'line')})" for name, times in unknown.most_common()
-        ]
-        yield (
+        named = [f"{_quote(name)} ({several(n, 'line')})" for name, n in unknown.most_common()]
+        notices.append(
             f"keys that aren't known were not read: {', '.join(_first(named))}. "
-            f"Known are {', '.join(sorted(KEYS))}."
+            f"Known are {', '.join(sorted(_Line.model_fields))}."
         )
+    return Recording(renumbered(judgments), tuple(f"{path}: {text}" for text in notices))
 
 
 def as_presented(judgment: Judgment) -> bool:
@@ -175,26 +189,23 @@ def without_as_presented(recording: Recording) -> Recording:
 
 
 def too_many_as_presented(judgments: Iterable[Judgment]) -> str | None:
-    """A warning where more lists were ranked `as_presented` than chance allows; None where not."""
-    lists = [one for one in judgments if len(one.presented) >= LIST and one.ordered]
-    return beyond_chance([len(one.presented) for one in lists], sum(map(as_presented, lists)))
-
-
-def beyond_chance(sizes: Sequence[int], count: int) -> str | None:
-    """A warning where of lists of these sizes, LIST or more, too many were ranked as presented.
+    """A warning where more lists were ranked `as_presented` than chance allows; None where not.
 
     By chance a list of k is with probability 1/k!. Of independent lists, of which μ are expected, c > μ
     or more are with a probability of at most exp(c − μ)·(μ/c)^c (Chernoff's bound, which holds for
     lists of any sizes): the warning comes where that is below CHANCE.
     """
-    expected = sum(times / math.factorial(size) for size, times in Counter(sizes).items())
+    lists = [one for one in judgments if len(one.presented) >= LIST and one.ordered]
+    count = sum(map(as_presented, lists))
+    sizes = Counter(len(one.presented) for one in lists)
+    expected = sum(times / math.factorial(size) for size, times in sizes.items())
     # Logarithms: a factorial of hundreds is beyond every float, and its inverse 0.
     if count <= expected or (
         expected > 0 and count - expected + count * math.log(expected / count) > math.log(CHANCE)
     ):
         return None
     return (
-        f"{count:,} of {len(sizes):,} lists were ranked exactly in the order presented, where chance "
+        f"{count:,} of {len(lists):,} lists were ranked exactly in the order presented, where chance "
         f"gives {expected:.2g}. Some programs record calls that failed so: `judgeq import "
         "--drop-identity` leaves such lists out. (Where lists were shown in the order of a rating, it "
         "may be what the judge said.)"
@@ -234,36 +245,28 @@ def _follow(last: Judgment | None, this: Judgment) -> None:
         raise ValueError("scores of single items and comparisons can't stand in one round.")
 
 
-def _fields(line: bytes) -> dict[str, Any]:
-    """Raises ValueError that says what is wrong."""
+def _line(data: bytes) -> tuple[_Line, set[str]]:
+    """A line, and its keys that aren't known. Raises ValueError that says what is wrong."""
     try:
-        fields = orjson.loads(line)
+        fields = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise ValueError(f"no valid JSON: {error}.") from error
     if not isinstance(fields, dict):
         raise ValueError("a JSON object is expected.")
-    return fields
+    try:
+        return _Line.model_validate(fields), fields.keys() - _Line.model_fields
+    except ValidationError as errors:
+        name = str(errors.errors()[0]["loc"][0])
+        wrong = f'"{name}" must be {EXPECTED[name]}, not {_quote(fields.get(name))}.'
+        raise ValueError(wrong) from errors
 
 
-def _judgment(fields: Mapping[str, Any], items: _Items) -> Judgment:
+def _judgment(line: _Line, items: _Items) -> Judgment:
     """Raises ValueError that says what is wrong."""
-    round_ = fields.get("round", 1)
-    judge = fields.get("judge")
-    ordered = fields.get("ordered", True)
-    given = fields.get("presented")
-    for name, value, good, expected in (
-        ("round", round_, type(round_) is int and round_ >= 1, "a whole number from 1"),
-        ("judge", judge, judge is None or (judge and isinstance(judge, str)), "a name"),
-        ("ordered", ordered, isinstance(ordered, bool), "true or false"),
-    ):
-        if not good:
-            raise ValueError(f'"{name}" must be {expected}, not {_shown(value)}.')
-    if str(judge).startswith(REHEARSAL):
+    if str(line.judge).startswith(REHEARSAL):
         raise ValueError("it is from a rehearsal: its answer is made up, and no judgment.")
-    if not isinstance(given, list) or not given:
-        raise ValueError('"presented" must be an array of an item or more, in the order shown.')
-    presented = tuple([items.row(item) for item in given])
-    answers = [name for name in ANSWERS if name in fields]
+    presented = tuple([items.row(item) for item in line.presented])
+    answers = [name for name in ANSWERS if name in line.model_fields_set]
     if len(answers) != 1:
         raise ValueError(
             'exactly one of "ranking", "partial_ranking", "winner" and "score" is expected, not '
@@ -272,43 +275,35 @@ def _judgment(fields: Mapping[str, Any], items: _Items) -> Judgment:
     verdict = Verdict(presented)
     if not _is_of_itself(presented):
         if len(set(presented)) < len(presented):
-            twice = _shown(given[presented.index(max(presented, key=presented.count))])
-            raise ValueError(f'"presented" names item {twice} twice.')
-        verdict = _verdict(answers[0], fields[answers[0]], presented, given, items)
-    return Judgment(round_, presented, verdict, judge, ordered)
+            twice = line.presented[presented.index(max(presented, key=presented.count))]
+            raise ValueError(f'"presented" names item {_quote(twice)} twice.')
+        verdict = _verdict(answers[0], line, presented, items)
+    return Judgment(line.round, presented, verdict, line.judge, line.ordered)
 
 
-def _verdict(
-    kind: str, answer: Any, presented: tuple[int, ...], given: Sequence[Any], items: _Items
-) -> Verdict:
-    """What is said of the items presented, as they are given. Raises ValueError as `_judgment`."""
+def _verdict(kind: str, line: _Line, presented: tuple[int, ...], items: _Items) -> Verdict:
+    """What is said of the items presented. Raises ValueError as `_judgment`."""
     n = len(presented)
+    expected = {"score": 1, "winner": 2}.get(kind, n)
+    if n != expected:
+        raise ValueError(f'"{kind}" is of {several(expected, "item")}, and {n} were presented.')
     if kind == "score":
-        if type(answer) not in (int, float) or not 0 <= answer <= 1:
-            raise ValueError(f'"score" must be a number from 0 to 1, not {_shown(answer)}.')
-        if n != 1:
-            raise ValueError(f"a score is of one item, and {n} were presented.")
-        return Verdict(presented, (), float(answer))
+        return Verdict(presented, (), line.score)
     if kind == "winner":
-        if n != 2:
-            raise ValueError(f'"winner" is of two items, and {n} were presented.')
-        if answer is None or (answer == TIE and TIE not in given):
+        if line.winner is None or (line.winner == TIE and TIE not in line.presented):
             return Verdict.of([presented])
-        winner = items.row(answer)
+        winner = items.row(line.winner)
         if winner not in presented:
-            raise ValueError(f"the winner {_shown(answer)} was not presented.")
+            raise ValueError(f"the winner {_quote(line.winner)} was not presented.")
         return Verdict((winner, presented[presented[0] == winner]))
-    if not isinstance(answer, list):
-        raise ValueError(f'"{kind}" must be an array of items, not {_shown(answer)}.')
     groups = [
         [items.row(item) for item in (place if isinstance(place, list) else [place])]
-        for place in answer
+        for place in getattr(line, kind)
     ]
     flat = [item for group in groups for item in group]
     if sorted(flat) != sorted(presented) or not all(groups):
-        missing = [
-            _shown(item) for item, row in zip(given, presented, strict=True) if row not in flat
-        ]
+        given = zip(line.presented, presented, strict=True)
+        missing = [_quote(item) for item, row in given if row not in flat]
         which = f"; missing: {', '.join(missing[:5])}" if missing else ""
         raise ValueError(
             f'"{kind}" must name each item that was presented exactly once '
@@ -329,11 +324,11 @@ class _Items(NamedTuple):
     def row(self, item: Any) -> int:
         """The row of an item as it is named. Raises ValueError where there is none, or no one."""
         if type(item) is not int and not isinstance(item, str):
-            raise ValueError(f"an item is a row number or an id in quotes, not {_shown(item)}.")
+            raise ValueError(f"an item is a row number or an id in quotes, not {_quote(item)}.")
         named = self.rows.get(str(item))
         if isinstance(item, str) or self.numbers == "ids":
             if named is None:
-                raise ValueError(f"the dataset has no item with the id {_shown(str(item))}.")
+                raise ValueError(f"the dataset has no item with the id {_quote(str(item))}.")
             return named
         if self.numbers == "rows":
             named = None
@@ -351,7 +346,7 @@ class _Items(NamedTuple):
         return item
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:60] + "…"
 

@@ -29,13 +29,14 @@ Named: TypeAlias = Literal["text", "side"]
 """What an answer's cell names: a text, as its row does, or the side or place where it stood."""
 
 SIDES: Sequence[tuple[str, ...]] = (("left", "l", "a", "first"), ("right", "r", "b", "second"))
+ITSELF = "rows that compare a text with itself"
 TIES = frozenset(("tie", "tied", "draw", "equal", "same", "="))
 
 
 class Columns(NamedTuple):
     """The names of the columns; `best` or `worst` may be None. `ties` are words for a tie beside TIES,
     and the items two (None: best-worst answers, which know no tie). `says` is what the cells of the
-    answers name (None: what all of them can be read as)."""
+    answers name (None: as the first says that can name only the one, or only the other)."""
 
     items: Sequence[str]
     best: str | None
@@ -51,24 +52,21 @@ class _Kind(NamedTuple):
 
     name: str
     empty: str
-    no_text: str
-    no_place: str
+    wrong: str
     remedy: str
 
 
 VOTES = _Kind(
     "votes",
     "rows that name no winner",
-    "which is neither of its texts, nor a word for a tie",
-    "which is no side, nor a word for a tie",
+    "which is neither of its texts, nor a side, nor a word for a tie",
     "A winner is one of the two as the row names it, or its side (left, right, 1, 2, a, b); --tie WORD "
     "names another word for a tie.",
 )
 BEST_WORST = _Kind(
     "best-worst answers",
     "rows that name neither the best nor the worst",
-    "which is none of the texts of its row",
-    "which is no place of its row",
+    "which is none of the texts of its row, and no place of it",
     "The best and the worst are named as the row names them, by id or text, or by place (1, 2, … or "
     "the name of its column).",
 )
@@ -87,11 +85,11 @@ def read(
     for row, text in enumerate(texts or ()):
         known[text.strip()] = None if text.strip() in known else row
     known.update((name, row) for row, name in enumerate(ids))
-    table = Table(formats.read(path, DatasetSpec(dataset=str(path))), _wanted(columns))
+    table = Table(formats.read(path, DatasetSpec(dataset=str(path))), _remedies(columns))
     return _Answers(table, columns, known).recording()
 
 
-def _wanted(columns: Columns) -> dict[str, str]:
+def _remedies(columns: Columns) -> dict[str, str]:
     """The columns to read, each with what names it."""
     shown = ["--item-columns"] * len(columns.items)
     flags = [*shown, "--best"] if columns.ties is None else ["--left", "--right", "--winner"]
@@ -104,16 +102,6 @@ def _wanted(columns: Columns) -> dict[str, str]:
     }
 
 
-class _Row(NamedTuple):
-    """A row that can be read: its number, its items by their columns, the answers by theirs: the item
-    that each means as a text, or as a side; and whether it says that the items are tied."""
-
-    i: int
-    items: dict[str, int]
-    answers: dict[str, dict[Named, int | None]]
-    tie: bool
-
-
 class _Answers:
     """A table of answers on its way to judgments; `known` are the items by id or text."""
 
@@ -121,6 +109,7 @@ class _Answers:
         self._table = table
         self._columns = columns
         self._known = known
+        self._says = columns.says
         self._votes = columns.ties is not None
         self._kind = VOTES if self._votes else BEST_WORST
         self._ties = TIES | {word.strip().casefold() for word in columns.ties or ()}
@@ -132,20 +121,23 @@ class _Answers:
     def recording(self) -> Recording:
         """The judgments in the order of their rounds, numbered from 1. Raises DataError for bad rows,
         and where there are no judgments."""
-        table, columns, kind = self._table, self._columns, self._kind
-        rows = [row for i in range(len(table)) if (row := self._row(i)) is not None]
-        says = columns.says or self._says(rows)
+        table, kind = self._table, self._kind
         judgments = []
-        left_out = {kind.empty: 0, "rows that compare a text with itself": 0}
-        for row in rows:
-            presented = tuple(row.items.values())
-            if not row.answers:
+        left_out = {kind.empty: 0, ITSELF: 0}
+        for i in range(len(table)):
+            if (items := self._items(i)) is None:
+                continue
+            presented = tuple(items.values())
+            answers = filter(None, (self._columns.best, self._columns.worst))
+            words = {column: word for column in answers if (word := self._word(i, column))}
+            if not words:
                 left_out[kind.empty] += 1
             elif len(set(presented)) == 1:
-                left_out["rows that compare a text with itself"] += 1
-            elif (verdict := self._verdict(row, says)) is not None:
-                of = self._round(row.i), presented, verdict, self._judge(row.i)
-                judgments.append(Judgment(*of, columns.best not in columns.items))
+                left_out[ITSELF] += 1
+            elif (verdict := self._verdict(i, items, words)) is not None:
+                ordered = self._columns.best not in self._columns.items
+                of = self._round(i), presented, verdict, self._judge(i), ordered
+                judgments.append(Judgment(*of))
         table.check()
         if not judgments:
             raise DataError(f"{table.name} holds no {kind.name}.")
@@ -169,10 +161,10 @@ class _Answers:
         cell = self._table.columns[column][i]
         self._table.report(i, f"{column} is {shown(cell)}, {why}", remedy)
 
-    def _row(self, i: int) -> _Row | None:
-        """A row; None where its items aren't as they should, which is reported."""
-        columns, report = self._columns, self._table.report
-        there = [name for name in columns.items if self._votes or self._word(i, name)]
+    def _items(self, i: int) -> dict[str, int] | None:
+        """A row's items by their columns; None where they aren't as they should, which is reported."""
+        names, report = self._columns.items, self._table.report
+        there = [name for name in names if self._votes or self._word(i, name)]
         items = {name: item for name in there if (item := self._item(i, name)) is not None}
         found = list(items.values())
         twice = [name for name, item in items.items() if found.count(item) > 1]
@@ -180,15 +172,12 @@ class _Answers:
             return None
         if len(found) < 2:
             report(i, "fewer than two texts are shown", "Leave such rows out.")
-            return None
-        if twice and not self._votes:
+        elif twice and not self._votes:
             wrong = f"{' and '.join(twice[:2])} are the same text"
             report(i, wrong, "A text can be shown once in a row.")
-            return None
-        answers = filter(None, (columns.best, columns.worst))
-        words = {name: word for name in answers if (word := self._word(i, name))}
-        tie = self._votes and any(word.strip().casefold() in self._ties for word in words.values())
-        return _Row(i, items, {name: self._means(i, words[name], items) for name in words}, tie)
+        else:
+            return items
+        return None
 
     def _item(self, i: int, column: str) -> int | None:
         """The item that a row names in a column; None where it names none, which is reported."""
@@ -201,16 +190,24 @@ class _Answers:
             self._wrong(i, column, f"which is {which}", remedy)
         return item
 
-    def _means(self, i: int, cell: str, items: dict[str, int]) -> dict[Named, int | None]:
-        """The item that an answer means where it names a text, and where it names a side."""
+    def _meant(self, i: int, column: str, cell: str, items: dict[str, int]) -> int | None:
+        """The item of a row that an answer names; None for none. The first answer that can be only a
+        text, or only a side, says what all that follow name.
+
+        Raises DataError where it may still name one as a text, and another as a side.
+        """
         word = cell.strip()
-        text = next(
-            (item for name, item in items.items() if self._word(i, name).strip() == word), None
-        )
-        if text is None and not self._votes:
-            item = self._known.get(cell, self._known.get(word))
-            text = item if item in items.values() else None
-        return {"text": text, "side": items.get(self._places.get(word.casefold(), ""))}
+        known = self._known.get(cell, self._known.get(word))
+        text = known if known in items.values() else None
+        side = items.get(self._places.get(word.casefold(), ""))
+        if self._says is None and text != side:
+            if text is not None and side is not None:
+                raise DataError(
+                    f"{self._table.name}, {self._table.place(i)}: {column} may name a text or a side: "
+                    "--winner-is text or --winner-is side says which."
+                )
+            self._says = "side" if text is None else "text"
+        return side if self._says == "side" else text
 
     def _judge(self, i: int) -> str | None:
         column = self._columns.judge
@@ -231,47 +228,23 @@ class _Answers:
             self._wrong(i, column or "", "which is no whole number", remedy)
             return 1
 
-    def _says(self, rows: Sequence[_Row]) -> Named:
-        """What answers name: what all of them that are no ties can be read as, and only that.
-
-        Raises DataError where they can be read as both, and the two differ.
-        """
-        table = self._table
-        answers = [
-            (means["text"], means["side"], row.i, column)
-            for row in rows
-            for column, means in row.answers.items()
-            if not row.tie
-        ]
-        if any(side is None for _, side, *_ in answers):
-            return "text"
-        if any(text is None for text, *_ in answers):
-            return "side"
-        for text, side, i, column in answers:
-            if text != side:
-                raise DataError(
-                    f"{table.name}, {table.place(i)}: {column} may name a text or a side: "
-                    "--winner-is text or --winner-is side says which."
-                )
-        return "text"
-
-    def _verdict(self, row: _Row, says: Named) -> Verdict | None:
-        """What a row says; None where it can't be read, which is reported."""
-        ends: dict[str | None, list[int]] = {}
-        for column, means in row.answers.items():
-            item = means[says]
+    def _verdict(self, i: int, items: dict[str, int], words: dict[str, str]) -> Verdict | None:
+        """What a row's answers, by their columns, say; None where they can't be read, which is
+        reported."""
+        columns, ends = self._columns, dict[str | None, list[int]]()
+        for column, word in words.items():
+            item = self._meant(i, column, word, items)
             if item is not None:
                 ends[column] = [item]
-            elif row.tie:
-                return Verdict.of([tuple(row.items.values())])
+            elif self._votes and word.strip().casefold() in self._ties:
+                return Verdict.of([tuple(items.values())])
             else:
-                why = self._kind.no_text if says == "text" else self._kind.no_place
-                self._wrong(row.i, column, why, self._kind.remedy)
+                self._wrong(i, column, self._kind.wrong, self._kind.remedy)
                 return None
-        best, worst = ends.get(self._columns.best, []), ends.get(self._columns.worst, [])
+        best, worst = ends.get(columns.best, []), ends.get(columns.worst, [])
         if best and best == worst:
-            wrong = f"{self._columns.best} and {self._columns.worst} name the same text"
-            self._table.report(row.i, wrong, "Correct the row, or leave it out.")
+            wrong = f"{columns.best} and {columns.worst} name the same text"
+            self._table.report(i, wrong, "Correct the row, or leave it out.")
             return None
-        others = [item for item in row.items.values() if item not in (*best, *worst)]
+        others = [item for item in items.values() if item not in (*best, *worst)]
         return Verdict.of(filter(None, (best, others, worst)), partial=True)

@@ -12,15 +12,16 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import diskcache
 import orjson
 from diskcache.core import MODE_RAW
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from judgeq.errors import DataError
 from judgeq.judge.backend import Cached
@@ -28,7 +29,7 @@ from judgeq.types import Clock, Fields, Notify, Usage
 
 FORMAT = 1
 DATABASE = "cache.db"
-TOTALS, NOTE = "totals", "note "
+NOTE = "note "
 NOTES_TAG = ""
 """The tag of all rows that are no replies; a reply's is its model."""
 FORGET_NOTES = 7 * 86_400.0
@@ -36,8 +37,27 @@ BUSY, AGAIN, TRIES = 0.05, 0.5, 20
 """While another process writes: seconds that the event loop waits for it, seconds until replies are
 written after all, and how often that is tried at the end."""
 PATIENCE = 10.0  # the same seconds for `judgeq cache`
-LAST_TIME = 250_000_000_000.0  # in the year 9892
-MOST_PAID = 1e15
+
+T = TypeVar("T", bound=BaseModel)
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class _Row(BaseModel):
+    """What we could have written."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+    format: Literal[1]
+    at: float
+
+
+class _Reply(_Row):
+    text: str
+    usage: tuple[Count, Count, Count, Count]
+    cost: Annotated[float, Field(ge=0, lt=1e9)] | None
+
+
+class _Note(_Row):
+    note: dict[str, Any]
 
 
 class PlainDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
@@ -75,8 +95,6 @@ class ReplyCache:
         read_only: bool = False,
     ) -> None:
         self.folder = folder
-        self.hits = 0
-        self.misses = 0
         self._read_only = read_only
         self._warn = warn
         self._clock = clock
@@ -86,12 +104,8 @@ class ReplyCache:
 
     def get(self, key: str) -> Cached | None:
         """What is kept under `key`; None for nothing, or nothing usable."""
-        reply = _reply_in(self._look_up(key))
-        if reply is None:
-            self.misses += 1
-        else:
-            self.hits += 1
-        return reply
+        row = self._look_up(key, _Reply)
+        return None if row is None else Cached(row.text, Usage(*row.usage), row.cost, row.at)
 
     def put(self, key: str, model: str, reply: Cached) -> None:
         """Keep a valid reply. It is written with others of the same turn of the loop."""
@@ -99,21 +113,15 @@ class ReplyCache:
 
     def recall(self, name: str) -> Fields | None:
         """What was noted about a server in the last days."""
-        match _fields_of(self._look_up(NOTE + name)):
-            case {"note": dict(note), "at": float(at) | int(at)}:
-                return note if self._clock() - at <= FORGET_NOTES else None
-        return None
+        row = self._look_up(NOTE + name, _Note)
+        return row.note if row and self._clock() - row.at <= FORGET_NOTES else None
 
     def remember(self, name: str, note: Fields) -> None:
         """Note something about a server."""
         self._write(NOTE + name, NOTES_TAG, {"note": dict(note), "at": self._clock()})
 
     async def close(self) -> None:
-        """Write what is queued, add this session's hits and misses to the totals, let go."""
-        if self._cache is not None:
-            hits, misses = _totals_in(self._look_up(TOTALS))
-            totals = {"hits": hits + self.hits, "misses": misses + self.misses}
-            self._write(TOTALS, NOTES_TAG, totals)
+        """Write what is queued, and let go."""
         for _ in range(TRIES):
             self._flush()
             if not self._queued:
@@ -125,11 +133,13 @@ class ReplyCache:
         if self._cache is not None:
             self._cache.close()
 
-    def _look_up(self, key: str) -> bytes | None:
-        if key in self._queued:
-            return self._queued[key][1]
-        value: bytes | None = self._do(lambda cache: cache.get(key))
-        return value
+    def _look_up(self, key: str, kind: type[T]) -> T | None:
+        queued = self._queued.get(key)
+        value = queued[1] if queued else self._do(lambda cache: cache.get(key))
+        try:
+            return kind.model_validate_json(value or b"")
+        except ValidationError:
+            return None
 
     def _write(self, key: str, tag: str, fields: Fields) -> None:
         if self._unusable or self._read_only:
@@ -191,6 +201,7 @@ def _opened(folder: Path) -> diskcache.Cache:
 @contextmanager
 def _file(folder: Path, *, create: bool = False) -> Iterator[sqlite3.Connection]:
     """The cache's file. Raises DataError for what is no cache of ours, or can't be read."""
+    refused = f"{folder} can't be used as a reply cache"
     if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
         raise DataError(
             f"{folder} belongs to another user, who could put replies into it. --cache-dir names "
@@ -202,21 +213,21 @@ def _file(folder: Path, *, create: bool = False) -> Iterator[sqlite3.Connection]
             sqlite3.connect(address, uri=True, isolation_level=None, timeout=PATIENCE)
         ) as db:
             db.execute("PRAGMA trusted_schema = OFF")
-            if not _defined(db) <= _definitions():
+            if not _definitions(db) <= _expected():
                 raise DataError(
-                    f"{folder} can't be used as a reply cache: its {DATABASE} isn't defined as "
-                    "diskcache does it. --cache-dir names another folder."
+                    f"{refused}: its {DATABASE} isn't defined as diskcache does it. --cache-dir "
+                    "names another folder."
                 )
             yield db
     except (sqlite3.Error, OSError) as error:
-        raise DataError(f"{folder} can't be used as a reply cache: {error}.") from error
+        raise DataError(f"{refused}: {error}.") from error
 
 
-def _defined(db: sqlite3.Connection) -> set[str]:
+def _definitions(db: sqlite3.Connection) -> set[str]:
     return {sql for (sql,) in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
 
 
-def _definitions() -> set[str]:
+def _expected() -> set[str]:
     """All that diskcache defines in its file: a trigger or a view of somebody else's would run in our
     name."""
     with (
@@ -224,39 +235,7 @@ def _definitions() -> set[str]:
         diskcache.Cache(folder, eviction_policy="none", sqlite_synchronous=0),
         closing(sqlite3.connect(Path(folder) / DATABASE)) as db,
     ):
-        return _defined(db)
-
-
-def _fields_of(value: bytes | None) -> Fields:
-    """The JSON object in a row; empty unless it is of our format."""
-    with suppress(orjson.JSONDecodeError):
-        fields = orjson.loads(value or b"")
-        if isinstance(fields, dict) and fields.get("format") == FORMAT:
-            return fields
-    return {}
-
-
-def _totals_in(value: bytes | None) -> tuple[int, int]:
-    """Hits and misses of all runs."""
-    fields = _fields_of(value)
-    hits, misses = fields.get("hits"), fields.get("misses")
-    if not all(type(count) is int and 0 <= count < 2**53 for count in (hits, misses)):
-        return 0, 0
-    return hits, misses  # type: ignore[return-value]
-
-
-def _reply_in(value: bytes | None) -> Cached | None:
-    """The reply in a row; None unless it is one that we could have written."""
-    text, usage, cost, at = map(_fields_of(value).get, Cached._fields)
-    if not isinstance(text, str) or not isinstance(at, int | float):
-        return None
-    if not isinstance(usage, list) or len(usage) != len(Usage._fields):
-        return None
-    if not all(type(count) is int and 0 <= count < 2**53 for count in usage):
-        return None
-    if cost is not None and (type(cost) not in (int, float) or not 0 <= cost < 1e9):
-        return None
-    return Cached(text, Usage(*usage), cost, float(at))
+        return _definitions(db)
 
 
 # `judgeq cache`
@@ -271,8 +250,7 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What a cache holds: replies, also by model, bytes on disk, times in seconds since the epoch, hits
-    and misses of all runs."""
+    """What a cache holds: replies, also by model, bytes on disk, times in seconds since the epoch."""
 
     folder: Path
     replies: int = 0
@@ -280,8 +258,20 @@ class Overview:
     models: Mapping[str, Kept] = field(default_factory=dict)
     oldest: float | None = None
     newest: float | None = None
-    hits: int = 0
-    misses: int = 0
+
+
+# Only numbers that we could have written count: a file may be anybody's.
+_BY_MODEL = """
+WITH Replies AS (
+    SELECT tag, CASE WHEN json_valid(CAST(value AS TEXT))
+                     THEN json_extract(CAST(value AS TEXT), '$.cost') END AS cost,
+           CASE WHEN typeof(store_time) IN ('integer', 'real') AND store_time BETWEEN 0 AND 2.5e11
+                THEN store_time END AS at
+    FROM Cache WHERE tag <> '')
+SELECT CAST(tag AS TEXT), count(*), min(at), max(at),
+       CASE WHEN min(typeof(cost) IN ('integer', 'real') AND cost BETWEEN 0 AND 1e9)
+            THEN CAST(sum(cost) AS REAL) END
+FROM Replies GROUP BY tag"""
 
 
 def overview(folder: Path) -> Overview:
@@ -291,39 +281,17 @@ def overview(folder: Path) -> Overview:
     """
     if not _is_there(folder):
         return Overview(folder)
-    text = "CAST(value AS TEXT)"
-    cost = f"CASE WHEN json_valid({text}) THEN json_extract({text}, '$.cost') END"
     with _file(folder) as db:
-        models = db.execute(
-            f"SELECT tag, count(*), min(store_time), max(store_time), sum({cost}), "  # noqa: S608
-            f"count(*) - count({cost}) FROM Cache WHERE tag <> '' GROUP BY tag"
-        ).fetchall()
-        totals = db.execute(
-            "SELECT CAST(value AS BLOB) FROM Cache WHERE key = ? AND mode = ?", (TOTALS, MODE_RAW)
-        ).fetchone()
-    hits, misses = _totals_in(totals and totals[0])
-    times = [time for row in models for time in row[2:4] if _is_number(time, LAST_TIME)]
+        models = db.execute(_BY_MODEL).fetchall()
+    times = [at for row in models for at in row[2:4] if at is not None]
     return Overview(
         folder=folder,
         replies=sum(row[1] for row in models),
         bytes=sum(path.stat().st_size for path in folder.glob(f"{DATABASE}*")),
-        models={
-            str(name): Kept(
-                replies,
-                None if unpriced or not _is_number(cost, MOST_PAID) else float(cost),
-            )
-            for name, replies, _, _, cost, unpriced in models
-        },
+        models={name: Kept(replies, cost) for name, replies, _, _, cost in models},
         oldest=min(times, default=None),
         newest=max(times, default=None),
-        hits=hits,
-        misses=misses,
     )
-
-
-def _is_number(value: object, most: float) -> bool:
-    """Whether it is a number that we could have written; a file may be anybody's."""
-    return type(value) in (int, float) and 0 <= value <= most  # type: ignore[operator]
 
 
 def prune(folder: Path, *, older_than: float | None, model: str | None, now: float) -> int:

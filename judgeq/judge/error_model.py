@@ -18,11 +18,13 @@ b·(s/(k−1) − ½) higher. A text alone is scored as `vg` sees it, on a scale
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from judgeq import seeds
 from judgeq.settings import Simulation
-from judgeq.types import Floats, Matches, Verdicts
+from judgeq.types import Floats, Matches, Offsets, Verdicts
 
 LOW, HIGH = 1.0, 1000.0
 
@@ -71,56 +73,18 @@ def shift(k: int, settings: Simulation) -> Floats:
 
 
 class ErrorModel:
-    """How a judge ranks a list, given the items' latent scores as it sees them."""
+    """How a judge answers one question, given the items' latent scores as it sees them."""
 
     def __init__(self, settings: Simulation) -> None:
         self._settings = settings
-        self._tau = settings.tau
-        self._lapse = settings.lapse
-        unbiased = self._order_vg if settings.sim_model == "vg" else self._order_rrt
-        self._unbiased = unbiased
-        self.order = self._order_biased if settings.sim_position_bias else unbiased
 
     def score(self, score: float, rng: np.random.Generator) -> float:
         """What an item alone is said to have of the feature, 0 to 1."""
-        (seen,) = self._seen([score], rng)
-        return round(min(1.0, max(0.0, (seen - LOW) / (HIGH - LOW))), 2)
+        return float(_alone(np.array([[score]]), self._settings, rng)[0])
 
-    def _order_biased(self, scores: list[float], rng: np.random.Generator) -> list[int]:
-        shifts = shift(len(scores), self._settings).tolist()
-        return self._unbiased([a + b for a, b in zip(scores, shifts, strict=True)], rng)
-
-    def _order_vg(self, scores: list[float], rng: np.random.Generator) -> list[int]:
-        return sorted(range(len(scores)), key=self._seen(scores, rng).__getitem__, reverse=True)
-
-    def _seen(self, scores: list[float], rng: np.random.Generator) -> list[float]:
-        """The scores of one question's items with `vg`'s noise."""
-        # Plain lists: for ten items they are several times faster than arrays.
-        # Gamma(½, scale τ) is τ/2 times a squared standard normal, which is quicker to draw.
-        k, half = len(scores), self._tau / 2
-        normal: list[float] = rng.standard_normal(2 * k).tolist()
-        lapse: list[float] = rng.random(k).tolist()
-        seen = [
-            score + half * (up * up - down * down)
-            for score, up, down in zip(scores, normal[:k], normal[k:], strict=True)
-        ]
-        if min(lapse) < self._lapse:
-            among: list[float] = rng.random(k).tolist()
-            for i in range(k):
-                if lapse[i] < self._lapse:
-                    # Far beyond every score, at either end; among themselves in random order.
-                    end = 1e9 if lapse[i] < self._lapse / 2 else -1e9
-                    seen[i] = end * (1 + among[i])
-        return seen
-
-    def _order_rrt(self, scores: list[float], rng: np.random.Generator) -> list[int]:
-        latent = np.array(scores)
-        a, b = np.triu_indices(len(latent), 1)
-        gap = latent[a] - latent[b]
-        right = rng.random(len(gap)) < probability_correct(np.abs(gap), self._settings)
-        first_wins = (gap > 0) == right
-        wins = np.bincount(np.where(first_wins, a, b), minlength=len(latent))
-        order: list[int] = np.lexsort((*_lots(latent, rng), -latent, -wins)).tolist()
+    def order(self, scores: Sequence[float], rng: np.random.Generator) -> list[int]:
+        """The places of the items, most of the feature first."""
+        order: list[int] = _orders(np.array([scores]), self._settings, rng)[0].tolist()
         return order
 
 
@@ -136,22 +100,13 @@ def answers(
     for size in np.unique(sizes).tolist():
         slots = matches.offsets[:-1][sizes == size][:, None] + np.arange(size)
         items = matches.items[slots]
-        seen = scores[items]
         if size == 1:
             alone = np.full(len(sizes), np.nan)
-            said = (_seen_vg(seen, settings, rng)[:, 0] - LOW) / (HIGH - LOW)
-            alone[sizes == 1] = np.round(np.clip(said, 0, 1), 2)
+            alone[sizes == 1] = _alone(scores[items], settings, rng)
             ranked[slots] = items
-            continue
-        if settings.sim_position_bias:
-            seen = seen + shift(size, settings)
-        if settings.sim_model == "vg":
-            noisy = _seen_vg(seen, settings, rng)
-            order = np.argsort(-noisy, axis=1)
         else:
-            wins = _wins_rrt(seen, settings, rng)
-            order = np.lexsort((*_lots(seen, rng), -seen, -wins), axis=1)
-        ranked[slots] = np.take_along_axis(items, order, axis=1)
+            order = _orders(scores[items], settings, rng)
+            ranked[slots] = np.take_along_axis(items, order, axis=1)
     return Verdicts(
         matches=np.arange(len(matches)),
         items=ranked,
@@ -162,12 +117,22 @@ def answers(
     )
 
 
-def _lots(scores: Floats, rng: np.random.Generator) -> tuple[Floats, ...]:
-    """Of scores of shape (k,) or (lists, k): a random order where some of a list are equal; nothing is
-    drawn where none are."""
-    if not (np.diff(np.sort(scores, axis=-1), axis=-1) == 0).any():
-        return ()
-    return (rng.random(scores.shape),)
+def _alone(scores: Floats, settings: Simulation, rng: np.random.Generator) -> Floats:
+    """What single items, shape (items, 1), are said to have of the feature, shape (items,)."""
+    shares = (_seen_vg(scores, settings, rng)[:, 0] - LOW) / (HIGH - LOW)
+    return np.asarray(np.clip(shares, 0, 1).round(2), np.float64)
+
+
+def _orders(scores: Floats, settings: Simulation, rng: np.random.Generator) -> Offsets:
+    """The places of the items of lists, most of the feature first, all of shape (lists, k)."""
+    if settings.sim_position_bias:
+        scores = scores + shift(scores.shape[1], settings)
+    if settings.sim_model == "vg":
+        return np.argsort(-_seen_vg(scores, settings, rng), axis=1)
+    wins = _wins_rrt(scores, settings, rng)
+    ties = (np.diff(np.sort(scores, axis=1), axis=1) == 0).any()
+    lots = [rng.random(scores.shape)] if ties else []
+    return np.lexsort((*lots, -scores, -wins), axis=1)
 
 
 def _seen_vg(scores: Floats, settings: Simulation, rng: np.random.Generator) -> Floats:

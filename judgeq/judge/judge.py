@@ -1,12 +1,15 @@
 """Ask about one job until there is a verdict, or honestly none.
 
-Make the request, look it up in the cache, send it (sending.py), read the reply; an unusable reply is
-asked again. All replies are read here: fresh ones, those of the cache, and those bought by an estimate.
+Make the request, look it up in the cache, send it (retry, limiter, budget, ledger, backend), read the
+reply; an unusable one is asked again. All replies are read here: fresh ones, those of the cache, and
+those bought by an estimate. An attempt is committed before its request leaves, and every request that
+left becomes a Call in the ledger, whatever its outcome.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,14 +25,18 @@ from judgeq.errors import (
     UnusableReplyError,
 )
 from judgeq.escaping import plain
-from judgeq.events import CallEnded
+from judgeq.events import CallEnded, CallStarted
 from judgeq.judge.backend import Backend, Cached, Prepared, Reply, Request
-from judgeq.judge.sending import Ledger, Sender, Sending
-from judgeq.types import Call, Job, JobState, Match, Outcome, Verdict
+from judgeq.judge.limiter import Permit
+from judgeq.judge.retry import retried
+from judgeq.judge.sending import Ledger, Sender, cut_reply
+from judgeq.types import Attempt, Call, Job, JobState, Match, Outcome, Usage, Verdict
 
 if TYPE_CHECKING:
     from judgeq.judge.cache import ReplyCache
     from judgeq.judge.http.model_backend import ModelBackend
+
+logger = logging.getLogger(__name__)
 
 ASKS = 2
 """An unusable reply is asked again once, naming what was wrong; then the job is invalid."""
@@ -202,53 +209,65 @@ class Judge:
 
 
 class _Asking:
-    """One job's way through its askings."""
+    """One job's way to an outcome: a step down, or an unusable reply, leads to another question.
 
-    __slots__ = ("_ask", "_job", "_judge", "_sending")
+    `_problem` is what was wrong with the job's last reply; it stays in the ledger, so that a later
+    session can go on with it.
+    """
+
+    _request: Request
+    _prepared: Prepared
+    _started: float
 
     def __init__(self, judge: Judge, job: Job, ledger: Ledger) -> None:
         self._judge = judge
+        self._sender = judge.sender
         self._job = job
+        self._ledger = ledger
         self._ask = job.unusable + 1
-        self._sending = Sending(judge.sender, job, ledger)
+        self._attempt = job.attempts
+        self._problem = job.error if job.unusable else None
+        self._risk: float | None = None  # of the last attempt, where its cost is unknown
 
     async def outcome(self) -> Outcome:
-        """Until there is one: an unusable reply, or a step down, leads to another question."""
-        judge, sending, match = self._judge, self._sending, self._job.match
+        """Until there is one."""
+        judge = self._judge
         while True:
-            request = judge.questions.request(match, sending.attempt, self._ask, sending.problem)
-            prepared = judge.prepared(request, judge.backend, sending.problem)
-            if judge.cache is None or prepared.key is None:
-                outcome = await self._answer(request, prepared)
+            self._request = judge.questions.request(
+                self._job.match, self._attempt, self._ask, self._problem
+            )
+            self._prepared = judge.prepared(self._request, judge.backend, self._problem)
+            key = None if judge.cache is None else self._prepared.key
+            if key is None:
+                outcome = await self._answer()
             else:
-                outcome = await self._known(request, prepared, prepared.key)
-                outcome = outcome or await self._lead(request, prepared, prepared.key)
+                outcome = await self._known(key) or await self._lead(key)
             if outcome is not None:
                 return outcome
             for _ in range(2):  # whoever waited for the same reply comes first
                 await asyncio.sleep(0)
 
-    async def _known(self, request: Request, prepared: Prepared, key: str) -> Outcome | None:
+    async def _known(self, key: str) -> Outcome | None:
         """What the cache knows, or whoever asks the same just now will know; None if nobody does, or if
         it is no verdict under our eyes."""
-        judge = self._judge
-        known = judge.recall(request, prepared)
+        judge, request = self._judge, self._request
+        known = judge.recall(request, self._prepared)
         while known is None and key in judge.answering:
             reply = await asyncio.shield(judge.answering[key])
             if reply is not None:
                 known = judge.read(request, reply)
                 break
-            known = judge.recall(request, prepared)  # they had no luck
+            known = judge.recall(request, self._prepared)  # they had no luck
         return known and judge.for_nothing(request, *known)
 
-    async def _lead(self, request: Request, prepared: Prepared, key: str) -> Outcome | None:
+    async def _lead(self, key: str) -> Outcome | None:
         """Ask; jobs with the same question wait for the answer meanwhile."""
         judge = self._judge
         answer: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
         judge.answering[key] = answer
         reply = None
         try:
-            outcome = await self._answer(request, prepared)
+            outcome = await self._answer()
             if outcome is not None and outcome.verdict is not None:
                 call = outcome.calls[-1]
                 reply = Reply(call.reply or "", call.usage, call.cost)
@@ -258,34 +277,114 @@ class _Asking:
             judge.answering.pop(key, None)
             answer.set_result(reply)
 
-    async def _answer(self, request: Request, prepared: Prepared) -> Outcome | None:
+    async def _answer(self) -> Outcome | None:
         """Send the request, and read the reply; None to ask again."""
-        match, judge, sending = self._job.match, self._judge, self._sending
+        match, judge, sender = self._job.match, self._judge, self._sender
         try:
-            sent = await sending.send(request, prepared)
+            reply = await retried(self._send, sender.policy, sender.sleep, sender.limiter.outage)
         except SteppedDownError:
             return None
         except CallError as error:
             return Outcome(match.id, JobState.FAILED, error=str(error))
         except StoppedError:
-            return Outcome(match.id, JobState.PENDING, error=sending.problem)
+            return Outcome(match.id, JobState.PENDING, error=self._problem)
         except ContextTooLongError as error:
             raise ContextTooLongError(f"{error}{judge.questions.longest(match)}") from error
         try:
-            verdict = judge.questions.read(sent.reply, match)
+            verdict = judge.questions.read(reply, match)
         except UnusableReplyError as error:
-            sending.problem = str(error)
+            self._problem = str(error)
         else:
             judge.unusable.usable()
-            return Outcome(match.id, JobState.DONE, verdict, (sending.call("ok", *sent),))
-        call = sending.call("unusable", *sent)
+            return Outcome(match.id, JobState.DONE, verdict, (self._call("ok", reply),))
+        call = self._call("unusable", reply)
         try:
-            judge.unusable.unusable(sending.problem, sent.reply.text)
+            judge.unusable.unusable(self._problem, reply.text)
         except JudgeError:
-            sending.note(call)
+            self._note(call)
             raise
         if self._ask >= ASKS:
-            return Outcome(match.id, JobState.INVALID, None, (call,), sending.problem)
+            return Outcome(match.id, JobState.INVALID, None, (call,), self._problem)
         self._ask += 1
-        sending.note(call)
+        self._note(call)
         return None
+
+    async def _send(self) -> Reply:
+        """One attempt, from waiting for a place to the reply. Raises SteppedDownError where the request
+        must be made anew, StoppedError on a stop, BudgetError when it might cost more than is allowed,
+        and whatever the backend raises."""
+        sender, prepared = self._sender, self._prepared
+        permit = await sender.limiter.acquire(prepared.tokens)
+        used: float | None = 0.0
+        try:
+            await sender.budget.reserve(prepared.bound)
+            cost: float | None = 0.0
+            begun = False
+            try:
+                if prepared.version != sender.backend.version:
+                    raise SteppedDownError("another call learned something about the server")
+                attempt = Attempt(self._job.match.id, prepared.bound, self._attempt + 1)
+                await self._ledger.begin(attempt)
+                self._attempt += 1
+                begun = True
+                used = cost = self._risk = None  # from here on nobody knows, until the answer tells
+                reply = await self._complete(permit)
+                cost, used = reply.cost, sum(reply.usage[:3]) or None
+                return reply
+            except JudgeError as error:
+                cost = error.cost
+                raise
+            finally:
+                if begun:
+                    sender.budget.settle(prepared.bound, cost, self._risk)
+                else:
+                    sender.budget.release(prepared.bound)
+        finally:
+            sender.limiter.release(permit, used)
+
+    async def _complete(self, permit: Permit) -> Reply:
+        """Let the backend answer, and tell ledger and limiter how it went."""
+        sender = self._sender
+        self._started = sender.clock()
+        sender.emit(CallStarted())
+        request = self._request._replace(attempt=self._attempt)
+        try:
+            reply = await sender.backend.complete(request, self._prepared)
+        except JudgeError as error:
+            self._assess(error.cost)
+            failed = Reply(str(error), Usage(), error.cost)
+            self._note(self._call(error.outcome, failed, str(error)), str(error))
+            if not isinstance(error, CallError):
+                sender.limiter.abort()  # the next call would fare no better
+            elif not isinstance(error, SteppedDownError):
+                sender.failed(permit, error, self._job)
+            raise
+        sender.answered(permit)
+        self._assess(reply.cost)
+        if reply.cost is not None:
+            sender.slowest = max(sender.slowest, sender.clock() - self._started)
+        return reply
+
+    def _assess(self, cost: float | None) -> None:
+        """Note what a call may have cost whose cost is unknown."""
+        if cost is None:
+            latency = self._sender.clock() - self._started
+            self._risk = self._sender.risk(self._prepared, latency)
+
+    def _call(self, outcome: str, reply: Reply, error: str | None = None) -> Call:
+        """The last attempt as the ledger keeps it."""
+        sender, (text, usage, cost, _) = self._sender, reply
+        latency = sender.clock() - self._started
+        sender.emit(CallEnded(outcome, usage, cost, latency, error=error))
+        text = text if outcome == "ok" else cut_reply(text)
+        logger.debug(
+            "job %d, attempt %d: %s in %.3f s, %s, $%s: %s",
+            *(self._job.match.id, self._attempt, outcome, latency, usage, cost, text),
+        )
+        at, bound = sender.wall_clock(), self._prepared.bound
+        return Call(self._attempt, outcome, usage, cost, latency, text, at, bound, self._risk)
+
+    def _note(self, call: Call, error: str | None = None) -> None:
+        """Put a call into the ledger while the job goes on."""
+        problem = self._problem or error
+        self._ledger.settle(Outcome(self._job.match.id, JobState.RUNNING, None, (call,), problem))

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from judgeq.errors import CallError, RateLimitedError, ServerFullError
+from judgeq.errors import CallError
 from judgeq.judge.turnstile import Turnstile, Wait
 from judgeq.types import Clock, Notify, Sleep
 
@@ -188,13 +188,8 @@ class Limiter:
 
     def failed(self, permit: Permit, error: CallError) -> None:
         """The call brought no answer, for a reason that may pass."""
-        if isinstance(error, RateLimitedError) and error.at_once is not None:
-            self._take_at_once(error.at_once)
         if error.too_many:
-            new, in_flight = permit.cuts >= self._cuts, self.in_flight
             self.slow_down(permit, error.retry_after)
-            if new and isinstance(error, ServerFullError):  # so many are too many for it
-                self._take_at_once((in_flight - 1) * self._processes())
         self.outage.failed(error, tried=permit.tries)
 
     def slow_down(self, permit: Permit, retry_after: float | None) -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 
 from judgeq.errors import UsageError
 from judgeq.judge.prices import models_at
 from judgeq.settings.model import PREFIXED, PROVIDERS, Model, Provider
 
-SHORTEST = 3
-"""Letters: of a shorter word, one letter more or another one may be another model's."""
+SHORTEST, SIMILAR = 3, 0.66
+"""Letters: of a shorter word, one more or another one may be another model's; how similar the misspelt
+word is, as difflib counts it: "gtp" to "gpt"."""
 
 
 def check(name: str, model: Model) -> None:
@@ -64,10 +66,14 @@ def _elsewhere(name: str) -> Iterator[str]:
 
 def _meant(name: str, provider: Provider) -> list[str]:
     """The provider's model that a name is a slip of: its parts in another order or joined otherwise
-    ("claude-haiku-4.5"), or one letter wrong in one word; none where it is a name of its own."""
+    ("claude-haiku-4.5"), or one word misspelt; none where it is a name of its own."""
     known = models_at(provider.address) if provider.families else []
-    slips = [] if name in known else [one for one in known if _is_same(_parts(name), _parts(one))]
-    return slips[:1]
+    if name in known:
+        return []
+    parts = _parts(name)
+    return [
+        one for one in known if len(_parts(one)) == len(parts) and _is_same(parts, _parts(one))
+    ][:1]
 
 
 def _parts(name: str) -> list[str]:
@@ -76,20 +82,10 @@ def _parts(name: str) -> list[str]:
 
 
 def _is_same(given: list[str], known: list[str]) -> bool:
-    if len(given) != len(known):
-        return False
     differing = [pair for pair in zip(given, known, strict=True) if pair[0] != pair[1]]
-    slip = len(differing) == 1 and _is_slip(*differing[0])
-    return slip or sorted(given) == sorted(known)
+    return sorted(given) == sorted(known) or (len(differing) == 1 and _is_slip(*differing[0]))
 
 
 def _is_slip(given: str, word: str) -> bool:
-    """Whether a letter is missing, too many or another, or two that stand together are swapped."""
-    short, long = sorted((given, word), key=len)
-    if len(short) < SHORTEST or not (short + long).isalpha():
-        return False
-    without = {long[:at] + long[at + 1 :] for at in range(len(long))}
-    if len(short) < len(long):
-        return short in without
-    swaps = {long[:at] + long[at : at + 2][::-1] + long[at + 2 :] for at in range(len(long))}
-    return short in swaps or sum(a != b for a, b in zip(short, long, strict=True)) == 1
+    short = min(len(given), len(word)) < SHORTEST or not (given + word).isalpha()
+    return not short and SequenceMatcher(None, given, word).ratio() >= SIMILAR

@@ -56,7 +56,7 @@ class Panel:
         return await self.of(job.match).ask(job, ledger)
 
 
-def drawn(matches: Matches, judges: int, rng: np.random.Generator, unit: int = 1) -> Matches:
+def draw_judges(matches: Matches, judges: int, rng: np.random.Generator, unit: int = 1) -> Matches:
     """The matches of a round with the judge of each, drawn at random: as many for every judge, or one
     more for those that are drawn. Matches stand in the order of their items' ratings, so that judges
     in turn would each get a part of the scale.
@@ -70,11 +70,11 @@ def drawn(matches: Matches, judges: int, rng: np.random.Generator, unit: int = 1
     return Matches(matches.items, matches.offsets, judge_of)
 
 
-def by_each(
+def copy_for_each(
     matches: Matches, judges: Sequence[int], rng: np.random.Generator, unit: int = 1
 ) -> Matches:
     """Every match for each of these judges, one after the other; of one who is there several times for
-    as many people, each in another order. `unit` as in `drawn`."""
+    as many people, each in another order. `unit` as in `draw_judges`."""
     if tuple(judges) == (0,):
         return matches
     units = len(matches) // unit

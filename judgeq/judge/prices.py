@@ -209,7 +209,7 @@ def models_at(base_url: str) -> list[str]:
     return [info.id for info in provider.models]
 
 
-class Known(NamedTuple):
+class ListedPrice(NamedTuple):
     """A model whose price is known; dollars per million tokens, None where there is none."""
 
     provider: str
@@ -220,7 +220,7 @@ class Known(NamedTuple):
     context_window: int | None
 
 
-def known(pattern: str | None = None, at: datetime | None = None) -> list[Known]:
+def list_prices(pattern: str | None = None, at: datetime | None = None) -> list[ListedPrice]:
     """All text models whose "provider/model" contains `pattern`, sorted by it."""
     from genai_prices.data_snapshot import get_snapshot
 
@@ -232,5 +232,5 @@ def known(pattern: str | None = None, at: datetime | None = None) -> list[Known]
             name = f"{provider.id}/{info.id}".lower()
             if price is not None and (pattern is None or pattern.lower() in name):
                 dollars = (price.input, price.cached, price.output)
-                models.append(Known(provider.id, info.id, *dollars, info.context_window))
+                models.append(ListedPrice(provider.id, info.id, *dollars, info.context_window))
     return sorted(models)

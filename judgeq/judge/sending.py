@@ -1,43 +1,28 @@
-"""Send a request until there is a reply: retry( limiter → budget → ledger → backend ).
-
-An attempt is committed before its request leaves, and every request that left becomes a Call in the
-ledger, whatever became of it.
-"""
+"""What stands between a judge and its server, and may be shared by several: limiter, budget, policy."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import time
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from judgeq.errors import (
-    CallError,
-    ContextTooLongError,
-    JudgeError,
-    ServerFullError,
-    SteppedDownError,
-)
-from judgeq.events import CallEnded, CallStarted, Emit, Notice
-from judgeq.judge.backend import Backend, Prepared, Reply, Request
+from judgeq.errors import CallError, JudgeError
+from judgeq.events import Emit, Notice
+from judgeq.judge.backend import Backend, Prepared
 from judgeq.judge.budget import LONGEST, Budget
 from judgeq.judge.limiter import Limiter, Permit
-from judgeq.judge.retry import Policy, retried
-from judgeq.types import Attempt, Call, Clock, Job, JobState, Outcome, Sleep, Usage
+from judgeq.judge.retry import Policy
+from judgeq.types import Attempt, Clock, Job, Outcome, Sleep
 
-logger = logging.getLogger(__name__)
-
-ALONE = 2
-"""A call that fills the server so often with no other in flight is too long for it."""
 REPORTED = 2
 """So many calls that were tried alone and failed are an outage, of which the user is notified."""
 KEPT = 65_536
 """Bytes that are kept of a reply."""
 
 
-def kept(reply: str) -> str:
+def cut_reply(reply: str) -> str:
     """A masked reply as the ledger keeps it: its beginning, with a note of its length and checksum where
     it was cut. It may have megabytes, and a run many like it."""
     data = reply.encode(errors="replace")
@@ -55,13 +40,6 @@ class Ledger(Protocol):
 
     def settle(self, outcome: Outcome) -> None:
         """Take an outcome; it is committed at once, but nobody waits for it."""
-
-
-class Sent(NamedTuple):
-    """A reply, and when its request left, by the sender's clock."""
-
-    reply: Reply
-    started: float
 
 
 def _unlimited() -> Limiter:
@@ -140,138 +118,3 @@ class Sender:
                 )
             )
         return risk
-
-
-class Sending:
-    """The requests of one job on their way: counts its attempts, and writes its calls down.
-
-    `problem` is what was wrong with the job's last reply; it stays in the ledger, so that a later
-    session can go on with it.
-    """
-
-    __slots__ = (
-        *("_filled", "_job", "_ledger", "_prepared", "_request", "_risk", "_sender"),
-        *("attempt", "problem"),
-    )
-
-    def __init__(self, sender: Sender, job: Job, ledger: Ledger) -> None:
-        self._sender = sender
-        self._job = job
-        self._ledger = ledger
-        self.attempt = job.attempts
-        self.problem = job.error if job.unusable else None
-        self._filled = 0  # times that this job alone filled the server
-        self._risk: float | None = None  # of the last attempt, where its cost is unknown
-
-    async def send(self, request: Request, prepared: Prepared) -> Sent:
-        """The reply.
-
-        Raises SteppedDownError where the request must be made anew, the last CallError where no
-        further attempt is due, StoppedError on a stop, BudgetError when the next call might cost more
-        than is allowed, and JudgeError for what another try can't mend.
-        """
-        self._request, self._prepared = request, prepared
-        sender = self._sender
-        return await retried(self._send_once, sender.policy, sender.sleep, sender.limiter.outage)
-
-    def call(self, outcome: str, came: Reply | JudgeError, started: float) -> Call:
-        """The last attempt as the ledger keeps it, by the reply that came, or the error."""
-        sender, error = self._sender, None
-        if isinstance(came, Reply):
-            usage, cost, text = came.usage, came.cost, came.text
-        else:
-            usage, cost, text = Usage(), came.cost, str(came)
-            error = text
-        if outcome != "ok":
-            text = kept(text)
-        latency = sender.clock() - started
-        sender.emit(CallEnded(outcome, usage, cost, latency, error=error))
-        logger.debug(
-            "job %d, attempt %d: %s in %.3f s, %s, $%s: %s",
-            *(self._job.match.id, self.attempt, outcome, latency, usage, cost, text),
-        )
-        at, bound = sender.wall_clock(), self._prepared.bound
-        return Call(self.attempt, outcome, usage, cost, latency, text, at, bound, self._risk)
-
-    def note(self, call: Call, error: str | None = None) -> None:
-        """Put a call into the ledger while the job goes on."""
-        problem = self.problem or error
-        self._ledger.settle(Outcome(self._job.match.id, JobState.RUNNING, None, (call,), problem))
-
-    async def _send_once(self) -> Sent:
-        """One attempt, from waiting for a place to the reply."""
-        sender, prepared = self._sender, self._prepared
-        permit = await sender.limiter.acquire(prepared.tokens)
-        used: float | None = 0.0
-        try:
-            self._check_version()
-            await sender.budget.reserve(prepared.bound)
-            cost: float | None = 0.0
-            begun = False
-            try:
-                self._check_version()
-                attempt = Attempt(self._job.match.id, prepared.bound, self.attempt + 1)
-                await self._ledger.begin(attempt)
-                self.attempt += 1
-                begun = True
-                used = cost = self._risk = None  # from here on nobody knows, until the answer tells
-                sent = await self._complete(permit)
-                cost, used = sent.reply.cost, sum(sent.reply.usage[:3]) or None
-                return sent
-            except JudgeError as error:
-                cost = error.cost
-                raise
-            finally:
-                if begun:
-                    sender.budget.settle(prepared.bound, cost, self._risk)
-                else:
-                    sender.budget.release(prepared.bound)
-        finally:
-            sender.limiter.release(permit, used)
-
-    def _check_version(self) -> None:
-        """Raise SteppedDownError where the request would now be sent, or reserved, otherwise."""
-        if self._prepared.version != self._sender.backend.version:
-            raise SteppedDownError("another call learned something about the server")
-
-    async def _complete(self, permit: Permit) -> Sent:
-        """Let the backend answer, and tell ledger and limiter how it went."""
-        sender = self._sender
-        alone = sender.limiter.in_flight == sender.limiter.window == 1
-        started = sender.clock()
-        sender.emit(CallStarted())
-        request = self._request._replace(attempt=self.attempt)
-        try:
-            reply = await sender.backend.complete(request, self._prepared)
-        except JudgeError as error:
-            if error.cost is None:
-                self._risk = sender.risk(self._prepared, sender.clock() - started)
-            self.note(self.call(error.outcome, error, started), str(error))
-            self._failed(permit, error, alone=alone)
-            raise
-        sender.answered(permit)
-        if reply.cost is None:
-            self._risk = sender.risk(self._prepared, sender.clock() - started)
-        else:
-            sender.slowest = max(sender.slowest, sender.clock() - started)
-        return Sent(reply, started)
-
-    def _failed(self, permit: Permit, error: JudgeError, *, alone: bool) -> None:
-        """Tell the limiter, before the place is given back. Raises JudgeError where that says more."""
-        sender = self._sender
-        if isinstance(error, SteppedDownError):
-            return
-        if isinstance(error, ServerFullError) and alone:
-            self._filled += 1
-        if self._filled >= ALONE:
-            error = ContextTooLongError(
-                f"{error} This call exceeded it with no other in flight: give the server more "
-                "(llama-server --ctx-size), or bound the replies (--max-output-tokens).",
-                cost=error.cost,
-            )
-        if isinstance(error, CallError):
-            sender.failed(permit, error, self._job)
-            return
-        sender.limiter.abort()  # the next call would fare no better
-        if self._filled >= ALONE:
-            raise error

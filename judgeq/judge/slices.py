@@ -49,6 +49,10 @@ class Keeper(Protocol):
     """A store that keeps for several processes what they may spend together. Raises RunError where it
     can't be reached; what was asked may then have been done or not."""
 
+    settled: Callable[[int, int], None]
+    """Called when outcomes were committed, with the nano-dollars that had been reserved for their calls,
+    and those of them that are the worker's to spend again."""
+
     @property
     def worker(self) -> int | None:
         """The worker whose money this process spends; None before it has one."""
@@ -56,17 +60,10 @@ class Keeper(Protocol):
     async def set_cap(self, cap: int | None) -> None:
         """The run may cost so many nano-dollars from now on (None: any number)."""
 
-    def on_settled(self, settled: Callable[[int, int], None]) -> None:
-        """Have `settled` called when outcomes were committed, with the nano-dollars that had been
-        reserved for their calls, and those of them that are the worker's to spend again."""
-
     async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
         """Give the worker, which has `held` so many nano-dollars in all by now, `wanted` more of the
         cap, or its share of what is left among those at work, `least` if that is less; nothing where
         not so much is left. It has `reserved` so many for calls that aren't settled."""
-
-    async def close(self) -> None:
-        """Let go."""
 
 
 class Slices:
@@ -100,13 +97,14 @@ class Slices:
         self._enough = 0  # a slice for a second
         self._never: int | None = None  # so much won't be had
         self._wait = 0.0
-        keeper.on_settled(self.settled)
+        keeper.settled = self.settled
 
     def reserve(self, amount: int) -> float | None:
         """Set so much apart for a call: 0 if that is done, else the seconds until to ask again; None:
         it will never fit."""
         if self.cap is None:
             return 0.0
+        self._check_worker()
         if amount <= max(0, self.free):
             self.free -= amount
             self.reserved += amount
@@ -147,7 +145,6 @@ class Slices:
             if self.cap is not None and self.free > 0:
                 self._give_back()
                 await self._keeper.reserve(self._held, 0, 0, self.reserved)
-        await self._keeper.close()
 
     def due(self) -> float:
         """When the store is to be asked next."""
@@ -155,11 +152,8 @@ class Slices:
 
     async def ask(self) -> None:
         """Ask the store for the next slice."""
-        now, worker = self._clock(), self._keeper.worker
-        if worker != self._worker:
-            if self._worker is not None:
-                self._forget()
-            self._worker = worker
+        now = self._clock()
+        self._check_worker()
         least, wanted = self._wanted(now - self._asked_at)
         self._asked_at, self._interval = now, LOOK if self.cap is None else IDLE
         self._taken = self._needed = 0  # whoever still waits says so again
@@ -233,6 +227,15 @@ class Slices:
         if self._held is not None:
             self._held -= max(0, self.free)
         self.free = min(0, self.free)
+
+    def _check_worker(self) -> None:
+        """What this process held as a worker that was found dead lapsed with it, and others may have it:
+        it is forgotten once that begins anew under another number."""
+        worker = self._keeper.worker
+        if worker != self._worker:
+            if self._worker is not None:
+                self._forget()
+            self._worker = worker
 
     def _forget(self) -> None:
         """What was held is no more: another worker's, or of no use."""

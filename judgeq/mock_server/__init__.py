@@ -130,9 +130,9 @@ class MockServer:
 
     async def show_stats(self, request: web.Request) -> web.Response:
         """/stats, with ?questions=1 question by question."""
-        return as_json(self.seen(questions="questions" in request.query))
+        return as_json(self.report(questions="questions" in request.query))
 
-    def seen(self, *, questions: bool = False) -> dict[str, Any]:
+    def report(self, *, questions: bool = False) -> dict[str, Any]:
         """What the server saw until now."""
         batches = self.batches.as_json()  # first: it answers what is due
         return {**self.stats.as_json(questions=questions), "batches": batches}
@@ -155,7 +155,7 @@ class MockServer:
             stats.in_flight -= 1
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
-        asked = self._key_refused(request) or self.chat.asked(await request.read(), self.stats)
+        asked = self._key_refused(request) or self.chat.question(await request.read(), self.stats)
         if isinstance(asked, web.Response):
             self.stats.outcomes["refused_request"] += 1
             return asked
@@ -259,4 +259,4 @@ async def serve(
     async with running(server) as url:
         ready(url)
         await stop.wait()
-        return server.seen()
+        return server.report()

@@ -16,7 +16,7 @@ import orjson
 from aiohttp import web
 
 from judgeq import seeds
-from judgeq.mock_server.chat import Chat, Said, Stats, as_json, error
+from judgeq.mock_server.chat import Chat, LineAnswer, Stats, as_json, error
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Usage
 
@@ -94,7 +94,7 @@ class Batches:
             web.get("/v1/files/{id}/content", self.content),
             web.delete("/v1/files/{id}", self.delete),
             web.post("/v1/batches", self.create),
-            web.get("/v1/batches", self.listed),
+            web.get("/v1/batches", self.list_batches),
             web.get("/v1/batches/{id}", self.batch),
             web.post("/v1/batches/{id}/cancel", self.cancel),
         ]
@@ -138,7 +138,7 @@ class Batches:
             text = f"Invalid file: no file with id '{asked['input_file_id']}'."
             return error(400, text, param="input_file_id")
         batch = self.add(list(map(orjson.loads, data.splitlines())), asked)
-        return as_json(self.shown(batch, "validating"))
+        return as_json(self.batch_json(batch, "validating"))
 
     def add(self, lines: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> Batch:
         """A new batch."""
@@ -153,10 +153,10 @@ class Batches:
         self.batches[batch.id] = batch
         return batch
 
-    async def listed(self, request: web.Request) -> web.Response:
+    async def list_batches(self, request: web.Request) -> web.Response:
         """A page of the list, the newest first."""
         page, more = self.page(request.query.get("after"), int(request.query.get("limit", 20)))
-        data = [self.shown(batch, self.catch_up(batch)) for batch in page]
+        data = [self.batch_json(batch, self.catch_up(batch)) for batch in page]
         return as_json({"object": "list", "data": data, "has_more": more})
 
     def page(self, after: str | None, limit: int) -> tuple[list[Batch], bool]:
@@ -172,7 +172,7 @@ class Batches:
         if batch is None:
             text = f"No batch found with id '{request.match_info['id']}'."
             return error(404, text, param="id")
-        return as_json(self.shown(batch, self.catch_up(batch)))
+        return as_json(self.batch_json(batch, self.catch_up(batch)))
 
     async def cancel(self, request: web.Request) -> web.Response:
         """Cancel a batch."""
@@ -188,7 +188,7 @@ class Batches:
             batch.cancelled = self.now()
         return not batch.closed
 
-    def shown(self, batch: Batch, state: str) -> dict[str, Any]:
+    def batch_json(self, batch: Batch, state: str) -> dict[str, Any]:
         """A batch as the API shows it."""
         if batch.closed and "output_file_id" not in batch.fields:
             files = {"output_file_id": batch.output, "error_file_id": batch.errors}
@@ -220,7 +220,7 @@ class Batches:
         while batch.answered < due:
             number = batch.order[batch.answered]
             line, serial = batch.lines[number], len(self.batches) * 1_000_000 + number
-            said = self.said(orjson.dumps(line["body"]), serial)
+            said = self.answer_line(orjson.dumps(line["body"]), serial)
             batch.answered += 1
             batch.counts["billed" if said.status == 200 else "failed"] += 1
             batch.tokens = [a + b for a, b in zip(batch.tokens, said.usage, strict=True)]
@@ -230,11 +230,11 @@ class Batches:
             batch.closed = True
         return state
 
-    def said(self, data: bytes, serial: int) -> Said:
+    def answer_line(self, data: bytes, serial: int) -> LineAnswer:
         """The answer to the body of a line."""
         return self.chat.line(self.stats, data, serial, self.now())
 
-    def write(self, batch: Batch, line: Mapping[str, Any], said: Said) -> None:
+    def write(self, batch: Batch, line: Mapping[str, Any], said: LineAnswer) -> None:
         """Add a line to the results."""
         body = orjson.Fragment(said.body) if said.body else ""
         results = batch.output if said.status == 200 else batch.errors

@@ -69,7 +69,7 @@ class Stats:
         return stats
 
 
-class Asked(NamedTuple):
+class Question(NamedTuple):
     """A question: what it is known by, the text of each message, how much form its reply is to have
     (STRUCTURED), and the most tokens that it may have."""
 
@@ -85,7 +85,7 @@ class Asked(NamedTuple):
         return "\n\n".join(self.texts)
 
 
-class Said(NamedTuple):
+class LineAnswer(NamedTuple):
     """The answer to a line of a batch: its HTTP status (0: none) and body, and the tokens that it took;
     what wasn't answered isn't billed."""
 
@@ -106,7 +106,7 @@ class Chat:
         self._faults = seeds.Stream(settings.seed, "mock faults")
         self._any_fault = any(share for _, share in settings.failures)
 
-    def asked(self, data: bytes, stats: Stats) -> Asked | web.Response:
+    def question(self, data: bytes, stats: Stats) -> Question | web.Response:
         """What a body asks for, or the refusal of it."""
         settings = self._settings
         asked = _read(data)
@@ -144,7 +144,7 @@ class Chat:
         return "", late
 
     def completion(
-        self, asked: Asked, answer: str, usage: Usage, fault: str, number: int, at: float
+        self, asked: Question, answer: str, usage: Usage, fault: str, number: int, at: float
     ) -> tuple[dict[str, Any], Usage]:
         """The answer as its fault and the limits leave it, and the tokens that it took."""
         settings = self._settings
@@ -179,7 +179,7 @@ class Chat:
             }
         return completion, usage
 
-    def usage(self, asked: Asked, answer: str) -> Usage:
+    def usage(self, asked: Question, answer: str) -> Usage:
         """The tokens that an answer takes."""
         prompt = sum(_tokens(text) + 8 for text in asked.texts)
         cached, reasoning = (
@@ -188,25 +188,25 @@ class Chat:
         )
         return Usage(prompt - cached, cached, _tokens(answer) + reasoning, reasoning)
 
-    def line(self, stats: Stats, data: bytes, serial: int, at: float) -> Said:
+    def line(self, stats: Stats, data: bytes, serial: int, at: float) -> LineAnswer:
         """The answer to the body of a batch's line, counted: the same as live."""
-        asked = self.asked(data, stats)
+        asked = self.question(data, stats)
         if isinstance(asked, web.Response):
             stats.outcomes["refused_request"] += 1
-            return Said(asked.status, (asked.text or "").encode())
+            return LineAnswer(asked.status, (asked.text or "").encode())
         stats.asked[asked.id] += 1
         fault, _ = self.fault(asked.id, stats.asked[asked.id])
         if fault == "errors":
             stats.outcomes["errors"] += 1
-            return Said(500, (broke().text or "").encode())
+            return LineAnswer(500, (broke().text or "").encode())
         fault = fault if fault in SPOILT else ""
         stats.outcomes[fault or "ok"] += 1
         answer = self.answer(asked)
         body, usage = self.completion(asked, answer, self.usage(asked, answer), fault, serial, at)
         stats.count(asked.id, usage)
-        return Said(200, orjson.dumps(body), usage)
+        return LineAnswer(200, orjson.dumps(body), usage)
 
-    def answer(self, asked: Asked) -> str:
+    def answer(self, asked: Question) -> str:
         """What the simulated judge says to the texts between the fences."""
         texts = [text for _, text in escaping.texts_in(asked.content)]
         scores = [self._score(text) for text in texts]
@@ -234,7 +234,7 @@ def question_id(messages: Sequence[Mapping[str, Any]]) -> str:
     return hashlib.sha256(orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def _read(data: bytes) -> Asked | None:
+def _read(data: bytes) -> Question | None:
     """The question in a body; None where there is none."""
     try:
         body = orjson.loads(data)
@@ -248,7 +248,7 @@ def _read(data: bytes) -> Asked | None:
         return None
     limits = [body.get(name) for name in ("max_completion_tokens", "max_tokens")]
     limit = min((limit for limit in limits if isinstance(limit, int)), default=math.inf)
-    return Asked(question_id(messages), model, texts, structured, limit)
+    return Question(question_id(messages), model, texts, structured, limit)
 
 
 def _text(content: Any) -> str:

@@ -156,7 +156,7 @@ class Assignment:
     @property
     def present(self) -> int:
         """How many people are present who may be asked."""
-        return sum(map(self.is_present, self._asked()))
+        return sum(map(self.is_present, self._active()))
 
     @property
     def all_notified(self) -> bool:
@@ -320,11 +320,11 @@ class Assignment:
             waiting.for_nobody += not able
             waiting.absent |= {one.person.name for one in able}
             waiting.substitutes |= {
-                one.person.name for one in self._asked() if able and match.id in one.skipped
+                one.person.name for one in self._active() if able and match.id in one.skipped
             }
         return waiting
 
-    def _asked(self) -> list[PersonProgress]:
+    def _active(self) -> list[PersonProgress]:
         return [one for one in self.people.values() if one.may_be_asked]
 
     def _was_seen(self, person: PersonProgress, within: float) -> bool:
@@ -336,7 +336,7 @@ class Assignment:
         seconds."""
         return [
             one
-            for one in self._asked()
+            for one in self._active()
             if match.id not in one.skipped
             and one.times_judged(match) < self.most
             and self._was_seen(one, AWAITED)

@@ -56,7 +56,7 @@ class Checks:
     async def add_known(self, rankings: Sequence[tuple[int, ...]]) -> int:
         """Add questions whose answer is known, most of the feature first; how many are new."""
         await self.load()
-        before = set(self._known())
+        before = set(self._known_rankings())
         new = [ranking for ranking in dict.fromkeys(rankings) if ranking not in before]
         for ranking in new:
             check = Check(len(self.by_number), ranking, known=ranking)
@@ -67,7 +67,7 @@ class Checks:
     def due(self, person: int, answered: Sequence[Match]) -> Check | None:
         """The check that a person is to be asked now, who gave these answers, if any; not in the store
         yet."""
-        number, asked = len(self.by_number), self._asked(person)
+        number, asked = len(self.by_number), self._of_person(person)
         repeated = {check.repeats for check in asked if check.repeats is not None}
         if int(self._repeats * len(answered)) > len(repeated):
             able = [match for match in answered[:-APART] if match.id not in repeated]
@@ -76,7 +76,7 @@ class Checks:
                 match = able[int(rng.integers(len(able)))]
                 return Check(number, match.items[::-1], person, repeats=match.id)
         known = {check.known for check in asked if check.known}
-        left = [ranking for ranking in self._known() if ranking not in known]
+        left = [ranking for ranking in self._known_rankings() if ranking not in known]
         if left and len(answered) // EVERY > len(known):
             rng = seeds.rng(self._seed, "known", person, len(known))
             ranking = left[int(rng.integers(len(left)))]
@@ -84,10 +84,10 @@ class Checks:
             return Check(number, items, person, known=ranking)
         return None
 
-    def _asked(self, person: int) -> list[Check]:
+    def _of_person(self, person: int) -> list[Check]:
         return [check for check in self.by_number.values() if check.person == person]
 
-    def _known(self) -> list[tuple[int, ...]]:
+    def _known_rankings(self) -> list[tuple[int, ...]]:
         return [check.known for check in self.by_number.values() if check.person is None]
 
 

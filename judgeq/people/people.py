@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TypeVar
 
 import orjson
 
@@ -35,28 +34,13 @@ from judgeq.person import Handed, Person, PersonState
 from judgeq.text import listed, several
 from judgeq.types import Usage, Verdict
 
-P = ParamSpec("P")
 T = TypeVar("T")
-FAREWELL = 5.0
-"""Seconds, at most, in which those who are present learn that the run is over."""
+FAREWELL, AGAIN = 5.0, 0.2
+"""Seconds, at most, in which those who are present learn that the run is over; between two looks."""
 LOOK = 20.0
 """Seconds after which it is reported again who is waited for."""
 NAMED = 3
 """Names in such a report."""
-
-
-def _turn_after(
-    does: Callable[Concatenate[People, str, P], Awaitable[None]],
-) -> Callable[Concatenate[People, str, P], Coroutine[Any, Any, Turn]]:
-    """What a person, by their token, asks for, with nothing else at the same time; then their next
-    turn."""
-
-    @wraps(does)
-    async def done(self: People, token: str, /, *args: P.args, **named: P.kwargs) -> Turn:
-        await self._alone(partial(does, self, token, *args, **named))
-        return await self._alone(partial(self._next_turn, token))
-
-    return done
 
 
 class People:
@@ -101,63 +85,59 @@ class People:
 
     async def begin(self, rounds: int) -> None:
         """Ask the questions of all `rounds`."""
-        await self._alone(partial(self._assignment.begin, rounds))
+        await self._alone(self._assignment.begin, rounds)
         self._report()
         self._announce()
 
     async def close(self) -> bool:
         """Whether the store has an answer to all questions: from then on nothing is taken back."""
-
-        async def closed() -> None:
-            self._over = not self._assignment.matches
-
         self._assignment.forget()
-        await self._alone(closed)
+        await self._alone(self._end)
         return self._over
+
+    async def _end(self) -> None:
+        self._over = not self._assignment.matches
 
     async def finish(self) -> None:
         """Wait until all who are present know that the run is over, or for FAREWELL seconds."""
         self._announce()
+        await self._until(lambda: self._assignment.all_notified, FAREWELL)
+
+    async def all_done(self, seconds: float) -> None:
+        """Wait until no question is left, or for this many seconds."""
+        await self._until(lambda: not self._assignment.matches, seconds)
+
+    async def _until(self, done: Callable[[], bool], seconds: float) -> None:
         clock = self._assignment.clock
-        until = clock() + FAREWELL
-        while clock() < until and not self._assignment.all_notified:
-            await self.changed(0.2)
+        until = clock() + seconds
+        while not done() and (left := until - clock()) > 0:
+            await self.changed(min(left, AGAIN))
 
     async def changed(self, seconds: float) -> None:
         """Wait until something was answered, or for this many seconds."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), seconds)
 
-    async def all_done(self, seconds: float) -> None:
-        """Wait until no question is left, or for this many seconds."""
-        clock = self._assignment.clock
-        until = clock() + seconds
-        while self._assignment.matches and (left := until - clock()) > 0:
-            await self.changed(left)
-
     # For those who run the study
 
     async def change(self, change: registry.Change) -> list[tuple[Person, str]]:
         """As `registry.apply`, with effect at once: the question of a person who is removed is for
         others."""
-        assignment = self._assignment
-
-        async def changed() -> list[tuple[Person, str]]:
-            changed = await registry.apply(
-                assignment.store, change, assignment.now(), assignment.panel
-            )
-            await assignment.learn()
-            for person, _ in changed:
-                if person.state is not PersonState.ACTIVE:
-                    await assignment.give_back(assignment.people[person.number])
-            return changed
-
-        people = await self._alone(changed)
+        people = await self._alone(self._change, change)
         self._report()
         self._announce()
         return people
 
-    # For the people
+    async def _change(self, change: registry.Change) -> list[tuple[Person, str]]:
+        assignment = self._assignment
+        changed = await registry.apply(assignment.store, change, assignment.now(), assignment.panel)
+        await assignment.learn()
+        for person, _ in changed:
+            if person.state is not PersonState.ACTIVE:
+                await assignment.give_back(assignment.people[person.number])
+        return changed
+
+    # For the people: all raise UnknownPersonError
 
     async def knows(self, token: str) -> bool:
         """Whether it is a person's token."""
@@ -171,14 +151,58 @@ class People:
         ((_, token),) = await self.change(registry.Change("join", (name,)))
         return token
 
-    @_turn_after
-    async def turn(self, token: str) -> None:
-        """The question that a person has, or the next. Raises UnknownPersonError, as all below."""
+    async def turn(self, token: str) -> Turn:
+        """The question that a person has, or the next."""
+        return await self._alone(self._next_turn, token)
 
-    @_turn_after
-    async def answer(self, token: str, question: str, answer: Answer) -> None:
-        """Keep an answer. The same answer again, as after a lost connection, changes nothing. Raises
-        StaleError for a question that is no longer theirs, and BadAnswerError."""
+    async def answer(self, token: str, question: str, answer: Answer) -> Turn:
+        """Keep an answer; their next turn. The same answer again, as after a lost connection, changes
+        nothing. Raises StaleError for a question that is no longer theirs, and BadAnswerError."""
+        await self._alone(self._answer, token, question, answer)
+        return await self.turn(token)
+
+    async def skip(self, token: str, question: str, reason: str, note: str = "") -> Turn:
+        """Leave a question to others; their next turn. Raises StaleError."""
+        await self._alone(self._skip, token, question, reason, note)
+        return await self.turn(token)
+
+    async def undo(self, token: str) -> Turn:
+        """Take a person's last answer back: its question is theirs again. Raises StaleError if there is
+        none, or the run is over."""
+        await self._alone(self._undo, token)
+        return await self.turn(token)
+
+    async def renew(self, token: str, question: str) -> None:
+        """Note that a person's page is still open. Raises StaleError if the question is no longer
+        theirs."""
+        await self._alone(self._theirs, token, question)
+
+    async def leave(self, token: str, question: str) -> None:
+        """Give a question back: a person pauses."""
+        await self._alone(self._leave, token, question)
+        self._announce()
+
+    # Inside
+
+    async def _alone(self, does: Callable[..., Awaitable[T]], *values: object) -> T:
+        """What `does` returns, with nothing else at the same time; once more if another process changed
+        who has which question."""
+        async with self._lock:
+            with suppress(BehindError):
+                return await self._once(does, *values)
+            return await self._once(does, *values)
+
+    async def _once(self, does: Callable[..., Awaitable[T]], *values: object) -> T:
+        await self._assignment.ready()
+        try:
+            return await does(*values)
+        except (PersonError, UsageError):  # which come before anything is changed
+            raise
+        except BaseException:
+            self._assignment.forget()
+            raise
+
+    async def _answer(self, token: str, question: str, answer: Answer) -> None:
         person = await self._assignment.person(token)
         handed, last = person.handed, person.last
         if handed is not None and handed.lease == question:
@@ -196,58 +220,22 @@ class People:
             if last.reply not in ("", answers.with_note(reply, question, answer.note)):
                 raise StaleError("You answered this in another window. That answer counts.")
 
-    @_turn_after
-    async def skip(self, token: str, question: str, reason: str, note: str = "") -> None:
-        """Leave a question to others. Raises StaleError."""
+    async def _skip(self, token: str, question: str, reason: str, note: str) -> None:
         person, handed = await self._theirs(token, question)
         reply = orjson.dumps({"skipped": reason[:LONGEST]}).decode()
         await self._keep(person, handed, reply, note, None)
 
-    @_turn_after
-    async def undo(self, token: str) -> None:
-        """Take a person's last answer back: its question is theirs again. Raises StaleError if there is
-        none, or the run is over."""
+    async def _undo(self, token: str) -> None:
         person = await self._assignment.person(token)
         if person.last is None or self._over:
             raise StaleError("Your last answer can't be taken back any more.")
         await self._assignment.take_back(person, person.last)
 
-    async def renew(self, token: str, question: str) -> None:
-        """Note that a person's page is still open. Raises StaleError if the question is no longer
-        theirs."""
-        await self._alone(partial(self._theirs, token, question))
-
-    async def leave(self, token: str, question: str) -> None:
-        """Give a question back: a person pauses."""
-
-        async def left() -> None:
-            person = await self._assignment.person(token)
-            person.last_seen = NEVER
-            if person.handed is not None and person.handed.lease == question:
-                await self._assignment.give_back(person)
-
-        await self._alone(left)
-        self._announce()
-
-    # Inside
-
-    async def _alone(self, does: Callable[[], Awaitable[T]]) -> T:
-        """What `does` returns, with nothing else at the same time; once more if another process changed
-        who has which question."""
-        async with self._lock:
-            with suppress(BehindError):
-                return await self._once(does)
-            return await self._once(does)
-
-    async def _once(self, does: Callable[[], Awaitable[T]]) -> T:
-        await self._assignment.ready()
-        try:
-            return await does()
-        except (PersonError, UsageError):  # which come before anything is changed
-            raise
-        except BaseException:
-            self._assignment.forget()
-            raise
+    async def _leave(self, token: str, question: str) -> None:
+        person = await self._assignment.person(token)
+        person.last_seen = NEVER
+        if person.handed is not None and person.handed.lease == question:
+            await self._assignment.give_back(person)
 
     async def _theirs(self, token: str, question: str) -> tuple[PersonProgress, Handed]:
         """A person and the question that they have. Raises StaleError if it isn't this one."""
@@ -275,7 +263,7 @@ class People:
         self._announce()
         return Turn(
             name=person.person.name,
-            question=None if person.handed is None else self._shown(person.handed),
+            question=None if person.handed is None else self._question(person.handed),
             why=why,
             done=person.done,
             expected=assignment.expected(person),
@@ -285,7 +273,7 @@ class People:
             undo=person.last is not None and not self._over,
         )
 
-    def _shown(self, handed: Handed) -> Question:
+    def _question(self, handed: Handed) -> Question:
         match, texts = self._assignment.match(handed), self._questions.texts
         if texts is None:
             raise UsageError("People judge texts, and this dataset has none.")
@@ -322,29 +310,30 @@ class People:
             return
         self._looked = clock if waits else self._looked
         waiting, text = self._assignment.waiting(), ""
+        run, absent = self._run, sorted(waiting.absent)
         if waiting.for_nobody and not self.open_to_all:
             text = (
                 f"{_left(waiting.for_nobody)} that no judge may answer: they had those texts, reached "
-                "their quota, or were away for a day. Add a judge: judgeq annotate add "
-                f"{self._run} NAME."
+                f"their quota, or were away for a day. Add a judge: judgeq annotate add {run} NAME."
             )
         elif waits and waiting.for_absent:
-            absent, left = sorted(waiting.absent), _left(waiting.for_absent)
-            text = f"{left}, for someone who hasn't seen those texts. Waiting for {_named(absent)}."
+            ways = (
+                f"To go on without: `judgeq annotate add {run} NAME`, or Ctrl-C and `judgeq show {run} "
+                "--write`."
+            )
             if waiting.substitutes:
                 names = " ".join(map(shlex.quote, absent[:NAMED]))
-                text += (
-                    f" After {AWAITED / 3600:.0f} h, or with `judgeq annotate remove {self._run} "
-                    f"{names}`, it goes to {_named(sorted(waiting.substitutes))}."
+                ways = (
+                    f"After {AWAITED / 3600:.0f} h, or with `judgeq annotate remove {run} {names}`, it "
+                    f"goes to {_named(sorted(waiting.substitutes))}."
                 )
-            else:
-                text += (
-                    f" To go on without: `judgeq annotate add {self._run} NAME`, or Ctrl-C and `judgeq "
-                    f"show {self._run} --write`."
-                )
+            text = (
+                f"{_left(waiting.for_absent)}, for someone who hasn't seen those texts. Waiting for "
+                f"{_named(absent)}. {ways}"
+            )
         if text and text != self._reported:
             self._emit(Notice(text, warning=bool(waiting.for_nobody)))
-        self._reported = text or self._reported
+            self._reported = text
 
 
 def _left(count: int) -> str:

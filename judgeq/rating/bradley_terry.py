@@ -8,9 +8,6 @@ Parkes and Xia 2013, on top-k breakings).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 
 from judgeq.errors import NotConvergedError
@@ -52,7 +49,7 @@ def fit_mm(
     Where `component`, shape (n,), numbers several groups that no comparison connects, each is centred
     by itself: nothing else says where they lie to each other.
 
-    Raises NotConvergedError after `sweeps`, or as soon as it is clear that they won't do.
+    Raises NotConvergedError after `sweeps`.
     """
     if not len(comparisons):
         return np.zeros(n)
@@ -62,84 +59,23 @@ def fit_mm(
     edge, which = np.unique(low * n + high, return_inverse=True)
     a, b = edge // n, edge % n
     met: Floats = np.bincount(which.reshape(-1), comparisons.weight).astype(np.float64)
+    part = np.zeros(n, np.int64) if component is None else component
+    count = np.maximum(np.bincount(part), 1)
     theta: Floats = np.zeros(n)
-    falls: list[float] = []
-    for sweep in range(1, sweeps + 1):
+    for _ in range(sweeps):
         go_on()
         strength = np.exp(theta)
         rate = met / (strength[a] + strength[b])
-        new = np.log(wins + prior) - np.log(
-            np.bincount(a, rate, n) + np.bincount(b, rate, n) + prior
-        )
-        new -= new.mean() if component is None else _means(new, component)
-        step = new - theta
-        theta = new
+        rates = np.bincount(a, rate, n) + np.bincount(b, rate, n)
+        new = np.log(wins + prior) - np.log(rates + prior)
+        new -= (np.bincount(part, new) / count)[part]
+        step, theta = new - theta, new
         if float(np.abs(step).max()) < tolerance:
             return theta
-        if sweep in _LOOKS:
-            falls.append(-float(step.min()))
-            total = float(met.sum())
-            lift = math.log((total + prior * float(strength.sum())) / (total + prior * n))
-            if (needed := _needed(sweep, falls, lift, tolerance)) > 2 * sweeps:
-                falling = np.flatnonzero(step < -falls[-1] / 2)
-                raise NotConvergedError(
-                    f"bt-mm would take about {needed:,.0f} sweeps to converge, and at most "
-                    f"{sweeps:,} are made. {_why(wins, a, b, met, falling)}"
-                )
+    compared = np.bincount(a, met, n) + np.bincount(b, met, n)
+    never_won = int(((wins == 0) & (compared > 0)).sum())
+    never_lost = int(((wins == compared) & (compared > 0)).sum())
     raise NotConvergedError(
-        f"bt-mm did not converge in {sweeps:,} sweeps. {_why(wins, a, b, met, np.empty(0, np.int64))}"
-    )
-
-
-def _means(theta: Floats, component: Offsets) -> Floats:
-    """The mean of each item's component, shape (n,)."""
-    sums, counts = np.bincount(component, theta), np.bincount(component)
-    means: Floats = (sums / np.maximum(counts, 1))[component]
-    return means
-
-
-_LOOKS = frozenset(2**power for power in range(10, 40))
-"""The sweeps after which `fit_mm` looks whether it can converge in time."""
-
-
-def _needed(sweep: int, falls: Sequence[float], lift: float, tolerance: float) -> float:
-    """In about how many sweeps the fastest fall of θ is below the tolerance; 0 where that isn't
-    known. `falls` are the largest at each of _LOOKS so far; `lift` is what θ gains in a sweep as λ holds
-    the strongest down, and all are centred.
-
-    A group of items that won nothing against the others sinks by A/t in sweep t: its strength goes
-    as 1/t. Only the lift ends that: the fall is A·lift/(exp(lift·t) − 1). So the changes of two
-    doublings, which both halve the fall, show whether it is such a group's, and how long it takes.
-    """
-    if len(falls) < 3 or falls[-1] <= 0:
-        return 0.0
-    if not all(1.8 < falls[at - 1] / falls[at] < 2.4 for at in (-2, -1)):
-        return 0.0
-    lift = max(lift, 1e-12)
-    amount = falls[-1] * math.expm1(lift * sweep) / lift
-    return math.log1p(amount * lift / tolerance) / lift
-
-
-def _why(
-    wins: Floats,
-    a: Offsets,
-    b: Offsets,
-    met: Floats,
-    falling: Offsets,
-) -> str:
-    """Why θ runs away, and what to do: in which rows the items are that `falling` lists."""
-    n = len(wins)
-    comparisons = np.bincount(a, met, n) + np.bincount(b, met, n)
-    never_won = int(((wins == 0) & (comparisons > 0)).sum())
-    never_lost = int(((wins == comparisons) & (comparisons > 0)).sum())
-    facts = f"{never_won:,} items never won and {never_lost:,} never lost a comparison"
-    if len(falling):
-        rows = ", ".join(map(str, falling[:5].tolist())) + (", …" if len(falling) > 5 else "")
-        facts += (
-            f"; the {len(falling):,} in rows {rows} won some, but none, or next to none, against the "
-            "others"
-        )
-    return (
-        f"{facts}: nothing but λ keeps their θ finite. `--rating bt` always converges; or judge more "
-        "rounds."
+        f"bt-mm did not converge in {sweeps:,} sweeps: {never_won:,} items never won and {never_lost:,} "
+        "never lost a comparison. `--rating bt` always converges; or judge more rounds."
     )

@@ -16,28 +16,31 @@ from judgeq.types import Bools, Comparisons, Floats, Offsets, Verdict, Verdicts
 def joined(rounds: Sequence[Verdicts]) -> Verdicts:
     """The verdicts of several rounds as one, in their order."""
     shifts = np.cumsum([0, *(len(part.items) for part in rounds)])
+
+    def column(name: str, kind: type[np.generic], missing: Any = None) -> Any:
+        """Those of all rounds, with `missing` for those that are None; None if all are."""
+        columns = [getattr(part, name) for part in rounds]
+        if missing is not None and all(one is None for one in columns):
+            return None
+        filled = [
+            np.full(len(part), missing, kind) if one is None else one
+            for one, part in zip(columns, rounds, strict=True)
+        ]
+        return np.concatenate([np.empty(0, kind), *filled])
+
     return Verdicts(
-        matches=np.concatenate([np.empty(0, np.int64), *(part.matches for part in rounds)]),
-        items=np.concatenate([np.empty(0, np.int32), *(part.items for part in rounds)]),
+        matches=column("matches", np.int64),
+        items=column("items", np.int32),
         offsets=np.concatenate(
             [[0], *(part.offsets[1:] + at for part, at in zip(rounds, shifts, strict=False))]
         ),
-        tied=np.concatenate([np.empty(0, np.bool_), *(part.tied for part in rounds)]),
-        presented=np.concatenate([np.empty(0, np.int32), *(part.presented for part in rounds)]),
-        scores=_filled([(part.scores, len(part)) for part in rounds], np.nan),
-        judges=_filled([(part.judges, len(part)) for part in rounds], np.int32(0)),
-        ordered=_filled([(part.ordered, len(part)) for part in rounds], np.True_),
+        tied=column("tied", np.bool_),
+        presented=column("presented", np.int32),
+        scores=column("scores", np.float64, np.nan),
+        judges=column("judges", np.int32, 0),
+        ordered=column("ordered", np.bool_, True),
         rounds=np.repeat(np.arange(len(rounds), dtype=np.int32), list(map(len, rounds))),
-        partial=_filled([(part.partial, len(part)) for part in rounds], np.False_),
-    )
-
-
-def _filled(columns: Sequence[tuple[Any, int]], missing: Any) -> Any:
-    """Columns as one, with `missing` for those that are None; None if all are."""
-    if all(column is None for column, _ in columns):
-        return None
-    return np.concatenate(
-        [np.full(n, missing) if column is None else column for column, n in columns]
+        partial=column("partial", np.bool_, False),
     )
 
 
@@ -126,21 +129,28 @@ def imply(verdicts: Verdicts) -> Comparisons:
 
 def pairs_of(verdicts: Verdicts) -> tuple[Offsets, Offsets, Bools | None]:
     """Every pair that the verdicts imply: the slots of the one placed first and of the other, and
-    whether they are tied (None: none is), each (pairs,). By shape, then place pair, then match order."""
-    none = np.empty(0, np.int64)
-    firsts, seconds = [none], [none]
-    for slots, unknown in slots_by_shape(verdicts):
-        upper, lower = np.triu_indices(len(slots), 1)
-        if unknown is not None:
-            known = (upper < unknown.start) | (lower >= unknown.stop)
-            upper, lower = upper[known], lower[known]
-        firsts.append(slots[upper].reshape(-1))
-        seconds.append(slots[lower].reshape(-1))
-    first, second = np.concatenate(firsts), np.concatenate(seconds)
+    whether they are tied (None: none is), each (pairs,). By size, then place pair, then match order."""
+    pairs = [np.empty((2, 0), np.int64)]
+    for slots in slots_by_size(verdicts):
+        places = np.stack(np.triu_indices(len(slots), 1))
+        pairs.append(slots[places].reshape(2, -1))
+    first, second = np.concatenate(pairs, axis=1)
     if not verdicts.tied.any():
         return first, second, None
     group = tie_groups(verdicts)
-    return first, second, group[first] == group[second]
+    same = group[first] == group[second]
+    known = ~(same & partial_by_slot(verdicts)[first])
+    return first[known], second[known], same[known]
+
+
+def wins(group: Offsets, partial: Bools | bool) -> Floats:
+    """What each place of rankings won against each other, shape (k, k, rankings): 1 against those after
+    it, ½ against those with the same number in `group`, shape (k, rankings), which grows by place; 0 of
+    `partial` rankings, shape (rankings,), where theirs is a group of no known order."""
+    won = np.where(group[:, None] < group, 1.0, np.where(group[:, None] > group, 0.0, 0.5))
+    won[(won == 0.5) & partial] = 0
+    np.einsum("iim->im", won)[:] = 0
+    return won
 
 
 def matches_of(verdicts: Verdicts, n: int) -> Offsets:
@@ -169,7 +179,7 @@ def wins_by_slot(verdicts: Verdicts) -> Floats:
     if verdicts.tied.any():
         group = tie_groups(verdicts) - 1
         won = (np.bincount(group, won) / np.bincount(group))[group]
-        won -= unknown_by_slot(verdicts) / 2
+        won -= _unknown_by_slot(verdicts) / 2
     return won
 
 
@@ -177,16 +187,20 @@ def compared_by_slot(verdicts: Verdicts) -> Offsets:
     """With how many others of its verdict the item in each slot is compared, shape (slots,): with all,
     but for those that a partial ranking doesn't compare it with."""
     sizes = np.diff(verdicts.offsets)
-    return np.repeat(sizes - 1, sizes) - unknown_by_slot(verdicts)
+    return np.repeat(sizes - 1, sizes) - _unknown_by_slot(verdicts)
 
 
-def unknown_by_slot(verdicts: Verdicts) -> Offsets:
+def _unknown_by_slot(verdicts: Verdicts) -> Offsets:
     """Of how many others of its verdict no order with the item in each slot is known, shape (slots,)."""
-    if verdicts.partial is None:
-        return np.zeros(len(verdicts.items), dtype=np.int64)
     group = tie_groups(verdicts) - 1
-    others = np.bincount(group)[group] - 1
-    return np.where(np.repeat(verdicts.partial, np.diff(verdicts.offsets)), others, 0)
+    return (np.bincount(group)[group] - 1) * partial_by_slot(verdicts)
+
+
+def partial_by_slot(verdicts: Verdicts) -> Bools:
+    """Whether the verdict of each slot is a partial ranking, shape (slots,)."""
+    if verdicts.partial is None:
+        return np.zeros(len(verdicts.items), dtype=np.bool_)
+    return np.repeat(verdicts.partial, np.diff(verdicts.offsets))
 
 
 def wins_of(verdicts: Verdicts, n: int) -> Floats:

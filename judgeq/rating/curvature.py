@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,16 +28,6 @@ DENSE = 2000
 take no more work than one of this size."""
 SAMPLE = 20_000
 """φ is a mean over rankings, which needs no more of those of which V isn't exact."""
-_AT_ONCE = 4_000_000
-"""Numbers of matrices handled together."""
-
-
-class Part(NamedTuple):
-    """Some components of one size s: their items' `rows`, shape (components, s), and A₀ or V, shape
-    (components, s, s)."""
-
-    rows: Offsets
-    matrices: Floats
 
 
 class Curvature:
@@ -113,45 +102,53 @@ class Curvature:
         exact: Bools = small[self.component] & (self.component > 0)
         return exact
 
-    def parts(self) -> Iterator[Part]:
-        """A₀ of the components of which V is exact, by size."""
+    @cached_property
+    def _places(self) -> tuple[Offsets, Offsets, Offsets]:
+        """The items of which V is exact, by the size of their component and by component: of their
+        matrices, which follow one another, where the row of each item begins, and its place in a row;
+        both of shape (n,). The sizes of the components of those items."""
         items = np.flatnonzero(self.exact)
-        items = items[np.argsort(self.component[items], kind="stable")]
-        of_item = np.bincount(self.component[items])[self.component[items]]
-        for size in np.unique(of_item).tolist():
-            rows = items[of_item == size].reshape(-1, size)
-            at_once = max(1, _AT_ONCE // size**2)
-            for begin in range(0, len(rows), at_once):
-                some = rows[begin : begin + at_once]
-                yield Part(some, self._of(some))
+        component = self.component[items]
+        size = np.bincount(component)[component]
+        order = np.lexsort((component, size))
+        items, component, size = items[order], component[order], size[order]
+        each = np.arange(len(items))
+        row, place = np.zeros((2, self.rankings.n), dtype=np.int64)
+        row[items] = np.cumsum(size) - size
+        place[items] = each - np.maximum.accumulate(
+            np.where(np.diff(component, prepend=0) != 0, each, 0)
+        )
+        return row, place, size
 
-    def _of(self, rows: Offsets) -> Floats:
-        """A₀ of some components, given by their items, shape (components, s)."""
-        count, size = rows.shape
-        number, place = self._places(rows)
-        flat = np.zeros(count * size * size)
+    def _cells(self, items: Offsets) -> Offsets:
+        """Where each two items of rankings, (k, rankings), of which V is exact, stand in the matrices,
+        (k, k, rankings)."""
+        row, place, _ = self._places
+        return row[items][:, None] + place[items]
+
+    def _exact_parts(self) -> Floats:
+        """A₀ of the components of which V is exact, one matrix after the other."""
+        row, place, size = self._places
+        flat = np.zeros(int(size.sum()))
         for matrices, items in zip(self.matrices, self.items, strict=True):
-            lists = np.flatnonzero(number[items[0]] >= 0)
-            at = items[:, lists]
-            first = number[at[0]] * size + place[at]
-            cell = first[:, None] * size + place[at]
-            np.add.at(flat, cell.reshape(-1), matrices[:, :, lists].reshape(-1).astype(np.float64))
-        matrix = flat.reshape(count, size, size)
-        np.einsum("cii->ci", matrix)[:] += self.precision[rows]
-        return matrix
+            lists = self.exact[items[0]]
+            cells = self._cells(items[:, lists]).reshape(-1)
+            np.add.at(flat, cells, matrices[:, :, lists].reshape(-1).astype(np.float64))
+        flat[(row + place)[self.exact]] += self.precision[: self.rankings.n][self.exact]
+        return flat
 
-    def _places(self, rows: Offsets) -> tuple[Offsets, Offsets]:
-        """Of each item the number of its component among `rows` (−1: not there), and its place there."""
-        number, place = np.full(self.rankings.n, -1), np.zeros(self.rankings.n, dtype=np.int64)
-        number[rows], place[rows] = np.arange(len(rows))[:, None], np.arange(rows.shape[1])
-        return number, place
+    def _by_size(self, flat: Floats) -> Iterator[Floats]:
+        """Matrices that follow one another, as arrays of those of one size s, (components, s, s)."""
+        begin = 0
+        for size, items in zip(*np.unique(self._places[2], return_counts=True), strict=True):
+            yield flat[begin : begin + size * items].reshape(-1, size, size)
+            begin += size * items
 
     @cached_property
-    def _inverses(self) -> list[Part]:
-        return [
-            Part(rows, np.linalg.inv(matrices).astype(np.float64, copy=False))
-            for rows, matrices in self.parts()
-        ]
+    def _inverses(self) -> Floats:
+        """V of those components, one matrix after the other."""
+        inverses = [np.linalg.inv(part).reshape(-1) for part in self._by_size(self._exact_parts())]
+        return np.concatenate([np.empty(0), *inverses])
 
     @cached_property
     def _returns(self) -> tuple[Floats, Floats]:
@@ -178,8 +175,8 @@ class Curvature:
         """V's diagonal, shape (n,): in large components 0.2 to 0.9 % off."""
         one, two = self._returns
         variance: Floats = 1 / self.diagonal[: self.rankings.n] / (1 - np.minimum(one + two, 0.9))
-        for rows, v in self._inverses:
-            variance[rows] = np.einsum("cii->ci", v)
+        row, place, _ = self._places
+        variance[self.exact] = self._inverses[(row + place)[self.exact]]
         return variance
 
     @cached_property
@@ -197,7 +194,8 @@ class Curvature:
         one, two = self._returns
         each = np.log(self.diagonal[: self.rankings.n]) - one / 2 - two / 3
         total = float(each[~self.exact].sum())
-        total += sum(float(np.linalg.slogdet(part.matrices)[1].sum()) for part in self.parts())
+        for part in self._by_size(self._exact_parts()):
+            total += float(np.linalg.slogdet(part)[1].sum())
         return total - (float(np.linalg.slogdet(self.shared[1])[1]) if self.rankings.p else 0.0)
 
     def dispersion(self, slopes: Sequence[Floats]) -> float:
@@ -211,41 +209,36 @@ class Curvature:
         1989, section 9.2.4, of clusters).
         """
         sums = np.zeros(2)
-        covariates = self.rankings.by_block(self.rankings.covariates)
-        of_block = list(zip(self.matrices, slopes, self.items, covariates, strict=True))
-
-        def add(v: Floats, h: Values, g: Values, at: Offsets, numbers: Floats) -> None:
-            """Add rankings by V, (rankings, k, k), Hessians, gradients, items and covariates of
-            places."""
-            if self.rankings.p:
-                shared, spread = self.shared
-                through = numbers.transpose(1, 0, 2) - shared[at.T]
-                v = v + through @ spread @ through.transpose(0, 2, 1)
-            product = v @ h.transpose(2, 0, 1)
-            sums[0] += np.einsum("lij,jl,il->", v, g, g)
-            sums[1] += np.einsum("lii->", product) - np.einsum("lij,lji->", product, product)
-
-        for rows, v in self._inverses:
-            number, place = self._places(rows)
-            for h, g, items, numbers in of_block:
-                lists = np.flatnonzero(number[items[0]] >= 0)
-                at = items[:, lists]
-                of = place[at].T
-                block = v[number[at[0]][:, None, None], of[:, :, None], of[:, None, :]]
-                add(block, h[:, :, lists], g[:, lists], at, numbers[:, lists])
-        drawn = seeds.rng(0, "dispersion")
-        inverse, n_exact = 1 / self.diagonal[: self.rankings.n], int(self.exact.sum())
-        if n_exact == int((self.component > 0).sum()):
-            of_block = []
         share = min(1.0, SAMPLE / max(1, sum(m for _, m in self.rankings.shapes)))
-        for h, g, items, numbers in of_block:
-            lists = np.flatnonzero(~self.exact[items[0]] & (drawn.random(items.shape[1]) < share))
-            at, d = items[:, lists], inverse[items[:, lists].T]
-            bent = _off(h[:, :, lists]).astype(np.float64) * d[:, None, :]
-            v = d[:, :, None] * (bent + bent @ bent + bent @ bent @ bent)
-            np.einsum("lii->li", v)[:] = self.variance[at.T]
-            add(v, h[:, :, lists], g[:, lists], at, numbers[:, lists])
+        drawn = seeds.rng(0, "dispersion")
+        covariates = self.rankings.by_block(self.rankings.covariates)
+        for matrices, slope, items, numbers in zip(
+            self.matrices, slopes, self.items, covariates, strict=True
+        ):
+            exact = self.exact[items[0]]
+            some = ~exact & (drawn.random(len(exact)) < share)
+            for lists in (exact, some):
+                at, h, g = items[:, lists], matrices[:, :, lists], slope[:, lists]
+                if lists is exact:
+                    v = self._inverses[self._cells(at)].transpose(2, 0, 1)
+                else:
+                    v = self._near(h, at)
+                if self.rankings.p:
+                    shared, spread = self.shared
+                    through = numbers[:, lists].transpose(1, 0, 2) - shared[at.T]
+                    v = v + through @ spread @ through.transpose(0, 2, 1)
+                product = v @ h.transpose(2, 0, 1)
+                sums[0] += np.einsum("lij,jl,il->", v, g, g)
+                sums[1] += np.einsum("lii->", product) - np.einsum("lij,lji->", product, product)
         return max(1.0, float(sums[0] / sums[1])) if sums[1] > 0 else 1.0
+
+    def _near(self, matrices: Values, items: Offsets) -> Floats:
+        """V of rankings whose V isn't exact, (rankings, k, k), by their Hessians."""
+        d = 1 / self.diagonal[items.T]
+        bent = _off(matrices).astype(np.float64) * d[:, None, :]
+        v: Floats = d[:, :, None] * (bent + bent @ bent + bent @ bent @ bent)
+        np.einsum("lii->li", v)[:] = self.variance[items.T]
+        return v
 
 
 def _off(matrices: Values) -> Values:

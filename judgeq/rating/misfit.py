@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from judgeq.json_marks import LEFT_OUT
-from judgeq.rating.comparisons import slots_by_shape, tie_groups, unknown_by_slot
+from judgeq.rating.comparisons import partial_by_slot, slots_by_size, tie_groups, wins
+from judgeq.rating.plackett_luce import BOTH, rankings_of
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 LEVEL = 0.95
@@ -25,8 +26,8 @@ LISTED = 100
 """So many judges, or items, are in JSON."""
 UNEXPECTED = 1.6
 """A surprise that 1 of 20 judgments exceed under the model; and a residual, higher or lower."""
-_AT_ONCE = 8192
-_TINY = 1e-300
+_AT_ONCE = 1_000_000
+_TINY, _CERTAIN = 1e-300, 1e-18
 
 _SUMS = 5
 """Of some comparisons: (y − p)², w = p(1 − p), w(1 − 4w), (y − p)²/w, and how many they are."""
@@ -118,31 +119,23 @@ def fit_of_items(verdicts: Verdicts, theta: Floats) -> Fit:
 
 
 def _sums_by_slot(verdicts: Verdicts, theta: Floats) -> Floats:
-    """Sums over the comparisons of each slot with the others of its verdict, shape (_SUMS, slots).
-
-    By places rather than by comparisons: memory is linear in the entries of lists, however long.
-    """
+    """Sums over the comparisons of each slot with the others of its verdict, shape (_SUMS, slots)."""
     sums = np.zeros((_SUMS, len(verdicts.items)))
-    groups = tie_groups(verdicts)
-    for alike, unknown in slots_by_shape(verdicts):
-        for begin in range(0, alike.shape[1], _AT_ONCE):
-            slots = alike[:, begin : begin + _AT_ONCE]
-            values, group = theta[verdicts.items[slots]], groups[slots]
-            for place in range(len(slots) - 1):
-                after = place + 1
-                if unknown is not None and unknown.start <= place < unknown.stop:
-                    after = unknown.stop
-                # p of what happened, so that y is 1, or ½ where the two are tied.
-                gap = values[place] - values[after:]
-                e = np.exp(-np.abs(gap))
-                p = np.where(gap > 0, 1.0, e) / (1 + e)
-                w = np.maximum(e / (1 + e) ** 2, _TINY)
-                y = np.where(group[place] == group[after:], 0.5, 1.0)
-                squared = (y - p) ** 2
-                parts = (squared, w, w * (1 - 4 * w), squared / w, np.ones_like(w))
-                for total, part in zip(sums, parts, strict=True):
-                    total[slots[place]] += part.sum(axis=0)
-                    total[slots[after:]] += part
+    groups, partial = tie_groups(verdicts), partial_by_slot(verdicts)
+    for alike in slots_by_size(verdicts):
+        at_once = max(1, _AT_ONCE // len(alike) ** 2)
+        for begin in range(0, alike.shape[1], at_once):
+            slots = alike[:, begin : begin + at_once]
+            values, y = theta[verdicts.items[slots]], wins(groups[slots], partial[slots[0]])
+            known = y + y.transpose(1, 0, 2)
+            gap = values[:, None] - values
+            e = np.exp(-np.abs(gap))
+            p = np.where(gap > 0, 1.0, e) / (1 + e)
+            w = np.maximum(e / (1 + e) ** 2, _TINY)
+            squared = (y - p) ** 2
+            parts = (squared, w, w * (1 - 4 * w), squared / w, known)
+            for total, part in zip(sums, parts, strict=True):
+                total[slots] = (known * part).sum(axis=1)
     return sums
 
 
@@ -197,68 +190,27 @@ def surprise(verdicts: Verdicts, theta: Floats) -> Floats:
     """How unexpected each verdict is under θ, shape (verdicts,): standardised, of about mean 0 and
     variance 1 under the model; large where a verdict contradicts the scale.
 
-    A ranking is a row of choices, each of one among the items that are left (Plackett-Luce). A choice's
-    log-likelihood less its expectation is θ_chosen − Σpθ, and its variance Σpθ² − (Σpθ)²: sums over the
-    choices give a standardised value, which is also the score test of whether the judge follows the
-    scale at all. It is the mean of those by choosing from the top and from the bottom (of a partial
-    ranking, what is known: the top and then the bottom, or first the bottom, as in plackett_luce.py).
-    For a pair whose less likely outcome, of probability p, happened, it is √((1 − p)/p). Tied items
-    count as the mean of their group. 0 for verdicts on items rated the same. Linear in the entries.
+    A ranking is a row of choices (plackett_luce.py). A choice's log-likelihood less its expectation is
+    θ_chosen − Σpθ, and its variance Σpθ² − (Σpθ)²: summed over the choices −gᵀθ and θᵀHθ, by the
+    gradient and the Hessian of the ranking. Standardised it is also the score test of whether the judge
+    follows the scale at all. It is the mean of those by choosing from the top and from the bottom.
+    For a pair whose less likely outcome, of probability p, happened, it is √((1 − p)/p). Ties count half
+    one way and half the other. 0 for verdicts on items rated the same.
     """
     values = np.zeros(len(verdicts))
-    groups = tie_groups(verdicts)
-    for alike, unknown in slots_by_shape(verdicts):
-        k = len(alike)
-        if k < 2:
-            continue
-        for begin in range(0, alike.shape[1], _AT_ONCE):
-            slots = alike[:, begin : begin + _AT_ONCE]
-            part, group = theta[verdicts.items[slots]], groups[slots]
-            part = part - part.mean(axis=0)
-            at = np.searchsorted(verdicts.offsets, slots[0])
-            if unknown is None:
-                top = _surprise(_choices(part, group, k - 1))
-                bottom = _surprise(_choices(-part[::-1], group[::-1], k - 1))
-            else:
-                best, worst, left = unknown.start, k - unknown.stop, slice(0, unknown.stop)
-                low, numbers = -part[::-1], group[::-1]
-                rest = slice(0, k - best)
-                first = _choices(part, group, best) + _choices(low[rest], numbers[rest], worst)
-                last = _choices(low, numbers, worst) + _choices(part[left], group[left], best)
-                top, bottom = _surprise(first), _surprise(last)
-            values[at] = (top + bottom) / 2
+    for up in BOTH:
+        rankings = rankings_of(verdicts, len(theta), ways=(up,))
+        firsts = (
+            np.searchsorted(verdicts.offsets, at[0]) for at in rankings.by_block(rankings.slots)
+        )
+        parts = zip(rankings.blocks, firsts, rankings.spread(theta), strict=True)
+        for block, first, eta in parts:
+            eta = eta - eta.mean(axis=0)
+            off = (block.gradient(eta) * eta).sum(axis=0)
+            variance = np.einsum("im,ijm,jm->m", eta, block.matrices(), eta)
+            certain = ~(variance > _CERTAIN)
+            values[first] += np.where(certain, 0, off / np.sqrt(np.where(certain, 1, variance))) / 2
     return values
-
-
-def _choices(theta: Floats, group: Offsets, choices: int) -> Floats:
-    """Of the first choices of rankings of shape (k, rankings), the first chosen first: what their
-    log-likelihood is below its expectation, and its variance; shape (2, rankings)."""
-    e = np.exp(theta - theta.max(axis=0))
-    rows = [_group_means(part, group) for part in (e, e * theta, e * theta * theta, theta)]
-    left, first, second = (np.cumsum(part[::-1], axis=0)[::-1][:choices] for part in rows[:3])
-    left = np.maximum(left, _TINY)
-    mean = first / left
-    off = (mean - rows[3][:choices]).sum(axis=0)
-    variance = np.maximum(second / left - mean * mean, 0).sum(axis=0)
-    return np.stack([off, variance])
-
-
-def _surprise(choices: Floats) -> Floats:
-    """By ranking, of sums of `_choices`: standardised, 0 where nothing was uncertain."""
-    off, variance = choices
-    surprise: Floats = np.divide(
-        off, np.sqrt(variance), out=np.zeros_like(off), where=variance > 1e-18
-    )
-    return surprise
-
-
-def _group_means(values: Floats, group: Offsets) -> Floats:
-    """Values of shape (k, rankings), each the mean of its group of tied items."""
-    flat = np.unique(group, return_inverse=True)[1].reshape(-1)
-    if int(flat.max()) + 1 == flat.size:
-        return values
-    means = np.bincount(flat, values.reshape(-1)) / np.bincount(flat)
-    return means[flat].reshape(values.shape)
 
 
 def residuals(verdicts: Verdicts, theta: Floats, at: Offsets) -> tuple[Floats, Floats]:
@@ -275,33 +227,31 @@ def residuals(verdicts: Verdicts, theta: Floats, at: Offsets) -> tuple[Floats, F
     """
     residual, expected = np.full(len(at), np.nan), np.full(len(at), np.nan)
     of = np.searchsorted(verdicts.offsets, at, side="right") - 1
-    groups = tie_groups(verdicts)
-    # What an item isn't compared with: itself, and of a partial ranking its group.
-    begins, without = at, 1 + unknown_by_slot(verdicts)[at]
-    if verdicts.partial is not None:
-        in_group = np.searchsorted(groups, groups[at])
-        begins = np.where(without > 1, in_group, at)
-    compared = np.diff(verdicts.offsets)[of] - without
-    for count in np.unique(compared[compared > 0]).tolist():
-        alike = np.flatnonzero(compared == count)
-        for begin in range(0, len(alike), _AT_ONCE):
-            chosen = alike[begin : begin + _AT_ONCE]
-            own, first = at[chosen], verdicts.offsets[of[chosen]]
-            others = first + np.arange(count)[:, None]
-            others += np.where(others >= begins[chosen], without[chosen], 0)
+    sizes, groups, partial = (
+        np.diff(verdicts.offsets),
+        tie_groups(verdicts),
+        partial_by_slot(verdicts),
+    )
+    for size in np.unique(sizes[of]).tolist():
+        alike = np.flatnonzero((sizes[of] == size) & (size > 1))
+        for begin in range(0, len(alike), max(1, _AT_ONCE // size)):
+            chosen = alike[begin : begin + max(1, _AT_ONCE // size)]
+            own, others = at[chosen], verdicts.offsets[of[chosen]] + np.arange(size)[:, None]
+            same = groups[others] == groups[own]
+            known = (others != own) & ~(same & partial[own])
             gap = theta[verdicts.items[others]] - theta[verdicts.items[own]]
-            won = np.where(groups[others] == groups[own], 0.5, others > own).sum(axis=0)
-            mean, variance = _wins(np.clip(gap, -500, 500))
+            won = (known * np.where(same, 0.5, others > own)).sum(axis=0)
+            mean, variance = _wins(np.clip(gap, -500, 500), known)
             expected[chosen] = mean
             residual[chosen] = (won - mean) / np.sqrt(variance)
     return residual, expected
 
 
-def _wins(gap: Floats) -> tuple[Floats, Floats]:
-    """The expectation and the variance of an item's wins against others whose θ are so much higher;
-    `gap` of shape (others, items), the results (items,)."""
+def _wins(gap: Floats, known: Bools) -> tuple[Floats, Floats]:
+    """The expectation and the variance of an item's wins against those others of which the order is
+    `known`, whose θ are so much higher; `gap` of shape (others, items), the results (items,)."""
     above, below = np.exp(gap), np.exp(-gap)
-    win, lose = 1 / (1 + above), 1 / (1 + below)
+    win, lose = known / (1 + above), known / (1 + below)
     variance = (win * lose).sum(axis=0)
     for j in range(len(gap) - 1):
         rest = slice(j + 1, None)

@@ -89,23 +89,15 @@ def crossing(mixture: Mixture) -> Cut:
     if scale <= 0:
         return Cut(None, "the two components of the mixture have the same mean")
     # In units in which the means are at -1 and 1, so that no difference is of large numbers.
-    precision = (scale / mixture.deviations) ** 2
+    lower, upper = ((scale / mixture.deviations) ** 2).tolist()
     heights = np.log(mixture.weights / mixture.deviations)
-
-    def ahead(x: float) -> float:
-        """By how much the upper component's logarithm is larger."""
-        parts = heights - precision / 2 * (x - np.array([-1.0, 1.0])) ** 2
-        return float(parts[1] - parts[0])
-
-    below, above = -1.0, 1.0
-    if not ahead(below) < 0 < ahead(above):
+    # By how much the upper component's logarithm is larger: bend·x² + slope·x + level.
+    bend, slope = (lower - upper) / 2, lower + upper
+    level = float(heights[1] - heights[0]) + bend
+    if not bend - slope + level < 0 < bend + slope + level:
         return Cut(None, "the components of the mixture don't cross between their means")
-    for _ in range(100):
-        x = (below + above) / 2
-        if x in (below, above):
-            break
-        below, above = (x, above) if ahead(x) < 0 else (below, x)
-    return Cut(middle + scale * (below + above) / 2)
+    x = -2 * level / (slope + math.sqrt(slope**2 - 4 * bend * level))
+    return Cut(middle + scale * x)
 
 
 def fit(scores: Floats) -> Mixture:

@@ -27,12 +27,12 @@ best and the worst say as much as a ranking, and count the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from judgeq.rating import UNKNOWN, Fit, GoOn, Parameters, always, evidence, newton, position_effect
-from judgeq.rating.comparisons import components
+from judgeq.rating.comparisons import components, wins
 from judgeq.rating.posterior import Posterior, Prior
 from judgeq.rating.rankings import Block, Rankings
 from judgeq.types import Bools, Floats, Offsets, Verdicts
@@ -40,8 +40,6 @@ from judgeq.types import Bools, Floats, Offsets, Verdicts
 NAME = "Plackett-Luce"
 BOTH = (True, False)
 """From the top and from the bottom."""
-WIDEST = 300.0
-"""The largest distance within one list of whose exponential the square is sure to be a number."""
 
 
 class Maximum(NamedTuple):
@@ -112,259 +110,160 @@ def rankings_of(
 
     def make(k: int, groups: Offsets | None, unknown: slice | None) -> Block:
         if not ways or (unknown is None and k == 2):
-            return Pairs(groups, unknown)
-        if unknown is None:
-            chosen = [_Way(order, up=up) for order in _orders(groups) for up in ways]
-            return _Lists(chosen, 1 / len(chosen))
-        chosen = [way for up in ways for way in _partial_ways(k, unknown, top_first=up)]
-        return _Lists(chosen, 1 / len(ways))
+            return _Implied(wins(*_numbered(k, groups, unknown)))
+        if unknown is not None:
+            return _partial(k, unknown, ways)
+        orders: list[slice | Offsets] = [slice(None)]
+        if groups is not None:
+            orders.append(_ties_turned(groups))
+        blocks = [_Way(order, k - 1, up=up) for order in orders for up in ways]
+        return _Mean(blocks, 1 / len(blocks))
 
     return Rankings(verdicts, n, make, covariates, go_on)
 
 
-class Pairs:
-    """Some rankings of one size k, as the comparisons that they imply."""
-
-    def __init__(self, groups: Offsets | None, unknown: slice | None = None) -> None:
-        """`groups`, shape (k, rankings), number the groups of tied items; None where nothing is tied.
-        `unknown` are the places of partial rankings whose order isn't known."""
-        self._groups = groups
-        self._unknown = unknown
-        self._curvature: list[Floats] = []
-
-    def _after(self, place: int) -> slice:
-        """The places after `place` that are compared with it."""
-        unknown = self._unknown
-        if unknown is not None and unknown.start <= place < unknown.stop:
-            return slice(unknown.stop, None)
-        return slice(place + 1, None)
-
-    def _tied(self, place: int) -> Bools | None:
-        """Which items after `place` are tied with it, shape (k − 1 − place, rankings)."""
-        return None if self._groups is None else self._groups[place + 1 :] == self._groups[place]
-
-    def loss(self, theta: Floats) -> float:
-        """−log likelihood."""
-        total = 0.0
-        for place in range(len(theta) - 1):
-            gap = theta[self._after(place)] - theta[place]
-            loss = np.log1p(np.exp(-np.abs(gap)))  # log(1 + exp(gap)) = this + max(gap, 0)
-            loss += np.maximum(gap, 0)
-            tied = self._tied(place)
-            if tied is not None:
-                loss -= np.where(tied, gap / 2, 0)
-            total += float(loss.sum())
-        return total
-
-    def gradient(self, theta: Floats) -> Floats:
-        """Of the loss; keeps the curvature for `matrices`."""
-        slope = np.zeros_like(theta)
-        self._curvature = []
-        for place in range(len(theta) - 1):
-            # The probability of the opposite outcome; tanh overflows nowhere.
-            after = self._after(place)
-            upset = 0.5 + 0.5 * np.tanh((theta[after] - theta[place]) / 2)
-            self._curvature.append(upset * (1 - upset))
-            tied = self._tied(place)
-            if tied is not None:
-                upset -= np.where(tied, 0.5, 0)
-            slope[place] -= upset.sum(axis=0)
-            slope[after] += upset
-        return slope
-
-    def matrices(self) -> Floats:
-        """The Hessians themselves, (k, k, rankings)."""
-        k, rankings = len(self._curvature) + 1, self._curvature[0].shape[1]
-        total = np.zeros((k, k, rankings))
-        for place, curvature in enumerate(self._curvature):
-            after = self._after(place)
-            total[place, after] = total[after, place] = -curvature
-        np.einsum("iim->im", total)[:] = -total.sum(axis=1)
-        return total
+def _numbered(
+    k: int, groups: Offsets | None, unknown: slice | None
+) -> tuple[Offsets, Bools | bool]:
+    """As `wins` takes them: places of no order among them have one number."""
+    if groups is not None:
+        return groups, False
+    number = np.arange(k)[:, None]
+    if unknown is not None:
+        number[unknown] = unknown.start
+    return number, True
 
 
-class _Lists:
-    """Lists of one size k in the ways in which they are chosen, each of the same weight."""
-
-    def __init__(self, ways: Sequence[_Way], weight: float) -> None:
-        self._ways, self._weight = ways, weight
-        self._stages: list[tuple[_Way, _Stages | _WideStages]] = []
-        self._shape: tuple[int, ...] = (0, 0)
-
-    def loss(self, eta: Floats) -> float:
-        return self._weight * sum(way.stages(eta).loss() for way in self._ways)
-
-    def gradient(self, eta: Floats) -> Floats:
-        total = np.zeros_like(eta)
-        self._shape, self._stages = eta.shape, []
-        for way in self._ways:
-            stages = way.stages(eta)
-            way.add(stages.gradient(), total)
-            self._stages.append((way, stages))
-        total *= self._weight
-        return total
-
-    def matrices(self) -> Floats:
-        k, lists = self._shape
-        total = np.zeros((k, k, lists))
-        for way, stages in self._stages:
-            way.add_matrices(stages.weights(), total)
-        total *= -self._weight
-        np.einsum("iim->im", total)[:] = -total.sum(axis=1)
-        return total
-
-
-def _orders(groups: Offsets | None) -> list[Offsets | None]:
-    """The orders of the places in which lists are chosen: as they stand (None), and where there are
-    ties, with the tied items the other way round."""
-    turned = None if groups is None else _ties_turned(groups)
-    tied = turned is not None and bool((turned != np.arange(len(turned))[:, None]).any())
-    return [None, turned] if tied else [None]
-
-
-def _partial_ways(k: int, unknown: slice, *, top_first: bool) -> list[_Way]:
-    """The ways in which partial rankings of k items are chosen, of which the places `unknown` are in no
-    known order: the top and then the bottom, or the bottom and then the top."""
+def _partial(k: int, unknown: slice, ways: Sequence[bool]) -> Block:
+    """Partial rankings of k items, of which the places `unknown` are in no known order: the top is
+    chosen and then the bottom (True), the bottom and then the top, or the mean of both."""
     top, bottom = unknown.start, k - unknown.stop
-    ends = (slice(0, k), slice(top, k)) if top_first else (slice(0, unknown.stop), slice(0, k))
-    ways = [_Way(None, up=True, choices=top, part=ends[0])] if top else []
-    return ways + ([_Way(None, up=False, choices=bottom, part=ends[1])] if bottom else [])
+    blocks = []
+    for top_first in ways:
+        of_top, of_bottom = slice(None), slice(top, None)
+        if not top_first:
+            of_top, of_bottom = slice(unknown.stop), slice(None)
+        blocks += [_Way(of_top, top, up=True)] if top else []
+        blocks += [_Way(of_bottom, bottom, up=False)] if bottom else []
+    return _Mean(blocks, 1 / len(ways))
 
 
 def _ties_turned(groups: Offsets) -> Offsets:
     """The places, shape (k, lists), in the order in which each group of tied items is reversed."""
-    k = len(groups)
-    place = np.broadcast_to(np.arange(k)[:, None], groups.shape)
+    place = np.broadcast_to(np.arange(len(groups))[:, None], groups.shape)
     return np.lexsort((-place, groups), axis=0)
 
 
+class _Mean:
+    """A sum of likelihoods of the same rankings, each of the same weight."""
+
+    def __init__(self, blocks: Sequence[Block], weight: float) -> None:
+        self._blocks, self._weight = blocks, weight
+
+    def loss(self, eta: Floats) -> float:
+        return self._weight * sum(block.loss(eta) for block in self._blocks)
+
+    def gradient(self, eta: Floats) -> Floats:
+        total = self._blocks[0].gradient(eta)
+        for block in self._blocks[1:]:
+            total += block.gradient(eta)
+        total *= self._weight
+        return total
+
+    def matrices(self) -> Floats:
+        total = self._blocks[0].matrices()
+        for block in self._blocks[1:]:
+            total += block.matrices()
+        total *= self._weight
+        return total
+
+
+class _Implied:
+    """Some rankings of one size, as the comparisons that they imply: their `wins`."""
+
+    def __init__(self, won: Floats) -> None:
+        self._won, self._known = won, won + won.transpose(1, 0, 2)
+        self._curvature = won
+
+    def loss(self, eta: Floats) -> float:
+        gap = eta - eta[:, None]
+        return float((self._won * (np.log1p(np.exp(-np.abs(gap))) + np.maximum(gap, 0))).sum())
+
+    def gradient(self, eta: Floats) -> Floats:
+        chance = 0.5 - 0.5 * np.tanh((eta - eta[:, None]) / 2)  # to win; tanh overflows nowhere
+        self._curvature = self._known * chance * (1 - chance)
+        slope: Floats = (self._known * chance - self._won).sum(axis=1)
+        return slope
+
+    def matrices(self) -> Floats:
+        return _laplacian(self._curvature)
+
+
 class _Way:
-    """One way in which lists are chosen: places in this order (None: as they stand), from the top
-    or from the bottom. Of partial rankings it is `part` of the places, and so many `choices` (None: all)
-    among them."""
+    """One way in which lists of one size are chosen: so many `choices` among these places of the list
+    (an array, (k, lists), where lists differ), the first of them first; from the top (`up`), or else
+    from the last of them backwards, by −θ.
 
-    def __init__(
-        self,
-        order: Offsets | None,
-        *,
-        up: bool,
-        choices: int | None = None,
-        part: slice = slice(None),
-    ) -> None:
-        self._order, self._up, self._choices, self._part = order, up, choices, part
-
-    def stages(self, eta: Floats) -> _Stages | _WideStages:
-        """The choices of lists, shape (k, lists)."""
-        theta = self.of(eta)
-        wide = bool((np.ptp(theta, axis=0) > WIDEST).any()) if theta.size else False
-        choices = len(theta) - 1 if self._choices is None else self._choices
-        return _WideStages(theta, choices) if wide else _Stages(theta, choices)
-
-    def of(self, values: Floats) -> Floats:
-        """Values by place as the stages read them."""
-        values = values[self._part]
-        if self._order is not None:
-            values = np.take_along_axis(values, self._order, axis=0)
-        return values if self._up else -values[::-1]
-
-    def add(self, values: Floats, total: Floats) -> None:
-        """Add to `total`, by place, the gradient of the stages."""
-        if not self._up:
-            values = -values[::-1]
-        if self._order is None:
-            total[self._part] += values
-            return
-        back = np.empty_like(values)
-        np.put_along_axis(back, self._order, values, axis=0)
-        total += back
-
-    def add_matrices(self, weights: Floats, total: Floats) -> None:
-        """Add to `total`, (k, k, lists), the weights of pairs by stage, (k, k, lists)."""
-        if not self._up:
-            weights = weights[::-1, ::-1]
-        if self._order is None:
-            total[self._part, self._part] += weights
-            return
-        back = np.argsort(self._order, axis=0)
-        of_rows = np.take_along_axis(weights, back[:, None], axis=0)
-        total += np.take_along_axis(of_rows, back[None], axis=1)
-
-
-class _Stages:
-    """ℓ(r; θ) = Σ_{a<k} [θ_{r_a} − log Σ_{b≥a} exp θ_{r_b}]: stage a chooses one of those from
-    place a on, of weights e = exp θ whose sum is S_a. Values by place, shape (k, lists). The sum is over
-    the first `choices` stages, k − 1 at most: the last chooses one of one.
-
-    The Hessian of −ℓ is a graph's Laplacian of the weights e_a·e_b·Σ_{c≤min(a,b)} S_c⁻².
+    ℓ(r; θ) = Σ_a [θ_{r_a} − log Σ_{b≥a} exp θ_{r_b}]: stage a chooses one of those from place a on, of
+    weights e_b = exp θ_b whose sum is S_a. The Hessian of −ℓ is a graph's Laplacian of the weights
+    e_a·e_b·Σ_{c≤min(a,b)} S_c⁻². All are kept relative to the largest weight that is left in a stage, so
+    that they are numbers however far apart items are.
     """
 
-    def __init__(self, theta: Floats, choices: int) -> None:
-        self._choices = choices
-        self._shifted = theta - theta.max(axis=0)
-        self.e = np.exp(self._shifted)
-        self._sums = _from_below(self.e)[:choices]
+    def __init__(self, places: slice | Offsets, choices: int, *, up: bool) -> None:
+        self._choices, self._way = choices, 1 if up else -1
+        self._one: tuple[Any, ...] = (places,)
+        self._two: tuple[Any, ...] = (places, places)
+        if not isinstance(places, slice):
+            each = np.arange(places.shape[1])
+            self._one, self._two = (places, each), (places[:, None], places, each)
 
-    def loss(self) -> float:
-        """−ℓ."""
-        return float(np.log(self._sums).sum() - self._shifted[: self._choices].sum())
+    def _stages(self, eta: Floats) -> tuple[Floats, Floats]:
+        """θ in the order of choice, and the largest of it in each stage; keeps e, the S, and by how
+        much the largest falls from stage to stage."""
+        theta = self._way * eta[self._one][:: self._way]
+        largest = np.maximum.accumulate(theta[::-1])[::-1]
+        self._e, self._fall = np.exp(theta - largest), np.exp(largest[1:] - largest[:-1])
+        sums = self._e.copy()
+        for place in range(len(sums) - 2, -1, -1):
+            sums[place] += sums[place + 1] * self._fall[place]
+        self._sums = sums[: self._choices]
+        return theta, largest
 
-    def gradient(self) -> Floats:
-        """Of −ℓ; keeps what `weights` needs."""
-        self._inverse = 1 / self._sums
-        slope: Floats = self.e * _from_above(self._inverse, len(self.e))
+    def _added(self, values: Floats, fall: Floats) -> Floats:
+        """Sums over each place and the stages before it, each less as the largest falls."""
+        sums: Floats = np.zeros_like(self._e)
+        sums[: len(values)] = values
+        for place in range(1, len(sums)):
+            sums[place] += sums[place - 1] * fall[place - 1]
+        return sums
+
+    def loss(self, eta: Floats) -> float:
+        theta, largest = self._stages(eta)
+        return float(np.log(self._sums).sum() + (largest - theta)[: self._choices].sum())
+
+    def gradient(self, eta: Floats) -> Floats:
+        self._stages(eta)
+        slope: Floats = self._e * self._added(1 / self._sums, self._fall)
         slope[: self._choices] -= 1
-        return slope
+        total = np.zeros_like(eta)
+        total[self._one] = self._way * slope[:: self._way]
+        self._shape = eta.shape
+        return total
 
-    def weights(self) -> Floats:
-        """Of each two places, (k, k, lists), with 0 on the diagonal."""
-        k, lists = self.e.shape
-        squares = _from_above(self._inverse**2, k)
-        weights = np.zeros((k, k, lists))
-        for a in range(k - 1):
-            weights[a, a + 1 :] = self.e[a + 1 :] * (self.e[a] * squares[a])
-            weights[a + 1 :, a] = weights[a, a + 1 :]
-        return weights
-
-
-class _WideStages:
-    """As _Stages, for lists whose items are so far apart that their weights are no numbers: by the
-    probability of each item in each stage, in k² steps."""
-
-    def __init__(self, theta: Floats, choices: int) -> None:
-        self._choices = choices
-        logs = np.logaddexp.accumulate(theta[::-1], axis=0)[::-1][:choices]
-        self._loss = float((logs - theta[:choices]).sum())
-        later = np.arange(len(theta)) >= np.arange(len(logs))[:, None]
-        gaps = np.where(later[:, :, None], theta - logs[:, None], -np.inf)
-        self._chances: Floats = np.exp(gaps)  # (choices, k, lists)
-
-    def loss(self) -> float:
-        return self._loss
-
-    def gradient(self) -> Floats:
-        slope: Floats = self._chances.sum(axis=0)
-        slope[: self._choices] -= 1
-        return slope
-
-    def weights(self) -> Floats:
-        weights: Floats = np.einsum("aim,ajm->ijm", self._chances, self._chances)
-        np.einsum("iim->im", weights)[:] = 0
-        return weights
+    def matrices(self) -> Floats:
+        factor = self._e * self._added(self._sums**-2.0, self._fall**2)
+        e, weights = self._e.copy(), np.zeros((len(self._e), *self._e.shape))
+        for a in range(len(e) - 2, -1, -1):
+            e[a + 1 :] *= self._fall[a]
+            weights[a, a + 1 :] = weights[a + 1 :, a] = e[a + 1 :] * factor[a]
+        total = np.zeros((self._shape[0], *self._shape))
+        total[self._two] = weights[:: self._way, :: self._way]
+        return _laplacian(total)
 
 
-def _from_below(values: Floats) -> Floats:
-    """Sums over each place and all after it, same shape."""
-    sums = values.copy()
-    for place in range(len(values) - 2, -1, -1):
-        sums[place] += sums[place + 1]
-    return sums
-
-
-def _from_above(values: Floats, k: int) -> Floats:
-    """Sums over each of k places and all before it, of values that are 0 after the first places."""
-    sums = np.empty((k, *values.shape[1:]))
-    sums[0] = values[0]
-    for place in range(1, len(values)):
-        np.add(sums[place - 1], values[place], out=sums[place])
-    sums[len(values) :] = sums[len(values) - 1]
-    return sums
+def _laplacian(weights: Floats) -> Floats:
+    """Hessians, (k, k, rankings), of the weights of each two places, 0 on the diagonal."""
+    total: Floats = -weights
+    np.einsum("iim->im", total)[:] = weights.sum(axis=1)
+    return total

@@ -67,35 +67,31 @@ def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
     compared = np.diff(verdicts.offsets) > 1
     if not compared.any():
         return None
-    unordered = 0
-    if verdicts.ordered is not None:
-        unordered = int((compared & ~verdicts.ordered).sum())
-        compared &= verdicts.ordered
-        if not compared.any():
-            none = np.empty(0)
-            return Slots(none, none, none, np.empty(0, np.int64), None, None, unordered)
-    if not compared.all():
-        verdicts = verdicts.where(compared)
+    ordered = np.ones_like(compared) if verdicts.ordered is None else verdicts.ordered
+    unordered = int((compared & ~ordered).sum())
+    verdicts = verdicts.where(compared & ordered)
+    if not len(verdicts):
+        none = np.empty(0)
+        return Slots(none, none, none, np.empty(0, np.int64), None, None, unordered)
     share, known = _shares(verdicts)
     slot = np.arange(len(share)) - np.repeat(verdicts.offsets[:-1], np.diff(verdicts.offsets))
-    matches = np.bincount(slot)
-    of_all = np.bincount(slot, known)
+    matches, of_all = np.bincount(slot), np.bincount(slot, known)
     rate = np.bincount(slot, share) / of_all
     if couples:
         units, error = _over_couples(verdicts.matches // 2, slot, share, matches)
     else:
         units = matches
         squares = np.bincount(slot, (share - rate[slot] * known) ** 2)
-        error = np.sqrt(squares / np.maximum(matches - 1, 1) / matches) * (matches / of_all)
+        error = np.sqrt(squares / np.maximum(matches - 1, 1) * matches) / of_all
+    each = list(zip((rate - 0.5).tolist(), error.tolist(), units.tolist(), strict=True))
     if len(rate) == 2 and not couples:
         low, high = wilson(rate, matches)
     else:
-        reach = [
-            student.quantile(LEVEL, n - 1) * one if n > 3 else 1.0
-            for n, one in zip(units.tolist(), error.tolist(), strict=True)
-        ]
+        reach = [student.quantile(LEVEL, n - 1) * one if n > 3 else 1.0 for _, one, n in each]
         low, high = np.clip(rate - reach, 0, 1), np.clip(rate + reach, 0, 1)
-    chance = _chance(rate, error, units)
+    # Two slots say the same, so that they are one test.
+    tests = len(rate) if len(rate) > 2 else 1
+    chance = 1 - (1 - np.array([_chance(*one) for one in each])) ** tests
     furthest = int(np.argmin(chance))
     likely = np.where(chance < 1 - LEVEL, rate - 0.5, 0.0)
     best, worst = int(np.argmax(likely)), int(np.argmin(likely))
@@ -128,17 +124,12 @@ def _over_couples(
     return np.array([n, n]), error
 
 
-def _chance(rate: Floats, error: Floats, units: Offsets) -> Floats:
-    """By slot, how likely chance alone makes the rate of some slot differ so much from ½; 1 of slots
-    with few units. Two slots say the same, so that they are one test."""
-    tests = len(rate) if len(rate) > 2 else 1
-    single = []
-    for value, spread, n in zip(rate.tolist(), error.tolist(), units.tolist(), strict=True):
-        away = value - 0.5
-        t = away / spread if spread else math.inf if away else 0.0
-        single.append(student.two_sided(t, n - 1) if n >= ENOUGH else 1.0)
-    chance: Floats = 1 - (1 - np.array(single)) ** tests
-    return chance
+def _chance(away: float, error: float, units: int) -> float:
+    """How likely chance alone makes a rate so far from ½; 1 of a slot with few units."""
+    if units < ENOUGH:
+        return 1.0
+    t = away / error if error else math.inf if away else 0.0
+    return student.two_sided(t, units - 1)
 
 
 def wilson(rate: Floats, matches: Offsets) -> tuple[Floats, Floats]:
@@ -177,19 +168,17 @@ def merged(verdicts: Verdicts) -> tuple[Verdicts, Flips]:
     """One verdict for each couple of matches 2m and 2m + 1 that `doubled` made: what both say, or a
     tie where they differ. Where only one was answered the couple is left out: half an answer is none.
     """
-    couple = verdicts.matches // 2
-    first = np.flatnonzero(couple[:-1] == couple[1:]) if len(couple) > 1 else np.empty(0, np.int64)
+    couple, where, count = np.unique(verdicts.matches // 2, return_index=True, return_counts=True)
+    first = where[count == 2]
     second = first + 1
-    items, tied = verdicts.items.reshape(-1, 2), verdicts.tied.reshape(-1, 2)[:, 1]
+    items, tied = verdicts.items.reshape(-1, 2)[:, 0], verdicts.tied[1::2]
     both_tied = tied[first] & tied[second]
-    one_tied = tied[first] ^ tied[second]
-    same = both_tied | (~one_tied & (items[first, 0] == items[second, 0]))
+    same = both_tied | ((tied[first] == tied[second]) & (items[first] == items[second]))
+    answered = np.zeros(len(verdicts), dtype=np.bool_)
+    answered[first] = True
     tie = np.zeros((len(first), 2), dtype=np.bool_)
     tie[:, 1] = both_tied | ~same
-    couples = len(np.unique(couple))
-    flips = Flips(couples, int((~same).sum()), couples - len(first))
-    answered = np.zeros(len(couple), dtype=np.bool_)
-    answered[first] = True
+    flips = Flips(len(couple), int((~same).sum()), len(couple) - len(first))
     return replace(verdicts.where(answered), tied=tie.reshape(-1)), flips
 
 

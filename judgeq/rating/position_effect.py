@@ -56,22 +56,18 @@ def columns(verdicts: Verdicts) -> Columns:
     """A column for each judge with ENOUGH matches, up to MOST of them, and one for all others; none for
     those of whose matches the order isn't known."""
     value, sizes = numbers(verdicts), np.diff(verdicts.offsets)
-    known = _known(verdicts)
     judge = np.zeros(len(sizes), np.int64) if verdicts.judges is None else verdicts.judges
-    count = np.bincount(judge[known])
-    order = np.argsort(-count, kind="stable")
-    own = order[:MOST][count[order[:MOST]] >= ENOUGH]
-    rest = np.setdiff1d(np.flatnonzero(count), own)
+    count = np.bincount(judge[_known(verdicts)])
+    most = np.argsort(-count, kind="stable")[:MOST]
+    own = sorted(most[count[most] >= ENOUGH].tolist())
+    rest = np.setdiff1d(np.flatnonzero(count), own).tolist()
     if len(rest) == 1:
-        own, rest = np.append(own, rest), rest[:0]
-    own = np.sort(own)
-    groups = [(int(number),) for number in own]
-    column = np.full(len(count) or 1, len(groups))
-    column[own] = np.arange(len(own))
-    if len(rest):
-        groups.append(tuple(rest.tolist()))
-    of_slot = np.repeat(column[np.minimum(judge, len(column) - 1)], sizes)
-    spread = np.where(of_slot[:, None] == np.arange(len(groups)), value[:, None], 0.0)
+        own, rest = sorted(own + rest), []
+    groups = [*((number,) for number in own), *([tuple(rest)] if rest else [])]
+    spread = np.zeros((len(value), len(groups)))
+    for column, group in zip(spread.T, groups, strict=True):
+        mine = np.repeat(np.isin(judge, group), sizes)
+        column[mine] = value[mine]
     matches = np.array([int(count[list(group)].sum()) for group in groups], dtype=np.int64)
     return Columns(spread, tuple(groups), matches)
 

@@ -82,11 +82,11 @@ class Rankings:
                 self.blocks.append(make(k, tied, unknown))
                 self.shapes.append((k, part.shape[1]))
                 slots.append(part.reshape(-1))
-        self._slots = np.concatenate(slots)
-        self.items: NDArray[np.intp] = verdicts.items[self._slots].astype(np.intp)
+        self.slots = np.concatenate(slots)
+        self.items: NDArray[np.intp] = verdicts.items[self.slots].astype(np.intp)
         self.covariates = np.empty((len(self.items), 0))
         if covariates is not None:
-            self.covariates = covariates[self._slots]
+            self.covariates = covariates[self.slots]
         self._bounds = [0, *np.cumsum([k * m for k, m in self.shapes]).tolist()]
         self._map: Callable[..., Iterable[Any]] = map
 
@@ -117,7 +117,7 @@ class Rankings:
         """The same with more covariates, shape (slots, q), after its own. The blocks are the same, and
         keep the curvature of whichever took a gradient last."""
         other = copy(self)
-        other.covariates = np.concatenate([self.covariates, covariates[self._slots]], axis=1)
+        other.covariates = np.concatenate([self.covariates, covariates[self.slots]], axis=1)
         return other
 
     @contextmanager

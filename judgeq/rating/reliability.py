@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from judgeq import seeds
 from judgeq.errors import NotConvergedError
-from judgeq.rating.comparisons import scale_components
+from judgeq.rating.comparisons import joined, scale_components
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 Rate: TypeAlias = Callable[[Verdicts, int], Floats]
@@ -125,78 +125,62 @@ def split_half(verdicts: Verdicts, rate: Rate, seed: int, splits: int | None = N
     from the groups' means, pooled. (The mean of the groups' own r would count a pair of items as ±1.)
     Items judged alone are on one scale. A rating that raises NotConvergedError gives no value.
     """
-    by = "judges" if _effective_judges(verdicts) >= MANY_JUDGES else "judgments"
+    judge = np.zeros(len(verdicts), np.int64) if verdicts.judges is None else verdicts.judges
+    counts = np.bincount(judge)
+    many = int(counts.sum()) ** 2 >= MANY_JUDGES * max(1, int((counts * counts).sum()))
+    by, unit = ("judges", judge) if many else ("judgments", np.arange(len(verdicts)))
     splits = splits_for(verdicts) if splits is None else splits
+
+    def unknown(why: str, items: int = 0, components: int = 0) -> SplitHalf:
+        return SplitHalf(None, None, None, 0, by, None, items, components, why)
+
     if splits < 1:
-        return SplitHalf(None, None, None, 0, by, why="no splits were asked for")
+        return unknown("no splits were asked for")
     if len(verdicts) < 2:
-        return SplitHalf(None, None, None, 0, by, why="there are fewer than two judgments")
+        return unknown("there are fewer than two judgments")
+    which = np.unique(unit, return_inverse=True)[1].reshape(-1)
+    units = int(which.max()) + 1
+    seconds = [
+        seeds.rng(seed, "split-half", at).permutation(units)[which] >= units // 2
+        for at in range(splits)
+    ]
     together = max(1, _AT_ONCE // len(verdicts.items))
     values: list[tuple[float, int, int]] = []
     try:
         for begin in range(0, splits, together):
-            numbers = range(begin, min(begin + together, splits))
-            halves = [_half(verdicts, by, seeds.rng(seed, "split-half", at)) for at in numbers]
-            values += _rated_by_halves(verdicts, halves, rate)
+            values += _rated_by_halves(verdicts, seconds[begin : begin + together], rate)
     except NotConvergedError as error:
-        return SplitHalf(None, None, None, 0, by, why=f"half of the {by} can't be rated: {error}")
+        return unknown(f"half of the {by} can't be rated: {error}")
     r, items, groups = (np.array(column) for column in zip(*values, strict=True))
-    known = ~np.isnan(r)
+    known = r[~np.isnan(r)]
     common, connected = int(np.median(items)), int(np.median(groups))
-    if known.sum() * 2 < splits:
+    if len(known) * 2 < splits:
         why = "all items are rated the same" if common else "both halves connect no two items"
-        return SplitHalf(None, None, None, 0, by, None, common, connected, why)
-    median = float(np.median(r[known]))
+        return unknown(why, common, connected)
+    median = float(np.median(known))
     whole = 2 * median / (1 + median) if median > -1 else None
-    low, high = float(r[known].min()), float(r[known].max())
-    return SplitHalf(median, low, high, int(known.sum()), by, whole, common, connected)
-
-
-def _effective_judges(verdicts: Verdicts) -> float:
-    if verdicts.judges is None or not len(verdicts):
-        return 1.0
-    counts = np.bincount(verdicts.judges).astype(np.float64)
-    return float(counts.sum() ** 2 / (counts * counts).sum())
-
-
-def _half(verdicts: Verdicts, by: str, rng: np.random.Generator) -> Bools:
-    """Which verdicts are of the first half, shape (verdicts,)."""
-    unit = np.arange(len(verdicts))
-    if by == "judges" and verdicts.judges is not None:
-        unit = np.unique(verdicts.judges, return_inverse=True)[1].reshape(-1)
-    units = int(unit.max()) + 1
-    first: Bools = (rng.permutation(units) < units // 2)[unit]
-    return first
+    low, high = float(known.min()), float(known.max())
+    return SplitHalf(median, low, high, len(known), by, whole, common, connected)
 
 
 def _rated_by_halves(
-    verdicts: Verdicts, halves: list[Bools], rate: Rate
+    verdicts: Verdicts, seconds: list[Bools], rate: Rate
 ) -> list[tuple[float, int, int]]:
-    """Of each split, given by its first half: as of `_correlated`.
+    """Of each split, given by which verdicts are of its second half: as of `_correlated`.
 
     All are rated in one go, as components of one large rating: each half has items of its own.
     """
     rows, item = np.unique(verdicts.items, return_inverse=True)
-    m, copies, sizes = len(rows), len(halves), np.diff(verdicts.offsets)
-    half = np.stack([np.where(first, 0, 1) for first in halves]) + 2 * np.arange(copies)[:, None]
-    shift = m * np.repeat(half, sizes, axis=1)
-    presented = np.searchsorted(rows, verdicts.presented)
-    others: dict[str, Any] = {
-        name: np.tile(column, copies)
-        for name in ("matches", "tied", "scores", "judges", "ordered", "rounds", "partial")
-        if (column := getattr(verdicts, name)) is not None
-    }
-    tiled = replace(
-        verdicts,
-        items=(item.reshape(-1) + shift).astype(np.int32).reshape(-1),
-        offsets=np.append(0, np.cumsum(np.tile(sizes, copies))),
-        presented=(presented + shift).astype(np.int32).reshape(-1),
-        **others,
-    )
-    n = 2 * copies * m
-    ratings = rate(tiled, n).reshape(copies, 2, m)
-    parts = scale_components(tiled, n).reshape(copies, 2, m)
-    return [_correlated(*both, *groups) for both, groups in zip(ratings, parts, strict=True)]
+    presented, m = np.searchsorted(rows, verdicts.presented), len(rows)
+    parts = []
+    for number, second in enumerate(seconds):
+        shift = m * np.repeat(2 * number + second, np.diff(verdicts.offsets))
+        own, shown = ((of.reshape(-1) + shift).astype(np.int32) for of in (item, presented))
+        parts.append(replace(verdicts, items=own, presented=shown))
+    whole, n = joined(parts), 2 * len(seconds) * m
+    ratings = rate(whole, n).reshape(-1, 2, m)
+    components = scale_components(whole, n).reshape(-1, 2, m)
+    return [_correlated(*both, *groups) for both, groups in zip(ratings, components, strict=True)]
 
 
 def _correlated(x: Floats, y: Floats, one: Offsets, other: Offsets) -> tuple[float, int, int]:
@@ -208,9 +192,8 @@ def _correlated(x: Floats, y: Floats, one: Offsets, other: Offsets) -> tuple[flo
     if not len(x):
         return math.nan, 0, 0
     (x, groups), (y, _) = _centred(x, part), _centred(y, part)
-    size = float((x * x).sum()), float((y * y).sum())
-    least = np.finfo(float).eps * len(x)  # what rounding leaves of a constant
-    if min(size) <= least:
+    sizes = float((x * x).sum()), float((y * y).sum())
+    if min(sizes) <= np.finfo(float).eps * len(x):  # what rounding leaves of a constant
         return math.nan, len(x), groups
-    r = float((x * y).sum()) / math.sqrt(size[0] * size[1])
+    r = float((x * y).sum()) / math.sqrt(sizes[0] * sizes[1])
     return max(-1.0, min(1.0, r)), len(x), groups

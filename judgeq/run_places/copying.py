@@ -63,11 +63,11 @@ def copy(run: RunFolder | StoredRun, to: FolderRuns | StoredRuns) -> RunFolder |
     """
     if isinstance(run, RunFolder) and isinstance(to, StoredRuns):
         with run.locked():
-            place = StoredRun(to.address, run.id, to.root)
+            place = to.called(run.id)
             _to_store(run, place)
         return place
     if isinstance(run, StoredRun) and isinstance(to, FolderRuns):
-        folder = RunFolder(to.root / run.id)
+        folder = to.called(run.id)
         refuse_linked_folder(folder.path)
         if folder.exists:
             raise RunError(f"{folder.path} is there already. Nothing was changed.")
@@ -75,7 +75,7 @@ def copy(run: RunFolder | StoredRun, to: FolderRuns | StoredRuns) -> RunFolder |
             made.write_info(run.info().model_copy(update={"shared": ""}))
             copying.to_file(run.address, run.row(), made.database)
             if folder.path.is_dir():  # of its results
-                for path in (made.database, made.path / "config.json"):
+                for path in (made.database, made.config):
                     path.rename(folder.path / path.name)
             elif not put(made, folder):
                 raise RunError(f"{folder.path} is there already. Nothing was changed.")

@@ -11,7 +11,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -25,7 +25,7 @@ from judgeq.files import (
     write_new,
 )
 from judgeq.run_places.info import RunInfo
-from judgeq.run_places.place import Place, Places, choose
+from judgeq.run_places.place import Place, Places
 from judgeq.store import DATABASE, Store, make_store, open_store
 
 LOCK_WAIT = 1.0
@@ -39,126 +39,85 @@ def whoami() -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunFolder(Place):
-    """One run's folder. Reading one that can't be read raises RunError."""
-
-    path: Path
-    accept_damage: bool = field(default=False, compare=False)
-
-    @property
-    def id(self) -> str:
-        """The run id: the folder's name."""
-        return self.path.name
+    """One run's folder, and all that is in it."""
 
     @property
     def database(self) -> Path:
-        """The ledger."""
+        """The file of the ledger."""
         return self.path / DATABASE
 
     @property
+    def config(self) -> Path:
+        """The file that says what the run is."""
+        return self.path / "config.json"
+
+    @property
     def shown(self) -> str:
-        """The place, for messages; never with a password."""
+        """The folder."""
         return str(self.path)
 
     @property
     def ledger(self) -> str:
-        """Where the calls and verdicts are, for messages."""
+        """The path of the ledger."""
         return str(self.database)
 
     @property
-    def config(self) -> str:
-        """Where `info` is kept, for messages."""
-        return str(self.path / "config.json")
+    def words(self) -> tuple[str, ...]:
+        """The path."""
+        return (self.shown,)
 
     @property
     def argument(self) -> str:
-        """How a command is given the run: `judgeq resume {argument}`."""
+        """The id, of runs in the usual place."""
         return self.id
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """The same from anywhere, word by word."""
-        return (str(self.path),)
-
-    @property
-    def kind(self) -> str:
-        """ "folder" or "store", for messages."""
-        return "folder"
-
-    @property
-    def here(self) -> str:
-        """Where a user may have begun the run, for messages."""
-        return "in this folder"
-
-    @property
     def identity(self) -> str:
-        """What no other place has: by it a user's own settings for the run are remembered."""
+        """The whole path."""
         return os.fsencode(self.path.resolve()).decode("utf-8", "backslashreplace")
 
     @property
     def owner(self) -> int | None:
-        """The user (uid) whom the place belongs to; None where that isn't known."""
+        """The folder's user; None where it isn't there."""
         try:
             return self.path.stat().st_uid
-        except OSError:  # not there
+        except OSError:
             return None
 
     @property
     def exists(self) -> bool:
-        """Whether it is written down there what the run is."""
-        return os.path.lexists(self.path / "config.json")
-
-    @property
-    def taken(self) -> bool:
-        """Whether anything is there, so that no other run can be put there."""
-        return self.path.exists()
-
-    def anew(self) -> RunFolder:
-        """The same place, of which nothing is known: a run that was listed may know what was there
-        then."""
-        return self
-
-    @property
-    def store_address(self) -> None:
-        """Of a folder there is none."""
+        """Whether config.json is there."""
+        return os.path.lexists(self.config)
 
     def info(self) -> RunInfo:
-        """What the run is. Raises RunError when config.json isn't there or can't be read."""
-        path = self.path / "config.json"
-        if path.exists() and not path.is_file():  # a pipe would be waited for without end
-            raise RunError(f"{self.path} is no run: {path} is no ordinary file.")
+        """What config.json says."""
+        if self.config.exists() and not self.config.is_file():
+            # A pipe would be waited for without end.
+            raise RunError(f"{self.path} is no run: {self.config} is no ordinary file.")
         try:
-            text = path.read_bytes()
+            text = self.config.read_bytes()
         except OSError as error:
             raise RunError(
-                f"{self.path} is no run: {path} can't be read ({error.strerror})."
+                f"{self.path} is no run: {self.config} can't be read ({error.strerror})."
             ) from error
-        return RunInfo.read(text, str(path))
+        return RunInfo.read(text, str(self.config))
 
     def write_info(self, info: RunInfo, prompt: str | None = None) -> None:
-        """Write config.json, whole or not at all. A prompt set stays where it is.
+        """Write config.json. A prompt set stays where it is.
 
         The ledger is made first: where config.json is and the ledger isn't, the ledger was lost.
         """
         if not self.exists:
             make_store(self.path)
-        with replacing(self.path / "config.json") as file:
+        with replacing(self.config) as file:
             file.write(info.model_dump_json(indent=2) + "\n")
 
-    def prompt(self) -> str | None:
-        """The prompt set as it was written down; None where it is to be had as the settings say."""
-        return None
-
     def share(self, dataset: Dataset) -> None:
-        """Keep the dataset's texts beside the ledger, for workers on other machines."""
+        """Raise UsageError: texts stay in the user's own files."""
         raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
 
-    def dataset(self) -> Dataset | None:
-        """The items with their texts, where these are shared. Raises RunError for other texts than the
-        run was begun with."""
-        return None
-
     def touched(self) -> float:
-        """When the ledger was last written, in seconds since the epoch; 0 if never."""
+        """When the ledger's files changed."""
         times = [0.0]
         for path in (self.database, self.database.with_name(f"{DATABASE}-wal")):
             with suppress(OSError):  # the log goes when its writer ends
@@ -168,7 +127,7 @@ class RunFolder(Place):
         return max(times)
 
     def is_running(self) -> bool:
-        """Whether a process holds the run now."""
+        """Whether a process holds the lock."""
         if not os.path.lexists(self.path / "lock"):
             return False
         lock = FileLock(self.path / "lock")
@@ -183,7 +142,7 @@ class RunFolder(Place):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run, and make its folder. Raises RunError while another process holds it."""
+        """Hold the lock."""
         self.make_folder()
         refuse_links(self.path / "lock")
         lock = FileLock(self.path / "lock")
@@ -206,8 +165,7 @@ class RunFolder(Place):
             lock.release()
 
     def remove(self) -> None:
-        """Delete the folder with all that is in it. Raises RunError while a process holds the run, and
-        where it can't be deleted."""
+        """Delete the folder with all that is in it."""
         with self.locked():
             try:
                 shutil.rmtree(self.path)
@@ -215,7 +173,7 @@ class RunFolder(Place):
                 raise RunError(f"{self.path} can't be removed: {error}.") from error
 
     def caution(self) -> str | None:
-        """Why the place is unsafe for a run; None if it isn't."""
+        """Whether the folder is on a network file system."""
         kind = network_file_system(self.path)
         if kind is None:
             return None
@@ -225,8 +183,7 @@ class RunFolder(Place):
         )
 
     def store(self, *, read_only: bool = False) -> Store:
-        """The ledger. Raises RunError if it can't
-        be opened, was lost, or doesn't add up (unless the place accepts that, for a reader)."""
+        """The ledger, which is made for a run that begins."""
         accept = read_only and self.accept_damage
         new = not self.exists
         return open_store(self.path, read_only=read_only, make=new, accept_damage=accept)
@@ -243,26 +200,35 @@ class RunFolder(Place):
 class FolderRuns(Places[RunFolder]):
     """The runs in folders under `root`."""
 
-    root: Path
-
     @property
     def shown(self) -> str:
-        """The place, for messages."""
+        """The folder."""
         return str(self.root)
 
     def called(self, name: str) -> RunFolder:
-        """See Places."""
+        """The folder of this name."""
         return RunFolder(self.root / name)
 
     def holds(self, place: RunFolder, fingerprint: str, new: bool) -> bool:
-        """See Places."""
-        if not os.path.lexists(place.path):
-            return False
-        _check_same(place, fingerprint, new)
+        """Whether the folder is there, of a run with this fingerprint or of none yet."""
+        if not place.exists:
+            return os.path.lexists(place.path)
+        try:
+            there = place.info().fingerprint
+        except RunError as error:
+            if new:
+                return True
+            raise RunError(
+                f"{error} Move the folder away, or begin beside it with --new."
+            ) from error
+        if there != fingerprint:
+            raise RunError(
+                f"{place.path} holds another run (its fingerprint differs); move it away."
+            )
         return True
 
     def all(self) -> list[RunFolder]:
-        """All runs, the latest first; also those that can't be read, whose `info` says why."""
+        """All folders that have a config.json."""
         if not self.root.is_dir():
             return []
         try:
@@ -272,30 +238,11 @@ class FolderRuns(Places[RunFolder]):
         return sorted(listed, key=lambda folder: (folder.touched(), folder.id), reverse=True)
 
     def find(self, name: str, accept_damage: bool = False) -> RunFolder:
-        """The run a user means: its id, its name, a unique beginning of its id, or "last"; read also
-        where it doesn't add up, if that is accepted.
-
-        Raises RunError when there is none, or several.
-        """
+        """Also by the path of a folder, wherever that is."""
         with suppress(OSError):  # no name of a folder at all
             if name and (Path(name) / "config.json").is_file():
-                return RunFolder(Path(name).resolve(), accept_damage)
-        return replace(choose(self.all(), name, self.shown), accept_damage=accept_damage)
-
-
-def _check_same(folder: RunFolder, fingerprint: str, new: bool) -> None:
-    """Raise RunError when an existing folder holds another run, or one that can't be read; beside
-    the latter a new one may begin."""
-    if not folder.exists:
-        return
-    try:
-        there = folder.info().fingerprint
-    except RunError as error:
-        if new:
-            return
-        raise RunError(f"{error} Move the folder away, or begin beside it with --new.") from error
-    if there != fingerprint:
-        raise RunError(f"{folder.path} holds another run (its fingerprint differs); move it away.")
+                return RunFolder(Path(name).resolve(), accept_damage=accept_damage)
+        return Places.find(self, name, accept_damage)
 
 
 def _is_run(folder: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from judgeq.json_marks import LEFT_OUT
 
@@ -92,3 +92,15 @@ class Crew:
     def rate(self) -> float:
         """Calls a second in about the last minute."""
         return sum(worker.rate for worker in self.workers)
+
+
+class Prospect(NamedTuple):
+    """A run: whether jobs of it wait, or are held; how many rounds are planned, and whether the last
+    of them says that no more come."""
+
+    name: str
+    fingerprint: str
+    pending: bool
+    running: bool
+    planned: int
+    ended: bool

@@ -65,12 +65,10 @@ def job(row: Sequence[Any], round: int, n: int) -> Job:
 
     Raises ValueError for one that no strategy makes.
     """
-    number, items, judge, repeat, *counts, error = row
-    attempts, unusable = counts
+    number, items, judge, repeat, attempts, unusable, error = row
     presented = struct.unpack(f"<{len(items) // 4}i", items)
-    for count in (judge, repeat, attempts, unusable):
-        if type(count) is not int or not 0 <= count < MANY:
-            raise ValueError(f"a count of job {number} can't be: {count!r}")
+    if min(judge, repeat, attempts, unusable) < 0 or max(row[2:6]) >= MANY:
+        raise ValueError(f"a count of job {number} can't be")
     if not presented or len(set(presented)) < len(presented):
         raise ValueError(f"job {number} is about no item, or about one twice")
     if min(presented) < 0 or max(presented) >= n:
@@ -116,14 +114,12 @@ def released(outcome: Outcome) -> tuple[int, int, int]:
 
     A call of unknown cost is no longer open, and stays at risk as far as its `risk`.
     """
-    if len(outcome.calls) == 1:
-        (call,) = outcome.calls
+    sent = at_risk = unbounded = 0
+    for call in outcome.calls:
         if call.outcome != CACHED and call.judge is None:
-            return (1, *_released(call))
-    sent = [
-        _released(call) for call in outcome.calls if call.outcome != CACHED and call.judge is None
-    ]
-    return len(sent), sum(amount for amount, _ in sent), sum(no for _, no in sent)
+            amount, no = _released(call)
+            sent, at_risk, unbounded = sent + 1, at_risk + amount, unbounded + no
+    return sent, at_risk, unbounded
 
 
 def _released(call: Call) -> tuple[int, int]:
@@ -146,7 +142,7 @@ def by(outcome: Outcome) -> int | None:
     return outcome.calls[-1].judge if outcome.calls else None
 
 
-def update(outcome: Outcome, worker: int) -> tuple[object, ...]:
+def update(outcome: Outcome, worker: int) -> tuple[Any, ...]:
     """What an outcome says about its job, as statements.SETTLE takes it."""
     return (
         outcome.job,
@@ -212,26 +208,30 @@ class Work(NamedTuple):
         return Work(*map(operator.add, self, other))
 
 
-def work(outcomes: Iterable[Outcome]) -> Work:
-    """What outcomes change of their worker's row."""
-    done = calls = errors = tokens = hits = saved = spent = at_risk = free = 0
-    for outcome in outcomes:
+def _paid(call: Call) -> int:
+    """Nano-dollars that a call cost, as far as that is known."""
+    return 0 if call.cost is None else math.ceil(call.cost * 1e9)
+
+
+def work(outcomes: Iterable[tuple[Outcome, tuple[Any, ...]]]) -> Work:
+    """What outcomes, each with its `update`, change of their worker's row."""
+    done = calls = errors = tokens = hits = saved = spent = asked = released = 0
+    for outcome, update in outcomes:
+        released += update[7]
         done += outcome.verdict is not None
         for call in outcome.calls:
             tokens += sum(call.usage)
-            cost = 0 if call.cost is None else math.ceil(call.cost * 1e9)
             if call.outcome == CACHED:
                 hits += 1
-                saved += cost
+                saved += _paid(call)
                 continue
             calls += 1
+            cost = _paid(call)
             spent += cost
             if call.judge is None:
                 errors += call.outcome not in ("ok", "unusable", "duplicate")
-                gone, _ = _released(call)
-                at_risk -= gone
-                free += gone - cost
-    return Work(done, calls, errors, tokens, hits, saved, spent, at_risk, free)
+                asked += cost
+    return Work(done, calls, errors, tokens, hits, saved, spent, -released, released - asked)
 
 
 def back(outcomes: Iterable[Outcome]) -> tuple[int, int]:
@@ -242,10 +242,10 @@ def back(outcomes: Iterable[Outcome]) -> tuple[int, int]:
         for call in outcome.calls:
             if call.outcome == CACHED or call.bound is None:
                 continue
-            bound = rounded_up(call.bound)
-            freed = work([outcome._replace(calls=(call,))]).free
+            bound, (released, _) = rounded_up(call.bound), _released(call)
             reserved += bound
-            free += freed - (nano(call.bound)[0] - bound)  # which may be rounded otherwise
+            # What was put at risk may be rounded otherwise.
+            free += released - _paid(call) - (nano(call.bound)[0] - bound)
     return reserved, free
 
 

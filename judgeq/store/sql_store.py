@@ -14,9 +14,9 @@ from judgeq.errors import LedError, RunError
 from judgeq.person import Check, Handed, Person
 from judgeq.store import people, rows
 from judgeq.store import statements as sql
-from judgeq.store.crew import Crew
+from judgeq.store.crew import Crew, Prospect
 from judgeq.store.protocol import Items
-from judgeq.store.workers import SqlWorkers
+from judgeq.store.workers import SqlWorkers, whole
 from judgeq.types import Bools, JobState, Matches
 
 
@@ -25,22 +25,19 @@ class Store(SqlWorkers):
 
     # The dataset's edge
 
+    @whole
     async def set_items(self, items: Items) -> None:
         """Put the items in, or change the gold and subsets of those that are there."""
-
-        async def put() -> None:
-            async with self._db.transaction():
-                await self._db.each(sql.PUT_ITEM, list(rows.item_rows(items)))
-                await self._db.change(sql.DROP_SUBSETS)
-                for name, mask in items.subsets.items():
-                    members = np.flatnonzero(mask).astype("<i4").tobytes()
-                    await self._db.change(sql.PUT_SUBSET, name=name, members=members)
-                await self._db.change(sql.TOUCH)
-
-        await self._db.again(put)
+        await self._db.each(sql.PUT_ITEM, list(rows.item_rows(items)))
+        await self._db.change(sql.DROP_SUBSETS)
+        for name, mask in items.subsets.items():
+            members = np.flatnonzero(mask).astype("<i4").tobytes()
+            await self._db.change(sql.PUT_SUBSET, name=name, members=members)
+        await self._db.change(sql.TOUCH)
 
     # The scheduler
 
+    @whole
     async def lead(self, holder: str, ttl: float) -> int:
         """Become the scheduler for `ttl` seconds; the epoch returned fences off earlier ones. Workers go
         on meanwhile: what they hold stays theirs.
@@ -48,34 +45,25 @@ class Store(SqlWorkers):
         Raises LedError while another process leads.
         """
         name = f"{holder} ({self._token})"
-
-        async def take() -> int:
-            async with self._db.transaction():
-                await self._take_over()
-                before = await self._one(sql.LEADER)
-                with self._reading():
-                    if before is not None and not 0 <= before[0] < 2**62:
-                        raise ValueError(f"who led last has the epoch {before[0]}")
-                taken = await self._db.change(sql.LEAD, holder=name, ttl=ttl)
-                epoch, other, until, _ = await self._one(sql.LEADER)
-            if not taken:
-                raise LedError(f"{self._db.shown} is led by {holder_name(other)}.", until=until)
-            return int(epoch)
-
-        return await self._db.again(take)
+        await self._take_over()
+        before = await self._one(sql.LEADER)
+        with self._reading():
+            if before is not None and not 0 <= before[0] < 2**62:
+                raise ValueError(f"who led last has the epoch {before[0]}")
+        taken = await self._db.change(sql.LEAD, holder=name, ttl=ttl)
+        epoch, other, until, _ = await self._one(sql.LEADER)
+        if not taken:
+            raise LedError(f"{self._db.shown} is led by {holder_name(other)}.", until=until)
+        return int(epoch)
 
     async def _take_over(self) -> None:
         """Before this process leads: what a database knows of others that did."""
 
+    @whole
     async def renew_lead(self, epoch: int, ttl: float) -> None:
         """Stay the scheduler for `ttl` seconds from now. Raises RunError when the epoch is over."""
-
-        async def renew() -> None:
-            async with self._db.transaction():
-                if not await self._db.change(sql.RENEW_LEAD, ttl=ttl, epoch=epoch):
-                    await self._check_epoch(epoch)
-
-        await self._db.again(renew)
+        if not await self._db.change(sql.RENEW_LEAD, ttl=ttl, epoch=epoch):
+            await self._check_epoch(epoch)
 
     async def _check_epoch(self, epoch: int) -> None:
         """Raise RunError unless the epoch is in force; it is then until the transaction ends."""
@@ -121,14 +109,10 @@ class Store(SqlWorkers):
 
         await self._db.again(plan)
 
+    @whole
     async def reopen(self, *states: JobState) -> int:
         """Put all jobs in these states (INVALID, FAILED) back in the queue; how many they were."""
-
-        async def reopen() -> int:
-            async with self._db.transaction():
-                return sum([await self._db.change(sql.REOPEN, state=str(s)) for s in states])
-
-        return await self._db.again(reopen)
+        return sum([await self._db.change(sql.REOPEN, state=str(state)) for state in states])
 
     # People: who has which question is written down here, and by one process. The job of one that is
     # out stays pending: workers claim the jobs of other judges (`claim_for`). What a person says is
@@ -172,6 +156,11 @@ class Store(SqlWorkers):
             await self._db.change(sql.PUT_CHECK, **people.check_columns(check))
 
     # The end
+
+    async def prospects(self) -> list[Prospect]:
+        """All runs of the store by the work that they have now, the first that was begun first. Raises
+        RunError while the store can't be read."""
+        raise NotImplementedError
 
     async def crew(self) -> Crew | None:
         """Who works on the run, and what they share; None where only one process can."""

@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from judgeq.errors import RunError, StoreAwayError
 from judgeq.judge.budget import rounded_up
@@ -37,7 +37,27 @@ from judgeq.types import (
 )
 
 T = TypeVar("T")
+P = ParamSpec("P")
+S = TypeVar("S", bound="SqlWorkers")
 _EVERY_NUMBER = 2**31 - 1
+Told = tuple[Outcome, int, tuple[Any, ...]]
+"""An outcome, the row of its worker, and what it says about its job (rows.update)."""
+
+
+def whole(
+    method: Callable[Concatenate[S, P], Awaitable[T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """A method of a store that is one transaction, done again while the database is away: it may be done
+    twice."""
+
+    async def again(store: S, /, *args: P.args, **values: P.kwargs) -> T:
+        async def once() -> T:
+            async with store._db.transaction():
+                return await method(store, *args, **values)
+
+        return await store._db.again(once)
+
+    return again
 
 
 @dataclass(slots=True)
@@ -142,11 +162,8 @@ class SqlWorkers(SqlReader):
         for worker in self._workers.values():
             for job in turn.ended:
                 worker.jobs.pop(job, None)
-        if turn.back != (0, 0):
-            self._freed(*turn.back)
-
-    def _freed(self, reserved: int, free: int) -> None:
-        """Outcomes of calls were committed, for which so much was reserved; so much is free again."""
+        if self.keeper is not None and turn.back != (0, 0):
+            self.keeper.settled(*turn.back)
 
     async def _put_back(self) -> None:
         """Put the jobs back in the queue that we don't know of."""
@@ -262,9 +279,9 @@ class SqlWorkers(SqlReader):
             try:
                 updates = [rows.update(*one) for one in zip(outcomes, of, strict=True)]
                 kept = await self._db.each(sql.SETTLE, updates)
-                told = list(zip(outcomes, of, kept, strict=True))
+                told = list(zip(outcomes, of, updates, strict=True))
                 if not all(kept):
-                    told = await self._late(told)
+                    told = await self._late(told, kept)
                 calls = [row for outcome, by, _ in told for row in rows.calls(outcome, by)]
             except (AttributeError, TypeError, ValueError) as error:
                 raise RunError(f"an outcome can't be kept: {error}.") from error
@@ -274,22 +291,22 @@ class SqlWorkers(SqlReader):
             if verdicts:
                 await self._db.each(sql.INSERT_VERDICT, verdicts)
             for row in set(of):
-                turn.add(row, rows.work(outcome for outcome, by, _ in told if by == row))
+                ours = [(outcome, update) for outcome, by, update in told if by == row]
+                turn.add(row, rows.work(ours))
             if self.keeper is not None:
                 mine = [o for o, by in zip(outcomes, of, strict=True) if by == self._row_now]
                 turn.back = added(turn.back, rows.back(mine))
             turn.ended += [o.job for o in outcomes if o.state is not JobState.RUNNING]
 
-    async def _late(self, told: list[tuple[Outcome, int, bool]]) -> list[tuple[Outcome, int, bool]]:
-        """Outcomes, of which those that weren't kept are late; without what was settled before."""
-        late = [(o, by) for o, by, kept in told if not kept]
-        released = [(o.job, rows.last_attempt(o), *rows.released(o)) for o, _ in late]
-        new = await self._db.each(sql.RELEASE, released)
-        is_new = iter(new)
+    async def _late(self, told: list[Told], kept: list[bool]) -> list[Told]:
+        """Outcomes with workers and updates, of which those that weren't kept are late; without what
+        was settled before."""
+        late = [update for (_, _, update), done in zip(told, kept, strict=True) if not done]
+        is_new = iter(await self._db.each(sql.RELEASE, [(*one[:2], *one[6:9]) for one in late]))
         return [
-            (outcome if kept else rows.late(outcome), by, kept)
-            for outcome, by, kept in told
-            if kept or next(is_new)
+            one if done else (rows.late(one[0]), *one[1:])
+            for one, done in zip(told, kept, strict=True)
+            if done or next(is_new)
         ]
 
     async def renew(self, worker: str, lease: float) -> None:
@@ -299,22 +316,17 @@ class SqlWorkers(SqlReader):
             for row in known.rows if known is not None else ():
                 await self._db.change(sql.RENEW, worker=row, lease=lease)
 
+    @whole
     async def reap(self) -> int:
         """Put running jobs whose lease is over back in the queue; how many they were."""
+        return await self._db.end_dead()
 
-        return await self._db.again(lambda: self._put_back_by(self._db.end_dead))
-
+    @whole
     async def take_unbegun(self) -> int:
         """Put jobs back in the queue that others claimed and haven't begun: of one who has nothing to
         do. How many they were."""
         ours = [row for worker in self._workers.values() for row in worker.rows]
-        return await self._db.again(
-            lambda: self._put_back_by(lambda: self._db.put_back_unbegun(ours))
-        )
-
-    async def _put_back_by(self, work: Callable[[], Awaitable[int]]) -> int:
-        async with self._db.transaction():
-            return await work()
+        return await self._db.put_back_unbegun(ours)
 
     # Batches
 
@@ -355,17 +367,13 @@ class SqlWorkers(SqlReader):
                 turn.back = added(turn.back, (reserved, reserved - risk))
         return gone
 
+    @whole
     async def note_batch(self, batch: Batch) -> None:
         """Write down what is known of a batch by now; `left` and `at_risk` aside. Its counts and
         `expires` are kept as far as they can be, whatever the provider says. Raises RunError where
         there is no batch of its name."""
-
-        async def note() -> None:
-            async with self._db.transaction():
-                if not await self._db.change(sql.NOTE_BATCH, **batches.columns(batch)):
-                    raise RunError(f"{self._db.shown} has no batch {batch.name!r}.")
-
-        await self._db.again(note)
+        if not await self._db.change(sql.NOTE_BATCH, **batches.columns(batch)):
+            raise RunError(f"{self._db.shown} has no batch {batch.name!r}.")
 
     async def _find(self, worker: str) -> bool:
         """Whether that is a batch, whoever made it; its row is known then."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from judgeq.errors import UsageError
+from judgeq.rating.direct import ENOUGH
 from judgeq.strategies.direct import Direct
 from judgeq.strategies.hybrid import Hybrid
 from judgeq.strategies.listwise import Listwise
@@ -51,12 +52,13 @@ REGISTRY: Mapping[str, Entry] = {
     "hybrid": Entry(
         re.compile(r"hybrid(?P<k>\d{1,9})?(?:x(?P<rounds>\d{1,9}))?"),
         Hybrid,
-        "hybrid<k>[x<rounds>]",
+        "hybrid<k>[x<rounds>][:repeat=100]",
         "Each text is scored alone, 0 to 1, then lists of k (10) are ranked; in 3 rounds with the "
-        "first, and both make one rating.",
+        "first, and both make one rating. `repeat` texts are scored twice: how reliable scores are "
+        "decides what lists add.",
         "Where the judge scores single texts well: with two rounds of lists it beat either alone on "
         "published judgments.",
-        ("k", "rounds", "overlap", "matchmaking"),
+        ("k", "rounds", "overlap", "repeat", "matchmaking"),
     ),
     "pairwise": Entry(
         re.compile(r"pairwise(?P<rounds>\d{1,9})?"),
@@ -109,6 +111,7 @@ LEAST: Mapping[str, tuple[int, str]] = {
     "k": (2, "a list needs at least 2 items"),
     "rounds": (1, "at least 1 round is needed"),
     "overlap": (0, "no lists share fewer than 0 items"),
+    "repeat": (ENOUGH, "at least 100 texts are scored twice, to know how reliable scores are"),
     "r": (1, "a streak is at least 1 match long"),
     "d": (1, "a streak is against at least 1 opponent"),
     "w": (1, "the first to leave can do so after round 1"),

@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from judgeq.errors import UsageError
-from judgeq.strategies.direct import Direct
 from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.strategy import History
 from judgeq.types import Matches
@@ -17,10 +16,19 @@ from judgeq.types import Matches
 @dataclass(frozen=True, slots=True)
 class Hybrid(Listwise):
     """`rounds` rounds: in the first each item is scored alone, 0 to 1, in the others lists of `k` are
-    ranked, which Elo makes up, started from the scores."""
+    ranked, which Elo makes up, started from the scores. So many items, drawn at random, are scored twice
+    (`repeat`), so that the reliability of the scores is known."""
+
+    repeat: int = 0
 
     kind: ClassVar[str] = "hybrid"
     mixed: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """The strategy as one writes it, without its matchmaking."""
+        name = Listwise.name.fget(self)  # type: ignore[attr-defined]
+        return f"{name}{',' if self.overlap else ':'}repeat={self.repeat}" if self.repeat else name
 
     def check(self, n: int) -> None:
         """Raise UsageError when n items can't be judged so."""
@@ -29,13 +37,20 @@ class Hybrid(Listwise):
                 f"--strategy {self.name}: a hybrid has 2 rounds or more, one of texts alone and then "
                 "lists."
             )
+        if self.repeat > n:
+            raise UsageError(
+                f"--strategy {self.name}: the dataset has {n} items, of which {self.repeat} can't be "
+                "scored twice. Leave repeat out."
+            )
         Listwise.check(self, n)
 
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
-        """Each item by itself, then lists over all."""
-        if not history.verdicts:
-            return Direct().next_round(history, rng)
-        return Listwise.next_round(self, history, rng)
+        """Each item by itself, then some of them again; then lists over all."""
+        if history.verdicts:
+            return Listwise.next_round(self, history, rng)
+        again = rng.permutation(history.rows)[: self.repeat]
+        rows = np.concatenate([history.rows, again])
+        return Matches(items=rows, offsets=np.arange(len(rows) + 1, dtype=np.int64))
 
     def later(self, history: History, rng: np.random.Generator) -> Matches:
         """Lists over all, before anything is known of them."""
@@ -43,4 +58,4 @@ class Hybrid(Listwise):
 
     def asked(self, round: int, n: int) -> tuple[int, int]:
         """The questions of a round, and the items in them."""
-        return (n, n) if round == 1 else Listwise.asked(self, round, n)
+        return (n + self.repeat,) * 2 if round == 1 else Listwise.asked(self, round, n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -86,43 +87,32 @@ class Streak(Pairwise):
         round that an item sat out, or whose judge gave no verdict, doesn't.
         """
         active = history.standings.active
-        n = len(active)
-        going = active.copy()  # whose streak isn't known to be broken
-        way = np.zeros(n, dtype=np.int8)  # 1: wins, −1: losses, 0: not known yet
-        length = np.zeros(n, dtype=np.int64)
-        met = np.full((n, self.d), -1, dtype=np.int32)  # the first d distinct opponents
-        distinct = np.zeros(n, dtype=np.int64)
-        for verdicts in reversed(history.verdicts):
-            item, opponent, result = _results(verdicts)
-            chosen = going[item]
-            item, opponent, result = item[chosen], opponent[chosen], result[chosen]
-            on = (result != 0) & ((way[item] == 0) | (way[item] == result))
-            going[item[~on]] = False
-            item, opponent = item[on], opponent[on]
-            way[item] = result[on]
-            length[item] += 1
-            new = (met[item] != opponent[:, None]).all(axis=1) & (distinct[item] < self.d)
-            met[item[new], distinct[item[new]]] = opponent[new]
-            distinct[item[new]] += 1
-            going &= (length < self.r) | (distinct < self.d)  # what leaves needs no further look
-            if not going.any():
-                break
-        return active & ((length < self.r) | (distinct < self.d))
+        won, opponents = _results(history.verdicts, len(active))
+        played = opponents >= 0
+        way = np.take_along_axis(won, played.argmax(axis=0)[None], axis=0)
+        same = ~played | ((won == way) & (won != 0))
+        streak = np.logical_and.accumulate(same, axis=0) & played
+        met = np.sort(np.where(streak, opponents, -1), axis=0)
+        new = np.diff(met, axis=0, prepend=-1) != 0
+        stays: Bools = (streak.sum(axis=0) < self.r) | (new.sum(axis=0) < self.d)
+        return active & stays
 
 
-def _results(verdicts: Verdicts) -> tuple[NDArray[np.intp], Rows, NDArray[np.int8]]:
-    """Each item of a round's pairs, its opponent, and 1 for won, −1 for lost, 0 for a tie.
+def _results(rounds: Sequence[Verdicts], n: int) -> tuple[NDArray[np.int8], Rows]:
+    """Of n items, in the pairs of each round, the last round first: 1 for won, −1 for lost, 0 for a tie;
+    and the opponent, −1 without one; both of shape (rounds, n).
 
     Where several judges answered about a pair, most of them say who won.
     """
-    pairs = verdicts.items.reshape(-1, 2)
-    tied = verdicts.tied.reshape(-1, 2)[:, 1]
-    won = np.where(tied, 0, 1)
-    items = np.concatenate([pairs[:, 0], pairs[:, 1]])
-    opponents = np.concatenate([pairs[:, 1], pairs[:, 0]])
-    item, first, which = np.unique(items, return_index=True, return_inverse=True)
-    votes = np.bincount(which.reshape(-1), np.concatenate([won, -won]), len(item))
-    return item.astype(np.intp), opponents[first], np.sign(votes).astype(np.int8)
+    won = np.zeros((len(rounds), n), np.int8)
+    opponents = np.full((len(rounds), n), -1, np.int32)
+    for at, verdicts in enumerate(reversed(rounds)):
+        first, second = verdicts.items.reshape(-1, 2).T
+        wins = np.where(verdicts.tied[1::2], 0, 1)
+        votes = np.bincount(first, wins, n) - np.bincount(second, wins, n)
+        won[at] = np.sign(votes)
+        opponents[at, first], opponents[at, second] = second, first
+    return won, opponents
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,17 +199,16 @@ class Complete(Strategy):
         so on (the circle method): Elo, which folds them in order, then treats all alike."""
         rows = rng.permutation(history.rows)
         n = len(rows)
-        even = n + n % 2  # with an odd n one sits out each time
-        step = np.arange(even - 1)[:, None]
-        # The last stays in its place, the others go round it.
-        seat = np.concatenate(
-            [(step + np.arange(even - 1)) % (even - 1), np.full((even - 1, 1), even - 1)], axis=1
-        )
-        couples = np.stack([seat[:, : even // 2], seat[:, : even // 2 - 1 : -1]], axis=2)
-        couples = couples.reshape(-1, 2)
-        couples = rng.permuted(couples[(couples < n).all(axis=1)], axis=1)
+        last = (
+            n - 1 + n % 2
+        )  # stays in its place, the others go round it; with an odd n it is nobody
+        step, seat = np.arange(last)[:, None], np.arange((last + 1) // 2)
+        across = np.where(seat == 0, last, (step - seat) % last)
+        couples = np.stack([(step + seat) % last, across], axis=2).reshape(-1, 2)
+        couples = couples[(couples < n).all(axis=1)]
+        couples = rng.permuted(couples, axis=1)
         return Matches(
-            items=np.ascontiguousarray(rows[couples]).reshape(-1),
+            items=rows[couples].reshape(-1),
             offsets=np.arange(len(couples) + 1, dtype=np.int64) * 2,
         )
 

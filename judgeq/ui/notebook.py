@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from judgeq.engine import results, scores, session
-from judgeq.engine.stopping import awaited
+from judgeq.engine.interrupts import awaited
 from judgeq.errors import JudgeqError, UsageError
 from judgeq.evaluation import compare as comparing
 from judgeq.evaluation import evaluate as evaluating

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from judgeq.engine import results, status
+from judgeq.engine.interrupts import signals
 from judgeq.engine.status import State, Unreadable
-from judgeq.engine.stopping import signals
 from judgeq.errors import JudgeqError, NoVerdictsError, RunError
 from judgeq.escaping import plain
 from judgeq.evaluation import record

@@ -29,7 +29,7 @@ from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritab
 from judgeq.judge.backend import Remote, Result
 from judgeq.judge.http.connection import LARGEST_REPLY, Passed, parts_of
 from judgeq.judge.http.headers import moment
-from judgeq.judge.http.model_backend import ModelBackend, beside
+from judgeq.judge.http.model_backend import ModelBackend, api_url
 from judgeq.judge.http.replies import count_in, object_in
 from judgeq.types import Fields
 
@@ -196,7 +196,7 @@ class ProviderBatches(ABC):
 
     def url(self, path: str, query: str = "") -> str:
         """An address of the API."""
-        return beside(self._address, path, query)
+        return api_url(self._address, path, query)
 
 
 def object_from(data: bytes, url: str) -> Fields:

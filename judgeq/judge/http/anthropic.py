@@ -27,14 +27,14 @@ class AnthropicMessages(ModelBackend):
     path = "messages"
 
     def start(self) -> None:
-        """See ModelBackend."""
+        """Keep the head of each body, and the price of writing to the cache."""
         self._server += " messages"  # where a gateway speaks both forms
         self._head = b'{"model":' + orjson.dumps(self.model_id)
         if b'"cache_control"' in orjson.dumps(self.model.extra_body):
             self.reading = WRITING
 
     def authorize(self, headers: dict[str, str], secret: str | None) -> None:
-        """See ModelBackend."""
+        """Add the key, and the version of the API."""
         there = {name.lower() for name in headers}
         if secret is not None and not there & {"x-api-key", "authorization"}:
             headers["x-api-key"] = secret
@@ -42,19 +42,19 @@ class AnthropicMessages(ModelBackend):
             headers["anthropic-version"] = VERSION
 
     def models_url(self) -> str:
-        """See ModelBackend: a page holds 20 where none says otherwise."""
+        """Where the server lists its models: a page holds 20 where none says otherwise."""
         url = super().models_url()
         return url if "?" in url else f"{url}?limit=1000"
 
     def opening(self, messages: Sequence[Mapping[str, str]]) -> bytes:
-        """See ModelBackend. What the system says stands beside the messages."""
+        """A body up to its messages, and these; what the system says stands next to the messages."""
         system = "\n\n".join(part["content"] for part in messages if part["role"] == "system")
         others = [part for part in messages if part["role"] != "system"]
         before = b',"system":' + orjson.dumps(system) if system else b""
         return self._head + before + b',"messages":' + orjson.dumps(others)
 
     def fields(self, k: int) -> Fields:
-        """See ModelBackend. A limit of output has to be sent."""
+        """What follows in the body of a question about k texts. A limit on output has to be sent."""
         model = self.model
         fields: Fields = {
             "max_tokens": model.max_output_tokens or self.output_bound,
@@ -78,5 +78,5 @@ class AnthropicMessages(ModelBackend):
         return sent | ({"output_config": output} if output else {})
 
     def read(self, answer: Fields) -> Answer:
-        """See ModelBackend."""
+        """What a message says."""
         return read_message(answer)

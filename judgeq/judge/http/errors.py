@@ -1,12 +1,14 @@
 """What an answer means that is no success: one of the errors of errors.py, with what to do.
 
-Servers that speak like OpenAI differ in their error bodies: tests/replies/ holds them, provider by
-provider, with where they are documented. What the user reads are the server's own words, cut.
+The status decides; where one stands for several things, six patterns of words do: quota, context, model,
+key, structured output, filter. Whatever else a server says is quoted. tests/replies/ holds what
+providers answer, and where it is documented.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import orjson
@@ -19,17 +21,17 @@ from judgeq.errors import (
     RateLimitedError,
     RefusedRequestError,
     ServerFailedError,
-    ServerFullError,
     SteppedDownError,
     UnknownModelError,
     UnusableReplyError,
 )
 from judgeq.judge.http import headers as head
-from judgeq.judge.http.replies import fields_in
 from judgeq.settings.model import LIMIT_FIELDS
 from judgeq.types import Fields, Headers
 
 SHOWN = 300
+LONGEST = 10_000  # characters of a body that are read
+DEEPEST = 12  # levels of a body that are read
 FLAGS = {
     "temperature": "--temperature",
     "top_p": "--extra-body",
@@ -39,26 +41,15 @@ FLAGS = {
     "seed": "--extra-body",
     "service_tier": "--extra-body",
     "effort": "--reasoning-effort",
+    "thinking": "--reasoning-effort",
 }
+_RATE = (429, 498)  # 498: Groq has no capacity for flex
 # Behind a gateway that gave up, or a server that ran out of time, the model may have worked.
 _PERHAPS_PAID = (408, 502, 504, 520, 524)
 # No server behind the gateway, or one that is starting or overloaded.
 _UNAVAILABLE = (502, 503, 521, 522, 523, 529)
 
-_TOO_LONG = re.compile(
-    r"context[ _]?length|context[ _]?window|context size|maximum context|max(imum)?[ _]model[ _]len"
-    r"|exceed_context_size|prompt is too long|too many (input )?tokens|input is too long"
-    r"|exceed context limit|string_above_max_length|input tokens exceed|reduce the length"
-    r"|maximum (input )?length",
-    re.IGNORECASE,
-)
-# llama.cpp: the slots share one pool of context, and what all of them hold together was too much.
-_FULL = re.compile(r"context size has been exceeded", re.IGNORECASE)
-# llama.cpp: the model answered, and the server can't take its answer apart.
-_UNREADABLE = re.compile(r"output that does not match the expected \S+ format", re.IGNORECASE)
-# A 429 that no waiting mends: this one request is more than a minute's tokens.
-_TOO_LARGE = re.compile(r"request too large for|tokens must be reduced", re.IGNORECASE)
-_QUOTA = re.compile(
+QUOTA = re.compile(
     r"insufficient[ _](quota|balance|credit|funds)|exceeded your current quota"
     r"|(billing|spend|usage)_(hard_)?limit_(reached|exceeded)|billing_not_active"
     r"|credit_balance_exhausted|exceeded_?budget|exceeded budget|crossed budget|over budget"
@@ -67,7 +58,33 @@ _QUOTA = re.compile(
     r"|quota exhausted|out of call volume quota|arrearage|free-models-per-day",
     re.IGNORECASE,
 )
-_STRUCTURED = re.compile(
+CONTEXT = re.compile(
+    r"context[ _]?length|context[ _]?window|context size|maximum context|max(imum)?[ _]model[ _]len"
+    r"|exceed_context_size|prompt is too long|too many (input )?tokens|input is too long"
+    r"|exceed context limit|string_above_max_length|input tokens exceed|reduce the length"
+    r"|maximum (input )?length",
+    re.IGNORECASE,
+)
+# A 429 that no waiting mends: this one request is more than a minute's tokens.
+_TOO_LARGE = re.compile(r"request too large for|tokens must be reduced", re.IGNORECASE)
+# llama.cpp: the slots share one pool of context, and what all of them hold together was too much.
+_FULL = re.compile(r"context size has been exceeded", re.IGNORECASE)
+# A dot within a model's name ends no sentence.
+MODEL = re.compile(
+    r"model_not_found|deploymentnotfound|unknown model|invalid model|no such model|not a valid model"
+    r"|model(?:[^.]|\.(?=\S)){0,120}"
+    r"(not found|(does ?n[o']t|not) exist|is not (available|supported|loaded)|unknown)"
+    r"|no (endpoints|model|allowed providers)[^.]{0,40}(found(?! that can)|loaded|available)"
+    r"|does not have access to model|server is pinned to |unexpected endpoint",
+    re.IGNORECASE,
+)
+KEY = re.compile(
+    r"no connected db"  # LiteLLM without a database knows no key but its master's
+    r"|api[ _-]?key[ _](is )?(not|in)[ _]?valid|(invalid|incorrect|wrong|missing|no)[ _]api[ _-]?key"
+    r"|unauthori[sz]ed|authentication|access denied",
+    re.IGNORECASE,
+)
+STRUCTURED = re.compile(
     r"response_format|response format|json_schema|json_object|json mode|structured[ _]output"
     r"|output_config(?!\.effort)|output[_ ]format|tool_choice|support tool"
     r"|guided[ _](decoding|json)|grammar|required for format|handle the requested parameters",
@@ -77,103 +94,62 @@ _CANT = re.compile(
     r"not support|unsupported|not implemented|unavailable|failed to (parse|load|init)|invalid",
     re.IGNORECASE,
 )
-_NO_JSON_CAME = re.compile(r"json_validate_failed|failed to generate json", re.IGNORECASE)
-_FILTERED = re.compile(
+FILTER = re.compile(
     r"content[_ ]?filter|content_?policy|content management policy|responsibleaipolicy|invalid_prompt"
     r"|moderation|flagged|usage policy|safety system|content exists risk|data_?inspection_?failed",
     re.IGNORECASE,
 )
-# A dot within a model's name ends no sentence.
-_NO_MODEL = re.compile(
-    r"model_not_found|deploymentnotfound|unknown model|invalid model|no such model|not a valid model"
-    r"|model(?:[^.]|\.(?=\S)){0,120}"
-    r"(not found|(does ?n[o']t|not) exist|is not (available|supported|loaded)|unknown)"
-    r"|no (endpoints|model|allowed providers)[^.]{0,40}(found(?! that can)|loaded|available)"
-    r"|does not have access to model|server is pinned to ",
-    re.IGNORECASE,
-)
-# Anthropic names the field first: "max_tokens: 9000 > 8192, which is …".
-_FIELD_FIRST = re.compile(r"([a-z_]+(?:\.\w+)*): ")
-_KEY = re.compile(
-    r"no connected db"  # LiteLLM without a database knows no key but its master's
-    r"|api[ _-]?key[ _](is )?(not|in)[ _]?valid|(invalid|incorrect|wrong|missing|no)[ _]api[ _-]?key"
-    r"|unauthori[sz]ed|authentication|access denied",
-    re.IGNORECASE,
-)
-# LiteLLM; its Retry-After then is the length of its window, which such a limit doesn't have.
-_AT_ONCE = re.compile(r"max_parallel_requests\b.{0,40}?current limit: (\d+)", re.IGNORECASE | re.S)
-_IN_WORDS = re.compile(
+_NO_JSON_CAME = re.compile(r"json_validate_failed|failed to generate json", re.IGNORECASE)
+_SLOWER = re.compile(r"rate.?limit|too many requests", re.IGNORECASE)
+_WAIT = re.compile(
     r"(?:retry|try again) (?:after|in) (\d[\w.]*)(?: (ms|s|seconds?|m|minutes?|h|hours?)\b)?", re.I
 )
-_PARAMETER = re.compile(rf"\b({'|'.join(FLAGS)})\b")
+_PARAMETER = re.compile(rf"\b({'|'.join(FLAGS)})\b", re.IGNORECASE)
 _REFUSING = re.compile(
     r"not support(ed)?|unsupported|unknown|unrecognized|unexpected|extra|not (permitted|allowed)",
     re.IGNORECASE,
 )
 _TOO_MUCH_OUTPUT = re.compile(r"(max_(?:completion_)?tokens)['\"`]? is too (?:large|high)", re.I)
-# What an error without a status would have had, by its words.
-_STATUS = {
-    re.compile(r"rate.?limit|too many requests", re.I): 429,
-    re.compile(r"unexpected endpoint", re.I): 404,
-    re.compile(r"overloaded", re.I): 529,
-    **dict.fromkeys((_TOO_LONG, _FILTERED, _NO_MODEL, _KEY), 400),
-    re.compile(r"invalid_?request|bad_?request|validation", re.I): 400,
-}
+# As Anthropic and FastAPI name a field first: "max_tokens: 9000 > 8192, which is …".
+_FIELD_FIRST = re.compile(r"(?:output_config\.)?([a-z_]+)(?:\.\w+)*: ")
+
+_MESSAGES = ("error", "message", "detail", "msg", "raw")
+_CODES = ("code", "type", "status", "statusCode", "error_type", "error_code")
 
 
-class Said(NamedTuple):
-    """What an error body says, whatever its form; "" where it doesn't."""
+class ErrorText(NamedTuple):
+    """What an error body says: its sentences, its codes, and the field that it is about ("": none)."""
 
     message: str = ""
-    code: str = ""
-    kind: str = ""
+    codes: tuple[str, ...] = ()
     parameter: str = ""
 
     @property
-    def all(self) -> str:
-        """All that may tell what it is about."""
-        return " ".join((self.code, self.kind, self.message[:4000]))
+    def quote(self) -> str:
+        """The server's words on one line, cut."""
+        words = self.message or " ".join(self.codes) or "no reason given"
+        if len(words) > SHOWN:
+            words = words[:SHOWN].rstrip() + "…"
+        return f"{words.rstrip('.')}."
 
-    def names(self, words: re.Pattern[str]) -> bool:
+    def is_about(self, words: re.Pattern[str]) -> bool:
         """Whether it is about what these words stand for."""
-        return words.search(self.all) is not None
-
-
-class _Answer(NamedTuple):
-    """A refusal: its status, what was said, and to what; `words` are for the user. The server asked to
-    `wait` so many seconds."""
-
-    status: int
-    said: Said
-    words: str
-    model: str
-    url: str
-    wait: float | None
+        return words.search(" ".join((*self.codes, self.message[:4000]))) is not None
 
 
 def error_for(
-    status: int,
-    headers: Headers,
-    body: bytes,
-    *,
-    model: str,
-    url: str,
-    now: float,
+    status: int, headers: Headers, body: bytes, *, model: str, url: str, now: float
 ) -> JudgeError:
     """The error that this answer means: never raises. `now` is seconds since the epoch, for dates in
     headers. Its `cost` is 0, but None where the model may have worked before it was given up."""
-    said, number = read(body), head.request_id(headers)
-    quoted = f" (request {_one_line(number)})" if number else ""
-    words = f"the server answered {status}: {_shown(said)}{quoted}"
+    text, number = read(body), head.request_id(headers)
+    words = f"the server answered {status}: {text.quote}"
+    words += f" (request {_one_line(number)})" if number else ""
     if 300 <= status < 400:
-        where = next((value for name, value in headers.items() if name.lower() == "location"), "")
-        where = _one_line(where)[:200] or "elsewhere"
-        return RefusedRequestError(f"{url} has moved to {where}: set --base-url. ({words})")
-    wait = head.retry_after(headers, now)
-    wait = _in_words(said.message) if wait is None else wait
-    if head.is_about_parallel(headers):
-        wait = None
-    return _named(_Answer(status, said, words, model, url, wait))
+        place = next((value for name, value in headers.items() if name.lower() == "location"), "")
+        place = _one_line(place)[:200] or "elsewhere"
+        return RefusedRequestError(f"{url} has moved to {place}: set --base-url. ({words})")
+    return _meaning(status, text, words, head.retry_after(headers, now), model, url)
 
 
 def error_in(answer: Fields, *, model: str, url: str) -> JudgeError | None:
@@ -184,194 +160,146 @@ def error_in(answer: Fields, *, model: str, url: str) -> JudgeError | None:
     """
     if not answer.get("error") and str(answer.get("object")).lower() != "error":
         return None
-    said = _from(answer)
-    status = _status(said)
-    which = f"error {said.code}" if said.code == str(status) else "an error"
-    words = f"the server answered 200 with {which}: {_shown(said)}"
-    error = _named(_Answer(status, said, words, model, url, _in_words(said.message)))
+    text = _error_text(answer)
+    numbers = (re.match(r"([45]\d\d)(\d\d)?$", code, re.ASCII) for code in text.codes)
+    status = next(
+        (int(number[1]) for number in numbers if number), 0
+    )  # FastChat has 40303 and such
+    words = (
+        f"the server answered 200 with {f'error {status}' if status else 'an error'}: {text.quote}"
+    )
+    if not status:
+        refused = any(map(text.is_about, (CONTEXT, FILTER, MODEL, KEY)))
+        status = 429 if text.is_about(_SLOWER) else 400 if refused else 500
+    error = _meaning(status, text, words, None, model, url)
     if isinstance(error, ServerFailedError):
         error.cost = None
     return error
 
 
-def read(body: bytes) -> Said:
-    """What an error body says: OpenAI's form and those that differ from it, else its text."""
+def read(body: bytes) -> ErrorText:
+    """What an error body says: JSON of any form, else its text without tags."""
     try:
-        answer = orjson.loads(body)
+        return _error_text(orjson.loads(body))
     except orjson.JSONDecodeError:
-        text = body[:10_000].decode("utf-8", errors="replace")
-        return Said(_one_line(re.sub(r"<(?:style|script)[^<>]*>[^<]*|<[^<>]*>", " ", text)))
-    if isinstance(answer, list) and answer and isinstance(answer[0], dict):
-        answer = answer[0]  # Google's compatible endpoint
-    return _from(answer) if isinstance(answer, dict) else Said(_one_line(_text(answer)))
+        text = body[:LONGEST].decode("utf-8", errors="replace")
+        return ErrorText(_one_line(re.sub(r"<(?:style|script)[^<>]*>[^<]*|<[^<>]*>", " ", text)))
 
 
-def _from(answer: Fields) -> Said:
-    detail = fields_in(answer.get("detail"))
-    answer = detail if "error" in detail else answer  # FastAPI around an error of this form
-    inner = answer.get("error")
-    fields = fields_in(inner) or answer
-    message = fields.get("message") or fields.get("detail") or fields.get("msg")
-    if isinstance(inner, str):
-        message = inner
-    message = fields_in(message).get("detail", message)  # Mistral
-    parameter = fields.get("param")
-    if isinstance(message, list):
-        message, parameter = _details(message)
-    if raw := fields_in(fields.get("metadata")).get("raw"):  # OpenRouter: what its provider said
-        message = f"{_text(message)}: {_text(raw)}"
-    code = fields.get("code")
-    if code is None:
-        code = fields.get("status") or fields.get("statusCode")
-    if answer.get("type") == "error":  # Anthropic
-        first = _FIELD_FIRST.match(_text(message))
-        parameter = parameter or (first and first[1])
-        code = code or fields_in(fields.get("details")).get("error_code")
-    kind = fields.get("type") or fields.get("status") or answer.get("error_type")
-    return Said(*(_one_line(_text(part)) for part in (message, code, kind, parameter)))
+def _error_text(answer: Any) -> ErrorText:
+    found = list(_words(answer, "error"))
+    sentences = dict.fromkeys(text for name, text in found if name in _MESSAGES)
+    message = _one_line(": ".join(sentences)[:LONGEST])
+    codes = tuple(_one_line(text) for name, text in found if name in _CODES)
+    return ErrorText(
+        message, codes, _parameter(message, [text for name, text in found if name == "param"])
+    )
 
 
-def _details(problems: list[Any]) -> tuple[str, str]:
-    """What FastAPI says of a body's fields, and the first of them. Not what they held: our texts."""
-    said, first = [], ""
-    for problem in problems[:3]:
-        place = problem.get("loc") if isinstance(problem, dict) else None
-        if isinstance(place, list) and (place := place[place[:1] == ["body"] : 6]):
-            first = first or _text(place[0])
-            said.append(f"{'.'.join(map(_text, place))}: {_text(problem.get('msg'))}")
-        else:
-            said.append(_text(problem))
-    return "; ".join(said), first
+def _parameter(message: str, named: list[str]) -> str:
+    """Which field of ours a message is about: as it is named apart, or first, or refused within."""
+    first = _FIELD_FIRST.match(message)
+    refused = _TOO_MUCH_OUTPUT.search(message)
+    if refused is None and _REFUSING.search(message):
+        refused = _PARAMETER.search(message)
+    named += [found[1].lower() for found in (first, refused) if found]
+    return next((name for name in named if name in FLAGS), "")
 
 
-def _text(value: Any) -> str:
-    """A value as text, up to 10,000 characters; "" for what nests too deep to be shown."""
-    if value is None:
-        return ""
-    if isinstance(value, str | int | float):
-        return str(value)[:10_000]
-    try:
-        return orjson.dumps(value, default=str)[:10_000].decode("utf-8", errors="replace")
-    except TypeError:
-        return ""
+def _words(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """The words of an error of any form, each with the field that it stood in. Only fields that hold
+    a server's own words: others repeat our texts."""
+    if isinstance(value, list):
+        for part in value[:3] if depth < DEEPEST else ():
+            yield from _words(part, name, depth + 1)
+    elif isinstance(value, dict):
+        place = value.get("loc")  # FastAPI: which field of the body
+        if isinstance(place, list) and isinstance(value.get("msg"), str):
+            path = ".".join(str(part) for part in place[place[:1] == ["body"] : 6])
+            value = {**value, "msg": f"{path}: {value['msg']}"}
+        for inner, part in value.items() if depth < DEEPEST else ():
+            if inner in (*_MESSAGES, *_CODES, "param", "metadata", "details", "innererror"):
+                yield from _words(part, inner, depth + 1)
+    elif value is not None and value != "":
+        yield name, str(value)[:LONGEST]
 
 
 def _one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def _shown(said: Said) -> str:
-    """The server's words on one line, cut."""
-    message = said.message or said.code or said.kind or "no reason given"
-    if len(message) > SHOWN:
-        message = message[:SHOWN].rstrip() + "…"
-    return f"{message.rstrip('.')}."
-
-
-def _status(said: Said) -> int:
-    """The status that an error without one would have had."""
-    if code := re.match(r"([45]\d\d)(\d\d)?$", said.code, re.ASCII):  # FastChat has 40303 and such
-        return int(code[1])
-    return next((status for words, status in _STATUS.items() if said.names(words)), 500)
-
-
-def _named(answer: _Answer) -> JudgeError:
-    """By its status; by its words, where a status is used for several things."""
-    status, said, words, _, _, wait = answer
+def _meaning(
+    status: int, text: ErrorText, words: str, asked: float | None, model: str, url: str
+) -> JudgeError:
+    """By its status; by its words, where a status is used for several things. `asked`: seconds to wait,
+    by its headers; `words` are for the user."""
+    in_words = _wait_in(text.message)
+    wait = in_words if asked is None else asked
     # Gemini says "quota" of a limit a minute, and when to come again.
-    passing = status == 429 and "insufficient_quota" not in (said.code, said.kind)
-    passing = passing and _in_words(said.message) is not None
-    if status == 402 or (said.names(_QUOTA) and not passing):
+    passing = status == 429 and in_words is not None and "insufficient_quota" not in text.codes
+    if status == 402 or (text.is_about(QUOTA) and not passing):
         return QuotaError(
             f"{words} The account's money or quota is used up: see to it at the provider's."
         )
-    if status in (429, 498):  # 498: Groq has no capacity for flex
-        if said.names(_TOO_LARGE):
-            return _too_long(answer)
-        together = _AT_ONCE.search(said.message)
-        if together:
-            return RateLimitedError(words, cost=0.0, at_once=int(together[1][:9]))
+    full = status == 500 and text.is_about(_FULL)
+    long = status in range(400, 502) and text.is_about(_TOO_LARGE if status in _RATE else CONTEXT)
+    if status == 413 or (long and not full and text.parameter not in LIMIT_FIELDS):
+        return ContextTooLongError(
+            f"{words} The question is longer than {model} can read, or may be sent at once."
+        )
+    if status in _RATE:
         return RateLimitedError(words, cost=0.0, retry_after=wait)
-    if status in (500, 501):
-        if said.names(_UNREADABLE):
-            return UnusableReplyError(f"the server couldn't read the answer. ({words})", cost=None)
-        if said.names(_FULL):
-            shared = f"{words} All calls in flight share its context."
-            return ServerFullError(shared, retry_after=wait)
-        if said.names(_TOO_LONG):
-            return _too_long(answer)
-        if said.names(_STRUCTURED) and said.names(_CANT):
-            return SteppedDownError(words, what="structured")
-    if status in (408, 409, 425) or status >= 500:
-        cost, unavailable = None if status in _PERHAPS_PAID else 0.0, status in _UNAVAILABLE
-        return ServerFailedError(words, retry_after=wait, cost=cost, unavailable=unavailable)
-    if status < 300:
-        return ServerFailedError(f"{words} That is no completion.", retry_after=wait, cost=None)
-    return _refused(answer)
-
-
-def _too_long(answer: _Answer) -> ContextTooLongError:
-    return ContextTooLongError(
-        f"{answer.words} The question is longer than {answer.model} can read, or may be sent at once."
-    )
-
-
-def _refused(answer: _Answer) -> JudgeError:
-    """What a refusal in the 400s means. What is more particular is looked for first."""
-    status, said, words, model, url, _ = answer
-    output = said.parameter in LIMIT_FIELDS or _TOO_MUCH_OUTPUT.search(said.message)
-    if status == 413 or (said.names(_TOO_LONG) and not output):
-        return _too_long(answer)
-    parameter, refusal = _parameter(said), _REFUSING.search(said.message)
-    # "Unsupported value": the name is known.
-    if parameter in LIMIT_FIELDS and refusal and "unsupported value" not in said.message.lower():
-        return SteppedDownError(words, what=parameter)  # type: ignore[arg-type]  # one of the two
-    no_model = said.names(_NO_MODEL) or (status == 404 and said.parameter == "model")
-    surely = no_model and (status == 404 or said.code.lower() == "model_not_found")
-    if said.names(_NO_JSON_CAME):
-        return UnusableReplyError(f"the model's answer was no JSON. ({words})", cost=None)
-    structured = said.parameter.startswith("response_format") or said.names(_STRUCTURED)
-    if structured and status not in (401, 403) and not surely:
+    if status in (500, 501) and text.is_about(STRUCTURED) and text.is_about(_CANT):
         return SteppedDownError(words, what="structured")
-    if said.names(_FILTERED) and not no_model:
-        return UnusableReplyError(f"the provider's content filter refused the question. ({words})")
-    if parameter is not None:
+    if status in (408, 409, 425) or status >= 500 or status < 300:
+        shared = " All calls in flight share its context: give it more, or lower --concurrency."
+        return ServerFailedError(
+            words + shared * full,
+            retry_after=wait,
+            cost=None if status in _PERHAPS_PAID or status < 300 else 0.0,
+            unavailable=status in _UNAVAILABLE,
+            too_many=full,
+        )
+    return _refused(status, text, words, model, url)
+
+
+def _refused(status: int, text: ErrorText, words: str, model: str, url: str) -> JudgeError:
+    """What a refusal in the 400s means. What is more particular is looked for first."""
+    parameter, refusal = text.parameter, _REFUSING.search(text.message)
+    # "Unsupported value": the name is known.
+    if parameter in LIMIT_FIELDS and refusal and "unsupported value" not in text.message.lower():
+        return SteppedDownError(words, what=parameter)  # type: ignore[arg-type]  # one of the two
+    no_model = text.is_about(MODEL)
+    surely = (no_model and status == 404) or "model_not_found" in text.codes
+    if text.is_about(_NO_JSON_CAME):
+        return UnusableReplyError(f"the model's answer was no JSON. ({words})", cost=None)
+    if text.is_about(STRUCTURED) and status not in (401, 403) and not surely:
+        return SteppedDownError(words, what="structured")
+    if parameter and not surely:
         return RefusedRequestError(
             f"{words} {model} won't take {parameter} like that: change {FLAGS[parameter]}, or leave "
             "it out."
         )
-    if surely or (no_model and status not in (401, 403)):
+    if status == 405 or (status == 404 and not text.is_about(FILTER)) or no_model:
         return UnknownModelError(
-            f"{words} The server doesn't know the model {model!r}, or doesn't let this key use it: "
-            f"`judgeq doctor --judge {model}` shows which it has. (Ollama: `ollama pull` it first.)"
+            f"{words} The server doesn't know the model {model!r}, or has nothing at {url}: `judgeq "
+            f"doctor --judge {model}` lists its models; is --base-url right? (Ollama: `ollama pull` "
+            "it first.)"
         )
-    if status in (401, 403) or said.names(_KEY):
+    if text.is_about(FILTER):
+        return UnusableReplyError(f"the provider's content filter refused the question. ({words})")
+    if status in (401, 403) or text.is_about(KEY):
         return KeyRefusedError(
             f"{words} The server doesn't accept the API key, or doesn't let it use this: see "
             "--api-key-env and --api-key-file."
         )
-    if status in (404, 405):
-        return UnknownModelError(f"{words} There is nothing at {url}: is --base-url right?")
     return RefusedRequestError(f"{words} The server won't take the request as it is.")
 
 
-def _parameter(said: Said) -> str | None:
-    """Which parameter of ours is refused: as the server names it, else as its words do."""
-    name = re.split(r"[.\[]", said.parameter.removeprefix("output_config."))[0]
-    if name in FLAGS:
-        return name
-    if "does not support thinking" in said.message:  # Ollama
-        return "reasoning_effort"
-    named = _TOO_MUCH_OUTPUT.search(said.message)
-    if named is None and _REFUSING.search(said.message):
-        named = _PARAMETER.search(said.message)
-    return None if named is None else named[1].lower()
-
-
-def _in_words(message: str) -> float | None:
+def _wait_in(message: str) -> float | None:
     """Seconds that a message asks to wait: "after 26 seconds" (Azure), "in 1.2s", "in 7m12s"."""
-    wait = _IN_WORDS.search(message)
+    wait = _WAIT.search(message)
     if wait is None:
         return None
     unit = wait[2][0].lower() if wait[2] and wait[2].lower() != "ms" else wait[2] or ""
-    return head.duration(wait[1].rstrip(".") + unit.lower(), None)
+    return head.duration(wait[1].rstrip(".") + unit.lower())

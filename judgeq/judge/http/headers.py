@@ -14,7 +14,6 @@ from judgeq.types import Headers
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _IDS = ("x-request-id", "apim-request-id", "request-id", "x-ms-request-id", "cf-ray")
-_EPOCH = 1_000_000_000  # a number above this is a moment, not a duration
 LONGEST = 366 * 86_400.0
 
 # OpenAI's names, which Azure, Groq and LiteLLM use (which says whose limit it is); Cerebras' and
@@ -39,11 +38,16 @@ def retry_after(headers: Headers, now: float) -> float | None:
     the server behind a LiteLLM proxy. `now` is seconds since the epoch.
     """
     lowered = _lowered(headers)
+    if lowered.get("rate_limit_type") == "max_parallel_requests":
+        return None  # LiteLLM names its window, which a limit of calls in flight doesn't have
     for prefix in _WAITS:
         milliseconds = _number(lowered.get(f"{prefix}retry-after-ms"))
         if milliseconds is not None:
             return min(milliseconds / 1000, LONGEST)
-        seconds = duration(lowered.get(f"{prefix}retry-after"), now)
+        text = lowered.get(f"{prefix}retry-after", "")
+        seconds, at = duration(text), moment(text)
+        if seconds is None and at is not None:
+            seconds = min(max(0.0, at - now), LONGEST)
         if seconds is not None:
             return seconds
     return None
@@ -81,11 +85,6 @@ def price(headers: Headers) -> float | None:
     return _number(_lowered(headers).get("x-litellm-response-cost")) or None
 
 
-def is_about_parallel(headers: Headers) -> bool:
-    """Whether a 429 is for too many calls in flight together, as LiteLLM says it."""
-    return _lowered(headers).get("rate_limit_type") == "max_parallel_requests"
-
-
 def request_id(headers: Headers) -> str | None:
     """What the provider's support asks for, up to 100 characters."""
     lowered = _lowered(headers)
@@ -95,27 +94,13 @@ def request_id(headers: Headers) -> str | None:
     return None
 
 
-def duration(text: str | None, now: float | None) -> float | None:
-    """Seconds, 0 to LONGEST, of "1s", "6m0s", "20ms", "1h2m3.5s", plain seconds, or until a moment (a
-    date as in ISO or in mail, or seconds or milliseconds since the epoch); None for anything else.
-
-    Where `now`, in seconds since the epoch, is None, a moment tells nothing.
-    """
-    if not text or len(text) > 60:
-        return None
-    text = text.strip()
-    seconds = _number(text)
-    parts = _PART.findall(text)
-    if seconds is None and parts and "".join(map("".join, parts)) == text:
+def duration(text: str) -> float | None:
+    """Seconds, 0 to LONGEST, of "1s", "6m0s", "20ms", "1h2m3.5s" or plain seconds; None for anything
+    else."""
+    seconds, parts = _number(text), _PART.findall(text[:60])
+    if seconds is None and parts and "".join(map("".join, parts)) == text.strip():
         seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    elif seconds is None:
-        seconds = moment(text)
-    elif seconds > 1000 * _EPOCH:
-        seconds /= 1000
-    if seconds is None or (seconds > _EPOCH and now is None):
-        return None
-    passed = now if now is not None and seconds > _EPOCH else 0.0
-    return min(max(0.0, seconds - passed), LONGEST)
+    return None if seconds is None else min(seconds, LONGEST)
 
 
 def moment(text: str) -> float | None:

@@ -48,6 +48,8 @@ class ModelBackend(ABC):
 
     path: ClassVar[str]
     """Where questions are posted, from the base URL on."""
+    limit_fields: ClassVar[Sequence[str]] = LIMIT_FIELDS[1:]
+    """The names that servers of this form may have for the limit on output."""
     reading: int = 1
     """How many times the price of input a token that is read may cost."""
 
@@ -74,9 +76,10 @@ class ModelBackend(ABC):
         self._memory = memory
         self._believe = believe
         self.address, self.model_id = model.address_of(name), model.id_of(name)
-        self._url = beside(self.address, self.path)
+        self._url = api_url(self.address, self.path)
         self._server = f"{self.address} {self.model_id}"
         self.mode = STEPS[0] if model.structured == "auto" else model.structured
+        self.limit_field = self.limit_fields[0]
         self._tails: dict[int, tuple[bytes, bytes]] = {}
         self.output_bound = output_bound(reasons)
         self._bounds = Bounds(pricing, model.output_limit, warn, self.output_bound)
@@ -109,21 +112,9 @@ class ModelBackend(ABC):
     def read(self, answer: Fields) -> Answer:
         """What a successful answer says."""
 
-    def step_down(self, what: str) -> bool:
-        """Ask otherwise from now on, for the server refuses a field of ours; False where there is no
-        other way."""
-        return False
-
     def models_url(self) -> str:
         """Where the server lists its models."""
-        return beside(self.address, "models")
-
-    def learned(self) -> dict[str, str]:
-        """What was learned about the server, but for how it can structure replies."""
-        return {}
-
-    def recall(self, notes: Fields) -> None:  # noqa: B027 - not all forms learn more
-        """Take up what an earlier run learned."""
+        return api_url(self.address, "models")
 
     # What is the same for all
 
@@ -164,7 +155,7 @@ class ModelBackend(ABC):
         )
 
     def lost(self, prepared: Prepared) -> float | None:
-        """See Backend."""
+        """The most in dollars that a request is taken to have cost whose answer never came."""
         return self._bounds.lost(len(prepared.body) * self.reading)
 
     def _key(self, opening: bytes, decided: bytes, repeat: int) -> str:
@@ -187,7 +178,7 @@ class ModelBackend(ABC):
     @property
     def form(self) -> str:
         """How questions are asked now: what a batch was sent as, for `read_result`."""
-        return " ".join((self.mode, *self.learned().values()))
+        return f"{self.mode} {self.limit_field}"
 
     def read_result(self, result: Result, size: int, form: str) -> Reply:
         """The reply in a line of a batch's results, of a request of `size` bytes that was sent in that
@@ -222,7 +213,7 @@ class ModelBackend(ABC):
         except UnusableReplyError as error:
             return _unusable(error)
 
-    async def listed(self) -> list[str]:
+    async def model_names(self) -> list[str]:
         """The names of the models that the server lists. Raises JudgeErrors as `complete`."""
         url = self.models_url()
         status, answer_headers, data = await self.connection.exchange("GET", url)
@@ -267,8 +258,10 @@ class ModelBackend(ABC):
         if not current:
             return error  # another call has found out already
         if error.what != "structured":
-            if not self.step_down(error.what):
+            others = [name for name in self.limit_fields if name != error.what]
+            if error.what != self.limit_field or not others:
                 return RefusedRequestError(f"{said} Leave --max-output-tokens out.")
+            self.limit_field = others[0]
         else:
             if self.model.structured != "auto":
                 return RefusedRequestError(
@@ -279,7 +272,8 @@ class ModelBackend(ABC):
             self.mode = STEPS[STEPS.index(self.mode) + 1]
         self._changed()
         if self._memory is not None:
-            self._memory.remember(self._server, {"structured": self.mode, **self.learned()})
+            notes = {"structured": self.mode, "limit": self.limit_field}
+            self._memory.remember(self._server, notes)
         return error
 
     def learn(self) -> None:
@@ -287,10 +281,10 @@ class ModelBackend(ABC):
         notes = self._memory.recall(self._server) if self._memory is not None else None
         if notes is None:
             return
-        mode = notes.get("structured")
-        if self.model.structured == "auto" and mode in STEPS:
-            self.mode = str(mode)
-        self.recall(notes)
+        if self.model.structured == "auto" and notes.get("structured") in STEPS:
+            self.mode = notes["structured"]
+        if notes.get("limit") in self.limit_fields:
+            self.limit_field = notes["limit"]
         self._changed()
 
     def _changed(self) -> None:
@@ -307,7 +301,7 @@ def _unusable(error: UnusableReplyError) -> Reply:
     return Reply(str(error), Usage(), error.cost, str(error))
 
 
-def beside(base: str, name: str, query: str = "") -> str:
+def api_url(base: str, name: str, query: str = "") -> str:
     """An address of the API: the path before the query, of which Azure has one, and more of that."""
     parts = urlsplit(base)
     path, query = f"{parts.path.rstrip('/')}/{name}", "&".join(filter(None, (parts.query, query)))

@@ -17,31 +17,33 @@ class OpenAIChat(ModelBackend):
     """The backend."""
 
     path = "chat/completions"
+    limit_fields = LIMIT_FIELDS
 
     def start(self) -> None:
-        """See ModelBackend."""
+        """Choose the name of the limit on output, and keep the head of each body."""
         # OpenAI's reasoning models refuse the old name, and many other servers don't know the new.
-        self._limit_field = LIMIT_FIELDS[0 if _knows_new_limit(self.address) else 1]
+        if urlsplit(self.address).hostname != "api.openai.com" and not is_azure(self.address):
+            self.limit_field = LIMIT_FIELDS[1]
         self._head = b'{"model":' + orjson.dumps(self.model_id) + b',"messages":'
 
     def authorize(self, headers: dict[str, str], secret: str | None) -> None:
-        """See ModelBackend. Azure takes its own header."""
+        """Add the key as a bearer's token; Azure takes a header of its own."""
         if secret is not None and not any(name.lower() == "authorization" for name in headers):
             headers["Authorization"] = f"Bearer {secret}"
             if is_azure(self.address):
                 headers.setdefault("api-key", secret)
 
     def opening(self, messages: Sequence[Mapping[str, str]]) -> bytes:
-        """See ModelBackend."""
+        """A body up to its messages, and these."""
         return self._head + orjson.dumps(messages)
 
     def fields(self, k: int) -> Fields:
-        """See ModelBackend."""
+        """What follows in the body of a question about k texts: sampling, limit, the reply's form."""
         model = self.model
         fields: Fields = {
             "temperature": model.temperature,
             "reasoning_effort": model.reasoning_effort,
-            self._limit_field: model.max_output_tokens,
+            self.limit_field: model.max_output_tokens,
         }
         sent = {name: value for name, value in fields.items() if value is not None}
         sent |= model.extra_body or {}
@@ -59,34 +61,10 @@ class OpenAIChat(ModelBackend):
         return sent
 
     def read(self, answer: Fields) -> Answer:
-        """See ModelBackend."""
+        """What a chat completion says."""
         return read_completion(answer)
-
-    def step_down(self, what: str) -> bool:
-        """See ModelBackend: the limit on output has two names."""
-        if what != self._limit_field:
-            return False
-        self._limit_field = LIMIT_FIELDS[1 - LIMIT_FIELDS.index(what)]
-        return True
-
-    def learned(self) -> dict[str, str]:
-        """See ModelBackend."""
-        return {"limit": self._limit_field}
-
-    def recall(self, notes: Fields) -> None:
-        """See ModelBackend."""
-        if notes.get("limit") in LIMIT_FIELDS:
-            self._limit_field = str(notes["limit"])
-
-
-def _host(address: str) -> str:
-    return urlsplit(address).hostname or ""
 
 
 def is_azure(address: str) -> bool:
     """Whether it is Azure's, which has ways of its own."""
-    return _host(address).endswith((".azure.com", ".azure-api.net"))
-
-
-def _knows_new_limit(address: str) -> bool:
-    return _host(address) == "api.openai.com" or is_azure(address)
+    return (urlsplit(address).hostname or "").endswith((".azure.com", ".azure-api.net"))

@@ -22,8 +22,9 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 from judgeq.errors import RunError, StoreAwayError
 from judgeq.events import Event, Notice
 from judgeq.store.postgres import dialect
-from judgeq.store.postgres.address import Address, connect_async, problem
-from judgeq.store.postgres.reach import Reach
+from judgeq.store.postgres.address import Address
+from judgeq.store.postgres.heartbeat import Reach
+from judgeq.store.postgres.link import connect_async, problem, sent
 from judgeq.store.protocol import Columns
 from judgeq.store.statements import Bulk
 from judgeq.types import Matches
@@ -266,7 +267,7 @@ class PostgresDatabase:
 
     def _sql(self, statement: str) -> str:
         now = None if self._clock is None else self._clock()
-        return dialect.sent(statement, self.address, self.run, now)
+        return sent(statement, self.address, self.run, now)
 
     async def _rows(self, statement: str, values: Mapping[str, object]) -> list[Any]:
         async with self._cursor() as cursor:

@@ -12,20 +12,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from judgeq.errors import RunError
 from judgeq.store import vetting
 from judgeq.store.damage import refuse
 from judgeq.store.postgres import runs
 from judgeq.store.postgres.address import Address
-from judgeq.store.postgres.dialect import sent
-from judgeq.store.postgres.runs import RunRow, connected, damage_in, execute
+from judgeq.store.postgres.link import Link, sent
+from judgeq.store.postgres.runs import RunRow, connected, damage_in
 from judgeq.store.schema import OF_A_RUN
 from judgeq.store.sqlite import connect, problem, text
-
-if TYPE_CHECKING:
-    import psycopg
 
 _BLOCK = 10_000
 _TABLES = ["lead", "workers", *(table for table in OF_A_RUN if table not in ("handed", "workers"))]
@@ -66,54 +63,42 @@ def to_store(
     try:
         with (
             closing(connect(file, read_only=True)) as ledger,
-            connected(address, write=True) as connection,
-            connection.transaction(),
+            connected(address, write=True) as link,
+            link.transaction(),
         ):
-            if not runs.insert(connection, address, name, fingerprint, info, prompt):
+            if not runs.insert(link, name, fingerprint, info, prompt):
                 raise RunError(f"{address.shown}#{name} is there already. Nothing was changed.")
-            made = "SELECT run FROM @.runs WHERE name = :name"
-            ((run,),) = execute(connection, address, made, name=name).fetchall()
-            _fill(ledger, connection, address, run)
+            (run,) = link.row("SELECT run FROM @.runs WHERE name = :name", name=name)
+            _fill(ledger, link, run)
     except (sqlite3.Error, OSError) as error:
         raise problem(file, error) from error
     except ValueError as error:  # a text that PostgreSQL can't keep
         raise RunError(f"{file} can't be kept in PostgreSQL: {error}.") from error
 
 
-def _fill(
-    ledger: sqlite3.Connection, connection: psycopg.Connection[Any], address: Address, run: int
-) -> None:
+def _fill(ledger: sqlite3.Connection, link: Link, run: int) -> None:
     """Copy a ledger's rows into a store."""
     workers: dict[int | None, int] = {}
     for table in _TABLES:
         columns, rows = _columns(table), ledger.execute(text(_select(table)))
-        numbered = table in ("workers", "calls")
-        names = ", ".join(("run", *columns[numbered:]))
         if table == "workers":
-            marks = ", ".join(["%s"] * len(columns))
-            for number, *row in rows:
-                insert: Any = sent(
-                    f"INSERT INTO @.workers ({names}) VALUES ({marks}) RETURNING worker",  # noqa: S608
-                    address,
-                    run,
-                )
-                row = [
-                    bool(cell) if name == "over" else cell for name, cell in _named(columns, row)
-                ]
-                ((workers[number],),) = connection.execute(insert, (run, *row)).fetchall()
+            names = columns[1:]
+            marks = ", ".join(f":{name}" for name in names)
+            insert = f"INSERT INTO @.workers (run, {', '.join(names)}) VALUES (@run, {marks}) RETURNING worker"  # noqa: S608, E501
+            for number, *cells in rows:
+                named: dict[str, Any] = dict(zip(names, cells, strict=True))
+                named["over"] = bool(named["over"])
+                (workers[number],) = link.row(insert, run, **named)
             continue
         place = columns.index("worker") if "worker" in columns else None
-        copy: Any = sent(f"COPY @.{table} ({names}) FROM STDIN", address, run)
-        with connection.cursor().copy(copy) as copying:
+        numbered = table == "calls"
+        names = ["run", *columns[numbered:]]
+        copy: Any = sent(f"COPY @.{table} ({', '.join(names)}) FROM STDIN", link.address, run)
+        with link.connection.cursor().copy(copy) as copying:
             for row in map(list, rows):
                 if place is not None:
                     row[place] = workers.get(row[place])
                 copying.write_row((run, *row[numbered:]))
-
-
-def _named(columns: list[str], row: list[Any]) -> Iterator[tuple[str, Any]]:
-    """The cells of a row, but for the first, with the names of their columns."""
-    return zip(columns[1:], row, strict=True)
 
 
 def to_file(address: Address, row: RunRow, file: Path) -> None:
@@ -123,36 +108,30 @@ def to_file(address: Address, row: RunRow, file: Path) -> None:
     """
     try:
         with closing(connect(file, read_only=False)) as ledger:
-            with connected(address) as connection, connection.transaction():
-                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                _refuse_running(connection, address, row)
-                refuse(f"{address.shown}#{row.name}", damage_in(connection, address, row.run))
+            with connected(address) as link, link.transaction():
+                link.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                at_work = link.row(_AT_WORK, row.run)
+                if row.leader is not None or at_work is not None:
+                    raise RunError(
+                        f"run {row.name} is being worked on by {row.leader or at_work[0]}: copy it "
+                        "when it is finished or stopped."
+                    )
+                refuse(f"{address.shown}#{row.name}", damage_in(link, row.run))
                 ledger.execute("BEGIN IMMEDIATE")
                 for table in _TABLES:
                     names = ", ".join(("run", *_columns(table)))
                     marks = ", ".join(["1", *["?"] * len(_columns(table))])
                     insert = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608
-                    ledger.executemany(insert, _rows(connection, address, table, row.run))
+                    ledger.executemany(insert, _rows(link, table, row.run))
                 ledger.execute("COMMIT")
             ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except (sqlite3.Error, OSError, OverflowError) as error:
         raise problem(file, error) from error
 
 
-def _rows(
-    connection: psycopg.Connection[Any], address: Address, table: str, run: int
-) -> Iterator[Any]:
-    query: Any = sent(_select(table), address, run)
-    with connection.cursor(name="judgeq_copy") as cursor:
+def _rows(link: Link, table: str, run: int) -> Iterator[Any]:
+    query: Any = sent(_select(table), link.address, run)
+    with link.connection.cursor(name="judgeq_copy") as cursor:
         cursor.itersize = _BLOCK
         cursor.execute(query)
         yield from cursor
-
-
-def _refuse_running(connection: psycopg.Connection[Any], address: Address, row: RunRow) -> None:
-    worker = execute(connection, address, _AT_WORK, row.run).fetchone()
-    if row.leader is not None or worker is not None:
-        raise RunError(
-            f"run {row.name} is being worked on by {row.leader or (worker and worker[0])}: copy it when "
-            "it is finished or stopped."
-        )

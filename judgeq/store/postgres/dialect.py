@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from judgeq.store import statements as sql
-from judgeq.store.postgres.address import Address, in_schema
 from judgeq.store.protocol import Columns
 from judgeq.store.statements import Bulk
 from judgeq.types import Matches
@@ -91,19 +90,6 @@ FROM (SELECT v.job, v.ranking, v.ties, v.score, j.items, j.ordered,
       FROM @.verdicts v JOIN @.jobs j ON j.run = v.run AND j.id = v.job
       WHERE v.run = @run AND v.job BETWEEN :first AND :last ORDER BY v.job LIMIT :block) AS block
 """
-
-
-@cache
-def _marked(statement: str) -> str:
-    """A statement with its values as psycopg marks them."""
-    return re.sub(r"(?<!:):(\w+)", r"%(\1)s", statement.replace("@lock", "FOR UPDATE"))
-
-
-def sent(statement: str, address: Address, run: int, now: float | None = None) -> str:
-    """A statement of statements.py as PostgreSQL reads it; by default on its own clock."""
-    clock = "extract(epoch FROM now())" if now is None else repr(now)
-    statement = _marked(statement).replace("@run", str(run)).replace("@now", f"{clock}::float8")
-    return in_schema(statement, address.schema)
 
 
 @cache

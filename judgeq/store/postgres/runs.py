@@ -9,21 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from judgeq.errors import RunError
 from judgeq.json_marks import LEFT_OUT
 from judgeq.store import rows, statements
+from judgeq.store.crew import Prospect
 from judgeq.store.damage import Counts, found
 from judgeq.store.postgres import schema
-from judgeq.store.postgres.address import Address, connect, problem, retried, unreachable
+from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.connection import PostgresDatabase
-from judgeq.store.postgres.dialect import sent
+from judgeq.store.postgres.link import Link, opened, retried, sent
 from judgeq.store.protocol import Items
 from judgeq.store.schema import OF_A_RUN
-
-if TYPE_CHECKING:
-    import psycopg
 
 BLOCK = 50_000
 """Rows that are deleted in one transaction."""
@@ -87,69 +85,34 @@ class RunRow:
 
 
 @contextmanager
-def connected(address: Address, *, write: bool = False) -> Iterator[psycopg.Connection[Any]]:
-    """A connection to a store whose schema is there; a writer makes it.
-
-    Raises UsageError without psycopg, and RunError where the database can't be used, or has no such
-    schema.
-    """
-    with opened(address) as connection:
+def connected(address: Address, *, write: bool = False) -> Iterator[Link]:
+    """A connection to a store whose schema is there; a writer makes it. Raises as link.opened, and
+    RunError where there is no such schema."""
+    with opened(address) as link:
         if write:
-            schema.prepare(connection, address)
-        else:
-            schema.check(connection, address)
-        yield connection
-
-
-@contextmanager
-def opened(address: Address) -> Iterator[psycopg.Connection[Any]]:
-    """A connection to a database, whatever is in it. Raises as `connected`."""
-    connection = connect(address)
-    from psycopg import Error, errors
-
-    try:
-        yield connection
-    except errors.InsufficientPrivilege as error:
-        raise RunError(
-            f"{unreachable(address, error)} judgeq needs a schema of its own, and the right CREATE on "
-            f'it: CREATE SCHEMA "{address.schema}" AUTHORIZATION its user.'
-        ) from error
-    except Error as error:
-        raise problem(address, error) from error
-    finally:
-        connection.close()
-
-
-def execute(
-    connection: psycopg.Connection[Any],
-    address: Address,
-    statement: str,
-    run: int = 0,
-    **values: object,
-) -> psycopg.Cursor[Any]:
-    """A statement of a run, or of all, run on a connection."""
-    query: Any = sent(statement, address, run)
-    return connection.execute(query, values or None)
+            schema.prepare(link)
+        elif not schema.made(link):
+            raise RunError(f"No runs yet in {address.shown}: it has no schema {address.schema!r}.")
+        yield link
 
 
 @retried
 def listed(address: Address) -> list[RunRow]:
     """All runs; none where the schema isn't there yet."""
-    with opened(address) as connection:
-        if not schema.made(connection, address):
-            return []
-        return [RunRow(*row) for row in execute(connection, address, f"{_ROWS} true")]
+    with opened(address) as link:
+        rows = link.rows(f"{_ROWS} true") if schema.made(link) else []
+        return [RunRow(*row) for row in rows]
 
 
 @retried
 def read(address: Address, name: str) -> RunRow | None:
     """The run of this name, if there is one."""
-    with opened(address) as connection:
-        return _read(connection, address, name) if schema.made(connection, address) else None
+    with opened(address) as link:
+        return _read(link, name) if schema.made(link) else None
 
 
-def _read(connection: psycopg.Connection[Any], address: Address, name: str) -> RunRow | None:
-    row = execute(connection, address, f"{_ROWS} r.name = :name", name=name).fetchone()
+def _read(link: Link, name: str) -> RunRow | None:
+    row = link.row(f"{_ROWS} r.name = :name", name=name)
     return None if row is None else RunRow(*row)
 
 
@@ -159,46 +122,38 @@ def write(address: Address, name: str, fingerprint: str, info: str, prompt: str 
 
     Raises RunError where the name is that of a run with another fingerprint.
     """
-    with connected(address, write=True) as connection:
-        insert(connection, address, name, fingerprint, info, prompt)
-        row = _read(connection, address, name)
+    with connected(address, write=True) as link:
+        insert(link, name, fingerprint, info, prompt)
+        row = _read(link, name)
     if row is None or row.fingerprint != fingerprint:
         raise RunError(f"{address.shown}#{name} is another run (its fingerprint differs).")
     return row
 
 
-def insert(
-    connection: psycopg.Connection[Any],
-    address: Address,
-    name: str,
-    fingerprint: str,
-    info: str,
-    prompt: str | None,
-) -> bool:
+def insert(link: Link, name: str, fingerprint: str, info: str, prompt: str | None) -> bool:
     """Put the row of a run in; False where its name is taken."""
     values: dict[str, Any] = {"name": name, "info": info, "prompt": prompt}
-    return execute(connection, address, _INSERT, fingerprint=fingerprint, **values).rowcount > 0
+    return link.execute(_INSERT, fingerprint=fingerprint, **values).rowcount > 0
 
 
 @retried
 def damage(address: Address, run: int) -> list[str]:
     """What doesn't add up in the ledger of a run, in words."""
-    with connected(address) as connection:
-        return damage_in(connection, address, run)
+    with connected(address) as link:
+        return damage_in(link, run)
 
 
-def damage_in(connection: psycopg.Connection[Any], address: Address, run: int) -> list[str]:
+def damage_in(link: Link, run: int) -> list[str]:
     """As `damage`, on a connection."""
-    (counts,) = execute(connection, address, statements.ADDED_UP, run).fetchall()
-    return found(Counts(*counts))
+    return found(Counts(*link.row(statements.ADDED_UP, run)))
 
 
 @retried
 def rewrite(address: Address, run: int, info: str) -> None:
     """Put another text in place of what a run is."""
     update = "UPDATE @.runs SET info = :info, touched = @now WHERE run = @run"
-    with connected(address, write=True) as connection:
-        execute(connection, address, update, run, info=info)
+    with connected(address, write=True) as link:
+        link.execute(update, run, info=info)
 
 
 @retried
@@ -209,10 +164,10 @@ def share(address: Address, run: int, texts: Sequence[str]) -> None:
     copy: Any = sent("COPY @.texts (run, row, text) FROM STDIN", address, run)
     row = 0
     try:
-        with connected(address, write=True) as connection, connection.transaction():
-            if not execute(connection, address, mark, run).rowcount:
+        with connected(address, write=True) as link, link.transaction():
+            if not link.execute(mark, run).rowcount:
                 return
-            with connection.cursor().copy(copy) as copying:
+            with link.connection.cursor().copy(copy) as copying:
                 for row, text in enumerate(texts):
                     if "\0" in text:
                         raise ValueError("it holds a zero character")
@@ -227,9 +182,8 @@ def share(address: Address, run: int, texts: Sequence[str]) -> None:
 def shared(address: Address, run: int) -> tuple[Items, list[str]] | None:
     """The items of a run, and their texts, where all of these are there. Raises ValueError for a subset
     that can't be."""
-    with connected(address) as connection:
-        kept = execute(connection, address, _SHARED, run).fetchall()
-        subsets = execute(connection, address, statements.SUBSETS, run).fetchall()
+    with connected(address) as link:
+        kept, subsets = link.rows(_SHARED, run), link.rows(statements.SUBSETS, run)
     if not kept or [row for row, *_ in kept] != list(range(len(kept))):
         return None
     items = rows.items([(row, name, gold) for row, name, _, gold in kept], subsets)
@@ -244,60 +198,34 @@ def drop(address: Address, row: RunRow) -> int:
     works on it.
     """
     deleted = 0
-    with connected(address, write=True) as connection:
-        _hold(connection, address, row)
+    with connected(address, write=True) as link:
+        _hold(link, row)
         for table in (*OF_A_RUN, "texts", "lead"):  # the lead last: nobody takes it meanwhile
             delete = _DELETE.format(table=table)
-            while count := execute(connection, address, delete, row.run, block=BLOCK).rowcount:
+            while count := link.execute(delete, row.run, block=BLOCK).rowcount:
                 deleted += count
-        last = "DELETE FROM @.runs WHERE run = @run"
-        return deleted + execute(connection, address, last, row.run).rowcount
+        return deleted + link.execute("DELETE FROM @.runs WHERE run = @run", row.run).rowcount
 
 
-def _hold(connection: psycopg.Connection[Any], address: Address, row: RunRow) -> None:
+def _hold(link: Link, row: RunRow) -> None:
     """Lead the run for a day, so that nobody else begins to. Raises RunError while a process leads it or
     works on it."""
-    with connection.transaction():
+    with link.transaction():
         by = f"led by {row.leader or 'another process'}"
         if not row.leader and row.workers:
             by = f"worked on by {row.workers:,} {'worker' if row.workers == 1 else 'workers'}"
-        if row.workers or not execute(connection, address, _TAKE, row.run).rowcount:
+        if row.workers or not link.execute(_TAKE, row.run).rowcount:
             raise RunError(
                 f"run {row.name} is {by} just now: stop that first. Nothing was deleted."
             )
-        over = "UPDATE @.workers SET over = true WHERE run = @run"
-        execute(connection, address, over, row.run)
+        link.execute("UPDATE @.workers SET over = true WHERE run = @run", row.run)
 
 
-class Prospect(NamedTuple):
-    """A run: whether jobs of it wait, or are held; how many rounds are planned, and whether the last
-    of them says that no more come."""
-
-    name: str
-    fingerprint: str
-    pending: bool
-    running: bool
-    planned: int
-    ended: bool
-
-
-class Lookout:
-    """Asks a store which of its runs have work now, on a connection that is there as long as somebody
-    waits for work."""
-
-    def __init__(self, address: Address) -> None:
-        self._db = PostgresDatabase(address, 0)
-        self._db.hurried = True  # whoever waits may be stopped, and looks again
-
-    async def look(self) -> list[Prospect]:
-        """All runs, the first that was begun first; none where the schema isn't there yet. Raises
-        RunError while the database can't be used."""
-        there = "SELECT to_regclass(:table) IS NOT NULL"
-        table = f'"{self._db.address.schema}".rounds'
-        if not (await self._db.read(there, table=table))[0][0]:
-            return []
-        return [Prospect(*row) for row in await self._db.read(_PROSPECTS)]
-
-    async def close(self) -> None:
-        """Let go of the connection; the next look makes another."""
-        await self._db.close()
+async def prospects(database: PostgresDatabase) -> list[Prospect]:
+    """All runs of a store by the work that they have now, the first that was begun first; none where the
+    schema isn't there yet. Raises RunError where the database can't be used."""
+    there = "SELECT to_regclass(:table) IS NOT NULL"
+    table = f'"{database.address.schema}".rounds'
+    if not (await database.read(there, table=table))[0][0]:
+        return []
+    return [Prospect(*row) for row in await database.read(_PROSPECTS)]

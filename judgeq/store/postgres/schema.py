@@ -1,11 +1,16 @@
-"""The tables of a store in PostgreSQL, made and checked: those of schema.py, and some more."""
+"""The tables of a store in PostgreSQL, made and checked: those of schema.py, and some more; and the
+state that they are in, for `judgeq store check`."""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
 
 from judgeq.errors import RunError
-from judgeq.store.postgres.address import Address, in_schema
+from judgeq.json_marks import LEFT_OUT
+from judgeq.store.postgres.address import Address
+from judgeq.store.postgres.link import Link, opened, retried
 from judgeq.store.schema import TABLES, VERSION
 
 _IDENTITY = "bigint GENERATED ALWAYS AS IDENTITY"
@@ -33,55 +38,63 @@ CREATE INDEX jobs_open ON @.jobs (run, id) WHERE open > 0 OR at_risk > 0 OR unbo
 _LOCK = 0x6A716462  # "jqdb": only one process makes a schema at a time
 
 
-def prepare(connection: Any, address: Address) -> None:
-    """Make the schema where there is none; in one transaction, on a psycopg connection. Raises RunError
-    as `made`, and in a database that can't hold every text."""
-    encoding = connection.info.parameter_status("server_encoding")
+# Whether the schema is there, and how many tables are in it.
+_THERE = """
+SELECT to_regclass(:meta) IS NOT NULL, count(*) FROM pg_class c JOIN pg_namespace n
+ON n.oid = c.relnamespace WHERE n.nspname = :schema
+"""
+MOST_SKEW = 5.0
+"""Seconds that a machine's clock may be off the database's before it is worth a warning."""
+# reltuples is -1 of a table that was never analyzed.
+_TABLES = """
+SELECT c.relname, greatest(c.reltuples, 0)::bigint, pg_total_relation_size(c.oid),
+    coalesce(pg_stat_get_dead_tuples(c.oid), 0)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = :schema AND c.relkind = 'r' ORDER BY c.relname
+"""
+_RIGHTS = """
+SELECT has_database_privilege(current_database(), 'CREATE'),
+    coalesce((SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = :schema),
+             false)
+"""
+
+
+def prepare(link: Link) -> None:
+    """Make the schema where there is none; in one transaction. Raises RunError as `made`, and in a
+    database that can't hold every text."""
+    address = link.address
+    encoding = link.connection.info.parameter_status("server_encoding")
     if encoding not in ("UTF8", "SQL_ASCII"):
         raise RunError(
             f"{address.shown} can't hold every text: its encoding is {encoding}. Have one made by "
             "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0."
         )
-    with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        if made(connection, address):
+    with link.transaction():
+        link.execute("SELECT pg_advisory_xact_lock(:lock)", lock=_LOCK)
+        if made(link):
             return
-        there = connection.execute(
-            "SELECT count(*) FROM pg_namespace WHERE nspname = %s", (address.schema,)
-        ).fetchone()
-        if not there[0]:  # IF NOT EXISTS would want the right to make it all the same
-            connection.execute(f'CREATE SCHEMA "{address.schema}"')
-        tables = TABLES
+        there = "SELECT FROM pg_namespace WHERE nspname = :schema"
+        if link.row(there, schema=address.schema) is None:
+            # IF NOT EXISTS would want the right to make it all the same.
+            link.execute(f'CREATE SCHEMA "{address.schema}"')
+        tables = TABLES + _MORE
         for word, ours in _WORDS.items():
             tables = tables.replace(word, ours)
-        connection.execute(in_schema(tables + _MORE, address.schema))
-        connection.execute(
-            in_schema("INSERT INTO @.meta (version) VALUES (%s)", address.schema), (VERSION,)
-        )
+        link.execute(f"{tables} INSERT INTO @.meta (version) VALUES ({VERSION})")  # noqa: S608
 
 
-def check(connection: Any, address: Address) -> None:
-    """Raise RunError unless the schema is there: of a reader, which changes nothing."""
-    if not made(connection, address):
-        raise RunError(f"No runs yet in {address.shown}: it has no schema {address.schema!r}.")
-
-
-def made(connection: Any, address: Address) -> bool:
+def made(link: Link) -> bool:
     """Whether the schema is there. Raises RunError for what isn't ours, or is of another version."""
-    there = connection.execute(
-        "SELECT to_regclass(%s) IS NOT NULL, count(*) FROM pg_class c JOIN pg_namespace n "
-        "ON n.oid = c.relnamespace WHERE n.nspname = %s",
-        (f'"{address.schema}".meta', address.schema),
-    ).fetchone()
-    if not there[0]:
-        if there[1]:
-            raise RunError(
-                f"the schema {address.schema!r} of {address.shown} is another program's: it holds "
-                "tables, but none of judgeq's. --store …?schema=NAME names another."
-            )
+    address = link.address
+    there, tables = link.row(_THERE, meta=f'"{address.schema}".meta', schema=address.schema)
+    if not there and tables:
+        raise RunError(
+            f"the schema {address.schema!r} of {address.shown} is another program's: it holds "
+            "tables, but none of judgeq's. --store …?schema=NAME names another."
+        )
+    if not there:
         return False
-    row = connection.execute(in_schema("SELECT version FROM @.meta", address.schema)).fetchone()
-    version = row[0] if row else 0
+    (version,) = link.row("SELECT version FROM @.meta") or (0,)
     if version != VERSION:
         raise RunError(
             f"{address.shown} has version {version} of judgeq's schema, and this judgeq writes version "
@@ -89,3 +102,61 @@ def made(connection: Any, address: Address) -> bool:
             "Nothing was changed."
         )
     return True
+
+
+class Table(NamedTuple):
+    """A table: about how many rows, its bytes with its indexes, rows that are dead and not yet
+    vacuumed."""
+
+    name: str
+    rows: int
+    bytes: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The state of a store: the server's version, the schema's (None: it isn't there), whether this user
+    may make it and write to it, the seconds by which the database's clock is ahead of this machine's,
+    and its tables."""
+
+    address: Address = field(metadata=LEFT_OUT)
+    server: str
+    version: int | None
+    may_create: bool
+    may_write: bool
+    ahead: float
+    tables: list[Table]
+    JSON_KEYS: ClassVar = {
+        "store": "address.shown",
+        "schema": "address.schema",
+        "clock_ahead": "ahead",
+        "bytes": "bytes",
+    }
+
+    @property
+    def bytes(self) -> int:
+        """Of all tables."""
+        return sum(table.bytes for table in self.tables)
+
+
+@retried
+def check(address: Address) -> Overview:
+    """Look at a store. Raises as link.opened."""
+    with opened(address) as link:
+        there, schema = made(link), address.schema
+        sent = time.time()
+        (now,) = link.row("SELECT @now")
+        ahead = now - (sent + time.time()) / 2
+        (server,) = link.row("SHOW server_version")
+        may_create, on_schema = link.row(_RIGHTS, schema=schema)
+        may_write = "SELECT has_table_privilege('@.jobs', 'UPDATE')"
+        return Overview(
+            address=address,
+            server=f"PostgreSQL {server}",
+            version=VERSION if there else None,
+            may_create=on_schema if there else may_create,
+            may_write=on_schema or (there and link.row(may_write)[0]),
+            ahead=ahead,
+            tables=[Table(*row) for row in link.rows(_TABLES, schema=schema)],
+        )

@@ -1,16 +1,15 @@
 """What the workers of a run share, in PostgreSQL: its cap.
 
-Each question is one round trip and one transaction of its own, on a connection of its own: a process
-that stops in the middle of anything holds no lock.
+Each question is one round trip and one transaction of its own: a process that stops in the middle of it
+holds no lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from judgeq.judge.slices import Keeper, Slice
-from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.connection import PostgresDatabase
 
 MOST = 2**62
@@ -56,45 +55,24 @@ CAP = "UPDATE @.runs SET cap = :cap WHERE run = @run"
 # Whatever the default of the database or the role is: what is read after a lock is what others left.
 COMMITTED = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;"
 
-Work = Callable[[], Awaitable[Any]]
-Again = Callable[[Work], Awaitable[Any]]
-"""What tries something again, and returns what that returns at last; see Database.again."""
-
-
-async def _once(work: Work) -> Any:
-    return await work()
-
 
 class Sharing(Keeper):
-    """See Keeper: that of one process, for one run. `worker` gives the number of its row in workers;
-    `again` tries what it is given again while the database is away."""
+    """See Keeper: that of one process, for one run. `worker` gives the number of its row in workers."""
 
-    def __init__(
-        self,
-        address: Address,
-        run: int,
-        worker: Callable[[], int | None],
-        again: Again = _once,
-    ) -> None:
-        self._db = PostgresDatabase(address, run)
+    def __init__(self, database: PostgresDatabase, worker: Callable[[], int | None]) -> None:
+        self._db = database
         self._worker = worker
-        self._again = again
-        self.settled: Callable[[int, int], None] = lambda reserved, freed: None
-        """What the store calls as Keeper.on_settled says."""
+        self.settled = lambda reserved, freed: None
 
     @property
     def worker(self) -> int | None:
         """See Keeper."""
         return self._worker()
 
-    def on_settled(self, settled: Callable[[int, int], None]) -> None:
-        """See Keeper."""
-        self.settled = settled
-
     async def set_cap(self, cap: int | None) -> None:
         """See Keeper."""
         given = {"cap": None if cap is None else min(cap, MOST)}
-        await self._again(lambda: self._db.script(CAP, given))
+        await self._db.again(lambda: self._db.script(CAP, given))
 
     async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
         """See Keeper."""
@@ -105,16 +83,14 @@ class Sharing(Keeper):
             "wanted": max(least, wanted),
             "reserved": reserved,
         }
-        question = f"{COMMITTED}{LOCK_MONEY}{RESERVE};{TOTALS}"
+
+        async def ask() -> list[list[Any]]:
+            return await self._db.script(f"{COMMITTED}{LOCK_MONEY}{RESERVE};{TOTALS}", given)
+
         # A run can't begin without the first answer; for others its task asks again.
-        again = self._again if held is None else _once
-        rows = await again(lambda: self._db.script(question, given))
+        rows = await (self._db.again(ask) if held is None else ask())
         (spent, at_risk, cap), answer = rows[-1][0], rows[-2]
         if not answer:
             return Slice(0, None, cap, spent, at_risk, pending=True)
         granted, holds, pending = answer[0]
         return Slice(granted, holds, cap, spent, at_risk, pending)
-
-    async def close(self) -> None:
-        """See Keeper."""
-        await self._db.close()

@@ -3,17 +3,18 @@ and its cap."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from judgeq.errors import StoreAwayError
 from judgeq.store import statements as sql
-from judgeq.store.crew import Cap, Crew, Leader, WorkerState
+from judgeq.store.crew import Cap, Crew, Leader, Prospect, WorkerState
 from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.connection import PostgresDatabase
 from judgeq.store.postgres.heartbeat import PROCESSES, Heartbeat
+from judgeq.store.postgres.runs import prospects
 from judgeq.store.postgres.sharing import Sharing
 from judgeq.store.sql_store import Store, holder_name
 
@@ -46,21 +47,15 @@ class PostgresStore(Store):
     keeper: Sharing
 
     def __init__(
-        self,
-        address: Address,
-        run: int,
-        *,
-        name: str = "",
-        clock: Callable[[], float] | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        damage: Sequence[str] = (),
+        self, address: Address, run: int, *, damage: Sequence[str] = (), **options: Any
     ) -> None:
-        database = PostgresDatabase(address, run, name=name, clock=clock, sleep=sleep)
+        """`options` are those of its database."""
+        database = PostgresDatabase(address, run, **options)
         super().__init__(database, damage)
         self.lease = address.lease
         self._heartbeat = Heartbeat(address, run, database.reach)
         self._leads: str | None = None
-        self.keeper = Sharing(address, run, lambda: self._row_now, database.again)
+        self.keeper = Sharing(database, lambda: self._row_now)
 
     @property
     def processes(self) -> int:  # type: ignore[override]
@@ -75,13 +70,8 @@ class PostgresStore(Store):
         return epoch
 
     async def _registered(self, row: int, before: int | None) -> None:
-        if before is not None:
-            self._heartbeat.let_go(before)
         ((self._heartbeat.processes,),) = await self._db.read(PROCESSES)
-        self._heartbeat.hold(row)
-
-    def _freed(self, reserved: int, free: int) -> None:
-        self.keeper.settled(reserved, free)
+        self._heartbeat.hold(row, before)
 
     async def workers(self) -> list[WorkerState]:
         """All workers that the run ever had, the earliest first; no batches."""
@@ -96,6 +86,10 @@ class PostgresStore(Store):
         """Who leads, or led last; None where nobody ever did."""
         row = await self._one(sql.LEADER)
         return None if row is None else Leader(holder_name(row[1]), row[0], row[3])
+
+    async def prospects(self) -> list[Prospect]:
+        """See Store."""
+        return await prospects(self._db)
 
     async def crew(self) -> Crew:
         """See Store."""
@@ -118,5 +112,4 @@ class PostgresStore(Store):
                         await self._db.change(sql.GIVE_BACK)
                         await self._db.change(sql.END_LEAD, holder=self._leads)
         finally:
-            await self.keeper.close()
             await self._db.close()

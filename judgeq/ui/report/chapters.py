@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import metadata, version
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from judgeq import prompts
 from judgeq.engine.results import Result
 from judgeq.escaping import plain
 from judgeq.evaluation import items
-from judgeq.evaluation.record import LOST, Record, Round
+from judgeq.evaluation.record import LOST, Record
 from judgeq.people.answers import remark
 from judgeq.rating import comparisons, of_run
 from judgeq.text import count, listed, money, several
@@ -70,7 +70,6 @@ _OUTCOMES = {
     "skipped": "skipped by a person",
     "undone": "withdrawn by a person",
     "rate_limited": "refused: rate limit",
-    "server_full": "refused: server full",
     "timeout": "timed out",
     "connection": "connection failed",
     "stepped_down": "sent again in another form",
@@ -204,7 +203,7 @@ def spent(record: Record) -> Iterator[Section]:
     calls = "answers, with those skipped and withdrawn" if people else "calls"
     heads = numbers("round", calls, "from the cache", "tokens in", "tokens out", "cost")
     rows: list[list[Cell]] = [
-        [at, one.calls, one.cached, one.input, one.output, _cost(one)]
+        [at, *(one[name] for name in ("calls", "cached", "input", "output")), _cost(one)]
         for at, one in enumerate(spending.rounds, start=1)
     ]
     used = [at for at in range(len(heads)) if any(row[at] for row in rows)]
@@ -237,11 +236,11 @@ def _reply(call: Call) -> str:
     return plain((call.reply if call.judge is None else remark(call)) or "", REPLY)
 
 
-def _cost(of: Round) -> str:
+def _cost(of: Counter[str]) -> str:
     """In dollars; "" for nothing."""
-    if of.unpriced:
-        return f"at least {money(of.cost)}" if of.cost else "unknown"
-    return money(of.cost) if of.cost else ""
+    if of["unpriced"]:
+        return f"at least {money(of['cost'])}" if of["cost"] else "unknown"
+    return money(of["cost"]) if of["cost"] else ""
 
 
 def paper(record: Record) -> Iterator[Section]:
@@ -300,7 +299,7 @@ def paragraph(record: Record) -> str:
         kinds=listed([kinds.get(size, f"lists of up to {size} texts") for size in of]),
         judged=sum(map(len, asked)),
         partial=sum(int(one.partial.sum()) for one in asked if one.partial is not None),
-        days=sorted({f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}" for at in record.spending.at}),
+        days=[*map(str, sorted(record.spending.days))],
         question=" and ".join(f'"{" ".join(words.split())}"' for words in wordings),
         quoted_at_most=QUOTED,
         agreement=sentence,

@@ -5,7 +5,7 @@ data from which the page's script draws it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from judgeq.engine.results import Result
 from judgeq.escaping import multiline, plain
 from judgeq.evaluation import items, trail
 from judgeq.evaluation.record import Record
-from judgeq.evaluation.trail import Appearance, Judgment, Trail
+from judgeq.evaluation.trail import Appearance, Judgment
 from judgeq.types import Offsets
 from judgeq.ui.sections import Chapter, Section
 from judgeq.ui.show import items as show_items
@@ -64,19 +64,21 @@ async def gathered(record: Record, most: int = MOST) -> Texts:
     reasons = {} if texts is None else await _reasons(run, judgments)
     columns, cells = show_items.table(replace(run.scores, texts=texts), rows.tolist())
     table = Section(columns=columns, rows=cells, notes=[] if partial is None else [partial])
-    place = {row: at for at, row in enumerate(rows.tolist())}
-    data = _items(run, trails, listed, texts, {job: at for at, job in enumerate(judgments)})
+    place = {run.scores.ids[row]: at for at, row in enumerate(rows.tolist())}
+    seen = zip(rows.tolist(), trails, listed, strict=True)
+    data = _items(run, seen, texts, {job: at for at, job in enumerate(judgments)})
     data["judgments"] = [_judgment(one, place, reasons) for one in judgments.values()]
-    data["others"] = [plain(run.scores.ids[row], 80) for row in list(place)[len(rows) :]]
+    data["others"] = [plain(item, 80) for item in list(place)[len(rows) :]]
     return Texts(
         Chapter("texts", f"The ranked {'items' if texts is None else 'texts'}", [table]), data
     )
 
 
-def _listed(one: Trail) -> Sequence[Appearance]:
-    most = {id(appearance) for appearance in one.against[:LISTED]}
-    few = len(one.appearances) <= LISTED
-    return [appearance for appearance in one.appearances if few or id(appearance) in most]
+def _listed(appearances: Sequence[Appearance]) -> Sequence[Appearance]:
+    if len(appearances) <= LISTED:
+        return appearances
+    most = {id(appearance) for appearance in trail.against(appearances)[:LISTED]}
+    return [appearance for appearance in appearances if id(appearance) in most]
 
 
 async def _reasons(run: Result, jobs: Collection[int]) -> dict[int, str]:
@@ -85,21 +87,20 @@ async def _reasons(run: Result, jobs: Collection[int]) -> dict[int, str]:
         return {}
     store = run.run.store(read_only=True)
     try:
-        calls = await store.calls(sorted(jobs))
+        reasons = trail.reasons_of(await store.calls(sorted(jobs)))
     finally:
         await store.close()
-    reasons = {job: trail.words(trail.answer(of_job)) for job, of_job in calls.items()}
-    return {job: plain(reason, REASON) for job, reason in reasons.items() if reason is not None}
+    return {job: plain(reason, REASON) for job, reason in reasons.items()}
 
 
 def _items(
     run: Result,
-    trails: Sequence[Trail],
-    listed: Sequence[Sequence[Appearance]],
+    seen: Iterable[tuple[int, Sequence[Appearance], Sequence[Appearance]]],
     texts: Sequence[str] | None,
     number: Mapping[int, int],
 ) -> dict[str, Any]:
-    """The items, each with what is listed of its judgments; `number` is that of a job's judgment."""
+    """The items, each given by its row with all its judgments and those listed; `number` is that of a
+    job's judgment."""
     scores = run.scores
     (name, values), sure, rank = scores.main, scores.intervals, scores.rank
     measures = items.contested(run, 0).measures
@@ -113,8 +114,8 @@ def _items(
         "contested": None if measure is None else measures[measure],
     }
     listing = []
-    for one, appearances in zip(trails, listed, strict=True):
-        row, text = one.row, None if texts is None else texts[one.row]
+    for row, every, listed in seen:
+        text = None if texts is None else texts[row]
         about = {
             "id": plain(scores.ids[row], 200),
             "rank": int(rank[row]) or None,
@@ -122,10 +123,9 @@ def _items(
             "text": None if text is None else multiline(text[:LONGEST]),
             "cut": text is not None and len(text) > LONGEST,
             "judgments": [
-                [number[seen.judgment.job], seen.slot, _rounded(seen.residual)]
-                for seen in appearances
+                [number[one.judgment.job], one.slot, _rounded(one.residual)] for one in listed
             ],
-            "more": len(one.appearances) - len(appearances),
+            "more": len(every) - len(listed),
         }
         listing.append(
             about | {key: None if of is None else _rounded(of[row]) for key, of in numbers.items()}
@@ -134,7 +134,7 @@ def _items(
 
 
 def _judgment(
-    judgment: Judgment, place: dict[int, int], reasons: Mapping[int, str]
+    judgment: Judgment, place: dict[str, int], reasons: Mapping[int, str]
 ) -> dict[str, Any]:
     """A judgment, whose items are numbers: their `place` in the table; others come after these."""
     return {
@@ -144,7 +144,9 @@ def _judgment(
         "partial": judgment.partial,
         "score": _rounded(judgment.score),
         "surprise": _rounded(judgment.surprise),
-        "groups": [[place.setdefault(row, len(place)) for row in part] for part in judgment.groups],
+        "groups": [
+            [place.setdefault(item, len(place)) for item in part] for part in judgment.groups
+        ],
         "reason": reasons.get(judgment.job),
     }
 

@@ -98,7 +98,7 @@ def against_gold(evaluation: Evaluation) -> Iterator[Section]:
     if gold.positive is not None:
         yield _measures("Detection of the positive items", POSITIVE, runs)
         yield _measures("Detection of both classes", BOTH, runs)
-        columns = numbers(*(NAMES[name] for name in COUNTS), "n")
+        columns = numbers(*(NAMES[name] for name in COUNTS), "n", show="{:,.0f}".format)
         yield _table("Confusion counts", columns, runs, lambda one: (*_values(one, COUNTS), one.n))
         yield from _thresholds(runs)
     yield _reasons(runs)

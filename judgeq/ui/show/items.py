@@ -15,7 +15,7 @@ from judgeq.engine.scores import TEXT, Scores
 from judgeq.escaping import plain
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.items import View
-from judgeq.evaluation.trail import Appearance, Explanation, Trail, Versus, who
+from judgeq.evaluation.trail import Appearance, Explanation, who
 from judgeq.people import answers
 from judgeq.text import count, several
 from judgeq.types import Call
@@ -121,35 +121,34 @@ def score(value: float) -> str:
 
 def explain(found: Explanation) -> Iterator[Section]:
     """Why an item stands where it does; or which of two items stands higher."""
-    result, about, trail = found.run, found.about, found.trails[0]
-    row, ids = trail.row, result.scores.ids
+    result, ids = found.run, found.run.scores.ids
+    row, *others = found.rows
     state = " (the run isn't finished)" if result.partial else ""
     name = plain(ids[row], NAME)
-    if isinstance(about, Versus):
-        one, rating = plain(ids[about.one], NAME), result.scores.main[0]
-        name += f" and {plain(ids[about.other], NAME)}"
-        facts = stated("two", versus=about, name=one, rating=rating)
+    if others:
+        facts = stated("two", versus=found, name=name, rating=result.scores.main[0])
+        name += f" and {plain(ids[others[0]], NAME)}"
     else:
-        facts = _facts(found, trail)
+        facts = _facts(found)
     title = f"{name} in {result.run.id}{state}"
     yield replace(facts, title=title, warnings=result.cautions)
-    if isinstance(about, Versus):
-        columns, rows = table(result.scores, [about.one, about.other])
+    if others:
+        columns, rows = table(result.scores, found.rows)
         yield Section(columns=columns, rows=rows)
-    if trail.appearances:
-        yield _judgments(result, trail, about.other if isinstance(about, Versus) else None)
-    unanswered = () if isinstance(about, Versus) else found.unanswered
+    if found.judgments:
+        yield _judgments(found)
+    unanswered = () if others else found.unanswered
     if unanswered:
-        yield _unanswered(found, row)
-    yield from _reasons(found, trail)
+        yield _unanswered(found)
+    yield from _reasons(found)
     if found.with_replies:
-        jobs = [one.judgment.job for one in trail.appearances]
-        yield from _replies(found, [*jobs, *(one.id for one in unanswered)])
+        jobs = [one.judgment.job for one in found.judgments]
+        yield from _replies(found, [*jobs, *(one.job for one in unanswered)])
 
 
-def _facts(found: Explanation, trail: Trail) -> Section:
+def _facts(found: Explanation) -> Section:
     """What the item is, where it stands, how often it was judged, and how its Elo moved."""
-    scores, row, seen = found.run.scores, trail.row, trail.appearances
+    scores, (row,), seen = found.run.scores, found.rows, found.judgments
     elo = []
     if "elo" in scores.ratings:
         rounds = sorted({one.judgment.round for one in seen})
@@ -170,22 +169,23 @@ def _result(one: Appearance) -> str:
     return (one.outcome or "no expectation") if one.judgment.rated else "not in the score"
 
 
-def _judgments(result: Result, trail: Trail, versus: int | None) -> Section:
-    """A row for each judgment and each text ranked next to the item; or for the text of the row
-    `versus`."""
-    row, ids, texts = trail.row, result.scores.ids, result.scores.texts
+def _judgments(found: Explanation) -> Section:
+    """A row for each judgment and each text ranked next to the item; or for the other of two."""
+    result, ids, texts = found.run, found.run.scores.ids, found.run.scores.texts
+    own, *others = (ids[row] for row in found.rows)
+    shown = {} if texts is None else dict(zip(ids, texts, strict=True))
     judges = [Column("judge", at_most=20, spare=1)] if len(result.judges) > 1 else []
     columns = [
         *(Column("round", right=True), *judges, Column("position", whole=True, spare=3)),
         *(Column("won", whole=True), Column("expected", right=True, spare=2)),
         Column("result", whole=True),
-        Column("next to" if versus is None else "the other", at_most=NAME, least=16),
+        Column("the other" if others else "next to", at_most=NAME, least=16),
         *([] if texts is None else [Column("text", at_most=40, least=24, spare=1)]),
     ]
     rows: list[list[Cell]] = []
-    for one in trail.appearances:
+    for one in found.judgments:
         judgment, k = one.judgment, len(one.judgment.presented)
-        won = f"{one.wins:g} of {judgment.compared(row)}" if k > 1 else ""
+        won = f"{one.wins:g} of {one.comparisons}" if k > 1 else ""
         cells: list[Cell] = [
             *(judgment.round, *([judgment.judge] if judges else [])),
             "–" if one.slot is None else f"{one.slot} of {k}",
@@ -193,9 +193,9 @@ def _judgments(result: Result, trail: Trail, versus: int | None) -> Section:
             "" if math.isnan(one.expected) else f"{one.expected:.1f}",
             _result(one),
         ]
-        for other in judgment.next_to(row) if versus is None else [versus]:
-            near = f"{SIGNS[judgment.above(row, other)]} {plain(ids[other], NAME)}"
-            rows.append([*cells, near, *([] if texts is None else [plain(texts[other], TEXT)])])
+        for other in others or judgment.next_to(own):
+            near = f"{SIGNS[judgment.above(own, other)]} {plain(other, NAME)}"
+            rows.append([*cells, near, *([plain(shown[other], TEXT)] if shown else [])])
             cells = [""] * len(cells)
         if cells[0]:  # an item judged alone
             rows.append([*cells, *[""] * (len(columns) - len(cells))])
@@ -206,20 +206,20 @@ def _judgments(result: Result, trail: Trail, versus: int | None) -> Section:
     return Section("Judgments", columns=columns, rows=rows, notes=notes)
 
 
-def _unanswered(found: Explanation, row: int) -> Section:
+def _unanswered(found: Explanation) -> Section:
     """The questions about the item that have no verdict."""
-    rows = []
-    for match in found.unanswered:
-        others = [plain(found.run.scores.ids[one], NAME) for one in match.items if one != row]
-        calls = [_call(found.run, call) for call in found.calls.get(match.id, ())]
-        rows.append((match.round, ", ".join(others), "; ".join(calls)))
+    rows, own = [], found.run.scores.ids[found.rows[0]]
+    for one in found.unanswered:
+        others = [plain(name, NAME) for name in one.presented if name != own]
+        calls = [_call(found.run, call) for call in found.calls.get(one.job, ())]
+        rows.append((one.round, ", ".join(others), "; ".join(calls)))
     columns = [Column("with", at_most=50, least=16), *words("calls", at_most=80)]
     title = "Questions without a verdict: failed, invalid, or not answered yet"
     return Section(title, columns=[*numbers("round"), *columns], rows=rows)
 
 
-def _reasons(found: Explanation, trail: Trail) -> Iterator[Section]:
-    reasons, judgments = found.reasons, [one.judgment for one in trail.appearances]
+def _reasons(found: Explanation) -> Iterator[Section]:
+    reasons, judgments = found.reasons, [one.judgment for one in found.judgments]
     facts = [
         (f"round {one.round}, {one.judge or found.run.judge}", plain(reasons[one.job], LONG))
         for one in judgments

@@ -15,7 +15,7 @@ from judgeq.errors import UsageError
 from judgeq.prompts import PromptSet
 from judgeq.run_places.stored import StoredRun
 from judgeq.settings.model import PREFIXED
-from judgeq.store.postgres.upkeep import MOST_SKEW
+from judgeq.store.postgres.schema import MOST_SKEW
 from judgeq.strategies import REGISTRY
 from judgeq.text import money
 from judgeq.ui.sections import Column, Section, numbers, stated, words
@@ -23,8 +23,8 @@ from judgeq.ui.sections import Column, Section, numbers, stated, words
 if TYPE_CHECKING:
     from judgeq.doctor import Check
     from judgeq.judge.cache import Overview
-    from judgeq.judge.prices import Known
-    from judgeq.store.postgres.upkeep import Overview as Upkeep
+    from judgeq.judge.prices import ListedPrice
+    from judgeq.store.postgres.schema import Overview as Upkeep
 
 COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
 
@@ -129,7 +129,7 @@ def checks(checks: Sequence[Check]) -> Section:
     )
 
 
-def models(known: Sequence[Known]) -> Section:
+def models(known: Sequence[ListedPrice]) -> Section:
     """Models and their prices, a line each."""
     return Section(
         columns=[
@@ -151,7 +151,7 @@ def models(known: Sequence[Known]) -> Section:
 
 
 def cache(cache: Overview) -> Iterator[Section]:
-    """The cache's size and hits, and what it holds by model."""
+    """The cache's size, and what it holds by model."""
     yield stated("cache", cache=cache, megabytes=megabytes)
     if cache.oldest is None or cache.newest is None:
         return

@@ -52,7 +52,7 @@ def misfit(found: Misfit) -> Iterator[Section]:
                 (
                     one.round,
                     *([one.judge] if judges else []),
-                    " > ".join(_group(ids, one.partial) for ids in one.groups_of_ids),
+                    " > ".join(_group(ids, one.partial) for ids in one.groups),
                 )
                 for one in least
             ],

@@ -7,14 +7,15 @@ import asyncio
 import gc
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from judgeq.engine.queue import Stop
 from judgeq.errors import StoppedError
-from judgeq.events import Event, Stopping
+from judgeq.events import Emit, Stopping
 from judgeq.rating import GoOn
 
 T = TypeVar("T")
@@ -32,23 +33,22 @@ class Interrupts:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal's handler may run while its own thread holds it
         self._early = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._react: Callable[[], object] | None = None
 
     def interrupt(self, *_: object) -> None:
         """Ask for a stop; again: at once. Nothing happens after the work's end."""
         with self._lock:
-            if self._loop is None or self._react is None:
+            if self._react is None:
                 self._early += 1
                 return
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._react)
+                self._react()
 
     @contextmanager
     def listening(self, react: Callable[[], object]) -> Iterator[None]:
         """While inside, have the running loop call `react` at each interrupt."""
         with self._lock:
-            self._loop, self._react = asyncio.get_running_loop(), react
+            self._react = partial(asyncio.get_running_loop().call_soon_threadsafe, react)
             early, self._early = self._early, 0
         for _ in range(early):
             react()
@@ -56,20 +56,7 @@ class Interrupts:
             yield
         finally:
             with self._lock:
-                self._loop = self._react = None
-
-    @contextmanager
-    def by_sigint(self) -> Iterator[None]:
-        """While inside, Ctrl-C (a notebook's Stop) interrupts; only in the main thread, which alone
-        may say what a signal does."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = signal.signal(signal.SIGINT, self.interrupt)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
+                self._react = None
 
 
 @contextmanager
@@ -130,24 +117,45 @@ async def in_thread(
     return made
 
 
-async def with_beside(beside: Beside | None, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns, while `beside` runs. Raises StoppedError where it is cancelled."""
-    drawing = asyncio.create_task(beside()) if beside is not None else None
+@asynccontextmanager
+async def background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """`work` as a task, which is cancelled when this is left."""
+    task = asyncio.create_task(work)
     try:
-        return await work
-    except asyncio.CancelledError as error:
-        raise StoppedError("stopped at once; calls in flight were given up") from error
+        yield task
     finally:
-        if drawing is not None:
-            drawing.cancel()
-            await asyncio.gather(drawing, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
-async def given_up(work: Coroutine[Any, Any, T], interrupts: Interrupts) -> T:
-    """What `work` returns; an interrupt cancels it."""
-    task = asyncio.ensure_future(work)
-    with interrupts.listening(task.cancel):
-        return await task
+async def stoppable(
+    work: Callable[[Stop], Coroutine[Any, Any, T]],
+    emit: Emit,
+    beside: Beside | None = None,
+    interrupts: Interrupts | None = None,
+) -> T:
+    """What `work` returns, while `beside` runs. The first signal or interrupt asks for a stop, the
+    second cancels it, which raises StoppedError."""
+    stop, loop = Stop(), asyncio.get_running_loop()
+    task = loop.create_task(work(stop))
+
+    def ask() -> None:
+        if not stop.asked:
+            stop.ask()
+            # Jobs whose call had not left yet are given back meanwhile: only the others are waited for.
+            loop.call_later(GIVING_BACK, emit, Stopping())
+
+    def insist() -> None:
+        if stop.asked:
+            task.cancel()
+        ask()
+
+    async with background(beside() if beside is not None else asyncio.sleep(0)):
+        with signals(insist, ask), (interrupts or Interrupts()).listening(insist):
+            try:
+                return await task
+            except asyncio.CancelledError as error:
+                raise StoppedError("stopped at once; calls in flight were given up") from error
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -170,50 +178,35 @@ def run_loop(work: Coroutine[Any, Any, T]) -> T:
 
 
 def awaited(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What `work`, which can be interrupted, returns."""
-    return outside_a_loop(lambda interrupts: asyncio.run(given_up(work(), interrupts)))
+    """What `work` returns; an interrupt cancels it."""
+
+    async def interruptible(interrupts: Interrupts) -> T:
+        task = asyncio.ensure_future(work())
+        with interrupts.listening(task.cancel):
+            return await task
+
+    return outside_a_loop(lambda interrupts: asyncio.run(interruptible(interrupts)))
 
 
 def outside_a_loop(work: Callable[[Interrupts], T]) -> T:
     """Run `work`, which starts an event loop, also where one is running (a notebook): in a thread.
 
-    `work` is given what Ctrl-C interrupts meanwhile. Without a running loop that is nothing: signals
-    then reach the loop of `work`, which is in this thread.
+    `work` is given what Ctrl-C (a notebook's Stop) interrupts meanwhile. Without a running loop that is
+    nothing: signals then reach the loop of `work`, which is in this thread.
     """
-    interrupts = Interrupts()
-    if not _in_a_loop():
+    interrupts, in_a_loop = Interrupts(), False
+    with suppress(RuntimeError):
+        in_a_loop = asyncio.get_running_loop() is not None
+    if not in_a_loop:
         return work(interrupts)
-    with ThreadPoolExecutor(1) as pool, interrupts.by_sigint():
-        try:
-            return pool.submit(work, interrupts).result()
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-
-
-def _in_a_loop() -> bool:
+    # Only the main thread may say what a signal does.
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, interrupts.interrupt) if main else None
     try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-@contextmanager
-def stoppable(stop: Stop, emit: Callable[[Event], None], interrupts: Interrupts) -> Iterator[None]:
-    """While inside, the first signal or interrupt asks for a stop, the second cancels this task."""
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-
-    def ask() -> None:
-        if not stop.asked:
-            stop.ask()
-            # Jobs whose call had not left yet are given back meanwhile: only the others are waited for.
-            loop.call_later(GIVING_BACK, emit, Stopping())
-
-    def insist() -> None:
-        if stop.asked and task is not None:
-            task.cancel()
-        ask()
-
-    with signals(insist, ask), interrupts.listening(insist):
-        yield
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(work, interrupts).result()
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        if main:
+            signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
