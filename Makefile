@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-lowest chaos lint format settings pictures bench clean
+.PHONY: help demo test test-lowest chaos lint format reference docs pictures bench clean
 
 help:
 	@echo "make demo    set everything up and run the main job, offline"
@@ -15,6 +15,8 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make format  let ruff rewrite the layout of the code"
 	@echo "make bench   print the numbers of benchmarks/"
+	@echo "make docs    build the documentation as a site: build/docs/site/index.html"
+	@echo "make reference  write docs/cli.md and docs/settings.md from the commands and settings"
 	@echo "make pictures  draw the pictures of the README anew"
 	@echo "make clean   remove what these made, but no run"
 
@@ -51,8 +53,18 @@ test-lowest:
 chaos: $(VENV)/.developer
 	$(BIN)/python -m tests.chaos --events 300
 
-settings: $(VENV)/.developer
-	$(BIN)/python -c 'from judgeq.ui.reference import reference as r; open("judgeq/settings.md", "w").write(r())'
+reference: $(VENV)/.developer
+	$(BIN)/python -m benchmarks.reference
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[docs]'
+	@touch $@
+
+# Strictly: a link that leads nowhere fails. The pages are copied, since a site may not lie among its pages.
+docs: $(VENV)/.docs
+	rm -rf build/docs && mkdir -p build/docs && cp -r docs build/docs/pages
+	mv build/docs/pages/zensical.toml build/docs
+	cd build/docs && $(CURDIR)/$(BIN)/zensical build --strict
 
 pictures: $(VENV)/.developer
 	$(BIN)/python -m benchmarks.pictures

@@ -8,7 +8,7 @@ from statistics import mean
 
 import judgeq
 
-FIGURE = Path(__file__).parent / "comparing.svg"
+FIGURE = Path(__file__).parent.parent / "docs" / "comparing.svg"
 SEEDS = 10
 CURVES = {
     "each text scored alone": ("direct",),
@@ -25,7 +25,9 @@ def comparing() -> None:
     for name, strategies in CURVES.items():
         points = []
         for strategy in strategies:
-            plan = judgeq.estimate("demo", strategy=strategy, judge="gpt-5-mini", cache=False)
+            plan = judgeq.estimate(
+                "demo", strategy=strategy, judge="gpt-5-mini", settings={"cache": False}
+            )
             tokens = (plan.input.low + plan.input.high) / 2
             rho = mean(_rho(strategy, seed) for seed in range(SEEDS))
             print(f"{strategy:14} {plan.calls:6,} {tokens:11,.0f} {rho:7.3f}")

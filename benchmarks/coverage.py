@@ -19,6 +19,8 @@ from judgeq.types import Floats
 
 N, RUNS = 200, 20
 COSTS = {
+    "0.5": ("listwise10x1",),
+    "1": ("listwise10x2",),
     "1.5": ("listwise10x3", "listwise10x3 similar", "listwise20x3", "pairwise3", "hybrid10x3"),
     "3": ("listwise10x6", "listwise10x6 similar", "listwise20x6", "pairwise6"),
     "12": ("listwise10x24", "pairwise24 random", "pairwise24"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,14 @@ from judgeq.settings import DatasetSpec, Simulation
 from judgeq.strategies import History
 from judgeq.types import Floats, Verdicts
 
+FIGURE = Path(__file__).parent.parent / "docs" / "recorded.svg"
+DRAWN = {
+    "direct alone": "each text scored alone",
+    "three rounds of lists, `pl`": "three rounds of lists of ten",
+    "direct and 2 of lists, κ = 0.75": "both together (hybrid)",
+}
+"""The rows that are drawn, and what they are called in the figure."""
+RESAMPLES = 1000
 N, SEEDS = 500, 10
 LISTS = 0.7
 """The accuracy of lists, of pairs 90 apart."""
@@ -33,25 +42,42 @@ def recorded() -> None:
         print("the recordings aren't at ../shared")
         return
     print("| | calls a text | BABE | Us vs. Them |\n|---|---|---|---|")
-    columns = [_recorded(name) for name in ("babe", "us_vs_them")]
-    for rows in zip(*columns, strict=True):
-        name, calls, _ = rows[0]
-        print(f"| {name} | {calls} | " + " | ".join(row[2] for row in rows) + " |")
+    datasets = {"BABE": "babe", "Us vs. Them": "us_vs_them"}
+    columns = {title: _recorded(name) for title, name in datasets.items()}
+    for rows in zip(*columns.values(), strict=True):
+        numbers = " | ".join(f"{row.pearson:.3f} / {row.spearman:.3f}" for row in rows)
+        print(f"| {rows[0].name} | {rows[0].calls:g} | {numbers} |")
+    _draw(columns)
 
 
-def _recorded(name: str) -> list[tuple[str, str, str]]:
+class Row(NamedTuple):
+    """What judgments say of gold labels; `low` and `high` are the 95 % interval of Pearson's r, by a
+    bootstrap over texts."""
+
+    name: str
+    calls: float
+    pearson: float
+    spearman: float
+    low: float
+    high: float
+
+
+def _recorded(name: str) -> list[Row]:
     data = load(DatasetSpec(dataset=name, data_dir=SHARED / "data"), download=False)
     assert data.gold is not None
     n, gold = len(data), data.gold
     alone, lists = _read(name, "direct"), _read(name, "listwise10x3")
 
-    def row(what: str, calls: float, theta: Floats) -> tuple[str, str, str]:
-        known = ~np.isnan(gold) & ~np.isnan(theta)
-        both = [
-            correlation.point(measure(theta[known], gold[known]), int(known.sum())) or 0.0
+    def row(what: str, calls: float, theta: Floats) -> Row:
+        known = np.flatnonzero(~np.isnan(gold) & ~np.isnan(theta))
+        drawn = np.random.default_rng(0).choice(known, (RESAMPLES, len(known)))
+        again = [np.corrcoef(theta[some], gold[some])[0, 1] for some in drawn]
+        low, high = np.quantile(again, (0.025, 0.975))
+        pearson, spearman = (
+            correlation.point(measure(theta[known], gold[known]), len(known)) or 0.0
             for measure in (correlation.pearson, correlation.spearman)
-        ]
-        return what, f"{calls:g}", f"{both[0]:.3f} / {both[1]:.3f}"
+        )
+        return Row(what, calls, pearson, spearman, low, high)
 
     def rated(estimator: str, rounds: list[Verdicts]) -> Floats:
         return ESTIMATORS[estimator].fit(joined(rounds), n, Parameters()).theta
@@ -67,6 +93,31 @@ def _recorded(name: str) -> list[tuple[str, str, str]]:
             rows.append(row(what, 1 + rounds / 10, theta))
         direct_and_lists.SHARE = as_it_is
     return rows
+
+
+def _draw(columns: dict[str, list[Row]]) -> None:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot
+
+    mpl.rcParams |= {"svg.hashsalt": "judgeq", "svg.fonttype": "none", "font.size": 10}
+    figure, panels = pyplot.subplots(1, 2, figsize=(7.2, 1.9), layout="constrained", sharey=True)
+    for axes, (title, rows) in zip(panels, columns.items(), strict=True):
+        some = [row for row in rows if row.name in DRAWN]
+        for place, (row, colour) in enumerate(
+            zip(some, ("#d55e00", "#0072b2", "#009e73"), strict=True)
+        ):
+            axes.plot((row.low, row.high), (place, place), color=colour, linewidth=2)
+            axes.plot(row.pearson, place, "o", color=colour, markersize=8)
+        axes.set_yticks(range(len(some)), [DRAWN[row.name] for row in some])
+        axes.set_ylim(len(some) - 0.5, -0.5)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("Pearson's r with gold labels")
+        axes.grid(axis="x", alpha=0.3)
+    figure.savefig(FIGURE, metadata={"Date": None})
+    pyplot.close(figure)
+    print(f"drawn: {FIGURE}")
 
 
 def _read(name: str, kind: str) -> list[Verdicts]:

@@ -19,7 +19,7 @@ from judgeq.files import replacing
 from judgeq.ui import figures
 from judgeq.ui.dashboard import Dashboard
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent.parent / "docs"
 DASHBOARD, SCALE = FOLDER / "dashboard.svg", FOLDER / "scale.svg"
 BETWEEN = 0.7
 """Seconds from one answer to the next, by the dashboard's clock."""

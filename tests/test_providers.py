@@ -47,8 +47,8 @@ def _all_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def standing_in(patch: pytest.MonkeyPatch, prefix: str, url: str) -> None:
-    """Let a local server be the provider's own address."""
-    providers = cast("dict[str, Provider]", PREFIXED)
+    """Let a local server be the provider's own address; OpenAI and Anthropic are named by their APIs."""
+    providers = cast("dict[str, Provider]", PREFIXED if prefix in PREFIXED else PROVIDERS)
     patch.setitem(providers, prefix, providers[prefix]._replace(address=url))
 
 

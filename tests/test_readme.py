@@ -1,4 +1,5 @@
-"""What the README shows is what happens."""
+"""What the README, the quickstart and the page about Python show is what happens. test_docs.py runs the
+commands of all pages."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import pictures
-from judgeq.datasets import DatasetInfo
+from judgeq.datasets.corpora import Corpus
 from tests.cli import REPO, environment, judgeq
+from tests.pages import DOCS, WRITTEN, blocks
 
-README = (REPO / "README.md").read_text(encoding="utf-8")
+README = WRITTEN["README.md"]
 
 
 def test_the_main_commands_output_is_real(tmp_path: Path) -> None:
@@ -27,31 +29,27 @@ def test_the_main_commands_output_is_real(tmp_path: Path) -> None:
 
 
 def test_the_tour_can_be_walked(tmp_path: Path) -> None:
-    (tour,) = re.findall(r"## A tour.*?```sh\n(.*?)```", README, re.DOTALL)
-    outputs = [
-        judgeq(tmp_path, *shlex.split(line, comments=True)[1:]).stdout for line in tour.splitlines()
-    ]
+    tours = [one.text for one in blocks("quickstart.md") if "judgeq run demo" in one.text]
+    lines = [shlex.split(line, comments=True) for line in "".join(tours).splitlines()]
+    outputs = [judgeq(tmp_path, *words[1:]).stdout for words in lines]
     assert len(outputs) > 8
     assert outputs[0] == outputs[1]
-    assert outputs[-1].count("finished") == 2
-
-
-def toml(path: str) -> str:
-    """The example in a README."""
-    (example,) = re.findall(r"```toml\n(.*?)```", (REPO / path).read_text("utf-8"), re.DOTALL)
-    return str(example)
+    assert outputs[lines.index(["judgeq", "runs"])].count("finished") == 2
 
 
 def test_the_example_of_a_prompt_set_is_one(tmp_path: Path) -> None:
-    (tmp_path / "my.toml").write_text(toml("prompts/README.md"), encoding="utf-8")
+    (example,) = (one for one in blocks("features-and-prompts.md") if one.language == "toml")
+    (tmp_path / "my.toml").write_text(example.text, encoding="utf-8")
     shown = judgeq(tmp_path, "list", "prompts", "my.toml", "-d", "demo").stdout
     assert "Rank them by how urgent" in shown
 
 
 def test_the_example_of_a_dataset_is_one() -> None:
-    example = toml("datasets/README.md").replace("…", "0" * 64)
-    corpus = DatasetInfo.model_validate({"name": "messages", **tomllib.loads(example)})
-    assert {*DatasetInfo.model_fields} - {"where"} == corpus.model_fields_set
+    text = (REPO / "datasets" / "README.md").read_text("utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    example = example.replace("…", "0" * 64)
+    corpus = Corpus.model_validate(tomllib.loads(example))
+    assert {*Corpus.model_fields} == corpus.model_fields_set
 
 
 def python(folder: Path, code: str) -> str:
@@ -68,9 +66,14 @@ def python(folder: Path, code: str) -> str:
     return done.stdout
 
 
+def snippet(name: str) -> str:
+    """The Python of a page."""
+    (found,) = (one.text for one in blocks(name) if one.language == "python")
+    return found
+
+
 def test_the_python_snippet_runs(tmp_path: Path) -> None:
-    (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    shown = python(tmp_path, snippet)
+    shown = python(tmp_path, snippet("python.md"))
     first, *_, plan = shown.splitlines()
     assert re.search(r"^python-listwise4-REHEARSAL-\w+: finished", first)
     assert re.search(r"^3  3 +\d +Nice weather\.$", shown, re.MULTILINE)
@@ -78,6 +81,12 @@ def test_the_python_snippet_runs(tmp_path: Path) -> None:
         r"^school-uniform-5 7\.\d+ 1\.\d+\nschool-uniform-5 in demo-", shown, re.MULTILINE
     )
     assert re.fullmatch(r"<Estimate python-listwise4-gpt-5-mini-\w+: \d+ calls, \$.*>", plan)
+
+
+def test_the_readmes_python_runs(tmp_path: Path) -> None:
+    shown = python(tmp_path, snippet("README.md"))
+    assert re.search(r"^3  3 +\d +Nice weather\.$", shown, re.MULTILINE)
+    assert "Nice weather." in (tmp_path / "report.html").read_text("utf-8")
 
 
 def test_the_python_interface_works_inside_a_running_loop(tmp_path: Path) -> None:
@@ -93,11 +102,15 @@ def test_the_python_interface_works_inside_a_running_loop(tmp_path: Path) -> Non
 
 
 def test_its_pictures_are_there_and_ask_nobody_for_anything() -> None:
-    linked = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", README)
-    assert {*linked} == {f"benchmarks/{name}.svg" for name in ("dashboard", "scale", "comparing")}
-    assert README.index("benchmarks/dashboard.svg") < README.index("\n## ")
-    for path in linked:
-        picture = (REPO / path).read_text(encoding="utf-8")
+    linked = {
+        picture.removeprefix("docs/")
+        for text in WRITTEN.values()
+        for picture in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)
+    }
+    assert linked == {path.name for path in DOCS.glob("*.svg")}
+    assert README.index("docs/scale.svg") < README.index("\n## ")
+    for name in linked:
+        picture = (DOCS / name).read_text(encoding="utf-8")
         root = ElementTree.fromstring(picture)
         assert root.tag.endswith("}svg")
         assert len(picture.encode()) < 150_000

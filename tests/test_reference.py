@@ -1,4 +1,4 @@
-"""The reference of settings, `judgeq init`, and the help that is made from the declarations."""
+"""`judgeq init`, and the help that is made from the declarations."""
 
 from __future__ import annotations
 
@@ -12,13 +12,8 @@ from click.shell_completion import ShellComplete
 from judgeq.cli import app
 from judgeq.cli.app import COMMANDS
 from judgeq.settings import SETTINGS
-from judgeq.ui.reference import job_file, reference
-from tests.cli import REPO, commands, judgeq
-
-
-def test_the_reference_is_what_is_declared() -> None:
-    """`make settings` writes it."""
-    assert (REPO / "judgeq" / "settings.md").read_text(encoding="utf-8") == reference()
+from judgeq.ui.job_file import job_file
+from tests.cli import commands, judgeq
 
 
 def test_a_job_file_has_every_common_setting() -> None:

@@ -18,7 +18,7 @@ from judgeq.strategies import REGISTRY
 from tests.cli import REPO, commands
 
 PACKAGE = REPO / "judgeq"
-README = (REPO / "README.md").read_text(encoding="utf-8")
+DOCS = {path.name: path.read_text(encoding="utf-8") for path in (REPO / "docs").glob("*.md")}
 # The package's table is the plan of the floors: rooms in the order in which they may be imported.
 TABLE = (PACKAGE / "README.md").read_text(encoding="utf-8")
 FLOORS = re.findall(r"^\| (?:\d [a-z ]+)?\| `(\w+(?:/|\.py))` \| \S.*\|$", TABLE, re.MULTILINE)
@@ -107,14 +107,17 @@ def test_no_assert_no_catch_all_no_print_no_module_state(path: str) -> None:
             assert path.startswith("cli/")
 
 
-def test_every_command_strategy_judge_and_dataset_is_in_the_readme() -> None:
+def test_every_command_strategy_judge_and_dataset_is_documented() -> None:
+    written = "".join(text for name, text in DOCS.items() if name not in ("cli.md", "settings.md"))
     for name in commands():
-        if " " not in name:
-            assert f"`judgeq {name}`" in README, name
-    for name in (*REGISTRY, *JUDGES):
-        assert f"`{name}" in README
+        assert f"### judgeq {name}\n" in DOCS["cli.md"], name
+        assert re.search(rf"\bjudgeq {name}\b", written), name
+    for name in REGISTRY:
+        assert f"`{name}" in DOCS["strategies.md"]
+    for name in JUDGES:
+        assert f"`{name}" in DOCS["judges.md"]
     for info in datasets.known():
-        assert f"`{info.name}`" in README
+        assert f"`{info.name}`" in DOCS["own-data.md"]
     for prompt in prompts.known():
         assert (REPO / "prompts" / f"{prompt.name}.toml").is_file()
 
@@ -127,9 +130,14 @@ def test_every_command_and_option_has_help() -> None:
 
 
 def test_what_is_said_names_commands_that_there_are() -> None:
-    names = {name.split()[0] for name in commands()} | {"--help"}
+    names = {name.split()[0] for name in commands()} | {"--help", "--version"}
     pages = [PACKAGE.parent / page for page in ("README.md", "CHANGELOG.md")]
-    pages += [*REPO.glob("*/README.md"), *PACKAGE.rglob("*.md"), *(REPO / "docs").iterdir()]
+    pages += [
+        *REPO.glob("*/README.md"),
+        *PACKAGE.rglob("*.md"),
+        *(REPO / "docs" / name for name in DOCS),
+    ]
+    pages += [REPO / "docs" / name for name in ("judgeq.sbatch", "judgeq-workers.yaml")]
     for path in (*PACKAGE.rglob("*.py"), *PACKAGE.rglob("templates/**/*.txt"), *pages):
         text = path.read_text(encoding="utf-8")
         code = [] if path.suffix == ".py" else re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
@@ -144,9 +152,10 @@ def test_exit_codes_are_documented_and_distinct() -> None:
 
     codes = [kind.exit_code for kind in errors.JudgeqError.__subclasses__()]
     assert sorted(codes) == [2, 3, 4, 5, 6, 7, 8]
-    heading, *lines = map(str.strip, cli.EXIT_CODES.splitlines())
+    _, *lines = map(str.strip, cli.EXIT_CODES.splitlines())
     assert [line.split()[0] for line in lines] == [str(code) for code in (0, 1, *sorted(codes))]
-    assert f"{heading} {'; '.join(lines)}." in " ".join(README.split())
+    for code, words in (line.split(None, 1) for line in lines):
+        assert f"| {code} | {words} |" in DOCS["cli.md"]
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,9 @@ def init(job: Path, prompt: Path) -> Answer:
     Both explain themselves in comments. The job runs as it is, offline and free:
     `judgeq run --config job.toml`. Nothing is overwritten.
     """
-    from judgeq.ui import reference
+    from judgeq.ui.job_file import job_file, prompt_set
 
-    files = {job: reference.job_file(prompt), prompt: reference.prompt_set(prompt.stem)}
+    files = {job: job_file(prompt), prompt: prompt_set(prompt.stem)}
     for path in files:
         if path.suffix != ".toml" or len(files) < 2:
             raise UsageError(f"{path}: give two files, each with a name that ends in .toml.")

@@ -1,6 +1,6 @@
 """All that a user can set about a run, each setting declared once.
 
-Flags, their help and completion, the job file of `judgeq init` and the reference in settings.md are
+Flags, their help and completion, the job file of `judgeq init` and docs/settings.md are
 made from these declarations. Nothing heavy is loaded here, so that `--help` stays quick; what
 settings become is config.py's.
 """

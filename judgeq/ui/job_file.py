@@ -1,4 +1,4 @@
-"""What is written from the declarations of settings: their reference, and a job file to start from."""
+"""What `judgeq init` writes: a job file of the settings that are declared, and a prompt set."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ VALUES = {
 """Examples of settings without a default, by name or type."""
 
 
-def reference() -> str:
-    """All settings as Markdown, a table a group: settings.md in the package's folder."""
-    return html.rendered("settings.txt", groups=_groups())
-
-
 def job_file(prompt: Path) -> str:
     """A job file (TOML) that runs as it is; common settings that it does not set are comments."""
     values = {"dataset": "demo", "strategy": "listwise10", "prompt": str(prompt)}
     toml = partial(json.dumps, ensure_ascii=False)
-    return html.rendered("job.txt", groups=_groups(), values=values, toml=toml, examples=VALUES)
+    groups = {
+        group: [one for one in SETTINGS.values() if one.declared.group == group] for group in GROUPS
+    }
+    return html.rendered("job.txt", groups=groups, values=values, toml=toml, examples=VALUES)
 
 
 def prompt_set(name: str) -> str:
@@ -38,9 +36,3 @@ def prompt_set(name: str) -> str:
     text = (shipped("prompts") / "generic.toml").read_text(encoding="utf-8")
     rest = "\n".join(text.replace("$feature", EXAMPLE).splitlines()[2:])
     return html.rendered("prompt.txt", name=json.dumps(name), rest=rest)
-
-
-def _groups() -> dict[str, list[object]]:
-    return {
-        group: [one for one in SETTINGS.values() if one.declared.group == group] for group in GROUPS
-    }
