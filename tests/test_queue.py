@@ -432,9 +432,27 @@ def test_a_lost_job_is_not_begun() -> None:
             lost, kept = await asyncio.gather(*begun, return_exceptions=True)
             assert isinstance(lost, JobLostError)
             assert kept is None
-            queue.drop(0)
             queue.settle(done(jobs[1]))
         assert [outcome.job for outcome in store.outcomes] == [1]
+
+    asyncio.run(story())
+
+
+def test_a_job_that_was_lost_and_is_claimed_again_at_once_is_handed_out() -> None:
+    """It was taken for one that is still worked on, and nobody worked on it."""
+
+    async def story() -> None:
+        store = FakeStore(1)
+        async with queue_of(store) as jobs:
+            job = await jobs.get()
+            assert job is not None
+            store.lost = {0}
+            store.pending.append(job)  # as the store has it once its begin is refused
+            begun, again = await asyncio.gather(
+                jobs.begin(Attempt(0, 0.5)), jobs.get(), return_exceptions=True
+            )
+            assert isinstance(begun, JobLostError)
+            assert again == job
 
     asyncio.run(story())
 

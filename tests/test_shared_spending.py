@@ -152,12 +152,12 @@ class Unheard(Keeper):
         self._keeper.settled = settled
 
     @property
-    def overdrawn(self) -> Callable[[], None]:
-        return self._keeper.overdrawn
+    def recount(self) -> Callable[[], None]:
+        return self._keeper.recount
 
-    @overdrawn.setter
-    def overdrawn(self, overdrawn: Callable[[], None]) -> None:
-        self._keeper.overdrawn = overdrawn
+    @recount.setter
+    def recount(self, recount: Callable[[], None]) -> None:
+        self._keeper.recount = recount
 
     @property
     def worker(self) -> int | None:
@@ -325,7 +325,7 @@ class Scripted:
     def __init__(self) -> None:
         self.slices: list[Slice | RunError] = []
         self.asked: list[tuple[Any, ...]] = []
-        self.overdrawn: Callable[[], None] = lambda: None
+        self.recount: Callable[[], None] = lambda: None
         self.settled: Callable[[int, int], None] = lambda reserved, free: None
         self.cap: int | None = NANO
 

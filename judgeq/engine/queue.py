@@ -188,11 +188,11 @@ class Queue:
     def settle(self, outcome: Outcome) -> None:
         """Take an outcome; it is committed with the others of this turn, and no worker waits for it."""
         if outcome.state is not JobState.RUNNING:
-            self.drop(outcome.job)
+            self._drop(outcome.job)
         self._outcomes.append(outcome)
         self._wake.set()
 
-    def drop(self, job: int) -> None:
+    def _drop(self, job: int) -> None:
         """A claimed job is no longer worked on: it has its outcome, or another worker may have it."""
         self._jobs.discard(job)
         self._unbegun.discard(job)
@@ -254,6 +254,8 @@ class Queue:
             raise
         self._to_claim -= len(jobs)
         none_left = len(jobs) < count or self._to_claim <= 0 or self._stop.asked
+        for job in lost:
+            self._drop(job)
         # One that was another's for a while is still with the worker that had it.
         jobs = [job for job in jobs if job.match.id not in self._jobs]
         self._hand_out(begun, lost, wanted if none_left else len(jobs), jobs)

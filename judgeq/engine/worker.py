@@ -39,7 +39,6 @@ async def work(queue: Queue, judge: Asked, stop: Stop, emit: Emit) -> None:
             emit(JobStarted(number))
             outcome = await judge.ask(job, queue)
         except JobLostError:  # another worker has it by now, or will
-            queue.drop(number)
             emit(JobEnded(number, JobState.PENDING))
             continue
         except Exception:

@@ -52,8 +52,9 @@ class Keeper(Protocol):
     settled: Callable[[int, int], None]
     """Called when outcomes were committed, with the nano-dollars that had been reserved for their calls,
     and those of them that are the worker's to spend again."""
-    overdrawn: Callable[[], None]
-    """Called when attempts were refused that cost more than the worker holds."""
+    recount: Callable[[], None]
+    """Called when what is held must be asked for anew: the cap was set, or attempts were refused that
+    cost more than the worker holds."""
 
     @property
     def worker(self) -> int | None:
@@ -99,7 +100,7 @@ class Slices:
         self._enough = 0  # a slice for a second
         self._never: int | None = None  # so much won't be had
         self._wait = 0.0
-        keeper.settled, keeper.overdrawn = self.settled, self.overdrawn
+        keeper.settled, keeper.recount = self.settled, self.recount
 
     def reserve(self, amount: int) -> float | None:
         """Set so much apart for a call: 0 if that is done, else the seconds until to ask again; None:
@@ -132,8 +133,8 @@ class Slices:
             self.reserved = max(0, self.reserved - reserved)
             self.free += freed
 
-    def overdrawn(self) -> None:
-        """The store knows of less that is held: it is asked for anew."""
+    def recount(self) -> None:
+        """What is held is another now, and is asked for at once."""
         self._forget()
         self._ask_within(0.0)
 

@@ -169,7 +169,7 @@ class SqlWorkers(SqlReader):
             if turn.back != (0, 0):
                 self.keeper.settled(*turn.back)
             if turn.overdrawn:
-                self.keeper.overdrawn()
+                self.keeper.recount()
 
     async def _put_back(self) -> None:
         """Put the jobs back in the queue that we don't know of: a commit claimed them whose answer was

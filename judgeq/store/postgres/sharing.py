@@ -63,7 +63,7 @@ class Sharing(Keeper):
         self._db = database
         self._worker = worker
         self.settled = lambda reserved, freed: None
-        self.overdrawn = lambda: None
+        self.recount = lambda: None
 
     @property
     def worker(self) -> int | None:
@@ -74,6 +74,7 @@ class Sharing(Keeper):
         """See Keeper."""
         given = {"cap": None if cap is None else min(cap, MOST)}
         await self._db.again(lambda: self._db.script(CAP, given))
+        self.recount()
 
     async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
         """See Keeper."""
