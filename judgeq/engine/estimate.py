@@ -27,6 +27,8 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.usage import Needs, Questions, Range
 from judgeq.errors import RunError
 from judgeq.json_marks import LEFT_OUT
+from judgeq.rating import UNKNOWN
+from judgeq.rating.information import expected_rho
 from judgeq.run_places import RunPlace, runs_in
 from judgeq.store import Store
 from judgeq.strategies.repeats import Repeats
@@ -69,6 +71,7 @@ class Estimate:
         "cost_so_far": "totals.known_cost",
         "price": "price_source",
         "batch_waits": "waits",
+        "reliability": "reliability",
     }
 
     def __repr__(self) -> str:
@@ -91,6 +94,18 @@ class Estimate:
         if not known or len(known) < len(self.prepared.pricing):
             return None
         return "; ".join(dict.fromkeys(known))
+
+    @property
+    def reliability(self) -> Range | None:
+        """What ρ̂ is expected to be after all rounds, of a judge of whom nothing is known: where what it
+        says of the texts has an sd of UNKNOWN, and of half and twice that. None where texts are
+        judged alone, or may leave."""
+        strategy, n = self.prepared.strategy, self.items
+        items, each = 2 * strategy.cost(n), rounds.judgments_per_match(self.prepared.settings)
+        k = items / max(1, strategy.calls(n))
+        if strategy.prunes or strategy.mixed or k <= 1:
+            return None
+        return Range(*(expected_rho(UNKNOWN * by, items * each / n, k) for by in (0.5, 2, 1)))
 
     @property
     def judge(self) -> str:

@@ -16,7 +16,7 @@ from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.errors import RunError
 from judgeq.judge import panel
-from judgeq.rating import Parameters, comparisons, order, position_bias
+from judgeq.rating import Parameters, comparisons, information, order, position_bias
 from judgeq.run_places import RunPlace
 from judgeq.store import Store
 from judgeq.strategies import History, Strategy
@@ -131,11 +131,15 @@ def how_well(
     calls = _next_calls(history, settings)
     compared = [verdicts for verdicts in history.asked if comparisons.compares(verdicts)]
     slots, all_slots = (sum(len(part.items) for part in of) for of in (compared, history.asked))
-    # A text judged alone counts 1/k of a list of k.
-    added = calls * slots / max(1, sum(map(len, compared))) / max(1, all_slots)
-    judged, growth = posterior.component > 0, 1 + added if calls else None
-    mean, errors = posterior.mean[judged], posterior.errors_across[judged]
-    known = order.known(mean, errors, growth, history.goal.top)
+    k, judged = slots / max(1, sum(map(len, compared))), posterior.component > 0
+    growth, n = None, int(judged.sum())
+    if calls:
+        growth = information.growth(posterior.sigma, slots / n, calls * k / n, k)
+    known = order.known(
+        posterior.mean[judged], posterior.errors_across[judged], growth, history.goal.top
+    )
+    # A text judged alone costs 1/k of a list of k.
+    added = calls * k / max(1, all_slots)
     asked = sum(map(len, history.asked))
     return Certainty(
         round=len(history.verdicts),

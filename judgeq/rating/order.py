@@ -139,9 +139,9 @@ class Known:
 def known(mean: Floats, se: Floats, growth: float | None = None, top: int | None = None) -> Known:
     """How well the order of items is known; ρ̂ of fewer than two is 1.
 
-    `growth` is by what the next round multiplies the judgments, as 1.25. What it is expected to bring
-    follows from a variance of 1/growth of today's, about ratings that move by the rest: both together
-    are spread as today's (the law of total variance).
+    `growth` is by what the next round shrinks the variance, as 1.25 (information.py). What it brings
+    follows from a variance of 1/growth of today's, about ratings that move by the rest: both
+    together are spread as today's (the law of total variance).
     """
     n = len(mean)
     if n < 2:
@@ -170,7 +170,7 @@ def _correlation(one: Floats, other: Floats) -> float:
 
 
 def _share_of_first(mean: Floats, se: Floats, k: int, growth: float) -> float:
-    """The share of the k highest of the ratings, moved by what the judgments' `growth` brings, that are
+    """The share of the k highest of the ratings, moved by what a `growth` brings, that are
     expected among the first k."""
     moved = np.maximum(math.sqrt(1 - 1 / growth) * se, 1e-9)
     left = math.sqrt(1 / growth) * se
