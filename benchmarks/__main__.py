@@ -18,6 +18,7 @@ from benchmarks.comparing import comparing
 from benchmarks.coverage import coverage, strategies
 from benchmarks.differences import differences
 from benchmarks.hybrid import hybrid, recorded
+from benchmarks.information import buying, rounds
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
 from benchmarks.ratings import ratings
 from benchmarks.reporting import report
@@ -139,6 +140,8 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "recorded": recorded,
     "coverage": coverage,
     "strategies": strategies,
+    "rounds": rounds,
+    "buying": buying,
     "stores": stores,
     "plans": plans,
 }

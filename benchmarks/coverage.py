@@ -69,11 +69,12 @@ def _of_run(judge: str, design: str, n: int, seed: int, fit: Callable[..., Fit])
         float(((sure.rank_low <= rank) & (rank <= sure.rank_high)).mean()),
         posterior.sigma,
         order.known(posterior.mean, posterior.errors_across).rho,
-        _rho(rated.theta, run.truth),
+        true_rho(rated.theta, run.truth),
     )
 
 
-def _rho(theta: Floats, truth: Floats) -> float:
+def true_rho(theta: Floats, truth: Floats) -> float:
+    """Spearman's ρ of ratings with the true values."""
     rho = correlation.point(correlation.spearman(theta, truth), len(truth))
     assert rho is not None
     return rho
@@ -124,5 +125,5 @@ def _mean_rho(about: tuple[str, str]) -> float:
     for seed in range(RUNS):
         run = play(judge, design, N, seed, end=False)
         estimator = ESTIMATORS["hybrid" if run.history.basis == "both" else "pl"]
-        values.append(_rho(run.history.rate(estimator, Parameters()), run.truth))
+        values.append(true_rho(run.history.rate(estimator, Parameters()), run.truth))
     return float(np.mean(values))

@@ -254,6 +254,20 @@ def sunken(more: int) -> list[Ranking]:
     return many + [(i % 12, j) for i, j in enumerate([*low] * 4)]
 
 
+def test_mm_says_early_that_it_will_not_converge() -> None:
+    """Two items that lost all to the others sink by 1/t, which takes 10⁶ sweeps."""
+    looked = 0
+
+    def look() -> None:
+        nonlocal looked
+        looked += 1
+
+    said = r"did not converge in [\d,]{5} sweeps, and would take about [\d,]{7,}: .*--rating bt"
+    with pytest.raises(NotConvergedError, match=said):
+        fit_mm(comparisons.imply(verdicts(sunken(2))), 14, go_on=look)
+    assert looked <= 8192
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_mm_converges_all_the_same_where_it_can(seed: int) -> None:
     """Sparse: items that won or lost everything, and chains of them, but in thousands of sweeps."""

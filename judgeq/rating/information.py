@@ -1,5 +1,5 @@
-"""What rounds bring, in closed form: how well items of θ ~ N(0, σ²) are known once each was in m rankings
-of k.
+"""What rounds bring, in closed form: how well items of θ ~ N(0, σ²) are known once each was in m
+rankings of k.
 
 A pair tells of θi − θj as much as p(1 − p) is on average, by the normal curve as high as it:
 I = ¼/√(1 + πσ²/4). In a ranking of k each item is in k − 1 pairs, which don't count in full, since they
@@ -16,14 +16,14 @@ from __future__ import annotations
 import math
 
 BOTH_WAYS = 1.4
-"""By what a ranking tells less of items that are alike than it could, as it is read from the top and from
-the bottom. Fitted, over lists of 5, 10 and 20 and σ from 0.5 to 4."""
+"""By what a ranking tells less of items that are alike than it could, as it is read from the top and
+from the bottom. Fitted, over lists of 5, 10 and 20 and σ from 0.5 to 4."""
 _TURNS = 100
 
 
 def variance(sigma: float, rankings: float, k: float) -> float:
-    """Of the ratings, once each item was in so many rankings of k, which a judge gave that answers as the
-    model says."""
+    """Of the ratings, once each item was in so many rankings of k, by a judge that answers as the model
+    says."""
     size = max(2, round(k))
     alike = size / (size - sum(1 / place for place in range(1, size + 1)))
     of_pairs = 4 * math.sqrt(1 + math.pi * sigma**2 / 4) / (size - 1)
