@@ -10,6 +10,7 @@ import pytest
 
 import judgeq as package
 from judgeq.cli import run as running
+from judgeq.engine import usage
 from judgeq.errors import KeyMissingError
 from judgeq.events import CallStarted, Event, Forecast
 from tests.cli import judgeq, only_run
@@ -165,6 +166,33 @@ def test_the_same_data_with_a_row_more_is_said_to_be_another_run(tmp_path: Path)
                     file.unlink()
                 run.rmdir()
         assert "): 5 of its first 5 questions are known." in judgeq(tmp_path, *job(url)).stderr
+
+
+def test_of_many_questions_some_are_looked_up_and_all_where_the_cache_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"Text {i}." + " More words." * (i % 7) ** 2 for i in range(200)]
+    with mock(tmp_path) as url:
+        settings = {"price": (1, 10), "cache_dir": tmp_path / "replies"}
+        how: dict[str, Any] = {"judge": "m", "base_url": url, "strategy": "listwise5x1"}
+        how |= {"max_output_tokens": 500, "runs_dir": tmp_path / "runs", "settings": settings}
+        whole = package.estimate(texts, "length", **how)
+        monkeypatch.setattr(usage, "LOOKED_UP", 10)
+        part = package.estimate(texts, "length", **how)
+        assert (part.calls, part.hits, part.sampled) == (whole.calls, 0, True) == (40, 0, True)
+        assert whole.cost is not None
+        assert part.cost is not None
+        assert whole.cost.high <= part.cost.high < 1.1 * whole.cost.high
+        assert whole.output == part.output
+        path = tmp_path / "my.csv"
+        path.write_text("text\n" + "\n".join(texts))
+        flags = (*job(url), "-s", "listwise5x1")
+        assert "at most 40 calls" in judgeq(tmp_path, "estimate", *flags[1:]).stdout
+        assert judgeq(tmp_path, *flags).stderr.startswith("To ask: at most 40 calls, ")
+        # As many are known as if all had been looked up: only those that the run asked.
+        package.run(texts, "length", **how)
+        again = package.estimate(texts, "length", **how, new=True)
+        assert (again.calls, again.hits, again.sampled) == (0, 40, False)
 
 
 def test_what_batches_have_is_not_asked_once_more(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """What a run would take, before anything is sent: calls, tokens, dollars, and how long.
 
 Calls × tokens × price. What was answered is counted by the run's ledger. What is planned, or else the
-first round, is looked up in the cache; nobody can tell which items meet in later rounds, which are taken
-to be as large as the strategy makes them, and their questions as long as others of theirs.
+first round, is looked up in the cache, of many questions a part; nobody can tell which items meet in
+later rounds, which are taken to be as large as the strategy makes them, and their questions as long
+as others of theirs.
 
 What a question takes is known from those that were answered: of this run, where a pilot may have asked
 the first ones (pilot.py), and in the cache. Otherwise it is a rule of thumb, which spans a factor of
@@ -55,6 +56,7 @@ class Estimate:
     pilot: Pilot | None = None
     answers: int = 0  # those that people are still to give
     earlier: Predecessor | None = None  # of a run that is to begin
+    sampled: bool = field(default=False, metadata=LEFT_OUT)  # the cache may answer a few calls
     JSON_KEYS: ClassVar = {
         "run": "prepared.folder.id",
         "judge": "judge",
@@ -167,6 +169,7 @@ async def estimate(
         pilot=pilot,
         answers=plan.answers,
         earlier=earlier,
+        sampled=asked.sampled,
     )
 
 

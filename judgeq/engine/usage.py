@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
+
+import numpy as np
 
 from judgeq import seeds
 from judgeq.engine import rounds
 from judgeq.engine.assembly import Run
 from judgeq.engine.pilot import Pilot
-from judgeq.judge.backend import Prepared, Request
+from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.budget import REASON, answer_tokens
 from judgeq.judge.limiter import MARGIN
 from judgeq.judge.panel import Panel
@@ -22,6 +25,8 @@ from judgeq.types import Match, Matches, Usage
 
 MOST = 2_000
 """Answered questions of a run that are looked at."""
+LOOKED_UP = 1_000
+"""Of more questions so many are looked up in the cache, and all only if it has one of these."""
 SIMILAR = 1000
 """Questions by whose length that of others is estimated."""
 ENOUGH = 20
@@ -81,6 +86,7 @@ class Questions:
     hits: int = 0  # other ones, which the cache answers
     samples: list[Sample] = field(default_factory=list)
     of_run: int = 0  # samples that this run asked; the cache has the others
+    sampled: bool = False  # the cache may answer a few of the calls
 
 
 def single(matches: Matches) -> list[Match]:
@@ -97,7 +103,8 @@ async def look(
     run: Run, judge: Panel, store: Store | None, left: Sequence[Match], later: int
 ) -> Questions:
     """The questions `left`, as far as the cache doesn't answer them, and so many in `later` rounds; with
-    those that were answered. People are sent nothing."""
+    those that were answered. People are sent nothing. Of many questions some stand for the others, if
+    the cache has none of them."""
     asked = Questions(later)
 
     def sample(size: int, spent: Spent) -> None:
@@ -111,16 +118,19 @@ async def look(
         if judge.is_sent(spent.match):
             sample(len(_sent(judge, spent.match)[1].body), spent)
     asked.of_run = len(asked.samples)
-    for match in filter(judge.is_sent, left):
-        request, sent = _sent(judge, match)
-        known = judge.of(match).recall(request, sent)
-        if known is None:
-            asked.calls += 1
-            asked.size += len(sent.body)
-            asked.items += len(match.items)
+    to_send = list(filter(judge.is_sent, left))
+    looked_up = _look_up(judge, _some(to_send, run.dataset.texts or ()))
+    asked.sampled = len(looked_up) < len(to_send) and not any(one.known for one in looked_up)
+    if len(looked_up) < len(to_send) and not asked.sampled:
+        looked_up = _look_up(judge, [(match, 1) for match in to_send])
+    for one in looked_up:
+        if one.known is None:
+            asked.calls += one.times
+            asked.size += one.times * one.size
+            asked.items += one.times * len(one.match.items)
         else:
             asked.hits += 1
-            sample(len(sent.body), Spent(match, known[0].usage, known[0].cost, 0.0))
+            sample(one.size, Spent(one.match, one.known.usage, one.known.cost, 0.0))
     if later:
         history = rounds.begin(len(run.dataset), run.strategy, run.settings)
         questions = run.strategy.later(history, seeds.rng(history.seed, "estimate"))
@@ -129,6 +139,37 @@ async def look(
         asked.size += later * mean_of([len(_sent(judge, match)[1].body) for match in some])
         asked.items += later * mean_of([len(match.items) for match in some])
     return asked
+
+
+class _LookedUp(NamedTuple):
+    """A question that was looked up in the cache."""
+
+    match: Match
+    times: int  # questions that it stands for
+    size: int  # bytes
+    known: Reply | None
+
+
+def _look_up(judge: Panel, some: Iterable[tuple[Match, int]]) -> list[_LookedUp]:
+    found = []
+    for match, times in some:
+        request, sent = _sent(judge, match)
+        known = judge.of(match).recall(request, sent)
+        found.append(_LookedUp(match, times, len(sent.body), known and known[0]))
+    return found
+
+
+def _some(matches: Sequence[Match], texts: Sequence[str]) -> list[tuple[Match, int]]:
+    """LOOKED_UP of these questions at most, and for how many each stands: for as many as are about as
+    long, and none of which is longer, so that no bill is shown too low."""
+    if len(matches) <= LOOKED_UP:
+        return [(match, 1) for match in matches]
+    size = np.array([len(text.encode()) for text in texts])
+    counts = np.array([len(match.items) for match in matches])
+    items = np.fromiter(chain.from_iterable(match.items for match in matches), np.int64)
+    length = np.add.reduceat(size[items], np.cumsum(counts) - counts)
+    parts = np.array_split(np.argsort(-length, kind="stable"), LOOKED_UP)
+    return [(matches[int(part[0])], len(part)) for part in parts]
 
 
 def _sent(judge: Panel, match: Match) -> tuple[Request, Prepared]:

@@ -18,7 +18,6 @@ from judgeq.rating import Fit, GoOn, Parameters, always, plackett_luce
 from judgeq.rating.comparisons import components, imply
 from judgeq.types import Comparisons, Floats, Offsets, Verdicts
 
-
 FAR = 2
 """By so many times what it may take a fit is expected to take too long."""
 _LOOKS = frozenset(2**power for power in range(10, 40))
@@ -94,8 +93,8 @@ def fit_mm(
     never_lost = int(((wins == compared) & (compared > 0)).sum())
     would = f", and would take about {needed:,.0f}" if needed > FAR * sweeps else ""
     raise NotConvergedError(
-        f"bt-mm did not converge in {sweep:,} sweeps{would}: {never_won:,} items never won and {never_lost:,} "
-        "never lost a comparison. `--rating bt` always converges; or judge more rounds."
+        f"bt-mm did not converge in {sweep:,} sweeps{would}: {never_won:,} items never won and "
+        f"{never_lost:,} never lost a comparison. `--rating bt` always converges; or judge more rounds."
     )
 
 
