@@ -216,6 +216,25 @@ def test_any_letter_of_a_body_may_be_escaped() -> None:
     assert Mask([KEY]).body(f'{{"error": "no {text}"}}'.encode()) == b'{"error":"no ***"}'
 
 
+@settings(max_examples=300)
+@given(key=st.text("abcdefgh-_+/", min_size=12), letters=st.booleans(), data=st.data())
+def test_however_a_body_is_escaped(key: str, letters: bool, data: st.DataObject) -> None:
+    key = f"/{key}/"
+    assume(len(set(key)) > 6 and not leaks(key, _PUBLIC))
+    ways = {sign: [sign, f"\\u{ord(sign):04x}"][: 1 + letters] for sign in key} | {
+        "/": ["/", r"\/"]
+    }
+    written = "".join(data.draw(st.sampled_from(ways[sign])) for sign in key)
+    masked = Mask([key]).body(f'{{"error": "\\"no\\" {written}"}}'.encode())
+    assert json.loads(masked) == {"error": '"no" ***'}
+
+
+@pytest.mark.parametrize("key", ['my"quoted-key', "my\\other-key"])
+def test_a_key_that_json_escapes_is_found_in_an_answer_within_an_answer(key: str) -> None:
+    masked = Mask([key]).body(json.dumps({"content": json.dumps({"why": key})}).encode())
+    assert json.loads(masked) == {"content": '{"why": "***"}'}
+
+
 # What is left alone
 
 

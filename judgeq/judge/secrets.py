@@ -138,6 +138,8 @@ class Mask:
             for form in _forms(secret)
         }
         self._forms = sorted(forms, key=len, reverse=True)
+        plain = " ".join(forms).replace("\\/", "/")
+        self._escaped = '"' in plain or "\\" in plain or not plain.isprintable()
 
     @classmethod
     def of(cls, access: Access, key: str | None, headers: Headers, proxy: str | None) -> Mask:
@@ -163,7 +165,7 @@ class Mask:
         """An answer's body without the secrets, still JSON if it was."""
         text = body.decode(errors="replace")
         masked = self.text(text)
-        if masked == text and "\\" not in text:  # nothing is escaped
+        if masked == text and not self._hidden(text):
             return body
         try:
             given = orjson.loads(body)
@@ -171,6 +173,13 @@ class Mask:
         except (orjson.JSONDecodeError, RecursionError):  # no JSON, or too deep
             return body if masked == text else masked.encode(errors="replace")
         return body if within == given else orjson.dumps(within)
+
+    def _hidden(self, text: str) -> bool:
+        """Whether escapes in a JSON text may hide a secret: of its letters, of a slash, or of what JSON
+        has to escape in it."""
+        if "\\" not in text:
+            return False
+        return self._escaped or "\\u" in text or self.holds(text.replace("\\/", "/"))
 
     def headers(self, headers: Headers) -> dict[str, str]:
         """An answer's headers without the secrets."""
