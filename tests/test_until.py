@@ -19,7 +19,7 @@ from judgeq.engine import rounds, session
 from judgeq.errors import UsageError
 from judgeq.judge import error_model
 from judgeq.rating import ESTIMATORS, Parameters, Uncertainty, correlation, order
-from judgeq.settings import Simulation
+from judgeq.settings.run import Simulation
 from judgeq.store.postgres.address import parse as parse_address
 from judgeq.store.postgres.link import connect, in_schema
 from judgeq.strategies import History, Strategy, parse

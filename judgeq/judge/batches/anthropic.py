@@ -27,7 +27,7 @@ from judgeq.judge.batches.provider import (
     seconds,
 )
 from judgeq.judge.http.connection import Passed, read_all
-from judgeq.judge.http.replies import fields_in
+from judgeq.judge.http.responses import fields_in
 from judgeq.types import Fields
 
 PATH = "messages/batches"

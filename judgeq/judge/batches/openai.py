@@ -30,7 +30,7 @@ from judgeq.judge.batches.provider import (
 from judgeq.judge.http.connection import Passed, bounded
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import is_azure
-from judgeq.judge.http.replies import count_in, fields_in, objects_in
+from judgeq.judge.http.responses import count_in, fields_in, objects_in
 from judgeq.types import Fields, Sleep
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from judgeq.judge.backend import BatchAPI, Remote, Result
 from judgeq.judge.http.connection import LARGEST_REPLY, Passed, parts_of
 from judgeq.judge.http.headers import moment
 from judgeq.judge.http.model_backend import ModelBackend, api_url
-from judgeq.judge.http.replies import count_in, object_in
+from judgeq.judge.http.responses import count_in, object_in
 from judgeq.types import Fields
 
 PAGE, MOST_PAGES = 100, 1_000
