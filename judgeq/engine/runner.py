@@ -24,7 +24,7 @@ from judgeq.engine.batch import Batches
 from judgeq.engine.batch_lines import Collecting, tidy
 from judgeq.engine.batch_sending import Sending
 from judgeq.engine.interrupts import background, in_thread
-from judgeq.engine.lease import BARRIER_WAIT, leading
+from judgeq.engine.leader import BARRIER_WAIT, leading
 from judgeq.engine.worker import drain, queue_of
 from judgeq.errors import BudgetError, JudgeError, RunError, StoppedError
 from judgeq.escaping import quoted
