@@ -14,9 +14,9 @@ import psycopg
 import pytest
 
 from judgeq import config, seeds
-from judgeq.certainty import Certainty
 from judgeq.engine import rounds, session
 from judgeq.errors import UsageError
+from judgeq.events import Certainty
 from judgeq.judge import error_model
 from judgeq.rating import ESTIMATORS, Parameters, Uncertainty, correlation, order
 from judgeq.settings.run import Simulation
