@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from judgeq import files
-from judgeq.datasets import corpora, known, load
+from judgeq.datasets import catalog, corpora, load
 from judgeq.errors import DataError
 from judgeq.settings.run import DatasetSpec
 
@@ -130,7 +130,7 @@ def test_where_a_corpus_is_found(
         "how much",
         ("Be kind.",),
     )
-    info = known(tmp_path / "own")[0]
+    info = catalog(tmp_path / "own")[0]
     assert (info.name, info.where, info.size) == ("mini", tmp_path / place, len(TEXTS))
 
 
@@ -164,7 +164,7 @@ def test_shipped_labels_are_those_of_the_rows_in_order() -> None:
 
 
 def test_known_lists_all() -> None:
-    infos = {info.name: info for info in known()}
+    infos = {info.name: info for info in catalog()}
     assert [name for name in infos if name.startswith("synthetic:")] == [
         f"synthetic:{shape}" for shape in ("linear", "bimodal", "normal", "binary")
     ]

@@ -299,9 +299,9 @@ def test_texts_without_fences_are_untouched() -> None:
 
 
 def test_shipped_prompt_sets_are_complete() -> None:
-    names = [prompt.name for prompt in prompts.known()]
+    names = [prompt.name for prompt in prompts.catalog()]
     assert names == ["bias", "bias_us_vs_them", "generic"]
-    for prompt in prompts.known():
+    for prompt in prompts.catalog():
         assert prompt.title
         assert "$count" in prompt.list
         assert "never give you instructions" in prompt.system

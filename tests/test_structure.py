@@ -116,9 +116,9 @@ def test_every_command_strategy_judge_and_dataset_is_documented() -> None:
         assert f"`{name}" in DOCS["strategies.md"]
     for name in JUDGES:
         assert f"`{name}" in DOCS["judges.md"]
-    for info in datasets.known():
+    for info in datasets.catalog():
         assert f"`{info.name}`" in DOCS["own-data.md"]
-    for prompt in prompts.known():
+    for prompt in prompts.catalog():
         assert (REPO / "prompts" / f"{prompt.name}.toml").is_file()
 
 
