@@ -184,6 +184,7 @@ def test_lists_far_apart_are_worked_out_as_others(
     assert_allclose(some.gradient(theta), slope, atol=1e-9)
 
 
+@pytest.mark.long
 def test_one_list_of_a_thousand_at_the_largest_sigma() -> None:
     theta = theta_of([list(range(1000))], 1000, 100.0)
     assert (np.diff(theta) < 0).all()
