@@ -14,8 +14,7 @@ import pytest
 from judgeq.errors import RunError
 from judgeq.evaluation import people
 from judgeq.evaluation.people import Orders, Share
-from judgeq.person import Check, Person, PersonState, Said
-from judgeq.types import Verdict, Verdicts
+from judgeq.types import Check, Person, PersonState, Said, Verdict, Verdicts
 from tests import judging as them
 
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from judgeq import rating
-from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.datasets.tables import did_you_mean, shown
@@ -19,9 +18,8 @@ from judgeq.engine.interrupts import in_thread
 from judgeq.engine.queue import Stop
 from judgeq.engine.scores import Scores
 from judgeq.errors import NoVerdictsError, RunError, UsageError
-from judgeq.events import Placed, RoundRated
+from judgeq.events import Certainty, Placed, RoundRated
 from judgeq.json_marks import INLINE, LEFT_OUT
-from judgeq.person import Said
 from judgeq.rating import (
     Estimator,
     Fit,
@@ -42,7 +40,7 @@ from judgeq.store import Items, Store
 from judgeq.store.damage import caution
 from judgeq.strategies import MOST_ROUNDS, History
 from judgeq.text import money
-from judgeq.types import Counts, Floats, Totals, Verdicts
+from judgeq.types import Counts, Floats, Said, Totals, Verdicts
 
 SHOWN = 10
 """So many items are reported from each end of a ranking."""

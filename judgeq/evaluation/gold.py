@@ -17,7 +17,7 @@ from judgeq.engine.results import Result
 from judgeq.errors import DataError, UsageError
 from judgeq.evaluation.metrics import LEVEL, RESAMPLES
 from judgeq.json_marks import LEFT_OUT
-from judgeq.settings import DatasetSpec
+from judgeq.settings.run import DatasetSpec
 from judgeq.types import Bools, Floats
 
 RULES = ("default", "best", "mixture")

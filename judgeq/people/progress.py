@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from judgeq.people.answers import lease_of
-from judgeq.person import Check, Handed, Person, PersonState
-from judgeq.types import Call, Match
+from judgeq.types import Call, Check, Handed, Match, Person, PersonState
 
 NEVER = float("-inf")
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from judgeq.errors import LedError, RunError
-from judgeq.person import Check, Handed, Person
 from judgeq.store import people, rows
 from judgeq.store import statements as sql
 from judgeq.store.crew import Crew, Prospect
 from judgeq.store.protocol import Items
 from judgeq.store.workers import SqlWorkers, whole
-from judgeq.types import Bools, JobState, Matches
+from judgeq.types import Bools, Check, Handed, JobState, Matches, Person
 
 
 class Store(SqlWorkers):

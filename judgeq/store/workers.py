@@ -107,7 +107,8 @@ class SqlWorkers(SqlReader):
     processes = 1
     """How many processes work on the runs of the store now, this one included."""
     lease = 600.0
-    """Seconds for which jobs, and the run, are best held."""
+    """Seconds for which jobs, and the run, are held without a sign of life; of a run in PostgreSQL those
+    of its address (LEASE in postgres/address.py)."""
 
     def __init__(self, database: Database, damage: Sequence[str] = ()) -> None:
         super().__init__(database, damage)
