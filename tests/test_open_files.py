@@ -51,9 +51,9 @@ def test_the_soft_limit_is_raised_as_far_as_it_is_needed_and_put_back() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@pytest.mark.parametrize("kind", ["-Sn", "-n"])
+@pytest.mark.parametrize("kind", [pytest.param("-Sn", marks=pytest.mark.long), "-n"])
 def test_256_open_files_are_enough_for_the_default_concurrency(tmp_path: Path, kind: str) -> None:
-    with mock(tmp_path, "--latency", "2", "--rpm", "100000") as url:
+    with mock(tmp_path, "--latency", "1", "--rpm", "100000") as url:
         flags = judging(tmp_path, url)
         done = subprocess.run(
             ["sh", "-c", f'ulimit {kind} 256 && exec "$@"', "sh", *command(*flags)],
