@@ -11,13 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
-from statistics import median
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.json_marks import LEFT_OUT
+from judgeq.text import LEFT_OUT
 
 Rows: TypeAlias = NDArray[np.int32]
 Floats: TypeAlias = NDArray[np.float64]
@@ -439,85 +438,3 @@ class Totals:
     def known_usage(self) -> Usage | None:
         """Tokens; None where no reply said how many."""
         return self.usage if any(self.usage) or not self.uncounted else None
-
-
-# People who judge
-
-
-class PersonState(StrEnum):
-    """Whether a person is asked questions."""
-
-    ACTIVE = "active"
-    REMOVED = "removed"
-
-
-class Person(NamedTuple):
-    """One of the people who judge a run, numbered from 0."""
-
-    number: int
-    name: str
-    token: bytes
-    """The SHA-256 of the token in their link."""
-    quota: int | None = None
-    """How many answers they are asked for; None: as many as there are."""
-    state: PersonState = PersonState.ACTIVE
-    since: float = 0.0
-    """When they were added, in seconds since the epoch."""
-
-
-class Handed(NamedTuple):
-    """The question that a person has, at most one each: about a job, or a check."""
-
-    person: int
-    lease: str
-    """Different each time a question is handed out; an answer names it."""
-    at: float
-    """When it was handed out, in seconds since the epoch."""
-    job: int | None = None
-    check: int | None = None
-
-
-class Check(NamedTuple):
-    """A question that checks a person, and decides no score: one that they answered before, in reverse
-    order, or one with a known answer."""
-
-    number: int
-    items: tuple[int, ...]
-    """In the order presented."""
-    person: int | None = None
-    """None: a known answer that nobody has been asked for yet."""
-    repeats: int | None = None
-    """The job that is repeated."""
-    known: tuple[int, ...] = ()
-    """The items in their known order, most of the feature first."""
-    lease: str = ""
-    """Of the answer, as the fields below."""
-    verdict: Verdict | None = None
-    seconds: float = 0.0
-    at: float = 0.0
-
-
-class Said(NamedTuple):
-    """What a run's people did, apart from their verdicts."""
-
-    first: int
-    """A person's number among all judges is this plus their own."""
-    people: Sequence[Person]
-    checks: Sequence[Check]
-    seconds: Mapping[int, Sequence[float]]
-    """The time of each answer that was not taken back, by person."""
-    skipped: Mapping[int, int]
-    """How often each person skipped a question."""
-    calls: int = 0
-    """All calls of people, also skips and answers that were taken back."""
-
-    @property
-    def judged(self) -> int:
-        """How many people answered something."""
-        return sum(map(bool, self.seconds.values()))
-
-    @property
-    def median(self) -> float | None:
-        """The median time of an answer in seconds; None without answers."""
-        seconds = [one for of_person in self.seconds.values() for one in of_person]
-        return median(seconds) if seconds else None

@@ -23,9 +23,9 @@ from judgeq.errors import RunError, StoppedError, UnknownPersonError, UsageError
 from judgeq.files import remembered
 from judgeq.people.people import People
 from judgeq.people.registry import Change, Changed
+from judgeq.person import PersonState
 from judgeq.rating.comparisons import joined
 from judgeq.run_places import RunPlace
-from judgeq.types import PersonState
 from judgeq.web import control
 from judgeq.web.control import HOST, controlled
 from tests import judging as them

@@ -17,8 +17,9 @@ from typing import Any
 
 import aiohttp
 
+from judgeq.person import Person
 from judgeq.store.sqlite import SqliteStore
-from judgeq.types import Person, Verdict
+from judgeq.types import Verdict
 from tests.cli import end_started, only_run, query, start, wait_until
 from tests.judging import dataset, number
 

@@ -14,7 +14,8 @@ import pytest
 from judgeq.errors import RunError
 from judgeq.evaluation import people
 from judgeq.evaluation.people import Orders, Share
-from judgeq.types import Check, Person, PersonState, Said, Verdict, Verdicts
+from judgeq.person import Check, Person, PersonState, Said
+from judgeq.types import Verdict, Verdicts
 from tests import judging as them
 
 

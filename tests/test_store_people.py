@@ -6,19 +6,9 @@ import numpy as np
 import pytest
 
 from judgeq.errors import RunError
+from judgeq.person import Check, Handed, Person, PersonState
 from judgeq.store import Store
-from judgeq.types import (
-    Call,
-    Check,
-    Counts,
-    Handed,
-    JobState,
-    Outcome,
-    Person,
-    PersonState,
-    Usage,
-    Verdict,
-)
+from judgeq.types import Call, Counts, JobState, Outcome, Usage, Verdict
 from tests.fakes import Clock
 from tests.test_store import DONE, INVALID, PENDING, begun, contract, place
 

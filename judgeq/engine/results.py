@@ -19,7 +19,7 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.scores import Scores
 from judgeq.errors import NoVerdictsError, RunError, UsageError
 from judgeq.events import Certainty, Placed, RoundRated
-from judgeq.json_marks import INLINE, LEFT_OUT
+from judgeq.person import Said
 from judgeq.rating import (
     Estimator,
     Fit,
@@ -39,8 +39,8 @@ from judgeq.run_places.info import Ended
 from judgeq.store import Items, Store
 from judgeq.store.damage import caution
 from judgeq.strategies import MOST_ROUNDS, History
-from judgeq.text import money
-from judgeq.types import Counts, Floats, Said, Totals, Verdicts
+from judgeq.text import INLINE, LEFT_OUT, money
+from judgeq.types import Counts, Floats, Totals, Verdicts
 
 SHOWN = 10
 """So many items are reported from each end of a ranking."""

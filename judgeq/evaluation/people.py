@@ -26,11 +26,12 @@ from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.evaluation.agreement import alpha, implied, judges_of, sets
 from judgeq.evaluation.metrics import Measured, bootstrap
+from judgeq.person import Check, PersonState, Said
 from judgeq.rating import comparisons, misfit
 from judgeq.rating.correlation import Measure
 from judgeq.rating.position_bias import wilson
 from judgeq.run_places import RunPlace
-from judgeq.types import Bools, Check, Floats, Offsets, PersonState, Said, Verdict, Verdicts
+from judgeq.types import Bools, Floats, Offsets, Verdict, Verdicts
 
 LEAST = 10
 """Questions below which a share has no interval: resamples of a few that agree mean nothing."""

@@ -12,12 +12,12 @@ import numpy as np
 
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.errors import RunError
-from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.people import answers
 from judgeq.rating import comparisons, misfit
 from judgeq.replies import reason_in
 from judgeq.store import Store
 from judgeq.strategies import History
+from judgeq.text import INLINE, LEFT_OUT
 from judgeq.types import Call, Floats, Rows, Verdicts
 
 NEIGHBOURS = 2

@@ -16,8 +16,9 @@ from judgeq.errors import BehindError, RunError, StaleError, UnknownPersonError
 from judgeq.people.checks import Checks
 from judgeq.people.progress import LastAnswer, PersonProgress
 from judgeq.people.registry import digest
+from judgeq.person import Check, Handed, PersonState
 from judgeq.store import Store
-from judgeq.types import Call, Check, Handed, JobState, Match, Outcome, PersonState, Usage, Verdict
+from judgeq.types import Call, JobState, Match, Outcome, Usage, Verdict
 
 LEASE = 120.0
 """Seconds without a sign of a person's page after which others may get their question."""

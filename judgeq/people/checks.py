@@ -10,8 +10,9 @@ from pathlib import Path
 from judgeq import seeds
 from judgeq.errors import DataError, RunError
 from judgeq.imports import votes
+from judgeq.person import Check
 from judgeq.store import Store
-from judgeq.types import Check, Match
+from judgeq.types import Match
 
 EVERY = 10
 """One in this many questions has a known answer, while there are such."""

@@ -30,8 +30,9 @@ from judgeq.people import answers, registry
 from judgeq.people.answers import LONGEST, About, Answer, Question, Turn, Why
 from judgeq.people.assignment import AWAITED, STALE, Assignment
 from judgeq.people.progress import NEVER, PersonProgress
+from judgeq.person import Handed, Person, PersonState
 from judgeq.text import listed, several
-from judgeq.types import Handed, Person, PersonState, Usage, Verdict
+from judgeq.types import Usage, Verdict
 
 T = TypeVar("T")
 FAREWELL, AGAIN = 5.0, 0.2

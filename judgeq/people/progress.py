@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from judgeq.people.answers import lease_of
-from judgeq.types import Call, Check, Handed, Match, Person, PersonState
+from judgeq.person import Check, Handed, Person, PersonState
+from judgeq.types import Call, Match
 
 NEVER = float("-inf")
 

@@ -14,9 +14,9 @@ from pydantic import Field
 
 from judgeq.errors import UsageError
 from judgeq.escaping import plain
+from judgeq.person import Person, PersonState
 from judgeq.run_places import RunPlace
 from judgeq.store import Store
-from judgeq.types import Person, PersonState
 
 LONGEST = 80
 """Characters of a name."""

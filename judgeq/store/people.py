@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from judgeq.errors import RunError
+from judgeq.person import Check, Handed, Person, PersonState
 from judgeq.store import rows
-from judgeq.types import Check, Handed, Person, PersonState, Verdict
+from judgeq.types import Verdict
 
 _MANY = 2**31
 _LATEST = 1e11  # seconds since the epoch

@@ -15,6 +15,7 @@ import numpy as np
 
 from judgeq.errors import RunError
 from judgeq.events import Event
+from judgeq.person import Check, Handed, Person
 from judgeq.store import answers, batches, people, rows
 from judgeq.store import statements as sql
 from judgeq.store.protocol import Database, Items, Spent
@@ -22,16 +23,13 @@ from judgeq.types import (
     Batch,
     Bools,
     Call,
-    Check,
     Counts,
     Failure,
-    Handed,
     Job,
     JobState,
     Line,
     Match,
     Matches,
-    Person,
     Totals,
     Usage,
     Verdicts,
