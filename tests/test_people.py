@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
+import scipy
 
 from judgeq.engine import session
 from judgeq.engine.estimate import Estimate, estimate
@@ -847,7 +847,7 @@ def test_a_run_of_people_ends_with_their_scores(tmp_path: Path, options: dict[st
     assert tuple(result.judges) == ("people", "Ann", "Bob")
     gold = np.arange(them.N)
     theta = result.scores.ratings[result.main.column]
-    assert spearmanr(theta, gold).statistic > 0.6
+    assert scipy.stats.spearmanr(theta, gold).statistic > 0.6
     again = them.run(tmp_path, **options)
     np.testing.assert_array_equal(again.scores.ratings[result.main.column], theta)
     assert again.counts == result.counts
@@ -880,7 +880,7 @@ def test_noisy_people_recover_the_gold_as_the_simulated_judge_does(tmp_path: Pat
         them.run(tmp_path, [], judge=("simulated",), latent_column="gold", **design),
     ):
         theta = result.scores.ratings[result.main.column]
-        found.append(spearmanr(theta, np.arange(60)).statistic)
+        found.append(scipy.stats.spearmanr(theta, np.arange(60)).statistic)
     assert min(found) > 0.9
     assert abs(found[0] - found[1]) < 0.05
 

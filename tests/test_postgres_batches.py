@@ -340,7 +340,7 @@ class Batches(RuleBasedStateMachine):
         self.opened.remove(store)
 
 
-TestBatches = Batches.TestCase
+TestBatches = pytest.mark.long(Batches.TestCase)
 TestBatches.settings = settings(
     max_examples=12, stateful_step_count=25,
     suppress_health_check=[HealthCheck.too_slow],
