@@ -27,7 +27,7 @@ from judgeq.judge.batches.provider import (
     object_from,
     seconds,
 )
-from judgeq.judge.http.connection import Passed, bounded
+from judgeq.judge.http.connection import Passed, bounded, system_authorities
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import is_azure
 from judgeq.judge.http.responses import count_in, fields_in, objects_in
@@ -170,7 +170,7 @@ class OpenAIBatches(ProviderBatches):
             timeout=None,
             http_client=DefaultAsyncHttpxClient(
                 proxy=connection.proxy,
-                verify=connection.tls,
+                verify=system_authorities() if connection.tls is True else connection.tls,
                 trust_env=False,
                 follow_redirects=False,
                 timeout=None,
