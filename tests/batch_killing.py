@@ -72,7 +72,7 @@ class Ended(NamedTuple):
 
 
 def quick(patch: Callable[[Any, str, Any], None]) -> None:
-    """Have all waits of batches be short."""
+    """Have all waits of batches be short, and certificates read once."""
     patch(batch, "FIRST_WAIT", 0.01)
     patch(batch, "LONGEST_WAIT", 0.05)
     patch(batch_sending, "FIRST_WAIT", 0.01)

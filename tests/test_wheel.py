@@ -15,6 +15,8 @@ from packaging.requirements import Requirement
 
 from tests.cli import REPO, environment
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -11,6 +11,7 @@ import ssl
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import cache
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -123,6 +124,12 @@ def _proxy_address(proxy: str, where: str) -> str:
         f"{where} is no address of a proxy that judgeq can use: give one such as "
         "http://127.0.0.1:3128, or name this server in $NO_PROXY."
     )
+
+
+@cache
+def system_authorities() -> ssl.SSLContext:
+    """The system's, read once a process: that takes 27 ms."""
+    return ssl.create_default_context()
 
 
 def tls_of(access: Access) -> ssl.SSLContext | bool:
