@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-lowest chaos lint format reference docs pictures dist try-dist bench clean
+.PHONY: help demo test test-lowest chaos lint format reference docs tutorials pictures dist try-dist bench clean
 
 help:
 	@echo "make demo    set everything up and run the main job, offline"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench   print the numbers of benchmarks/"
 	@echo "make docs    build the documentation as a site: build/docs/site/index.html"
 	@echo "make reference  write docs/cli.md and docs/settings.md from the commands and settings"
+	@echo "make tutorials  run the notebooks of docs/tutorials and keep what they print"
 	@echo "make pictures  draw the pictures of the README anew"
 	@echo "make dist    build the sdist and, from it, the wheel: dist/"
 	@echo "make try-dist  build both, and run each in an empty environment"
@@ -66,7 +67,11 @@ $(VENV)/.docs: pyproject.toml | $(BIN)/python
 docs: $(VENV)/.docs
 	rm -rf build/docs && mkdir -p build/docs && cp -r docs build/docs/pages
 	mv build/docs/pages/zensical.toml build/docs
+	$(BIN)/python -m benchmarks.tutorials build/docs/pages
 	cd build/docs && $(CURDIR)/$(BIN)/zensical build --strict
+
+tutorials: $(VENV)/.developer
+	$(BIN)/python -m benchmarks.tutorials
 
 pictures: $(VENV)/.developer
 	$(BIN)/python -m benchmarks.pictures
