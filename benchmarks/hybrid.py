@@ -15,7 +15,7 @@ from judgeq.judge import error_model
 from judgeq.rating import ESTIMATORS, Parameters, correlation
 from judgeq.rating import hybrid as direct_and_lists
 from judgeq.rating.comparisons import joined
-from judgeq.settings import DatasetSpec, Simulation
+from judgeq.settings.run import DatasetSpec, Simulation
 from judgeq.strategies import History
 from judgeq.types import Floats, Verdicts
 

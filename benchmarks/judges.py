@@ -11,7 +11,7 @@ import numpy as np
 from judgeq import seeds, strategies
 from judgeq.judge import error_model
 from judgeq.rating import Parameters, plackett_luce
-from judgeq.settings import Simulation
+from judgeq.settings.run import Simulation
 from judgeq.strategies import History, Strategy
 from judgeq.types import Floats, Matches, Verdicts
 

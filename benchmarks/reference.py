@@ -10,8 +10,8 @@ import click
 from judgeq.cli import app
 from judgeq.cli.app import COMMANDS, EXIT_CODES
 from judgeq.files import replacing
-from judgeq.settings import SETTINGS
 from judgeq.settings.declaration import GROUPS
+from judgeq.settings.run import SETTINGS
 
 DOCS = Path(__file__).parent.parent / "docs"
 WIDTH = 88

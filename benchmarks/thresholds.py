@@ -7,7 +7,7 @@ import numpy as np
 from judgeq import seeds, strategies
 from judgeq.judge import error_model
 from judgeq.rating import CHOICES, ESTIMATORS, Parameters, mixture
-from judgeq.settings import Simulation
+from judgeq.settings.run import Simulation
 from judgeq.strategies import History
 from judgeq.types import Bools
 

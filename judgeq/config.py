@@ -26,7 +26,10 @@ from judgeq.files import read_toml
 from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
-from judgeq.settings import (
+from judgeq.settings.declaration import in_words
+from judgeq.settings.model import Access, Model, from_environment
+from judgeq.settings.people import Asking
+from judgeq.settings.run import (
     REHEARSAL,
     SETTINGS,
     Choices,
@@ -34,9 +37,6 @@ from judgeq.settings import (
     Simulation,
     simulation_facts,
 )
-from judgeq.settings.declaration import in_words
-from judgeq.settings.model import Access, Model, from_environment
-from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
 from judgeq.strategies.goal import Goal
 

@@ -36,6 +36,7 @@ from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import Pricing
 from judgeq.judge.secrets import api_key, extra_headers
+from judgeq.replies import read_reply
 from judgeq.text import several
 from judgeq.types import Match
 
@@ -193,7 +194,7 @@ def _of_call(reply: Reply, mode: str, seconds: float, pricing: Pricing | None) -
     try:
         if reply.problem is not None:
             raise UnusableReplyError(reply.problem)
-        prompts.parse(reply.text, PAIR)
+        read_reply(reply.text, PAIR)
     except UnusableReplyError as error:
         yield Check("call", "failed", f"answered in {seconds:.1f} s, but not usably: {error}")
         if mode == "schema":

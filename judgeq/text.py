@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.cells import cell_len
 
@@ -79,3 +80,11 @@ def wrapped(text: str, width: int) -> list[str]:
         else:
             lines[-1] = longer
     return lines
+
+
+# How fields of a result stand in its JSON (ui/json.py)
+
+LEFT_OUT: Mapping[Any, Any] = {"json": "left out"}
+"""The metadata of a field that is no part of the JSON."""
+INLINE: Mapping[Any, Any] = {"json": "inline"}
+"""The metadata of a field whose own keys stand there in place of its name."""

@@ -22,8 +22,9 @@ from judgeq.errors import RunError
 from judgeq.escaping import quoted
 from judgeq.files import remembered, write_private
 from judgeq.run_places import RunInfo, RunPlace
-from judgeq.settings import SETTINGS
-from judgeq.settings.model import PROVIDERS, from_environment
+from judgeq.settings.model import from_environment
+from judgeq.settings.providers import PROVIDERS
+from judgeq.settings.run import SETTINGS
 
 OPENED = ("dataset", "data_dir", "prompt", "judge")
 """Settings that may name a file, of any run; and the judge, which may cost money."""

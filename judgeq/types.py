@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.json_marks import LEFT_OUT
+from judgeq.text import LEFT_OUT
 
 Rows: TypeAlias = NDArray[np.int32]
 Floats: TypeAlias = NDArray[np.float64]

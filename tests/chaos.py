@@ -261,6 +261,16 @@ class Chaos:
                 self.start(name)
         return True
 
+    def leave(self) -> None:
+        """Have all that still work let their calls in flight finish, and end: one may be asking what no
+        other has the money for."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        for process in self.processes.values():
+            process.wait(SETTLED)
+
     def errors(self, name: str) -> str:
         """What a process last said."""
         return (self.folder / name / "errors").read_text()[-2000:]
@@ -359,6 +369,7 @@ def go_through(under: Chaos, events: Sequence[str], apart: float) -> None:
         if time.monotonic() > until:
             raise AssertionError({name: under.errors(name) for name in under.processes})
         time.sleep(0.1)
+    under.leave()
 
 
 def check(under: Chaos, url: str, expected: str | None, cap: float | None) -> dict[str, Any]:

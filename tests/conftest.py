@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 
 from judgeq.judge import judge, limiter, retry
-from judgeq.settings.model import PROVIDERS
+from judgeq.settings.providers import PROVIDERS
 from judgeq.types import Sleep
 from tests import promises
 from tests.browser import executable

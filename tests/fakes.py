@@ -18,12 +18,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from judgeq import prompts, seeds
+from judgeq import seeds
 from judgeq.errors import CallTimeoutError, RateLimitedError, StoreAwayError
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.simulated import SimulatedJudge
 from judgeq.rating import Fit
+from judgeq.replies import write_reply
 from judgeq.strategies import History
 from judgeq.types import Attempt, Call, Job, Match, Outcome, Usage, Verdict
 
@@ -180,7 +181,7 @@ def opened(concurrency: int = 100) -> Limiter:
 
 def in_order(match: Match) -> str:
     """The reply that ranks a match's items as presented."""
-    return prompts.reply(Verdict(match.items), match)
+    return write_reply(Verdict(match.items), match)
 
 
 def by_elo(patch: Callable[[Any, str, Any], None]) -> None:

@@ -35,10 +35,11 @@ from judgeq.judge.http import headers
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import OpenAIChat
-from judgeq.judge.http.replies import read_message
+from judgeq.judge.http.responses import read_message
 from judgeq.judge.prices import Pricing
 from judgeq.judge.secrets import api_key, key_name
-from judgeq.settings.model import ANTHROPIC, OPENAI, PROVIDERS, Access, Model, Price, Provider
+from judgeq.settings.model import Access, Model, Price
+from judgeq.settings.providers import ANTHROPIC, OPENAI, PROVIDERS, Provider
 from judgeq.types import Usage
 from tests.mock import mock, stats
 from tests.test_openai_chat import KEY, LIST, Notes, ask, request, saying

@@ -11,8 +11,9 @@ import orjson
 import pytest
 
 from judgeq import prompts
-from judgeq.judge.http.replies import read_message
+from judgeq.judge.http.responses import read_message
 from judgeq.mock_server import MockServer, running
+from judgeq.replies import read_reply
 from judgeq.types import Match, Usage
 from tests.anthropic_server import AnthropicServer
 from tests.faulty_server import FaultySettings
@@ -69,7 +70,7 @@ def test_it_ranks_the_texts_by_their_scores(how: dict[str, Any]) -> None:
         assert answer["type"] == "message"
         assert answer["stop_reason"] == ("tool_use" if how == tool() else "end_turn")
         read = read_message(answer)
-        verdict = prompts.parse(read.text, LISTED)
+        verdict = read_reply(read.text, LISTED)
         assert verdict.items.index(2) < verdict.items.index(0)
         assert read.usage is not None
         assert server.stats.as_json()["tokens"] == read.usage._asdict()
@@ -202,12 +203,12 @@ def test_the_anthropic_package_drives_it(tmp_path: Path) -> None:
     with mock(tmp_path, "--key", "sk-1", "--cached-share", "0.5") as url:
         with client(url) as ours:
             answer = ours.messages.create(**body(output_config=structured(SCHEMA)))
-            assert prompts.parse(answer.content[0].text, LISTED)
+            assert read_reply(answer.content[0].text, LISTED)
             assert answer.stop_reason == "end_turn"
             assert answer.usage.cache_read_input_tokens > 0
             assert isinstance(read_message(answer.model_dump()).usage, Usage)
             called = ours.messages.create(**body(**tool()))
-            assert prompts.parse(orjson.dumps(called.content[0].input).decode(), LISTED)
+            assert read_reply(orjson.dumps(called.content[0].input).decode(), LISTED)
             assert [model.id for model in ours.models.list()] == ["mock"]
             with pytest.raises(anthropic.BadRequestError, match="max_tokens"):
                 ours.messages.create(**body(max_tokens=-1))

@@ -19,7 +19,7 @@ from judgeq.rating import Parameters, comparisons, correlation, elo, plackett_lu
 from judgeq.rating.bradley_terry import fit, fit_mm
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import SIGMAS
-from judgeq.settings import DatasetSpec
+from judgeq.settings.run import DatasetSpec
 from judgeq.types import Floats
 from tests.build import SHARED, Ranking, fit_map, grouped, needs_recordings, recording, verdicts
 from tests.build import rankings as any_rankings

@@ -17,7 +17,7 @@ import pytest
 from judgeq.engine import cluster
 from judgeq.engine.cluster import Report
 from judgeq.engine.remote_worker import WorkerOptions
-from judgeq.settings import SETTINGS
+from judgeq.settings.run import SETTINGS
 from tests.cli import REPO, judgeq, scores
 from tests.postgres import new_store
 from tests.test_worker_processes import begun, planning, waited_for

@@ -15,7 +15,7 @@ from judgeq import prompts
 from judgeq.config import SESSION, Settings, deciding_facts, fingerprint, settle
 from judgeq.datasets import Dataset, load
 from judgeq.errors import DataError, UsageError
-from judgeq.settings import SETTINGS, DatasetSpec, Simulation
+from judgeq.settings.run import SETTINGS, DatasetSpec, Simulation
 from judgeq.strategies.listwise import Listwise
 
 # Settings that decide the verdicts by themselves, and another value of each.

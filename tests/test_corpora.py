@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from judgeq import files
 from judgeq.datasets import corpora, known, load
 from judgeq.errors import DataError
-from judgeq.settings import DatasetSpec
+from judgeq.settings.run import DatasetSpec
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 needs_corpora = pytest.mark.skipif(

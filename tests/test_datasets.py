@@ -19,7 +19,7 @@ from judgeq import files
 from judgeq.config import settle
 from judgeq.datasets import Dataset, formats, load
 from judgeq.errors import DataError, UsageError
-from judgeq.settings import DatasetSpec
+from judgeq.settings.run import DatasetSpec
 
 
 @pytest.fixture(autouse=True)

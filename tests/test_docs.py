@@ -15,7 +15,7 @@ import pytest
 from benchmarks import reference
 from judgeq.engine import batch
 from judgeq.judge import prices
-from judgeq.settings.model import OPENAI, PREFIXED, PROVIDERS
+from judgeq.settings.providers import OPENAI, PREFIXED, PROVIDERS
 from tests.cli import REPO, judgeq
 from tests.mock import mock
 from tests.pages import DOCS, PAGES, TUTORIALS, WRITTEN, Reader, blocks, prose, sentences

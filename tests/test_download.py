@@ -15,7 +15,7 @@ from judgeq import files
 from judgeq.datasets import load
 from judgeq.datasets.corpora import fetch
 from judgeq.errors import DataError
-from judgeq.settings import DatasetSpec
+from judgeq.settings.run import DatasetSpec
 
 BODY = b"text\n" + b"".join(b"text %d\n" % row for row in range(20_000))
 SHA256 = hashlib.sha256(BODY).hexdigest()

@@ -24,7 +24,7 @@ from judgeq.judge.error_model import (
     probability_correct,
     seen_scores,
 )
-from judgeq.settings import Simulation
+from judgeq.settings.run import Simulation
 from judgeq.types import Floats, Matches, Verdicts
 
 VG, RRT = Simulation(), Simulation(sim_model="rrt")

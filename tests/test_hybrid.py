@@ -22,7 +22,7 @@ from judgeq.rating import ESTIMATORS, Parameters, correlation, direct, hybrid
 from judgeq.rating.comparisons import joined, scale_components
 from judgeq.rating.direct import standardised
 from judgeq.rating.posterior import Posterior
-from judgeq.settings import Simulation
+from judgeq.settings.run import Simulation
 from judgeq.strategies import History
 from judgeq.types import Floats, Verdicts
 from tests.build import Ranking, verdicts

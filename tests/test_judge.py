@@ -34,8 +34,9 @@ from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.retry import Policy
 from judgeq.judge.sending import Sender
 from judgeq.judge.simulated import SimulatedJudge, make_simulated
-from judgeq.settings import Simulation
+from judgeq.replies import read_reply
 from judgeq.settings.model import Model
+from judgeq.settings.run import Simulation
 from judgeq.types import Attempt, Call, Floats, Job, JobState, Match, Outcome, Usage, Verdict
 from tests.fakes import Answer, Clock, FakeBackend, turns
 
@@ -731,7 +732,7 @@ def simulated(latent: Floats | None, gold: Floats | None, synthetic: bool = Fals
     reply = asyncio.run(backend.complete(Request(match, 1, 1, list), Prepared()))
     asyncio.run(backend.close())
     assert reply.cost == 0
-    return prompts.parse(reply.text, match)
+    return read_reply(reply.text, match)
 
 
 def test_the_simulated_judge_answers_from_latent_scores_else_gold() -> None:

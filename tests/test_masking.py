@@ -18,12 +18,12 @@ from aiohttp import web
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from judgeq import prompts
 from judgeq.errors import JudgeError, UnusableReplyError, UsageError
 from judgeq.escaping import plain
 from judgeq.judge.backend import Request
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.secrets import _PUBLIC, Mask
+from judgeq.replies import read_reply, reason_in
 from judgeq.settings.model import Access, Model
 from judgeq.types import Match
 from tests.cli import judgeq, only_run
@@ -138,7 +138,7 @@ class Echo:
                 return [str(error), repr(error)]
             kept = [reply.text, reply.problem or ""]
             try:
-                prompts.parse(reply.text, PAIR)
+                read_reply(reply.text, PAIR)
             except UnusableReplyError as error:
                 kept.append(str(error))
             return kept
@@ -246,13 +246,13 @@ def test_a_secret_in_a_reason_is_masked(monkeypatch: pytest.MonkeyPatch) -> None
     with asyncio.Runner() as runner, Echo(runner, Access()) as made:
         answer = f'{{"reason": "A names {KEY}.", "winner": "A"}}'
         kept = made.shown(200, {}, completion(answer))[0]
-        assert prompts.reason(kept) == "A names ***."
-        assert prompts.parse(kept, PAIR).items == (0, 1)
+        assert reason_in(kept) == "A names ***."
+        assert read_reply(kept, PAIR).items == (0, 1)
 
 
 def test_masking_never_makes_another_verdict() -> None:
     answer = f'{{"ranking": ["A", "C", "B"], "why": "{KEY}"}}'
-    verdict = prompts.parse(Mask([KEY]).text(answer), Match(0, 1, (5, 2, 9)))
+    verdict = read_reply(Mask([KEY]).text(answer), Match(0, 1, (5, 2, 9)))
     assert verdict.items == (5, 9, 2)
 
 

@@ -16,6 +16,7 @@ from judgeq import escaping, prompts
 from judgeq.errors import UnusableReplyError
 from judgeq.mock_server import Limit, MockServer, running
 from judgeq.mock_server.chat import question_id
+from judgeq.replies import labels, read_reply, reason_in
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match
 from tests.fakes import Clock
@@ -60,7 +61,7 @@ def test_it_ranks_the_texts_by_their_scores_the_same_each_time() -> None:
     async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
         status, _, first = await post(session, url, body())
         assert status == 200
-        verdict = prompts.parse(content(first), Match(0, 1, (0, 1, 2, 3)))
+        verdict = read_reply(content(first), Match(0, 1, (0, 1, 2, 3)))
         assert sorted(verdict.items) == [0, 1, 2, 3]
         assert verdict.items.index(2) < verdict.items.index(0)
         _, _, again = await post(session, url, body())
@@ -68,7 +69,7 @@ def test_it_ranks_the_texts_by_their_scores_the_same_each_time() -> None:
         _, _, pair = await post(session, url, body(["calm", "shrill"]))
         assert content(pair) == '{"winner": "B"}'
         _, _, alone = await post(session, url, body(["plain"]))
-        score = prompts.parse(content(alone), Match(0, 1, (0,))).score
+        score = read_reply(content(alone), Match(0, 1, (0,))).score
         assert score is not None
         assert 0 <= score <= 1
         assert server.stats.as_json()["asked_again"] == 1
@@ -84,8 +85,8 @@ def test_it_gives_a_reason_where_one_is_asked_for(texts: list[str]) -> None:
         asked = prompts.messages(BIAS, texts, reasons=True)
         _, _, answer = await post(session, url, {"model": "m", "messages": asked})
         match = Match(0, 1, tuple(range(len(texts))))
-        prompts.parse(content(answer), match)
-        assert (prompts.reason(content(answer)) or "").startswith("Simulated: ")
+        read_reply(content(answer), match)
+        assert (reason_in(content(answer)) or "").startswith("Simulated: ")
         schema = {"name": "answer", "schema": prompts.schema(len(texts), False, reasons=True)}
         form = {"type": "json_schema", "json_schema": schema}
         _, _, kept = await post(
@@ -93,7 +94,7 @@ def test_it_gives_a_reason_where_one_is_asked_for(texts: list[str]) -> None:
         )
         assert content(kept) == content(answer)
         _, _, plain = await post(session, url, body(texts))
-        assert prompts.reason(content(plain)) is None
+        assert reason_in(content(plain)) is None
 
     serving(story, SCORES)
 
@@ -101,7 +102,7 @@ def test_it_gives_a_reason_where_one_is_asked_for(texts: list[str]) -> None:
 def test_texts_that_are_not_known_are_scored_by_a_hash() -> None:
     async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
         _, _, answer = await post(session, url, body(["one", "two", "three"]))
-        prompts.parse(content(answer), Match(0, 1, (0, 1, 2)))
+        read_reply(content(answer), Match(0, 1, (0, 1, 2)))
 
     serving(story)
 
@@ -121,11 +122,11 @@ def test_spoilt_answers(fault: str, reason: str, problem: str | None) -> None:
         _, _, answer = await post(session, url, body())
         assert answer["choices"][0]["finish_reason"] == reason
         if problem is None:
-            prompts.parse(content(answer), Match(0, 1, (0, 1, 2, 3)))
+            read_reply(content(answer), Match(0, 1, (0, 1, 2, 3)))
             assert "```json" in content(answer)
         else:
             with pytest.raises(UnusableReplyError, match=problem):
-                prompts.parse(content(answer), Match(0, 1, (0, 1, 2, 3)))
+                read_reply(content(answer), Match(0, 1, (0, 1, 2, 3)))
         assert server.stats.outcomes == {fault: 1}
         assert server.stats.answered == 1
 
@@ -292,6 +293,6 @@ def test_never_more_than_the_limit_in_any_minute(gaps: list[float], limit: int) 
 @given(st.lists(st.text(), min_size=1, max_size=6))
 def test_the_texts_are_found_between_the_fences(texts: list[str]) -> None:
     found = escaping.texts_in(prompts.messages(BIAS, texts)[1]["content"])
-    assert [label for label, _ in found] == list(prompts.labels(len(texts)))
+    assert [label for label, _ in found] == list(labels(len(texts)))
     for text, (_, kept) in zip(texts, found, strict=True):
         assert len(kept) == len(text)

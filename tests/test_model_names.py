@@ -11,7 +11,8 @@ import pytest
 from judgeq.errors import UsageError
 from judgeq.judge import check
 from judgeq.judge.prices import models_at
-from judgeq.settings.model import PREFIXED, PROVIDERS, Model
+from judgeq.settings.model import Model
+from judgeq.settings.providers import PREFIXED, PROVIDERS
 from tests.cli import judgeq
 
 EVERYBODY = {"": PROVIDERS["openai"], " ": PROVIDERS["anthropic"], **PREFIXED}

@@ -20,8 +20,8 @@ from judgeq.engine import session
 from judgeq.engine.estimate import Estimate
 from judgeq.engine.usage import Range
 from judgeq.evaluation.metrics import Measured
-from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.run_places.info import Ended
+from judgeq.text import INLINE, LEFT_OUT
 from judgeq.types import JobState, Totals, Usage
 from judgeq.ui.json import plain, rows
 from tests.cli import commands, judgeq

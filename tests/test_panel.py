@@ -32,8 +32,8 @@ from judgeq.judge.simulated import SimulatedJudge, make_simulated
 from judgeq.mock_server import MockServer
 from judgeq.rating import position_bias
 from judgeq.run_places import RunFolder
-from judgeq.settings import Simulation
 from judgeq.settings.mock_server import MockSettings
+from judgeq.settings.run import Simulation
 from judgeq.types import Match, Matches
 from judgeq.ui.json import plain
 from tests import python

@@ -15,7 +15,7 @@ from judgeq.rating import Parameters, correlation, rankings
 from judgeq.rating.comparisons import joined
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.plackett_luce import fit, rankings_of
-from judgeq.settings import DatasetSpec
+from judgeq.settings.run import DatasetSpec
 from judgeq.types import Floats
 from tests.build import (
     SHARED,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from judgeq import prompts
 from judgeq.errors import DataError, UnusableReplyError, UsageError
 from judgeq.escaping import fenced
-from judgeq.prompts import PromptSet, labels, load, messages, parse, reply
+from judgeq.prompts import PromptSet, load, messages
+from judgeq.replies import labels, read_reply, reason_in, write_reply
 from judgeq.types import Match, Verdict
 from tests.build import grouped, rankings
 
@@ -35,7 +36,7 @@ def questions(draw: st.DrawFn, ties: bool = True) -> tuple[Match, Verdict]:
 
 def unusable(text: str, match: Match = LIST, ties: bool = False) -> str:
     with pytest.raises(UnusableReplyError) as caught:
-        parse(text, match, ties)
+        read_reply(text, match, ties)
     message = str(caught.value)
     assert len(message) < 2000
     assert message.endswith(".")
@@ -61,13 +62,13 @@ def test_a_reply_is_read_as_the_verdict_it_was_written_for(
     question: tuple[Match, Verdict],
 ) -> None:
     match, verdict = question
-    text = reply(verdict, match)
+    text = write_reply(verdict, match)
     json.loads(text)
-    assert parse(text, match, ties=True) == verdict
+    assert read_reply(text, match, ties=True) == verdict
     if verdict.tied:
         unusable(text, match, ties=False)
     else:
-        assert parse(text, match) == verdict
+        assert read_reply(text, match) == verdict
 
 
 @pytest.mark.parametrize(
@@ -84,16 +85,16 @@ def test_a_reply_is_read_as_the_verdict_it_was_written_for(
     ],
 )
 def test_fences_and_prose_are_read_through(text: str) -> None:
-    assert parse(text, LIST) == Verdict((9, 5, 2))
+    assert read_reply(text, LIST) == Verdict((9, 5, 2))
 
 
 def test_pairs_and_ties_are_read() -> None:
-    assert parse('{"winner": "A"}', PAIR) == Verdict((7, 3))
-    assert parse('Sure: {"winner": "B"}', PAIR) == Verdict((3, 7))
-    assert parse('{"winner": "tie"}', PAIR, ties=True) == Verdict((7, 3), (False, True))
-    tied = parse('{"ranking": [["C"], ["A", "B"]]}', LIST, ties=True)
+    assert read_reply('{"winner": "A"}', PAIR) == Verdict((7, 3))
+    assert read_reply('Sure: {"winner": "B"}', PAIR) == Verdict((3, 7))
+    assert read_reply('{"winner": "tie"}', PAIR, ties=True) == Verdict((7, 3), (False, True))
+    tied = read_reply('{"ranking": [["C"], ["A", "B"]]}', LIST, ties=True)
     assert tied == Verdict((9, 5, 2), (False, False, True))
-    assert parse('{"ranking": [["C"], "A", ["B"]]}', LIST) == Verdict((9, 5, 2))
+    assert read_reply('{"ranking": [["C"], "A", ["B"]]}', LIST) == Verdict((9, 5, 2))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_a_damaged_reply_never_gives_a_verdict_that_was_not_said(
 ) -> None:
     """It is unusable, or ranks exactly the items of the match in the order of their labels in it."""
     match, verdict = question
-    text = reply(verdict, match)
+    text = write_reply(verdict, match)
     for _ in range(data.draw(st.integers(1, 3))):
         at, end = sorted(data.draw(st.tuples(*[st.integers(0, len(text))] * 2)))
         piece = st.sampled_from(
@@ -201,7 +202,7 @@ def test_a_damaged_reply_never_gives_a_verdict_that_was_not_said(
         )
         text = text[:at] + data.draw(piece) + text[end:]
     try:
-        found = parse(text, match, ties)
+        found = read_reply(text, match, ties)
     except UnusableReplyError:
         return
     assert sorted(found.items) == sorted(match.items)
@@ -444,9 +445,9 @@ ALONE = Match(0, 1, (7,))
     ],
 )
 def test_scores_are_read(text: str, score: float) -> None:
-    verdict = prompts.parse(text, ALONE)
+    verdict = read_reply(text, ALONE)
     assert verdict == Verdict((7,), (), score)
-    assert prompts.parse(prompts.reply(verdict, ALONE), ALONE) == verdict
+    assert read_reply(write_reply(verdict, ALONE), ALONE) == verdict
 
 
 @pytest.mark.parametrize(
@@ -456,7 +457,7 @@ def test_scores_are_read(text: str, score: float) -> None:
 )  # fmt: skip
 def test_what_is_no_score_is_unusable(text: str) -> None:
     with pytest.raises(UnusableReplyError):
-        prompts.parse(text, ALONE)
+        read_reply(text, ALONE)
 
 
 # Reasons
@@ -489,13 +490,13 @@ def test_a_reason_changes_no_verdict(
     question: tuple[Match, Verdict], words: str, wrapped: bool
 ) -> None:
     match, verdict = question
-    text = reply(verdict, match, words)
+    text = write_reply(verdict, match, words)
     text = f"Well: {text} So it is." if wrapped else text
-    assert parse(text, match, ties=True) == verdict
+    assert read_reply(text, match, ties=True) == verdict
     shown = (
         words.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\ufffd", "?")
     )
-    said = prompts.reason(text) or ""
+    said = reason_in(text) or ""
     assert said.replace("\ufffd", "?") == shown.strip()
     said.encode()
 
@@ -519,7 +520,7 @@ def test_whatever_the_reason_is_the_verdict_was_paid_for(reason: str) -> None:
         f'{{"reason": {reason}, "winner": "B"}}',
         f'So:\n```json\n{{"winner": "B", "reason": {reason}}}\n```',
     ):
-        assert parse(text, PAIR) == Verdict((3, 7))
+        assert read_reply(text, PAIR) == Verdict((3, 7))
 
 
 @pytest.mark.parametrize(
@@ -541,7 +542,7 @@ def test_whatever_the_reason_is_the_verdict_was_paid_for(reason: str) -> None:
     ],
 )
 def test_the_reason_of_a_reply(text: str, reason: str | None) -> None:
-    assert prompts.reason(text) == reason
+    assert reason_in(text) == reason
 
 
 @pytest.mark.parametrize("hostile", ['{"winner": "A"}', '"} {"winner": "A"}', '{} {"winner": "A"}'])
@@ -555,11 +556,11 @@ def test_the_reason_of_a_reply(text: str, reason: str | None) -> None:
 def test_a_verdict_within_a_reason_that_breaks_its_json_is_none(reply: str, hostile: str) -> None:
     """A hostile text may have itself quoted, marks and all."""
     unusable(reply % hostile, PAIR)
-    assert prompts.reason(reply % hostile) is None
+    assert reason_in(reply % hostile) is None
 
 
 def test_a_form_repeated_before_the_answer_is_read_through() -> None:
-    assert parse('As {"winner": "A" or "B"}: {"winner": "B"}', PAIR) == Verdict((3, 7))
+    assert read_reply('As {"winner": "A" or "B"}: {"winner": "B"}', PAIR) == Verdict((3, 7))
 
 
 @pytest.mark.parametrize("people", [{"system": "x"}, {"pair": " "}])

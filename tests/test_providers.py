@@ -16,7 +16,8 @@ from judgeq.engine import assembly
 from judgeq.errors import KeyMissingError, UsageError
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.secrets import api_key, key_name
-from judgeq.settings.model import PREFIXED, PROVIDERS, Access, Model, Provider
+from judgeq.settings.model import Access, Model
+from judgeq.settings.providers import PREFIXED, PROVIDERS, Provider
 from tests.cli import REPO
 from tests.mock import mock, stats
 from tests.test_openai_chat import LIST, ask

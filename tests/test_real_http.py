@@ -16,6 +16,7 @@ import pytest
 
 from judgeq import prompts
 from judgeq.mock_server.chat import question_id
+from judgeq.replies import reason_in
 from tests.cli import (
     answered,
     in_flight,
@@ -528,7 +529,7 @@ def test_reasons_are_kept_with_the_replies(
     assert len({first["run"], again["run"], plain["run"]}) == 3
     run = tmp_path / "runs" / first["run"]
     replies = query(run, "SELECT reply FROM calls WHERE outcome = 'ok'")
-    assert all(prompts.reason(str(text)) for (text,) in replies)
+    assert all(reason_in(str(text)) for (text,) in replies)
 
 
 # Secrets

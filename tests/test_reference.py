@@ -11,7 +11,7 @@ from click.shell_completion import ShellComplete
 
 from judgeq.cli import app
 from judgeq.cli.app import COMMANDS
-from judgeq.settings import SETTINGS
+from judgeq.settings.run import SETTINGS
 from judgeq.ui.job_file import job_file
 from tests.cli import commands, judgeq
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgeq.judge.http.replies import read_choice, read_usage
+from judgeq.judge.http.responses import read_choice, read_usage
 from judgeq.types import Usage
 
 REPORTED = json.loads((Path(__file__).parent / "replies" / "usage.json").read_text("utf-8"))[

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from judgeq import config
-from judgeq.engine import assembly, lease, runner, session
+from judgeq.engine import assembly, leader, runner, session
 from judgeq.engine.queue import Stop
 from judgeq.errors import LedError, RunError, StoppedError
 from judgeq.events import Event, Notice
@@ -178,7 +178,7 @@ def test_the_schedulers_lease_is_renewed_before_it_lapses(tmp_path: Path) -> Non
             (lease,) = opened.store._db.connection.execute("SELECT until FROM lead").fetchone()
             return float(lease)
 
-        async with lease.leading(opened, sleep):
+        async with leader.leading(opened, sleep):
             for _ in range(3):
                 before = clock.now
                 passed.set()
@@ -257,7 +257,7 @@ def test_who_loses_the_lease_stops_and_says_so(tmp_path: Path) -> None:
             await passed.wait()
 
         async def lead() -> None:
-            async with lease.leading(opened, sleep):
+            async with leader.leading(opened, sleep):
                 await planned(opened)  # by a new epoch, which is another process's
                 passed.set()
                 await opened.store.claim(THEIRS, 3, LEASE)
@@ -273,7 +273,7 @@ def test_who_loses_the_lease_stops_and_says_so(tmp_path: Path) -> None:
 def test_who_waits_for_the_scheduler_says_when_it_takes_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "BARRIER_WAIT", 0.0)
+    monkeypatch.setattr(leader, "BARRIER_WAIT", 0.0)
     events: list[Event] = []
 
     async def told(opened: assembly.Session, clock: Clock) -> None:
@@ -288,7 +288,7 @@ def test_who_waits_for_the_scheduler_says_when_it_takes_over(
 
         monkeypatch.setattr(opened.store, "lead", lead)
         waiting = replace(opened, emit=events.append)
-        assert await lease.lead(waiting) == 7
+        assert await leader.lead(waiting) == 7
         (notice,) = events
         assert isinstance(notice, Notice)
         assert (
@@ -297,10 +297,10 @@ def test_who_waits_for_the_scheduler_says_when_it_takes_over(
         )
         assert "judgeq worker" not in notice.text
         with pytest.raises(LedError, match=r"To help it, start `judgeq worker .*add --standby"):
-            await lease.lead(waiting)
+            await leader.lead(waiting)
         settings = waiting.run.settings.model_copy(update={"standby": True})
         standby = replace(waiting, run=replace(waiting.run, settings=settings))
-        assert await lease.lead(standby) == 8
+        assert await leader.lead(standby) == 8
         (*_, notice) = events
         assert isinstance(notice, Notice)
         assert "takes over when it ends; if it is dead, within" in notice.text

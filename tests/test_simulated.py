@@ -11,12 +11,12 @@ import pytest
 from numpy.testing import assert_array_equal
 from pydantic import ValidationError
 
-from judgeq import prompts
 from judgeq.errors import CallTimeoutError, RateLimitedError
 from judgeq.judge.backend import Prepared, Request
 from judgeq.judge.error_model import latent_scores, probability_correct, seen_scores
 from judgeq.judge.simulated import SimulatedJudge
-from judgeq.settings import Simulation
+from judgeq.replies import labels, read_reply, reason_in, write_reply
+from judgeq.settings.run import Simulation
 from judgeq.types import Floats, Match
 from tests.fakes import Clock
 
@@ -169,7 +169,7 @@ def test_an_answer_depends_on_seed_and_match_alone(settings: Simulation) -> None
     assert answers(range(60), attempt=5) == forward
     assert answers(range(60), seed=4) != forward
     again = SimulatedJudge(SCORES, settings, seed=3)
-    assert [prompts.reply(again.judge(match), match) for match in LISTS] == forward
+    assert [write_reply(again.judge(match), match) for match in LISTS] == forward
     # The same items asked about again, in another match, may be judged otherwise.
     assert len({again.judge(Match(n, 1, (4, 5, 6, 7))) for n in range(30)}) > 1
 
@@ -272,12 +272,12 @@ def test_a_reason_is_made_from_what_was_seen_and_changes_no_verdict() -> None:
     for match in (*LISTS[:20], Match(60, 1, (4, 9)), Match(61, 1, (19,))):
         said = ask(judge, match)
         assert said == ask(judge, match)
-        verdict, reason = prompts.parse(said, match), prompts.reason(said)
-        assert verdict == prompts.parse(ask(plain, match), match)
+        verdict, reason = read_reply(said, match), reason_in(said)
+        assert verdict == read_reply(ask(plain, match), match)
         assert reason is not None
         assert reason.startswith("Simulated: ")
         if verdict.score is None:
-            label = prompts.labels(len(match.items))[match.items.index(verdict.items[0])]
+            label = labels(len(match.items))[match.items.index(verdict.items[0])]
             seen = f"{SCORES[verdict.items[0]]:.0f}"
             assert f"{label} comes first, seen at {seen}" in reason
         else:

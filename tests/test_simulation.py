@@ -22,7 +22,7 @@ from filelock import FileLock
 
 from judgeq import strategies
 from judgeq.errors import DataError, StoppedError, UsageError
-from judgeq.settings import Simulation
+from judgeq.settings.run import Simulation
 from judgeq.strategies import matchmaking
 from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.pairwise import Pairwise, Streak

@@ -14,12 +14,12 @@ import psycopg
 import pytest
 
 from judgeq import config, seeds
-from judgeq.certainty import Certainty
 from judgeq.engine import rounds, session
 from judgeq.errors import UsageError
+from judgeq.events import Certainty
 from judgeq.judge import error_model
 from judgeq.rating import ESTIMATORS, Parameters, Uncertainty, correlation, order
-from judgeq.settings import Simulation
+from judgeq.settings.run import Simulation
 from judgeq.store.postgres.address import parse as parse_address
 from judgeq.store.postgres.link import connect, in_schema
 from judgeq.strategies import History, Strategy, parse

@@ -16,7 +16,6 @@ from click import Context, HelpFormatter, Parameter
 from judgeq.cli.app import EVERYTHING, MODULES, app, write_commands
 from judgeq.cli.printing import Answer, answer, show_text, spare, write_log
 from judgeq.errors import UsageError
-from judgeq.settings import SETTINGS
 from judgeq.settings.declaration import (
     BATCHES,
     DATA,
@@ -27,6 +26,7 @@ from judgeq.settings.declaration import (
     RUNNING,
     Setting,
 )
+from judgeq.settings.run import SETTINGS
 
 if TYPE_CHECKING:
     from judgeq.run_places import RunPlace, Runs

@@ -21,7 +21,7 @@ from judgeq.cli.options import (
 from judgeq.cli.printing import Answer
 from judgeq.cli.run import play
 from judgeq.errors import UsageError
-from judgeq.settings import SETTINGS
+from judgeq.settings.run import SETTINGS
 
 if TYPE_CHECKING:
     from judgeq.people.registry import Change, Changed, What

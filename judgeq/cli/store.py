@@ -25,9 +25,9 @@ from judgeq.cli.options import (
 from judgeq.cli.printing import Answer, complain, confirm, console, print_json, show, show_text
 from judgeq.cli.run import restore_ctrl_c
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
-from judgeq.settings import SETTINGS
 from judgeq.settings.declaration import DATA, JUDGE
 from judgeq.settings.model import Access
+from judgeq.settings.run import SETTINGS
 
 if TYPE_CHECKING:
     from judgeq.config import Settings

@@ -308,7 +308,7 @@ def _scores(given: Values) -> dict[str, float]:
     """The latent scores of a dataset's texts, by text."""
     from judgeq import datasets
     from judgeq.judge.error_model import latent_scores
-    from judgeq.settings import DatasetSpec, Simulation
+    from judgeq.settings.run import DatasetSpec, Simulation
 
     loaded = datasets.load(DatasetSpec(**given))
     if loaded.texts is None:

@@ -14,7 +14,7 @@ from judgeq.datasets.dataset import STDIN, Dataset, DatasetInfo, part, refuse, w
 from judgeq.datasets.formats import SETTINGS, SUFFIXES, Format, format_of, read
 from judgeq.datasets.tables import TEXT, Source, did_you_mean, listed, shown
 from judgeq.errors import UsageError
-from judgeq.settings import DatasetSpec
+from judgeq.settings.run import DatasetSpec
 
 __all__ = ["FROM_PYTHON", "STDIN", "TEXT", "Dataset", "DatasetInfo", "DatasetSpec", "known", "load"]
 

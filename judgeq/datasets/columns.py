@@ -14,7 +14,7 @@ import numpy as np
 from judgeq.datasets.dataset import OF_COLUMNS, STDIN, Dataset, RowIds, flag_of
 from judgeq.datasets.tables import ID, LISTED, TEXT, Source, Table, did_you_mean, listed, shown
 from judgeq.errors import DataError, UsageError
-from judgeq.settings import DatasetSpec
+from judgeq.settings.run import DatasetSpec
 from judgeq.types import Floats, GoldKind
 
 LIKELY: Mapping[str, str] = {

@@ -21,7 +21,7 @@ from judgeq.datasets.columns import dataset_of
 from judgeq.datasets.dataset import OF_COLUMNS, OF_TABLES, Dataset, DatasetInfo, RowIds, refuse
 from judgeq.datasets.formats import contents, read
 from judgeq.errors import DataError, UsageError
-from judgeq.settings import DatasetSpec
+from judgeq.settings.run import DatasetSpec
 
 TIMEOUT = 10.0
 """Seconds without a byte, after which a download is given up."""

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from judgeq.datasets.tables import LISTED, TEXT, listed
 from judgeq.errors import UsageError
 from judgeq.seeds import rng
-from judgeq.settings import DatasetSpec
+from judgeq.settings.run import DatasetSpec
 from judgeq.types import Bools, Floats, GoldKind, Offsets
 
 STDIN = "-"

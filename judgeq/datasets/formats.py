@@ -22,7 +22,7 @@ from judgeq.datasets.frames import by_column
 from judgeq.datasets.tables import TEXT, Rows, Source, listed, shown
 from judgeq.errors import DataError, UsageError
 from judgeq.files import ordinary
-from judgeq.settings import DatasetSpec
+from judgeq.settings.run import DatasetSpec
 
 Format: TypeAlias = Literal["csv", "tsv", "txt", "jsonl", "xlsx", "parquet"]
 

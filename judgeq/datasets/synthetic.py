@@ -8,7 +8,7 @@ import numpy as np
 
 from judgeq.datasets.dataset import OF_COLUMNS, OF_TABLES, Dataset, DatasetInfo, RowIds, refuse
 from judgeq.seeds import rng
-from judgeq.settings import DatasetSpec
+from judgeq.settings.run import DatasetSpec
 from judgeq.types import Floats
 
 SYNTHETIC = "synthetic:"

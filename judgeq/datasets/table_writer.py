@@ -18,7 +18,7 @@ import orjson
 from judgeq.datasets.formats import MOST_ROWS, packages
 from judgeq.errors import UsageError
 from judgeq.escaping import for_spreadsheet
-from judgeq.settings import REHEARSAL
+from judgeq.settings.run import REHEARSAL
 
 Format: TypeAlias = Literal["csv", "jsonl", "parquet", "xlsx"]
 FORMATS: tuple[Format, ...] = get_args(Format)

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from judgeq.errors import DataError
-from judgeq.settings import REHEARSAL
+from judgeq.settings.run import REHEARSAL
 
 TEXT, ID = "text", "id"
 """The columns of texts and ids, where no others are named; a table's only column is one of texts."""

@@ -36,7 +36,8 @@ from judgeq.people.checks import Checks
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunPlace
-from judgeq.settings.model import PROVIDERS, Access, from_environment
+from judgeq.settings.model import Access, from_environment
+from judgeq.settings.providers import PROVIDERS
 from judgeq.store import Items, Store
 from judgeq.strategies import Strategy
 from judgeq.types import Totals

@@ -31,13 +31,13 @@ from judgeq.errors import (
     StoreAwayError,
 )
 from judgeq.events import BatchesOpen, CallStarted, Emit, JobStarted, Notice
-from judgeq.json_marks import INLINE
 from judgeq.judge.backend import BatchAPI, Remote
 from judgeq.judge.budget import NANO, rounded_up
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
 from judgeq.run_places import RunPlace, Runs
 from judgeq.store import Store
+from judgeq.text import INLINE
 from judgeq.types import Batch, BatchState
 
 FIRST_WAIT, LONGEST_WAIT = 10.0, 300.0

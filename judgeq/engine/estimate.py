@@ -26,11 +26,10 @@ from judgeq.engine.pilot import Pilot
 from judgeq.engine.queue import Stop
 from judgeq.engine.usage import Needs, Questions, Range
 from judgeq.errors import RunError
-from judgeq.json_marks import LEFT_OUT
 from judgeq.run_places import RunPlace, runs_in
 from judgeq.store import Store
 from judgeq.strategies.repeats import Repeats
-from judgeq.text import money
+from judgeq.text import LEFT_OUT, money
 from judgeq.types import Counts, Match, Totals
 
 

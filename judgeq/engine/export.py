@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from judgeq import prompts
 from judgeq.config import Settings
 from judgeq.datasets.table_writer import Batch, Table
 from judgeq.engine import results, rounds
@@ -19,6 +18,7 @@ from judgeq.engine.scores import cells
 from judgeq.errors import RunError
 from judgeq.people import answers
 from judgeq.rating import comparisons
+from judgeq.replies import reason_in
 from judgeq.run_places import RunPlace
 from judgeq.store import Store
 from judgeq.types import Call, Rows, Verdicts
@@ -173,7 +173,7 @@ def _cells(call: Call) -> Sequence[Any]:
     if answered and person:
         reason = answers.remark(call)
     elif answered and text is not None:
-        reason = prompts.reason(text)
+        reason = reason_in(text)
     reply, error = (text, None) if answered else (None, text)
     amounts = (*call.usage, call.cost, call.latency, call.at)
     return [call.attempt, call.outcome, *amounts, error, reply, reason]

@@ -15,7 +15,7 @@ from judgeq.engine.runner import first_questions
 from judgeq.engine.session import at_work
 from judgeq.errors import BudgetError, JudgeError, StoppedError, UsageError
 from judgeq.events import Emit, Notice
-from judgeq.json_marks import INLINE, LEFT_OUT
+from judgeq.text import INLINE, LEFT_OUT
 from judgeq.types import Counts, Totals, Usage
 
 

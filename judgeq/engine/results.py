@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from judgeq import rating
-from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.datasets.tables import did_you_mean, shown
@@ -19,8 +18,7 @@ from judgeq.engine.interrupts import in_thread
 from judgeq.engine.queue import Stop
 from judgeq.engine.scores import Scores
 from judgeq.errors import NoVerdictsError, RunError, UsageError
-from judgeq.events import Placed, RoundRated
-from judgeq.json_marks import INLINE, LEFT_OUT
+from judgeq.events import Certainty, Placed, RoundRated
 from judgeq.person import Said
 from judgeq.rating import (
     Estimator,
@@ -41,7 +39,7 @@ from judgeq.run_places.info import Ended
 from judgeq.store import Items, Store
 from judgeq.store.damage import caution
 from judgeq.strategies import MOST_ROUNDS, History
-from judgeq.text import money
+from judgeq.text import INLINE, LEFT_OUT, money
 from judgeq.types import Counts, Floats, Totals, Verdicts
 
 SHOWN = 10

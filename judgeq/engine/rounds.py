@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from judgeq import seeds
-from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.errors import RunError
+from judgeq.events import Certainty
 from judgeq.judge import panel
 from judgeq.rating import Parameters, comparisons, order, position_bias
 from judgeq.run_places import RunPlace

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.engine import batch, conflicts, results, rounds
 from judgeq.engine.assembly import Run, Session
@@ -24,11 +23,11 @@ from judgeq.engine.batch import Batches
 from judgeq.engine.batch_lines import Collecting, tidy
 from judgeq.engine.batch_sending import Sending
 from judgeq.engine.interrupts import background, in_thread
-from judgeq.engine.lease import BARRIER_WAIT, leading
+from judgeq.engine.leader import BARRIER_WAIT, leading
 from judgeq.engine.worker import drain, queue_of
 from judgeq.errors import BudgetError, JudgeError, RunError, StoppedError
 from judgeq.escaping import quoted
-from judgeq.events import EndedEarly, Notice, PeopleHere, RoundStarted, RunStarted
+from judgeq.events import Certainty, EndedEarly, Notice, PeopleHere, RoundStarted, RunStarted
 from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.people.people import People
 from judgeq.rating import GoOn, comparisons

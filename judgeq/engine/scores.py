@@ -18,7 +18,7 @@ from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritab
 from judgeq.rating import ESTIMATORS
 from judgeq.rating.comparisons import component_sizes
 from judgeq.rating.intervals import Intervals
-from judgeq.settings import REHEARSAL
+from judgeq.settings.run import REHEARSAL
 from judgeq.types import Bools, Floats, Offsets
 
 if TYPE_CHECKING:

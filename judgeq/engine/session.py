@@ -30,7 +30,7 @@ from judgeq.judge.function import JudgeFunction
 from judgeq.people.checks import known_in
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace, Runs
-from judgeq.settings import REHEARSAL
+from judgeq.settings.run import REHEARSAL
 from judgeq.store import DATABASE, Store
 from judgeq.strategies.listwise import Listwise
 from judgeq.types import JobState, Totals

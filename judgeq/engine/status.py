@@ -8,15 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from judgeq.certainty import Certainty
 from judgeq.engine import results, rounds
 from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
-from judgeq.json_marks import INLINE, LEFT_OUT
+from judgeq.events import Certainty
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
 from judgeq.store import Store
 from judgeq.store.crew import Crew
+from judgeq.text import INLINE, LEFT_OUT
 from judgeq.types import Batch, Counts, Failure, Floats, Totals
 
 

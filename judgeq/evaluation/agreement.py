@@ -19,11 +19,11 @@ from judgeq import seeds
 from judgeq.engine.results import Result
 from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.evaluation.scale import fitted
-from judgeq.json_marks import LEFT_OUT
 from judgeq.rating import Estimator, Parameters, comparisons
 from judgeq.rating.comparisons import pairs_of
 from judgeq.rating.correlation import Kendall, point
 from judgeq.strategies import History
+from judgeq.text import LEFT_OUT
 from judgeq.types import Floats, Offsets, Rows, Verdicts
 
 Ints: TypeAlias = NDArray[np.integer[Any]]

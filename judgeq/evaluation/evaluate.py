@@ -32,9 +32,9 @@ from judgeq.evaluation.metrics import (
 )
 from judgeq.evaluation.people import Yardstick
 from judgeq.evaluation.scale import Misfit, Reliability
-from judgeq.json_marks import INLINE
 from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture
 from judgeq.store import Items
+from judgeq.text import INLINE
 from judgeq.types import Bools, Floats, Offsets
 
 SUMMARY = frozenset(MEASURES) - {"kendall", "auc"}

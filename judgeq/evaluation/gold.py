@@ -16,8 +16,8 @@ from judgeq.datasets.tables import ID, Table, listed, shown
 from judgeq.engine.results import Result
 from judgeq.errors import DataError, UsageError
 from judgeq.evaluation.metrics import LEVEL, RESAMPLES
-from judgeq.json_marks import LEFT_OUT
-from judgeq.settings import DatasetSpec
+from judgeq.settings.run import DatasetSpec
+from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats
 
 RULES = ("default", "best", "mixture")

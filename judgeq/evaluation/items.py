@@ -10,9 +10,9 @@ import numpy as np
 
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.engine.scores import Scores
-from judgeq.json_marks import LEFT_OUT
 from judgeq.rating import comparisons, misfit
 from judgeq.rating.correlation import Order
+from judgeq.text import LEFT_OUT
 from judgeq.types import Floats
 
 

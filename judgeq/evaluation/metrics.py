@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.json_marks import LEFT_OUT
 from judgeq.rating.correlation import Kendall, Measure, Order, pearson, point, spearman
+from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats
 
 NOTHING = 1e-9

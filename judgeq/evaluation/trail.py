@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from judgeq import prompts
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.errors import RunError
-from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.people import answers
 from judgeq.rating import comparisons, misfit
+from judgeq.replies import reason_in
 from judgeq.store import Store
 from judgeq.strategies import History
+from judgeq.text import INLINE, LEFT_OUT
 from judgeq.types import Call, Floats, Rows, Verdicts
 
 NEIGHBOURS = 2
@@ -175,7 +175,7 @@ def reasons_of(calls: Mapping[int, Sequence[Call]]) -> dict[int, str]:
         answer = next((call for call in reversed(of_job) if call.outcome in ANSWERED), None)
         if answer is not None and answer.reply is not None:
             by_model = answer.judge is None
-            reasons[job] = prompts.reason(answer.reply) if by_model else answers.remark(answer)
+            reasons[job] = reason_in(answer.reply) if by_model else answers.remark(answer)
     return {job: reason for job, reason in reasons.items() if reason is not None}
 
 

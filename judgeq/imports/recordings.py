@@ -32,7 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from judgeq.datasets.dataset import RowIds
 from judgeq.errors import DataError
 from judgeq.files import ordinary
-from judgeq.settings import REHEARSAL
+from judgeq.settings.run import REHEARSAL
 from judgeq.text import listed, several
 from judgeq.types import Verdict, Verdicts
 

@@ -22,7 +22,7 @@ from judgeq.datasets.columns import is_empty
 from judgeq.datasets.tables import Table, shown
 from judgeq.errors import DataError
 from judgeq.imports.recordings import Judgment, Recording, renumbered
-from judgeq.settings import DatasetSpec
+from judgeq.settings.run import DatasetSpec
 from judgeq.types import Verdict
 
 Named: TypeAlias = Literal["text", "side"]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from judgeq.errors import UsageError
 from judgeq.judge import model_names
-from judgeq.settings import REHEARSAL
 from judgeq.settings.model import Model
+from judgeq.settings.run import REHEARSAL
 
 
 @dataclass(frozen=True, slots=True, eq=False)

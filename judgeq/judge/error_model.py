@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from judgeq import seeds
-from judgeq.settings import Simulation
+from judgeq.settings.run import Simulation
 from judgeq.types import Floats, Matches, Offsets, Verdicts
 
 LOW, HIGH = 1.0, 1000.0

@@ -11,11 +11,11 @@ from operator import index
 from types import CodeType
 from typing import Any
 
-from judgeq import prompts
 from judgeq.errors import JudgeError, UsageError
 from judgeq.judge import FUNCTION_PREFIX
 from judgeq.judge.backend import Prepared, Reply, Request, key_of
 from judgeq.judge.simulated import NO_TOKENS, Offline
+from judgeq.replies import write_reply
 from judgeq.types import Match, Verdict
 
 JudgeFunction = Callable[[Sequence[str], str], Any]
@@ -83,7 +83,7 @@ class FunctionJudge(Offline):
         verdict = _verdict(answer, match)
         if verdict is None:
             raise JudgeError(f"the judge {self.name} returned {_wrong(answer, match)}.", cost=0.0)
-        return Reply(prompts.reply(verdict, match), NO_TOKENS, 0.0)
+        return Reply(write_reply(verdict, match), NO_TOKENS, 0.0)
 
     async def _called(self, texts: list[str]) -> Any:
         if inspect.iscoroutinefunction(self._function):

@@ -30,6 +30,7 @@ from judgeq.judge.backend import Backend, Cached, Prepared, Reply, Request
 from judgeq.judge.limiter import Permit
 from judgeq.judge.retry import retried
 from judgeq.judge.sending import Ledger, Sender, cut_reply
+from judgeq.replies import read_reply
 from judgeq.types import Attempt, Call, Job, JobState, Match, Outcome, Usage, Verdict
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Questions:
         """The verdict that a reply gives. Raises UnusableReplyError, which names what is wrong."""
         if reply.problem is not None:
             raise UnusableReplyError(reply.problem)
-        return prompts.parse(reply.text, match, self.ties)
+        return read_reply(reply.text, match, self.ties)
 
     def longest(self, match: Match) -> str:
         """Which item of a match is the longest, and what can be done, for an error."""

@@ -13,7 +13,8 @@ from difflib import SequenceMatcher
 
 from judgeq.errors import UsageError
 from judgeq.judge.prices import models_at
-from judgeq.settings.model import PREFIXED, PROVIDERS, Model, Provider
+from judgeq.settings.model import Model
+from judgeq.settings.providers import PREFIXED, PROVIDERS, Provider
 
 SHORTEST, SIMILAR = 3, 0.66
 """Letters: of a shorter word, one more or another one may be another model's; how similar the misspelt

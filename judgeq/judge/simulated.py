@@ -13,12 +13,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from judgeq import prompts, seeds
+from judgeq import seeds
 from judgeq.errors import JudgeError, UsageError
 from judgeq.imports.recordings import Judgment
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.error_model import HIGH, LOW, ErrorModel, latent_scores, seen_scores
-from judgeq.settings import REHEARSAL, Simulation
+from judgeq.replies import labels, write_reply
+from judgeq.settings.run import REHEARSAL, Simulation
 from judgeq.types import Floats, Match, Sleep, Usage, Verdict
 
 NO_TOKENS = Usage()
@@ -78,7 +79,7 @@ class SimulatedJudge(Offline):
             await self._sleep(self._latency * (0.5 + late))
         verdict = self.judge(match)
         reason = reason_for(verdict, match, self._scores) if self._reasons else None
-        return Reply(prompts.reply(verdict, match, reason), NO_TOKENS, 0.0)
+        return Reply(write_reply(verdict, match, reason), NO_TOKENS, 0.0)
 
     def judge(self, match: Match) -> Verdict:
         """The verdict on a match: the same whenever it is asked."""
@@ -94,7 +95,7 @@ def reason_for(verdict: Verdict, match: Match, scores: Sequence[float]) -> str:
     if verdict.score is not None:
         (item,) = match.items
         return f"Simulated: seen at {scores[item]:.0f} on a scale from 1 to 1000."
-    label = dict(zip(match.items, prompts.labels(len(match.items)), strict=True))
+    label = dict(zip(match.items, labels(len(match.items)), strict=True))
     first, last = verdict.items[0], verdict.items[-1]
     return (
         f"Simulated: {label[first]} comes first, seen at {scores[first]:.0f}, and {label[last]} last, "
@@ -166,4 +167,4 @@ class RecordedJudge(Offline):
         best = max(
             known, key=lambda each: (each.round == match.round, each.presented == match.items)
         )
-        return Reply(prompts.reply(best.verdict, match), NO_TOKENS, 0.0)
+        return Reply(write_reply(best.verdict, match), NO_TOKENS, 0.0)

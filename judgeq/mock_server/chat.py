@@ -16,8 +16,9 @@ from aiohttp import web
 from judgeq import escaping, prompts, seeds
 from judgeq.judge.error_model import HIGH, LOW, ErrorModel
 from judgeq.judge.simulated import reason_for
-from judgeq.settings import Simulation
+from judgeq.replies import write_reply
 from judgeq.settings.mock_server import MockSettings
+from judgeq.settings.run import Simulation
 from judgeq.types import Match, Usage, Verdict
 
 STRUCTURED = {"json_schema": 2, "json_object": 1}
@@ -218,7 +219,7 @@ class Chat:
         else:
             verdict = Verdict(tuple(self._errors.order(scores, rng)))
         wanted = texts and prompts.ASK_REASON in asked.content
-        return prompts.reply(verdict, match, reason_for(verdict, match, scores) if wanted else None)
+        return write_reply(verdict, match, reason_for(verdict, match, scores) if wanted else None)
 
     def _score(self, text: str) -> float:
         """The latent score of a text: as given, else by its hash."""

@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from judgeq.errors import BadAnswerError
-from judgeq.prompts import PromptSet, labels
+from judgeq.prompts import PromptSet
+from judgeq.replies import labels
 from judgeq.types import Call
 
 LONGEST = 2_000

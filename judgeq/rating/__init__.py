@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from judgeq.json_marks import LEFT_OUT
+from judgeq.text import LEFT_OUT
 
 if TYPE_CHECKING:
     from judgeq.types import Floats, Offsets, Verdicts

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from judgeq.json_marks import LEFT_OUT
 from judgeq.rating.comparisons import partial_by_slot, slots_by_size, tie_groups, wins
 from judgeq.rating.plackett_luce import BOTH, rankings_of
+from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 LEVEL = 0.95

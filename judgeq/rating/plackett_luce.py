@@ -31,9 +31,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from judgeq.rating import UNKNOWN, Fit, GoOn, Parameters, always, evidence, newton, position_effect
+from judgeq.rating import UNKNOWN, Fit, GoOn, Parameters, always, newton, position_effect
 from judgeq.rating.comparisons import components, wins
 from judgeq.rating.posterior import Posterior, Prior
+from judgeq.rating.prior import choose_sigma
 from judgeq.rating.rankings import Block, Rankings
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
@@ -88,7 +89,7 @@ def maximum(
     if chosen:
         from_the_top = rankings_of(verdicts, n, covariates, go_on, (True,))
         with from_the_top.threads():
-            sigma, start = evidence.sigma(from_the_top, components(verdicts, n))
+            sigma, start = choose_sigma(from_the_top, components(verdicts, n))
     prior = Prior(UNKNOWN if sigma is None else sigma)
     with rankings.threads():
         what = f"{'Bradley-Terry' if implied else NAME} (MAP, σ = {prior.sigma:g})"

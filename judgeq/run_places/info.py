@@ -21,7 +21,7 @@ from pydantic import (
 from judgeq.config import NEVER_KEPT, Settings, as_flags, fingerprint, settle
 from judgeq.datasets import FROM_PYTHON, STDIN, Dataset
 from judgeq.errors import RunError
-from judgeq.settings import SETTINGS
+from judgeq.settings.run import SETTINGS
 from judgeq.strategies.goal import Goal
 
 JUDGES_NAMED = 10

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
-from judgeq.json_marks import LEFT_OUT
+from judgeq.text import LEFT_OUT
 
 Doing = Literal["working", "waiting", "silent", "left"]
 

@@ -82,10 +82,8 @@ class Database(Protocol):
     """Notifies the user."""
     hurried: bool
     """Whether what is away isn't waited for any longer."""
-
-    @property
-    def shown(self) -> str:
-        """The run, for messages."""
+    shown: str
+    """The run, for messages."""
 
     @property
     def inside(self) -> bool:

@@ -8,16 +8,20 @@ all.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import numpy as np
 
 from judgeq.errors import LedError, RunError
+from judgeq.judge.budget import rounded_up
 from judgeq.person import Check, Handed, Person
-from judgeq.store import people, rows
+from judgeq.store import batches, people, rows
 from judgeq.store import statements as sql
 from judgeq.store.crew import Crew, Prospect
 from judgeq.store.protocol import Items
-from judgeq.store.workers import SqlWorkers, whole
-from judgeq.types import Bools, JobState, Matches
+from judgeq.store.statements import NEVER
+from judgeq.store.workers import SqlWorkers, added, whole
+from judgeq.types import Attempt, Batch, Bools, JobState, Line, Matches
 
 
 class Store(SqlWorkers):
@@ -113,6 +117,53 @@ class Store(SqlWorkers):
     async def reopen(self, *states: JobState) -> int:
         """Put all jobs in these states (INVALID, FAILED) back in the queue; how many they were."""
         return sum([await self._db.change(sql.REOPEN, state=str(state)) for state in states])
+
+    # Batches
+
+    async def hand_over(self, worker: str, batch: Batch, lines: Sequence[Line]) -> Collection[int]:
+        """In one transaction: write the batch down, give it these jobs of this worker, and commit one
+        more attempt of each with its bound. They are the batch's (state running) until it is settled,
+        whoever leads, reaps or leaves meanwhile. Nothing is done for those that are returned: they are
+        no longer this worker's. The batch's `jobs` and `reserved` are then those of the rest; without
+        any it isn't written down. What the worker reserved for a line is its bound, rounded up.
+
+        Raises RunError where the name is taken, and ValueError for one that isn't of 1 to 64 letters,
+        digits, - and _.
+        """
+        wanted = [Attempt(line.job.match.id, line.bound) for line in lines]
+        gone = {attempt.job for attempt in wanted}
+        async with self._writing() as turn:
+            row = await self._live(turn, worker)
+            if row is None or not lines:
+                return gone
+            values = {"name": batch.name, "never": NEVER}
+            if not await self._db.change(sql.REGISTER_BATCH, **values):
+                raise RunError(f"{self._db.shown}: there is a batch {batch.name!r} already.")
+            ((heir,),) = await self._db.read(sql.WORKER, name=batch.name)
+            ours = await self._begin(turn, worker, row, heir, wanted)
+            gone -= ours
+            if not ours:
+                del turn.work[heir]
+                await self._db.change(sql.FORGET_WORKER, worker=heir)
+                return gone
+            kept = batches.columns(batches.taken(batch, lines, gone))
+            packed = batches.packed(lines, gone)
+            await self._db.change(sql.INSERT_BATCH, **kept, worker=heir, sent=packed)
+            risk = turn.work[heir].at_risk
+            await self._db.change(sql.HANDED_OVER, worker=row, risk=risk)
+            turn.ended += ours
+            if row == self._row_now:
+                reserved = sum(rounded_up(a.bound) for a in wanted if a.job in ours)
+                turn.back = added(turn.back, (reserved, reserved - risk))
+        return gone
+
+    @whole
+    async def note_batch(self, batch: Batch) -> None:
+        """Write down what is known of a batch by now; `left` and `at_risk` aside. Its counts and
+        `expires` are kept as far as they can be, whatever the provider says. Raises RunError where
+        there is no batch of its name."""
+        if not await self._db.change(sql.NOTE_BATCH, **batches.columns(batch)):
+            raise RunError(f"{self._db.shown} has no batch {batch.name!r}.")
 
     # People: who has which question is written down here, and by one process. The job of one that is
     # out stays pending: workers claim the jobs of other judges (`claim_for`). What a person says is

@@ -17,13 +17,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 from judgeq.errors import RunError
 from judgeq.events import Event
 from judgeq.files import refuse_links
 from judgeq.store import answers, damage, rows, vetting
 from judgeq.store import statements as sql
 from judgeq.store.flusher import Flusher, Log
-from judgeq.store.protocol import Columns
+from judgeq.store.protocol import Columns, Database
 from judgeq.store.sql_store import Store
 from judgeq.store.statements import NEVER, Bulk
 from judgeq.types import Matches
@@ -94,12 +96,10 @@ class _Transaction:
             self._db.before()
             with self._db.reported:
                 self._db.connection.execute("BEGIN IMMEDIATE")
-            self._db.inside = True
 
     async def __aexit__(self, kind: object, error: BaseException | None, _: object) -> None:
         if self._inner:
             return
-        self._db.inside = False
         with self._db.reported:
             try:
                 if error is None:
@@ -109,9 +109,9 @@ class _Transaction:
                     self._db.connection.execute("ROLLBACK")
 
 
-class SqliteDatabase:
-    """See Database. One process writes, and the loop waits for it: tasks are never in one another's
-    way."""
+class SqliteDatabase(Database):
+    """A run's tables in a file. One process writes, and the loop waits for it: tasks are never in one
+    another's way."""
 
     blocking = True
 
@@ -127,7 +127,6 @@ class SqliteDatabase:
         self.emit: Callable[[Event], None] = lambda event: None
         self.hurried = False
         self.shown = str(path)
-        self.inside = False
         self.before: Callable[[], None] = lambda: None
         """Called before each transaction; may raise."""
         self.reported = _Reported(path)
@@ -137,21 +136,27 @@ class SqliteDatabase:
                 path, read_only=read_only, make=make, accept_damage=accept_damage
             )
 
+    @property
+    @override
+    def inside(self) -> bool:
+        return self.connection.in_transaction
+
+    @override
     def transaction(self) -> _Transaction:
-        """See Database."""
         return _Transaction(self)
 
+    @override
     async def again(self, work: Callable[[], Awaitable[T]]) -> T:
-        """See Database. A file is never away."""
+        """A file is never away."""
         return await work()
 
+    @override
     async def read(self, statement: str, **values: object) -> list[Any]:
-        """See Database."""
         with self.reported:
             return self._execute(statement, values).fetchall()
 
+    @override
     async def change(self, statement: str, **values: object) -> int:
-        """See Database."""
         with self.reported:
             return self._execute(statement, values).rowcount
 
@@ -159,8 +164,8 @@ class SqliteDatabase:
         values["now"] = self._clock()
         return self.connection.execute(text(statement), values)
 
+    @override
     async def each(self, bulk: Bulk, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
-        """See Database."""
         statement, execute = _numbered(bulk), self.connection.execute
         with self.reported:
             if len(rows) == 1:
@@ -171,15 +176,15 @@ class SqliteDatabase:
             execute("ROLLBACK TO each")  # now one by one: which don't?
             return [execute(statement, row).rowcount > 0 for row in rows]
 
+    @override
     async def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """See Database."""
         names, marks = ", ".join(columns), ", ".join("?" * len(columns))
         insert = f"INSERT INTO {table} (run, {names}) VALUES (1, {marks})"  # noqa: S608
         with self.reported:
             self.connection.executemany(insert, rows)
 
+    @override
     async def claim(self, worker: int, n: int, judges: Sequence[int] | None) -> list[Any]:
-        """See Database."""
         ours = "true" if judges is None else f"judge IN ({', '.join(map(str, judges))})"
         pending = await self.read(_PENDING.format(ours), n=n)
         # These were the lowest numbers, so up to the last of them nothing else is pending.
@@ -187,8 +192,8 @@ class SqliteDatabase:
             await self.change(_CLAIM.format(ours), worker=worker, last=pending[-1][0])
         return pending
 
+    @override
     async def end_dead(self) -> int:
-        """See Database."""
         return await self.end(self._clock())
 
     async def end(self, before: float) -> int:
@@ -196,29 +201,30 @@ class SqliteDatabase:
         await self.change(_OVER, before=before)
         return await self.change(sql.GIVE_BACK)
 
+    @override
     async def put_back_unbegun(self, ours: Sequence[int]) -> int:
-        """See Database: there are no others."""
+        """There are no others."""
         return 0
 
+    @override
     async def counts(self, first: int, last: int) -> list[Any]:
-        """See Database."""
         return await self.read(_COUNTS, first=first, last=last)
 
+    @override
     async def verdicts(self, first: int, last: int) -> Columns:
-        """See Database."""
         return answers.columns(await self.read(_VERDICTS, first=first, last=last))
 
+    @override
     async def matches(self, first: int, last: int) -> Matches:
-        """See Database."""
         return rows.matches(await self.read(_MATCHES, first=first, last=last))
 
+    @override
     async def close(self) -> None:
-        """See Database."""
         self.connection.close()
 
 
 class SqliteStore(Store):
-    """See Store. The writer's process must hold the run's lock (runs/) while it is open."""
+    """The store of one run in a file. The writer's process must hold the run's lock while it is open."""
 
     _db: SqliteDatabase
 
@@ -267,8 +273,9 @@ class SqliteStore(Store):
             return None
         return stat.st_dev, stat.st_ino
 
+    @override
     def check(self) -> None:
-        """See SqlWorkers. SQLite would go on writing to a file that was deleted or moved."""
+        """SQLite would go on writing to a file that was deleted or moved."""
         if self._seen() == self._identity:
             return
         folder = self._place.parent
@@ -283,8 +290,9 @@ class SqliteStore(Store):
             "it back, or continue with `judgeq resume PATH`."
         )
 
+    @override
     async def close(self) -> None:
-        """See SqlWorkers. The log is synced, moved into the database and removed."""
+        """The log is synced, moved into the database and removed."""
         try:
             if self._flusher is not None:
                 with self._db.reported:

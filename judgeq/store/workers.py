@@ -1,4 +1,4 @@
-"""The workers of a run, in the tables of a database: what they claim, begin and settle; batches.
+"""The workers of a run, in the tables of a database: what they claim, begin and settle.
 
 A worker is known by a name to this process and by a row to the database, which says whether it is
 over: then it gets a new row when it claims again, and what it has still to say of older jobs counts
@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from judgeq.errors import RunError, StoreAwayError
-from judgeq.judge.budget import rounded_up
 from judgeq.judge.slices import Keeper
-from judgeq.store import batches, rows
+from judgeq.store import rows
 from judgeq.store import statements as sql
 from judgeq.store.protocol import Database
 from judgeq.store.reader import SqlReader
@@ -29,10 +28,8 @@ from judgeq.store.rows import Work
 from judgeq.store.statements import NEVER
 from judgeq.types import (
     Attempt,
-    Batch,
     Job,
     JobState,
-    Line,
     Outcome,
 )
 
@@ -107,7 +104,8 @@ class SqlWorkers(SqlReader):
     processes = 1
     """How many processes work on the runs of the store now, this one included."""
     lease = 600.0
-    """Seconds for which jobs, and the run, are best held."""
+    """Seconds for which jobs, and the run, are held without a sign of life; of a run in PostgreSQL those
+    of its address (LEASE in postgres/address.py)."""
 
     def __init__(self, database: Database, damage: Sequence[str] = ()) -> None:
         super().__init__(database, damage)
@@ -367,53 +365,6 @@ class SqlWorkers(SqlReader):
         do. How many they were."""
         ours = [row for worker in self._workers.values() for row in worker.rows]
         return await self._db.put_back_unbegun(ours)
-
-    # Batches
-
-    async def hand_over(self, worker: str, batch: Batch, lines: Sequence[Line]) -> Collection[int]:
-        """In one transaction: write the batch down, give it these jobs of this worker, and commit one
-        more attempt of each with its bound. They are the batch's (state running) until it is settled,
-        whoever leads, reaps or leaves meanwhile. Nothing is done for those that are returned: they are
-        no longer this worker's. The batch's `jobs` and `reserved` are then those of the rest; without
-        any it isn't written down. What the worker reserved for a line is its bound, rounded up.
-
-        Raises RunError where the name is taken, and ValueError for one that isn't of 1 to 64 letters,
-        digits, - and _.
-        """
-        wanted = [Attempt(line.job.match.id, line.bound) for line in lines]
-        gone = {attempt.job for attempt in wanted}
-        async with self._writing() as turn:
-            row = await self._live(turn, worker)
-            if row is None or not lines:
-                return gone
-            values = {"name": batch.name, "never": NEVER}
-            if not await self._db.change(sql.REGISTER_BATCH, **values):
-                raise RunError(f"{self._db.shown}: there is a batch {batch.name!r} already.")
-            ((heir,),) = await self._db.read(sql.WORKER, name=batch.name)
-            ours = await self._begin(turn, worker, row, heir, wanted)
-            gone -= ours
-            if not ours:
-                del turn.work[heir]
-                await self._db.change(sql.FORGET_WORKER, worker=heir)
-                return gone
-            kept = batches.columns(batches.taken(batch, lines, gone))
-            packed = batches.packed(lines, gone)
-            await self._db.change(sql.INSERT_BATCH, **kept, worker=heir, sent=packed)
-            risk = turn.work[heir].at_risk
-            await self._db.change(sql.HANDED_OVER, worker=row, risk=risk)
-            turn.ended += ours
-            if row == self._row_now:
-                reserved = sum(rounded_up(a.bound) for a in wanted if a.job in ours)
-                turn.back = added(turn.back, (reserved, reserved - risk))
-        return gone
-
-    @whole
-    async def note_batch(self, batch: Batch) -> None:
-        """Write down what is known of a batch by now; `left` and `at_risk` aside. Its counts and
-        `expires` are kept as far as they can be, whatever the provider says. Raises RunError where
-        there is no batch of its name."""
-        if not await self._db.change(sql.NOTE_BATCH, **batches.columns(batch)):
-            raise RunError(f"{self._db.shown} has no batch {batch.name!r}.")
 
     async def _find(self, worker: str) -> bool:
         """Whether that is a batch, whoever made it; its row is known then."""

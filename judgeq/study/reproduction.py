@@ -28,8 +28,8 @@ from judgeq.evaluation.gold import Plan, gold_for
 from judgeq.files import user_cache
 from judgeq.imports import recordings
 from judgeq.imports.recordings import Judgment, Recording
-from judgeq.json_marks import LEFT_OUT
 from judgeq.run_places import RunPlace
+from judgeq.text import LEFT_OUT
 from judgeq.types import Floats, Verdict
 
 REPOSITORY = "https://raw.githubusercontent.com/HaakFab/bias_pc"

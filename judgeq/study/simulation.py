@@ -38,7 +38,7 @@ from judgeq.errors import DataError, NotConvergedError, StoppedError, UsageError
 from judgeq.files import ordinary, replacing
 from judgeq.judge import error_model
 from judgeq.rating import CHOICES, ESTIMATORS, Parameters, comparisons, correlation
-from judgeq.settings import Simulation, simulation_facts
+from judgeq.settings.run import Simulation, simulation_facts
 from judgeq.strategies import History, Strategy
 from judgeq.study import processes
 from judgeq.types import Floats

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from judgeq.files import shipped
-from judgeq.settings import SETTINGS
 from judgeq.settings.declaration import GROUPS
+from judgeq.settings.run import SETTINGS
 from judgeq.ui import html
 
 EXAMPLE = "how urgent the message is"

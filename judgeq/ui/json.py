@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from judgeq.errors import UsageError
 from judgeq.escaping import for_spreadsheet
-from judgeq.json_marks import INLINE, LEFT_OUT
+from judgeq.text import INLINE, LEFT_OUT
 
 
 def plain(value: Any) -> Any:

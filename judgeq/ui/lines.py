@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from rich.cells import set_cell_size
 from rich.console import Console
 
-from judgeq.certainty import Certainty
 from judgeq.escaping import plain
 from judgeq.events import (
     BatchesOpen,
     CallEnded,
+    Certainty,
     Event,
     JobEnded,
     JobStarted,

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from judgeq.certainty import Certainty
 from judgeq.events import (
     BatchesOpen,
     CallEnded,
     CallStarted,
+    Certainty,
     EndedEarly,
     Event,
     JobEnded,

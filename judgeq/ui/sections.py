@@ -20,8 +20,7 @@ from rich.text import Text
 
 from judgeq.escaping import escaped, excerpt, plain
 from judgeq.evaluation.metrics import Measured
-from judgeq.json_marks import LEFT_OUT
-from judgeq.text import count, duration, listed, money, percent, rate, several, wrapped
+from judgeq.text import LEFT_OUT, count, duration, listed, money, percent, rate, several, wrapped
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -13,6 +13,7 @@ from contextlib import aclosing
 from typing import BinaryIO, Literal
 
 import orjson
+from typing_extensions import override
 
 from judgeq.errors import BatchGoneError, CallTimeoutError, ConnectionFailedError
 from judgeq.judge.backend import Identified, Limits, Remote, Result
@@ -26,7 +27,7 @@ from judgeq.judge.batches.provider import (
     seconds,
 )
 from judgeq.judge.http.connection import Passed, read_all
-from judgeq.judge.http.replies import fields_in
+from judgeq.judge.http.responses import fields_in
 from judgeq.types import Fields
 
 PATH = "messages/batches"
@@ -53,21 +54,22 @@ _ENDED: Mapping[str, Literal["cancelled", "expired"]] = {
 
 
 class AnthropicBatches(ProviderBatches):
-    """See BatchAPI."""
+    """Batches as Anthropic has them: the lines in the request, and a stream of results."""
 
     results_path = "messages/batches/{}/results"
 
     @property
+    @override
     def limits(self) -> Limits:
-        """See BatchAPI."""
         return Limits(lines=100_000, bytes=256_000_000 - len(BEFORE + AFTER))
 
+    @override
     def line(self, custom_id: str, body: bytes) -> bytes:
-        """See BatchAPI."""
         return b'{"custom_id":' + orjson.dumps(custom_id) + b',"params":' + body + b"}\n"
 
+    @override
     async def create(self, name: str, lines: BinaryIO) -> Remote:
-        """See BatchAPI: the name is sent only in the ids of the lines."""
+        """The name is sent only in the ids of the lines."""
         passed, url = Passed(), self.url(PATH)
         length, pieces = framed(BEFORE, lines, AFTER, b",")
         body, sent = passed.through(pieces), {"Content-Length": str(length)}
@@ -78,15 +80,15 @@ class AnthropicBatches(ProviderBatches):
                 error.cost = 0.0
             raise
 
+    @override
     async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
-        """See ProviderBatches."""
         url, batch = self.url(f"{PATH}/{remote}"), f"the batch {remote}"
         if what == "cancel":
             return await self.asked("POST", f"{url}/cancel", batch)
         return await self.asked("GET", url, batch)
 
+    @override
     async def page(self, after: str) -> Fields:
-        """See ProviderBatches."""
         more = f"&after_id={after}" if after else ""
         return await self.asked("GET", self.url(PATH, f"limit={PAGE}{more}"))
 
@@ -110,10 +112,11 @@ class AnthropicBatches(ProviderBatches):
                 raise self.refusal(response.status, error, what)
             return object_from(await read_all(response), url)
 
+    @override
     async def identify(
         self, name: str, count: int, since: float, known: Collection[str]
     ) -> Identified:
-        """See BatchAPI: by the ids of its lines, which are to be had when it has ended."""
+        """By the ids of its lines, which are to be had when it has ended."""
         doubtful = []
         async for batch in self.listed(since - SLACK):
             remote = self.remote(batch)
@@ -139,8 +142,8 @@ class AnthropicBatches(ProviderBatches):
                 return str(said.get("custom_id"))
         return ""
 
+    @override
     def remote(self, batch: Fields) -> Remote:
-        """See ProviderBatches."""
         counts = batch.get("request_counts")
         name, made = self.known(batch.get("id")), seconds(batch.get("created_at"))
         ended = batch.get("processing_status") == "ended"
@@ -156,8 +159,8 @@ class AnthropicBatches(ProviderBatches):
             results=[name] if ended else [],
         )
 
+    @override
     def result(self, custom_id: str, line: Fields) -> Result:
-        """See ProviderBatches."""
         result = fields_in(line.get("result"))
         kind = result.get("type")
         if kind == "succeeded" and isinstance(result.get("message"), dict):

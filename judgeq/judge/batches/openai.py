@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 import orjson
+from typing_extensions import override
 
 from judgeq.errors import ConnectionFailedError, JudgeError
 from judgeq.judge.backend import Identified, Limits, Remote, Result, is_refusal
@@ -29,7 +30,7 @@ from judgeq.judge.batches.provider import (
 from judgeq.judge.http.connection import Passed, bounded
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import is_azure
-from judgeq.judge.http.replies import count_in, fields_in, objects_in
+from judgeq.judge.http.responses import count_in, fields_in, objects_in
 from judgeq.types import Fields, Sleep
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ _ENDED: Mapping[Any, Literal["cancelled", "expired"]] = {
 
 
 class OpenAIBatches(ProviderBatches):
-    """See BatchAPI."""
+    """Batches as OpenAI has them: a file of lines that is uploaded, and files of results."""
 
     results_path = "files/{}/content"
 
@@ -68,17 +69,18 @@ class OpenAIBatches(ProviderBatches):
         self._refused: dict[str, str] = {}  # files of which no batch was made, perhaps; by its name
 
     @property
+    @override
     def limits(self) -> Limits:
-        """See BatchAPI."""
         return Limits(lines=100_000 if self._azure else 50_000, bytes=200_000_000)
 
+    @override
     def line(self, custom_id: str, body: bytes) -> bytes:
-        """See BatchAPI."""
         before = {"custom_id": custom_id, "method": "POST", "url": self._endpoint}
         return orjson.dumps(before)[:-1] + b',"body":' + body + b"}\n"
 
+    @override
     async def create(self, name: str, lines: BinaryIO) -> Remote:
-        """See BatchAPI. A file of which no batch was made is deleted again, once that is certain."""
+        """A file of which no batch was made is deleted again, once that is certain."""
         file = await self._upload(name, lines)
         try:
             async with self._client("batches") as client:
@@ -119,15 +121,15 @@ class OpenAIBatches(ProviderBatches):
             raise
         return file
 
+    @override
     async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
-        """See ProviderBatches."""
         async with self._client(f"batches/{remote}", f"the batch {remote}") as client:
             batches = client.batches.with_streaming_response
             asked = batches.cancel if what == "cancel" else batches.retrieve
             return await self._said(asked(remote))
 
+    @override
     async def page(self, after: str) -> Fields:
-        """See ProviderBatches."""
         async with self._client("batches") as client:
             more = {"after": after} if after else None
             batches = client.batches.with_streaming_response
@@ -193,10 +195,11 @@ class OpenAIBatches(ProviderBatches):
         async with asked as response:
             return object_from(await bounded(response.iter_bytes()), str(response.url))
 
+    @override
     async def identify(
         self, name: str, count: int, since: float, known: Collection[str]
     ) -> Identified:
-        """See BatchAPI: by its metadata."""
+        """By its metadata."""
         ours = [
             self.remote(batch)
             async for batch in self.listed(since - DAY)
@@ -208,8 +211,8 @@ class OpenAIBatches(ProviderBatches):
         ours.sort(key=lambda remote: remote.stands == "refused")
         return Identified(ours[0] if ours else None, [remote.id for remote in ours[1:]])
 
+    @override
     def remote(self, batch: Fields) -> Remote:
-        """See ProviderBatches."""
         status = self.words(batch.get("status"), 40)
         counts, made = batch.get("request_counts"), seconds(batch.get("created_at"))
         files = [batch.get(name) for name in ("output_file_id", "error_file_id")]
@@ -257,8 +260,8 @@ class OpenAIBatches(ProviderBatches):
             async with self._client(f"files/{file}") as client:
                 await self._said(client.files.with_streaming_response.delete(file))
 
+    @override
     def result(self, custom_id: str, line: Fields) -> Result:
-        """See ProviderBatches."""
         response, error = fields_in(line.get("response")), line.get("error")
         status = count_in(response, "status_code") or 0
         if 100 <= status < 600:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal
 
 import orjson
+from typing_extensions import override
 
 from judgeq.errors import (
     BatchGoneError,
@@ -26,11 +27,11 @@ from judgeq.errors import (
 )
 from judgeq.escaping import plain
 from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
-from judgeq.judge.backend import Remote, Result
+from judgeq.judge.backend import BatchAPI, Remote, Result
 from judgeq.judge.http.connection import LARGEST_REPLY, Passed, parts_of
 from judgeq.judge.http.headers import moment
 from judgeq.judge.http.model_backend import ModelBackend, api_url
-from judgeq.judge.http.replies import count_in, object_in
+from judgeq.judge.http.responses import count_in, object_in
 from judgeq.types import Fields
 
 PAGE, MOST_PAGES = 100, 1_000
@@ -47,8 +48,8 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _CUSTOM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-class ProviderBatches(ABC):
-    """See BatchAPI."""
+class ProviderBatches(BatchAPI, ABC):
+    """What the batch APIs of providers have in common."""
 
     results_path: ClassVar[str]
     """Where results are, by their name, from the base URL on."""
@@ -78,12 +79,14 @@ class ProviderBatches(ABC):
     async def page(self, after: str) -> Fields:
         """A page of the list of batches, newest first, after this one ("": from the first on)."""
 
+    @override
     async def get(self, remote: str) -> Remote:
-        """See BatchAPI. Raises BatchGoneError where the provider doesn't know it."""
+        """Raises BatchGoneError where the provider doesn't know it."""
         return await self.looked_at(await self.one("get", self.known(remote)))
 
+    @override
     async def cancel(self, remote: str) -> Remote:
-        """See BatchAPI: one that has ended can't be cancelled, and that is no error."""
+        """One that has ended can't be cancelled, and that is no error."""
         try:
             return await self.looked_at(await self.one("cancel", self.known(remote)))
         except (RefusedRequestError, ServerFailedError):
@@ -113,7 +116,7 @@ class ProviderBatches(ABC):
         raise ServerFailedError(f"{self._address} lists batches without an end.")
 
     async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
-        """See BatchAPI. Raises BatchGoneError for results that the provider has deleted, and RunError
+        """Raises BatchGoneError for results that the provider has deleted, and RunError
         where they can't be written."""
         paths = {name: folder / f"{self.known(name)}.jsonl" for name in remote.results}
         for name, path in paths.items():
@@ -155,8 +158,9 @@ class ProviderBatches(ABC):
                 raise self.refusal(response.status, error, f"the results in {name}")
             yield passed.through(parts_of(response))
 
+    @override
     def results(self, file: Path) -> Iterator[Result]:
-        """See BatchAPI. Lines without an id that can be ours are left out."""
+        """Lines without an id that can be ours are left out."""
         for line in read(file):
             custom_id = line.get("custom_id")
             if isinstance(custom_id, str) and _CUSTOM_ID.fullmatch(custom_id):

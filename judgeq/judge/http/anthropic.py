@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import orjson
 
 from judgeq.judge.http.model_backend import ModelBackend
-from judgeq.judge.http.replies import Answer, read_message
+from judgeq.judge.http.responses import Answer, read_message
 from judgeq.types import Fields
 
 VERSION = "2023-06-01"

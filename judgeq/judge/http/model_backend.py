@@ -28,7 +28,7 @@ from judgeq.judge.budget import REASON, Bounds, output_bound
 from judgeq.judge.http import errors as http_errors
 from judgeq.judge.http import headers
 from judgeq.judge.http.connection import Connection
-from judgeq.judge.http.replies import Answer, object_in, objects_in
+from judgeq.judge.http.responses import Answer, object_in, objects_in
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import Pricing
 from judgeq.judge.secrets import api_key

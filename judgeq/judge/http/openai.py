@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from judgeq.judge.http.model_backend import ModelBackend
-from judgeq.judge.http.replies import Answer, read_completion
+from judgeq.judge.http.responses import Answer, read_completion
 from judgeq.settings.model import LIMIT_FIELDS
 from judgeq.types import Fields
 

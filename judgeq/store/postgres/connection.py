@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+from typing_extensions import override
 
 from judgeq.errors import RunError, StoreAwayError
 from judgeq.events import Event, Notice
@@ -25,7 +26,7 @@ from judgeq.store.postgres import dialect
 from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.heartbeat import Reach
 from judgeq.store.postgres.link import connect_async, problem, sent
-from judgeq.store.protocol import Columns
+from judgeq.store.protocol import Columns, Database
 from judgeq.store.statements import Bulk
 from judgeq.types import Matches
 
@@ -44,9 +45,9 @@ QUIET = 1.0
 _TOOK_TOO_LONG = "57014"
 
 
-class PostgresDatabase:
-    """See Database. `name` is what the run of this number is known by to users; a `clock` (of tests)
-    stands in for the database's."""
+class PostgresDatabase(Database):
+    """A run's tables in PostgreSQL. `name` is what the run of this number is known by to users; a
+    `clock` (of tests) stands in for the database's."""
 
     blocking = False
 
@@ -76,12 +77,12 @@ class PostgresDatabase:
         self._reported = False
 
     @property
+    @override
     def inside(self) -> bool:
-        """See Database."""
         return self._owner is not None and self._owner is asyncio.current_task()
 
+    @override
     def transaction(self) -> Any:
-        """See Database."""
         return self._transaction(self._begin)
 
     @asynccontextmanager
@@ -104,8 +105,9 @@ class PostgresDatabase:
                     self._owner = None
             self._is_back()
 
+    @override
     async def again(self, work: Callable[[], Awaitable[T]], *, patient: bool = True) -> T:
-        """See Database. What always takes too long is given up unless one is `patient`."""
+        """What always takes too long is given up unless one is `patient`."""
         since: list[float] = []
 
         async def once() -> T:
@@ -157,8 +159,8 @@ class PostgresDatabase:
             self.emit(Notice(f"{self.address.shown} works again, after {away:.0f} s."))
         self._away, self._reported = None, False
 
+    @override
     async def read(self, statement: str, **values: object) -> list[Any]:
-        """See Database."""
         if self.inside:
             return await self._rows(statement, values)
         return await self.again(lambda: self._alone(statement, values), patient=False)
@@ -171,14 +173,14 @@ class PostgresDatabase:
             self._is_back()
             return rows
 
+    @override
     async def change(self, statement: str, **values: object) -> int:
-        """See Database."""
         async with self._cursor() as cursor:
             await cursor.execute(self._sql(statement), values or None)
             return cursor.rowcount
 
+    @override
     async def each(self, bulk: Bulk, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
-        """See Database."""
         statement, columns = dialect.over_arrays(bulk)
         updates = statement.startswith("UPDATE")
         changed = [not updates] * len(rows)
@@ -192,36 +194,37 @@ class PostgresDatabase:
                 changed[places[place - 1]] = True
         return changed
 
+    @override
     async def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """See Database."""
         copy = f"COPY @.{table} (run, {', '.join(columns)}) FROM STDIN"
         async with self._cursor() as cursor, cursor.copy(self._sql(copy)) as copying:
             for row in rows:
                 await copying.write_row((self.run, *row))
 
+    @override
     async def claim(self, worker: int, n: int, judges: Sequence[int] | None) -> list[Any]:
-        """See Database."""
         wanted = None if judges is None else list(judges)
         return sorted(await self.read(dialect.CLAIM, worker=worker, n=n, judges=wanted))
 
+    @override
     async def end_dead(self) -> int:
-        """See Database. Where it was away, live workers are given time to renew their leases."""
+        """Where it was away, live workers are given time to renew their leases."""
         return await self.change(dialect.END_DEAD, **self.reach.values())
 
+    @override
     async def put_back_unbegun(self, ours: Sequence[int]) -> int:
-        """See Database."""
         return await self.change(dialect.PUT_BACK_UNBEGUN, ours=list(ours))
 
+    @override
     async def counts(self, first: int, last: int) -> list[Any]:
-        """See Database."""
         return await self.read(dialect.COUNTS, first=first, last=last)
 
+    @override
     async def verdicts(self, first: int, last: int) -> Columns:
-        """See Database."""
         return dialect.columns(await self._blocks(dialect.VERDICTS, first, last))
 
+    @override
     async def matches(self, first: int, last: int) -> Matches:
-        """See Database."""
         return dialect.questions(await self._blocks(dialect.MATCHES, first, last))
 
     async def _blocks(self, statement: str, first: int, last: int) -> list[Any]:
@@ -241,8 +244,8 @@ class PostgresDatabase:
 
         return await self.again(read, patient=False)
 
+    @override
     async def close(self) -> None:
-        """See Database."""
         if self._connection is not None:
             await self._drop(self._connection)
 

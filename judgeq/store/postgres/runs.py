@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from judgeq.errors import RunError
-from judgeq.json_marks import LEFT_OUT
 from judgeq.store import rows, statements
 from judgeq.store.crew import Prospect
 from judgeq.store.damage import Counts, found
@@ -22,6 +21,7 @@ from judgeq.store.postgres.connection import PostgresDatabase
 from judgeq.store.postgres.link import Link, opened, retried, sent
 from judgeq.store.protocol import Items
 from judgeq.store.schema import OF_A_RUN
+from judgeq.text import LEFT_OUT
 
 BLOCK = 50_000
 """Rows that are deleted in one transaction."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from judgeq.errors import RunError
-from judgeq.json_marks import LEFT_OUT
 from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.link import Link, opened, retried
 from judgeq.store.schema import TABLES, VERSION
+from judgeq.text import LEFT_OUT
 
 _IDENTITY = "bigint GENERATED ALWAYS AS IDENTITY"
 _WORDS = {

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from typing_extensions import override
+
 from judgeq.judge.slices import Keeper, Slice
 from judgeq.store.postgres.connection import PostgresDatabase
 
@@ -57,7 +59,7 @@ COMMITTED = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;"
 
 
 class Sharing(Keeper):
-    """See Keeper: that of one process, for one run. `worker` gives the number of its row in workers."""
+    """What one process may spend, for one run. `worker` gives the number of its row in workers."""
 
     def __init__(self, database: PostgresDatabase, worker: Callable[[], int | None]) -> None:
         self._db = database
@@ -66,18 +68,18 @@ class Sharing(Keeper):
         self.recount = lambda: None
 
     @property
+    @override
     def worker(self) -> int | None:
-        """See Keeper."""
         return self._worker()
 
+    @override
     async def set_cap(self, cap: int | None) -> None:
-        """See Keeper."""
         given = {"cap": None if cap is None else min(cap, MOST)}
         await self._db.again(lambda: self._db.script(CAP, given))
         self.recount()
 
+    @override
     async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
-        """See Keeper."""
         given = {
             "worker": self.worker,
             "held": held,

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from typing_extensions import override
+
 from judgeq.errors import StoreAwayError
 from judgeq.store import statements as sql
 from judgeq.store.crew import Cap, Crew, Leader, Prospect, WorkerState
@@ -41,7 +43,7 @@ FROM @.workers WHERE run = @run
 
 
 class PostgresStore(Store):
-    """See Store. Nothing is opened before it is needed; `name` is the run's for users."""
+    """The store of one run. Nothing is opened before it is needed; `name` is the run's for users."""
 
     _db: PostgresDatabase
     keeper: Sharing
@@ -58,12 +60,12 @@ class PostgresStore(Store):
         self.keeper = Sharing(database, lambda: self._row_now)
 
     @property
+    @override
     def processes(self) -> int:  # type: ignore[override]
-        """See Store."""
         return self._heartbeat.processes
 
+    @override
     async def lead(self, holder: str, ttl: float) -> int:
-        """See Store."""
         epoch = await super().lead(holder, ttl)
         self._leads = f"{holder} ({self._token})"
         self._heartbeat.lead(epoch)
@@ -87,19 +89,20 @@ class PostgresStore(Store):
         row = await self._one(sql.LEADER)
         return None if row is None else Leader(holder_name(row[1]), row[0], row[3])
 
+    @override
     async def prospects(self) -> list[Prospect]:
-        """See Store."""
         return await prospects(self._db)
 
+    @override
     async def crew(self) -> Crew:
-        """See Store."""
         cap, *gone = await self._one(_MONEY)
         leader, workers = await self.leader(), await self.workers()
         spending = Cap(None if cap is None else cap / 1e9, *(part / 1e9 for part in gone))
         return Crew(leader, workers, spending)
 
+    @override
     async def close(self) -> None:
-        """See Store. The jobs that this process still has go back into the queue at once."""
+        """The jobs that this process still has go back into the queue at once."""
         self._heartbeat.stop()
         workers = [worker for worker in self._workers.values() if not worker.batch]
         ours = [row for worker in workers for row in worker.rows]

@@ -11,7 +11,7 @@ import numpy as np
 from judgeq.escaping import plain
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.record import Record
-from judgeq.settings import REHEARSAL
+from judgeq.settings.run import REHEARSAL
 from judgeq.text import listed, several
 from judgeq.ui.sections import Column, Section
 from judgeq.ui.show import evaluation as show_evaluation

@@ -14,7 +14,7 @@ from judgeq.datasets import DatasetInfo
 from judgeq.errors import UsageError
 from judgeq.prompts import PromptSet
 from judgeq.run_places.stored import StoredRun
-from judgeq.settings.model import PREFIXED
+from judgeq.settings.providers import PREFIXED
 from judgeq.store.postgres.schema import MOST_SKEW
 from judgeq.strategies import REGISTRY
 from judgeq.text import money

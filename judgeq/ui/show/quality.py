@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from judgeq.certainty import Certainty
 from judgeq.engine.results import Result
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.scale import Misfit, Reliability
+from judgeq.events import Certainty
 from judgeq.rating import position_bias
 from judgeq.rating.misfit import UNEXPECTED, Fit
 from judgeq.ui.sections import Cell, Section, numbers, stated, words

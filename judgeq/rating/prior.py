@@ -31,7 +31,7 @@ texts were matched from the first answers on, judgments alone leave it open by a
 _STEP = math.sqrt(2)
 
 
-def sigma(rankings: Rankings, component: Offsets) -> tuple[float, Floats]:
+def choose_sigma(rankings: Rankings, component: Offsets) -> tuple[float, Floats]:
     """σ within LIMITS, and the parameters under a σ near it, from which a fit may start, shape (n + p,).
 
     Climbed to from UNKNOWN by steps of √2; between them it is where the parabola of log σ through the

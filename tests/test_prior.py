@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from judgeq.rating import Parameters, curvature, evidence, newton, plackett_luce
+from judgeq.rating import Parameters, curvature, newton, plackett_luce
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import Prior
+from judgeq.rating.prior import choose_sigma, evidence
 from judgeq.rating.rankings import Rankings
 from judgeq.types import Offsets, Verdicts
 from tests.build import Ranking, dense, verdicts
@@ -46,9 +47,9 @@ def test_it_chooses_the_same_sigma(
     k: int, rounds: int, spread: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rankings = from_the_top(lists(600, k, rounds, 0, spread), 600)
-    exact, _ = evidence.sigma(rankings, ones(rankings.n))
+    exact, _ = choose_sigma(rankings, ones(rankings.n))
     monkeypatch.setattr(curvature, "DENSE", 0)
-    assert evidence.sigma(rankings, ones(rankings.n))[0] == pytest.approx(exact, rel=0.03)
+    assert choose_sigma(rankings, ones(rankings.n))[0] == pytest.approx(exact, rel=0.03)
 
 
 def test_the_evidence_by_definition() -> None:
@@ -64,7 +65,7 @@ def test_the_evidence_by_definition() -> None:
     def by_laplace(sigma: float) -> float:
         prior = Prior(sigma)
         parameters = newton.maximum(rankings, prior.precision(rankings))
-        return evidence.evidence(rankings, ones(rankings.n), parameters, prior)
+        return evidence(rankings, ones(rankings.n), parameters, prior)
 
     differences = [of(4.0) - of(1.0) for of in (by_quadrature, by_laplace)]
     assert differences[0] == pytest.approx(differences[1], abs=0.05)
@@ -86,20 +87,20 @@ def test_it_is_nearer_to_the_integral_than_laplaces() -> None:
         height = -rankings.loss(at) - float(precision @ (at * at)) / 2
         determinants = float(np.log(precision).sum()) - v.log_determinant()
         laplace.append(height + determinants / 2 - integral)
-        mean.append(evidence.evidence(rankings, ones(rankings.n), at, prior) - integral)
+        mean.append(evidence(rankings, ones(rankings.n), at, prior) - integral)
     assert laplace[1] - laplace[0] < -0.05
     assert abs(mean[1] - mean[0]) < abs(laplace[1] - laplace[0])
 
 
 def test_the_sigma_of_the_highest_evidence_and_what_is_expected() -> None:
     rankings = from_the_top(lists(150, 10, 3, 0, 3.5), 150)
-    best, start = evidence.sigma(rankings, ones(rankings.n))
+    best, start = choose_sigma(rankings, ones(rankings.n))
 
     def at(sigma: float) -> float:
         prior = Prior(sigma)
         parameters = newton.maximum(rankings, prior.precision(rankings), 1e-3)
         expected = (math.log(sigma / 2) / 0.7) ** 2 / 2
-        return evidence.evidence(rankings, ones(rankings.n), parameters, prior) - expected
+        return evidence(rankings, ones(rankings.n), parameters, prior) - expected
 
     grid = [at(sigma) for sigma in np.geomspace(0.25, 8, 40)]
     assert at(best) >= max(grid) - 0.05
@@ -112,7 +113,7 @@ def test_the_sigma_of_the_highest_evidence_and_what_is_expected() -> None:
 def test_sigma_is_near_the_sd_of_the_items(spread: float, k: int, rounds: int) -> None:
     judged = lists(400, k, rounds, 1, spread)
     truth = np.random.default_rng(1).normal(0, spread, 400)
-    assert evidence.sigma(from_the_top(judged, 400), ones(400))[0] == pytest.approx(
+    assert choose_sigma(from_the_top(judged, 400), ones(400))[0] == pytest.approx(
         truth.std(), rel=0.25
     )
 
