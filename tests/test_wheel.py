@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -86,6 +87,9 @@ def test_a_package_index_is_told_what_it_shows(wheel: Path) -> None:
     assert urls["Source"] == CITATION["repository-code"]
     assert of.metadata["Author"] == CITATION["authors"][0]["name"]
     assert of.version == CITATION["version"]
+    readme = str(of.metadata.get_payload())
+    assert "(https://github.com/judgeq/judgeq/blob/main/docs/quickstart.md)" in readme
+    assert not re.findall(r"\]\((?!https://)[^)]*\)", readme)
 
 
 def link_requirements(environment: Path) -> None:
