@@ -87,7 +87,7 @@ def test_a_package_index_is_told_what_it_shows(wheel: Path) -> None:
     assert urls["Source"] == CITATION["repository-code"]
     assert of.metadata["Author"] == CITATION["authors"][0]["name"]
     assert of.version == CITATION["version"]
-    readme = str(of.metadata.get_payload())
+    readme = of.read_text("METADATA") or ""
     assert "(https://github.com/judgeq/judgeq/blob/main/docs/quickstart.md)" in readme
     assert not re.findall(r"\]\((?!https://)[^)]*\)", readme)
 
