@@ -189,7 +189,7 @@ def estimate(*args: Any, pilot: int | None = None, **parameters: Any) -> estimat
         def ask(emit: Emit, **more: Any) -> Pilot | None:
             return pilots.ask(prepared, pilot, emit, new=named["new"], **more)
 
-        asked = _shown(ask, named["progress"], named["on_event"])
+        asked = _presented(ask, named["progress"], named["on_event"])
     return awaited(lambda: estimates.estimate(prepared, asked))
 
 
@@ -216,7 +216,7 @@ def open_run(
     """
     opened = _opened(name, runs_dir, store, rating, sigma, unbias_position)
     settings, dataset = opened.info.settings, session.dataset_of(opened.run)
-    return notebook.shown(evaluating.evaluated(session.with_texts(opened, settings, dataset)))
+    return notebook.presented(evaluating.evaluated(session.with_texts(opened, settings, dataset)))
 
 
 @InPython()
@@ -349,11 +349,11 @@ def _played(
             page = annotate.page(prepared, emit)
         return session.execute(prepared, emit, retry_failed=retry_failed, page=page, **more)
 
-    result = _shown(execute, progress, on_event, interrupts)
-    return notebook.shown(evaluating.evaluated(result), frame)
+    result = _presented(execute, progress, on_event, interrupts)
+    return notebook.presented(evaluating.evaluated(result), frame)
 
 
-def _shown(
+def _presented(
     work: Callable[..., T],
     progress: bool | None,
     on_event: OnEvent | None,
@@ -396,4 +396,4 @@ def _opened(
     changes = {"rating": rating, "sigma": sigma, "unbias_position": unbias_position}
     settings = place.info().settings_with(changes)
     opened = awaited(lambda: results.read(place, settings))
-    return notebook.shown(replace(opened, scores=replace(opened.scores, texts=texts)))
+    return notebook.presented(replace(opened, scores=replace(opened.scores, texts=texts)))

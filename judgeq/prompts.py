@@ -58,7 +58,7 @@ class PromptSet(BaseModel):
 
     @field_validator("people")
     @classmethod
-    def _known(cls, people: Table) -> Table:
+    def _check_people(cls, people: Table) -> Table:
         for name, words in people:
             if name not in FOR_PEOPLE or not words.strip():
                 raise ValueError(f"[people] may hold {', '.join(FOR_PEOPLE)}, each with words")
@@ -83,7 +83,7 @@ class PromptSet(BaseModel):
         return self.model_copy(update={"system": words})
 
 
-def known() -> list[PromptSet]:
+def catalog() -> list[PromptSet]:
     """The shipped prompt sets, by name."""
     return [_read(path) for path in sorted(shipped("prompts").glob("*.toml"))]
 
@@ -98,7 +98,7 @@ def load(name: str, feature: str | None = None) -> PromptSet:
     if path.suffix != ".toml":
         path = shipped("prompts") / f"{name}.toml"
         if not re.fullmatch(r"[\w-]+", name) or not path.is_file():
-            names = [prompt.name for prompt in known()]
+            names = [prompt.name for prompt in catalog()]
             near = get_close_matches(name, names, 1)
             raise UsageError(
                 f"--prompt {name!r}: no such prompt set."

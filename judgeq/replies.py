@@ -58,7 +58,7 @@ def read_reply(text: str, match: Match, ties: bool = False) -> Verdict:
         return Verdict(match.items, (), _score(text))
     answer = _answer(text, "ranking")
     if not isinstance(answer, list):
-        raise UnusableReplyError(f'"ranking" must be an array of labels, not {_shown(answer)}.')
+        raise UnusableReplyError(f'"ranking" must be an array of labels, not {_excerpt(answer)}.')
     return _ranking(answer, match, names, ties)
 
 
@@ -79,7 +79,7 @@ def reason_in(reply: str) -> str | None:
 def _score(text: str) -> float:
     answer = _answer(text, "score")
     if type(answer) not in (int, float) or not 0 <= answer <= 1:
-        raise UnusableReplyError(f'"score" must be a number from 0 to 1, not {_shown(answer)}.')
+        raise UnusableReplyError(f'"score" must be a number from 0 to 1, not {_excerpt(answer)}.')
     return float(answer)
 
 
@@ -94,7 +94,7 @@ def _winner(answer: Any, match: Match, names: Sequence[str], ties: bool) -> Verd
     raise UnusableReplyError(
         f'"winner" must be "{names[0]}" or "{names[1]}"'
         + (' or "tie"' if ties else "")
-        + f", not {_shown(answer)}."
+        + f", not {_excerpt(answer)}."
     )
 
 
@@ -119,7 +119,7 @@ def _miscounted(given: Sequence[str], names: Sequence[str]) -> str:
     double = [name for name in names if given.count(name) > 1]
     strange = sorted({name for name in given if name not in names})
     parts = [
-        f"{what} {', '.join(_shown(label) for label in labels[:20])}"
+        f"{what} {', '.join(_excerpt(label) for label in labels[:20])}"
         for what, labels in (
             ("missing:", missing),
             ("named more than once:", double),
@@ -130,7 +130,7 @@ def _miscounted(given: Sequence[str], names: Sequence[str]) -> str:
     return f"each label must be named exactly once ({'; '.join(parts)})."
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     try:
         text = value if isinstance(value, str) else json.dumps(value)
     except RecursionError:

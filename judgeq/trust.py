@@ -176,7 +176,7 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
             "address, or decides what you pay, is taken from a run's record only if you gave it."
         )
     else:
-        why = f"{folder.shown} says other things than you gave for this run."
+        why = f"{folder.label} says other things than you gave for this run."
     values = settings.model_dump(mode="json", include=set(asked))
     wanted = "; ".join(f"{name} = {quoted(as_text(values[name]))}" for name in asked)
     variables = [

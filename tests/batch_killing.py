@@ -24,7 +24,7 @@ from judgeq.judge.budget import Budget
 from judgeq.judge.http.connection import Passed
 from judgeq.store.sqlite import SqliteStore
 from tests.cli import ended, environment
-from tests.fakes import by_elo
+from tests.fakes import by_elo, certificates_once
 
 STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "before the intent": ((Sending, "_sent"),),
@@ -72,7 +72,8 @@ class Ended(NamedTuple):
 
 
 def quick(patch: Callable[[Any, str, Any], None]) -> None:
-    """Have all waits of batches be short."""
+    """Have all waits of batches be short, and certificates read once."""
+    certificates_once(patch)
     patch(batch, "FIRST_WAIT", 0.01)
     patch(batch, "LONGEST_WAIT", 0.05)
     patch(batch_sending, "FIRST_WAIT", 0.01)

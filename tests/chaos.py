@@ -26,8 +26,8 @@ from typing import Any
 import psutil
 import psycopg
 
-from tests.cli import command, environment, judgeq_process, scores
-from tests.mock import mock_process, stats
+from tests.cli import command, environment, judgeq, scores
+from tests.mock import mock, mock_process, stats
 
 LEASE = 2.0
 """Seconds of a lease in these runs."""
@@ -418,7 +418,7 @@ def texts(path: Path, n: int) -> Path:
 
 def undisturbed(folder: Path, url: str, job: tuple[str, ...]) -> str:
     """The scores of the same run in a folder, where nothing goes wrong."""
-    judgeq_process(folder, "run", *job, *MODEL, "--base-url", url, "--no-cache", "--quiet")
+    judgeq(folder, "run", *job, *MODEL, "--base-url", url, "--no-cache", "--quiet")
     (run,) = (folder / "runs").iterdir()
     return scores(run)
 
@@ -447,7 +447,7 @@ def trial(
     limit = () if rpm is None else ("--rpm", str(rpm))
     expected = None
     if cap is None:
-        with mock_process(folder) as calm:
+        with mock(folder) as calm:
             expected = undisturbed(folder / "calm", calm, job)
     else:
         job += ("--max-cost", str(cap))

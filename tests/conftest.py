@@ -33,6 +33,7 @@ FIRST = (
     "test_chaos",
     "test_shared_spending",
     "test_open_files",
+    "test_people_kills",
     "test_report_page",
     "test_reproduction",
     "test_wheel",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import (
     AsyncIterator,
@@ -13,6 +14,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from itertools import count
 from typing import Any, TypeVar
 
@@ -21,6 +23,7 @@ import pytest
 from judgeq import seeds
 from judgeq.errors import CallTimeoutError, RateLimitedError, StoreAwayError
 from judgeq.judge.backend import Prepared, Reply, Request
+from judgeq.judge.http import connection
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.simulated import SimulatedJudge
 from judgeq.rating import Fit
@@ -182,6 +185,13 @@ def opened(concurrency: int = 100) -> Limiter:
 def in_order(match: Match) -> str:
     """The reply that ranks a match's items as presented."""
     return write_reply(Verdict(match.items), match)
+
+
+def certificates_once(patch: Callable[[Any, str, Any], None]) -> None:
+    """Have the system's certificates be read once a process: the package that asks OpenAI's batch API
+    reads them anew for each request, which takes 27 ms and was most of such a test's time."""
+    own, system = connection.tls_of, cache(ssl.create_default_context)
+    patch(connection, "tls_of", lambda access: own(access) if access.ca_file else system())
 
 
 def by_elo(patch: Callable[[Any, str, Any], None]) -> None:

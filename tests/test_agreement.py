@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from scipy.stats import kendalltau
 
 from judgeq.evaluation import agreement
 from judgeq.evaluation.agreement import (
@@ -366,7 +366,7 @@ def test_kendall_by_pair(ratings: list[list[float]]) -> None:
         for b, other in enumerate(arrays):
             both = ~(np.isnan(one) | np.isnan(other))
             told = len(set(one[both])) > 1 and len(set(other[both])) > 1
-            expected = kendalltau(one[both], other[both]).statistic if told else np.nan
+            expected = scipy.stats.kendalltau(one[both], other[both]).statistic if told else np.nan
             assert found[a, b] == pytest.approx(1 if a == b else expected, nan_ok=True)
 
 

@@ -766,7 +766,12 @@ def test_hostile_texts_are_shown_as_they_are_and_do_nothing(kind: Any) -> None:
 
 @pytest.mark.parametrize(
     ("scheme", "width", "height"),
-    [("light", 1280, 800), ("dark", 390, 844), ("light", 320, 400), ("dark", 640, 400)],
+    [
+        ("dark", 390, 844),
+        pytest.param("light", 1280, 800, marks=pytest.mark.long),
+        pytest.param("light", 320, 400, marks=pytest.mark.long),
+        pytest.param("dark", 640, 400, marks=pytest.mark.long),
+    ],
 )
 def test_all_kinds_are_accessible_and_fit(scheme: str, width: int, height: int) -> None:
     words = "A sentence that somebody wrote, and that is judged. " * 30

@@ -192,6 +192,7 @@ def test_limits_are_reported_by_moments_and_enforced() -> None:
     serving(story, rpm=1)
 
 
+@pytest.mark.long
 def test_the_anthropic_package_drives_it(tmp_path: Path) -> None:
     """The real client as a check of the mock."""
     anthropic = pytest.importorskip("anthropic", reason="the anthropic package is not installed")

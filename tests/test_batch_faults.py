@@ -247,7 +247,9 @@ def test_a_quota_that_is_used_up_ends_the_session(
     assert done.states() == {"done": 7, "pending": 3}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))]
+)
 def test_all_of_it_at_once(
     tmp_path: Path, texts: Path, live: dict[str, str], api: str, seed: int
 ) -> None:

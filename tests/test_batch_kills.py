@@ -20,12 +20,15 @@ pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
 SEEDS = 32
 KILLED = [
-    pytest.param(api, seed, id=f"{api}-{seed}")
+    pytest.param(
+        api, seed, id=f"{api}-{seed}", marks=[pytest.mark.long] if seed >= len(STEPS) else []
+    )
     for seed in range(SEEDS)
     for number, api in enumerate(APIS)
     if (seed + seed // len(STEPS)) % len(APIS) == number
 ]
-"""Each seed by one of the APIs in turn, so that each step comes first with each of them."""
+"""Each seed by one of the APIs in turn, so that each step comes first with each of them: the first
+round of the steps in `make test`."""
 ITEMS = 30
 QUESTIONS, BATCHES = 20, 6
 JOB = (

@@ -121,7 +121,15 @@ def forking(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Iterator[F
 
 
 @pytest.mark.parametrize(
-    "step", ["before it is created", "before its id is written", "between two commits"]
+    ("api", "step"),
+    [
+        ("openai", "before its id is written"),
+        ("anthropic", "between two commits"),
+        pytest.param("openai", "before it is created", marks=pytest.mark.long),
+        pytest.param("openai", "between two commits", marks=pytest.mark.long),
+        pytest.param("anthropic", "before it is created", marks=pytest.mark.long),
+        pytest.param("anthropic", "before its id is written", marks=pytest.mark.long),
+    ],
 )
 def test_on_postgresql_a_killed_run_goes_on_and_workers_leave_its_batches_alone(
     tmp_path: Path, texts: Path, forking: Forks, api: str, step: str

@@ -47,6 +47,7 @@ app(sys.argv[1:])
 """
 
 
+@pytest.mark.long
 def test_60_000_questions_are_cut_into_batches_in_a_quarter_of_a_gigabyte(tmp_path: Path) -> None:
     texts = "".join(f"i{n},{f'text number {n} ' * 10}\n" for n in range(ITEMS))
     (tmp_path / "texts.csv").write_text(f"id,text\n{texts}", encoding="utf-8")

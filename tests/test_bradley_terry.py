@@ -6,10 +6,10 @@ from random import Random
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import optimize
 
 from judgeq.config import settle
 from judgeq.datasets import load
@@ -85,7 +85,7 @@ def test_the_map_is_the_optimum(many: list[Ranking], sigma: float) -> None:
     def gradient(theta: Floats) -> Floats:
         return slope(theta, won) + prior * theta
 
-    best = optimize.minimize(
+    best = scipy.optimize.minimize(
         objective, np.zeros(N), jac=gradient, method="BFGS", options={"gtol": 1e-8}
     )
     theta = fit_map(verdicts(many), N, sigma)
@@ -107,7 +107,7 @@ def test_the_map_of_more_items_is_the_optimum_too(seed: int) -> None:
 def test_two_items_in_closed_form(sigma: float, times: int) -> None:
     """By symmetry θ0 = −θ1 = x with x = σ²·times·σ(−2x)."""
     theta = fit_map(verdicts([(0, 1)] * times), 2, sigma)
-    x = optimize.brentq(lambda x: x - sigma**2 * times / (1 + math.exp(2 * x)), 0, 100)
+    x = scipy.optimize.brentq(lambda x: x - sigma**2 * times / (1 + math.exp(2 * x)), 0, 100)
     assert_allclose(theta, [x, -x], atol=1e-8)
 
 

@@ -63,6 +63,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         ray.shutdown()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["dask", "ray"])
 def test_a_cluster_works_on_a_run(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest

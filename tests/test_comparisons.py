@@ -15,7 +15,7 @@ from judgeq.rating.comparisons import (
     tie_groups,
     wins_of,
 )
-from judgeq.types import Comparisons, Verdicts
+from judgeq.types import Comparisons, Verdict, Verdicts
 from tests.build import Ranking, grouped, rankings, verdicts
 
 N = 7
@@ -106,3 +106,20 @@ def test_slots_by_size() -> None:
 
 def test_tie_groups_never_reach_over_a_verdict() -> None:
     assert tie_groups(verdicts([(0, (1, 2)), ((0, 1), 2)])).tolist() == [1, 2, 2, 3, 3, 4]
+
+
+# Verdicts
+
+
+@settings(max_examples=50)
+@given(ranking=rankings())
+def test_a_verdict_gives_back_its_groups(ranking: Ranking) -> None:
+    groups = grouped(ranking)
+    verdict = Verdict.of(groups)
+    assert verdict.groups == tuple(map(tuple, groups))
+    assert verdict.items == tuple(item for group in groups for item in group)
+
+
+def test_a_verdict_without_ties_is_its_items_alone() -> None:
+    """So that one made of groups and one made of items are equal."""
+    assert Verdict.of([[3], [1]]) == Verdict((3, 1))

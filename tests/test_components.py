@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from scipy import sparse, stats
 
 from judgeq.rating import comparisons, correlation
 from judgeq.rating.bradley_terry import fit_mm
@@ -29,8 +29,8 @@ def test_components_are_scipys(many: list[Ranking]) -> None:
     some = verdicts(many)
     found = components(some, N)
     pairs = comparisons.imply(some)
-    edges = sparse.coo_matrix((pairs.weight, (pairs.winner, pairs.loser)), shape=(N, N))
-    _, expected = sparse.csgraph.connected_components(edges, directed=False)
+    edges = scipy.sparse.coo_matrix((pairs.weight, (pairs.winner, pairs.loser)), shape=(N, N))
+    _, expected = scipy.sparse.csgraph.connected_components(edges, directed=False)
     judged = comparisons.matches_of(some, N) > 0
     assert_array_equal(found > 0, judged)
     rows = np.flatnonzero(judged)
@@ -68,7 +68,7 @@ def test_correlation_within_is_the_mean_over_components() -> None:
     parts = [component == number for number in (1, 2)]  # of 3 y is constant, 4 is one item
     weights = [30, 10]
     assert n == 40
-    for value, by in ((pearson, stats.pearsonr), (spearman, stats.spearmanr)):
+    for value, by in ((pearson, scipy.stats.pearsonr), (spearman, scipy.stats.spearmanr)):
         expected = [by(x[part], y[part]).statistic for part in parts]
         assert value == pytest.approx(np.average(expected, weights=weights), abs=1e-12)
     assert correlation.within(x[:1], y[:1], component[:1]) == (None, None, 0)

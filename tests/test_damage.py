@@ -76,6 +76,7 @@ def test_a_run_that_does_not_add_up_is_refused(
     assert what in listed[0]["reason"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_is_left_is_rated_where_that_is_accepted(folder: Path, run: Path) -> None:
     whole = json.loads(judgeq(folder, "show", "--write", "--json").stdout)
     assert whole["damage"] == []

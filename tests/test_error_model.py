@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from scipy import stats
 
 from judgeq import seeds
 from judgeq.judge.error_model import (
@@ -78,7 +78,7 @@ def as_expected(orders: Sequence[Order], expected: dict[Order, float]) -> float:
     found = Counter(orders)
     assert set(found) <= set(expected)
     assert min(expected.values()) * len(orders) >= 5, "a cell too rare for the test"
-    result = stats.chisquare(
+    result = scipy.stats.chisquare(
         [found[order] for order in expected],
         [share * len(orders) for share in expected.values()],
     )
@@ -90,7 +90,7 @@ def alike(some: Sequence[Order], others: Sequence[Order]) -> float:
     first, second = Counter(some), Counter(others)
     table = np.array([[first[order], second[order]] for order in first | second])
     assert table.sum(axis=1).min() >= 10, "a cell too rare for the test"
-    return float(stats.chi2_contingency(table).pvalue)
+    return float(scipy.stats.chi2_contingency(table).pvalue)
 
 
 # The curve

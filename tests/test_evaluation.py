@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 from numpy.testing import assert_allclose
 from rich.console import Console
-from scipy import stats
-from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score  # type: ignore[import-untyped]
 
 import judgeq.evaluation.compare as comparing
 from judgeq import seeds
@@ -117,6 +116,8 @@ def shown(*renderables: Any) -> str:
 
 
 def test_measures_are_those_of_scipy_and_scikit_learn(folder: Path) -> None:
+    from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score  # type: ignore[import-untyped]
+
     run = scored(folder, "babe")
     rows = by_rating(evaluate(run, own(run), Plan(resamples=0)))
     gold = run.items.gold
@@ -126,9 +127,9 @@ def test_measures_are_those_of_scipy_and_scikit_learn(folder: Path) -> None:
         known = ~np.isnan(gold)
         x, y = scores[known], gold[known]
         found = values(row)
-        assert found["pearson"] == pytest.approx(stats.pearsonr(x, y).statistic, abs=1e-12)
-        assert found["spearman"] == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
-        assert found["kendall"] == pytest.approx(stats.kendalltau(x, y).statistic, abs=1e-12)
+        assert found["pearson"] == pytest.approx(scipy.stats.pearsonr(x, y).statistic, abs=1e-12)
+        assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(x, y).statistic, abs=1e-12)
+        assert found["kendall"] == pytest.approx(scipy.stats.kendalltau(x, y).statistic, abs=1e-12)
         assert found["auc"] == pytest.approx(roc_auc_score(y, x), abs=1e-12)
         said = x > THRESHOLDS[rating]
         assert found["f1"] == pytest.approx(f1_score(y, said), abs=1e-12)
@@ -305,6 +306,8 @@ def test_which_gold_is_positive() -> None:
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])
 def test_gold_from_a_file_by_id(folder: Path, say: Say, form: str) -> None:
+    from sklearn.metrics import f1_score
+
     columns = score_columns(one(folder, "demo"))
     ids, labels = (
         columns["id"][:100],
@@ -398,6 +401,8 @@ def test_a_gold_file_that_cannot_be(
 
 
 def test_a_chosen_threshold_never_saw_the_items_it_labels(folder: Path) -> None:
+    from sklearn.metrics import f1_score
+
     run = scored(folder, "demo")
     gold = own(run, 2)
     assert gold.positive is not None
@@ -432,6 +437,8 @@ def test_a_threshold_for_one_rating(say: Say) -> None:
 
 
 def test_a_mixture_threshold_never_sees_the_gold(folder: Path, say: Say) -> None:
+    from sklearn.metrics import f1_score
+
     run = scored(folder, "babe")
     gold = own(run)
     plan = Plan(resamples=0, threshold="mixture", subset="all")
@@ -591,7 +598,8 @@ def test_differences_are_paired(folder: Path) -> None:
     ]
     kendall = pl.measures["kendall"]
     assert kendall.value == pytest.approx(
-        stats.kendalltau(y, gold.values).statistic - stats.kendalltau(x, gold.values).statistic
+        scipy.stats.kendalltau(y, gold.values).statistic
+        - scipy.stats.kendalltau(x, gold.values).statistic
     )
     low, high = metrics.interval(np.concatenate(drawn))
     assert low is not None
@@ -600,15 +608,17 @@ def test_differences_are_paired(folder: Path) -> None:
     for run in (one_run, other):
         refits = comparing._refits(run, np.arange(240), {"pl"})
         assert refits is not None
-        taus = [stats.kendalltau(scores, gold.values).statistic for scores in refits.ratings["pl"]]
+        taus = [
+            scipy.stats.kendalltau(scores, gold.values).statistic for scores in refits.ratings["pl"]
+        ]
         moves.append((np.array(taus) - np.mean(taus)) * refits.factor)
     reach = 1.96 * np.sqrt(np.square(moves[1] - moves[0]).sum())
     assert kendall.low == pytest.approx(min(low, kendall.value - reach), abs=1e-6)
     assert kendall.high == pytest.approx(max(high, kendall.value + reach), abs=1e-6)
     agreed = found.agreement[1]
     assert agreed.rating == "pl"
-    assert agreed.measures["kendall"].value == pytest.approx(stats.kendalltau(x, y).statistic)
-    assert agreed.measures["spearman"].value == pytest.approx(stats.spearmanr(x, y).statistic)
+    assert agreed.measures["kendall"].value == pytest.approx(scipy.stats.kendalltau(x, y).statistic)
+    assert agreed.measures["spearman"].value == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
     single = [evaluate(run, gold, QUICK)[1].measures for run in (one_run, other)]
     assert [run.evaluation[1].measures for run in found.runs] == single
 
@@ -697,8 +707,8 @@ def test_runs_with_other_ratings_are_compared_by_their_main_ones(folder: Path) -
     kept = ~np.isnan(scores)
     pl = run.scores.ratings["pl"]
     assert each.measures["spearman"].value == pytest.approx(
-        stats.spearmanr(scores[kept], gold.values[kept]).statistic
-        - stats.spearmanr(pl[kept], gold.values[kept]).statistic
+        scipy.stats.spearmanr(scores[kept], gold.values[kept]).statistic
+        - scipy.stats.spearmanr(pl[kept], gold.values[kept]).statistic
     )
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import optimize
 
 from judgeq import seeds, strategies
 from judgeq.datasets import synthetic
@@ -88,7 +88,9 @@ def test_the_maximum_and_its_errors_by_a_general_solver() -> None:
                 total += sum(row[a] - np.log(np.exp(row[a:]).sum()) for a in range(len(row)))
         return float(-total / 2 + x[:n] @ x[:n] / (2 * sigma**2) + x[n] ** 2 / (2 * 100.0**2))
 
-    best = optimize.minimize(objective, np.zeros(n + 1), method="BFGS", options={"gtol": 1e-7})
+    best = scipy.optimize.minimize(
+        objective, np.zeros(n + 1), method="BFGS", options={"gtol": 1e-7}
+    )
     posterior = posterior_of(judged, n, sigma)
     assert_allclose(posterior.parameters, best.x, atol=2e-5)
     assert_allclose(posterior.theta, best.x[:n] + best.x[n] * z, atol=5e-5)

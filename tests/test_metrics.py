@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import stats
-from sklearn import metrics as sklearn  # type: ignore[import-untyped]
 
 from judgeq.evaluation import metrics
 from judgeq.evaluation.metrics import (
@@ -97,9 +96,9 @@ def test_correlations_are_scipys(seed: int) -> None:
     if len(np.unique(x)) < 2 or len(np.unique(y)) < 2:
         return
     found = points(dict(correlation(x, y)), len(x))
-    assert found["pearson"] == pytest.approx(stats.pearsonr(x, y).statistic, abs=1e-12)
-    assert found["spearman"] == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
-    assert found["kendall"] == pytest.approx(stats.kendalltau(x, y).statistic, abs=1e-12)
+    assert found["pearson"] == pytest.approx(scipy.stats.pearsonr(x, y).statistic, abs=1e-12)
+    assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(x, y).statistic, abs=1e-12)
+    assert found["kendall"] == pytest.approx(scipy.stats.kendalltau(x, y).statistic, abs=1e-12)
 
 
 @settings(max_examples=150)
@@ -110,14 +109,16 @@ def test_correlations_of_few_are_scipys(xy: tuple[Floats, Floats]) -> None:
     if len(np.unique(x)) < 2 or len(np.unique(y)) < 2:
         assert set(found.values()) == {None}
         return
-    assert found["spearman"] == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
-    assert found["kendall"] == pytest.approx(stats.kendalltau(x, y).statistic, abs=1e-12)
-    assert found["pearson"] == pytest.approx(stats.pearsonr(x, y).statistic, abs=1e-9)
+    assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(x, y).statistic, abs=1e-12)
+    assert found["kendall"] == pytest.approx(scipy.stats.kendalltau(x, y).statistic, abs=1e-12)
+    assert found["pearson"] == pytest.approx(scipy.stats.pearsonr(x, y).statistic, abs=1e-9)
 
 
 @settings(max_examples=150)
 @given(items=rated(TAME), threshold=TAME)
 def test_detection_is_scikit_learns(items: tuple[Floats, Bools], threshold: float) -> None:
+    from sklearn import metrics as sklearn  # type: ignore[import-untyped]
+
     scores, positive = items
     said = scores > threshold
     found = points(dict(detection(scores, positive, said)), len(scores))
@@ -185,6 +186,8 @@ def test_a_weight_is_how_often_an_item_stands_there(
 @pytest.mark.parametrize("seed", range(6))
 def test_a_resample_is_its_items(seed: int) -> None:
     """As above for more items than hypothesis draws, against SciPy and scikit-learn."""
+    from sklearn import metrics as sklearn
+
     x, y = random_columns(seed)
     positive = y > 0
     measures = all_measures(x, y, positive, 0)
@@ -193,9 +196,9 @@ def test_a_resample_is_its_items(seed: int) -> None:
         each = np.repeat(np.arange(len(x)), weight.astype(int))
         a, b, true = x[each], y[each], positive[each]
         expected = {
-            "pearson": stats.pearsonr(a, b).statistic,
-            "spearman": stats.spearmanr(a, b).statistic,
-            "kendall": stats.kendalltau(a, b).statistic,
+            "pearson": scipy.stats.pearsonr(a, b).statistic,
+            "spearman": scipy.stats.spearmanr(a, b).statistic,
+            "kendall": scipy.stats.kendalltau(a, b).statistic,
             "recall": sklearn.recall_score(true, a > 0),
             "accuracy": sklearn.accuracy_score(true, a > 0),
             "precision": sklearn.precision_score(true, a > 0),
@@ -293,7 +296,7 @@ def test_an_offset_does_not_matter(offset: float, spread: float) -> None:
     x = offset + spread * random.normal(size=200)
     y = x - offset + spread * random.normal(size=200)
     # To subtract numbers so close to each other is exact.
-    expected = stats.pearsonr(x - offset, y).statistic
+    expected = scipy.stats.pearsonr(x - offset, y).statistic
     assert point(correlation(x, y)["pearson"], 200) == pytest.approx(expected, abs=1e-9)
     (weights,) = resamples(200, 20, random)
     assert_allclose(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import optimize, stats
-from sklearn.metrics import f1_score  # type: ignore[import-untyped]
-from sklearn.mixture import GaussianMixture  # type: ignore[import-untyped]
+import scipy
 
 from judgeq import seeds, strategies
 from judgeq.judge import error_model
@@ -26,6 +24,8 @@ def two(n: int, share: float, gap: float, seed: int = 0, wide: float = 1.0) -> F
 def test_the_fit_is_scikit_learns_and_the_crossing_scipys(
     share: float, gap: float, wide: float
 ) -> None:
+    from sklearn.mixture import GaussianMixture  # type: ignore[import-untyped]
+
     scores = two(2000, share, gap, wide=wide)
     ours = mixture.fit(scores)
     theirs = GaussianMixture(2, tol=1e-9, max_iter=5000, n_init=5, random_state=0, reg_covar=0.0)
@@ -36,13 +36,15 @@ def test_the_fit_is_scikit_learns_and_the_crossing_scipys(
     assert ours.means == pytest.approx(theirs.means_.ravel()[order], abs=5e-3)
     deviations = np.sqrt(theirs.covariances_.ravel())[order]
     assert ours.deviations == pytest.approx(deviations, abs=5e-3)
-    assert ours.one == pytest.approx(stats.norm.logpdf(scores, scores.mean(), scores.std()).mean())
+    assert ours.one == pytest.approx(
+        scipy.stats.norm.logpdf(scores, scores.mean(), scores.std()).mean()
+    )
 
     def ahead(x: float) -> float:
-        parts = stats.norm.logpdf(x, ours.means, ours.deviations) + np.log(ours.weights)
+        parts = scipy.stats.norm.logpdf(x, ours.means, ours.deviations) + np.log(ours.weights)
         return float(parts[1] - parts[0])
 
-    expected = optimize.brentq(ahead, *ours.means)
+    expected = scipy.optimize.brentq(ahead, *ours.means)
     assert mixture.threshold(scores).value == pytest.approx(expected, abs=1e-9)
 
 
@@ -95,6 +97,8 @@ def test_ties_and_two_points_have_a_threshold_too() -> None:
 
 def f1(share: float, seed: int) -> tuple[float, float | None]:
     """F1 of θ > 0 and of the mixture's threshold, where so many of 600 items are positive."""
+    from sklearn.metrics import f1_score  # type: ignore[import-untyped]
+
     gold = np.arange(600) < share * 600
     judge = Simulation()
     seen = error_model.latent_scores(gold.astype(np.float64), judge, seed)

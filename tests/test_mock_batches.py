@@ -7,10 +7,9 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aiohttp
-import openai
 import pytest
 
 from judgeq import prompts
@@ -20,6 +19,9 @@ from tests import faulty_server
 from tests.fakes import Clock
 from tests.faulty_server import FaultyServer, FaultySettings
 from tests.mock import mock, stats
+
+if TYPE_CHECKING:  # it takes most of a second
+    import openai
 
 BIAS = prompts.load("bias")
 CHAT = "/v1/chat/completions"
@@ -36,6 +38,8 @@ class Rig(NamedTuple):
 
 
 def rehearsed(story: Callable[[Rig], Awaitable[None]], **settings: Any) -> None:
+    import openai
+
     async def run() -> None:
         clock = Clock()
         more = {"port": 0, "batch_time": 100.0, **settings}
@@ -141,6 +145,8 @@ def test_lists_come_in_pages_the_newest_first(
 
 
 def test_a_cancelled_batch_keeps_what_was_answered() -> None:
+    import openai
+
     async def story(rig: Rig) -> None:
         batch: Any = await create(rig)
         rig.clock.now += 56
@@ -248,6 +254,8 @@ def test_lines_that_fail_get_lost_and_come_twice() -> None:
 
 
 def test_creations_that_are_limited_or_whose_answers_are_lost() -> None:
+    import openai
+
     async def story(rig: Rig) -> None:
         outcomes: Counter[str] = Counter()
         for _ in range(80):
@@ -290,6 +298,8 @@ def test_downloads_that_end_half_way() -> None:
 
 
 def test_results_are_deleted_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    import openai
+
     monkeypatch.setattr(faulty_server, "KEPT", 50)
 
     async def story(rig: Rig) -> None:
@@ -307,6 +317,8 @@ def test_results_are_deleted_after_a_while(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_files() -> None:
+    import openai
+
     async def story(rig: Rig) -> None:
         file = await upload(rig, [line(1)])
         assert (await rig.openai.files.content(file.id)).text == json.dumps(line(1))
@@ -326,6 +338,8 @@ def test_files() -> None:
 
 
 def test_keys_are_wanted() -> None:
+    import openai
+
     async def story(rig: Rig) -> None:
         for ask in (create(rig), rig.openai.batches.retrieve("batch_1")):
             with pytest.raises(openai.AuthenticationError):
@@ -391,6 +405,8 @@ def test_a_line_is_asked_once_however_often_one_looks() -> None:
 
 
 def test_other_requests_that_fail() -> None:
+    import openai
+
     async def story(rig: Rig) -> None:
         outcomes: Counter[str] = Counter()
         batch = None
@@ -410,6 +426,8 @@ def test_other_requests_that_fail() -> None:
 
 
 def test_flags_say_how_batches_behave(tmp_path: Path) -> None:
+    import openai
+
     with mock(tmp_path, "--batch-time", "0", "--unreadable", "1") as url:
 
         async def story() -> None:

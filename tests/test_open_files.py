@@ -14,7 +14,7 @@ import pytest
 
 from judgeq import files
 from judgeq.errors import ConnectionFailedError
-from tests.cli import command, environment, judgeq, only_run, query, start
+from tests.cli import command, environment, judgeq, only_run, query, start, wait_until
 from tests.mock import mock, stats
 from tests.test_openai_chat import ask, backend, saying
 from tests.web import answering
@@ -51,9 +51,9 @@ def test_the_soft_limit_is_raised_as_far_as_it_is_needed_and_put_back() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@pytest.mark.parametrize("kind", ["-Sn", "-n"])
+@pytest.mark.parametrize("kind", [pytest.param("-Sn", marks=pytest.mark.long), "-n"])
 def test_256_open_files_are_enough_for_the_default_concurrency(tmp_path: Path, kind: str) -> None:
-    with mock(tmp_path, "--latency", "2", "--rpm", "100000") as url:
+    with mock(tmp_path, "--latency", "1", "--rpm", "100000") as url:
         flags = judging(tmp_path, url)
         done = subprocess.run(
             ["sh", "-c", f'ulimit {kind} 256 && exec "$@"', "sh", *command(*flags)],
@@ -115,8 +115,7 @@ def test_a_run_whose_folder_goes_away_stops_and_says_what_is_lost(
         flags = judging(tmp_path, url, "--concurrency", "4", "--quiet")
         process = start(tmp_path, *flags)
         try:
-            while stats(url)["answered"] < 8:
-                assert process.poll() is None
+            wait_until(lambda: stats(url)["answered"] >= 8, process)
             run, elsewhere = only_run(tmp_path), tmp_path / "elsewhere"
             if deleted:
                 shutil.rmtree(run)
@@ -126,13 +125,14 @@ def test_a_run_whose_folder_goes_away_stops_and_says_what_is_lost(
         finally:
             process.kill()
         seen = stats(url)
-        assert process.returncode == 7, err
+        said = " ".join(err.split())
+        assert process.returncode == 7, said
         assert seen["answered"] < JOBS / 2
         if deleted:
-            assert "was deleted" in err
-            assert "its record is lost" in " ".join(err.split())
+            assert "was deleted" in said
+            assert "its record is lost" in said
             return
-        assert "was moved during the run" in " ".join(err.split())
+        assert "was moved during the run" in said
         assert query(elsewhere, "SELECT count(*) FROM calls") == [(seen["answered"],)]
         elsewhere.rename(run)
         done = judgeq(tmp_path, *flags, "--concurrency", "64")

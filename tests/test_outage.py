@@ -11,7 +11,7 @@ from aiohttp import web
 
 from judgeq.errors import CallError, ConnectionFailedError, RateLimitedError, ServerFailedError
 from judgeq.judge.limiter import FIRST_WINDOW, IN_A_ROW, Limiter, Outage, Permit
-from tests.cli import judgeq, only_run, query, start
+from tests.cli import judgeq, only_run, query, start, wait_until
 from tests.fakes import Clock, opened, turns
 from tests.mock import mock, stats
 from tests.test_limiter import Time
@@ -172,8 +172,7 @@ def test_a_server_that_is_started_again_meets_the_run_where_it_was(tmp_path: Pat
     with mock(tmp_path, "--latency", "0.2") as url:
         flags = ("--base-url", url, "--concurrency", "4", "--strategy", "pairwise2", "--no-cache")
         process = start(tmp_path, *texts(tmp_path), *flags)
-        while stats(url)["answered"] < 8:
-            assert process.poll() is None
+        wait_until(lambda: stats(url)["answered"] >= 8, process)
     try:
         assert process.stderr is not None
         lines = list(_until(process.stderr, "doesn't answer; one call at a time"))

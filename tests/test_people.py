@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
+import scipy
 
 from judgeq.engine import session
 from judgeq.engine.estimate import Estimate, estimate
@@ -194,7 +194,7 @@ async def test_an_answer_is_taken_once(table: Table) -> None:
         with pytest.raises(StaleError, match="no longer yours"):
             await people.answer(bob, lease(after), FIRST)
         assert await store.counts() == Counts(pending=1, done=1)
-        assert len(await store.said()) == 1
+        assert len(await store.people_calls()) == 1
 
 
 @table((0, 1))
@@ -214,7 +214,7 @@ async def test_what_is_no_answer_is_refused_and_the_question_stays(table: Table)
             with pytest.raises(BadAnswerError, match="not an answer"):
                 await people.answer(ann, lease(turn), answer)
         assert await people.turn(ann) == turn
-        assert await store.said() == []
+        assert await store.people_calls() == []
 
 
 @table((0, 1), ties=True)
@@ -282,7 +282,7 @@ async def test_what_is_skipped_goes_to_others_until_nobody_is_left(table: Table)
         assert await store.counts() == Counts(pending=1, invalid=1)
         await people.answer(bob, lease(await people.turn(bob)), FIRST)
         assert await store.counts() == Counts(done=1, invalid=1)
-        assert "looks cut off" in ((await store.said())[0][1].reply or "")
+        assert "looks cut off" in ((await store.people_calls())[0][1].reply or "")
 
 
 @table((0, 1))
@@ -323,7 +323,7 @@ async def test_a_question_comes_back_when_its_holder_is_gone_and_another_needs_o
             with pytest.raises(StaleError, match="no longer yours"):
                 await late
         await people.answer(bob, lease(taken), FIRST)
-        assert len(await store.said()) == 1
+        assert len(await store.people_calls()) == 1
 
 
 @table((0, 1))
@@ -367,7 +367,7 @@ async def test_the_first_round_is_asked_first(table: Table) -> None:
         turn, rounds = await people.turn(ann), list[int]()
         while turn.question is not None:
             turn = await people.answer(ann, lease(turn), FIRST)
-            rounds.append((await store.said())[-1][0].round)
+            rounds.append((await store.people_calls())[-1][0].round)
         assert rounds == [1, 1, 1, 2, 2, 2]
 
 
@@ -440,7 +440,7 @@ async def test_what_another_process_changed_is_found_out_and_no_fault(table: Tab
             await people.undo(ann)
         await people.answer(ann, lease(await people.turn(ann)), SECOND)
         assert await store.counts() == Counts(pending=3, done=1)
-        assert [call.outcome for _, call in await store.said()].count("ok") == 1
+        assert [call.outcome for _, call in await store.people_calls()].count("ok") == 1
 
 
 @table((0, 1), (2, 3), (1, 0))
@@ -682,7 +682,7 @@ async def test_some_are_asked_again_turned_round_and_count_for_nothing(table: Ta
         (ann,) = await them.register(people, ["Ann"])
         await them.judge(_ending(people, ann), ann)
         checks = await store.checks()
-        asked = {match.id: match.items for match, _ in await store.said()}
+        asked = {match.id: match.items for match, _ in await store.people_calls()}
         assert len(asked) == 24
         assert 3 <= len(checks) <= 5
         for check in checks:
@@ -691,7 +691,7 @@ async def test_some_are_asked_again_turned_round_and_count_for_nothing(table: Ta
             assert check.verdict is not None
         assert await store.counts() == Counts(done=24)
         assert (await people.turn(ann)).done == 24 + len(checks)
-        order = [match.id for match, _ in await store.said()]
+        order = [match.id for match, _ in await store.people_calls()]
         assert order.index(checks[0].repeats or 0) <= 24 - APART
 
 
@@ -763,13 +763,13 @@ async def test_who_is_present_is_known_while_the_store_is_read(
     async with table.open() as (people, store):
         (ann,) = await them.register(people, ["Ann"])
         await people.answer(ann, lease(await people.turn(ann)), FIRST)
-        real, present = store.said, list[int]()
+        real, present = store.people_calls, list[int]()
 
         async def said() -> Any:
             present.append(people.present)
             return await real()
 
-        store.said = said  # type: ignore[method-assign]
+        store.people_calls = said  # type: ignore[method-assign]
         await people.undo(ann)
         assert present == [1]
 
@@ -847,7 +847,7 @@ def test_a_run_of_people_ends_with_their_scores(tmp_path: Path, options: dict[st
     assert tuple(result.judges) == ("people", "Ann", "Bob")
     gold = np.arange(them.N)
     theta = result.scores.ratings[result.main.column]
-    assert spearmanr(theta, gold).statistic > 0.6
+    assert scipy.stats.spearmanr(theta, gold).statistic > 0.6
     again = them.run(tmp_path, **options)
     np.testing.assert_array_equal(again.scores.ratings[result.main.column], theta)
     assert again.counts == result.counts
@@ -880,7 +880,7 @@ def test_noisy_people_recover_the_gold_as_the_simulated_judge_does(tmp_path: Pat
         them.run(tmp_path, [], judge=("simulated",), latent_column="gold", **design),
     ):
         theta = result.scores.ratings[result.main.column]
-        found.append(spearmanr(theta, np.arange(60)).statistic)
+        found.append(scipy.stats.spearmanr(theta, np.arange(60)).statistic)
     assert min(found) > 0.9
     assert abs(found[0] - found[1]) < 0.05
 

@@ -23,8 +23,8 @@ from judgeq.types import Verdict
 from tests.cli import end_started, only_run, query, start, wait_until
 from tests.judging import dataset, number
 
-PEOPLE, ANSWERS, KILLS = 50, 1_275, 5
-TEXTS = 51
+PEOPLE, ANSWERS, KILLS = 50, 465, 5
+TEXTS = 31
 AGAIN = 0.1
 """Seconds after which somebody asks again whose server is away, or has nothing for them."""
 

@@ -4,10 +4,10 @@ from random import Random
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import optimize
 
 from judgeq.datasets import load
 from judgeq.errors import NotConvergedError
@@ -65,7 +65,7 @@ def test_the_map_is_the_optimum(many: list[Ranking], sigma: float) -> None:
     def objective(theta: Floats) -> float:
         return minus_log_likelihood(theta, many) + float(theta @ theta) / (2 * sigma**2)
 
-    best = optimize.minimize(objective, np.zeros(N), method="BFGS", options={"gtol": 1e-7})
+    best = scipy.optimize.minimize(objective, np.zeros(N), method="BFGS", options={"gtol": 1e-7})
     theta = theta_of(many, sigma=sigma)
     assert objective(theta) <= best.fun + 1e-12 * abs(best.fun)
     assert_allclose(theta, best.x, atol=1e-5 * max(1, sigma**2))
@@ -184,6 +184,7 @@ def test_lists_far_apart_are_worked_out_as_others(
     assert_allclose(some.gradient(theta), slope, atol=1e-9)
 
 
+@pytest.mark.long
 def test_one_list_of_a_thousand_at_the_largest_sigma() -> None:
     theta = theta_of([list(range(1000))], 1000, 100.0)
     assert (np.diff(theta) < 0).all()

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import optimize
 
 from judgeq.rating import ESTIMATORS, Parameters, bradley_terry, plackett_luce, position_effect
 from judgeq.rating.comparisons import settled
@@ -105,7 +105,9 @@ def test_the_joint_maximum_and_its_curvature(k: int) -> None:
     assert rankings.loss(start) + (start[:n] @ start[:n]) / 8 + start[n] ** 2 / 2e4 == (
         pytest.approx(objective(start))
     )
-    best = optimize.minimize(objective, np.zeros(n + 1), method="BFGS", options={"gtol": 1e-7})
+    best = scipy.optimize.minimize(
+        objective, np.zeros(n + 1), method="BFGS", options={"gtol": 1e-7}
+    )
     posterior = posterior_of(some, n, Parameters(sigma, position=True))
     assert_allclose(posterior.parameters, best.x, atol=2e-5)
     (joint,) = effect_of(some, n, sigma=sigma, position=True)

@@ -48,7 +48,7 @@ async def test_a_batch_is_no_worker_and_outlives_all(
         clock.now += 1e9
         assert await store.reap() == 0
         crew = await store.crew()
-        assert [worker.shown for worker in crew.workers] == ["w"]
+        assert [worker.label for worker in crew.workers] == ["w"]
         assert crew.cap.at_risk == 1.0
         assert await store.counts() == Counts(pending=1, running=2)
         async with opened(address, run, clock) as other:
@@ -340,7 +340,7 @@ class Batches(RuleBasedStateMachine):
         self.opened.remove(store)
 
 
-TestBatches = Batches.TestCase
+TestBatches = pytest.mark.long(Batches.TestCase)
 TestBatches.settings = settings(
     max_examples=12, stateful_step_count=25,
     suppress_health_check=[HealthCheck.too_slow],

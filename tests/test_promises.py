@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import REPO
-from tests.promises import PAGE, Promise, read, unkept
+from tests.promises import PAGE, SHORT, Promise, read, unkept
 
 PROMISES = read(PAGE.read_text(encoding="utf-8"))
 
@@ -113,5 +113,5 @@ def test_a_whole_run_without_a_promised_test_ends_with_an_error(tmp_path: Path) 
         assert "2 passed" in done.stdout or "1 passed" in done.stdout, done.stdout + done.stderr
         return done.returncode, "promise 2: test_a.py::test_lost did not run" in done.stdout
 
-    assert run("-n", "2") == (1, True)
+    assert run("-n", "2", "-m", SHORT) == (1, True)
     assert run("-k", "test_kept") == (0, False)

@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import pictures
 from judgeq.datasets import DatasetInfo
 from tests.cli import REPO, environment, judgeq
 from tests.pages import DOCS, WRITTEN, blocks
@@ -122,6 +121,8 @@ def test_its_pictures_are_there_and_ask_nobody_for_anything() -> None:
 
 
 def test_its_pictures_can_be_drawn_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import pictures
+
     for name in ("DASHBOARD", "SCALE"):
         monkeypatch.setattr(pictures, name, tmp_path / f"{name}.svg")
     pictures.main()

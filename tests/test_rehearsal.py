@@ -10,9 +10,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-from openpyxl import load_workbook
 
 import judgeq as package
 from judgeq.judge.simulated import rehearsal_scores
@@ -130,6 +128,9 @@ def test_a_command_names_every_setting_that_is_not_the_default(folder: Path) -> 
 
 
 def test_tables_have_a_first_column_that_says_so(made: Path) -> None:
+    import pandas as pd
+    from openpyxl import load_workbook
+
     table = pd.read_csv(only_run(made) / "scores.csv", dtype={"gold": float})
     assert [*table.columns[:3]] == ["REHEARSAL", "id", "rank"]
     assert {*table.REHEARSAL} == {"made up"}

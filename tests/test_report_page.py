@@ -106,8 +106,15 @@ def test_what_cannot_be_seen_is_not_there(seen: Seen) -> None:
     assert not set(text) & {"\x1b", "\x07", "\x00", "\u202e", "\u202c"}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1200])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("light", 390),
+        pytest.param("dark", 1200, marks=pytest.mark.long),
+        pytest.param("light", 1200, marks=pytest.mark.long),
+        pytest.param("dark", 390, marks=pytest.mark.long),
+    ],
+)
 def test_it_is_accessible_and_fits_in_light_and_dark(report: Path, scheme: str, width: int) -> None:
     size = {"width": width, "height": 800}
     with opened(report.as_uri(), color_scheme=scheme, viewport=size) as seen:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from matplotlib.figure import Figure
 
 from judgeq.engine.scores import Scores
 from judgeq.ui.plots import Plots
@@ -218,6 +217,8 @@ def _plots(n: int, texts: list[str] | None = None) -> Plots:
 
 
 def test_lengths_far_apart_have_few_ticks() -> None:
+    from matplotlib.figure import Figure
+
     axes = Figure().subplots()
     _plots(3, ["abcde", "a" * 200, "a" * 100_000]).length(axes)
     low, high = axes.get_xlim()
@@ -225,6 +226,8 @@ def test_lengths_far_apart_have_few_ticks() -> None:
 
 
 def test_few_gold_labels_have_their_medians_and_ticks() -> None:
+    from matplotlib.figure import Figure
+
     axes = Figure().subplots()
     _plots(9).gold(axes)
     assert axes.get_xticks().tolist() == [0, 1, 2]

@@ -68,7 +68,9 @@ def test_the_whole_list_is_seen_on_a_laptop(here: Served) -> None:
         assert width <= shown
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("dark", 390), ("light", 1200)])
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("dark", 390), pytest.param("light", 1200, marks=pytest.mark.long)]
+)
 def test_all_pages_are_accessible_and_fit(here: Served, scheme: str, width: int) -> None:
     size = {"width": width, "height": 800}
     with seen_at(here, "/", color_scheme=scheme, viewport=size) as seen:

@@ -533,7 +533,13 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[StudyRow]:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no process groups to kill")
-@pytest.mark.parametrize("all_at_once", [True, False], ids=["all processes", "the first alone"])
+@pytest.mark.parametrize(
+    "all_at_once",
+    [
+        pytest.param(True, id="all processes", marks=pytest.mark.long),
+        pytest.param(False, id="the first alone"),
+    ],
+)
 def test_killed_it_goes_on_where_it_was(
     tmp_path: Path, uninterrupted: list[StudyRow], all_at_once: bool
 ) -> None:

@@ -37,7 +37,7 @@ from tests.cli import (
     wait_until,
 )
 
-JOB = ("run", "--dataset", "synthetic:normal", "--n", "600", "--concurrency", "4")
+JOB = ("run", "--dataset", "synthetic:normal", "--n", "200", "--concurrency", "4")
 UNKNOWN = "SELECT sum(open) FROM jobs"
 
 
@@ -85,7 +85,7 @@ from judgeq.errors import StoppedError
 async def cell():
     try:
         judgeq.run("synthetic:normal", concurrency=4,
-                   settings={"n": 600, "sim_latency": float(sys.argv[1])},
+                   settings={"n": 200, "sim_latency": float(sys.argv[1])},
                    on_event=lambda event: print(type(event).__name__, flush=True))
     except StoppedError as error:
         print("stopped:", error, error.__context__)
@@ -95,7 +95,7 @@ async def cell():
 LOOPS = ("asyncio.run(cell())", "asyncio.new_event_loop().run_until_complete(cell())")
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", [LOOPS[0], pytest.param(LOOPS[1], marks=pytest.mark.long)])
 def test_stop_in_a_notebook_stops_the_run(tmp_path: Path, loop: str, uninterrupted: str) -> None:
     process = python(tmp_path, NOTEBOOK.replace("{loop}", loop), "0.2")
     wait_for("CallEnded", process.stdout)
@@ -145,7 +145,7 @@ asyncio.new_event_loop().run_until_complete(cell())
 def test_stop_in_a_notebook_stops_what_goes_on_and_what_evaluates(
     tmp_path: Path, uninterrupted: str
 ) -> None:
-    judgeq(tmp_path, "run", "-d", "synthetic:normal", "--quiet", "--runs-dir", "finished")
+    judgeq(tmp_path, *JOB, "--quiet", "--runs-dir", "finished")
     process = python(tmp_path, NOTEBOOK.replace("{loop}", LOOPS[0]), "0.2")
     wait_for("CallEnded", process.stdout)
     process.send_signal(signal.SIGINT)
@@ -288,7 +288,14 @@ app()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.long),
+    ],
+)
 def test_the_final_fit_can_be_given_up(
     tmp_path: Path, uninterrupted: str, number: signal.Signals
 ) -> None:
@@ -300,10 +307,10 @@ def test_the_final_fit_can_be_given_up(
     assert "Traceback" not in err
     run = only_run(tmp_path)
     assert f"judgeq resume {run.name}" in err
-    assert query(run, "SELECT count(*) FROM jobs WHERE state = 'done'") == [(180,)]
+    assert query(run, "SELECT count(*) FROM jobs WHERE state = 'done'") == [(60,)]
     judgeq(tmp_path, "show", "--write", "--quiet")
     assert scores(run) == uninterrupted
-    assert query(run, "SELECT count(*) FROM calls") == [(180,)]
+    assert query(run, "SELECT count(*) FROM calls") == [(60,)]
 
 
 def test_rate_can_be_given_up(finished: Path) -> None:

@@ -286,6 +286,7 @@ async def test_handing_over_is_whole_or_not_at_all(store: Store, clock: Clock) -
     assert [kept.status for kept in await store.batches()] == ["about to be created"]
 
 
+@pytest.mark.long
 @contract
 async def test_fifty_thousand_lines(store: Store, clock: Clock) -> None:
     count = 50_000

@@ -89,7 +89,7 @@ async def test_an_answer_is_its_persons(store: Store, clock: Clock) -> None:
     assert await store.counts() == Counts(pending=1, done=2)
     totals = await store.totals()
     assert (totals.calls, totals.unknown, totals.in_flight, totals.at_risk) == (2, 0, 0, 0.0)
-    (first, call), _ = await store.said()
+    (first, call), _ = await store.people_calls()
     assert (first.id, first.items, call.judge, call.latency) == (0, (0, 1), 3, 2.5)
     assert (await store.calls([0]))[0] == [call]
 
@@ -102,7 +102,7 @@ async def test_what_was_skipped_is_pending_and_no_failure(store: Store, clock: C
     assert await store.counts() == Counts(pending=2, invalid=1)
     assert await store.last_failure() is None
     assert (await store.totals()).retries == 0
-    assert [call.outcome for _, call in await store.said()] == ["skipped", "skipped"]
+    assert [call.outcome for _, call in await store.people_calls()] == ["skipped", "skipped"]
 
 
 @contract
@@ -117,7 +117,7 @@ async def test_an_answer_that_is_taken_back_is_no_verdict(store: Store, clock: C
     assert await store.hand_out(Handed(0, "lease", 7.0, job=0))
     await store.settle("people", [said(0, 2, 0, 1)])
     assert (await store.verdicts(1)).items.tolist() == [0, 1]
-    assert [call.outcome for _, call in await store.said()] == ["undone", "ok"]
+    assert [call.outcome for _, call in await store.people_calls()] == ["undone", "ok"]
     assert await store.last_failure() is None
 
 

@@ -155,14 +155,14 @@ def test_times_and_amounts_that_can_not_be_are_no_crash(store: str, tmp_path: Pa
 def test_a_password_is_nowhere_shown(tmp_path: Path) -> None:
     there = StoredRuns.at(f"{ME[1]}?sslpassword=secret2&application_name=x", tmp_path)
     run = there.called("demo")
-    shown = [run.shown, run.ledger, run.argument, run.identity, repr(run), there.shown]
+    shown = [run.label, run.ledger, run.argument, run.identity, repr(run), there.label]
     with pytest.raises(RunError) as raised:
         there.all()
     for text in (*shown, str(raised.value), run.store_address):
         assert "secret" not in text
     address = "postgresql://me@127.0.0.1:9/nowhere?application_name=x"
     assert run.argument == f"demo --store '{address}'"
-    assert parse(address).shown == address
+    assert parse(address).label == address
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_password_that_is_written_wrong_is_not_shown(login: str) -> None:
 def test_parameters_are_read_as_libpq_reads_them() -> None:
     address = parse("postgresql://h/d?options=-c%20a%3Db&password=1+2")
     assert address.conninfo == "postgresql://h/d?options=-c%20a%3Db&password=1%2B2"
-    assert address.shown == "postgresql://h/d?options=-c%20a%3Db"
+    assert address.label == "postgresql://h/d?options=-c%20a%3Db"
     assert "1+2" not in str(unreachable(address, ValueError("no 1+2")))
 
 
@@ -395,7 +395,7 @@ def test_every_command_needs_only_the_address_and_a_name(
     name = folder.run.id[:9]
     status = json.loads(judgeq(tmp_path, "status", name, *at, "--json").stdout)
     assert (status["state"], status["run"]) == ("finished", folder.run.id)
-    assert status["store"] == parse(stored[0]).shown
+    assert status["store"] == parse(stored[0]).label
     machines = status.pop("machines")
     assert not machines["leader"]["leads"]
     assert {worker["state"] for worker in machines["workers"]} == {"left"}
@@ -480,7 +480,7 @@ def test_texts_and_prompt_come_from_the_store(
     same = [line.rsplit(",", 1)[0] for line in run.scores.read_text().splitlines()]
     assert same == [line.rsplit(",", 1)[0] for line in csv(whole).splitlines()]
     assert "text 3" in run.scores.read_text()
-    assert not [row for row in execute(store, "SELECT info FROM @.runs") if address.shown in row[0]]
+    assert not [row for row in execute(store, "SELECT info FROM @.runs") if address.label in row[0]]
 
 
 def test_another_machine_lists_what_it_needs(

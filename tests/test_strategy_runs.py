@@ -60,7 +60,9 @@ def test_a_golden_run(tmp_path: Path, strategy: str) -> None:
     assert digest(exact_columns(only_run(tmp_path), *rated)) == GOLDEN[strategy]
 
 
-@pytest.mark.parametrize("strategy", ["streak:r=2,d=2", "tail:w=2,p=10"])
+@pytest.mark.parametrize(
+    "strategy", [pytest.param("streak:r=2,d=2", marks=pytest.mark.long), "tail:w=2,p=10"]
+)
 def test_killed_in_the_middle_of_pruning_the_scores_are_the_same(
     tmp_path: Path, strategy: str
 ) -> None:

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
-from pathlib import Path
 
 import pytest
 import yaml
@@ -37,9 +37,15 @@ def module(path: str) -> str:
     return ("judgeq/" + path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def imported(path: Path) -> Iterator[str]:
+@cache
+def nodes(path: str) -> list[ast.AST]:
+    """All that a file says."""
+    return list(ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))))
+
+
+def imported(path: str) -> Iterator[str]:
     """The judgeq modules that a file imports, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names if name.name.startswith("judgeq"))
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("judgeq"):
@@ -57,56 +63,62 @@ def test_each_room_has_its_line_in_the_packages_readme() -> None:
     assert len(FLOORS) == len(set(FLOORS))
 
 
-@pytest.mark.parametrize("path", FILES)
-def test_imports_point_downwards(path: str) -> None:
-    for name in imported(PACKAGE / path):
-        if name == "judgeq":  # its names are loaded when used
-            continue
-        assert FLOORS.index(room(MODULES[name])) <= FLOORS.index(room(path)), f"{path}: {name}"
+def test_imports_point_downwards() -> None:
+    upwards = [
+        f"{path}: {name}"
+        for path in FILES
+        for name in imported(path)
+        if name != "judgeq"  # its names are loaded when used
+        and FLOORS.index(room(MODULES[name])) > FLOORS.index(room(path))
+    ]
+    assert not upwards
 
 
 def test_no_files_use_each_other() -> None:
-    graph = {
-        module(path): {name for name in imported(PACKAGE / path) if name != "judgeq"}
-        for path in FILES
-    }
+    graph = {module(path): {name for name in imported(path) if name != "judgeq"} for path in FILES}
     for name, needed in graph.items():
         needed.discard(name)
     assert list(TopologicalSorter(graph).static_order())  # raises CycleError, naming the circle
 
 
-@pytest.mark.parametrize("path", FILES)
-def test_the_core_does_no_io_and_knows_no_clock(path: str) -> None:
-    if FLOORS.index(room(path)) >= FLOORS.index("settings/"):
-        return
-    text = (PACKAGE / path).read_text(encoding="utf-8")
-    found = re.findall(r"^(?:import|from) (asyncio|time|os|pathlib|sqlite3|random)\b", text, re.M)
-    assert not found
+def test_the_core_does_no_io_and_knows_no_clock() -> None:
+    core = [path for path in FILES if FLOORS.index(room(path)) < FLOORS.index("settings/")]
+    assert core
+    for path in core:
+        text = (PACKAGE / path).read_text(encoding="utf-8")
+        found = re.findall(
+            r"^(?:import|from) (asyncio|time|os|pathlib|sqlite3|random)\b", text, re.M
+        )
+        assert not found, path
 
 
-@pytest.mark.parametrize("path", FILES)
-def test_files_and_functions_are_small(path: str) -> None:
-    text = (PACKAGE / path).read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 440  # "about 400"
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            # A command's flags are its parameters, however many.
-            first = node.body[0].lineno if path.startswith("cli/") else node.lineno
-            assert (node.end_lineno or 0) - first < 65, f"{path}: {node.name}"
+def test_files_and_functions_are_small() -> None:
+    large = [path for path in FILES if len((PACKAGE / path).read_text("utf-8").splitlines()) > 440]
+    assert not large  # "about 400"
+    long = []
+    for path in FILES:
+        for node in nodes(path):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                # A command's flags are its parameters, however many.
+                first = node.body[0].lineno if path.startswith("cli/") else node.lineno
+                long += [f"{path}: {node.name}"] * ((node.end_lineno or 0) - first >= 65)
+    assert not long
 
 
-@pytest.mark.parametrize("path", FILES)
-def test_no_assert_no_catch_all_no_print_no_module_state(path: str) -> None:
-    tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        assert not isinstance(node, ast.Assert | ast.Global)
-        if isinstance(node, ast.ExceptHandler):
-            assert node.type is not None
-            # A catch-all may tidy up, but what it caught goes on.
-            if ast.unparse(node.type) in ("Exception", "BaseException"):
-                assert any(isinstance(inner, ast.Raise) for inner in node.body)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "exit", "sys.exit"):
-            assert path.startswith("cli/")
+def test_no_assert_no_catch_all_no_print_no_module_state() -> None:
+    for path in FILES:
+        for node in nodes(path):
+            where = f"{path}:{getattr(node, 'lineno', '')}"
+            assert not isinstance(node, ast.Assert | ast.Global), where
+            if isinstance(node, ast.ExceptHandler):
+                assert node.type is not None, where
+                # A catch-all may tidy up, but what it caught goes on.
+                if ast.unparse(node.type) in ("Exception", "BaseException"):
+                    assert any(isinstance(inner, ast.Raise) for inner in node.body), where
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                *("print", "exit", "sys.exit"),
+            ):
+                assert path.startswith("cli/"), where
 
 
 def test_every_command_strategy_judge_and_dataset_is_documented() -> None:
@@ -118,9 +130,9 @@ def test_every_command_strategy_judge_and_dataset_is_documented() -> None:
         assert f"`{name}" in DOCS["strategies.md"]
     for name in JUDGES:
         assert f"`{name}" in DOCS["judges.md"]
-    for info in datasets.known():
+    for info in datasets.catalog():
         assert f"`{info.name}`" in DOCS["own-data.md"]
-    for prompt in prompts.known():
+    for prompt in prompts.catalog():
         assert (REPO / "prompts" / f"{prompt.name}.toml").is_file()
 
 

@@ -27,6 +27,7 @@ def anonymous(texts: list[str]) -> list[str]:
     return [re.sub(r"(?<=-mock-)[0-9a-f]{10}", "", text) for text in texts]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_tutorial_prints_what_is_kept(name: str, tmp_path: Path) -> None:
     for needed in ("nbclient", "ipykernel", "pandas", "openpyxl"):

@@ -18,6 +18,8 @@ from packaging.requirements import Requirement
 
 from tests.cli import REPO, environment
 
+pytestmark = pytest.mark.long
+
 CITATION = yaml.safe_load((REPO / "CITATION.cff").read_text("utf-8"))
 
 

@@ -296,7 +296,7 @@ def serve(
         if as_json:
             show_text(json.dumps({"address": at.address}))
         else:
-            show_text(f"{at.address}\nShows the runs in {there.shown}. Ctrl-C ends it.")
+            show_text(f"{at.address}\nShows the runs in {there.label}. Ctrl-C ends it.")
         if open:
             click.launch(at.address if secret is None else _private(Path(folder), at.address))
 

@@ -283,7 +283,7 @@ def _completing(names: Names) -> Any:
 def _datasets() -> Iterable[str]:
     from judgeq import datasets
 
-    return (info.name for info in datasets.known())
+    return (info.name for info in datasets.catalog())
 
 
 def _runs() -> Iterable[str]:
@@ -301,7 +301,7 @@ def _strategies() -> Iterable[str]:
 def _prompts() -> Iterable[str]:
     from judgeq import prompts
 
-    return (prompt.name for prompt in prompts.known())
+    return (prompt.name for prompt in prompts.catalog())
 
 
 def argument(

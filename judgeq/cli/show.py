@@ -212,7 +212,7 @@ def explain(
     """
     import asyncio
 
-    from judgeq.datasets.tables import shown
+    from judgeq.datasets.tables import display
     from judgeq.evaluation.trail import explanation
     from judgeq.ui.show import items as show_items
 
@@ -223,6 +223,6 @@ def explain(
     name, item = ("last", *words)[-2:]
     result = _opened(there.find(name, accept_damage), given)
     if vs == item:
-        raise UsageError(f"--vs {shown(vs)}: name another item than {shown(item)}.")
+        raise UsageError(f"--vs {display(vs)}: name another item than {display(item)}.")
     row, other = result.row_of(item), None if vs is None else result.row_of(vs)
     return Answer(asyncio.run(explanation(result, row, other, replies=replies)), show_items.explain)

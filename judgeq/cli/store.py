@@ -55,7 +55,7 @@ def list_runs(there: Runs) -> Answer:
     for state in listed:
         if isinstance(state, Unreadable):
             complain(f"{state.run.id} can't be read: {state.reason}")
-    none = f"No runs in {there.shown}. Start with: judgeq run demo"
+    none = f"No runs in {there.label}. Start with: judgeq run demo"
     return Answer(listed, show_status.runs if listed else lambda _: none)
 
 
@@ -378,6 +378,6 @@ def copy(values: Values, to: str, runs_dir: Path) -> Answer:
     if unmarked is not None:
         complain(f"It can't be remembered that the copy is yours: {unmarked}")
     return Answer(
-        {"run": made.id, "from": run.shown, "to": made.shown},
-        lambda _: f"{run.shown} is copied to {made.shown}.",
+        {"run": made.id, "from": run.label, "to": made.label},
+        lambda _: f"{run.label} is copied to {made.label}.",
     )

@@ -123,7 +123,7 @@ def datasets(given: Values) -> Answer:
     from judgeq import datasets as known_datasets
     from judgeq.ui.show import lists as show_lists
 
-    return Answer(known_datasets.known(given.get("data_dir")), show_lists.datasets)
+    return Answer(known_datasets.catalog(given.get("data_dir")), show_lists.datasets)
 
 
 @command(
@@ -176,7 +176,7 @@ def prompts(name: str | None, k: int, given: Values) -> Answer:
     from judgeq.ui.show import lists as show_lists
 
     if name is None:
-        return Answer(prompt_sets.known(), show_lists.prompts)
+        return Answer(prompt_sets.catalog(), show_lists.prompts)
     settings = config.settle({"dataset": "demo", **given})
     prompt = prompt_sets.load(name, settings.feature)
     loaded = known_datasets.load(settings)

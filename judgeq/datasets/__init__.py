@@ -12,7 +12,7 @@ from judgeq.datasets import corpora, synthetic
 from judgeq.datasets.columns import LIKELY, dataset_of
 from judgeq.datasets.dataset import STDIN, Dataset, DatasetInfo, part, refuse, without_long
 from judgeq.datasets.formats import SETTINGS, SUFFIXES, Format, format_of, read
-from judgeq.datasets.tables import TEXT, Source, did_you_mean, listed, shown
+from judgeq.datasets.tables import TEXT, Source, did_you_mean, display, listed
 from judgeq.errors import UsageError
 from judgeq.settings.run import DatasetSpec
 
@@ -42,7 +42,7 @@ def load(
     there = name and os.path.exists(path)  # noqa: PTH110  it may be any string
     if not (there or name in (*every, STDIN) or format_of(name)):
         raise UsageError(
-            f"No dataset is called {shown(name)}.{did_you_mean(path.name, every)} Known are "
+            f"No dataset is called {display(name)}.{did_you_mean(path.name, every)} Known are "
             f"{listed(every)}; or give the path of a file ({SUFFIXES})."
         )
     if name in synthetic.NAMES:
@@ -61,12 +61,12 @@ def load(
     return without_long(part(whole, spec, seed), spec.longest_text)
 
 
-def known(data_dir: Path | None = None) -> list[DatasetInfo]:
+def catalog(data_dir: Path | None = None) -> list[DatasetInfo]:
     """Everything that has a name: the known corpora, then the synthetic shapes.
 
     Raises DataError where a dataset.toml is broken. Nothing is downloaded.
     """
-    return [*corpora.known(data_dir), *synthetic.known()]
+    return [*corpora.catalog(data_dir), *synthetic.catalog()]
 
 
 def _on_stdin(spec: DatasetSpec) -> Source:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from judgeq.datasets.dataset import OF_COLUMNS, STDIN, Dataset, RowIds, flag_of
-from judgeq.datasets.tables import ID, LISTED, TEXT, Source, Table, did_you_mean, listed, shown
+from judgeq.datasets.tables import ID, LISTED, TEXT, Source, Table, did_you_mean, display, listed
 from judgeq.errors import DataError, UsageError
 from judgeq.settings.run import DatasetSpec
 from judgeq.types import Floats, GoldKind
@@ -52,7 +52,7 @@ def dataset_of(source: Source, spec: DatasetSpec, unlabelled: Sequence[str] = ()
     if levels is not None and gold is None:
         raise UsageError("--gold-levels needs --gold-column: the column that holds the labels.")
     if spec.id_column == text:
-        raise UsageError(f"--id-column can't be the column of the texts, {shown(text)}.")
+        raise UsageError(f"--id-column can't be the column of the texts, {display(text)}.")
     named = {
         column: f"Name the right one with {flag_of(role)}."
         for role in OF_COLUMNS
@@ -169,9 +169,9 @@ def _text(cell: Any) -> str:
         raise ValueError("the text is empty", remedy)
     if not isinstance(cell, str):
         remedy = "Name the right column with --text-column."
-        raise ValueError(f"expected text, got {shown(cell)}", remedy)
+        raise ValueError(f"expected text, got {display(cell)}", remedy)
     if found := _NO_TEXT.search(cell):
-        what = "a NUL character" if found[0] == "\0" else f"half a character ({shown(cell)})"
+        what = "a NUL character" if found[0] == "\0" else f"half a character ({display(cell)})"
         raise ValueError(f"the text holds {what}", "Remove it.")
     return cell
 
@@ -194,9 +194,9 @@ def read_ids(table: Table, column: str) -> list[str]:
         elif not isinstance(cell, str) and type(cell) is not int:
             problem = f"{name} can't be an id: it is no text or whole number"
         elif _CONTROL.search(name):
-            problem = f"the id {shown(name)} holds a control character"
+            problem = f"the id {display(name)} holds a control character"
         elif first.setdefault(name, row) != row:
-            problem = f"the id {shown(name)} is also that of {table.place(first[name])}"
+            problem = f"the id {display(name)} is also that of {table.place(first[name])}"
         else:
             return name
         raise ValueError(problem, remedy)
@@ -237,10 +237,10 @@ def read_gold(
         if number:
             hint = did_you_mean(label, number).lstrip()
             every = "Name every label, least of the feature first, with --gold-levels low,high;"
-            problem = f"{shown(cell)} is none of the levels {listed(number)}"
+            problem = f"{display(cell)} is none of the levels {listed(number)}"
             raise ValueError(problem, f"{hint} {every} {empty}".lstrip())
         raise ValueError(
-            f"{shown(cell)} is not a number",
+            f"{display(cell)} is not a number",
             "If the column holds labels, name them from least to most of the feature with "
             f"--gold-levels low,high (seen: {seen}); {empty}",
         )
@@ -254,7 +254,7 @@ def read_latent(table: Table, column: str) -> Floats:
     def latent_of(cell: Any) -> float:
         if (value := _number(table, cell)) is None:
             remedy = "A latent column needs one in every row."
-            raise ValueError(f"{shown(cell)} is not a number", remedy)
+            raise ValueError(f"{display(cell)} is not a number", remedy)
         return value
 
     return np.fromiter(_values(table, column, latent_of), np.float64, len(table))

@@ -43,7 +43,7 @@ def corpus(name: str) -> DatasetInfo:
         raise DataError(f"{path}: {files.problems(error)}. {remedy}") from error
 
 
-def known(data_dir: Path | None = None) -> list[DatasetInfo]:
+def catalog(data_dir: Path | None = None) -> list[DatasetInfo]:
     """All of them. Raises DataError where a dataset.toml is broken. Nothing is downloaded."""
     infos = []
     for which in map(corpus, names()):

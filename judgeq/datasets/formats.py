@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 from judgeq.datasets.dataset import OF_COLUMNS, refuse
 from judgeq.datasets.frames import by_column
-from judgeq.datasets.tables import TEXT, Rows, Source, listed, shown
+from judgeq.datasets.tables import TEXT, Rows, Source, display, listed
 from judgeq.errors import DataError, UsageError
 from judgeq.files import ordinary
 from judgeq.settings.run import DatasetSpec
@@ -301,7 +301,7 @@ def _objects(name: str, lines: Any, needed: Collection[str]) -> Rows:
     for line, entry in entries:
         cells = _flat({TEXT: entry} if isinstance(entry, str) else entry)
         if not isinstance(cells, dict) or not cells:
-            what = f"{shown(entry)} is {'an empty' if entry == {} else 'no'} JSON object"
+            what = f"{display(entry)} is {'an empty' if entry == {} else 'no'} JSON object"
             remedy = "Expected one whole JSON object a line, or an array of objects."
             yield line, ValueError(str(entry) if isinstance(entry, ValueError) else what, remedy)
             continue
@@ -309,7 +309,7 @@ def _objects(name: str, lines: Any, needed: Collection[str]) -> Rows:
             keys = [*cells]
             yield 0, keys
         if absent := [key for key in needed if key not in cells]:
-            problem = f"no key {shown(min(absent))}; it has {listed(cells)}"
+            problem = f"no key {display(min(absent))}; it has {listed(cells)}"
             yield line, ValueError(problem, "Give every object this key (null where it's unknown).")
         else:
             yield line, [*map(cells.get, keys)]

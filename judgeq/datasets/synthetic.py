@@ -25,7 +25,7 @@ NAMES = [SYNTHETIC + shape for shape in SHAPES]
 MEANING = "the latent score that the items were made with"
 
 
-def known() -> list[DatasetInfo]:
+def catalog() -> list[DatasetInfo]:
     """The shapes."""
     return [
         DatasetInfo(

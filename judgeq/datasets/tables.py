@@ -50,7 +50,7 @@ class Table:
         self._lines = array("q")  # as in Rows, by row number
         for column, times in Counter(filter(None, self.header)).items():
             if times > 1:
-                twice = f"{self.name} has more than one column {shown(column)}"
+                twice = f"{self.name} has more than one column {display(column)}"
                 raise DataError(f"{twice}. Rename one of them in its header.")
         if REHEARSAL in self.header:
             raise DataError(
@@ -87,7 +87,7 @@ class Table:
 
     def report(self, i: int, problem: str, remedy: str, column: str | None = None) -> None:
         """Note that the i-th row can't be used, or its cell in a column."""
-        where = self.place(i) + ("" if column is None else f", column {shown(column)}")
+        where = self.place(i) + ("" if column is None else f", column {display(column)}")
         self.bad.append((self.numbers[i], f"{where}: {problem}", remedy))
 
     def check(self) -> None:
@@ -120,11 +120,11 @@ class Table:
             hint = f" Its first line looks like a row: if it has no header, add --no-header{which}."
         elif "\0" in "".join(header):
             hint = " It may be in another encoding, which --encoding names."
-        has = f"{self.name} has no column {shown(column)}; it has {listed(header)}."
+        has = f"{self.name} has no column {display(column)}; it has {listed(header)}."
         return f"{has}{hint} {remedy}".strip()
 
 
-def shown(value: object, limit: int = 60) -> str:
+def display(value: object, limit: int = 60) -> str:
     """A value for a message: quoted, control characters escaped, cut where it is long."""
     text = repr(value if not isinstance(value, str) else value[: limit + 1])
     return text if len(text) <= limit else text[: limit - 1] + "…"
@@ -134,11 +134,11 @@ def did_you_mean(word: str, among: Iterable[str]) -> str:
     """ " Did you mean 'x'?", or "" where nothing is close."""
     folded = {name.strip().casefold(): name for name in among}
     close = difflib.get_close_matches(word.strip().casefold(), folded, n=1, cutoff=0.6)
-    return f" Did you mean {shown(folded[close[0]])}?" if close else ""
+    return f" Did you mean {display(folded[close[0]])}?" if close else ""
 
 
 def listed(values: Iterable[object], most: int = 12) -> str:
     """Values for a message, comma-separated, the first `most` of them."""
     every = list(values)
     more = f" and {len(every) - most:,} more" if len(every) > most else ""
-    return ", ".join(shown(value, 40) for value in every[:most]) + more
+    return ", ".join(display(value, 40) for value in every[:most]) + more

@@ -94,7 +94,7 @@ class StoreRuns:
         for place in self._store.all():
             if place.id == name:
                 return place
-        raise RunError(f"there is no run {name!r} in {self._store.shown} that can be worked on.")
+        raise RunError(f"there is no run {name!r} in {self._store.label} that can be worked on.")
 
     async def admit(self, name: str) -> Run:
         """The run as this worker may work on it; raises what says why it may not."""

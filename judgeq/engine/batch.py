@@ -318,7 +318,7 @@ async def listed(runs: Runs) -> tuple[list[Listed], list[str]]:
             finally:
                 await store.close()
         except (RunError, OSError) as error:
-            errors.append(f"{place.shown}: {error}")
+            errors.append(f"{place.label}: {error}")
     return batches, errors
 
 

@@ -133,7 +133,7 @@ async def calls(run: RunPlace, *, replies: bool = False) -> Table:
             round_of, judge_of = await _asked(store)
             if judge_of.max(initial=0) >= len(judges) or judge_of.min(initial=0) < 0:
                 raise RunError(
-                    f"{run.shown} is damaged: a question is for a judge that isn't there."
+                    f"{run.label} is damaged: a question is for a judge that isn't there."
                 )
             for jobs in _spans(len(round_of)):
                 ended = sorted((await store.calls(range(jobs.start, jobs.stop))).items())

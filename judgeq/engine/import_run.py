@@ -88,7 +88,7 @@ def import_judgments(
     refuse_linked_folder(folder.path)
     if folder.exists:
         return Imported(folder, True, notices)
-    with copying.beside(root, folder.id) as made:
+    with copying.staging(root, folder.id) as made:
         names = _judges(judgments)
         info = RunInfo.begun(
             settings,

@@ -12,7 +12,7 @@ import numpy as np
 from judgeq import rating
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
-from judgeq.datasets.tables import did_you_mean, shown
+from judgeq.datasets.tables import did_you_mean, display
 from judgeq.engine import rounds
 from judgeq.engine.interrupts import in_thread
 from judgeq.engine.queue import Stop
@@ -201,7 +201,7 @@ class Result:
             return ids.index(item)
         near = (name for name in ids[:_LOOKED_AT] if max(len(name), len(item)) <= _NEAR)
         hint = did_you_mean(item, near)
-        raise UsageError(f"run {self.run.id} has no item {shown(item)}.{hint}")
+        raise UsageError(f"run {self.run.id} has no item {display(item)}.{hint}")
 
     @property
     def direct_agreement(self) -> float | None:
@@ -320,7 +320,7 @@ async def read(run: RunPlace, settings: Settings) -> Result:
         items = await store.items()
         if len(items.ids) != info.items:
             counts = f"config.json has {info.items} items, run.db {len(items.ids)}"
-            raise RunError(f"{run.shown} is damaged: {counts}.")
+            raise RunError(f"{run.label} is damaged: {counts}.")
         history = await replayed(info, store)
         return await rate(run, info, store, items, history, settings)
 
@@ -332,7 +332,7 @@ async def with_people(info: RunInfo, store: Store) -> tuple[RunInfo, Said | None
     if not people:
         return info, None
     names = tuple(info.judge_names)
-    checks, calls = await store.checks(), await store.said()
+    checks, calls = await store.checks(), await store.people_calls()
     seconds, skipped = defaultdict[int, list[float]](list), Counter[int]()
     for _, call in calls:
         number = -1 if call.judge is None else call.judge - len(names)

@@ -344,7 +344,7 @@ async def _state(session: Session, round: int) -> Counts:
     counts = await session.store.round_state(round)
     if counts is None:
         raise RunError(
-            f"{session.run.folder.shown} isn't there any more: it was deleted while this process worked "
+            f"{session.run.folder.label} isn't there any more: it was deleted while this process worked "
             "on it."
         )
     return counts

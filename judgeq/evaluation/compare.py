@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from judgeq import rating, seeds
-from judgeq.datasets.tables import shown
+from judgeq.datasets.tables import display
 from judgeq.engine.results import Result
 from judgeq.errors import RunError
 from judgeq.evaluation.evaluate import (
@@ -157,7 +157,7 @@ def _order(first: Result, other: Result) -> Offsets:
     if apart := rows.keys() ^ set(first.items.ids):
         odd = min(apart)
         raise RunError(
-            f"runs {first.run.id} and {other.run.id} are not over the same items: {shown(odd)} is in "
+            f"runs {first.run.id} and {other.run.id} are not over the same items: {display(odd)} is in "
             f"{(other if odd in rows else first).run.id} only. Compare runs of one dataset."
         )
     return np.array([rows[name] for name in first.items.ids], dtype=np.int64)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from judgeq import seeds
-from judgeq.datasets.tables import did_you_mean, listed, shown
+from judgeq.datasets.tables import did_you_mean, display, listed
 from judgeq.engine import session
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
@@ -204,7 +204,7 @@ def masks_of(items: Items, wanted: str | None) -> dict[str, Bools]:
         return masks
     if wanted not in masks:
         hint = did_you_mean(wanted, masks)
-        raise UsageError(f"--subset {shown(wanted)}: the dataset has {listed(masks)}.{hint}")
+        raise UsageError(f"--subset {display(wanted)}: the dataset has {listed(masks)}.{hint}")
     return {wanted: masks[wanted]}
 
 

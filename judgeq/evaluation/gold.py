@@ -12,7 +12,7 @@ import numpy as np
 
 from judgeq.datasets.columns import read_gold, read_ids, row_ids
 from judgeq.datasets.formats import SUFFIXES, format_of, read
-from judgeq.datasets.tables import ID, Table, listed, shown
+from judgeq.datasets.tables import ID, Table, display, listed
 from judgeq.engine.results import Result
 from judgeq.errors import DataError, UsageError
 from judgeq.evaluation.metrics import LEVEL, RESAMPLES
@@ -124,7 +124,7 @@ def read_gold_file(
     if format_of(path) is None:
         raise UsageError(f"--gold {path}: expected a file name that ends in {SUFFIXES}.")
     if id_column == gold_column:
-        raise UsageError(f"--id-column and --gold-column are both {shown(gold_column)}.")
+        raise UsageError(f"--id-column and --gold-column are both {display(gold_column)}.")
     wanted = {gold_column: "Name the column of the gold labels with --gold-column."}
     if id_column is not None:
         wanted[id_column] = "Name the column of the ids with --id-column."
@@ -144,15 +144,15 @@ def read_gold_file(
         hint = " Name the column of the ids with --id-column." if id_column is None else ""
         what = "row number" if id_column is None else "id"
         raise DataError(
-            f"{table.name}, {table.place(0)}: the run has no item of the {what} {shown(names[0])}, nor "
-            f"of any other in the file; its ids are {listed(ids[:3])} …{hint}"
+            f"{table.name}, {table.place(0)}: the run has no item of the {what} {display(names[0])}, "
+            f"nor of any other in the file; its ids are {listed(ids[:3])} …{hint}"
         )
     for row, name in enumerate(names):
         if name in rows:
             gold[rows[name]] = labels[row]
     if np.isnan(gold).all():
         raise DataError(
-            f"{path}, column {shown(gold_column)}: no row of an item of the run has a gold label."
+            f"{path}, column {display(gold_column)}: no row of an item of the run has a gold label."
         )
     return gold, others
 

@@ -296,7 +296,7 @@ async def _unanswered(run: Result, store: Store, rows: Sequence[int]) -> list[Un
     for round in range(1, run.rounds_planned + 1):
         matches = await store.matches(round)
         if len(matches.items) and not 0 <= matches.items.min() <= matches.items.max() < len(ids):
-            raise RunError(f"{run.run.shown} is damaged: it asks about an item that isn't there.")
+            raise RunError(f"{run.run.label} is damaged: it asks about an item that isn't there.")
         about = np.flatnonzero(np.isin(matches.items, rows))
         for at in np.unique(np.searchsorted(matches.offsets, about, side="right") - 1).tolist():
             if first + at not in answered:

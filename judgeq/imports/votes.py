@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from judgeq.datasets import formats
 from judgeq.datasets.columns import is_empty
-from judgeq.datasets.tables import Table, shown
+from judgeq.datasets.tables import Table, display
 from judgeq.errors import DataError
 from judgeq.imports.recordings import Judgment, Recording, renumbered
 from judgeq.settings.run import DatasetSpec
@@ -159,7 +159,7 @@ class _Answers:
 
     def _wrong(self, i: int, column: str, why: str, remedy: str) -> None:
         cell = self._table.columns[column][i]
-        self._table.report(i, f"{column} is {shown(cell)}, {why}", remedy)
+        self._table.report(i, f"{column} is {display(cell)}, {why}", remedy)
 
     def _items(self, i: int) -> dict[str, int] | None:
         """A row's items by their columns; None where they aren't as they should, which is reported."""

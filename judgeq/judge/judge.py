@@ -242,13 +242,13 @@ class _Asking:
             if key is None:
                 outcome = await self._answer()
             else:
-                outcome = await self._known(key) or await self._lead(key)
+                outcome = await self._from_cache(key) or await self._lead(key)
             if outcome is not None:
                 return outcome
             for _ in range(2):  # whoever waited for the same reply comes first
                 await asyncio.sleep(0)
 
-    async def _known(self, key: str) -> Outcome | None:
+    async def _from_cache(self, key: str) -> Outcome | None:
         """What the cache knows, or whoever asks the same just now will know; None if nobody does, or if
         it is no verdict under our eyes."""
         judge, request = self._judge, self._request

@@ -91,7 +91,7 @@ class Assignment:
         if self._loaded:
             return
         await self.checks.load()
-        calls, out = await self.store.said(), await self.store.handed()
+        calls, out = await self.store.people_calls(), await self.store.handed()
         left = [await self.store.left(round) for round in range(1, self._rounds + 1)]
         await self.learn()
         # From here on without a pause: others look at it meanwhile.

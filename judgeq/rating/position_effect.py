@@ -42,11 +42,11 @@ def numbers(verdicts: Verdicts) -> Floats:
     sizes = np.diff(verdicts.offsets)
     slot = np.arange(len(verdicts.items)) - np.repeat(verdicts.offsets[:-1], sizes)
     value: Floats = slot / np.maximum(np.repeat(sizes, sizes) - 1, 1) - 0.5
-    value[~np.repeat(_known(verdicts), sizes)] = 0
+    value[~np.repeat(_with_order(verdicts), sizes)] = 0
     return value[presented_at(settled(verdicts))]
 
 
-def _known(verdicts: Verdicts) -> Bools:
+def _with_order(verdicts: Verdicts) -> Bools:
     """Which verdicts compare items presented in an order that is known."""
     several: Bools = np.diff(verdicts.offsets) > 1
     return several if verdicts.ordered is None else several & verdicts.ordered
@@ -57,7 +57,7 @@ def columns(verdicts: Verdicts) -> Columns:
     those of whose matches the order isn't known."""
     value, sizes = numbers(verdicts), np.diff(verdicts.offsets)
     judge = np.zeros(len(sizes), np.int64) if verdicts.judges is None else verdicts.judges
-    count = np.bincount(judge[_known(verdicts)])
+    count = np.bincount(judge[_with_order(verdicts)])
     most = np.argsort(-count, kind="stable")[:MOST]
     own = sorted(most[count[most] >= ENOUGH].tolist())
     rest = np.setdiff1d(np.flatnonzero(count), own).tolist()

@@ -18,7 +18,7 @@ from judgeq.store.postgres import copying
 
 
 @contextmanager
-def beside(root: Path, name: str) -> Iterator[RunFolder]:
+def staging(root: Path, name: str) -> Iterator[RunFolder]:
     """A folder for a run that is being made under `root`, which is not listed as one; gone afterwards,
     unless it was put in its place. Raises DataError where it can't be made."""
     try:
@@ -71,7 +71,7 @@ def copy(run: RunFolder | StoredRun, to: FolderRuns | StoredRuns) -> RunFolder |
         refuse_linked_folder(folder.path)
         if folder.exists:
             raise RunError(f"{folder.path} is there already. Nothing was changed.")
-        with beside(to.root, run.id) as made:
+        with staging(to.root, run.id) as made:
             made.write_info(run.info().model_copy(update={"shared": ""}))
             copying.to_file(run.address, run.row(), made.database)
             if folder.path.is_dir():  # of its results

@@ -52,7 +52,7 @@ class RunFolder(Place):
         return self.path / "config.json"
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The folder."""
         return str(self.path)
 
@@ -64,7 +64,7 @@ class RunFolder(Place):
     @property
     def words(self) -> tuple[str, ...]:
         """The path."""
-        return (self.shown,)
+        return (self.label,)
 
     @property
     def argument(self) -> str:
@@ -201,7 +201,7 @@ class FolderRuns(Places[RunFolder]):
     """The runs in folders under `root`."""
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The folder."""
         return str(self.root)
 

@@ -41,13 +41,13 @@ class Place(ABC):
 
     @property
     @abstractmethod
-    def shown(self) -> str:
+    def label(self) -> str:
         """The place, for messages; never with a password."""
 
     @property
     def ledger(self) -> str:
         """Where the calls and verdicts are, for messages."""
-        return self.shown
+        return self.label
 
     @property
     @abstractmethod
@@ -63,7 +63,7 @@ class Place(ABC):
     def identity(self) -> str:
         """What no other place has: by it a user's own settings for the run are remembered. Any part of
         an address may lead to another database."""
-        return self.shown
+        return self.label
 
     @property
     def owner(self) -> int | None:
@@ -146,7 +146,7 @@ class Places(ABC, Generic[P]):
 
     @property
     @abstractmethod
-    def shown(self) -> str:
+    def label(self) -> str:
         """The place, for messages; never with a password."""
 
     @property
@@ -197,7 +197,7 @@ class Places(ABC, Generic[P]):
     def _meant(self, name: str) -> P:
         runs = self.all()
         if not runs:
-            raise RunError(f"No runs yet in {self.shown}. Start with: judgeq run demo")
+            raise RunError(f"No runs yet in {self.label}. Start with: judgeq run demo")
         if name == "last":
             return _last(runs)
         exact = [run for run in runs if run.id == name]
@@ -207,7 +207,7 @@ class Places(ABC, Generic[P]):
             return meant[0]
         if not meant:
             listing = shlex.join(("judgeq", "runs", *self.words))
-            raise RunError(f"there is no run {name!r} in {self.shown}; `{listing}` lists them.")
+            raise RunError(f"there is no run {name!r} in {self.label}; `{listing}` lists them.")
         listed = ", ".join(run.id for run in meant[:5]) + (" …" if len(meant) > 5 else "")
         raise RunError(f"{name!r} means {len(meant)} runs: {listed}. Give more of the id.")
 

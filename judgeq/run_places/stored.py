@@ -37,19 +37,19 @@ class StoredRun(Place):
     seen: RunRow | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The store and the run in it."""
-        return f"{self.address.shown}#{self.id}"
+        return f"{self.address.label}#{self.id}"
 
     @property
     def words(self) -> tuple[str, ...]:
         """The id and the store, without the password, which may come from $PGPASSWORD or ~/.pgpass."""
-        return (self.id, "--store", self.address.shown)
+        return (self.id, "--store", self.address.label)
 
     @property
     def store_address(self) -> str:
         """The address of its store, without a password."""
-        return self.address.shown
+        return self.address.label
 
     @property
     def exists(self) -> bool:
@@ -64,15 +64,15 @@ class StoredRun(Place):
         """The run as the store has it. Raises RunError where it isn't there."""
         row = self._row
         if row is None:
-            raise RunError(f"there is no run {self.id!r} in {self.address.shown}.")
+            raise RunError(f"there is no run {self.id!r} in {self.address.label}.")
         return row
 
     def info(self) -> RunInfo:
         """What the row says."""
         row = self.row()
-        info = RunInfo.read(row.info, self.shown)
+        info = RunInfo.read(row.info, self.label)
         if info.fingerprint != row.fingerprint:
-            raise RunError(f"{self.shown} is damaged: it has two fingerprints.")
+            raise RunError(f"{self.label} is damaged: it has two fingerprints.")
         return info
 
     def write_info(self, info: RunInfo, prompt: str | None = None) -> None:
@@ -97,7 +97,7 @@ class StoredRun(Place):
         try:
             kept = rows.shared(self.address, row.run) if row.texts else None
         except (TypeError, ValueError) as error:
-            raise RunError(f"{self.shown} is damaged: {error}.") from error
+            raise RunError(f"{self.label} is damaged: {error}.") from error
         if kept is None:
             return None
         items, texts = kept
@@ -107,12 +107,12 @@ class StoredRun(Place):
             texts=texts,
             gold=items.gold,
             subsets=dict(items.subsets),
-            source=f"the texts shared in {self.address.shown}",
+            source=f"the texts shared in {self.address.label}",
             known_as=str(info.facts.get("dataset")),
             licence=info.licence,
         )
         if dataset.shared != info.shared:
-            raise RunError(f"the texts in {self.shown} are not those that the run was begun with.")
+            raise RunError(f"the texts in {self.label} are not those that the run was begun with.")
         return dataset
 
     def touched(self) -> float:
@@ -139,7 +139,7 @@ class StoredRun(Place):
         run = self.row().run
         damage = rows.damage(self.address, run)
         if not (read_only and self.accept_damage):
-            refuse(self.shown, damage)
+            refuse(self.label, damage)
         return open_stored(self.address, run, self.id, damage=damage)
 
 
@@ -155,14 +155,14 @@ class StoredRuns(Places[StoredRun]):
         return cls(root, parse(address))
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The address of the store."""
-        return self.address.shown
+        return self.address.label
 
     @property
     def words(self) -> tuple[str, ...]:
         """The address, as an option."""
-        return ("--store", self.shown)
+        return ("--store", self.label)
 
     def called(self, name: str) -> StoredRun:
         """The run of this name in the store."""
@@ -172,7 +172,7 @@ class StoredRuns(Places[StoredRun]):
         """Whether the store has a row of this name; it can be read whatever else it says."""
         row = rows.read(self.address, place.id)
         if row is not None and row.fingerprint != fingerprint:
-            raise RunError(f"{place.shown} is another run (its fingerprint differs).")
+            raise RunError(f"{place.label} is another run (its fingerprint differs).")
         return row is not None
 
     def all(self) -> list[StoredRun]:

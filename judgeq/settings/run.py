@@ -340,7 +340,7 @@ class Choices(Declarations):
 
     @field_validator("until")
     @classmethod
-    def _known(cls, until: str | None) -> str | None:
+    def _check_until(cls, until: str | None) -> str | None:
         if until is None:
             return None
         until = until.strip().lower()

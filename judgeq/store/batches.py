@@ -25,7 +25,7 @@ _LATEST = 1e11  # seconds since the epoch
 _COUNTED = ("total", "done", "failed")  # by the provider
 
 
-def taken(batch: Batch, lines: Sequence[Line], gone: Collection[int]) -> Batch:
+def without(batch: Batch, lines: Sequence[Line], gone: Collection[int]) -> Batch:
     """The batch without the jobs that are gone. Raises ValueError for a name that can't be."""
     if not _NAME.fullmatch(batch.name):
         raise ValueError(f"a batch can't be named {batch.name!r}")

@@ -49,7 +49,7 @@ class WorkerState:
         return "working" if self.running else "waiting"
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Its name without what tells it from its namesakes."""
         return self.name.rpartition(" (")[0] or self.name
 

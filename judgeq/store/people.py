@@ -28,7 +28,7 @@ def person_columns(person: Person) -> dict[str, Any]:
     return {**person._asdict(), "name": rows.text(person.name), "state": state}
 
 
-def taken(person: Person) -> RunError:
+def name_conflict(person: Person) -> RunError:
     """That the number of a new person is another's: two processes added somebody at the same time."""
     return RunError(
         f"{person.name!r} can't be added just now: somebody else added a judge at the same time. Try "

@@ -82,7 +82,7 @@ class Database(Protocol):
     """Notifies the user."""
     hurried: bool
     """Whether what is away isn't waited for any longer."""
-    shown: str
+    label: str
     """The run, for messages."""
 
     @property

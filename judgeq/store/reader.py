@@ -70,7 +70,7 @@ class SqlReader:
         try:
             yield
         except (TypeError, ValueError, struct.error, OverflowError) as error:
-            raise RunError(f"{self._db.shown} is damaged: {error}.") from error
+            raise RunError(f"{self._db.label} is damaged: {error}.") from error
 
     async def _one(self, statement: str, **values: object) -> Any:
         """The first row of a statement, or None."""
@@ -219,7 +219,7 @@ class SqlReader:
         with self._reading():
             return [people.handed(row) for row in kept]
 
-    async def said(self) -> list[tuple[Match, Call]]:
+    async def people_calls(self) -> list[tuple[Match, Call]]:
         """All calls of people, in the order in which they came, each with what it is about."""
         kept = await self._db.read(sql.SAID)
         jobs = await self._jobs(kept)

@@ -57,7 +57,7 @@ class Store(SqlWorkers):
         taken = await self._db.change(sql.LEAD, holder=name, ttl=ttl)
         epoch, other, until, _ = await self._one(sql.LEADER)
         if not taken:
-            raise LedError(f"{self._db.shown} is led by {holder_name(other)}.", until=until)
+            raise LedError(f"{self._db.label} is led by {holder_name(other)}.", until=until)
         return int(epoch)
 
     async def _take_over(self) -> None:
@@ -75,7 +75,7 @@ class Store(SqlWorkers):
         if row is None or row[0] != epoch:
             by = f"; it is led by {holder_name(row[1])}" if row else ""
             raise RunError(
-                f"{self._db.shown}: another process has taken the run over (epoch "
+                f"{self._db.label}: another process has taken the run over (epoch "
                 f"{row and row[0]}, ours was {epoch}){by}; nothing was changed."
             )
 
@@ -109,7 +109,7 @@ class Store(SqlWorkers):
                 # Only now: meanwhile the lease must be renewed.
                 await self._check_epoch(epoch)
                 if round != planned + 1:
-                    raise RunError(f"{self._db.shown}: round {round} can't follow round {planned}.")
+                    raise RunError(f"{self._db.label}: round {round} can't follow round {planned}.")
 
         await self._db.again(plan)
 
@@ -138,7 +138,7 @@ class Store(SqlWorkers):
                 return gone
             values = {"name": batch.name, "never": NEVER}
             if not await self._db.change(sql.REGISTER_BATCH, **values):
-                raise RunError(f"{self._db.shown}: there is a batch {batch.name!r} already.")
+                raise RunError(f"{self._db.label}: there is a batch {batch.name!r} already.")
             ((heir,),) = await self._db.read(sql.WORKER, name=batch.name)
             ours = await self._begin(turn, worker, row, heir, wanted)
             gone -= ours
@@ -146,7 +146,7 @@ class Store(SqlWorkers):
                 del turn.work[heir]
                 await self._db.change(sql.FORGET_WORKER, worker=heir)
                 return gone
-            kept = batches.columns(batches.taken(batch, lines, gone))
+            kept = batches.columns(batches.without(batch, lines, gone))
             packed = batches.packed(lines, gone)
             await self._db.change(sql.INSERT_BATCH, **kept, worker=heir, sent=packed)
             risk = turn.work[heir].at_risk
@@ -163,7 +163,7 @@ class Store(SqlWorkers):
         `expires` are kept as far as they can be, whatever the provider says. Raises RunError where
         there is no batch of its name."""
         if not await self._db.change(sql.NOTE_BATCH, **batches.columns(batch)):
-            raise RunError(f"{self._db.shown} has no batch {batch.name!r}.")
+            raise RunError(f"{self._db.label} has no batch {batch.name!r}.")
 
     # People: who has which question is written down here, and by one process. The job of one that is
     # out stays pending: workers claim the jobs of other judges (`claim_for`). What a person says is
@@ -176,9 +176,9 @@ class Store(SqlWorkers):
         values = people.person_columns(person)
         async with self._db.transaction():
             if await self._db.read(sql.SAME_PERSON, **values):
-                raise RunError(f"{self._db.shown} has a person named {person.name!r} already.")
+                raise RunError(f"{self._db.label} has a person named {person.name!r} already.")
             if not await self._db.change(sql.PUT_PERSON, **values):
-                raise people.taken(person)
+                raise people.name_conflict(person)
 
     async def hand_out(self, handed: Handed) -> bool:
         """Hand a question to a person, unless they have one, somebody has it, or its job isn't

@@ -126,7 +126,7 @@ class SqliteDatabase(Database):
     ) -> None:
         self.emit: Callable[[Event], None] = lambda event: None
         self.hurried = False
-        self.shown = str(path)
+        self.label = str(path)
         self.before: Callable[[], None] = lambda: None
         """Called before each transaction; may raise."""
         self.reported = _Reported(path)
@@ -258,7 +258,7 @@ class SqliteStore(Store):
 
     def _check_flusher(self) -> None:
         if self._flusher is not None and self._flusher.error is not None:
-            raise RunError(f"{self._db.shown} can't be written to the disk: {self._flusher.error}")
+            raise RunError(f"{self._db.label} can't be written to the disk: {self._flusher.error}")
 
     async def _take_over(self) -> None:
         """Whoever has the file's lock leads, and all other workers are dead: what they held goes back

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from judgeq.datasets.tables import shown
+from judgeq.datasets.tables import display
 from judgeq.errors import RunError
 from judgeq.store import schema
 
@@ -98,7 +98,7 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
 def _check_schema(there: list[Object], ours: list[Object], path: Path) -> None:
     missing = {(kind, name): sql for kind, name, sql in ours}
     for kind, name, sql in there:
-        what = f"{kind[:20]} {shown(name)}"
+        what = f"{kind[:20]} {display(name)}"
         if (kind, name) not in missing:
             raise RunError(
                 f"{path} is refused: it holds a {what}, which judgeq didn't make and which might "

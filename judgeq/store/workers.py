@@ -178,7 +178,7 @@ class SqlWorkers(SqlReader):
                 unknown = sql.PUT_BACK.format(f"NOT IN ({known})")
                 await self._db.change(unknown, worker=worker.rows[-1])
 
-    def _known(self, worker: str) -> _Worker:
+    def _worker(self, worker: str) -> _Worker:
         return self._workers.setdefault(worker, _Worker(self.lease))
 
     async def row_of(self, worker: str) -> int:
@@ -192,7 +192,7 @@ class SqlWorkers(SqlReader):
 
     async def _live(self, turn: _Turn, worker: str) -> int | None:
         """A worker's row, if it isn't over; and it isn't before this transaction ends."""
-        known = self._known(worker)
+        known = self._worker(worker)
         if not known.rows:
             return None
         latest = known.rows[-1]
@@ -205,7 +205,7 @@ class SqlWorkers(SqlReader):
         return latest
 
     async def _register(self, turn: _Turn, worker: str) -> int:
-        known = self._known(worker)
+        known = self._worker(worker)
         number = f"-{len(known.rows)}" if known.rows else ""
         name = f"{worker} ({self._token}{number})"
         host, pid = socket.gethostname(), os.getpid()
@@ -226,7 +226,7 @@ class SqlWorkers(SqlReader):
 
     async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
         """Take up to n pending jobs, lowest numbers first, for `lease` seconds."""
-        known = self._known(worker)
+        known = self._worker(worker)
         known.lease = lease
         async with self._writing() as turn:
             row = await self._row(turn, worker)
@@ -264,7 +264,7 @@ class SqlWorkers(SqlReader):
         if not all(changed):  # perhaps by a commit whose answer was lost
             ours = dict(await self._db.read(sql.STILL_OURS, worker=heir))
             begun |= {job for job, number, *_ in given if number <= ours.get(job, -1)}
-        turn.lease = self._known(worker).lease
+        turn.lease = self._worker(worker).lease
         turn.add(row, Work(free=-risk) if heir != row else Work(at_risk=risk, free=-risk))
         if heir != row:
             turn.add(heir, Work(at_risk=risk))
@@ -308,7 +308,7 @@ class SqlWorkers(SqlReader):
         """
         if not outcomes:
             return
-        known = self._known(worker)
+        known = self._worker(worker)
         async with self._writing() as turn:
             if not known.rows and not await self._find(worker):
                 await self._register(turn, worker)
@@ -370,7 +370,7 @@ class SqlWorkers(SqlReader):
         """Whether that is a batch, whoever made it; its row is known then."""
         found = await self._db.read(sql.IS_BATCH, name=worker, never=NEVER)
         if found:
-            known = self._known(worker)
+            known = self._worker(worker)
             known.rows, known.batch = [row for (row,) in found], True
         return bool(found)
 

@@ -19,7 +19,7 @@ import orjson
 from judgeq import text
 from judgeq.escaping import escaped, multiline, plain
 from judgeq.ui import figures
-from judgeq.ui.sections import LONGEST, Picture, Section, shown
+from judgeq.ui.sections import LONGEST, Picture, Section, cell_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -54,7 +54,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters |= {"words": escaped, "lines": multiline, "one_line": one_line, "svg": svg}
-    of_text = (text.count, text.several, text.listed, text.money, text.duration, shown)
+    of_text = (text.count, text.several, text.listed, text.money, text.duration, cell_text)
     environment.filters |= {one.__name__: one for one in of_text}
     return environment
 

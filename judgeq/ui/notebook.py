@@ -164,7 +164,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
         return _html(show_run.result(self))
 
 
-def shown(result: results.Result, frame: Source | None = None) -> Result:
+def presented(result: results.Result, frame: Source | None = None) -> Result:
     """The same result, as Python has it; `frame` is the table that was judged, where that was given
     itself."""
     held = {field.name: getattr(result, field.name) for field in fields(result)}

@@ -85,7 +85,7 @@ class Plots:
 
     def gold(self, ax: Axes | None = None) -> Axes:
         """Each item's score by its gold label; if labels are few, with the median of each."""
-        known = self._known("gold")
+        known = self._with_gold("gold")
         ax, gold, values = (
             self._on(ax, "Gold label", self._label),
             self._golds[known],
@@ -178,7 +178,7 @@ class Plots:
             ax.set_title(f"{mark}made-up answers", loc="left")
         return ax
 
-    def _known(self, name: str) -> Bools:
+    def _with_gold(self, name: str) -> Bools:
         """Which of the scored items have gold."""
         known: Bools = ~np.isnan(self._golds)
         if not known.any():
@@ -187,7 +187,7 @@ class Plots:
 
     def _classes(self, name: str, over: float | None) -> tuple[Offsets, Bools]:
         """The rows of scored items with gold, and which of them are positive."""
-        rows = self._rows[self._known(name)]
+        rows = self._rows[self._with_gold(name)]
         positive = gold_of(self._result.scores.gold, name, over).positive
         if positive is None:
             raise UsageError(

@@ -62,7 +62,7 @@ class Column:
         """The cell as it is shown, on one line of so many cells at most."""
         if isinstance(cell, str):
             return plain(cell, at_most)
-        return shown(cell) if self.show is None or cell is None else self.show(cell)
+        return cell_text(cell) if self.show is None or cell is None else self.show(cell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +130,15 @@ def numbers(
     return [Column(name, right=True, whole=whole, show=show) for name in names]
 
 
-def shown(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
     """Whole numbers with commas, others with three decimals, intervals in brackets; "–" for what
     can't be known."""
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return "–"
     if isinstance(cell, Measured):
         if cell.low is None or cell.high is None:
-            return shown(cell.value)
-        return f"{shown(cell.value)} [{cell.low:z.3f}, {cell.high:z.3f}]"
+            return cell_text(cell.value)
+        return f"{cell_text(cell.value)} [{cell.low:z.3f}, {cell.high:z.3f}]"
     if isinstance(cell, int):
         return count(cell)
     return cell if isinstance(cell, str) else f"{cell:z.3f}"
@@ -186,7 +186,7 @@ def _templates() -> Environment:
         finalize=on_one_line,
         auto_reload=False,
     )
-    environment.globals |= {one.__name__: one for one in (*FUNCTIONS, shown)}
+    environment.globals |= {one.__name__: one for one in (*FUNCTIONS, cell_text)}
     return environment
 
 

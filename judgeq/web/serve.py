@@ -111,7 +111,7 @@ class Server:
         return _page(
             "runs.html",
             "All runs",
-            where=self._runs.shown,
+            where=self._runs.label,
             runs=html.linked(show_status.runs(readable), "run", links) if readable else "",
             unreadable=html.sections(
                 [Section(columns=words("run", "why"), rows=rows)] * bool(rows)

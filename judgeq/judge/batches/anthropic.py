@@ -145,7 +145,7 @@ class AnthropicBatches(ProviderBatches):
     @override
     def remote(self, batch: Fields) -> Remote:
         counts = batch.get("request_counts")
-        name, made = self.known(batch.get("id")), seconds(batch.get("created_at"))
+        name, made = self.checked_id(batch.get("id")), seconds(batch.get("created_at"))
         ended = batch.get("processing_status") == "ended"
         return Remote(
             id=name,

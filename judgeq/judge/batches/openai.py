@@ -90,7 +90,7 @@ class OpenAIBatches(ProviderBatches):
                     completion_window="24h",
                     metadata={NAME: name},
                 )
-                return self.remote(await self._said(made))
+                return self.remote(await self._answer(made))
         except JudgeError as error:
             if error.cost is not None:
                 await self._delete(file)
@@ -108,14 +108,14 @@ class OpenAIBatches(ProviderBatches):
                 made = client.files.with_streaming_response.create(
                     file=(f"{name}.jsonl", rest, "application/jsonl"), purpose="batch"
                 )
-                said = await self._said(made)
-            file = self.known(said.get("id"))
+                said = await self._answer(made)
+            file = self.checked_id(said.get("id"))
             for wait in WAITS:
                 if said.get("status") not in ("pending", "running"):
                     break
                 await self._sleep(wait)
                 async with self._client(f"files/{file}") as client:
-                    said = await self._said(client.files.with_streaming_response.retrieve(file))
+                    said = await self._answer(client.files.with_streaming_response.retrieve(file))
         except JudgeError as error:
             error.cost = 0.0
             raise
@@ -126,14 +126,14 @@ class OpenAIBatches(ProviderBatches):
         async with self._client(f"batches/{remote}", f"the batch {remote}") as client:
             batches = client.batches.with_streaming_response
             asked = batches.cancel if what == "cancel" else batches.retrieve
-            return await self._said(asked(remote))
+            return await self._answer(asked(remote))
 
     @override
     async def page(self, after: str) -> Fields:
         async with self._client("batches") as client:
             more = {"after": after} if after else None
             batches = client.batches.with_streaming_response
-            return await self._said(batches.list(limit=PAGE, extra_query=more))
+            return await self._answer(batches.list(limit=PAGE, extra_query=more))
 
     @asynccontextmanager
     async def _client(
@@ -190,7 +190,7 @@ class OpenAIBatches(ProviderBatches):
                     ) from None
                 raise ConnectionFailedError(f"the connection broke: {what}.") from None
 
-    async def _said(self, asked: AbstractAsyncContextManager[Any]) -> Fields:
+    async def _answer(self, asked: AbstractAsyncContextManager[Any]) -> Fields:
         """The JSON object of an answer."""
         async with asked as response:
             return object_from(await bounded(response.iter_bytes()), str(response.url))
@@ -216,14 +216,14 @@ class OpenAIBatches(ProviderBatches):
         status = self.words(batch.get("status"), 40)
         counts, made = batch.get("request_counts"), seconds(batch.get("created_at"))
         files = [batch.get(name) for name in ("output_file_id", "error_file_id")]
-        results = [self.known(file) for file in files if file]
+        results = [self.checked_id(file) for file in files if file]
         done = count(counts, "completed")
         stands = _STANDS.get(status, "working")
         if stands == "refused" and (results or done):
             stands = "ended"  # other servers' word for one that broke down half-way
         problems = objects_in(fields_in(batch.get("errors")).get("data"))
         return Remote(
-            id=self.known(batch.get("id")),
+            id=self.checked_id(batch.get("id")),
             status=status,
             stands=stands,
             made=time.time() if made is None else made,
@@ -248,7 +248,7 @@ class OpenAIBatches(ProviderBatches):
         remote = self.remote(batch)
         if remote.stands != "working" and batch.get("input_file_id"):
             with suppress(JudgeError):
-                await self._delete(self.known(batch["input_file_id"]))
+                await self._delete(self.checked_id(batch["input_file_id"]))
         return remote
 
     async def _delete(self, file: str) -> None:
@@ -258,7 +258,7 @@ class OpenAIBatches(ProviderBatches):
         self._deleted.add(file)
         with suppress(JudgeError):
             async with self._client(f"files/{file}") as client:
-                await self._said(client.files.with_streaming_response.delete(file))
+                await self._answer(client.files.with_streaming_response.delete(file))
 
     @override
     def result(self, custom_id: str, line: Fields) -> Result:

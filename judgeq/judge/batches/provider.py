@@ -82,13 +82,13 @@ class ProviderBatches(BatchAPI, ABC):
     @override
     async def get(self, remote: str) -> Remote:
         """Raises BatchGoneError where the provider doesn't know it."""
-        return await self.looked_at(await self.one("get", self.known(remote)))
+        return await self.looked_at(await self.one("get", self.checked_id(remote)))
 
     @override
     async def cancel(self, remote: str) -> Remote:
         """One that has ended can't be cancelled, and that is no error."""
         try:
-            return await self.looked_at(await self.one("cancel", self.known(remote)))
+            return await self.looked_at(await self.one("cancel", self.checked_id(remote)))
         except (RefusedRequestError, ServerFailedError):
             now = await self.get(remote)
             if now.stands == "working":
@@ -109,7 +109,7 @@ class ProviderBatches(BatchAPI, ABC):
             made = [seconds(batch.get("created_at")) for batch in batches]
             if all(at is not None and at < since for at in made) or page.get("has_more") is False:
                 return
-            after = self.known(batches[-1].get("id"))
+            after = self.checked_id(batches[-1].get("id"))
             if after in seen:  # it knows no pages
                 return
             seen.add(after)
@@ -118,7 +118,7 @@ class ProviderBatches(BatchAPI, ABC):
     async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
         """Raises BatchGoneError for results that the provider has deleted, and RunError
         where they can't be written."""
-        paths = {name: folder / f"{self.known(name)}.jsonl" for name in remote.results}
+        paths = {name: folder / f"{self.checked_id(name)}.jsonl" for name in remote.results}
         for name, path in paths.items():
             if _is_there(path):
                 continue
@@ -148,7 +148,7 @@ class ProviderBatches(BatchAPI, ABC):
     async def content(self, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """Results, from the address we were given: never from one that the server names, for the key
         goes with it."""
-        url, passed = self.url(self.results_path.format(self.known(name))), Passed()
+        url, passed = self.url(self.results_path.format(self.checked_id(name))), Passed()
         async with (
             self._connection.watched(url, passed),
             self._connection.request("GET", url) as response,
@@ -184,7 +184,7 @@ class ProviderBatches(BatchAPI, ABC):
             error.cost = None
         return error
 
-    def known(self, name: Any) -> str:
+    def checked_id(self, name: Any) -> str:
         """A provider's id of a batch or file, which may stand in an address and in a file's name. Raises
         ServerFailedError for what is none."""
         if isinstance(name, str) and _ID.fullmatch(name) and not self._connection.mask.holds(name):

@@ -23,12 +23,12 @@ class Address(NamedTuple):
 
     conninfo: str
     schema: str
-    shown: str
+    label: str
     lease: float = LEASE
     patience: float = 0.0
 
     def __repr__(self) -> str:
-        return self.shown
+        return self.label
 
 
 def is_address(text: str) -> bool:
@@ -109,7 +109,7 @@ def unreachable(address: Address, error: Exception) -> RunError:
     why = " ".join(line if line.endswith((".", "?", ":")) else f"{line}." for line in lines)
     for secret in _secrets(address):
         why = why.replace(secret, "•••")
-    return RunError(f"{address.shown} can't be used: {why or f'{type(error).__name__}.'}")
+    return RunError(f"{address.label} can't be used: {why or f'{type(error).__name__}.'}")
 
 
 def _secrets(address: Address) -> list[str]:

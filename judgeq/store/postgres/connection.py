@@ -62,7 +62,7 @@ class PostgresDatabase(Database):
     ) -> None:
         self.address = address
         self.run = run
-        self.shown = f"run {name or run} of {address.shown}"
+        self.label = f"run {name or run} of {address.label}"
         self.emit: Callable[[Event], None] = lambda event: None
         self.hurried = False
         self.reach = Reach(address.lease)
@@ -156,7 +156,7 @@ class PostgresDatabase(Database):
             return
         away = time.monotonic() - self._away
         if self._reported and away > QUIET:
-            self.emit(Notice(f"{self.address.shown} works again, after {away:.0f} s."))
+            self.emit(Notice(f"{self.address.label} works again, after {away:.0f} s."))
         self._away, self._reported = None, False
 
     @override
@@ -320,6 +320,6 @@ class PostgresDatabase(Database):
         try:
             yield
         except errors.ForeignKeyViolation as error:
-            raise RunError(f"{self.shown} isn't there any more: it was deleted.") from error
+            raise RunError(f"{self.label} isn't there any more: it was deleted.") from error
         except Error as error:
             raise problem(self.address, error) from error

@@ -67,7 +67,7 @@ def to_store(
             link.transaction(),
         ):
             if not runs.insert(link, name, fingerprint, info, prompt):
-                raise RunError(f"{address.shown}#{name} is there already. Nothing was changed.")
+                raise RunError(f"{address.label}#{name} is there already. Nothing was changed.")
             (run,) = link.row("SELECT run FROM @.runs WHERE name = :name", name=name)
             _fill(ledger, link, run)
     except (sqlite3.Error, OSError) as error:
@@ -116,7 +116,7 @@ def to_file(address: Address, row: RunRow, file: Path) -> None:
                         f"run {row.name} is being worked on by {row.leader or at_work[0]}: copy it "
                         "when it is finished or stopped."
                     )
-                refuse(f"{address.shown}#{row.name}", damage_in(link, row.run))
+                refuse(f"{address.label}#{row.name}", damage_in(link, row.run))
                 ledger.execute("BEGIN IMMEDIATE")
                 for table in _TABLES:
                     names = ", ".join(("run", *_columns(table)))

@@ -92,7 +92,7 @@ def connected(address: Address, *, write: bool = False) -> Iterator[Link]:
         if write:
             schema.prepare(link)
         elif not schema.made(link):
-            raise RunError(f"No runs yet in {address.shown}: it has no schema {address.schema!r}.")
+            raise RunError(f"No runs yet in {address.label}: it has no schema {address.schema!r}.")
         yield link
 
 
@@ -126,7 +126,7 @@ def write(address: Address, name: str, fingerprint: str, info: str, prompt: str 
         insert(link, name, fingerprint, info, prompt)
         row = _read(link, name)
     if row is None or row.fingerprint != fingerprint:
-        raise RunError(f"{address.shown}#{name} is another run (its fingerprint differs).")
+        raise RunError(f"{address.label}#{name} is another run (its fingerprint differs).")
     return row
 
 

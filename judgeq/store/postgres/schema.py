@@ -66,7 +66,7 @@ def prepare(link: Link) -> None:
     encoding = link.connection.info.parameter_status("server_encoding")
     if encoding not in ("UTF8", "SQL_ASCII"):
         raise RunError(
-            f"{address.shown} can't hold every text: its encoding is {encoding}. Have one made by "
+            f"{address.label} can't hold every text: its encoding is {encoding}. Have one made by "
             "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0."
         )
     with link.transaction():
@@ -89,7 +89,7 @@ def made(link: Link) -> bool:
     there, tables = link.row(_THERE, meta=f'"{address.schema}".meta', schema=address.schema)
     if not there and tables:
         raise RunError(
-            f"the schema {address.schema!r} of {address.shown} is another program's: it holds "
+            f"the schema {address.schema!r} of {address.label} is another program's: it holds "
             "tables, but none of judgeq's. --store …?schema=NAME names another."
         )
     if not there:
@@ -97,7 +97,7 @@ def made(link: Link) -> bool:
     (version,) = link.row("SELECT version FROM @.meta") or (0,)
     if version != VERSION:
         raise RunError(
-            f"{address.shown} has version {version} of judgeq's schema, and this judgeq writes version "
+            f"{address.label} has version {version} of judgeq's schema, and this judgeq writes version "
             f"{VERSION}: use the judgeq that made it, or another schema (--store …?schema=NAME). "
             "Nothing was changed."
         )
@@ -128,7 +128,7 @@ class Overview:
     ahead: float
     tables: list[Table]
     JSON_KEYS: ClassVar = {
-        "store": "address.shown",
+        "store": "address.label",
         "schema": "address.schema",
         "clock_ahead": "ahead",
         "bytes": "bytes",

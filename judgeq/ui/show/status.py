@@ -99,7 +99,7 @@ def _worker(worker: WorkerState) -> tuple[str | int, ...]:
     on = f" on {several(worker.running, 'job')}" if worker.doing == "working" else ""
     seen = f"{duration(worker.now - worker.seen)} ago"
     numbers = (worker.done, worker.calls, rate(worker.rate), worker.errors)
-    return worker.shown, f"{worker.doing}{on}", seen, *numbers, money(worker.dollars)
+    return worker.label, f"{worker.doing}{on}", seen, *numbers, money(worker.dollars)
 
 
 def runs(states: Sequence[State | Unreadable]) -> Section:
