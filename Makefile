@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-lowest chaos lint format reference docs pictures bench clean
+.PHONY: help demo test test-all test-lowest chaos lint format reference docs tutorials pictures dist try-dist bench clean
 
 help:
 	@echo "make demo    set everything up and run the main job, offline"
@@ -18,7 +18,10 @@ help:
 	@echo "make bench   print the numbers of benchmarks/"
 	@echo "make docs    build the documentation as a site: build/docs/site/index.html"
 	@echo "make reference  write docs/cli.md and docs/settings.md from the commands and settings"
+	@echo "make tutorials  run the notebooks of docs/tutorials and keep what they print"
 	@echo "make pictures  draw the pictures of the README anew"
+	@echo "make dist    build the sdist and, from it, the wheel: dist/"
+	@echo "make try-dist  build both, and run each in an empty environment"
 	@echo "make clean   remove what these made, but no run"
 
 $(BIN)/python:
@@ -69,10 +72,27 @@ $(VENV)/.docs: pyproject.toml | $(BIN)/python
 docs: $(VENV)/.docs
 	rm -rf build/docs && mkdir -p build/docs && cp -r docs build/docs/pages
 	mv build/docs/pages/zensical.toml build/docs
+	$(BIN)/python -m benchmarks.tutorials build/docs/pages
 	cd build/docs && $(CURDIR)/$(BIN)/zensical build --strict
+
+tutorials: $(VENV)/.developer
+	$(BIN)/python -m benchmarks.tutorials
 
 pictures: $(VENV)/.developer
 	$(BIN)/python -m benchmarks.pictures
+
+dist: | $(BIN)/python
+	rm -rf dist
+	$(PIP) build
+	$(BIN)/python -m build
+
+# From another folder, so that nothing of the checkout is found.
+try-dist: dist
+	for file in $(CURDIR)/dist/*; do \
+		rm -rf build/try && mkdir -p build/try && $(PYTHON) -m venv build/try/venv && cd build/try && \
+		venv/bin/python -m pip install --quiet --disable-pip-version-check $$file && \
+		JUDGEQ_OFFLINE=1 venv/bin/judgeq run demo --quiet && venv/bin/judgeq report && \
+		cd $(CURDIR) || exit 1; done
 
 lint: $(VENV)/.developer
 	$(BIN)/ruff check .

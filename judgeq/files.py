@@ -33,10 +33,10 @@ NO_LISTING = 32
 # Where they lie
 
 
-def shipped(kind: str) -> Path:
-    """The folder of shipped `kind` ("datasets" or "prompts"): in the wheel, or in a checkout."""
-    installed = PACKAGE / "shipped" / kind
-    return installed if installed.is_dir() else PACKAGE.parent / kind
+def shipped(name: str) -> Path:
+    """What is shipped ("datasets", "prompts" or "CITATION.cff"): in the wheel, or in a checkout."""
+    installed = PACKAGE / "shipped" / name
+    return installed if installed.exists() else PACKAGE.parent / name
 
 
 def user_cache() -> Path:

@@ -8,11 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from judgeq import files
 from judgeq.run_places import RunFolder
 from tests.cli import command, environment, judgeq, judgeq_process, only_run
 from tests.mock import mock
@@ -29,6 +31,24 @@ def about(stdout: str) -> Any:
 
 
 # Beginning
+
+
+def test_the_version_has_the_commit_of_a_clone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "PACKAGE", tmp_path / "judgeq")
+    plain = f"judgeq {version('judgeq')}"
+    assert judgeq(tmp_path, "--version").stdout == f"{plain}\n"
+    git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.example")
+    for words in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "first")):
+        subprocess.run([*git, *words], check=True)
+    command = [*git, "rev-parse", "HEAD"]
+    head = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    for variables in ({}, {"GIT_DIR": "/elsewhere"}):
+        shown = judgeq(tmp_path, "--version", variables=variables).stdout
+        assert shown == f"{plain} (commit {head[:12]})\n"
+    without_git = judgeq(tmp_path, "--version", variables={"PATH": str(tmp_path)}).stdout
+    assert without_git == f"{plain}\n"
 
 
 def test_judgeq_alone_shows_the_help(tmp_path: Path) -> None:

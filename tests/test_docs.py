@@ -18,7 +18,7 @@ from judgeq.judge import prices
 from judgeq.settings.providers import OPENAI, PREFIXED, PROVIDERS
 from tests.cli import REPO, judgeq
 from tests.mock import mock
-from tests.pages import DOCS, PAGES, WRITTEN, Reader, blocks, prose, sentences
+from tests.pages import DOCS, PAGES, TUTORIALS, WRITTEN, Reader, blocks, prose, sentences
 from tests.postgres import new_store
 from tests.test_providers import standing_in
 from tests.test_words import DIALECT
@@ -80,7 +80,8 @@ def test_every_page_is_short_and_in_the_site() -> None:
     site = tomllib.loads((DOCS / "zensical.toml").read_text("utf-8"))["project"]
     sections = [value for entry in site["nav"] for value in entry.values()]
     listed = list(chain.from_iterable([one] if isinstance(one, str) else one for one in sections))
-    assert sorted(listed) == sorted(PAGES.keys() - {"README.md"})
+    tutorials = {f"tutorials/{name}.md" for name in TUTORIALS}
+    assert sorted(listed) == sorted(PAGES.keys() - {"README.md"} | tutorials)
     for name, text in WRITTEN.items():
         assert len(text.encode()) <= LONGEST.get(name, 8_500), name
 
@@ -102,7 +103,8 @@ def test_links_lead_somewhere(name: str) -> None:
         file, _, anchor = link.partition("#")
         target = path.parent / file if file else path
         assert target.is_file(), link
-        assert target.parent == path.parent or name == "README.md", f"not in the site: {link}"
+        in_site = target.parent in (path.parent, DOCS / "tutorials")
+        assert in_site or name == "README.md", f"not in the site: {link}"
         assert not anchor or anchor in anchors(target), link
 
 
@@ -113,7 +115,8 @@ def test_the_readme_and_the_first_page_list_every_page() -> None:
 
 
 def test_no_sentence_stands_twice() -> None:
-    texts = {name: prose(name) for name in WRITTEN}
+    texts = {name: prose(name) for name in WRITTEN} | TUTORIALS
+    assert all(f"(tutorials/{name}.ipynb)" in WRITTEN["tutorials.md"] for name in TUTORIALS)
     for page in (
         "judgeq/guide.md",
         "prompts/README.md",
@@ -125,7 +128,7 @@ def test_no_sentence_stands_twice() -> None:
     assert not [sentence for sentence, times in counted.items() if times > 1]
 
 
-@pytest.mark.parametrize("name", sorted(WRITTEN.keys() - {"methods.md"}))
+@pytest.mark.parametrize("name", sorted((WRITTEN | TUTORIALS).keys() - {"methods.md"}))
 def test_words_are_plain(name: str) -> None:
-    text = prose(name)
+    text = TUTORIALS.get(name) or prose(name)
     assert not [found[0] for word in DIALECT for found in re.finditer(rf"\b{word}", text)]

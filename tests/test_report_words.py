@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from judgeq.engine.scores import Scores
 from judgeq.ui.plots import Plots
-from tests.cli import judgeq
+from tests.cli import REPO, judgeq
 from tests.mock import mock
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -106,13 +107,20 @@ def test_imported_lists_of_several_sizes_are_of_one_kind(tmp_path: Path) -> None
     assert "4 judgments of pairs of texts and lists of up to 4 texts, made elsewhere" in text
 
 
-def test_the_software_can_be_cited(tmp_path: Path) -> None:
+def test_the_paper_and_the_software_are_cited_as_citation_cff_has_them(tmp_path: Path) -> None:
+    cited = yaml.safe_load((REPO / "CITATION.cff").read_text("utf-8"))
+    (paper,) = cited["references"]
     judgeq(tmp_path, *JOB, "--sample", "12", "-s", "listwise6x1")
-    blocks = dict(made(tmp_path)["For your paper"]["blocks"])
-    own = blocks["BibTeX"].split("@software{judgeq,")[1]
-    assert re.search(r"author +=", own)
-    assert re.search(r"year +=", own)
-    assert re.search(rf"version = {{{re.escape(version('judgeq'))}}}", own)
+    entries = dict(made(tmp_path)["For your paper"]["blocks"])["BibTeX"]
+    of_paper, own = entries.split("@software{judgeq,")
+    assert f"{{{paper['title']}}}" in of_paper
+    assert "{Haak, Fabian and Schaer, Philipp}" in of_paper
+    number = paper["identifiers"][0]["value"].removeprefix("arXiv:")
+    assert f"= {{{number}}}" in of_paper
+    assert f"{{{cited['title']}}}" in own
+    assert f"{{{{{cited['authors'][0]['name']}}}}}" in own
+    assert f"version = {{{version('judgeq')}}}" in own
+    assert f"url     = {{{cited['repository-code']}}}" in own
 
 
 # What went wrong

@@ -6,11 +6,13 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 
 import pytest
+import yaml
 
 from judgeq import cli, datasets, prompts
 from judgeq.judge import JUDGES
@@ -157,6 +159,18 @@ def test_what_is_said_names_commands_that_there_are() -> None:
         said = re.findall(rf"(?:{before})judgeq ([a-z-]+)", text)
         for name in said + re.findall(r"^(?:\$ )?judgeq ([a-z-]+)", "\n".join(code), re.MULTILINE):
             assert name in names, f"{path}: judgeq {name}"
+
+
+def test_a_release_is_stated_alike() -> None:
+    project = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]
+    cited = yaml.safe_load((REPO / "CITATION.cff").read_text("utf-8"))
+    changes = (REPO / "CHANGELOG.md").read_text("utf-8")
+    (number, date), *_ = re.findall(r"^## \[(\d.*)\] - (.*)$", changes, re.MULTILINE)
+    assert number == project["version"] == cited["version"]
+    assert date == cited["date-released"]
+    assert cited["authors"] == project["authors"]
+    assert cited["authors"][0]["name"] in (REPO / "LICENSE").read_text("utf-8")
+    assert len(changes.splitlines()) < 100
 
 
 def test_exit_codes_are_documented_and_distinct() -> None:

@@ -1,37 +1,55 @@
-"""A wheel, installed into an empty environment, does the main job from another folder."""
+"""The wheel and the sdist, each in an empty environment, do the main job from another folder."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 from tests.cli import REPO, environment
 
 pytestmark = pytest.mark.long
 
+CITATION = yaml.safe_load((REPO / "CITATION.cff").read_text("utf-8"))
+
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the sdist, and the wheel that was built from it."""
+    folder = tmp_path_factory.mktemp("built")
     source = folder / "source"
     # From a copy, so that nothing is left in the checkout, and what git ignores stays out.
-    patterns = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info")
+    patterns = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "build", "dist", "*.egg-info")
 
     def ignored(folder: str, names: list[str]) -> set[str]:
         return patterns(folder, names) | ({"runs"} if Path(folder) == REPO else set())
 
     shutil.copytree(REPO, source, ignore=ignored)
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, source)
-    (built,) = folder.glob("judgeq-*.whl")
-    return built
+    (source / "datasets" / "babe" / "final_labels_SG2.csv").write_text("text\n", "utf-8")
+    run(sys.executable, "-m", "build", "--outdir", folder / "dist", source)
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (wheel,) = built.glob("judgeq-*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def sdist(built: Path) -> Path:
+    (sdist,) = built.glob("judgeq-*.tar.gz")
+    return sdist
 
 
 def run(*command: str | Path, cwd: Path | None = None, folder: Path | None = None) -> str:
@@ -52,10 +70,28 @@ def test_the_wheel_holds_prompts_and_datasets_and_no_corpus(wheel: Path) -> None
     assert "judgeq/shipped/prompts/bias.toml" in names
     assert "judgeq/shipped/datasets/babe/labels.csv" in names
     assert "judgeq/shipped/datasets/demo/demo.csv" in names
-    assert {"judgeq/py.typed", "judgeq/guide.md"} <= {*names}
+    assert {"judgeq/py.typed", "judgeq/guide.md", "judgeq/shipped/CITATION.cff"} <= {*names}
     assert "judgeq/ui/templates/report.html" in names
     assert not [name for name in names if "final_labels" in name or "UsVsThem" in name]
     assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
+
+
+def test_the_sdist_holds_tests_and_docs_and_no_corpus(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"tests/conftest.py", "docs/index.md", "Makefile", "LICENSE", "SECURITY.md"} <= names
+    assert not [name for name in names if "final_labels" in name or "UsVsThem" in name]
+
+
+def test_a_package_index_is_told_what_it_shows(wheel: Path) -> None:
+    (of,) = metadata.distributions(path=[str(wheel)])
+    urls = dict(one.split(", ") for one in of.metadata.get_all("Project-URL", []))
+    assert urls["Source"] == CITATION["repository-code"]
+    assert of.metadata["Author"] == CITATION["authors"][0]["name"]
+    assert of.version == CITATION["version"]
+    readme = of.read_text("METADATA") or ""
+    assert "(https://github.com/judgeq/judgeq/blob/main/docs/quickstart.md)" in readme
+    assert not re.findall(r"\]\((?!https://)[^)]*\)", readme)
 
 
 def link_requirements(environment: Path) -> None:
@@ -82,17 +118,22 @@ def link_requirements(environment: Path) -> None:
                 (packages / name).symlink_to(Path(str(distribution.locate_file(name))))
 
 
+def installed(folder: Path, package: Path) -> Path:
+    """The command `judgeq` of a new environment in `folder` that holds only this package."""
+    empty = folder / "empty"
+    run(sys.executable, "-m", "venv", "--without-pip", empty)
+    pip = (sys.executable, "-m", "pip", "--python", empty / "bin" / "python", "install", "--quiet")
+    run(*pip, "--no-deps", "--no-compile", package)
+    link_requirements(empty)
+    return empty / "bin" / "judgeq"
+
+
 def test_installed_into_an_empty_environment_it_runs_from_another_folder(
     wheel: Path, tmp_path: Path
 ) -> None:
-    empty = tmp_path / "empty"
-    run(sys.executable, "-m", "venv", "--without-pip", empty)
-    pip = (sys.executable, "-m", "pip", "--python", empty / "bin" / "python", "install", "--quiet")
-    run(*pip, "--no-deps", "--no-compile", wheel)
-    link_requirements(empty)
+    judgeq = installed(tmp_path, wheel)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    judgeq = empty / "bin" / "judgeq"
     done = json.loads(
         run(judgeq, "run", "--dataset", "babe", "--json", cwd=elsewhere, folder=tmp_path)
     )
@@ -100,3 +141,11 @@ def test_installed_into_an_empty_environment_it_runs_from_another_folder(
     run(judgeq, "run", "--dataset", "demo", "-s", "pairwise3", cwd=elsewhere, folder=tmp_path)
     assert "bias_us_vs_them" in run(judgeq, "list", "prompts", cwd=elsewhere, folder=tmp_path)
     assert "labels only" in run(judgeq, "list", "datasets", cwd=elsewhere, folder=tmp_path)
+    run(judgeq, "report", "--format", "md", "--resamples=20", cwd=elsewhere, folder=tmp_path)
+    (report,) = elsewhere.glob("runs/*/report.md")
+    assert "@software{judgeq," in report.read_text("utf-8")
+
+
+def test_the_sdist_installs_and_runs(sdist: Path, tmp_path: Path) -> None:
+    judgeq = installed(tmp_path, sdist)
+    assert "Reliability" in run(judgeq, "run", "demo", cwd=tmp_path, folder=tmp_path)

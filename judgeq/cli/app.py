@@ -211,6 +211,32 @@ def _usage(error: click.ClickException) -> UsageError:
     return UsageError(f"{message}{point} `{command} --help` shows what there is.")
 
 
+def _show_version(context: Context, _option: click.Parameter, shown: bool) -> None:
+    if shown:
+        from importlib.metadata import version
+
+        commit = _commit()
+        show_text(f"judgeq {version('judgeq')}" + (f" (commit {commit})" if commit else ""))
+        context.exit()
+
+
+def _commit() -> str:
+    """The commit of the clone that this is run from; empty if it is none, or git doesn't say."""
+    import shutil
+    import subprocess
+
+    from judgeq.files import PACKAGE
+
+    clone, git = PACKAGE.parent, shutil.which("git")
+    if git is None or not (clone / ".git").exists():
+        return ""
+    place = (f"--git-dir={clone / '.git'}", f"--work-tree={clone}")
+    words = ("describe", "--always", "--dirty", "--exclude=*", "--abbrev=12")
+    command = [git, *place, *words]  # of the installed git, about our own clone
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    return done.stdout.strip()
+
+
 @click.group(
     "judgeq",
     cls=Root,
@@ -223,8 +249,13 @@ def _usage(error: click.ClickException) -> UsageError:
         "show_default": True,
     },
 )
-@click.version_option(
-    package_name="judgeq", message="%(prog)s %(version)s", help="Show the version."
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
 )
 @click.pass_context
 def app(context: Context) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import metadata, version
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from judgeq.engine.results import Result
 from judgeq.escaping import plain
 from judgeq.evaluation import items
 from judgeq.evaluation.record import LOST, Record
+from judgeq.files import shipped
 from judgeq.people.answers import remark
 from judgeq.rating import comparisons, of_run
 from judgeq.text import count, listed, money, several
@@ -272,9 +274,12 @@ def prompt(record: Record) -> Iterator[Section]:
 
 
 def bibtex() -> str:
-    """The entries of the paper and of this software, at the version and address of the package."""
-    urls = [one.split(", ")[-1] for one in metadata("judgeq").get_all("Project-URL", [])]
-    return html.rendered("citation.txt", version=version("judgeq"), urls=urls).strip()
+    """The entries of the paper and of this software, as CITATION.cff has them."""
+    text = shipped("CITATION.cff").read_text(encoding="utf-8")
+    values = re.findall(r"^([\w-]+): (.+(?:\n .+)*)", text, re.MULTILINE)
+    software = {key: json.loads(value) for key, value in values}
+    (paper,) = software["references"]
+    return html.rendered("citation.txt", paper=paper, software=software).strip()
 
 
 def sizes(run: Result) -> list[int]:
