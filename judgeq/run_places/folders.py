@@ -132,10 +132,11 @@ class RunFolder(Place):
             return False
         lock = FileLock(self.path / "lock")
         try:
+            refuse_links(self.path / "lock")  # a stranger's may lead to a file, which is then emptied
             lock.acquire(timeout=0)
         except Timeout:
             return True
-        except OSError:  # a folder we may not write to: whoever may is not to be seen from here
+        except (OSError, RunError):  # or a folder we may not write to: whoever may isn't to be seen
             return False
         lock.release()
         return False
