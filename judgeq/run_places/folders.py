@@ -132,7 +132,9 @@ class RunFolder(Place):
             return False
         lock = FileLock(self.path / "lock")
         try:
-            refuse_links(self.path / "lock")  # a stranger's may lead to a file, which is then emptied
+            refuse_links(
+                self.path / "lock"
+            )  # a stranger's may lead to a file, which is then emptied
             lock.acquire(timeout=0)
         except Timeout:
             return True
