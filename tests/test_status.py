@@ -33,7 +33,7 @@ def state_of(run: RunPlace) -> status.State:
 
 def forget(run: RunPlace, jobs: str) -> None:
     """As if these jobs had not been answered yet."""
-    database = sqlite3.connect(run.ledger)
+    database = sqlite3.connect(run.database)
     with database:
         database.execute(f"DELETE FROM verdicts WHERE job IN (SELECT id FROM jobs WHERE {jobs})")
         database.execute(f"UPDATE jobs SET state = 'pending' WHERE {jobs}")
@@ -58,7 +58,7 @@ def test_an_unfinished_run_shows_the_ranking_after_its_last_complete_round(run: 
     state = state_of(whole)
     assert (state.word, state.complete, state.rating) == ("stopped", 2, "elo")
     assert state.ratings is not None
-    database = sqlite3.connect(whole.ledger)
+    database = sqlite3.connect(whole.database)
     expected = elo.start(len(run.scores.ids))
     for verdicts in run.history.verdicts[:2]:
         expected = elo.fold(expected, verdicts)

@@ -180,10 +180,9 @@ def store(overview: Upkeep, runs: Sequence[StoredRun]) -> Iterator[Section]:
     yield stated("store", store=overview, runs=runs, most_skew=MOST_SKEW, megabytes=megabytes)
     if overview.tables:
         yield Section(
-            columns=[*words("table"), *numbers("rows, about", "MB", "dead rows")],
+            columns=[*words("table"), *numbers("rows, about", "MB")],
             rows=[
-                (table.name, table.rows, f"{table.bytes / 1e6:,.1f}", table.dead)
-                for table in overview.tables
+                (table.name, table.rows, f"{table.bytes / 1e6:,.1f}") for table in overview.tables
             ],
         )
     if runs:

@@ -10,7 +10,7 @@ import numpy as np
 from judgeq.engine.batch import Listed
 from judgeq.engine.status import State, Unreadable
 from judgeq.judge.backend import KEPT, Remote
-from judgeq.store.crew import Crew, WorkerState
+from judgeq.store.protocol import Crew, WorkerState
 from judgeq.text import count, duration, money, rate, several
 from judgeq.types import Batch, Floats, Totals
 from judgeq.ui.lines import batch_state
