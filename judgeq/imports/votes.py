@@ -85,28 +85,34 @@ def read(
     for row, text in enumerate(texts or ()):
         known[text.strip()] = None if text.strip() in known else row
     known.update((name, row) for row, name in enumerate(ids))
-    table = Table(formats.read(path, DatasetSpec(dataset=str(path))), _remedies(columns))
-    return _Answers(table, columns, known).recording()
+    flags = _flags(columns)
+    table = formats.read(path, DatasetSpec(dataset=str(path)), flags)
+    cells = {column: table.cells(column, flag) for column, flag in flags.items()}
+    return _Answers(table, cells, columns, known).recording()
 
 
-def _remedies(columns: Columns) -> dict[str, str]:
-    """The columns to read, each with what names it."""
+def _flags(columns: Columns) -> dict[str, str]:
+    """The columns to read, each with the flag that names it."""
     shown = ["--item-columns"] * len(columns.items)
     flags = [*shown, "--best"] if columns.ties is None else ["--left", "--right", "--winner"]
     named = (*columns.items, *columns[1:5])
     flags += ["--worst", "--judge-column", "--round-column"]
-    return {
-        column: f"Name the right one with {flag}."
-        for column, flag in zip(named, flags, strict=True)
-        if column
-    }
+    return {column: flag for column, flag in zip(named, flags, strict=True) if column}
 
 
 class _Answers:
-    """A table of answers on its way to judgments; `known` are the items by id or text."""
+    """A table of answers on its way to judgments: `cells` by column; `known` are the items by id or
+    text."""
 
-    def __init__(self, table: Table, columns: Columns, known: Mapping[str, int | None]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        cells: Mapping[str, Sequence[object]],
+        columns: Columns,
+        known: Mapping[str, int | None],
+    ) -> None:
         self._table = table
+        self._cells = cells
         self._columns = columns
         self._known = known
         self._says = columns.says
@@ -125,8 +131,7 @@ class _Answers:
         judgments = []
         left_out = {kind.empty: 0, ITSELF: 0}
         for i in range(len(table)):
-            if (items := self._items(i)) is None:
-                continue
+            items = self._items(i)
             presented = tuple(items.values())
             answers = filter(None, (self._columns.best, self._columns.worst))
             words = {column: word for column in answers if (word := self._word(i, column))}
@@ -134,11 +139,11 @@ class _Answers:
                 left_out[kind.empty] += 1
             elif len(set(presented)) == 1:
                 left_out[ITSELF] += 1
-            elif (verdict := self._verdict(i, items, words)) is not None:
+            else:
+                verdict = self._verdict(i, items, words)
                 ordered = self._columns.best not in self._columns.items
                 of = self._round(i), presented, verdict, self._judge(i), ordered
                 judgments.append(Judgment(*of))
-        table.check()
         if not judgments:
             raise DataError(f"{table.name} holds no {kind.name}.")
         notices = [f"{what} were left out: {n:,}." for what, n in left_out.items() if n]
@@ -152,42 +157,36 @@ class _Answers:
 
     def _word(self, i: int, column: str) -> str:
         """A cell as a word: a whole number without a point, as which tables may hold it; "" for none."""
-        cell = self._table.columns[column][i]
+        cell = self._cells[column][i]
         if isinstance(cell, float) and cell.is_integer():
             cell = int(cell)
         return "" if is_empty(cell) else str(cell)
 
-    def _wrong(self, i: int, column: str, why: str, remedy: str) -> None:
-        cell = self._table.columns[column][i]
-        self._table.report(i, f"{column} is {display(cell)}, {why}", remedy)
+    def _wrong(self, i: int, column: str, why: str, remedy: str) -> DataError:
+        return self._table.error(i, f"{column} is {display(self._cells[column][i])}, {why}", remedy)
 
-    def _items(self, i: int) -> dict[str, int] | None:
-        """A row's items by their columns; None where they aren't as they should, which is reported."""
-        names, report = self._columns.items, self._table.report
-        there = [name for name in names if self._votes or self._word(i, name)]
-        items = {name: item for name in there if (item := self._item(i, name)) is not None}
+    def _items(self, i: int) -> dict[str, int]:
+        """A row's items by their columns. Raises DataError where they aren't as they should."""
+        names = self._columns.items
+        items = {name: self._item(i, name) for name in names if self._votes or self._word(i, name)}
         found = list(items.values())
         twice = [name for name, item in items.items() if found.count(item) > 1]
-        if len(items) < len(there):
-            return None
         if len(found) < 2:
-            report(i, "fewer than two texts are shown", "Leave such rows out.")
-        elif twice and not self._votes:
+            raise self._table.error(i, "fewer than two texts are shown", "Leave such rows out.")
+        if twice and not self._votes:
             wrong = f"{' and '.join(twice[:2])} are the same text"
-            report(i, wrong, "A text can be shown once in a row.")
-        else:
-            return items
-        return None
+            raise self._table.error(i, wrong, "A text can be shown once in a row.")
+        return items
 
-    def _item(self, i: int, column: str) -> int | None:
-        """The item that a row names in a column; None where it names none, which is reported."""
+    def _item(self, i: int, column: str) -> int:
+        """The item that a row names in a column. Raises DataError where it names none."""
         name = self._word(i, column)
         item = self._known.get(name, self._known.get(name.strip()))
         if item is None:
             several = name.strip() in self._known
             which = "the text of several items" if several else "no item's id or text"
             remedy = "Name texts by the ids that the dataset has (--id-column)."
-            self._wrong(i, column, f"which is {which}", remedy)
+            raise self._wrong(i, column, f"which is {which}", remedy)
         return item
 
     def _meant(self, i: int, column: str, cell: str, items: dict[str, int]) -> int | None:
@@ -213,9 +212,8 @@ class _Answers:
         column = self._columns.judge
         name = None if column is None else self._word(i, column).strip()
         if name == "":
-            self._table.report(
-                i, f"{column} is empty", "Name every judge, or leave --judge-column out."
-            )
+            remedy = "Name every judge, or leave --judge-column out."
+            raise self._table.error(i, f"{column} is empty", remedy)
         return name
 
     def _round(self, i: int) -> int:
@@ -223,14 +221,12 @@ class _Answers:
         word = "1" if column is None else self._word(i, column)
         try:
             return int(word)
-        except ValueError:
+        except ValueError as error:
             remedy = "Number the rounds, or leave --round-column out."
-            self._wrong(i, column or "", "which is no whole number", remedy)
-            return 1
+            raise self._wrong(i, column or "", "which is no whole number", remedy) from error
 
-    def _verdict(self, i: int, items: dict[str, int], words: dict[str, str]) -> Verdict | None:
-        """What a row's answers, by their columns, say; None where they can't be read, which is
-        reported."""
+    def _verdict(self, i: int, items: dict[str, int], words: dict[str, str]) -> Verdict:
+        """What a row's answers, by their columns, say. Raises DataError where they can't be read."""
         columns, ends = self._columns, dict[str | None, list[int]]()
         for column, word in words.items():
             item = self._meant(i, column, word, items)
@@ -239,12 +235,10 @@ class _Answers:
             elif self._votes and word.strip().casefold() in self._ties:
                 return Verdict.of([tuple(items.values())])
             else:
-                self._wrong(i, column, self._kind.wrong, self._kind.remedy)
-                return None
+                raise self._wrong(i, column, self._kind.wrong, self._kind.remedy)
         best, worst = ends.get(columns.best, []), ends.get(columns.worst, [])
         if best and best == worst:
             wrong = f"{columns.best} and {columns.worst} name the same text"
-            self._table.report(i, wrong, "Correct the row, or leave it out.")
-            return None
+            raise self._table.error(i, wrong, "Correct the row, or leave it out.")
         others = [item for item in items.values() if item not in (*best, *worst)]
         return Verdict.of(filter(None, (best, others, worst)), partial=True)
