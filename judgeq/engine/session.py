@@ -15,7 +15,7 @@ from judgeq import config, datasets, files, judge, prompts, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.tables import Source
-from judgeq.engine import assembly, batch, conflicts, length, results, status
+from judgeq.engine import assembly, batch, conflicts, results, status
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.interrupts import Beside, Interrupts, run_loop, stoppable
@@ -59,7 +59,7 @@ def prepare(
     settings = _fitting(settings, dataset)
     prompt = _prompt(settings, dataset)
     strategy = settings.make_strategy()
-    settings, dataset = length.fitted(settings, dataset, strategy, prompt)
+    settings, dataset = assembly.fitted(settings, dataset, strategy, prompt)
     facts = config.deciding_facts(settings, dataset, prompt)
     # Where a recording lies must not decide the run, nor its folder's name.
     judges = ["recorded" if judge.recording_of(name) else name for name in settings.judge]
