@@ -100,7 +100,7 @@ class Session:
 
 
 def fitted(
-    settings: Settings, dataset: Dataset, strategy: Strategy, prompt: PromptSet | None
+    settings: Settings, dataset: Dataset, prompt: PromptSet | None
 ) -> tuple[Settings, Dataset]:
     """The settings and the items without texts that are too long for a model, where these are to be
     skipped. Which texts meet is decided later: so the longest are left out until the k longest of the
@@ -108,9 +108,10 @@ def fitted(
 
     Raises DataError naming the texts where it isn't said what to do with them.
     """
-    texts, k = dataset.texts, getattr(strategy, "k", 2 if strategy.pairs else 1)
+    texts, strategy = dataset.texts, settings.make_strategy()
     if texts is None or prompt is None or settings.skip_long is False or not settings.models:
         return settings, dataset
+    k = getattr(strategy, "k", 2 if strategy.pairs else 1)
     parts = prompts.messages(prompt, [""] * k, reasons=settings.reasons)
     asked = tokens_of("".join(part["content"] for part in parts))
     rooms = [_room(settings, name, k) for name in settings.models]
