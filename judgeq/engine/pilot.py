@@ -76,7 +76,7 @@ def ask(
                 + ("" if failure is None else f" The last failure: {failure.error}")
             )
         asked, took = min(questions, counts.total), _difference(await store.totals(), before)
-        limiters = {judge.sender.limiter for judge in session.judge.asked}
+        limiters = {judge.limiter for judge in session.judge.asked}
         limits = [limit.rpm for limit in limiters], [limit.tpm for limit in limiters]
         # No limit of all models in a minute where one has none.
         rpm, tpm = (None if None in known else sum(filter(None, known)) for known in limits)
