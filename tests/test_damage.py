@@ -28,7 +28,7 @@ DAMAGE = [
     ("DELETE FROM rounds WHERE round = 2", "questions: 30 of 20"),
     (
         "DELETE FROM calls WHERE id <= 10",
-        "calls: 20 of 30; calls of attempts that ended: 20 of 30; tokens: ",
+        "calls: 20 of 30; calls of attempts",
     ),
     ("UPDATE calls SET cost = 0", "dollars: 0 of 0.0"),
     ("UPDATE calls SET cost = 0 WHERE id = 7", "dollars: 0.0"),

@@ -214,7 +214,7 @@ def test_every_command_names_the_file(
         arguments = command(path.parent.name)
         done = judgeq(tmp_path, *arguments, expect=0 if arguments[0] == "runs" else 7)
         said = done.stdout + done.stderr
-        assert f"run.db is damaged: the column '{column}' of table '{table}'" in said
+        assert "run.db is damaged: the column '{column}' of table '{table}'" in said
     path.write_bytes(original)
 
 
@@ -246,7 +246,7 @@ def test_an_epoch_after_which_none_can_come_is_damage(
 ) -> None:
     execute(path, f"UPDATE lead SET epoch = {epoch}")
     done = judgeq(tmp_path, "resume", path.parent.name, expect=7)
-    assert f"run.db is damaged: a number of who led last can't be." in done.stderr
+    assert "run.db is damaged: a number of who led last can't be." in done.stderr
 
 
 @pytest.mark.parametrize("cost", ["9e999", "1.7e308"])

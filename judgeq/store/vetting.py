@@ -2,8 +2,8 @@
 every cell; and whether what is in it adds up.
 
 A record may be a stranger's. A trigger in a file would run with our statements, and SQLite puts any
-value into any column: text in `attempts`, a blob in `cost`. Rows that were removed or changed would change
-scores, and what a cap leaves to spend, without a word.
+value into any column: text in `attempts`, a blob in `cost`. Rows that were removed or changed would
+change scores, and what a cap leaves to spend, without a word.
 """
 
 from __future__ import annotations

@@ -262,7 +262,8 @@ class PostgresDatabase(Database):
         try:
             with mapped(self.address):
                 await connection.execute("ROLLBACK")
-        except BaseException as error:
+        except RunError:
             await connection.close()
-            if not isinstance(error, RunError):
-                raise
+        except BaseException:
+            await connection.close()
+            raise
