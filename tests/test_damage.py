@@ -85,7 +85,7 @@ def test_what_is_left_is_rated_where_that_is_accepted(folder: Path, run: Path) -
     assert whole["damage"] == []
     execute(run, "DELETE FROM verdicts WHERE job = 7")
     damage = "answered questions with a verdict: 29 of 30"
-    caution = f"run.db is damaged, and doesn't add up ({damage}): this is of what is left"
+    caution = f"is damaged, and doesn't add up ({damage}): this is of what is left"
     rated = json.loads(judgeq(folder, "show", "--write", "--accept-damage", "--json").stdout)
     assert rated["damage"] == [damage]
     item = (run / "scores.csv").read_text("utf-8").splitlines()[1].split(",")[0]

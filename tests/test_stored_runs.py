@@ -326,7 +326,7 @@ def test_a_run_is_dropped_unless_somebody_leads_it(
         store,
         "INSERT INTO @.lead SELECT run, 7, 'a machine', extract(epoch FROM now()) + 60 FROM @.runs",
     )
-    with pytest.raises(RunError, match="worked on by a machine"):
+    with pytest.raises(RunError, match="led by a machine"):
         rows.drop(there.address, gone.id)
     assert len(execute(store, "SELECT * FROM @.items")) == 10
     still_open = gone.store()

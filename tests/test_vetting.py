@@ -214,7 +214,7 @@ def test_every_command_names_the_file(
         arguments = command(path.parent.name)
         done = judgeq(tmp_path, *arguments, expect=0 if arguments[0] == "runs" else 7)
         said = done.stdout + done.stderr
-        assert "run.db is damaged: the column '{column}' of table '{table}'" in said
+        assert f"run.db is damaged: the column '{column}' of table '{table}'" in said
     path.write_bytes(original)
 
 
