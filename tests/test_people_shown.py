@@ -12,7 +12,8 @@ from rich.console import Console
 
 import judgeq as package
 from judgeq.engine import session
-from judgeq.ui.lines import PlainLines, figures, progress_line
+from judgeq.ui.dashboard import PlainLines
+from judgeq.ui.progress import figures, progress_line
 from tests import judging as them
 from tests.cli import judgeq
 

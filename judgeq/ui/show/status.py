@@ -13,7 +13,7 @@ from judgeq.judge.backend import KEPT, Remote
 from judgeq.store.crew import Crew, WorkerState
 from judgeq.text import count, duration, money, rate, several
 from judgeq.types import Batch, Floats, Totals
-from judgeq.ui.lines import batch_state
+from judgeq.ui.progress import batch_state
 from judgeq.ui.sections import Cell, Column, Section, numbers, stated, words
 from judgeq.ui.show.run import ENDS, ends, of_models, order, rating, rows_at_ends
 
