@@ -115,19 +115,14 @@ def models(known: Sequence[ListedPrice]) -> Section:
 def cache(cache: Overview) -> Iterator[Section]:
     """The cache's size, and what it holds by model."""
     yield stated("cache", cache=cache, megabytes=megabytes)
-    if cache.oldest is None or cache.newest is None:
+    if not cache.replies:
         return
     rows = [
         (name, replies, "unknown" if dollars is None else money(dollars))
         for name, (replies, dollars) in sorted(cache.models.items())
     ]
     columns = [*words("model"), *numbers("replies", "once paid")]
-    notes = [f"From {_day(cache.oldest)} to {_day(cache.newest)}."]
-    yield Section(columns=columns, rows=rows, notes=notes, close=True)
-
-
-def _day(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%d %H:%M}"
+    yield Section(columns=columns, rows=rows, close=True)
 
 
 def megabytes(size: int) -> str:

@@ -59,25 +59,16 @@ class Ranked:
 def ranked(rows: Sequence[StudyRow]) -> list[Ranked]:
     """The strategies by mean score, best first, ties by name."""
     strategies = []
-    for name, runs in _grouped(rows, attrgetter("strategy", "parameters", "rating")).items():
+    for runs in _grouped(rows, attrgetter("strategy", "parameters", "rating")).values():
         seeds = [fmean(row.rho for row in of) for of in _grouped(runs, attrgetter("seed")).values()]
         error = stdev(seeds) / math.sqrt(len(seeds)) if len(seeds) > 1 else None
         pairs, lists, cost, score = (
             fmean(map(attrgetter(of), runs)) for of in ("pairs", "lists", "cost", "score")
         )
         rho = fmean(row.rho for row in runs)
-        strategies.append(
-            Ranked(
-                *name,
-                rho=rho,
-                rho_se=error,
-                pairs=pairs,
-                lists=lists,
-                cost=cost,
-                score=score,
-                runs=len(runs),
-            )
-        )
+        one, n = runs[0], len(runs)
+        name = one.strategy, one.parameters, one.rating
+        strategies.append(Ranked(*name, rho, error, pairs, lists, cost, score, n))
     return sorted(strategies, key=lambda one: (-one.score, *astuple(one)[:3]))
 
 
