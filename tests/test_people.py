@@ -27,7 +27,7 @@ from judgeq.errors import (
     UsageError,
 )
 from judgeq.events import Event, Notice
-from judgeq.judge.judge import Questions
+from judgeq.judge.questions import Questions
 from judgeq.people import answers
 from judgeq.people.answers import Answer, Turn
 from judgeq.people.assignment import LEASE, SKIPS, Assignment
