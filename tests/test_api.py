@@ -19,8 +19,8 @@ from rich.console import Console
 import judgeq
 from judgeq import errors
 from judgeq.events import Event, Notice, RoundRated
+from judgeq.ui.dashboard import PlainLines, ProgressBar, Quiet
 from judgeq.ui.dashboard import choose_bar as choose
-from judgeq.ui.lines import PlainLines, ProgressBar, Quiet
 
 GOLD = [float(n % 5) for n in range(40)]
 TEXTS = [f"text {n}" for n in range(40)]
