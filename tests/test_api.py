@@ -147,18 +147,16 @@ def test_from_data_frame_to_evaluation(in_a_loop: bool, tmp_path: Path) -> None:
         assert result.run.id == estimate.prepared.folder.id
         assert judgeq.run(frame, gold="gold", strategy="listwise10x2").run == result.run
         direct = judgeq.run(frame, gold="gold", strategy="direct")
-        evaluated = judgeq.evaluate(result, resamples=10)
+        evaluated = result.evaluate(resamples=10)
         rho = {row["rating"]: row["measures"]["spearman"] for row in evaluated["evaluation"]}
         assert 0.3 < rho["pl"]["value"] < 1
         assert evaluated["length"]["value"] is not None  # the texts are here alone
-        assert result.evaluate(resamples=0)["length"]["value"] == evaluated["length"]["value"]
-        by_name = judgeq.evaluate(
-            result.run.id, resamples=0, threshold=0, rating_name="pl", positive_over=2
-        )
+        again = judgeq.open_run(result.run.id)
+        by_name = again.evaluate(resamples=0, threshold=0, rating_name="pl", positive_over=2)
         assert [row["rating"] for row in by_name["evaluation"]] == ["pl"]
-        reverse = judgeq.evaluate(result, gold=[-value for value in GOLD], resamples=0)
+        reverse = result.evaluate(gold=[-value for value in GOLD], resamples=0)
         assert reverse["evaluation"][0]["measures"]["spearman"]["value"] < -0.3
-        compared = judgeq.compare(result, direct.run.id, resamples=10)
+        compared = result.compare(judgeq.open_run(direct.run.id), resamples=10)
         assert [run["run"] for run in compared["runs"]] == [result.run.id, direct.run.id]
 
     async def notebook() -> None:
@@ -170,13 +168,13 @@ def test_from_data_frame_to_evaluation(in_a_loop: bool, tmp_path: Path) -> None:
 def test_arguments_that_cannot_be(tmp_path: Path) -> None:
     result = judgeq.run(Frame(text=TEXTS, gold=GOLD), gold="gold", strategy="listwise10x1")
     with pytest.raises(judgeq.UsageError, match="two runs or more"):
-        judgeq.compare(result)
+        result.compare()
     with pytest.raises(judgeq.UsageError, match="resamples is -1"):
-        judgeq.evaluate(result, resamples=-1)
+        result.evaluate(resamples=-1)
     with pytest.raises(judgeq.UsageError, match="threshold bset: give default"):
-        judgeq.evaluate(result, threshold="bset")
+        result.evaluate(threshold="bset")
     with pytest.raises(judgeq.UsageError, match=r"gold has the shape \(3,\).* 40 items"):
-        judgeq.evaluate(result, gold=[1, 2, 3])
+        result.evaluate(gold=[1, 2, 3])
 
 
 def test_a_run_of_a_data_frame_goes_on_with_it() -> None:
