@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 
 from judgeq import config, datasets, run_places
 from judgeq.config import Settings
-from judgeq.datasets.frames import DataFrame, source_of
-from judgeq.datasets.tables import Source
+from judgeq.datasets.tables import DataFrame, Table, table_of
 from judgeq.engine import estimate as estimates
 from judgeq.engine import pilot as pilots
 from judgeq.engine import results, session
@@ -231,7 +230,7 @@ def _of_run(args: Sequence[Any], parameters: Mapping[str, Any]) -> dict[str, Any
     return dict(bound.arguments)
 
 
-def _prepared(parameters: Mapping[str, Any]) -> tuple[Run, Source | None]:
+def _prepared(parameters: Mapping[str, Any]) -> tuple[Run, Table | None]:
     """The run that parameters of `run` describe, and the table where the texts themselves are given."""
     settings, frame, function = _asked(parameters)
     root, new = Path(parameters["runs_dir"]), parameters["new"]
@@ -240,7 +239,7 @@ def _prepared(parameters: Mapping[str, Any]) -> tuple[Run, Source | None]:
 
 def _asked(
     parameters: Mapping[str, Any],
-) -> tuple[Settings, Source | None, JudgeFunction | None]:
+) -> tuple[Settings, Table | None, JudgeFunction | None]:
     """What parameters of `run` ask for (None: not given): settings, the table where the texts themselves
     are given, and the judge where it is a function."""
     columns = {name: parameters[name] for name in COLUMNS}
@@ -261,7 +260,7 @@ def _asked(
 
 def _table(
     dataset: Data, columns: Mapping[str, Column | None]
-) -> tuple[str, Source | None, dict[str, str]]:
+) -> tuple[str, Table | None, dict[str, str]]:
     """What a dataset is called in the settings, its table where it is given itself, and the names of its
     columns. Raises UsageError."""
     given = {kind: column for kind, column in columns.items() if column is not None}
@@ -271,13 +270,13 @@ def _table(
         if values:
             raise UsageError(f"{', '.join(values)}: give the name of a column of {dataset}.")
         return os.fspath(dataset), None, names
-    frame = source_of(dataset, names.get("text", datasets.TEXT), values)
+    frame = table_of(dataset, names.get("text", datasets.TEXT), values)
     return datasets.STDIN, frame, names | {kind: kind for kind in values}
 
 
 def _played(
     prepared: Run,
-    frame: Source | None,
+    frame: Table | None,
     retry_failed: bool,
     progress: bool | None,
     on_event: OnEvent | None,

@@ -365,7 +365,7 @@ def results_of_batches(run: Run) -> Path:
 def batches_of(session: Session) -> Batches:
     """The batches of a session's run."""
     ours = (session.store, session.judge, session.stop, session.emit)
-    budget, folder = session.judge.asked[0].sender.budget, results_of_batches(session.run)
+    budget, folder = session.judge.asked[0].budget, results_of_batches(session.run)
     collecting = Collecting(session.store, session.judge, session.emit, budget, folder)
     sending = Sending(*ours, collecting, session.run.settings.batch_size)
     return Batches(*ours, sending, collecting)
