@@ -35,8 +35,6 @@ from judgeq.judge.questions import Questions, Unusable
 from judgeq.judge.secrets import api_key, extra_headers
 from judgeq.judge.simulated import RecordedJudge, make_simulated
 from judgeq.judge.slices import Slices
-from judgeq.people.assignment import Assignment
-from judgeq.people.checks import Checks
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunPlace
@@ -223,29 +221,6 @@ def questions(run: Run, name: str) -> list[Questions]:
         return [Questions(prompt, dataset.texts, dataset.ids)]
     asked = [prompt and prompt.as_persona(persona) for persona in settings.persona] or [prompt]
     return [Questions(one, dataset.texts, dataset.ids, settings.reasons) for one in asked]
-
-
-async def people(run: Run, store: Store, emit: Emit) -> People | None:
-    """The people who are asked; None where none are."""
-    settings, number = run.settings, run.settings.people
-    if number is None:
-        return None
-    panelists = range(len(settings.panelists))
-    store.claim_for([other for other in panelists if other != number])
-    checks = Checks(store, repeats=settings.repeats, seed=settings.seed)
-    if run.known:
-        added = await checks.add_known(run.known)
-        emit(Notice(f"{added:,} pairs with a known answer were added as checks."))
-    (asked,) = questions(run, settings.panelists[number].judge)
-    assignment = Assignment(
-        store,
-        checks,
-        panel=settings.judges,
-        judge=number,
-        open_to_all=settings.open_to_all,
-        most=2 if settings.both_orders else 1,
-    )
-    return People(asked, assignment, run=run.folder.argument, emit=emit)
 
 
 # The judges of a session
