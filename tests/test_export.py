@@ -216,7 +216,7 @@ def test_replies_and_their_reasons_on_demand(tmp_path: Path) -> None:
 
 def test_what_a_spreadsheet_would_run_is_defused_in_csv_alone(tmp_path: Path) -> None:
     result = run(tmp_path, dataset="synthetic:linear", n=len(HOSTILE), strategy="pairwise1")
-    database = sqlite3.connect(result.run.ledger)
+    database = sqlite3.connect(result.run.database)
     with database:  # as a stranger's may be: ids are refused where they hold control characters
         named = zip(HOSTILE, count(), strict=False)
         database.executemany("UPDATE items SET id = ? WHERE row = ?", named)
@@ -257,7 +257,7 @@ def test_what_no_excel_sheet_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_run_without_a_verdict_and_one_that_was_stopped(tmp_path: Path) -> None:
     result = run(tmp_path, strategy="pairwise2")
-    database = sqlite3.connect(result.run.ledger)
+    database = sqlite3.connect(result.run.database)
     with database:
         database.execute("DELETE FROM verdicts WHERE job >= 20")
         database.execute("UPDATE jobs SET state = 'pending' WHERE id >= 20")
@@ -307,7 +307,7 @@ def test_a_table_is_written_whole_or_not_at_all(
     }
     for flags, message in wrong.items():
         assert message in judgeq(tmp_path, "export", "last", *flags, expect=2).stderr
-    database = sqlite3.connect(result.run.ledger)
+    database = sqlite3.connect(result.run.database)
     with database:
         database.execute("UPDATE jobs SET judge = 3 WHERE id = 100")
     database.close()

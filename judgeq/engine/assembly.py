@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -248,34 +249,17 @@ async def panel(
     one limiter, for its provider counts all of it together.
     """
 
-    def warn(text: str) -> None:
-        emit(Notice(text, warning=True))
-
-    settings, shared, cache = run.settings, None, None
-    if settings.max_cost is not None and totals.at_risk is None:
-        raise UsageError(
-            f"--max-cost {settings.max_cost:g}: earlier calls of this run have an unknown price: no cap "
-            "can be kept. Start again with --new: answers come from the cache, for nothing."
-        )
+    settings, cache = run.settings, None
     async with AsyncExitStack() as stack:
-        if store is not None and store.keeper is not None:
-            shared = Slices(store.keeper, notify=warn)
-            await shared.open()
-            stack.push_async_callback(shared.close)
-            if allowance is not None and shared.cap is not None:
-                _check_prices(run.pricing, shared.cap / NANO)
-        if allowance is None:
-            lost = max(0.0, (totals.at_risk or 0.0) - (out or 0.0))
-            before = (totals.cost, lost) if shared is None else ()
-            allowance = Allowance(settings.max_cost, *before, reserved=out or 0.0)
-        budget = Budget(allowance, shared)
+        budget = await _budget(run, totals, emit, store, out, allowance, stack)
         stop.calls(budget.abort)
         kinds = [judge.kind_of(name) for name in settings.judge]
         if settings.cache and (settings.models or judge.FUNCTION in kinds):
             from judgeq.judge.cache import ReplyCache  # brings diskcache
 
             read_only = look_only or not settings.workers
-            cache = ReplyCache(cache_folder(settings), warn=warn, read_only=read_only)
+            folder = cache_folder(settings)
+            cache = ReplyCache(folder, warn=partial(_warn, emit), read_only=read_only)
             stack.push_async_callback(cache.close)
         judges = list[Judge | None]()
         for number, name in enumerate(settings.judge):
@@ -301,6 +285,39 @@ async def panel(
                 for asked in questions(run, name)
             ]
         yield Panel(judges, " + ".join(settings.judges))
+
+
+async def _budget(
+    run: Run,
+    totals: Totals,
+    emit: Emit,
+    store: Store | None,
+    out: float | None,
+    allowance: Allowance | None,
+    stack: AsyncExitStack,
+) -> Budget:
+    """What the judges may spend; parameters as of `panel`."""
+    shared, cap = None, run.settings.max_cost
+    if cap is not None and totals.at_risk is None:
+        raise UsageError(
+            f"--max-cost {cap:g}: earlier calls of this run have an unknown price: no cap can be kept. "
+            "Start again with --new: answers come from the cache, for nothing."
+        )
+    if store is not None and store.keeper is not None:
+        shared = Slices(store.keeper, notify=partial(_warn, emit))
+        await shared.open()
+        stack.push_async_callback(shared.close)
+        if allowance is not None and shared.cap is not None:
+            _check_prices(run.pricing, shared.cap / NANO)
+    if allowance is None:
+        lost = max(0.0, (totals.at_risk or 0.0) - (out or 0.0))
+        before = (totals.cost, lost) if shared is None else ()
+        allowance = Allowance(cap, *before, reserved=out or 0.0)
+    return Budget(allowance, shared)
+
+
+def _warn(emit: Emit, text: str) -> None:
+    emit(Notice(text, warning=True))
 
 
 def _backend(run: Run, number: int, limiter: Limiter, emit: Emit) -> Backend:
@@ -366,10 +383,6 @@ def _model(
     else:
         pricing = price_of(settings, name, batch=batch)
 
-    def warn(text: str) -> None:
-        if settings.max_cost is not None:
-            emit(Notice(text, warning=True))
-
     return backend_of(settings, name)(
         name,
         settings,
@@ -379,7 +392,7 @@ def _model(
         reasons=settings.reasons,
         connections=settings.concurrency,
         believe=limiter.believe,
-        warn=warn,
+        warn=(lambda text: None) if settings.max_cost is None else partial(_warn, emit),
     )
 
 

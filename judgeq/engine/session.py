@@ -26,8 +26,9 @@ from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Emit, Notice
 from judgeq.judge.budget import Allowance
 from judgeq.judge.function import JudgeFunction
+from judgeq.people import checks
 from judgeq.people.assignment import Assignment
-from judgeq.people.checks import Checks, known_in
+from judgeq.people.checks import known_in
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace, Runs
@@ -347,7 +348,7 @@ async def _fill(store: Store, run: Run) -> None:
     kept, items = await store.items(), run.items
     if not kept.same_as(items):
         if kept.ids and list(kept.ids) != list(items.ids):
-            raise RunError(f"{run.folder.ledger} holds other items than the dataset.")
+            raise RunError(f"{run.folder.label} holds other items than the dataset.")
         await store.set_items(items)
 
 
@@ -358,17 +359,17 @@ async def _people(run: Run, store: Store, emit: Emit) -> People | None:
         return None
     panelists = range(len(settings.panelists))
     store.claim_for([other for other in panelists if other != number])
-    checks = Checks(store, repeats=settings.repeats, seed=settings.seed)
     if run.known:
-        added = await checks.add_known(run.known)
+        added = await checks.add_known(store, run.known)
         emit(Notice(f"{added:,} pairs with a known answer were added as checks."))
     (asked,) = assembly.questions(run, settings.panelists[number].judge)
     assignment = Assignment(
         store,
-        checks,
         panel=settings.judges,
         judge=number,
         open_to_all=settings.open_to_all,
         most=2 if settings.both_orders else 1,
+        repeats=settings.repeats,
+        seed=settings.seed,
     )
     return People(asked, assignment, run=run.folder.argument, emit=emit)

@@ -149,7 +149,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
 
     @InPython()
     def report(self, path: str | Path | None = None, *, texts: int = 2_000) -> Path:
-        """Write the report with so many ranked texts, to `path` (.html, .md or .json) or into the run's
+        """Write the report with so many ranked texts, to `path` (.html or .md) or into the run's
         folder; where it is. Raises RunError, DataError or UsageError."""
         from judgeq.ui.report import page
         from judgeq.ui.report import texts as report_texts
