@@ -9,13 +9,12 @@ from judgeq.people.checks import remarks
 from judgeq.people.registry import Change, Changed
 from judgeq.run_places import RunPlace
 from judgeq.text import several
-from judgeq.ui.sections import Cell, Column, Section, line, numbers, stated, words
+from judgeq.ui.sections import Cell, Column, Section, cell_text, line, numbers, stated, words
 
 SLOTS = 4
 """Of longer lists the share of one position is shown, and not of each."""
 NOTES = {
     "first by position": "First by position: how often the text in each position came first.",
-    "infit [expected]": "Infit above the range expected: less consistent than the others.",
     "with others": "With others: the share of pairs of texts ordered alike in questions in common.",
     "repeats alike": "Repeats: questions asked again in reversed order, and answered alike.",
 }
@@ -40,17 +39,13 @@ def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
     if not people:
         note = f"Nobody judges it yet. Add somebody: `judgeq annotate add {place.argument} NAME`."
         return Section(notes=[note])
-    models = list(people[0].agreement_with_models)
-    percent = "{:.0%}".format
     columns = [
         Column("judge", at_most=40),
         Column("state"),
         *numbers("done", "quota", "skipped"),
         Column("median time", right=True, show="{:.1f} s".format, spare=1),
         Column("first by position", right=True, spare=5),
-        Column("infit [expected]", right=True, spare=4),
-        Column("with others", right=True, show=percent, spare=2),
-        *(Column(f"with {one}", right=True, show=percent, spare=3, at_most=30) for one in models),
+        Column("with others", right=True, show="{:.0%}".format, spare=2),
         *(Column(name, right=True, spare=2) for name in ("repeats alike", "known right")),
     ]
     rows: list[list[Cell]] = [
@@ -62,9 +57,7 @@ def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
             one.skipped or None,
             one.seconds,
             _positions(one.first_by_slot),
-            None if one.infit.value is None else one.infit,
-            one.agreement.share,
-            *(one.agreement_with_models[model].share for model in models),
+            one.agreement.measured.value,
             *(
                 f"{round(share.count, 1):g} of {share.total}" if share.total else None
                 for share in (one.repeats, one.known)
@@ -103,24 +96,19 @@ def people(found: Yardstick) -> Iterator[Section]:
     """How well people agree with one another, models with them, and questions that check them."""
     models, two = found.models, found.agreement
     rows: list[Sequence[Cell]] = [
-        ("two people", two, found.questions, found.krippendorff_alpha),
-        *(
-            (f"{one.name} and a person", one.agreement, one.questions, one.krippendorff_alpha)
-            for one in models
-        ),
+        ("two people", two, found.questions),
+        *((f"{one.name} and a person", one.agreement, one.questions) for one in models),
     ]
-    heads = numbers("ordered alike", "questions", "α")
+    heads = numbers("ordered alike", "questions")
     columns, kept = _without_empty([*words("", at_most=40), *heads], rows)
     gave = f"{several(found.n, 'person', 'people')} gave {several(found.verdicts, 'answer')}"
-    of = "α: Krippendorff's, of people"
-    if models:
-        of += " and the model"
+    alpha = f"Krippendorff's α {cell_text(found.krippendorff_alpha)}"
     reasons = dict.fromkeys(why for why in (two.why, *(one.agreement.why for one in models)) if why)
     yield Section(
         "Agreement of people: the share of pairs of texts ordered alike",
         columns=columns,
         rows=kept,
-        notes=[f"{gave}. {of}.", *map(sentence, models), *(f"–: {why}." for why in reasons)],
+        notes=[f"{gave}; {alpha}.", *map(sentence, models), *(f"–: {why}." for why in reasons)],
     )
     if (checks := _checks(found.people)).facts:
         yield checks
