@@ -9,7 +9,7 @@ import numpy as np
 
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.compare import Comparison, Pair
-from judgeq.evaluation.evaluate import FOLDS, Assessment, Evaluation, apart
+from judgeq.evaluation.evaluate import Assessment, Evaluation, apart
 from judgeq.evaluation.gold import Gold, Plan
 from judgeq.evaluation.metrics import COUNTS, MEASURES, NOTHING, Measured
 from judgeq.rating import position_bias
@@ -35,12 +35,12 @@ NAMES: Mapping[str, str] = {
     "tn": "true negative",
 }
 # Three values with their intervals are what fits into 100 columns.
-CORRELATION, POSITIVE, BOTH = (tuple(MEASURES)[at : at + 3] for at in (0, 3, 6))
+CORRELATION, POSITIVE = (tuple(MEASURES)[at : at + 3] for at in (0, 3))
+BOTH = ("accuracy", "macro_f1", "auc")
 PAPER = ("recall", "accuracy", "precision", "f1", "macro_f1", "auc", *CORRELATION)
 SHORT = {**NAMES, "f1": "F1", "auc": "AUC"}
 RULES = {
     "default": "the default of each rating",
-    "best": f"chosen by {FOLDS}-fold cross-validation for the highest F1",
     "mixture": "where two Gaussian components of the scores cross (the gold isn't used)",
 }
 
@@ -241,7 +241,7 @@ def gold_facts(gold: Gold, plan: Plan, runs: Runs) -> Section:
 
 
 def _thresholds(runs: Runs) -> Iterator[Section]:
-    """The score over which an item is positive, by rating; of several folds the median and the range."""
+    """The score over which an item is positive, by rating."""
     if any(one.threshold is not None for of_run in runs for one in of_run):
         yield _table("Thresholds", words("positive over"), runs, lambda one: [_threshold(one)])
 
@@ -250,8 +250,7 @@ def _threshold(one: Assessment) -> str:
     at = one.threshold
     if at is None or at.value is None:
         return f"none: {'nothing is detected' if at is None else at.why}"
-    reach = "" if at.low is None else f" (median of the folds, from {at.low:.5g} to {at.high:.5g})"
-    return f"{at.value:.5g}{reach}"
+    return f"{at.value:.5g}"
 
 
 def difference(measured: Measured) -> str:
