@@ -21,8 +21,7 @@ from judgeq.judge.slices import AGAIN, FIRST_WAIT, IDLE, LOOK, Keeper, Slice, Sl
 from judgeq.store.postgres.address import parse
 from judgeq.store.postgres.connection import PostgresDatabase
 from judgeq.store.postgres.link import connect, in_schema
-from judgeq.store.postgres.sharing import Sharing
-from judgeq.store.postgres.store import PostgresStore
+from judgeq.store.postgres.store import PostgresStore, Sharing
 from tests.cli import start
 from tests.fakes import Clock
 from tests.mock import mock, stats
@@ -263,7 +262,7 @@ class Spenders(RuleBasedStateMachine):
         else:  # no answer: possibly paid
             self.move(worker, 0, -(bound - cost), bound - cost)
         worker.sharing.settled(bound, bound - cost)
-        worker.budget.settle(bound / NANO, cost / NANO if known else None, cost / NANO)
+        worker.budget.settle(bound / NANO, cost / NANO if known else None)
 
     @precondition(lambda self: self.workers)
     @rule(which=st.integers(0, 3), answers=st.integers(0, 3))
