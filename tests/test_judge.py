@@ -419,9 +419,7 @@ def test_what_may_have_been_paid_counts_as_spent() -> None:
 
 def test_too_long_a_question_names_the_longest_item() -> None:
     asking = Asking(ContextTooLongError("too long for this model."))
-    with pytest.raises(
-        ContextTooLongError, match="of its 3 items is item 'i4', with 4 characters"
-    ):
+    with pytest.raises(ContextTooLongError, match="of its 3 items is item 'i4', with 4 characters"):
         asking.outcome()
     assert asking.ledger == [(1, "too_long")]
 

@@ -6,7 +6,6 @@ import asyncio
 import csv
 import http.client
 import json
-import signal
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -29,7 +28,7 @@ from judgeq.run_places import RunPlace
 from judgeq.web import control
 from judgeq.web.control import HOST, controlled
 from tests import judging as them
-from tests.cli import LONGEST, judgeq, start, started
+from tests.cli import LONGEST, judgeq, started
 from tests.postgres import new_store
 
 T = TypeVar("T")
@@ -188,35 +187,6 @@ def test_what_can_not_be_done_changes_nothing(
     assert people(place) == [("Ann", "active", None)]
 
 
-def test_a_run_that_asks_no_people_has_no_judges_to_change(tmp_path: Path) -> None:
-    judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", "--quiet")
-    told = judgeq(tmp_path, "annotate", "add", "last", "Ann", expect=2).stderr
-    assert "is judged by simulated, not by people" in told
-    assert "remove" in judgeq(tmp_path, "help", "annotate").stdout
-
-
-def test_names_of_imported_judges_are_forgotten(tmp_path: Path) -> None:
-    (tmp_path / "texts.csv").write_text("id,text\na,one\nb,two\n")
-    (tmp_path / "votes.csv").write_text(
-        "left,right,winner,who\na,b,a,Ann Smith\na,b,b,person 1\na,b,a,Bob\na,b,a,Ann\n"
-    )
-    columns = ("--left", "left", "--right", "right", "--winner", "winner", "--judge-column", "who")
-    judgeq(tmp_path, "import", "-d", "texts.csv", "votes.csv", *columns)
-    (place,) = run_places.runs_in(tmp_path / "runs").all()
-    for name in ("", "Eve"):
-        told = judgeq(tmp_path, "annotate", "forget", "last", name, expect=2).stderr
-        assert "there are: Ann Smith, person 1, Bob, Ann." in told
-    assert (
-        "can't be asked anything"
-        in judgeq(tmp_path, "annotate", "remove", "last", "Ann", expect=2).stderr
-    )
-    forgotten = changed(tmp_path, "forget", "last", "Ann Smith", "Ann")["judges"]
-    assert [one["name"] for one in forgotten] == ["person 1 (forgotten)", "person 4"]
-    assert place.info().judges == ("person 1 (forgotten)", "person 1", "Bob", "person 4")
-    assert not [path for path in place.path.rglob("*") if b"Ann" in path.read_bytes()]
-    judgeq(tmp_path, "show", "--write", "last", "--quiet")
-
-
 def test_judges_of_a_run_in_a_store(tmp_path: Path) -> None:
     store = new_store()
     place = begun(tmp_path, store=store)
@@ -324,30 +294,6 @@ def test_nobody_without_the_secret_changes_anything(tmp_path: Path) -> None:
     assert people(served(tmp_path, story)) == []
 
 
-def test_a_state_folder_that_can_not_be_written_is_no_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "state").write_text("")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-    def story(place: RunPlace, *_: Any) -> None:
-        assert control.change(place, Change("add", ("Eve",))) is None
-
-    served(tmp_path, story)
-
-
-def test_where_people_judge_is_said_to_those_who_want_it_quiet(tmp_path: Path) -> None:
-    them.dataset(tmp_path)
-    words = ("--dataset", "texts.csv", "--judge", "people", "--feature", "size", "--port", "0")
-    process = start(tmp_path, "run", *words, "--quiet")
-    assert process.stderr is not None
-    assert process.stderr.readline().startswith("People judge at http://127.0.0.1:")
-    process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=LONGEST)[1]
-    assert said.count("judgeq: ") == 1, said
-    assert all(line.startswith("    ") for line in said.splitlines()[1:]), said
-
-
 # The list
 
 
@@ -385,13 +331,3 @@ def test_the_list_says_how_far_judges_are_and_how_they_do(tmp_path: Path) -> Non
     assert [float(infit[name]) for name in ("value", "low", "high")] == [*one["infit"].values()][:3]
     for slot, share in enumerate(one["first_by_slot"], start=1):
         assert float(numbers[f"judges.first_by_slot.{slot}", "'=Bob<b>"]["value"]) == share
-
-
-def test_the_list_before_anything_was_answered_and_while_it_goes_on(tmp_path: Path) -> None:
-    begun(tmp_path)
-    assert "`judgeq annotate add" in judgeq(tmp_path, "annotate", "list").stdout
-    judgeq(tmp_path, "annotate", "add", "last", "Ann", "--quota", "5")
-    (ann,) = changed(tmp_path, "list", "last")["judges"]
-    assert (ann["done"], ann["quota"], ann["infit"]["value"], ann["seconds"]) == (0, 5, None, None)
-    with run_places.runs_in(tmp_path / "runs").find("last").locked():
-        assert "Ann" in judgeq(tmp_path, "annotate", "list").stdout
