@@ -6,6 +6,7 @@ import asyncio
 import csv
 import http.client
 import json
+import signal
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -28,7 +29,7 @@ from judgeq.run_places import RunPlace
 from judgeq.web import control
 from judgeq.web.control import HOST, controlled
 from tests import judging as them
-from tests.cli import LONGEST, judgeq, started
+from tests.cli import LONGEST, judgeq, start, started
 from tests.postgres import new_store
 
 T = TypeVar("T")
@@ -187,6 +188,13 @@ def test_what_can_not_be_done_changes_nothing(
     assert people(place) == [("Ann", "active", None)]
 
 
+def test_a_run_that_asks_no_people_has_no_judges_to_change(tmp_path: Path) -> None:
+    judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", "--quiet")
+    told = judgeq(tmp_path, "annotate", "add", "last", "Ann", expect=2).stderr
+    assert "is judged by simulated, not by people" in told
+    assert "remove" in judgeq(tmp_path, "help", "annotate").stdout
+
+
 def test_judges_of_a_run_in_a_store(tmp_path: Path) -> None:
     store = new_store()
     place = begun(tmp_path, store=store)
@@ -294,6 +302,30 @@ def test_nobody_without_the_secret_changes_anything(tmp_path: Path) -> None:
     assert people(served(tmp_path, story)) == []
 
 
+def test_a_state_folder_that_can_not_be_written_is_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def story(place: RunPlace, *_: Any) -> None:
+        assert control.change(place, Change("add", ("Eve",))) is None
+
+    served(tmp_path, story)
+
+
+def test_where_people_judge_is_said_to_those_who_want_it_quiet(tmp_path: Path) -> None:
+    them.dataset(tmp_path)
+    words = ("--dataset", "texts.csv", "--judge", "people", "--feature", "size", "--port", "0")
+    process = start(tmp_path, "run", *words, "--quiet")
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("People judge at http://127.0.0.1:")
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=LONGEST)[1]
+    assert said.count("judgeq: ") == 1, said
+    assert all(line.startswith("    ") for line in said.splitlines()[1:]), said
+
+
 # The list
 
 
@@ -313,21 +345,28 @@ def test_the_list_says_how_far_judges_are_and_how_they_do(tmp_path: Path) -> Non
         assert one["done"] == 36 + one["repeats"]["total"] + one["known"]["total"]
         assert one["known"] == {"count": 2, "total": 2}
         assert one["repeats"]["count"] == one["repeats"]["total"] > 3
-        assert one["agreement"] == {"share": 1, "questions": questions}
+        assert one["agreement"] == {"count": questions, "total": questions}
         assert sum(one["first_by_slot"]) == pytest.approx(1)
-        assert one["infit"]["low"] < one["infit"]["high"]
     text = judgeq(tmp_path, "annotate", "list", "--csv", "judges.csv").stdout
-    for words in ("2 judges", "=Bob<b>", "active", "2 of 2", "100%", "infit [expected]"):
+    for words in ("2 judges", "=Bob<b>", "active", "2 of 2", "100%"):
         assert words in text
     assert "quota" not in text
     assert "with people" not in text
     with (tmp_path / "judges.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["key", "run", "name", "state", "value", "low", "high"]
+    assert list(rows[0]) == ["key", "run", "name", "state", "value"]
     assert {row["name"] for row in rows} == {"Ann", "'=Bob<b>"}
     assert {(row["run"], row["state"]) for row in rows} == {(listed_run, "active")}
     numbers = {(row["key"], row["name"]): row for row in rows}
-    infit = numbers["judges.infit", "'=Bob<b>"]
-    assert [float(infit[name]) for name in ("value", "low", "high")] == [*one["infit"].values()][:3]
     for slot, share in enumerate(one["first_by_slot"], start=1):
         assert float(numbers[f"judges.first_by_slot.{slot}", "'=Bob<b>"]["value"]) == share
+
+
+def test_the_list_before_anything_was_answered_and_while_it_goes_on(tmp_path: Path) -> None:
+    begun(tmp_path)
+    assert "`judgeq annotate add" in judgeq(tmp_path, "annotate", "list").stdout
+    judgeq(tmp_path, "annotate", "add", "last", "Ann", "--quota", "5")
+    (ann,) = changed(tmp_path, "list", "last")["judges"]
+    assert (ann["done"], ann["quota"], ann["seconds"]) == (0, 5, None)
+    with run_places.runs_in(tmp_path / "runs").find("last").locked():
+        assert "Ann" in judgeq(tmp_path, "annotate", "list").stdout
