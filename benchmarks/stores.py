@@ -23,7 +23,7 @@ import psycopg
 
 from benchmarks.measure import JUDGEQ, PYTHON
 from judgeq.store import statements
-from judgeq.store.postgres import connection, schema
+from judgeq.store.postgres import connection, runs
 from judgeq.store.postgres.address import Address, parse
 from judgeq.store.postgres.link import Link, connect, in_schema
 from judgeq.store.postgres.store import PostgresStore
@@ -133,7 +133,7 @@ def _filled(place: Address) -> int:
     """A run in its last jobs, put in by statements: only its size matters."""
     every, left = MILLIONS * 1_000_000, 50_000
     with connect(place) as connection:
-        schema.prepare(Link(place, connection))
+        runs.prepare(Link(place, connection))
 
         def execute(statement: str) -> None:
             connection.execute(in_schema(statement, place.schema))
