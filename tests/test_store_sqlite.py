@@ -455,9 +455,7 @@ def test_a_folder_that_was_moved_or_deleted_is_noticed_at_the_next_commit(tmp_pa
             (first, *_) = await store.claim("w", 3, 60)
             await store.begin("w", [Attempt(first.match.id)])
         folder.rename(elsewhere)
-        with pytest.raises(
-            RunError, match=r"/run was moved during the run.* All answers so far are saved"
-        ):
+        with pytest.raises(RunError, match="/run was moved or deleted during the run"):
             async with store.together():
                 pytest.fail("it goes on")
         await store.settle("w", [done(0, 0, 1)])
@@ -467,7 +465,7 @@ def test_a_folder_that_was_moved_or_deleted_is_noticed_at_the_next_commit(tmp_pa
         while elsewhere.exists():  # its flusher may make a file beside us
             with suppress(OSError):
                 shutil.rmtree(elsewhere)
-        with pytest.raises(RunError, match=r"was deleted.* its record is lost.*the cache has"):
+        with pytest.raises(RunError, match="moved or deleted"):
             store.check()
         await store.close()
         assert not elsewhere.exists()
