@@ -351,7 +351,7 @@ def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None
     ((original,),) = query(run.path, "SELECT judge FROM jobs WHERE id = 3")
 
     def damage(number: str, state: str) -> None:
-        database = sqlite3.connect(run.ledger)
+        database = sqlite3.connect(run.database)
         with database:
             database.execute(f"UPDATE jobs SET judge = {number}, state = '{state}' WHERE id = 3")
             if state == "pending":

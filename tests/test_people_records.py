@@ -178,7 +178,7 @@ def test_a_run_of_models_has_no_people(tmp_path: Path) -> None:
 
 def test_a_check_that_repeats_another_question_is_a_damaged_ledger(tmp_path: Path) -> None:
     result = them.run(tmp_path, ["Ann"], repeats=0.2)
-    with closing(sqlite3.connect(result.run.ledger)) as ledger, ledger:
+    with closing(sqlite3.connect(result.run.database)) as ledger, ledger:
         changed = "UPDATE checks SET {} = x'0000000001000000' WHERE repeats IS NOT NULL"
         for column in ("items", "ranking"):
             ledger.execute(changed.format(column))
