@@ -118,24 +118,6 @@ def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(tmp_path: Pat
     story(tmp_path, told)
 
 
-def test_a_run_that_was_deleted_meanwhile_is_no_bug(tmp_path: Path) -> None:
-    async def told(opened: assembly.Session, clock: Clock) -> None:
-        with pytest.raises(RunError, match="isn't there any more: it was deleted while"):
-            await runner.judge_round(opened, 1, never)
-
-    story(tmp_path, told)
-
-
-def test_nobody_waits_at_the_barrier_of_a_round_that_is_our_own(tmp_path: Path) -> None:
-    async def told(opened: assembly.Session, clock: Clock) -> None:
-        await planned(opened)
-        await runner.judge_round(opened, 1, never)
-        await runner.judge_round(opened, 1, never)
-        assert await state(opened.store) == Counts(done=3)
-
-    story(tmp_path, told)
-
-
 def test_a_stop_ends_the_wait_at_the_barrier(tmp_path: Path) -> None:
     async def told(opened: assembly.Session, clock: Clock) -> None:
         await planned(opened)
