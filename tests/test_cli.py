@@ -267,7 +267,6 @@ def test_a_run_that_cannot_be_read_can_be_removed(run: Path) -> None:
     ("code", "arguments"),
     [
         (3, ("run", "--config", "{}")),
-        (3, ("run", "-d", "demo", "--judge", "recorded:{}")),
         (3, ("run", "-d", "demo", "--judge", "m", "--prompt", "{}", "--base-url", "http://h/v1")),
         (2, ("run", "-d", "demo", "--judge", "gpt-m", "--api-key-file", "{}")),
         (2, ("run", "-d", "demo", "--judge", "m", "--ca-file", "{}", "--base-url", "http://h/v1")),
