@@ -24,8 +24,7 @@ from judgeq.rating import of_run
 from judgeq.settings.run import REHEARSAL
 from judgeq.text import count, listed, several
 from judgeq.ui import html
-from judgeq.ui.figures import figure
-from judgeq.ui.plots import EACH, Plots
+from judgeq.ui.figures import EACH, Plots, figure
 from judgeq.ui.sections import Chapter, Column, Picture, Section
 from judgeq.ui.show import evaluation as show_evaluation
 from judgeq.ui.show import items as show_items
@@ -57,11 +56,6 @@ FIGURES = {
     "gold": (
         "Scores and gold labels",
         "Each text's score by its gold label; lines are medians, if labels are few.",
-    ),
-    "roc": (
-        "ROC curve and thresholds",
-        "Left: ROC curve of each rating. Right: precision, recall and F1 by the score above which a "
-        "text is labelled positive; dashed: the threshold used.",
     ),
 }
 """The titles of figures, and what they show, in words."""
@@ -169,10 +163,10 @@ def with_gold(record: Record) -> Result:
     return replace(run, scores=replace(run.scores, gold=labels, texts=record.texts))
 
 
-def _pictured(name: str, *panels: Callable[[Axes], object]) -> Section:
-    """A section with a figure of FIGURES, made of what the panels draw."""
+def _pictured(name: str, draw: Callable[[Axes], object]) -> Section:
+    """A section with a figure of FIGURES."""
     title, about = FIGURES[name]
-    return Section(title, picture=Picture(name, about, partial(figure, *panels)))
+    return Section(title, picture=Picture(name, about, partial(figure, draw)))
 
 
 def against_gold(record: Record) -> Iterator[Section]:
@@ -186,14 +180,7 @@ def against_gold(record: Record) -> Iterator[Section]:
     yield from others
     if np.isnan(gold.values[run.scores.scored]).all():
         return
-    if gold.positive is None:
-        yield _pictured("gold", Plots(run).gold)
-    else:
-        over, name = evaluation.plan.positive_over, run.scores.main[0]
-        used = next(one.threshold for one in run.evaluation if one.rating == name)
-        curves = partial(Plots(run).roc, positive_over=over)
-        cut = None if used is None else used.value
-        yield _pictured("roc", curves, partial(Plots(run).thresholds, positive_over=over, used=cut))
+    yield _pictured("gold", Plots(run).gold)
     _, table, *_ = show_items.views(run, [items.against_gold(run, AT_ODDS)])
     yield table
 
