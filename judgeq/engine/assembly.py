@@ -35,8 +35,8 @@ from judgeq.judge.questions import Questions, Unusable
 from judgeq.judge.secrets import api_key, extra_headers
 from judgeq.judge.simulated import RecordedJudge, make_simulated
 from judgeq.judge.slices import Slices
+from judgeq.people import checks
 from judgeq.people.assignment import Assignment
-from judgeq.people.checks import Checks
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunPlace
@@ -232,18 +232,18 @@ async def people(run: Run, store: Store, emit: Emit) -> People | None:
         return None
     panelists = range(len(settings.panelists))
     store.claim_for([other for other in panelists if other != number])
-    checks = Checks(store, repeats=settings.repeats, seed=settings.seed)
     if run.known:
-        added = await checks.add_known(run.known)
+        added = await checks.add_known(store, run.known)
         emit(Notice(f"{added:,} pairs with a known answer were added as checks."))
     (asked,) = questions(run, settings.panelists[number].judge)
     assignment = Assignment(
         store,
-        checks,
         panel=settings.judges,
         judge=number,
         open_to_all=settings.open_to_all,
         most=2 if settings.both_orders else 1,
+        repeats=settings.repeats,
+        seed=settings.seed,
     )
     return People(asked, assignment, run=run.folder.argument, emit=emit)
 
