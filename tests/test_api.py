@@ -268,5 +268,3 @@ def test_what_shows_progress() -> None:
         quiet(Notice("beware", warning=True))
         quiet.draw()
     assert file.getvalue() == ""
-
-
