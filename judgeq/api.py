@@ -234,7 +234,7 @@ def evaluate(
 
     Reliability and misfit need no gold: `splits` is how often the judgments are halved (None: 100
     times, fewer of large runs; 0: not at all).
-    `how` are the flags of `judgeq evaluate` (`threshold="best"`, `subset="critical"`, `resamples=200`
+    `how` are the flags of `judgeq evaluate` (`threshold="mixture"`, `subset="critical"`, `resamples=200`
     …). `gold` is a file of labels, or a number for each item in the order of the scores (nan: none); by
     default the run's own. Raises RunError, DataError or UsageError.
     """

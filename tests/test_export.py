@@ -244,7 +244,7 @@ def test_the_calls_of_many_jobs_are_read_in_batches(
 
 def test_what_a_spreadsheet_would_run_is_defused_in_csv_alone(tmp_path: Path) -> None:
     result = run(tmp_path, dataset="synthetic:linear", n=len(HOSTILE), strategy="pairwise1")
-    database = sqlite3.connect(result.run.ledger)
+    database = sqlite3.connect(result.run.database)
     with database:  # as a stranger's may be: ids are refused where they hold control characters
         named = zip(HOSTILE, count(), strict=False)
         database.executemany("UPDATE items SET id = ? WHERE row = ?", named)
@@ -262,7 +262,7 @@ def test_what_a_spreadsheet_would_run_is_defused_in_csv_alone(tmp_path: Path) ->
 def test_an_excel_file_holds_the_same_and_runs_nothing(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     result = run(tmp_path, dataset="synthetic:linear", n=len(HOSTILE), strategy="pairwise1")
-    database = sqlite3.connect(result.run.ledger)
+    database = sqlite3.connect(result.run.database)
     with database:
         named = zip(HOSTILE, count(), strict=False)
         database.executemany("UPDATE items SET id = ? WHERE row = ?", named)
@@ -317,7 +317,7 @@ def test_half_a_character_is_no_obstacle(tmp_path: Path) -> None:
 
 def test_a_run_without_a_verdict_and_one_that_was_stopped(tmp_path: Path) -> None:
     result = run(tmp_path, strategy="pairwise2")
-    database = sqlite3.connect(result.run.ledger)
+    database = sqlite3.connect(result.run.database)
     with database:
         database.execute("DELETE FROM verdicts WHERE job >= 20")
         database.execute("UPDATE jobs SET state = 'pending' WHERE id >= 20")
@@ -379,7 +379,7 @@ def test_a_table_is_written_whole_or_not_at_all(
     }
     for flags, message in wrong.items():
         assert message in judgeq(tmp_path, "export", "last", *flags, expect=2).stderr
-    database = sqlite3.connect(result.run.ledger)
+    database = sqlite3.connect(result.run.database)
     with database:
         database.execute("UPDATE jobs SET judge = 3 WHERE id = 100")
     database.close()

@@ -54,7 +54,7 @@ def story(
         )
         made.folder.path.mkdir(parents=True)
         clock, stop = Clock(), Stop()
-        store = SqliteStore(Path(made.folder.ledger), clock=clock)
+        store = SqliteStore(Path(made.folder.database), clock=clock)
         try:
             await store.set_items(made.items)
             async with assembly.panel(made, Totals(), stop, lambda _: None) as judge:

@@ -345,5 +345,5 @@ async def _fill(store: Store, run: Run) -> None:
     kept, items = await store.items(), run.items
     if not kept.same_as(items):
         if kept.ids and list(kept.ids) != list(items.ids):
-            raise RunError(f"{run.folder.ledger} holds other items than the dataset.")
+            raise RunError(f"{run.folder.label} holds other items than the dataset.")
         await store.set_items(items)
