@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from judgeq.rating import misfit
-from judgeq.rating.misfit import fit_of_items, fit_of_judges, surprise
+from judgeq.rating.misfit import fit_of_items, fit_of_judges
 from judgeq.types import Verdicts
 from tests.build import Ranking, fit_map, grouped, rankings, verdicts
 
@@ -115,44 +115,6 @@ def test_extreme_ratings_are_no_error() -> None:
     theta = np.array([-700.0, 0, 700])
     fit = fit_of_items(verdicts([[0, 1, 2], [2, 1, 0]] * 20), theta)
     assert np.isfinite(fit.infit).all()
-    assert np.isfinite(surprise(verdicts([[0, 1, 2], [2, 1, 0]]), theta)).all()
-
-
-# Judgments
-
-
-def test_a_pair_is_as_unexpected_as_its_odds() -> None:
-    p = 1 / (1 + math.exp(THETA[3] - THETA[0]))  # of the likelier outcome
-    upset, likely, tie = surprise(verdicts([[3, 0], [0, 3], [[0, 3]]]), THETA)
-    assert upset == pytest.approx(math.sqrt(p / (1 - p)))
-    assert likely == pytest.approx(-math.sqrt((1 - p) / p))
-    assert tie == pytest.approx((p - 0.5) / math.sqrt(p * (1 - p)))
-    assert surprise(verdicts([[0, 1]]), np.zeros(2)).tolist() == [0]
-
-
-def test_surprise_has_about_mean_0_and_variance_1_under_the_model() -> None:
-    rng = np.random.default_rng(0)
-    value = THETA + rng.gumbel(size=(4000, len(THETA)))
-    values = surprise(verdicts(np.argsort(-value, axis=1).tolist()), THETA)
-    assert values.mean() == pytest.approx(0, abs=0.15)
-    assert values.std() == pytest.approx(1, abs=0.15)
-
-
-@given(rankings(n=7))
-def test_surprise_is_the_same_in_mirror_image(ranking: Ranking) -> None:
-    """Ranked from the least, of the opposite feature; and in whichever order ties stand."""
-    groups = grouped(ranking)
-    (one,) = surprise(verdicts([groups]), THETA)
-    assert surprise(verdicts([groups[::-1]]), -THETA)[0] == pytest.approx(one, abs=1e-9)
-    turned = [group[::-1] for group in groups]
-    assert surprise(verdicts([turned]), THETA)[0] == pytest.approx(one, abs=1e-9)
-    assert surprise(verdicts([groups]), THETA + 5)[0] == pytest.approx(one, abs=1e-9)
-
-
-def test_the_reversed_list_is_least_expected() -> None:
-    order = np.argsort(-THETA).tolist()
-    values = surprise(verdicts([order, order[::-1], [*order[1:], order[0]]]), THETA)
-    assert np.argsort(-values).tolist() == [1, 2, 0]
 
 
 # What a judgment says of one item

@@ -196,24 +196,6 @@ def test_agreement_is_of_known_pairs() -> None:
     assert alpha(codings(some), 0, np.random.default_rng(0))[0].value == 1
 
 
-def test_surprise_is_that_of_the_choices() -> None:
-    theta = np.array([1.0, 0.2, -0.3, -1.5])
-
-    def standardised(choices: Sequence[tuple[int, Sequence[int], int]]) -> float:
-        off = variance = 0.0
-        for of, among, sign in choices:
-            values = sign * theta[list(among)]
-            p = np.exp(values) / np.exp(values).sum()
-            off += float(p @ values - sign * theta[of])
-            variance += float(p @ values**2 - (p @ values) ** 2)
-        return float(off / variance**0.5)
-
-    [surprise] = misfit.surprise(verdicts([[[1], [0, 3], [2]]], several), theta)
-    top = standardised([(1, [0, 1, 2, 3], 1), (2, [0, 2, 3], -1)])
-    bottom = standardised([(2, [0, 1, 2, 3], -1), (1, [0, 1, 3], 1)])
-    assert surprise == pytest.approx((top + bottom) / 2)
-
-
 def test_residuals_are_over_the_items_compared() -> None:
     some = verdicts([[[1], [0, 3], [2]], [0, 1, 2, 3]], several)
     theta = np.array([0.5, 0.0, -0.5, 1.0])

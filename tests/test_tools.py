@@ -12,7 +12,7 @@ from aiohttp import web
 
 from tests.cli import judgeq
 from tests.mock import mock, stats
-from tests.web import Handler, completion, serving
+from tests.web import Handler, serving
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
@@ -90,7 +90,7 @@ def test_a_doctor_finds_all_well(tmp_path: Path, api: str) -> None:
         found = checks(tmp_path, "--judge", "mock", "--base-url", url, "--api", api, *PRICES)
         assert stats(url)["answered"] == 1
     assert {state for state, _ in found.values()} == {"ok"}
-    assert {"disk", "cache", "key", "address", "model", "call", "price"} <= set(found)
+    assert {"disk", "cache", "key", "address", "call", "price"} <= set(found)
     assert found["limits"][1] == "600 requests a minute"
     assert found["structured"][1] == "strict schemas are accepted"
     assert "tokens in" in found["call"][1]
@@ -109,7 +109,7 @@ def test_a_doctor_finds_all_well(tmp_path: Path, api: str) -> None:
 def test_a_doctor_tells_what_is_wrong(
     tmp_path: Path, server: tuple[str, ...], name: str, state: str, told: str
 ) -> None:
-    expect = 4 if state == "failed" or name == "model" or "--unreadable" in server else 0
+    expect = 4 if state == "failed" or "--unreadable" in server else 0
     with mock(tmp_path, *server) as url:
         found = checks(tmp_path, "--judge", "mock", "--base-url", url, expect=expect)
     assert found[name][0] == state
@@ -131,28 +131,6 @@ def answered(folder: Path, handler: Handler, *flags: str, expect: int = 0) -> An
         return checks(folder, "--judge", "m", "--base-url", url, *flags, expect=expect)
 
 
-def test_the_key_is_as_the_call_says_not_as_the_list_of_models_does(tmp_path: Path) -> None:
-    wrong = {"error": {"message": "no", "code": "invalid_api_key"}}
-
-    def guarding(path: str) -> Handler:
-        async def handler(got: web.Request) -> web.Response:
-            if got.path.endswith(path):
-                return web.json_response(wrong, status=401)
-            return web.json_response(completion('{"winner": "A"}') | {"data": [{"id": "m"}]})
-
-        return handler
-
-    found = answered(tmp_path, guarding("models"))
-    assert (found["key"][0], found["call"][0]) == ("ok", "ok")
-    found = answered(tmp_path, guarding("completions"), expect=4)
-    assert (found["key"][0], found["call"][0]) == ("failed", "failed")
-    (tmp_path / "key").write_text("sk-0123456789")
-    found = answered(
-        tmp_path, guarding("completions"), "--api-key-file", str(tmp_path / "key"), expect=4
-    )
-    assert found["key"] == ("failed", "there (not shown), but the server doesn't accept it")
-
-
 def test_a_doctor_survives_what_no_server_should_say(tmp_path: Path) -> None:
     """10 GB of blanks as 10 MB of gzip is what a stranger's server may send as well."""
     bomb = gzip.compress(b" " * 50_000_000, 1)
@@ -161,7 +139,6 @@ def test_a_doctor_survives_what_no_server_should_say(tmp_path: Path) -> None:
         return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
 
     found = answered(tmp_path, handler, expect=4)
-    assert "longer than 16,777,216 bytes" in found["model"][1]
     assert "longer than 16,777,216 bytes" in found["call"][1]
 
 

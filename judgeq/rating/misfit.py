@@ -1,4 +1,4 @@
-"""Which judges, items and judgments don't fit the scale.
+"""Which judges and items don't fit the scale.
 
 Residuals are those of the comparisons that verdicts imply: y − p with p = σ(θ_winner − θ_loser), a
 tie ½. Under Plackett-Luce each pair of a list follows that p, as it does in Bradley-Terry. Items of
@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from judgeq.rating.comparisons import partial_by_slot, slots_by_size, tie_groups, wins
-from judgeq.rating.plackett_luce import BOTH, rankings_of
 from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
@@ -25,9 +24,9 @@ LEAST = 10
 LISTED = 100
 """So many judges, or items, are in JSON."""
 UNEXPECTED = 1.6
-"""A surprise that 1 of 20 judgments exceed under the model; and a residual, higher or lower."""
+"""A residual that 1 of 20 exceed under the model, higher or lower."""
 _AT_ONCE = 1_000_000
-_TINY, _CERTAIN = 1e-300, 1e-18
+_TINY = 1e-300
 
 _SUMS = 5
 """Of some comparisons: (y − p)², w = p(1 − p), w(1 − 4w), (y − p)²/w, and how many they are."""
@@ -184,33 +183,6 @@ def _variance(square: Floats, spread: Floats, w: Floats) -> Floats:
 
 
 # Judgments
-
-
-def surprise(verdicts: Verdicts, theta: Floats) -> Floats:
-    """How unexpected each verdict is under θ, shape (verdicts,): standardised, of about mean 0 and
-    variance 1 under the model; large where a verdict contradicts the scale.
-
-    A ranking is a row of choices (plackett_luce.py). A choice's log-likelihood less its expectation is
-    θ_chosen − Σpθ, and its variance Σpθ² − (Σpθ)²: summed over the choices −gᵀθ and θᵀHθ, by the
-    gradient and the Hessian of the ranking. Standardised it is also the score test of whether the judge
-    follows the scale at all. It is the mean of those by choosing from the top and from the bottom.
-    For a pair whose less likely outcome, of probability p, happened, it is √((1 − p)/p). Ties count half
-    one way and half the other. 0 for verdicts on items rated the same.
-    """
-    values = np.zeros(len(verdicts))
-    for up in BOTH:
-        rankings = rankings_of(verdicts, len(theta), ways=(up,))
-        firsts = (
-            np.searchsorted(verdicts.offsets, at[0]) for at in rankings.by_block(rankings.slots)
-        )
-        parts = zip(rankings.blocks, firsts, rankings.spread(theta), strict=True)
-        for block, first, eta in parts:
-            eta = eta - eta.mean(axis=0)
-            off = (block.gradient(eta) * eta).sum(axis=0)
-            variance = np.einsum("im,ijm,jm->m", eta, block.matrices(), eta)
-            certain = ~(variance > _CERTAIN)
-            values[first] += np.where(certain, 0, off / np.sqrt(np.where(certain, 1, variance))) / 2
-    return values
 
 
 def residuals(verdicts: Verdicts, theta: Floats, at: Offsets) -> tuple[Floats, Floats]:
