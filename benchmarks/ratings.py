@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from judgeq.rating import Fit, Parameters, bradley_terry, curvature, order, plackett_luce
-from judgeq.rating.intervals import intervals
+from judgeq.rating.order import intervals
 from judgeq.types import Floats, Verdicts
 
 RECORDING = Path("../shared/recordings/babe_gpt-5-mini_listwise10x3.jsonl")

@@ -15,7 +15,7 @@ import judgeq as package
 from judgeq.engine import status
 from judgeq.engine.results import Result
 from judgeq.evaluation.evaluate import evaluated
-from judgeq.rating.position_effect import Effect
+from judgeq.rating.position_bias import Effect
 from judgeq.run_places import FolderRuns
 from judgeq.types import Counts, Totals
 from judgeq.ui.json import plain

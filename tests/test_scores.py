@@ -16,7 +16,7 @@ from judgeq import run_places
 from judgeq.engine import session
 from judgeq.engine.scores import SURE, Scores, write_scores
 from judgeq.escaping import excerpt
-from judgeq.rating.intervals import Intervals
+from judgeq.rating.order import Intervals
 from tests.cli import judgeq, only_run, score_columns, scores
 
 

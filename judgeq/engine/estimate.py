@@ -28,7 +28,7 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.usage import Needs, Questions, Range
 from judgeq.errors import RunError
 from judgeq.rating import UNKNOWN
-from judgeq.rating.information import expected_rho
+from judgeq.rating.order import expected_rho
 from judgeq.run_places import RunPlace, runs_in
 from judgeq.store import Store
 from judgeq.strategies.repeats import Repeats

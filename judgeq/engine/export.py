@@ -104,8 +104,7 @@ def _implied(verdicts: Verdicts) -> Iterator[tuple[Rows, Rows, Any, Any]]:
     block = np.cumsum(sizes * (sizes - 1) // 2) // ROWS
     for number in np.unique(block):
         chosen, part = np.flatnonzero(block == number), verdicts.where(block == number)
-        first, second, tie = comparisons.pairs_of(part)
-        tied = np.zeros(len(first), np.bool_) if tie is None else tie
+        first, second, tied = comparisons.pairs_of(part)
         order = np.lexsort((second, first))
         order = np.repeat(order, 1 + tied[order])
         turned = np.diff(order, prepend=-1) == 0

@@ -28,11 +28,9 @@ from judgeq.rating import (
     comparisons,
     correlation,
     position_bias,
-    position_effect,
 )
-from judgeq.rating.intervals import intervals
-from judgeq.rating.position_bias import Flips, Slots
-from judgeq.rating.position_effect import Effect
+from judgeq.rating.order import intervals
+from judgeq.rating.position_bias import Effect, Flips, Slots
 from judgeq.rating.posterior import Posterior
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
@@ -291,7 +289,7 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
         # Scores of items judged alone are on one scale.
         component=np.ones(n, dtype=np.int64)
         if history.alone
-        else comparisons.scale_components(verdicts, n),
+        else comparisons.components(verdicts, n, scored=True),
     )
     go_on()
     return scores, main
@@ -309,7 +307,7 @@ def _effects(
         fit = rating.ESTIMATORS[settings.rating].fit(asked, n, parameters, go_on)
     if not isinstance(fit.posterior, Posterior):
         return []
-    return position_effect.effects(fit.posterior, asked, joint=fit.position, go_on=go_on)
+    return position_bias.effects(fit.posterior, asked, joint=fit.position, go_on=go_on)
 
 
 async def read(run: RunPlace, settings: Settings) -> Result:

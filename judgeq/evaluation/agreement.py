@@ -48,8 +48,7 @@ def implied(verdicts: Verdicts) -> tuple[Offsets, Offsets, Floats]:
     # A pair's number may be beyond int32.
     before, after = (verdicts.items[at].astype(np.int64) for at in (first, second))
     value = (before < after).astype(np.float64)
-    if tie is not None:
-        value[tie] = 0.5
+    value[tie] = 0.5
     return np.minimum(before, after) * n + np.maximum(before, after), verdict_of[first], value
 
 
@@ -242,7 +241,7 @@ def panel_agreement(
     if people is not None and there[0] < people <= there[-1]:
         groups.insert(0, (PEOPLE, [number for number in there if number >= people]))
     parts = [every.where(np.isin(judges, group)) for _, group in groups]
-    components = [comparisons.scale_components(part, n) for part in parts]
+    components = [comparisons.components(part, n, scored=True) for part in parts]
     ratings = [
         np.where(component, estimator.fit(part, n, parameters).theta, np.nan)
         for part, component in zip(parts, components, strict=True)

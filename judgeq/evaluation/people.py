@@ -29,7 +29,7 @@ from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.person import Check, PersonState, Said
 from judgeq.rating import comparisons, misfit
 from judgeq.rating.correlation import Measure
-from judgeq.rating.position_bias import wilson
+from judgeq.rating.order import Z
 from judgeq.run_places import RunPlace
 from judgeq.types import Bools, Floats, Offsets, Verdict, Verdicts
 
@@ -149,12 +149,13 @@ class Share:
 
     @property
     def measured(self) -> Measured:
-        """The share with its 95 % interval."""
+        """The share with its 95 % interval (Wilson 1927)."""
         if not self.total:
             return Measured(None, why="there are none")
-        share = self.count / self.total
-        low, high = wilson(np.array([share]), np.array([self.total]))
-        return Measured(share, float(low[0]), float(high[0]))
+        share, n = self.count / self.total, self.total
+        reach = Z * math.sqrt(share * (1 - share) / n + (Z / n / 2) ** 2)
+        low, high = ((share + Z * Z / n / 2 + end) / (1 + Z * Z / n) for end in (-reach, reach))
+        return Measured(share, max(low, 0.0), min(high, 1.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ def misfit_of(run: Result) -> Misfit:
 
 
 def _least_expected(run: Result, verdicts: Verdicts) -> list[Judgment]:
-    surprise = misfit.surprise(verdicts, run.scores.main[1])
+    surprise = misfit.residuals(verdicts, run.scores.main[1]).surprise
     least = np.argsort(-surprise, kind="stable")[:LEAST_EXPECTED].tolist()
     return [trail.judgment(run, verdicts, at, float(surprise[at])) for at in least]
 

@@ -32,9 +32,9 @@ class Judgment:
     """One answer of a judge: to `job`, the number of its question in the ledger, asked in `round` (from
     1). `presented` are the items as shown, by id, and `order_known` whether that order is known;
     `groups` are tied items, most of the feature first, or `partial`: items whose order isn't known.
-    `score` is that of one item alone, else None. `surprise` is that of `misfit.surprise`, nan of an item
-    alone. `judge` is None where there is one judge. `rated`: the ratings are made from it; not from one
-    of two orders whose other brought no answer, nor from a list of one.
+    `score` is that of one item alone, else None. `surprise` is that of `misfit.Residuals`, nan of an
+    item alone. `judge` is None where there is one judge. `rated`: the ratings are made from it; not from
+    one of two orders whose other brought no answer, nor from a list of one.
     """
 
     job: int
@@ -70,7 +70,7 @@ class Appearance:
     and of how many.
 
     `residual` says how much the judgment argues against the item's place: above 0 for a higher one,
-    below 0 for a lower one, of mean 0 and variance 1 under the model (`misfit.residuals`). `expected`
+    below 0 for a lower one, of mean 0 and variance 1 under the model (`misfit.Residuals`). `expected`
     and `residual` are nan where the rating has none, as of an item alone.
     """
 
@@ -128,13 +128,13 @@ def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
     if run.history.both_orders:
         couples = comparisons.joined(run.history.verdicts).matches // 2
         rated &= np.isin(verdicts.matches // 2, couples)
-    surprise, by_item = misfit.surprise(verdicts, theta), np.argsort(verdicts.items, kind="stable")
+    found, by_item = misfit.residuals(verdicts, theta), np.argsort(verdicts.items, kind="stable")
     ends = np.append(0, np.cumsum(comparisons.matches_of(verdicts, len(theta))))
     of_rows = [by_item[ends[row] : ends[row + 1]] for row in rows]
     slots = np.concatenate([np.empty(0, np.int64), *of_rows])
     of = np.searchsorted(verdicts.offsets, slots, side="right") - 1
     judgments = {
-        at: judgment(run, verdicts, at, float(surprise[at]), rated=bool(rated[at]))
+        at: judgment(run, verdicts, at, float(found.surprise[at]), rated=bool(rated[at]))
         for at in np.unique(of).tolist()
     }
     places = comparisons.presented_at(verdicts)[slots] - verdicts.offsets[of] + 1
@@ -142,7 +142,7 @@ def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
         by_slot(verdicts)[slots]
         for by_slot in (comparisons.wins_by_slot, comparisons.compared_by_slot)
     )
-    residual, expected = misfit.residuals(verdicts, theta, slots)
+    expected, residual = found.expected[slots], found.slots[slots]
     columns = (column.tolist() for column in (of, places, wins, expected, residual, of_all))
     following = (
         Appearance(judgments[at], place if judgments[at].order_known else None, *numbers)
