@@ -78,7 +78,8 @@ def _pl(verdicts: Verdicts, n: int, sigma: float | None = SIGMA) -> Fit:
 def _errors(fit: Fit) -> Floats:
     if fit.posterior is None:
         raise SystemExit("no posterior")
-    return fit.posterior.errors
+    errors: Floats = fit.posterior.errors
+    return errors
 
 
 def _bt(verdicts: Verdicts, n: int) -> None:

@@ -195,28 +195,6 @@ def test_a_run_that_asks_no_people_has_no_judges_to_change(tmp_path: Path) -> No
     assert "remove" in judgeq(tmp_path, "help", "annotate").stdout
 
 
-def test_names_of_imported_judges_are_forgotten(tmp_path: Path) -> None:
-    (tmp_path / "texts.csv").write_text("id,text\na,one\nb,two\n")
-    (tmp_path / "votes.csv").write_text(
-        "left,right,winner,who\na,b,a,Ann Smith\na,b,b,person 1\na,b,a,Bob\na,b,a,Ann\n"
-    )
-    columns = ("--left", "left", "--right", "right", "--winner", "winner", "--judge-column", "who")
-    judgeq(tmp_path, "import", "-d", "texts.csv", "votes.csv", *columns)
-    (place,) = run_places.runs_in(tmp_path / "runs").all()
-    for name in ("", "Eve"):
-        told = judgeq(tmp_path, "annotate", "forget", "last", name, expect=2).stderr
-        assert "there are: Ann Smith, person 1, Bob, Ann." in told
-    assert (
-        "can't be asked anything"
-        in judgeq(tmp_path, "annotate", "remove", "last", "Ann", expect=2).stderr
-    )
-    forgotten = changed(tmp_path, "forget", "last", "Ann Smith", "Ann")["judges"]
-    assert [one["name"] for one in forgotten] == ["person 1 (forgotten)", "person 4"]
-    assert place.info().judges == ("person 1 (forgotten)", "person 1", "Bob", "person 4")
-    assert not [path for path in place.path.rglob("*") if b"Ann" in path.read_bytes()]
-    judgeq(tmp_path, "show", "--write", "last", "--quiet")
-
-
 def test_judges_of_a_run_in_a_store(tmp_path: Path) -> None:
     store = new_store()
     place = begun(tmp_path, store=store)

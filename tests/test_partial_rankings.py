@@ -23,7 +23,7 @@ from judgeq.rating import (
     plackett_luce,
 )
 from judgeq.rating.curvature import Curvature
-from judgeq.rating.order import Z
+from judgeq.rating.posterior import Z
 from judgeq.types import Floats
 from tests.build import Ranking, dense, grouped, partial_rankings, several, verdicts
 from tests.cli import judgeq

@@ -26,7 +26,7 @@ from judgeq.store.postgres.link import connect, in_schema
 from judgeq.strategies import History, Strategy, parse
 from judgeq.strategies.goal import Goal
 from judgeq.types import Counts, Floats, Matches, Totals, Verdicts
-from judgeq.ui import lines
+from judgeq.ui import progress
 from tests.cli import judgeq, only_run, query, score_columns, scores, start, wait_until
 from tests.mock import mock
 from tests.postgres import new_store
@@ -349,13 +349,13 @@ def test_what_one_more_round_would_cost_and_bring(tmp_path: Path) -> None:
 
 
 def test_reliability_in_words() -> None:
-    assert lines.reliability(Certainty(3, 0.9312, 0.9401, 37, 0.0123)) == [
+    assert progress.reliability(Certainty(3, 0.9312, 0.9401, 37, 0.0123)) == [
         "reliability 0.93",
         "one more round (37 calls, about $0.01) would make it about 0.94",
     ]
-    assert lines.reliability(Certainty(3, 0.9312, 0.9341, 1), people=True) == [
+    assert progress.reliability(Certainty(3, 0.9312, 0.9341, 1), people=True) == [
         "reliability 0.931",
         "one more round (1 answer) would make it about 0.934",
     ]
-    (top,) = lines.reliability(Certainty(3, 0.93, None, 0, top=20, top_share=0.912))
+    (top,) = progress.reliability(Certainty(3, 0.93, None, 0, top=20, top_share=0.912))
     assert top == "reliability 0.93, 91% of the first 20 settled"

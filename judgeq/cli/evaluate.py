@@ -179,13 +179,12 @@ def _opened(places: Sequence[RunPlace], given: Values, values: Values) -> tuple[
 
 @command(
     "report", *of_settings(*RATED, "texts", of_run=True), *PLAN, ACCEPT_DAMAGE,
-    option("kind --format", "Format of the report.", str, default="html", metavar="html|md|json"),
+    option("kind --format", "Format of the report.", str, default="html", metavar="html|md"),
     option(
         "listed --texts",
         "Texts in the table at most. Of more, the highest, the lowest and some in between.", int,
         default=2_000, least=1, most=100_000,
     ),
-    option("--appendix", "Only what a paper's appendix needs: about four pages."),
 )  # fmt: skip
 def report(
     place: RunPlace,
@@ -193,7 +192,6 @@ def report(
     values: Values,
     kind: str,
     listed: int,
-    appendix: bool,
     open: bool,  # noqa: A002 - as its option
     quiet: bool,
     as_json: bool,
@@ -204,8 +202,7 @@ def report(
     the highest and lowest texts, reliability, agreement with gold labels, and cost;
     each text opens to the judgments behind its score. Calls no model.
 
-    --no-texts leaves texts out, for corpora that may not be shared. --appendix
-    writes appendix.html: methods, prompt, scale, reliability and checks.
+    --no-texts leaves texts out, for corpora that may not be shared.
 
     Examples:
 
@@ -224,9 +221,8 @@ def report(
     plan, (run,) = _opened([place], given, values)
     shown = run.info.settings_with(given).texts
     made = asyncio.run(record.of_run(run, plan, shown=shown))
-    table = None if appendix else asyncio.run(texts.gathered(made, listed))
-    file = f"{'appendix' if appendix else 'report'}.{kind}"
-    paths = page.write(made, table, run.run.path / file)
+    table = asyncio.run(texts.gathered(made, listed))
+    paths = page.write(made, table, run.run.path / f"report.{kind}")
     if open:
         click.launch(paths[0].resolve().as_uri())
     if shown and made.texts is None and not quiet and not as_json:
@@ -239,7 +235,7 @@ def report(
         "format": kind,
         "files": paths,
         "items": run.info.items,
-        "listed": 0 if table is None else len(table.data["items"]),
+        "listed": len(table.data["items"]),
         "texts": made.texts is not None,
     }
     return Answer(found, lambda _: str(paths[0]))

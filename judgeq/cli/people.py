@@ -168,9 +168,6 @@ def _made(
     from judgeq.people import registry
     from judgeq.web import control
 
-    if place.info().imported:
-        with place.locked():
-            return registry.forget_imported(place, change), False
     _check_asks_people(place)
     changed = control.change(place, change)
     if changed is not None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from judgeq.engine.pilot import Pilot
     from judgeq.engine.status import State
     from judgeq.run_places import RunPlace, Runs
-    from judgeq.ui.lines import Face
+    from judgeq.ui.dashboard import Face
 
 ASKED = 0.5
 """Dollars. Above it, a run without a cap is begun on a terminal only after a yes."""
@@ -117,17 +117,20 @@ def estimate(
       judgeq estimate babe --judge gpt-5-mini --pilot 20 --max-cost 0.5
     """
     prepared = prepare(given, config, runs_dir, new=new)
-    return estimated(prepared, None if pilot is None else _pilot(prepared, pilot, new))
+    return estimated(prepared, None if pilot is None else _pilot(prepared, pilot))
 
 
-def _pilot(prepared: Run, questions: int, new: bool) -> Pilot | None:
+def _pilot(prepared: Run, questions: int) -> Pilot | None:
     from judgeq.engine import pilot
     from judgeq.ui import dashboard
 
     face = dashboard.choose(console(stderr=True), quiet=False)
     restore_ctrl_c()
-    with face:
-        return pilot.ask(prepared, questions, face, new=new, beside=face.draw_forever)
+    try:
+        with face:
+            return pilot.ask(prepared, questions, face, beside=face.draw_forever)
+    except StoppedError as error:
+        raise _advised(error, prepared.folder.argument) from error
 
 
 def estimated(prepared: Run, pilot: Pilot | None = None) -> Answer:
@@ -205,7 +208,7 @@ def _forecast(prepared: Run, face: Face, retry_failed: bool, yes: bool) -> None:
     """Show what is left to pay for. On a terminal the user is asked where no cap is set, and it may cost
     more than ASKED. Raises StoppedError for a no."""
     from judgeq.engine import estimate
-    from judgeq.ui.lines import notice_text
+    from judgeq.ui.progress import notice_text
     from judgeq.ui.show import run as show_run
 
     left = estimate.forecast(prepared, retry_failed=retry_failed)

@@ -229,14 +229,14 @@ def worker(given: Values, values: Values, quiet: bool) -> Answer:
       judgeq worker --store … -j my-model --base-url http://127.0.0.1:8000/v1
     """
     from judgeq.engine import interrupts, remote_worker
-    from judgeq.ui import lines
+    from judgeq.ui import dashboard
     from judgeq.ui.json import plain
     from judgeq.ui.sections import line
 
     mine = _worker(given, values)
     tally = remote_worker.Tally()
     shown = console(stderr=True)
-    face = lines.Quiet(shown) if quiet else lines.WorkerLines(shown, tally)
+    face = dashboard.Quiet(shown) if quiet else dashboard.WorkerLines(shown, tally)
     ended: JudgeqError | None = None
     restore_ctrl_c()
     try:

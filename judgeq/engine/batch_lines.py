@@ -22,9 +22,8 @@ from judgeq.errors import BrokenResultsError, CallError, JudgeError, UnusableRep
 from judgeq.events import CallEnded, Emit, JobEnded, Notice
 from judgeq.judge.backend import BatchAPI, Prepared, Remote, Reply, Request, Result
 from judgeq.judge.budget import Budget
-from judgeq.judge.judge import ASKS, Judge
+from judgeq.judge.judge import ASKS, Judge, cut_reply
 from judgeq.judge.panel import Panel
-from judgeq.judge.sending import cut_reply
 from judgeq.store import Store
 from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage, Verdict
 
@@ -223,7 +222,7 @@ class Collecting:
 
     def _often(self, line: Line) -> bool:
         """Whether a job was asked so often that it isn't asked again."""
-        return line.job.attempts >= self.panel.of(line.job.match).sender.policy.attempts
+        return line.job.attempts >= self.panel.of(line.job.match).policy.attempts
 
     def _ended(
         self,
@@ -240,7 +239,7 @@ class Collecting:
         self.emit(CallEnded(how, reply.usage, reply.cost, 0.0, error=problem))
         self.emit(JobEnded(job.match.id, state))
         text = reply.text if how == "ok" else cut_reply(reply.text)
-        at = self.panel.of(job.match).sender.wall_clock()
+        at = self.panel.of(job.match).wall_clock()
         call = Call(job.attempts, how, reply.usage, reply.cost, 0.0, text, at, line.bound)
         if how != "unusable" and job.unusable:
             error = problem = None

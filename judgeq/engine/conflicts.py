@@ -14,8 +14,7 @@ from judgeq.engine.interrupts import awaited
 from judgeq.errors import RunError, UsageError
 from judgeq.run_places import RunInfo, RunPlace, Runs, name_of
 from judgeq.run_places.info import MODELS, Ended
-from judgeq.settings.people import Asking
-from judgeq.settings.run import REHEARSAL, SETTINGS
+from judgeq.settings.run import REHEARSAL, SETTINGS, Asking
 from judgeq.strategies import Strategy
 
 MORE = 3

@@ -26,8 +26,8 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.worker import drain, queue_of
 from judgeq.errors import JudgeqError, RunError, StoppedError, StoreAwayError, UsageError
 from judgeq.events import CallEnded, Emit, Event, JobEnded, Notice, RunStarted
+from judgeq.judge.judge import Ledger
 from judgeq.judge.panel import Panel
-from judgeq.judge.sending import Ledger
 from judgeq.store import Store
 from judgeq.text import LEFT_OUT
 from judgeq.types import Clock, Job, JobState, Outcome, Sleep

@@ -10,7 +10,7 @@ from judgeq.engine.assembly import Session
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, Queue, Stop
 from judgeq.errors import JobLostError
 from judgeq.events import Emit, JobEnded, JobStarted
-from judgeq.judge.sending import Ledger
+from judgeq.judge.judge import Ledger
 from judgeq.run_places import whoami
 from judgeq.types import Job, JobState, Outcome
 

@@ -29,7 +29,7 @@ from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.person import Check, PersonState, Said
 from judgeq.rating import comparisons, misfit
 from judgeq.rating.correlation import Measure
-from judgeq.rating.order import Z
+from judgeq.rating.posterior import Z
 from judgeq.run_places import RunPlace
 from judgeq.types import Bools, Floats, Offsets, Verdict, Verdicts
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from judgeq.text import LEFT_OUT
 
 if TYPE_CHECKING:
-    from judgeq.rating.posterior import Posterior
     from judgeq.types import Floats, Verdicts
 
 LIMITS = (0.25, 8.0)
@@ -45,16 +44,15 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """What an estimator makes of verdicts: `theta`, a number an item, shape (n,). `posterior` says
-    how sure they are; None where the estimator has no errors. `chosen` where σ was chosen by the
-    judgments, from within LIMITS. `position`: the effect of the place is taken out of θ; its
-    columns are the posterior's last covariates. `reliability` is that of direct scores, by which it
-    was found how much counts what comparisons alone say (`share`); None where that is assumed.
-    `effects` are those of the place that were looked for and not significant
-    (position_bias.py)."""
+    """What an estimator makes of verdicts: `theta`, a number an item, shape (n,). `posterior`, a
+    `posterior.Posterior`, says how sure they are; None where the estimator has no errors. `chosen` where
+    σ was chosen by the judgments, from within LIMITS. `position`: the effect of the place is taken out
+    of θ; its columns are the posterior's last covariates. `reliability` is that of direct scores, by
+    which it was found how much counts what comparisons alone say (`share`); None where that is assumed.
+    `effects` are those of the place that were looked for and not significant (position_bias.py)."""
 
     theta: Floats = field(metadata=LEFT_OUT)
-    posterior: Posterior | None = field(default=None, metadata=LEFT_OUT)
+    posterior: Any | None = field(default=None, metadata=LEFT_OUT)
     chosen: bool = False
     position: bool = False
     reliability: float | None = field(default=None, metadata=LEFT_OUT)

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from judgeq.rating.comparisons import compared_by_slot, wins_by_slot
-from judgeq.rating.order import Z
 from judgeq.rating.plackett_luce import rankings_of
+from judgeq.rating.posterior import Z
 from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats, Offsets, Rows, Verdicts
 

@@ -14,18 +14,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from judgeq.rating import GoOn, always
+from judgeq.rating.posterior import Posterior, Z
 from judgeq.types import Floats, Offsets
 
-if TYPE_CHECKING:
-    from judgeq.rating.posterior import Posterior
-
-LEVEL = 0.95
-Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 FEWEST, MOST, NODES = 8, 64, 4_000_000
 """Nodes of an item, and about so many of all items."""
 BOTH_WAYS = 1.4

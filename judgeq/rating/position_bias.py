@@ -22,15 +22,15 @@ import numpy as np
 from judgeq.rating import GoOn, always, curvature
 from judgeq.rating.comparisons import compared_by_slot, presented_at, wins_by_slot
 from judgeq.rating.curvature import Curvature
-from judgeq.rating.order import LEVEL, Z
-from judgeq.rating.posterior import Posterior
+from judgeq.rating.posterior import LEVEL, Posterior, Z
 from judgeq.types import Bools, Floats, Matches, Offsets, Verdicts
 
 ENOUGH = 30
 """Matches below which no favourite is claimed, and a judge has no γ of its own: intervals are those of
 large numbers."""
 MOST = 10
-"""So many judges, those with the most matches, have a γ of their own; the others share one."""
+"""A judge with a γ of its own has one part in so many of all matches, too: the others, as those of a
+crowd, share one."""
 _NEAR = 1e-4
 """How near γ and its errors are worked out: far less than an error."""
 
@@ -166,13 +166,12 @@ def numbers(verdicts: Verdicts) -> Floats:
 
 
 def columns(verdicts: Verdicts) -> Columns:
-    """A column for each judge with ENOUGH matches, up to MOST of them, and one for all others; none for
+    """A column for each judge with ENOUGH matches, and 1/MOST of all, and one for the others; none for
     those of whose matches the order isn't known."""
     value, sizes = numbers(verdicts), np.diff(verdicts.offsets)
     judge = np.zeros(len(sizes), np.int64) if verdicts.judges is None else verdicts.judges
     count = np.bincount(judge[_with_order(verdicts)])
-    most = np.argsort(-count, kind="stable")[:MOST]
-    own = sorted(most[count[most] >= ENOUGH].tolist())
+    own = np.flatnonzero((count >= ENOUGH) & (count * MOST >= count.sum())).tolist()
     rest = np.setdiff1d(np.flatnonzero(count), own).tolist()
     if len(rest) == 1:
         own, rest = sorted(own + rest), []

@@ -19,11 +19,12 @@ from statistics import NormalDist
 import numpy as np
 
 from judgeq.rating.curvature import Curvature
-from judgeq.rating.order import Z
 from judgeq.rating.prior import Prior, further, wider
 from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats, Offsets
 
+LEVEL = 0.95
+Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 FREER = 2.0
 """By what the prior of intervals is wider than σ: without it they would cover the most extreme
 tenth of the items in 77 % of cases."""
