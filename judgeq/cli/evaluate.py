@@ -65,9 +65,9 @@ PLAN = (
         "--threshold",
         "The score above which an item is labelled positive. default "
         f"({', '.join(f'{name} {value:g}' for name, value in THRESHOLDS.items())}), a number; "
-        "best: the highest F1 by 10-fold cross-validation; mixture: where two Gaussian components of "
+        "mixture: where two Gaussian components of "
         "the scores cross, without using the gold.",
-        _number, group=HOW, default="default", metavar="default|best|mixture|NUMBER",
+        _number, group=HOW, default="default", metavar="default|mixture|NUMBER",
     ),
     option("--rating-name", "Only this rating.", str, group=HOW, metavar="|".join(THRESHOLDS)),
     option("--subset", "Only this subset of the items.", str, group=HOW, metavar="NAME"),
@@ -75,7 +75,7 @@ PLAN = (
         "--resamples", "Bootstrap resamples for the 95 % intervals; 0: no intervals.", int,
         group=HOW, default=1000, least=0, most=1_000_000,
     ),
-    option("--seed", "Seed of the resamples and folds.", int, group=HOW, default=0, least=0),
+    option("--seed", "Seed of the resamples.", int, group=HOW, default=0, least=0),
 )  # fmt: skip
 """How to evaluate: the fields of `gold.Plan`."""
 RATINGS = of_settings(*RATED, of_run=True)
@@ -102,8 +102,6 @@ def evaluate(place: RunPlace, given: Values, splits: int | None, values: Values)
     Examples:
 
       judgeq evaluate
-
-      judgeq evaluate babe-list --threshold best
 
       judgeq evaluate babe-list --threshold mixture
 
@@ -147,7 +145,7 @@ def compare(
 
       judgeq compare babe-listwise10-simulated-e8 babe-direct-simulated-ab
 
-      judgeq compare RUN1 RUN2 RUN3 --threshold best --csv numbers.csv
+      judgeq compare RUN1 RUN2 RUN3 --csv numbers.csv
     """
     from judgeq.evaluation.compare import compare
     from judgeq.ui.show import evaluation as show_evaluation
@@ -208,7 +206,7 @@ def report(
 
       judgeq report --open
 
-      judgeq report babe-list --texts 5000 --threshold best
+      judgeq report babe-list --texts 5000 --threshold mixture
 
       judgeq report last --no-texts --format md
     """

@@ -14,7 +14,7 @@ from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.events import Certainty
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
-from judgeq.store.crew import Crew
+from judgeq.store.protocol import Crew
 from judgeq.text import INLINE, LEFT_OUT
 from judgeq.types import Batch, Counts, Failure, Totals
 

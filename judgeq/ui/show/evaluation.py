@@ -11,7 +11,7 @@ import numpy as np
 from judgeq.engine.results import Result
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.compare import Comparison, Pair
-from judgeq.evaluation.evaluate import FOLDS, Assessment, Evaluation, apart
+from judgeq.evaluation.evaluate import Assessment, Evaluation, apart
 from judgeq.evaluation.gold import Gold, Plan
 from judgeq.evaluation.metrics import MEASURES, Measured
 from judgeq.evaluation.scale import Misfit, Reliability
@@ -34,10 +34,10 @@ NAMES: Mapping[str, str] = {
     "auc": "ROC AUC",
 }
 # Three values with their intervals are what fits into 100 columns.
-CORRELATION, POSITIVE, BOTH = (tuple(MEASURES)[at : at + 3] for at in (0, 3, 6))
+CORRELATION, POSITIVE = (tuple(MEASURES)[at : at + 3] for at in (0, 3))
+BOTH = ("accuracy", "macro_f1", "auc")
 RULES = {
     "default": "the default of each rating",
-    "best": f"chosen by {FOLDS}-fold cross-validation for the highest F1",
     "mixture": "where two Gaussian components of the scores cross (the gold isn't used)",
 }
 LEAST_EXPECTED = 3
@@ -145,8 +145,7 @@ def _threshold(one: Assessment) -> str:
     at = one.threshold
     if at is None or at.value is None:
         return f"none: {'nothing is detected' if at is None else at.why}"
-    reach = "" if at.low is None else f" (median of the folds, from {at.low:.5g} to {at.high:.5g})"
-    return f"{at.value:.5g}{reach}"
+    return f"{at.value:.5g}"
 
 
 def _reasons(runs: Runs) -> Section:

@@ -138,7 +138,6 @@ def store(overview: Upkeep, runs: Sequence[StoredRun]) -> Iterator[Section]:
             (Column("table"), "name"),
             (Column("rows, about", right=True), "rows"),
             (Column("MB", right=True), lambda table: f"{table.bytes / 1e6:,.1f}"),
-            (Column("dead rows", right=True), "dead"),
         ]
         yield table(overview.tables, fields)
     if runs:

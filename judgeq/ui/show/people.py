@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from operator import itemgetter
 
 from judgeq.evaluation.people import ModelAgreement, PersonRecord, Share, Yardstick
@@ -12,10 +11,19 @@ from judgeq.people.checks import remarks
 from judgeq.people.registry import Change, Changed
 from judgeq.run_places import RunPlace
 from judgeq.text import several
-from judgeq.ui.sections import Column, Field, Section, line, numbers, stated, table, words
+from judgeq.ui.sections import (
+    Column,
+    Field,
+    Section,
+    cell_text,
+    line,
+    numbers,
+    stated,
+    table,
+    words,
+)
 
 NOTES = {
-    "infit [expected]": "Infit above the range expected: less consistent than the others.",
     "with others": "With others: the share of pairs of texts ordered alike in questions in common.",
     "repeats alike": "Repeats: questions asked again in reversed order, and answered alike.",
 }
@@ -40,8 +48,6 @@ def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
     if not people:
         note = f"Nobody judges it yet. Add somebody: `judgeq annotate add {place.argument} NAME`."
         return Section(notes=[note])
-    models = list(people[0].agreement_with_models)
-    percent = "{:.0%}".format
     fields: list[Field] = [
         (Column("judge", at_most=40), "name"),
         (Column("state"), lambda one: str(one.state)),
@@ -49,17 +55,10 @@ def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
         (Column("quota", right=True), "quota"),
         (Column("skipped", right=True), lambda one: one.skipped or None),
         (Column("median time", right=True, show="{:.1f} s".format), "seconds"),
-        (
-            Column("infit [expected]", right=True),
-            lambda one: one.infit if one.infit.value else None,
-        ),
-        (Column("with others", right=True, show=percent), "agreement.share"),
+        (Column("with others", right=True, show="{:.0%}".format), "agreement.measured.value"),
         (Column("repeats alike", right=True, spare=True), lambda one: _share(one.repeats)),
         (Column("known right", right=True, spare=True), lambda one: _share(one.known)),
     ]
-    for model in models:
-        column = Column(f"with {model}", right=True, show=percent, spare=True, at_most=30)
-        fields.append((column, partial(_with_model, model)))
     warnings = [
         text
         for one in people
@@ -70,10 +69,6 @@ def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
     return replace(made, notes=[NOTES[one.name] for one in made.columns if one.name in NOTES])
 
 
-def _with_model(model: str, person: PersonRecord) -> float | None:
-    return person.agreement_with_models[model].share
-
-
 def _share(share: Share) -> str | None:
     return f"{round(share.count, 1):g} of {share.total}" if share.total else None
 
@@ -82,17 +77,14 @@ def people(found: Yardstick) -> Iterator[Section]:
     """How well people agree with one another, models with them, and questions that check them."""
     models, two = found.models, found.agreement
     rows = [
-        ("two people", two, found.questions, found.krippendorff_alpha),
-        *(
-            (f"{one.name} and a person", one.agreement, one.questions, one.krippendorff_alpha)
-            for one in models
-        ),
+        ("two people", two, found.questions),
+        *((f"{one.name} and a person", one.agreement, one.questions) for one in models),
     ]
-    columns = [*words("", at_most=40), *numbers("ordered alike", "questions", "α")]
+    columns = [*words("", at_most=40), *numbers("ordered alike", "questions")]
     gave = f"{several(found.n, 'person', 'people')} gave {several(found.verdicts, 'answer')}"
-    of = f"α: Krippendorff's, of people{' and the model' if models else ''}"
+    alpha = f"Krippendorff's α {cell_text(found.krippendorff_alpha)}"
     reasons = dict.fromkeys(why for why in (two.why, *(one.agreement.why for one in models)) if why)
-    notes = [f"{gave}. {of}.", *map(sentence, models), *(f"–: {why}." for why in reasons)]
+    notes = [f"{gave}; {alpha}.", *map(sentence, models), *(f"–: {why}." for why in reasons)]
     title = "Agreement of people: the share of pairs of texts ordered alike"
     fields = ((column, itemgetter(at)) for at, column in enumerate(columns))
     yield table(rows, fields, title, notes=notes)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from judgeq.engine.batch import Listed
 from judgeq.engine.status import State, Unreadable
 from judgeq.judge.backend import KEPT, Remote
-from judgeq.store.crew import Crew, WorkerState
+from judgeq.store.protocol import Crew, WorkerState
 from judgeq.text import count, duration, money, rate, several
 from judgeq.types import Batch
 from judgeq.ui.progress import batch_state
