@@ -89,16 +89,6 @@ def test_a_list_of_texts_is_numbered(texts: Any) -> None:
     assert len(judgeq.load_dataset(texts, sample=2)) == 2
 
 
-def test_only_columns_that_are_looked_for_are_made_lists() -> None:
-    class Lazy:
-        def collect(self) -> Frame:
-            return frame
-
-    frame = Frame(text=["a", "b"], rest=(1 // 0 for _ in range(2)))
-    assert judgeq.load_dataset(frame).texts == ["a", "b"]
-    assert judgeq.load_dataset(Lazy()).texts == ["a", "b"]  # type: ignore[arg-type]
-
-
 def test_missing_texts_of_a_data_frame() -> None:
     frame = Frame(text=["a", None, math.nan, NAType(), "", "f"])
     with pytest.raises(judgeq.DataError, match=r"DataFrame, row 2, column 'text': .*\(4 bad cells"):

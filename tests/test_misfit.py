@@ -8,12 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
 from numpy.testing import assert_allclose
 
 from judgeq.rating.misfit import fit_of_items, fit_of_judges, residuals
 from judgeq.types import Verdicts
-from tests.build import Ranking, fit_map, grouped, rankings, verdicts
+from tests.build import Ranking, fit_map, grouped, verdicts
 
 THETA = np.array([1.5, 0.2, -0.3, -2.0, 0.9, 0.0, -1.0])
 
@@ -62,7 +61,7 @@ def test_mean_squares_of_lists_are_those_of_score_residuals() -> None:
     found = residuals(judged, THETA)
     fit = fit_of_items(judged, THETA)
     mine = judged.items == 0
-    squares, h = found.slots[mine] ** 2, found.variance[mine]
+    squares, h = found.residual[mine] ** 2, found.variance[mine]
     assert fit.infit[0] == pytest.approx((squares * h).sum() / h.sum())
     assert fit.outfit[0] == pytest.approx(squares.mean())
     assert fit.comparisons.tolist() == [6, 4, 3, 3, 2, 2, 0]
@@ -115,48 +114,7 @@ def test_extreme_ratings_are_no_error() -> None:
     theta = np.array([-700.0, 0, 700])
     fit = fit_of_items(verdicts([[0, 1, 2], [2, 1, 0]] * 20), theta)
     assert np.isfinite(fit.infit).all()
-    assert np.isfinite(residuals(verdicts([[0, 1, 2], [2, 1, 0]]), theta).slots).all()
-
-
-# Judgments
-
-
-def surprise(judged: Verdicts, theta: np.ndarray) -> np.ndarray:
-    return residuals(judged, theta).surprise
-
-
-def test_a_pair_is_as_unexpected_as_its_odds() -> None:
-    p = 1 / (1 + math.exp(THETA[3] - THETA[0]))  # of the likelier outcome
-    upset, likely, tie = surprise(verdicts([[3, 0], [0, 3], [[0, 3]]]), THETA)
-    assert upset == pytest.approx(math.sqrt(p / (1 - p)))
-    assert likely == pytest.approx(-math.sqrt((1 - p) / p))
-    assert tie == pytest.approx((p - 0.5) / math.sqrt(p * (1 - p)))
-    assert surprise(verdicts([[0, 1]]), np.zeros(2)).tolist() == [0]
-
-
-def test_surprise_has_about_mean_0_and_variance_1_under_the_model() -> None:
-    rng = np.random.default_rng(0)
-    value = THETA + rng.gumbel(size=(4000, len(THETA)))
-    values = surprise(verdicts(np.argsort(-value, axis=1).tolist()), THETA)
-    assert values.mean() == pytest.approx(0, abs=0.15)
-    assert values.std() == pytest.approx(1, abs=0.15)
-
-
-@given(rankings(n=7))
-def test_surprise_is_the_same_in_mirror_image(ranking: Ranking) -> None:
-    """Ranked from the least, of the opposite feature; and in whichever order ties stand."""
-    groups = grouped(ranking)
-    (one,) = surprise(verdicts([groups]), THETA)
-    assert surprise(verdicts([groups[::-1]]), -THETA)[0] == pytest.approx(one, abs=1e-9)
-    turned = [group[::-1] for group in groups]
-    assert surprise(verdicts([turned]), THETA)[0] == pytest.approx(one, abs=1e-9)
-    assert surprise(verdicts([groups]), THETA + 5)[0] == pytest.approx(one, abs=1e-9)
-
-
-def test_the_reversed_list_is_least_expected() -> None:
-    order = np.argsort(-THETA).tolist()
-    values = surprise(verdicts([order, order[::-1], [*order[1:], order[0]]]), THETA)
-    assert np.argsort(-values).tolist() == [1, 2, 0]
+    assert np.isfinite(residuals(verdicts([[0, 1, 2], [2, 1, 0]]), theta).residual).all()
 
 
 # What a judgment says of one item
@@ -169,7 +127,7 @@ def test_residuals_have_about_mean_0_and_variance_1_under_the_model() -> None:
     found = residuals(judged, THETA)
     won = np.tile(np.arange(7)[::-1], 3000)
     for item in range(len(THETA)):
-        mine = found.slots[judged.items == item]
+        mine = found.residual[judged.items == item]
         assert abs(mine.mean()) < 0.25
         assert 0.7 < mine.std() < 1.2
         expected = found.expected[judged.items == item]
@@ -181,7 +139,7 @@ def test_residuals_have_about_mean_0_and_variance_1_under_the_model() -> None:
 
 def test_residuals_of_pairs_ties_and_items_alone() -> None:
     judged = verdicts([(3, 0), (0, 3), [(0, 3)], (1,), (5, 2, 1)])
-    residual, _, expected, _ = residuals(judged, THETA)
+    residual, _, expected = residuals(judged, THETA)
     p = 1 / (1 + math.exp(3.5))  # that 3 is above 0
     assert_allclose(residual[:2], [math.sqrt((1 - p) / p), -math.sqrt((1 - p) / p)])
     assert_allclose(residual[2:4], [math.sqrt(p / (1 - p)), -math.sqrt(p / (1 - p))])
@@ -191,8 +149,8 @@ def test_residuals_of_pairs_ties_and_items_alone() -> None:
     assert np.isnan([residual[6], expected[6]]).all()
     # Whatever the reply's own order of tied items, each has its own residual.
     turned = residuals(verdicts([[(3, 0)]]), THETA)
-    assert_allclose(turned.slots, residual[5:3:-1])
+    assert_allclose(turned.residual, residual[5:3:-1])
     assert_allclose(turned.expected, expected[5:3:-1])
-    far = residuals(verdicts([(1, 0), (0, 1)]), np.array([2000.0, 0.0])).slots
+    far = residuals(verdicts([(1, 0), (0, 1)]), np.array([2000.0, 0.0])).residual
     assert np.isfinite(far).all()
-    assert np.isnan(residuals(verdicts([(1, 0)]), np.array([np.nan, 0.0])).slots).all()
+    assert np.isnan(residuals(verdicts([(1, 0)]), np.array([np.nan, 0.0])).residual).all()

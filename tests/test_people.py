@@ -482,9 +482,7 @@ async def test_who_is_waited_for_is_reported_once(table: Table) -> None:
             table.clock.now += LOOK
             assert (await people.turn(ann)).why == "wait"
         (notice,) = reported()
-        assert (
-            "1 question is left that nobody who is here may answer. Waiting for Bob." in notice.text
-        )
+        assert "may answer what is left (1 question). Waiting for Bob." in notice.text
         assert not notice.warning
         turn = await people.turn(bob)
         table.clock.now += LOOK

@@ -50,15 +50,6 @@ def test_the_answer_comes_first_and_fits(result: Result) -> None:
 
 
 def test_only_what_matters_is_warned_of(result: Result) -> None:
-    text = " ".join(" ".join(lines(result, 100)).split())
-    for word in (
-        "Position bias",
-        "Being shown last",
-        "failed,left",
-        "may have been paid",
-        "groups",
-    ):
-        assert word not in text
     assert result.slots is not None
     troubled = replace(
         result,

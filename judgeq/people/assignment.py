@@ -349,17 +349,12 @@ class Assignment:
 
     # Who may be asked what
 
-    def waiting(self) -> tuple[int, list[str]]:
-        """How many questions nobody who is present may answer, and the names of the absent who may."""
-        count, names, holders = 0, set[str](), self._holders()
-        for job, match in self.matches.items():
-            able = [one for one in self.active() if self._may(one, match)]
-            if not any(map(self.is_present, able)) and not (
-                job in holders and self._holds(holders[job])
-            ):
-                count += 1
-                names |= {one.person.name for one in able}
-        return count, sorted(names)
+    def awaited(self) -> list[str] | None:
+        """The names of absent people who may be asked, where nobody who is here has a question, though
+        some are left; else None."""
+        if not self.matches or any(map(self._holds, self._holders().values())):
+            return None
+        return sorted(one.person.name for one in self.active() if not self.is_present(one))
 
     def _holders(self) -> dict[int | None, PersonProgress]:
         """Who has which job."""

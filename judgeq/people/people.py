@@ -237,9 +237,7 @@ class People:
         )
 
     def _question(self, handed: Handed) -> Question:
-        match, texts = self._assignment.match(handed), self._questions.texts
-        if texts is None:
-            raise UsageError("People judge texts, and this dataset has none.")
+        match, texts = self._assignment.match(handed), self._questions.texts or ()
         return Question(handed.lease, match.kind, tuple(texts[item] for item in match.items))
 
     async def _keep(
@@ -267,16 +265,14 @@ class People:
         if clock - self._looked < LOOK:
             return
         self._looked = clock
-        count, absent = self._assignment.waiting()
-        if not count:
-            return
-        what = f"{several(count, 'question')} {'is' if count == 1 else 'are'} left"
+        absent = self._assignment.awaited()
+        left = several(len(self._assignment.matches), "question")
         text = (
-            f"{what} that nobody who is here may answer. Waiting for {listed(absent) or 'a new judge'}. "
-            f"To go on without: `judgeq annotate add {self._run} NAME`, or Ctrl-C and `judgeq show "
-            f"{self._run} --write`."
+            f"Nobody who is here may answer what is left ({left}). Waiting for "
+            f"{listed(absent or ['a new judge'])}. To go on without: `judgeq annotate add {self._run} "
+            f"NAME`, or Ctrl-C and `judgeq show {self._run} --write`."
         )
-        if text != self._reported:
+        if absent is not None and text != self._reported:
             self._emit(Notice(text, warning=not absent))
             self._reported = text
 

@@ -1,4 +1,4 @@
-"""Which judges, items and judgments don't fit the scale.
+"""Which judges and items don't fit the scale.
 
 All of it is by the score residuals of `pl`: the gradient g of a ranking's log likelihood in the rating
 of an item, of mean 0 and variance h under the model, h being the curvature there. In a pair that is y −
@@ -25,8 +25,8 @@ LEAST = 10
 LISTED = 100
 """So many judges, or items, are in JSON."""
 UNEXPECTED = 1.6
-"""A surprise that 1 of 20 judgments exceed under the model; and a residual, higher or lower."""
-_TINY, _CERTAIN = 1e-300, 1e-18
+"""A residual that 1 of 20 exceed under the model, higher or lower."""
+_TINY = 1e-300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,42 +99,31 @@ class Fit:
 
 
 class Residuals(NamedTuple):
-    """How unexpected judgments are under ratings θ.
+    """How unexpected judgments are under ratings θ; arrays of shape (slots,), nan of items alone.
 
-    `slots`, shape (slots,), are the standardised residuals g/√h of the items: above 0 where the judgment
-    argues for a higher place, below 0 for a lower one; `variance` is h, and `expected` how many of those
-    that it is compared with each item is expected to beat. `surprise`, shape (verdicts,), is the same of
-    a whole judgment along the scale, −gᵀθ/√(θᵀHθ): large where it contradicts the scale, and the score
-    test of whether the judge follows it at all; 0 of items rated the same. All are of about mean 0 and
-    variance 1 under the model, and of a pair √((1 − p)/p) in size, p being the chance of what happened;
-    nan of items alone.
+    `residual` is g/√h of the item in each slot, of about mean 0 and variance 1 under the model: above 0
+    where the judgment argues for a higher place, below 0 for a lower one. Of a pair it is √((1 − p)/p)
+    in size, p being the chance of what happened. `variance` is h, and `expected` how many of those that
+    it is compared with the item is expected to beat.
     """
 
-    slots: Floats
+    residual: Floats
     variance: Floats
     expected: Floats
-    surprise: Floats
 
 
 def residuals(verdicts: Verdicts, theta: Floats) -> Residuals:
     """Those of all verdicts; θ is of shape (items,)."""
-    found, variance, expected = np.full((3, len(verdicts.items)), np.nan)
-    surprise = np.full(len(verdicts), np.nan)
+    residual, h, expected = np.full((3, len(verdicts.items)), np.nan)
     implied = rankings_of(verdicts, len(theta), ways=())
     for slots, slope in zip(implied.by_block(implied.slots), implied.slopes(theta), strict=True):
         expected[slots] = slope
     rankings = rankings_of(verdicts, len(theta))
-    for block, slots, eta in zip(
-        rankings.blocks, rankings.by_block(rankings.slots), rankings.spread(theta), strict=True
-    ):
-        slope, matrices, off = block.gradient(eta), block.matrices(), eta - eta.mean(axis=0)
-        h = np.maximum(np.einsum("iim->im", matrices), _TINY)
-        found[slots], variance[slots] = -slope / np.sqrt(h), h
-        spread = np.einsum("im,ijm,jm->m", off, matrices, off)
-        along = (slope * off).sum(axis=0) / np.sqrt(np.maximum(spread, _TINY))
-        of = np.searchsorted(verdicts.offsets, slots[0], side="right") - 1
-        surprise[of] = np.where(spread > _CERTAIN, along, spread * 0)
-    return Residuals(found, variance, expected + wins_by_slot(verdicts), surprise)
+    of_blocks = zip(rankings.by_block(rankings.slots), rankings.slopes(theta), strict=True)
+    for (slots, slope), block in zip(of_blocks, rankings.blocks, strict=True):
+        h[slots] = np.maximum(np.einsum("iim->im", block.matrices()), _TINY)
+        residual[slots] = -slope / np.sqrt(h[slots])
+    return Residuals(residual, h, expected + wins_by_slot(verdicts))
 
 
 def fit_of_items(verdicts: Verdicts, theta: Floats) -> Fit:
@@ -154,8 +143,8 @@ def fit_of_judges(verdicts: Verdicts, theta: Floats, judges: int) -> Fit:
 
 def _sums(verdicts: Verdicts, theta: Floats) -> Floats:
     """Of each slot g², h, h(1 − 4h), g²/h, whether it is compared with others, and with how many."""
-    found, h, _, _ = residuals(verdicts, theta)
-    square, count = found**2, compared_by_slot(verdicts)
+    residual, h, _ = residuals(verdicts, theta)
+    square, count = residual**2, compared_by_slot(verdicts)
     sums = np.stack([square * h, h, np.maximum(h * (1 - 4 * h), 0), square, count > 0, count])
     return np.where(count > 0, sums, 0)
 
