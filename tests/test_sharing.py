@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from judgeq import api, config, run_places
-from judgeq.engine import import_run, results, session
+from judgeq.engine import import_run, results
 from judgeq.engine.results import Result
 from judgeq.engine.status import state
 from judgeq.errors import DataError, RunError, UsageError
@@ -195,11 +195,6 @@ def test_runs_come_back_as_they_went(tmp_path: Path, strategy: str) -> None:
     assert bool(whole.scores.left_after.any()) == pruned
     assert not again.scores.left_after.any()
     assert exported(again.run, tmp_path / "two.jsonl").read_bytes() == file.read_bytes()
-    said = python.run(
-        "demo", strategy=strategy, judge=f"recorded:{file}", runs_dir=tmp_path / "three"
-    )
-    same(whole, said)
-    np.testing.assert_array_equal(said.scores.left_after, whole.scores.left_after)
 
 
 def test_only_verdicts_are_exported(tmp_path: Path) -> None:
@@ -314,46 +309,6 @@ def test_published_recordings_give_the_published_ratings(tmp_path: Path, name: s
         np.testing.assert_array_equal(mine.items, theirs.items)
         np.testing.assert_array_equal(mine.offsets, theirs.offsets)
         np.testing.assert_array_equal(mine.tied, theirs.tied)
-
-
-# The recorded judge
-
-
-def test_a_recorded_judge_says_the_same_again(demo: Path, tmp_path: Path) -> None:
-    judge = f"recorded:{demo / 'demo.jsonl'}"
-    said = python.run("demo", judge=judge, runs_dir=tmp_path)
-    same(
-        said,
-        api.open_run(str(only_run(demo))),
-    )
-    # Its answers don't depend on how many are asked at once.
-    one = python.run("demo", judge=judge, concurrency=1, new=True, runs_dir=tmp_path)
-    same(said, one)
-
-
-def test_what_was_not_recorded_stops_the_run_which_can_go_on(demo: Path, tmp_path: Path) -> None:
-    # A whole number of lists is missing in round 2, and what follows them.
-    file = tmp_path / "part.jsonl"
-    lines = (demo / "demo.jsonl").read_text().splitlines()
-    file.write_text("\n".join(lines[:40]))
-    job = ("run", "-d", "demo", "--judge", "recorded:part.jsonl", "--concurrency", "1")
-    done = judgeq(tmp_path, *job, expect=4)
-    message = " ".join(done.stderr.split())
-    assert "part.jsonl holds no judgment on the items in rows" in message
-    assert "give the same dataset, strategy and seed" in message
-    run = only_run(tmp_path)
-    assert f"or `judgeq resume {run.name}`" in message
-    assert query(run, "SELECT count(*) FROM verdicts") == [(40,)]
-    assert query(run, "SELECT count(*) FROM jobs WHERE state = 'running'") == [(0,)]
-    # Taken up, nothing is lost, and it stops at the same question; with another file it is another.
-    judgeq(tmp_path, "resume", expect=4)
-    assert query(run, "SELECT count(*) FROM verdicts") == [(40,)]
-    file.write_text("\n".join(lines))
-    with pytest.raises(RunError, match="its judge changed"):
-        session.resume(RunFolder(run), {"judge": (f"recorded:{file}",)})
-    file.unlink()
-    with pytest.raises(DataError, match=r"part\.jsonl can't be read"):
-        session.resume(RunFolder(run), {"judge": (f"recorded:{file}",)})
 
 
 def written(path: Path, *lines: dict[str, Any]) -> Path:

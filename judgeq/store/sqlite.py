@@ -320,9 +320,9 @@ class SqliteStore(Store):
         if self._db.flusher is None or self._seen() == self._identity:
             return
         raise RunError(
-            f"{self._place.parent} was moved or deleted during the run, which is stopped. All answers so "
-            "far are in it: move it back, or continue with `judgeq resume PATH`. If it is lost, the same "
-            "command starts again with the replies in the cache, unless --no-cache was given."
+            f"{self._place.parent} was moved or deleted during the run, which is stopped. All answers "
+            "so far are in it: move it back, or continue with `judgeq resume PATH`. If it is lost, the "
+            "same command starts again with the replies in the cache, unless --no-cache was given."
         )
 
 
