@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from judgeq.engine import batch, batch_lines, batch_sending
+from judgeq.engine import batch, batch_lines
 from judgeq.errors import (
     BrokenResultsError,
     ConnectionFailedError,
@@ -38,9 +38,9 @@ FULL = {"status": "failed", "stands": "refused", "full": True, "problems": ["too
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "FIRST_WAIT", 0.01)
     monkeypatch.setattr(batch, "LONGEST_WAIT", 0.02)
-    monkeypatch.setattr(batch_sending, "FIRST_WAIT", 0.01)
-    monkeypatch.setattr(batch_sending, "SETTLING", 0.01)
-    monkeypatch.setattr(batch_sending, "FULL_WAIT", 0.05)
+    monkeypatch.setattr(batch, "AGAIN", 0.01)
+    monkeypatch.setattr(batch, "SETTLING", 0.01)
+    monkeypatch.setattr(batch, "FULL_WAIT", 0.05)
 
 
 def status(folder: Path) -> Any:
@@ -88,7 +88,7 @@ def test_one_provider_that_fails_keeps_no_other_from_being_collected(
     by_model(monkeypatch, m=bad, n=good)
     run = (*RUN, "--judge", "n", "--ensemble", "each")
     bad.errors["create"] = ConnectionFailedError("no connection.", cost=0.0)
-    monkeypatch.setattr(batch_sending, "TRIES", 2)
+    monkeypatch.setattr(batch, "TRIES", 2)
     judgeq(tmp_path, *run, expect=4)
     jobs = status(tmp_path)["jobs"]
     assert (jobs["done"], jobs["pending"]) == (24, 24)  # and then nothing is out

@@ -15,12 +15,12 @@ from judgeq import config, datasets, files, judge, prompts, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.tables import Source
-from judgeq.engine import assembly, batch, conflicts, length, results, status
+from judgeq.engine import admission, assembly, batch, length, results, status
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.interrupts import Beside, Interrupts, run_loop, stoppable
 from judgeq.engine.queue import Stop
-from judgeq.engine.runner import go_through, results_of_batches
+from judgeq.engine.runner import go_through
 from judgeq.engine.scores import write_scores
 from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Emit, Notice
@@ -53,8 +53,8 @@ def prepare(
     Raises UsageError, DataError or RunError for what can't be.
     """
     settings, there = settings.rooted(), there or run_places.runs_in(root, settings.store)
-    conflicts.check_panel(settings)
-    conflicts.check_workers(settings)
+    admission.check_panel(settings)
+    admission.check_workers(settings)
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
     settings = _fitting(settings, dataset)
     prompt = _prompt(settings, dataset)
@@ -66,10 +66,10 @@ def prepare(
     by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
     fingerprint = config.fingerprint(facts)
     folder = there.place(f"{dataset.name}-{strategy.name}-{by}", fingerprint, new)
-    conflicts.check_name(settings.name, folder, there)
+    admission.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
-        settings = conflicts.again(settings, info)
+        settings = admission.again(settings, info)
     return _made(settings, dataset, prompt, facts, folder, (), function)
 
 
@@ -103,16 +103,16 @@ def resume(
     held = [] if dataset is None else ["dataset", "data_dir"]
     held += [] if prompt_kept is None else ["prompt"]
     settings = trust.own_settings(folder, info, changes, held).rooted()
-    conflicts.check_judge(folder.id, settings, info)
-    conflicts.check_workers(settings)
+    admission.check_judge(folder.id, settings, info)
+    admission.check_workers(settings)
     if changes.get("total_rounds"):
-        conflicts.check_rounds(folder.id, settings, info)
+        admission.check_rounds(folder.id, settings, info)
     elif changes.get("until"):
-        settings = conflicts.until_reached(settings, folder, info)
+        settings = admission.until_reached(settings, folder, info)
     dataset = dataset or datasets.load(settings, seed=settings.seed, frame=frame)
     prompt = _prompt(settings, dataset) if prompt_kept is None else prompts.kept(prompt_kept)
     facts = config.deciding_facts(settings, dataset, prompt)
-    conflicts.check_unchanged(folder.id, facts, info, dataset.source)
+    admission.check_unchanged(folder.id, facts, info, dataset.source)
     return _made(settings, dataset, prompt, facts, folder, held, function)
 
 
@@ -126,7 +126,7 @@ def _made(
     function: JudgeFunction | None,
 ) -> Run:
     strategy = settings.make_strategy()
-    conflicts.check_strategy(settings, strategy, len(dataset))
+    admission.check_strategy(settings, strategy, len(dataset))
     pricing, known = assembly.check(settings, dataset, prompt), list[tuple[int, ...]]()
     if settings.anchors is not None:
         known = known_in(settings.anchors, dataset.ids, dataset.texts)
@@ -211,7 +211,7 @@ def _finished(run: Run) -> results.Result | None:
         return with_texts(result, settings, run.dataset)
     with run.folder.locked():
         _look_again(run, info)
-        tidy(results_of_batches(run), ())  # a kill may have left results that are in the store
+        tidy(run)  # a kill may have left results that are in the store
         return _written(run, result)
 
 
