@@ -187,7 +187,7 @@ def estimate(*args: Any, pilot: int | None = None, **parameters: Any) -> estimat
     if pilot is not None:
 
         def ask(emit: Emit, **more: Any) -> Pilot | None:
-            return pilots.ask(prepared, pilot, emit, new=named["new"], **more)
+            return pilots.ask(prepared, pilot, emit, **more)
 
         asked = _presented(ask, named["progress"], named["on_event"])
     return awaited(lambda: estimates.estimate(prepared, asked))

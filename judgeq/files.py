@@ -120,11 +120,6 @@ def ordinary(path: Path) -> Path:
     return path
 
 
-def writable(*paths: Path) -> bool:
-    """Whether those that are there can be written to."""
-    return all(os.access(path, os.W_OK) for path in paths if path.exists())
-
-
 def read_toml(path: Path, what: str, remedy: str = "") -> dict[str, Any]:
     """What a TOML file holds. Raises DataError naming `what` the file is, where it lies, and what is
     wrong with it; `remedy` comes last."""

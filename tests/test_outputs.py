@@ -17,8 +17,7 @@ import pytest
 
 from judgeq import config
 from judgeq.engine import session
-from judgeq.engine.estimate import Estimate
-from judgeq.engine.usage import Range
+from judgeq.engine.estimate import Estimate, Range
 from judgeq.evaluation.metrics import Measured
 from judgeq.run_places.info import Ended
 from judgeq.text import INLINE, LEFT_OUT
@@ -165,10 +164,9 @@ def test_a_field_that_a_result_gets_is_in_the_json() -> None:
         more: Range | None = None
 
     assert "more" not in {field.name for field in fields(Estimate)}
-    nothing = Range(0.0, float("nan"))
     prepared: Any = session.prepare(config.settle({"dataset": "demo"}), Path("runs"))
-    known = (*(0,) * 4, Totals(), nothing, nothing, nothing, "")
-    assert plain(Longer(prepared, *known, more=Range(1.0, 2.0)))["more"] == {
+    longer = Longer(prepared, 0, 0, 0, 0, Totals(), "", more=Range(1.0, 2.0))
+    assert plain(longer)["more"] == {
         "low": 1.0,
         "high": 2.0,
         "expected": None,

@@ -82,6 +82,8 @@ def test_columns_by_judge() -> None:
     assert effect_of(replace(some, ordered=np.zeros(100, np.bool_)), 2) == []
     many = replace(some, judges=np.repeat(np.arange(25), 4).astype(np.int32))
     assert columns(many).judges == (tuple(range(25)),)
+    crowd = np.repeat(np.arange(12), [70, *[3] * 10, 0]).astype(np.int32)
+    assert columns(replace(some, judges=crowd)).judges == ((0,), tuple(range(1, 11)))
 
 
 @pytest.mark.parametrize("k", [2, 4])

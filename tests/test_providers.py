@@ -133,8 +133,8 @@ def test_openais_gateway_is_not_asked_for_models_of_others(monkeypatch: pytest.M
     settings = settle({"dataset": "demo", "judge": name})
     assert settings.address_of(name) == PREFIXED["gemini"].address
     assert deciding_facts(settings, dataset, None) == deciding_facts(before, dataset, None)
-    shown = list(assembly._on_address(name, settings))
-    assert shown == [f"{name} is asked at {PREFIXED['gemini'].address}."]
+    shown = list(assembly._notices(name, settings, None))
+    assert shown[:1] == [f"{name} is asked at {PREFIXED['gemini'].address}."]
     both = settle({"dataset": "demo", "judge": (name, "gpt-5-mini")})
     assert both.address_of("gpt-5-mini") == "http://gateway/v1"
     assert both.address_of(name) == PREFIXED["gemini"].address

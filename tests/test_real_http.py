@@ -177,7 +177,7 @@ def test_the_address_in_the_environment_is_asked_with_the_providers_key_and_show
         other = {"variables": {**mine["variables"], "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}}
         other["variables"]["ANTHROPIC_BASE_URL"] = "http://127.0.0.1:9"
         resumed = judgeq(tmp_path, "resume", "--rounds", "2", **other).stderr  # type: ignore[arg-type]
-        assert f"{judge} is asked at {url}, as the run says, and not where $" in resumed
+        assert f"{judge} is asked at {url}.\n" in resumed
         judgeq(tmp_path, "run", *run, "--base-url", url, "--no-cache", expect=4, **mine)
 
 

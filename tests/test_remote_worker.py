@@ -13,10 +13,16 @@ import pytest
 
 from judgeq import config
 from judgeq.engine import remote_worker, session
-from judgeq.engine.admission import Prospect, StoreRuns
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.queue import Stop
-from judgeq.engine.remote_worker import LONGEST, PATIENCE, SHORTEST, Worker
+from judgeq.engine.remote_worker import (
+    LONGEST,
+    PATIENCE,
+    SHORTEST,
+    Prospect,
+    StoreRuns,
+    Worker,
+)
 from judgeq.errors import (
     JudgeError,
     JudgeqError,
@@ -353,7 +359,7 @@ def test_it_leaves_in_time_before_its_hours_are_over(tmp_path: Path) -> None:
         async def sleep(seconds: float) -> None:
             await scene.clock.sleep(seconds)
             if scene.clock() - start > 5000:  # the first calls take long to come back
-                scene.worker.tally.latencies.extend([300.0] * 100)
+                scene.worker.tally.slowest = 300.0
 
         await remote_worker.within(
             2.0, scene.worker, scene.stop, scene.events.append, clock=scene.clock, sleep=sleep

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from judgeq import config
-from judgeq.engine import assembly, leader, runner, session
+from judgeq.engine import assembly, leader, pilot, runner, session
 from judgeq.engine.queue import Stop
 from judgeq.errors import LedError, RunError, StoppedError
 from judgeq.events import Event, Notice
@@ -158,8 +158,8 @@ def test_only_as_many_first_questions_are_asked_as_are_missing(tmp_path: Path) -
         failure = Outcome(failed[0].match.id, JobState.FAILED, error="no answer")
         await opened.store.settle(THEIRS, [failure])
         for number, done in ((1, 1), (1, 1), (2, 2), (100, 2)):  # of three
-            counts = await runner.first_questions(opened, number)
-            assert counts == Counts(pending=2 - done, done=done, failed=1)
+            await pilot._judge_first(opened, number)
+            assert await state(opened.store) == Counts(pending=2 - done, done=done, failed=1)
 
     story(tmp_path, told)
 
@@ -201,9 +201,9 @@ def test_the_next_round_is_judged_while_the_last_is_rated(
         await judge_round(session, round)
         judged[round - 1].set()
 
-    async def certainty(session: assembly.Session, history: History) -> None:
+    async def rate(session: assembly.Session, history: History, *_: object) -> None:
         round = len(history.verdicts)
-        if round < 3:
+        if 0 < round < 3:
             await judged[round].wait()
         rated.append(round)
 
@@ -212,10 +212,10 @@ def test_the_next_round_is_judged_while_the_last_is_rated(
             await rounds_of(opened)
         assert await opened.store.counts() == Counts(done=15)
 
-    monkeypatch.setattr(runner, "_certainty", certainty)
+    monkeypatch.setattr(runner, "_rate_round", rate)
     monkeypatch.setattr(runner, "judge_round", judge)
     story(tmp_path, told, strategy="pairwise3")
-    assert rated == [1, 2, 3]
+    assert rated == [0, 1, 2, 3]
 
 
 class Alone:

@@ -6,7 +6,6 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -153,6 +152,18 @@ def test_an_import_shows_the_texts_of_its_dataset(tmp_path: Path, run: Path) -> 
     assert score_columns(imported)["text"][1] == "second"
 
 
+def test_scores_csv_is_for_people(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("text,value\na,1\nb,2\nc,3\nd,4\n")
+    job = ("run", "-d", "d.csv", "-s", "listwise4x2", "--latent-column", "value")
+    judgeq(tmp_path, *job)
+    columns = score_columns(only_run(tmp_path))
+    assert not {"gold", "left_after"} & set(columns)
+    numbers = [cell for name in ("elo", "pl", "se", "wins") for cell in columns[name]]
+    assert all(len(cell.partition(".")[2]) <= 4 for cell in numbers)
+    result = package.open_run(runs_dir=tmp_path / "runs")
+    np.testing.assert_allclose(list(map(float, columns["pl"])), result.scores.main[1], atol=5e-5)
+
+
 # DataFrames
 
 PART = replace(
@@ -163,40 +174,23 @@ PART = replace(
 )
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_data_frames_hold_what_the_scores_do(library: str) -> None:
-    pytest.importorskip(library)
-    frame: Any = PART.to_pandas() if library == "pandas" else PART.to_polars()
+def test_data_frames_hold_what_the_scores_do() -> None:
+    pytest.importorskip("pandas")
+    frame = PART.to_pandas()
     assert list(frame.columns) == list(PART.table)
     assert list(frame["id"]) == PART.ids
     assert list(frame["text"]) == PART.texts  # whole: no spreadsheet runs it
-    kinds = dict(zip(frame.columns, map(str, frame.dtypes), strict=True))
     for name, values in PART.numbers.items():
-        column = frame[name]
-        kind = "Float64" if values.dtype.kind == "f" else "Int64"
-        assert kinds[name] == (kind.lower() if library == "pandas" and kind[0] == "F" else kind)
-        gone = list(column.isna() if library == "pandas" else column.is_null())
-        none = np.isnan(values) if kind[0] == "F" else (values == 0) & (name != "matches")
-        assert gone == none.tolist(), name
-        had = [value for value, missing in zip(column, gone, strict=True) if not missing]
-        assert np.array(had, values.dtype).tobytes() == values[~none].tobytes(), name
+        column, is_float = frame[name], values.dtype.kind == "f"
+        assert str(column.dtype) == ("float64" if is_float else "Int64")
+        none = np.isnan(values) if is_float else (values == 0) & (name != "matches")
+        assert list(column.isna()) == none.tolist(), name
+        had = column.to_numpy(values.dtype, na_value=0)[~none]
+        assert had.tobytes() == values[~none].tobytes(), name
+    assert scores_of([]).to_pandas().shape == (0, 8)
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_a_data_frame_without_its_library_says_what_to_install(
-    library: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(package.UsageError, match=f"needs {library}: pip install {library}"):
-        getattr(PART, f"to_{library}")()
-
-
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_data_frames_of_no_items_and_of_runs(library: str, tmp_path: Path) -> None:
-    pytest.importorskip(library)
-    nothing = getattr(scores_of([]), f"to_{library}")()
-    assert nothing.shape == (0, 8)
-    result = package.run("demo", sample=40, runs_dir=tmp_path, progress=False)
-    frame = getattr(result.scores, f"to_{library}")()
-    assert list(frame["se"]) == result.scores.se.tolist()
-    assert list(frame["tier"]) == result.scores.numbers["tier"].tolist()
+def test_a_data_frame_without_pandas_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(package.UsageError, match="needs pandas: pip install pandas"):
+        PART.to_pandas()

@@ -1,8 +1,9 @@
-"""How far a run is: the ranking after its last complete round, of a finished run the final one."""
+"""How far runs are, with what there is to show by the last complete round; and what runs are called."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import time
 from pathlib import Path
@@ -11,24 +12,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgeq import api
+import judgeq as package
 from judgeq.cli import show
 from judgeq.engine import results, status
 from judgeq.engine.results import Result
-from judgeq.rating import elo
-from judgeq.run_places import RunFolder, RunPlace
+from judgeq.run_places import FolderRuns, RunFolder, RunPlace
+from judgeq.ui.sections import terminal
 from judgeq.ui.show import status as show_status
-from tests.cli import judgeq
-from tests.fakes import ADDING_UP
+from tests.cli import judgeq, only_run
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Result:
-    return api.run("demo", strategy="listwise10x3", runs_dir=tmp_path)
+    return package.run("demo", sample=60, strategy="listwise6x3", runs_dir=tmp_path, progress=False)
 
 
 def state_of(run: RunPlace) -> status.State:
-    return asyncio.run(status.state(run, ratings=True))
+    return asyncio.run(status.state(run, rated=True))
 
 
 def forget(run: RunPlace, jobs: str) -> None:
@@ -42,64 +42,35 @@ def forget(run: RunPlace, jobs: str) -> None:
 
 def test_a_finished_run_shows_its_final_ranking(run: Result) -> None:
     state = state_of(run.run)
-    assert (state.word, state.complete, state.rating) == ("finished", 3, "pl")
-    assert state.ratings is not None
-    np.testing.assert_array_equal(state.ratings, run.scores.ratings["pl"])
+    assert (state.word, state.complete) == ("finished", 3)
+    assert state.result is not None
+    np.testing.assert_array_equal(state.result.scores.main[1], run.scores.main[1])
     shown = judgeq(run.run.path.parent, "status", run.run.path).stdout
     best = run.scores.ids[int(run.scores.ratings["pl"].argmax())]
     line = next(line for line in shown.splitlines() if line.split()[:1] == ["1"])
-    assert line.split()[2:4] == [best, f"{run.scores.ratings['pl'].max():.2f}"]
+    assert best in line
+    assert f"{run.scores.ratings['pl'].max():.2f}" in line
     assert "score        pl (Plackett-Luce); also Elo. Prior σ = " in shown
 
 
-def test_an_unfinished_run_shows_the_ranking_after_its_last_complete_round(run: Result) -> None:
-    whole = run.run
-    forget(whole, "id = 60")  # of round 3: its ranking would be half of it
-    state = state_of(whole)
-    assert (state.word, state.complete, state.rating) == ("stopped", 2, "elo")
-    assert state.ratings is not None
-    database = sqlite3.connect(whole.ledger)
-    expected = elo.start(len(run.scores.ids))
-    for verdicts in run.history.verdicts[:2]:
-        expected = elo.fold(expected, verdicts)
-    np.testing.assert_array_equal(state.ratings, expected)
-
-    with database:  # stopped between two rounds
-        database.execute("DELETE FROM rounds WHERE round = 3")
-        database.execute("DELETE FROM verdicts WHERE job >= 48")
-        database.execute("DELETE FROM jobs WHERE id >= 48")
-        database.execute("DELETE FROM calls WHERE job >= 48")
-        for statement in ADDING_UP:
-            database.execute(statement)
-    database.close()
-    again = state_of(whole)
-    assert (again.word, again.complete, len(again.rounds)) == ("stopped", 2, 2)
-    assert again.ratings is not None
-    np.testing.assert_array_equal(again.ratings, state.ratings)
-    shown = judgeq(whole.path.parent, "status", whole.path).stdout
-    assert "after round 2, by Elo for now; the final scores are fitted at the end" in shown
-
-    forget(whole, "id = 0")
-    assert state_of(whole).ratings is None
-
-
-def test_scores_of_single_items_are_shown_as_such(tmp_path: Path) -> None:
-    direct = api.run("demo", strategy="direct", runs_dir=tmp_path)
-    state = state_of(direct.run)
-    assert state.rating == "direct"
-    assert "score      direct (direct scores" in judgeq(tmp_path, "status", direct.run.path).stdout
-
-
-def facts(state: status.State) -> list[tuple[str, str]]:
-    section = next(iter(show_status.status(state)))
-    return [(str(name), str(value)) for name, value in section.facts]
+def test_an_unfinished_run_shows_the_ranking_so_far(run: Result) -> None:
+    forget(run.run, "id = 25")  # of round 3
+    state = state_of(run.run)
+    assert (state.word, state.complete, len(state.rounds)) == ("stopped", 2, 3)
+    assert state.result is not None
+    assert state.result.partial
+    shown = judgeq(run.run.path.parent, "status", run.run.path).stdout
+    assert "round 3 of 3" in shown
+    assert state.result.scores.ids[int(state.result.scores.main[1].argmax())] in shown
+    forget(run.run, "id = 0")
+    assert state_of(run.run).result is None  # no round is complete
 
 
 def test_a_run_is_watched_until_nobody_works_on_it(
     run: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ratings, which are made from all verdicts, are made again only when a round is complete."""
-    forget(run.run, "id = 60")
+    forget(run.run, "id = 25")
     looks, replayed = [2, 1, 0], list[int]()
     at, replay = time.sleep, results.replayed
 
@@ -120,3 +91,76 @@ def test_a_run_is_watched_until_nobody_works_on_it(
     assert (looks, replayed) == ([0], [3])
     assert done.stdout == judgeq(folder, "status", run.run.path).stdout
     assert done.stdout.count("stopped") == 1
+
+
+JOB = ("run", "-d", "demo", "--sample", "60", "-s", "listwise6x2", "-q")
+
+
+# Names
+
+
+def test_a_name_tells_runs_apart_and_is_taken_for_the_id(tmp_path: Path) -> None:
+    judgeq(tmp_path, *JOB, "--name", "first try")
+    before = only_run(tmp_path)
+    judgeq(tmp_path, *JOB, "--seed", "1")
+    listed = json.loads(judgeq(tmp_path, "runs", "--json").stdout)
+    assert [(one["name"], one["feature"]) for one in listed] == [
+        (None, "biased wording"),
+        ("first try", "biased wording"),
+    ]
+    shown = judgeq(tmp_path, "runs").stdout
+    assert f"{before.name}  first try  finished" in shown
+    assert "Scores" in judgeq(tmp_path, "show", "--write", "first try").stdout
+    assert FolderRuns(tmp_path / "runs").find("first try").path == before
+    assert (
+        "judgeq report 'first try' --open"
+        in judgeq(tmp_path, "show", "--write", "first try").stdout
+    )
+    # It decides nothing, and goes with the same run; the same command gives it another.
+    judgeq(tmp_path, *JOB)
+    judgeq(tmp_path, *JOB, "--name", "second")
+    assert len([*before.parent.iterdir()]) == 2
+    assert before.name in judgeq(tmp_path, "status", "second").stdout
+
+
+@pytest.mark.parametrize("name", ["last", "a/b", "", "x" * 61, "\x1b[2J", " a"])
+def test_a_name_that_can_not_be_is_refused(tmp_path: Path, name: str) -> None:
+    assert "--name" in judgeq(tmp_path, *JOB, "--name", name, expect=2).stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_name_is_given_once(tmp_path: Path) -> None:
+    judgeq(tmp_path, *JOB, "--name", "mine")
+    run = only_run(tmp_path)
+    for name in ("mine", run.name):
+        done = judgeq(tmp_path, *JOB, "--seed", "1", "--name", name, expect=2)
+        assert f"run {run.name} has that name. Choose another." in done.stderr
+    assert only_run(tmp_path) == run
+
+
+def test_a_strangers_names_neither_style_the_terminal_nor_widen_the_list(tmp_path: Path) -> None:
+    judgeq(tmp_path, *JOB, "--name", "mine")
+    run = only_run(tmp_path)
+    info = json.loads((run / "config.json").read_text())
+    info["facts"]["prompt"]["feature"] = "\x1b[31m[red]evil " * 50
+    (run / "config.json").write_text(json.dumps(info))
+    run = run.rename(run.with_name("\x1b[2J[bold]evil"))
+    shown = judgeq(tmp_path, "runs").stdout
+    assert "\x1b" not in shown
+    assert "[bold]evil" in shown
+    assert max(map(len, shown.splitlines())) <= 120
+    info["settings"]["name"] = "\x1b[2Jmine"
+    (run / "config.json").write_text(json.dumps(info))
+    done = judgeq(tmp_path, "runs")
+    assert "unreadable" in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_the_id_outlasts_all_else_on_a_narrow_terminal(tmp_path: Path) -> None:
+    judgeq(tmp_path, *JOB, "--name", "a name of many characters")
+    states = [*asyncio.run(status.states(FolderRuns(tmp_path / "runs").all()))]
+    run = only_run(tmp_path).name
+    for width in (80, 60, 40, 20):
+        shown = [str(line) for line in terminal([show_status.runs(states)], width)]
+        assert shown[1].startswith(run)
+        assert len(shown[1]) <= max(width, len(run))

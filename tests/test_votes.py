@@ -1,22 +1,27 @@
+"""Tables of votes on pairs and of best-worst answers, and their import."""
+
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from judgeq.errors import DataError
 from judgeq.imports import votes
 from judgeq.imports.recordings import Judgment
 from judgeq.imports.votes import Columns
+from judgeq.rating import correlation
 from judgeq.types import Verdict
 from tests.cli import judgeq
+from tests.postgres import new_store
 
-IDS = ["t1", "t2", "t3"]
-TEXTS = ["Good morning", "Hi, there", "Hello"]
-NAMED = Columns(("a", "b"), "w", judge="who", ties=())
+IDS = ["t1", "t2", "t3", "t4", "t5"]
+TEXTS = ["Good morning", "Hi, there", "Hello", "Hey", "Hey"]
+PAIRS = Columns(("a", "b"), "w", judge="who", ties=())
+BEST_WORST = Columns(["a", "b", "c", "d"], "best", "worst", "who")
+MIDDLE = Verdict.of([[1], [0, 3], [2]], partial=True)
 
 
 def table(folder: Path, *rows: str, header: str = "a,b,w,who") -> Path:
@@ -25,7 +30,11 @@ def table(folder: Path, *rows: str, header: str = "a,b,w,who") -> Path:
     return path
 
 
-def read(path: Path, columns: Columns = NAMED) -> list[Judgment]:
+def bws(folder: Path, *rows: str) -> Path:
+    return table(folder, *rows, header="a,b,c,d,best,worst,who")
+
+
+def read(path: Path, columns: Columns = PAIRS) -> list[Judgment]:
     return votes.read(path, columns, IDS, TEXTS).judgments
 
 
@@ -34,8 +43,9 @@ def vote(winner: int, loser: int, *, shown: tuple[int, int], judge: str | None =
 
 
 def test_ids_sides_ties_and_repeated_pairs(tmp_path: Path) -> None:
-    path = table(tmp_path, "t1,t2,t2,Ann", "t3,t1,tie,Bob", "t1,t2,t2,Ann", "t2,t3,t2,Bob")
-    recording = votes.read(path, NAMED, IDS, TEXTS)
+    rows = ("t1,t2,t2,Ann", "t3,t1,tie,Bob", "t1,t2,t2,Ann", "t1,t2,,Ann", "t2,t3,t2,Bob")
+    path = table(tmp_path, *rows)
+    recording = votes.read(path, PAIRS, IDS, TEXTS)
     assert recording.judgments == [
         vote(1, 0, shown=(0, 1), judge="Ann"),
         Judgment(1, (2, 0), Verdict.of([(2, 0)]), "Bob"),
@@ -43,38 +53,36 @@ def test_ids_sides_ties_and_repeated_pairs(tmp_path: Path) -> None:
         vote(1, 2, shown=(1, 2), judge="Bob"),
     ]
     assert recording.notices == (
-        f"{path}: 1 of the votes repeat another, by the same judge: each counts.",
+        f"{path}: rows without an answer were left out: 1.",
+        f"{path}: 1 judgments repeat an earlier one, by the same judge: each counts.",
     )
 
 
-@pytest.mark.parametrize("word", ["left", "LEFT", "a", "1", "l", "first", "t1", " t1 "])
+@pytest.mark.parametrize("word", ["LEFT", "a", "1", "first", "t1", " t1 ", "Good morning"])
 def test_the_first_text_wins_by_any_of_its_names(tmp_path: Path, word: str) -> None:
-    path = table(tmp_path, f"t1,t2,{word},Ann")
-    assert read(path) == [vote(0, 1, shown=(0, 1), judge="Ann")]
+    assert read(table(tmp_path, f"t1,t2,{word},Ann")) == [vote(0, 1, shown=(0, 1), judge="Ann")]
 
 
-def test_texts_name_items_too(tmp_path: Path) -> None:
-    path = table(tmp_path, 'Good morning,"Hi, there",right,3', header="text1,text2,pw,annotator")
-    columns = Columns(("text1", "text2"), "pw", judge="annotator", ties=())
-    assert read(path, columns) == [vote(1, 0, shown=(0, 1), judge="3")]
+@pytest.mark.parametrize("answer", ["t2,t3", " t2 ,t3", '"Hi, there",Hello', "2,3", "b,C", "2.0,3"])
+def test_the_best_and_the_worst_by_any_of_their_names(tmp_path: Path, answer: str) -> None:
+    path = bws(tmp_path, f"t1,t2,t3,t4,{answer},Ann")
+    if answer == "2.0,3":  # as a table of numbers has it
+        path = tmp_path / "bws.jsonl"
+        row = dict(zip("abcd", IDS, strict=False)) | {"best": 2.0, "worst": 3, "who": "Ann"}
+        path.write_text(json.dumps(row))
+    assert read(path, BEST_WORST) == [Judgment(1, (0, 1, 2, 3), MIDDLE, "Ann")]
 
 
-def test_numbers_in_other_tables_are_whole(tmp_path: Path) -> None:
-    path = tmp_path / "votes.jsonl"
-    rows = [{"a": "t1", "b": "t2", "w": 2.0}, {"a": "t1", "b": "t3", "w": 1}]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    assert read(path, Columns(("a", "b"), "w", ties=())) == [
-        vote(1, 0, shown=(0, 1)),
-        vote(0, 2, shown=(0, 2)),
+def test_one_of_the_two_is_enough_and_fewer_texts_too(tmp_path: Path) -> None:
+    """Of three the best and the worst are a ranking; of two the best is the winner."""
+    rows = ("t1,t2,t3,t4,t2,,Ann", "t1,t2,t3,t4,,t3,Ann", "t1,t2,t3,t4,,,Ann")
+    fewer = ("t1,,t3,t4,t3,t1,Ann", "t1,t2,,,,t2,Bob")
+    assert [one.verdict for one in read(bws(tmp_path, *rows, *fewer), BEST_WORST)] == [
+        Verdict.of([[1], [0, 2, 3]], partial=True),
+        Verdict.of([[0, 1, 3], [2]], partial=True),
+        Verdict((2, 3, 0)),
+        Verdict((0, 1)),
     ]
-
-
-def test_a_row_without_a_winner_is_no_vote(tmp_path: Path) -> None:
-    path = table(tmp_path, "t1,t2,,Ann", "t1,t1,t1,Ann", "t1,t2,t1,Ann")
-    recording = votes.read(path, NAMED, IDS, TEXTS)
-    assert len(recording.judgments) == 1
-    assert "no winner were left out: 1" in recording.notices[0]
-    assert "with itself were left out: 1" in recording.notices[1]
 
 
 def test_where_the_winner_stands_in_a_column_of_its_own_the_order_is_not_known(
@@ -87,74 +95,139 @@ def test_where_the_winner_stands_in_a_column_of_its_own_the_order_is_not_known(
 
 def test_what_may_be_a_text_or_a_side_is_asked_for(tmp_path: Path) -> None:
     ids, path = ["1", "2", "3"], table(tmp_path, "2,1,1,Ann", "1,2,1,Ann")
-    with pytest.raises(DataError, match=r"row 1 \(line 2\): w may name a text or a side"):
-        votes.read(path, NAMED, ids, None)
+    with pytest.raises(DataError, match=r"row 1 \(line 2\): an answer may name a text or a side"):
+        votes.read(path, PAIRS, ids, None)
     for says, winners in (("text", [0, 0]), ("side", [1, 0])):
-        columns = NAMED._replace(says=says)  # type: ignore[arg-type]
+        columns = PAIRS._replace(says=says)  # type: ignore[arg-type]
         found = votes.read(path, columns, ids, None).judgments
         assert [one.verdict.items[0] for one in found] == winners
-    # One row that only a text can be settles it for those that follow.
-    path = table(tmp_path, "1,2,1,Ann", "1,3,3,Ann", "2,1,1,Ann")
-    found = votes.read(path, NAMED, ids, None).judgments
-    assert [one.verdict.items[0] for one in found] == [0, 2, 0]
-    path = table(tmp_path, "1,3,3,Ann", "3,2,1,Ann")
-    with pytest.raises(DataError, match=r"row 2 .*: w is '1', which is neither of its texts"):
-        votes.read(path, NAMED, ids, None)
+    # A row that only one of them can be settles it for all.
+    path = table(tmp_path, "2,1,1,Ann", "1,3,3,Ann")
+    found = votes.read(path, PAIRS, ids, None).judgments
+    assert [one.verdict.items[0] for one in found] == [0, 2]
+    with pytest.raises(DataError, match="may name a text or a side"):
+        votes.read(table(tmp_path, "1,3,3,Ann", "3,2,1,Ann"), PAIRS, ids, None)
 
 
 @pytest.mark.parametrize(
     ("row", "wrong"),
     [
-        ("t1,t9,t1,Ann", "b is 't9', which is no item's id or text"),
-        ("t1,Same,t1,Ann", "b is 'Same', which is the text of several items"),
-        (
-            "t1,t2,t3,Ann",
-            "w is 't3', which is neither of its texts, nor a side, nor a word for a tie",
-        ),
-        ("t1,t2,t1,", "who is empty"),
+        ("t1,t2,t3,t9,t1,t2,Ann", "d is 't9', which is no item's id or text"),
+        ("t1,t2,t3,Hey,t1,t2,Ann", "d is 'Hey', which is the text of several items"),
+        ("t1,Good morning,t3,t4,t3,t4,Ann", "one text is shown twice"),
+        ("t1,,,,t1,,Ann", "fewer than two texts are shown"),
+        ("t1,t2,t3,t4,t2,t2,Ann", "best and worst name the same text"),
+        ("t1,t2,t3,t4,t2,Hi there,Ann", "worst is 'Hi there', which is none of its texts"),
+        ("t1,t2,t3,t4,\x1b[31mt5,t2,Ann", "which is none of its texts"),
+        ("t1,t2,t3,t4,t1,t2,", "who is empty"),
     ],
 )
 def test_what_is_wrong_is_reported_with_its_row(tmp_path: Path, row: str, wrong: str) -> None:
-    path = table(tmp_path, "t1,t2,t1,Ann", row)
+    settled = BEST_WORST._replace(says="side") if ",1,4," in row else BEST_WORST
     with pytest.raises(DataError, match="row 2") as caught:
-        votes.read(path, NAMED, [*IDS, "t4", "t5"], [*TEXTS, "Same", "Same"])
+        read(
+            bws(tmp_path, "t1,t2,t3,t4,a,b,Ann" if settled.says else "t1,t2,t3,t4,t1,t2,Ann", row),
+            settled,
+        )
     assert wrong in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_a_vote_that_names_neither_text_nor_side_nor_a_tie(tmp_path: Path) -> None:
+    path = table(tmp_path, "t1,t2,t1,Ann", "t1,t2,t3,Ann")
+    with pytest.raises(
+        DataError, match=r"row 2.*w is 't3', which is none of its texts, and no word"
+    ):
+        read(path)
+    with pytest.raises(DataError, match="has no column 'v'"):
+        read(path, PAIRS._replace(best="v"))
 
 
 def test_rounds_are_kept_apart_and_in_order(tmp_path: Path) -> None:
     path = table(tmp_path, "t1,t2,t1,7", "t2,t3,t2,3", header="a,b,w,r")
-    judgments = read(path, Columns(("a", "b"), "w", round="r", ties=()))
-    assert [(one.round, one.presented) for one in judgments] == [(1, (1, 2)), (2, (0, 1))]
+    columns = Columns(("a", "b"), "w", round="r", ties=())
+    assert [(one.round, one.presented) for one in read(path, columns)] == [(1, (1, 2)), (2, (0, 1))]
+    with pytest.raises(DataError, match=r"row 1.*r is 'first', which is no whole number"):
+        read(table(tmp_path, "t1,t2,t1,first", header="a,b,w,r"), columns)
 
 
-@given(
-    st.lists(
-        st.tuples(st.permutations(list(range(3))), st.sampled_from(["left", "right", "tie"])),
-        min_size=1,
-    )
-)
-def test_every_vote_comes_in(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[list[int], str]]
-) -> None:
-    folder = tmp_path_factory.mktemp("votes")
-    path = table(folder, *(f"{IDS[i]},{IDS[j]},{said},Ann" for (i, j, _), said in rows))
-    judgments = read(path)
-    assert len(judgments) == len(rows)
-    for judgment, ((i, j, _), said) in zip(judgments, rows, strict=True):
-        expected = {"left": ((i,), (j,)), "right": ((j,), (i,)), "tie": ((i, j),)}[said]
-        assert judgment.verdict.groups == expected
-
-
-def test_an_import_by_the_command_line(tmp_path: Path) -> None:
+def test_votes_by_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "texts.csv").write_text("id,text\nt1,One\nt2,Two\nt3,Three\n")
     table(tmp_path, "t1,t2,t1,Ann", "t2,t3,t2,Bob", "t1,t3,x,Bob")
     flags = ("-d", "texts.csv", "votes.csv", "--left", "a", "--right", "b", "--winner", "w")
     done = judgeq(tmp_path, "import", *flags, "--judge-column", "who", "--tie", "x", "--json")
     assert json.loads(done.stdout)["jobs"]["done"] == 3
     assert json.loads(judgeq(tmp_path, "status", "--json").stdout)["judge"] == "Ann + Bob"
-    wrong = judgeq(tmp_path, "import", "-d", "texts.csv", "votes.csv", expect=2)
-    assert "name the columns. Votes have --left, --right and --winner" in wrong.stderr
-    wrong = judgeq(tmp_path, "import", *flags[:3], *flags[3:5], expect=2)
+    wrong = judgeq(tmp_path, "import", *flags[:5], expect=2)
     assert "--right" in wrong.stderr
-    wrong = judgeq(tmp_path, "import", *flags[:-1], "v", expect=3)
-    assert "Name the right one with --winner." in wrong.stderr
+
+
+def test_best_worst_answers_by_the_command_line(tmp_path: Path) -> None:
+    """As a user would: each rating ranks about as well as counting (on average pl ranks better:
+    test_partial_rankings.py)."""
+    rng, n = np.random.default_rng(0), 40
+    theta = rng.normal(0, 1.5, n)
+    lines = [f"e{row},Text {row},{theta[row]:.6f}" for row in range(n)]
+    (tmp_path / "texts.csv").write_text("\n".join(["id,text,gold", *lines]))
+    count, rows = np.zeros(n), []
+    for number in range(8):
+        for items in rng.permutation(n).reshape(-1, 4).tolist():
+            seen = sorted(items, key=lambda item: -theta[item] - rng.gumbel())
+            count[seen[0]], count[seen[-1]] = count[seen[0]] + 1, count[seen[-1]] - 1
+            cells = [f"e{item}" for item in (*items, seen[0], seen[-1])]
+            rows.append(",".join([*cells, f"judge {number % 3}"]))
+    table(tmp_path, *rows, header="Item1,Item2,Item3,Item4,BestItem,WorstItem,who")
+    given = ("-d", "texts.csv", "votes.csv", "--gold-column", "gold")
+    flags = ("--item-columns", "Item1, Item2,Item3,Item4", "--best", "BestItem")
+    ends = ("--worst", "WorstItem", "--judge-column", "who", "-q")
+    judgeq(tmp_path, "import", *given, *flags, *ends)
+    scores = judgeq(tmp_path, "export", "--table", "scores").stdout
+    names, *table_rows = [line.split(",") for line in scores.splitlines()]
+    by_id = {row[names.index("id")]: float(row[names.index("pl")]) for row in table_rows}
+    values = np.array([by_id[f"e{row}"] for row in range(n)])
+    rho, counted = (
+        correlation.point(correlation.spearman(of, theta), n) or 0.0 for of in (values, count)
+    )
+    assert rho > counted - 0.03
+
+
+def test_parquet_and_a_store_hold_the_same_as_csv_and_a_folder(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    bws(tmp_path, "1,2,3,4,b,4,Ann", "5,1,2,,c,a,Bob", "2,3,4,5,,b,Ann", "2,3,4,5,,,")
+    columns = {
+        "a": [1, 5, 2, 2],
+        "b": [2, 1, 3, 3],
+        "c": [3, 2, 4, 4],
+        "d": [4.0, None, 5.0, 5.0],
+        "best": ["b", "c", None, None],
+        "worst": ["4", "a", "b", ""],
+        "who": pa.array(["Ann", "Bob", "Ann", None]).dictionary_encode(),
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "bws.parquet")
+    (tmp_path / "texts.csv").write_text("id,text\n" + "".join(f"{n},T{n}\n" for n in range(1, 6)))
+    flags = ("--item-columns", "a,b,c,d", "--best", "best", "--worst", "worst")
+    given = ("--judge-column", "who", "--winner-is", "side", "-q", "--json")
+    places = (("votes.csv", ()), ("bws.parquet", ("--store", new_store())))
+    imported = [
+        json.loads(judgeq(tmp_path, "import", "-d", "texts.csv", file, *flags, *given, *at).stdout)
+        for file, at in places
+    ]
+    assert imported[0]["run"] == imported[1]["run"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "wrong"),
+    [
+        (("--best", "best"), "--item-columns a,b,c,d"),
+        (("--item-columns", "a,b,c,d"), "--best, --worst or both"),
+        (("--item-columns", "a,b,a", "--best", "best"), "each once"),
+        (("--item-columns", "a,b", "--best", "best", "--left", "a"), "--left is of votes on pairs"),
+        ((), "name the columns. Votes have --left, --right and --winner"),
+    ],
+)
+def test_flags_that_do_not_go_together(tmp_path: Path, flags: tuple[str, ...], wrong: str) -> None:
+    bws(tmp_path, "t1,t2,t3,t4,t1,t2,Ann")
+    (tmp_path / "texts.csv").write_text("id,text\nt1,One\n")
+    done = judgeq(tmp_path, "import", "-d", "texts.csv", "votes.csv", *flags, expect=2)
+    assert wrong in done.stderr

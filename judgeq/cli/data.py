@@ -132,9 +132,8 @@ def import_(
     (from 0), or ids in quotes. "judge" is the judge's name; "ordered": false means
     that the order shown isn't known.
 
-    A wrong line is an error with its number; nothing is half imported. Items
-    compared with themselves, and copies of an earlier line, are left out and
-    reported.
+    A wrong line is an error with its number; nothing is half imported. Lines that
+    repeat an earlier one count, and are reported.
 
     A table of votes on pairs, or of best-worst answers, as other programs write it,
     is imported by naming its columns. Of a best-worst answer only the best and the

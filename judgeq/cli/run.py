@@ -117,17 +117,20 @@ def estimate(
       judgeq estimate babe --judge gpt-5-mini --pilot 20 --max-cost 0.5
     """
     prepared = prepare(given, config, runs_dir, new=new)
-    return estimated(prepared, None if pilot is None else _pilot(prepared, pilot, new))
+    return estimated(prepared, None if pilot is None else _pilot(prepared, pilot))
 
 
-def _pilot(prepared: Run, questions: int, new: bool) -> Pilot | None:
+def _pilot(prepared: Run, questions: int) -> Pilot | None:
     from judgeq.engine import pilot
     from judgeq.ui import dashboard
 
     face = dashboard.choose(console(stderr=True), quiet=False)
     restore_ctrl_c()
-    with face:
-        return pilot.ask(prepared, questions, face, new=new, beside=face.draw_forever)
+    try:
+        with face:
+            return pilot.ask(prepared, questions, face, beside=face.draw_forever)
+    except StoppedError as error:
+        raise _advised(error, prepared.folder.argument) from error
 
 
 def estimated(prepared: Run, pilot: Pilot | None = None) -> Answer:

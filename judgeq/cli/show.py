@@ -52,7 +52,7 @@ def status(place: RunPlace, watch: bool, as_json: bool) -> Answer:
     from judgeq.engine.status import state
     from judgeq.ui.show import status as show_status
 
-    found = asyncio.run(state(place, ratings=True))
+    found = asyncio.run(state(place, rated=True))
     if watch:
         found = _watched(found, draw=not as_json)
     return Answer(found, show_status.status)
@@ -79,7 +79,7 @@ def _watched(before: State, *, draw: bool) -> State:
                 sections = show_status.status(before)
                 live.update(Group(*terminal(sections, target.width)), refresh=True)
             time.sleep(EVERY)
-            before = asyncio.run(state(before.run, ratings=True, before=before))
+            before = asyncio.run(state(before.run, rated=True, before=before))
     return before
 
 

@@ -43,8 +43,8 @@ def check_workers(settings: Settings) -> None:
     apart = settings.workers == 0
     if apart and (settings.store is None or settings.batch or settings.people is not None):
         raise UsageError(
-            "--workers 0 leaves all questions to `judgeq worker`: it goes with --store, not with --batch "
-            "or --judge people."
+            "--workers 0 leaves all questions to `judgeq worker`: it goes with --store, and not with "
+            "--batch or --judge people."
         )
     for name in ("standby", "share_texts"):
         if getattr(settings, name) and settings.store is None:

@@ -4,6 +4,7 @@ and cache together."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -11,9 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgeq import judge
+import numpy as np
+
+from judgeq import judge, prompts
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
+from judgeq.datasets.dataset import tokens_of, without_long
 from judgeq.engine.queue import Stop
 from judgeq.errors import DataError, UsageError
 from judgeq.events import Emit, Notice
@@ -21,7 +25,7 @@ from judgeq.files import user_cache
 from judgeq.imports import recordings
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
-from judgeq.judge.budget import NANO, Allowance, Budget, output_bound
+from judgeq.judge.budget import NANO, Allowance, Budget, answer_tokens, output_bound
 from judgeq.judge.function import FunctionJudge, JudgeFunction
 from judgeq.judge.judge import Judge, Questions, Unusable
 from judgeq.judge.limiter import Limiter
@@ -36,11 +40,11 @@ from judgeq.people.checks import Checks
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunPlace
-from judgeq.settings.model import Access, from_environment
-from judgeq.settings.providers import PROVIDERS
+from judgeq.settings.model import Access
 from judgeq.store import Items, Store
 from judgeq.strategies import Strategy
-from judgeq.types import Totals
+from judgeq.text import several
+from judgeq.types import Floats, Totals
 
 if TYPE_CHECKING:
     from judgeq.judge.cache import ReplyCache
@@ -48,6 +52,8 @@ if TYPE_CHECKING:
 
 SURCHARGED = frozenset({"speed", "inference_geo"})
 """Fields of --extra-body by which Anthropic bills more than genai-prices knows."""
+NAMED = 5
+"""So many of the texts that are too long are named, the longest first."""
 Page = Callable[[People], AbstractAsyncContextManager[None]]
 """What opens a page, or a terminal, on which people answer while it is entered."""
 Prices = Mapping[str, Pricing | None]
@@ -93,6 +99,60 @@ class Session:
     page: Page | None = None
 
 
+def fitted(
+    settings: Settings, dataset: Dataset, prompt: PromptSet | None
+) -> tuple[Settings, Dataset]:
+    """The settings and the items without texts that are too long for a model, where these are to be
+    skipped. Which texts meet is decided later: so the longest are left out until the k longest of the
+    others fit together with the prompt and the reply.
+
+    Raises DataError naming the texts where it isn't said what to do with them.
+    """
+    texts, strategy = dataset.texts, settings.make_strategy()
+    if texts is None or prompt is None or settings.skip_long is False or not settings.models:
+        return settings, dataset
+    k = getattr(strategy, "k", 2 if strategy.pairs else 1)
+    parts = prompts.messages(prompt, [""] * k, reasons=settings.reasons)
+    asked = tokens_of("".join(part["content"] for part in parts))
+    rooms = [_room(settings, name, k) for name in settings.models]
+    room, reads, model = min((one for one in rooms if one[1]), default=(math.inf, 0, ""))
+    tokens = np.array([tokens_of(text) for text in texts])
+    longest = longest_of(tokens, k, room - asked)
+    if longest >= tokens.max(initial=0):
+        return settings, dataset
+    if settings.skip_long and longest >= 0:
+        settings = settings.model_copy(update={"longest_text": longest})
+        return settings, without_long(dataset, longest)
+    long = np.argsort(-tokens, kind="stable")[: int((tokens > longest).sum())]
+    names = [f"{dataset.ids[i]!r} (about {round(tokens[i]):,} tokens)" for i in long[:NAMED]]
+    raise DataError(
+        f"{several(len(long), 'text')} of {len(dataset):,} may be too long for {model}, which reads "
+        f"{reads:,} tokens: the prompt, the reply and any {several(k, 'text')} together. They are "
+        f"{', '.join(names)}{', …' if len(long) > NAMED else ''}.\n--skip-long leaves them out, "
+        "--no-skip-long asks all the same. To keep all: smaller lists, or a model that reads more."
+    )
+
+
+def _room(settings: Settings, model: str, k: int) -> tuple[float, int, str]:
+    """The tokens that a model leaves for a question about k texts, all that it reads (0: unknown), and
+    its name."""
+    reads = prices.context_window(settings.id_of(model), settings.address_of(model)) or 0
+    reply = settings.output_limit or answer_tokens(k, settings.reasons)
+    if settings.output_limit is None and settings.api_of(model) == "anthropic":
+        reply = output_bound(settings.reasons)  # which is sent as its limit
+    return reads - reply, reads, model
+
+
+def longest_of(tokens: Floats, k: int, room: float) -> float:
+    """The longest that a text may be, in tokens, so that any k of them fit; -1 if none may."""
+    sizes = -np.sort(-tokens)
+    upto = np.concatenate([[0.0], np.cumsum(sizes)])
+    ends = np.minimum(np.arange(len(sizes)) + k, len(sizes))
+    too_much = int((upto[ends] - upto[:-1] > room).sum())  # of the first so many, with those after
+    rest = sizes[sizes < sizes[too_much - 1]] if too_much else sizes
+    return float(rest[0]) if len(rest) else -1.0
+
+
 def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Prices:
     """What a call of each model is priced by. Opens nothing and asks nobody.
 
@@ -104,25 +164,18 @@ def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Pri
         raise DataError(dataset.missing_texts)
     if judge.SIMULATED in kinds:
         _simulated(settings, dataset, 0)
-    if not reads_text:
-        return {}
-    if prompt is None and judge.FUNCTION in kinds:
+    if reads_text and prompt is None:
         raise UsageError(
-            'a judge needs the feature: judgeq.run(texts, "how urgent the message is", …).'
-        )
-    if prompt is None:
-        who = "a model needs" if settings.models else "people need"
-        raise UsageError(
-            f"{who} to be told what to judge: name a prompt set with --prompt (`judgeq "
-            'list prompts` shows them), or the feature: --feature "how urgent is the message".'
+            "It isn't said what to judge: name a prompt set with --prompt (`judgeq list prompts` shows "
+            'them), or the feature: --feature "how urgent the message is".'
         )
     known = {name: price_of(settings, name, batch=settings.batch) for name in settings.models}
     if settings.max_cost is not None:
-        check_prices(known, settings.max_cost)
+        _check_prices(known, settings.max_cost)
     return known
 
 
-def check_prices(prices: Prices, cap: float) -> None:
+def _check_prices(prices: Prices, cap: float) -> None:
     """Raise UsageError where a cap is to be held and the price of a model is unknown."""
     for name in [name for name, pricing in prices.items() if pricing is None]:
         raise UsageError(
@@ -134,8 +187,7 @@ def check_prices(prices: Prices, cap: float) -> None:
 def price_of(settings: Settings, model: str, *, batch: bool = False) -> Pricing | None:
     """What a call of a model, or of a batch, is priced by today; None where that is unknown."""
     extra = settings.extra_body or {}
-    surcharged = SURCHARGED.intersection(extra)
-    if surcharged and settings.price is None and model not in settings.prices:
+    if settings.price is None and model not in settings.prices and SURCHARGED.intersection(extra):
         return None
     return prices.find(
         model,
@@ -157,130 +209,9 @@ def check_access(settings: Settings) -> None:
         extra_headers(settings)
 
 
-def _simulated(settings: Settings, dataset: Dataset, number: int) -> Backend:
-    return make_simulated(
-        settings,
-        latency=settings.sim_latency,
-        latent=dataset.latent,
-        gold=dataset.gold,
-        synthetic=dataset.source == "synthetic",
-        seed=settings.seed,
-        sleep=asyncio.sleep,
-        number=number,
-        reasons=settings.reasons,
-        rehearsed=dataset.texts if settings.rehearsal else None,
-    )
-
-
 def cache_folder(settings: Access) -> Path:
     """Where replies are kept for all runs."""
     return settings.cache_dir or user_cache() / "replies"
-
-
-@asynccontextmanager
-async def panel(
-    run: Run,
-    totals: Totals,
-    stop: Stop,
-    emit: Emit,
-    *,
-    store: Store | None = None,
-    out: float | None = None,
-    look_only: bool = False,
-    allowance: Allowance | None = None,
-) -> AsyncIterator[Panel]:
-    """The judges of a session, let go of when left; `totals` are what earlier ones spent. Batches of
-    theirs that are still out hold `out` of that, in dollars (None: there are none). With `look_only`, or
-    where others ask (`--workers 0`), nothing is written to the cache's folder.
-
-    Processes that share a `store` share its cap, and divide the servers' limits. None spends more than
-    its `allowance`, by default this user's own cap: whoever can write to the store can change the
-    shared one. Judges have the budget and the cache in common; one model asked as several personas has
-    one limiter, for its provider counts all of it together.
-    """
-
-    def warn(text: str) -> None:
-        emit(Notice(text, warning=True))
-
-    settings, shared = run.settings, None
-    _check_totals(totals, settings.max_cost)
-    async with AsyncExitStack() as stack:
-        if store is not None and store.keeper is not None:
-            shared = Slices(store.keeper, notify=warn)
-            await shared.open()
-            stack.push_async_callback(shared.close)
-            if allowance is not None and shared.cap is not None:
-                check_prices(run.pricing, shared.cap / NANO)
-        if allowance is None:
-            lost = max(0.0, (totals.at_risk or 0.0) - (out or 0.0))
-            before = (totals.cost, lost) if shared is None else ()
-            allowance = Allowance(settings.max_cost, *before, reserved=out or 0.0)
-        budget, cache = Budget(allowance, shared), None
-        stop.calls(budget.abort)
-        kinds = [judge.kind_of(name) for name in settings.judge]
-        if settings.cache and (settings.models or judge.FUNCTION in kinds):
-            from judgeq.judge.cache import ReplyCache  # brings diskcache
-
-            read_only = look_only or not settings.workers
-            cache = ReplyCache(cache_folder(settings), warn=warn, read_only=read_only)
-            stack.push_async_callback(cache.close)
-        judges = list[Judge | None]()
-        for number, name in enumerate(settings.judge):
-            if kinds[number].is_person:
-                judges.append(None)  # who are handed questions (people.py)
-                continue
-            limiter = _limiter(settings, store, emit)
-            stop.calls(limiter.abort)
-            backend, batches = _backend(run, number, limiter, cache, emit), None
-            stack.push_async_callback(backend.close)
-            if settings.models and (settings.batch or out is not None):
-                batches = _model(run, name, limiter, cache, emit, batch=True)
-                stack.push_async_callback(batches.close)
-            sender = Sender(backend, emit, stop.sleep, limiter, budget)
-            judges += [
-                Judge(asked, sender, cache, Unusable(settings.max_invalid), batches)
-                for asked in questions(run, name)
-            ]
-        yield Panel(judges, " + ".join(settings.judges))
-
-
-def _check_totals(totals: Totals, cap: float | None) -> None:
-    if cap is not None and totals.at_risk is None:
-        raise UsageError(
-            f"--max-cost {cap:g}: earlier calls of this run have an unknown price: no cap can be kept. "
-            "Start again with --new: answers come from the cache, for nothing."
-        )
-
-
-def _limiter(settings: Settings, store: Store | None, emit: Emit) -> Limiter:
-    return Limiter(
-        concurrency=settings.concurrency,
-        rpm=settings.rpm,
-        tpm=settings.tpm,
-        notify=lambda text: emit(Notice(text)),
-        processes=lambda: 1 if store is None else store.processes,
-    )
-
-
-def _backend(
-    run: Run, number: int, limiter: Limiter, cache: ReplyCache | None, emit: Emit
-) -> Backend:
-    """The backend of a judge by its number. Raises UsageError for a function that isn't given, as by the
-    command line."""
-    name = run.settings.judge[number]
-    recording, kind = judge.recording_of(name), judge.kind_of(name)
-    if kind is judge.MODEL:
-        return _model(run, name, limiter, cache, emit)
-    if recording is not None:
-        return _recorded(name, recording, run.dataset, emit)
-    if kind is not judge.FUNCTION:
-        return _simulated(run.settings, run.dataset, number)
-    if run.function is None or run.dataset.texts is None or run.prompt is None:
-        raise UsageError(
-            f"run {run.folder.id} is judged by a Python function. Continue it from Python: "
-            "judgeq.resume(run, judge=function)."
-        )
-    return FunctionJudge(name, run.function, run.dataset.texts, run.prompt.feature)
 
 
 def questions(run: Run, name: str) -> list[Questions]:
@@ -316,6 +247,107 @@ async def people(run: Run, store: Store, emit: Emit) -> People | None:
         most=2 if settings.both_orders else 1,
     )
     return People(asked, assignment, run=run.folder.argument, emit=emit)
+
+
+# The judges of a session
+
+
+@asynccontextmanager
+async def panel(
+    run: Run,
+    totals: Totals,
+    stop: Stop,
+    emit: Emit,
+    *,
+    store: Store | None = None,
+    out: float | None = None,
+    look_only: bool = False,
+    allowance: Allowance | None = None,
+) -> AsyncIterator[Panel]:
+    """The judges of a session, let go of when left; `totals` are what earlier ones spent. Batches of
+    theirs that are still out hold `out` of that, in dollars (None: there are none). With `look_only`, or
+    where others ask (`--workers 0`), nothing is written to the cache's folder.
+
+    Processes that share a `store` share its cap, and divide the servers' limits. None spends more than
+    its `allowance`, by default this user's own cap: whoever can write to the store can change the
+    shared one. Judges have the budget and the cache in common; one model asked as several personas has
+    one limiter, for its provider counts all of it together.
+    """
+
+    def warn(text: str) -> None:
+        emit(Notice(text, warning=True))
+
+    settings, shared, cache = run.settings, None, None
+    if settings.max_cost is not None and totals.at_risk is None:
+        raise UsageError(
+            f"--max-cost {settings.max_cost:g}: earlier calls of this run have an unknown price: no cap "
+            "can be kept. Start again with --new: answers come from the cache, for nothing."
+        )
+    async with AsyncExitStack() as stack:
+        if store is not None and store.keeper is not None:
+            shared = Slices(store.keeper, notify=warn)
+            await shared.open()
+            stack.push_async_callback(shared.close)
+            if allowance is not None and shared.cap is not None:
+                _check_prices(run.pricing, shared.cap / NANO)
+        if allowance is None:
+            lost = max(0.0, (totals.at_risk or 0.0) - (out or 0.0))
+            before = (totals.cost, lost) if shared is None else ()
+            allowance = Allowance(settings.max_cost, *before, reserved=out or 0.0)
+        budget = Budget(allowance, shared)
+        stop.calls(budget.abort)
+        kinds = [judge.kind_of(name) for name in settings.judge]
+        if settings.cache and (settings.models or judge.FUNCTION in kinds):
+            from judgeq.judge.cache import ReplyCache  # brings diskcache
+
+            read_only = look_only or not settings.workers
+            cache = ReplyCache(cache_folder(settings), warn=warn, read_only=read_only)
+            stack.push_async_callback(cache.close)
+        judges = list[Judge | None]()
+        for number, name in enumerate(settings.judge):
+            if kinds[number].is_person:
+                judges.append(None)  # who are handed questions (people.py)
+                continue
+            limiter = Limiter(
+                concurrency=settings.concurrency,
+                rpm=settings.rpm,
+                tpm=settings.tpm,
+                notify=lambda text: emit(Notice(text)),
+                processes=lambda: 1 if store is None else store.processes,
+            )
+            stop.calls(limiter.abort)
+            backend, batches = _backend(run, number, limiter, cache, emit), None
+            stack.push_async_callback(backend.close)
+            if settings.models and (settings.batch or out is not None):
+                batches = _model(run, name, limiter, cache, emit, batch=True)
+                stack.push_async_callback(batches.close)
+            sender = Sender(backend, emit, stop.sleep, limiter, budget)
+            judges += [
+                Judge(asked, sender, cache, Unusable(settings.max_invalid), batches)
+                for asked in questions(run, name)
+            ]
+        yield Panel(judges, " + ".join(settings.judges))
+
+
+def _backend(
+    run: Run, number: int, limiter: Limiter, cache: ReplyCache | None, emit: Emit
+) -> Backend:
+    """The backend of a judge by its number. Raises UsageError for a function that isn't given, as by the
+    command line."""
+    name = run.settings.judge[number]
+    recording, kind = judge.recording_of(name), judge.kind_of(name)
+    if kind is judge.MODEL:
+        return _model(run, name, limiter, cache, emit)
+    if recording is not None:
+        return _recorded(name, recording, run.dataset, emit)
+    if kind is not judge.FUNCTION:
+        return _simulated(run.settings, run.dataset, number)
+    if run.function is None or run.dataset.texts is None or run.prompt is None:
+        raise UsageError(
+            f"run {run.folder.id} is judged by a Python function. Continue it from Python: "
+            "judgeq.resume(run, judge=function)."
+        )
+    return FunctionJudge(name, run.function, run.dataset.texts, run.prompt.feature)
 
 
 def _recorded(name: str, path: Path, dataset: Dataset, emit: Emit) -> Backend:
@@ -358,7 +390,7 @@ def _model(
     settings = run.settings
     pricing = run.pricing[name]
     if batch is settings.batch:
-        for text in (*_on_address(name, settings), *_on_cost(name, settings, pricing)):
+        for text in _notices(name, settings, pricing):
             emit(Notice(text))
     else:
         pricing = price_of(settings, name, batch=batch)
@@ -383,49 +415,40 @@ def _model(
     return backend
 
 
-def _on_address(model: str, settings: Settings) -> Iterator[str]:
-    """Where a model is asked, and which key of the user's isn't sent there."""
-    address, api = settings.address_of(model), settings.api_of(model)
-    named = from_environment(api)
-    own = settings.base_url is not None or settings.prefixed(model) is not None
-    if not own and named is not None and named != address:
-        yield (
-            f"{model} is asked at {address}, as the run says, and not where "
-            f"${PROVIDERS[api].variable} does: `judgeq run` starts one there."
-        )
-    else:
-        yield f"{model} is asked at {address}."
+def _notices(model: str, settings: Settings, pricing: Pricing | None) -> Iterator[str]:
+    """Where a model is asked and at what price, and what to know of the cap."""
+    address = settings.address_of(model)
+    yield f"{model} is asked at {address}."
     if (variable := unsent_key(model, settings, settings)) is not None:
         yield (
             f"${variable} is set, but not sent to {address}. --api-key-env {variable} sends it there."
         )
-
-
-def _on_cost(model: str, settings: Settings, pricing: Pricing | None) -> Iterator[str]:
     if pricing is None:
         yield (
             f"No price known for {model}: costs won't be shown, unless the server reports them. Give "
             "--price IN,OUT (dollars per million tokens)."
         )
-        return
-    if pricing.assumed:
-        price = pricing.price
-        yield (
-            f"No batch price known for {model}: half of its price is assumed, ${price.input:g} and "
-            f"${price.output:g} for a million tokens in and out."
-        )
-    if settings.max_cost is not None and settings.output_limit is None:
+    elif pricing.assumed:
+        yield f"No batch price known for {model}: half of its price is assumed."
+    if pricing is not None and settings.max_cost is not None and settings.output_limit is None:
         most = output_bound(settings.reasons)
-        reserved = f"(${pricing.bound(0, most):.2g})"
-        if settings.api_of(model) == "anthropic":
-            yield (
-                f"{model} has to be sent a limit of output tokens, and none is set: it is sent "
-                f"{most:,}, and for --max-cost each call is reserved as if it took them {reserved}. "
-                "--max-output-tokens sets it lower."
-            )
-        else:
-            yield (
-                f"No limit of output tokens is set: for --max-cost each call is reserved as if it took "
-                f"{most:,} of them {reserved}. The cap holds as long as no reply is longer; "
-                "--max-output-tokens makes that certain."
-            )
+        yield (
+            f"No limit of output tokens is set: for --max-cost each call is reserved as if it took "
+            f"{most:,} of them (${pricing.bound(0, most):.2g}). The cap holds as long as no reply is "
+            "longer; --max-output-tokens makes that certain."
+        )
+
+
+def _simulated(settings: Settings, dataset: Dataset, number: int) -> Backend:
+    return make_simulated(
+        settings,
+        latency=settings.sim_latency,
+        latent=dataset.latent,
+        gold=dataset.gold,
+        synthetic=dataset.source == "synthetic",
+        seed=settings.seed,
+        sleep=asyncio.sleep,
+        number=number,
+        reasons=settings.reasons,
+        rehearsed=dataset.texts if settings.rehearsal else None,
+    )

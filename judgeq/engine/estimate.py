@@ -1,39 +1,67 @@
 """What a run would take, before anything is sent: calls, tokens, dollars, and how long.
 
-Calls × tokens × price. What was answered is counted by the run's ledger. What is planned, or else the
-first round, is looked up in the cache, of many questions a part; nobody can tell which items meet in
-later rounds, which are taken to be as large as the strategy makes them, and their questions as long
-as others of theirs.
+Calls × tokens × price. The run's ledger says what is answered, and the cache what it would answer of the
+round that comes next; which items meet in later rounds nobody knows, so that these are taken to be as
+large as the strategy makes them, and their questions as long as others of theirs.
 
-What a question takes is known from those that were answered: of this run, where a pilot may have asked
-the first ones (pilot.py), and in the cache. Otherwise it is a rule of thumb, which spans a factor of
-twenty.
+What a question takes is known from those that were answered: by this run, where a pilot may have asked
+the first ones, or in the cache. Otherwise it is a rule of thumb, which spans a factor of twenty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+import math
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
-from judgeq import config
-from judgeq.datasets import Dataset
-from judgeq.datasets.dataset import RowIds
-from judgeq.engine import assembly, rounds, usage
+from judgeq import seeds
+from judgeq.engine import assembly, rounds
 from judgeq.engine.assembly import Run
 from judgeq.engine.interrupts import awaited
 from judgeq.engine.pilot import Pilot
 from judgeq.engine.queue import Stop
-from judgeq.engine.usage import Needs, Questions, Range
-from judgeq.errors import RunError
-from judgeq.rating import UNKNOWN
+from judgeq.judge.budget import REASON, answer_tokens
+from judgeq.judge.limiter import MARGIN
+from judgeq.judge.panel import Panel
+from judgeq.rating import UNKNOWN, student
 from judgeq.rating.information import expected_rho
-from judgeq.run_places import RunPlace, runs_in
 from judgeq.store import Store
 from judgeq.strategies.repeats import Repeats
-from judgeq.text import LEFT_OUT, money
-from judgeq.types import Counts, Match, Totals
+from judgeq.text import LEFT_OUT, money, several
+from judgeq.types import Counts, Match, Matches, Totals, Usage
+
+MOST = 2_000
+"""Answered questions of a run that are looked at."""
+LOOKED_UP = 1_000
+"""Of more questions about so many are looked up in the cache, and all only if it has one of these."""
+SIMILAR = 1_000
+"""Questions by whose length that of others is estimated."""
+ENOUGH = 20
+"""Answers that tell better than a rule of thumb what one takes, where no pilot was asked for."""
+BYTES_A_TOKEN = (4.8, 3.0)
+"""Of English text with its JSON around it; other scripts take more tokens a byte, up to one each."""
+REASONING = 2_000
+"""Tokens that a call may take for reasoning, where no limit is set and nothing is known."""
+FAR = 4
+"""The factor by which a mean is said to be off at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """From `low` to `high`, and what is `expected` where answers tell."""
+
+    low: float
+    high: float
+    expected: float | None = None
+
+    def __mul__(self, n: float) -> Range:
+        expected = None if self.expected is None else self.expected * n
+        return Range(self.low * n, self.high * n, expected)
+
+
+NOTHING = Range(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +71,16 @@ class Estimate:
     prepared: Run = field(metadata=LEFT_OUT)
     done: int  # jobs that have an outcome
     calls: int  # questions to be asked
-    hits: int  # questions that the cache answers
     rounds_open: int  # rounds that could not be looked into
+    answers: int  # those that people are still to give
     totals: Totals = field(metadata=LEFT_OUT)
-    input: Range
-    output: Range
-    cost: Range | None  # dollars; None where the price is unknown
     basis: str  # where the tokens come from
+    hits: int = 0  # questions that the cache answers
+    input: Range = NOTHING  # tokens
+    output: Range = NOTHING
+    cost: Range | None = NOTHING  # dollars; None where the price is unknown
     seconds: Range | None = None  # None where no answer tells how long one takes
-    latency: Range | None = None  # what those seen took
     pilot: Pilot | None = None
-    answers: int = 0  # those that people are still to give
-    earlier: Predecessor | None = None  # of a run that is to begin
-    sampled: bool = field(default=False, metadata=LEFT_OUT)  # the cache may answer a few calls
     JSON_KEYS: ClassVar = {
         "run": "prepared.folder.id",
         "judge": "judge",
@@ -80,6 +105,16 @@ class Estimate:
         if self.cost:
             cost = f"{money(self.cost.low, 2)} to {money(self.cost.high, 2)}"
         return f"<Estimate {self.prepared.folder.id}: {self.calls:,} calls, {cost}>"
+
+    @property
+    def judge(self) -> str:
+        """The judges."""
+        return " + ".join(self.prepared.settings.judges)
+
+    @property
+    def items(self) -> int:
+        """How many items the run has."""
+        return len(self.prepared.dataset)
 
     @property
     def waits(self) -> int | None:
@@ -108,16 +143,6 @@ class Estimate:
             return None
         return Range(*(expected_rho(UNKNOWN * by, items * each / n, k) for by in (0.5, 2, 1)))
 
-    @property
-    def judge(self) -> str:
-        """The judges."""
-        return " + ".join(self.prepared.settings.judges)
-
-    @property
-    def items(self) -> int:
-        """How many items the run has."""
-        return len(self.prepared.dataset)
-
 
 def forecast(prepared: Run, *, retry_failed: bool = False) -> Estimate | None:
     """What is left to pay for of a run with models, before its first call; None where nothing is, or
@@ -140,112 +165,236 @@ async def estimate(
 
     Raises UsageError or RunError as `judgeq run` would.
     """
-    settings, store, totals, earlier = prepared.settings, None, Totals(), None
+    settings, store, totals = prepared.settings, None, Totals()
     async with AsyncExitStack() as stack:
         if prepared.folder.exists:
             store = await stack.enter_async_context(rounds.reading(prepared.folder))
             totals = await store.totals()
         opening = assembly.panel(prepared, totals, Stop(), lambda event: None, look_only=True)
         judge = await stack.enter_async_context(opening)
-        plan = await _plan(prepared, store, retry_failed)
-        asked, basis = Questions(len(plan.left) + plan.later), "the simulated judge costs nothing"
-        if settings.people is not None:
-            basis = "people answer, and nothing is sent"
-        needs = Needs(basis=basis)
-        if settings.models:
-            asked = await usage.look(prepared, judge, store, plan.left, plan.later)
-            needs = usage.needs(prepared, asked, plan.rounds_open, pilot)
-    if settings.models and (store is None or pilot is not None):
-        earlier = await _predecessor(prepared, asked.calls + asked.hits - plan.later, asked.hits)
-    return Estimate(
-        prepared=prepared,
-        done=plan.done,
-        calls=asked.calls,
-        hits=asked.hits,
-        rounds_open=plan.rounds_open,
-        totals=totals,
-        **needs._asdict(),
-        pilot=pilot,
-        answers=plan.answers,
-        earlier=earlier,
-        sampled=asked.sampled,
-    )
+        left = await _left(prepared, store, retry_failed)
+        known = Estimate(
+            prepared=prepared,
+            done=left.done,
+            calls=len(left.next) + left.later,
+            rounds_open=left.rounds_open,
+            answers=left.answers,
+            totals=totals,
+            basis="the simulated judge costs nothing"
+            if settings.people is None
+            else "people answer, and nothing is sent",
+            pilot=pilot,
+        )
+        if not settings.models:
+            return known
+        asked, cached = _to_ask(prepared, judge, left)
+        samples = [one for one in cached if one.usage and one.usage.output]
+        if store is not None:
+            samples += await _answered(prepared, judge, store)
+    known = replace(known, calls=asked.calls, hits=len(cached))
+    if len(samples) < (ENOUGH if pilot is None else 1):
+        return _by_rule(known, asked)
+    return _by_samples(known, asked, samples)
 
 
-class _Plan(NamedTuple):
-    """What is left to ask."""
+# What is left to ask
 
+
+class _Left(NamedTuple):
     done: int  # jobs that have an outcome
-    left: Sequence[Match]  # of the rounds that are planned, or of the first one
-    later: int  # questions to models in other rounds
-    rounds_open: int  # rounds that could not be looked into
+    next: Sequence[Match]  # questions of the rounds that are planned, or of the first one
+    later: int  # questions in other rounds
+    rounds_open: int
     answers: int  # those that people are still to give
 
 
-async def _plan(prepared: Run, store: Store | None, retry_failed: bool) -> _Plan:
-    settings, strategy, n = prepared.settings, prepared.strategy, len(prepared.dataset)
-    planned, over, answered = list[Counts](), False, 0
+async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
+    settings, strategy, n = run.settings, run.strategy, len(run.dataset)
+    most, of_people = rounds.judgments_per_match(settings) * strategy.calls(n), 0.0
+    if settings.people is not None:
+        of_people = settings.each / (settings.each - 1 + len(settings.panelists))
+    planned, over, answered, left = list[Counts](), False, 0, list[Match]()
     if store is not None:
         planned, over = await rounds.planned(store)
-        over = over or prepared.folder.info().ended_after(len(planned), settings.goal)
-        judges = (await store.verdicts()).judges
-        answered = 0 if judges is None else int((judges >= len(settings.panelists)).sum())
-    if store is not None and (planned or over):
-        left = [match for round in range(len(planned)) for match in await store.left(round + 1)]
+        over = over or run.folder.info().ended_after(len(planned), settings.goal)
+        for number in range(1, len(planned) + 1):
+            left += await store.left(number)
         # Which ones batches have makes no difference: they are of one kind.
         left = left[sum(one.left for one in await store.batches() if one.open) :]
-    else:
+        calls = await store.people_calls() if of_people else ()
+        answered = sum(call.outcome == "ok" for _, call in calls)
+    if not planned and not over:
         first = rounds.questions(rounds.begin(n, strategy, settings), settings)
-        left = usage.single(replace(first, repeats=Repeats().add(first)))
-    most, total = rounds.judgments_per_match(settings) * strategy.calls(n), sum(planned, Counts())
-    for_people, later = rounds.share_of_people(settings), 0
+        left = _single(replace(first, repeats=Repeats().add(first)))
+    total = sum(planned, Counts())
     rounds_open = 0 if over else max(0, strategy.rounds - max(1, len(planned)))
-    if rounds_open:
-        left_out = most - (total.total or len(left))
-        later = max(0, round(left_out * (1 - for_people if settings.models else 1)))
+    later = max(0, most - (total.total or len(left))) if rounds_open else 0
+    if settings.models:
+        later = round(later * (1 - of_people))
     if retry_failed:
         later += total.failed + total.invalid
-    answers = max(0, round(most * for_people) - answered)
-    return _Plan(total.total - total.left, left, later, rounds_open, answers)
+    answers = max(0, round(most * of_people) - answered)
+    return _Left(total.total - total.left, left, later, rounds_open, answers)
 
 
-# The run before a new one: the same data, with a row more
+def _single(matches: Matches) -> list[Match]:
+    """A round's questions one by one."""
+    none = [0] * len(matches)
+    judges = none if matches.judges is None else matches.judges.tolist()
+    repeats = none if matches.repeats is None else matches.repeats.tolist()
+    each = enumerate(zip(matches, judges, repeats, strict=True))
+    return [Match(m, 1, tuple(of.tolist()), judge, repeat) for m, (of, judge, repeat) in each]
 
 
-class Predecessor(NamedTuple):
-    """The latest run that differs by its texts alone, and how the new one stands to it."""
-
-    run: str
-    new_texts: int | None  # of the new run; None unless all of the earlier one's are in it
-    questions: int  # of the new run's first round
-    known: int  # of these, answered by the cache
+# What a question takes
 
 
-async def _predecessor(prepared: Run, questions: int, known: int) -> Predecessor | None:
-    folder, but_texts = prepared.folder, {"dataset": "", "labels": ""}
-    begins = folder.id.split(config.fingerprint(prepared.facts)[:10])[0]
-    for place in runs_in(folder.path.parent, prepared.settings.store).all():
-        facts: Mapping[str, Any] = prepared.facts
-        with suppress(RunError):
-            if place.id.startswith(begins):
-                facts = place.info().facts
-        if facts != prepared.facts and {**facts, **but_texts} == {**prepared.facts, **but_texts}:
-            new = await _new_texts(prepared.dataset, place)
-            return Predecessor(place.id, new, questions, known)
-    return None
+class _Question(NamedTuple):
+    """The bytes of a question, its texts, and what it took if it was answered."""
+
+    size: int
+    items: int
+    usage: Usage | None = None
+    cost: float | None = None
+    latency: float = 0.0  # 0 where the cache answered
 
 
-async def _new_texts(dataset: Dataset, earlier: RunPlace) -> int | None:
-    """How many texts an earlier run doesn't have. A run keeps no texts: None unless their checksum says
-    that all of its are in the dataset, or where its record is damaged."""
-    try:
-        async with rounds.reading(earlier) as store:
-            ids = (await store.items()).ids
-    except RunError:
-        return None
-    texts = dict(zip(dataset.ids, dataset.texts or (), strict=True))
-    names = RowIds(len(ids)) if isinstance(dataset.ids, RowIds) else ids
-    kept = [texts[name] for name in ids if name in texts]
-    before = Dataset(dataset.name, names, kept, dataset.source)
-    same = len(kept) == len(ids) and before.content == earlier.info().facts.get("dataset")
-    return len(dataset) - len(ids) if same else None
+class _ToAsk(NamedTuple):
+    """Questions that are left to be sent, the bytes and the texts of all of them."""
+
+    calls: int
+    size: float
+    items: float
+
+
+async def _answered(run: Run, judge: Panel, store: Store) -> list[_Question]:
+    """What questions of this run took, at today's price."""
+    found = []
+    for match, usage, cost, latency in await store.spent(MOST):
+        if usage.output and judge.is_sent(match):
+            pricing = run.pricing.get(run.settings.panelists[match.judge].judge)
+            cost = cost if pricing is None else pricing.cost(usage)
+            asked = _question(judge, match, look_up=False)
+            found.append(asked._replace(usage=usage, cost=cost, latency=latency))
+    return found
+
+
+def _question(judge: Panel, match: Match, *, look_up: bool = True) -> _Question:
+    """A question, and what the cache has of it."""
+    asked = judge.of(match)
+    request = asked.questions.request(match)
+    sent = asked.backend.prepare(request)
+    question = _Question(len(sent.body), len(match.items))
+    known = asked.recall(request, sent) if look_up else None
+    return (
+        question if known is None else question._replace(usage=known[0].usage, cost=known[0].cost)
+    )
+
+
+def _to_ask(run: Run, judge: Panel, left: _Left) -> tuple[_ToAsk, list[_Question]]:
+    """What is left to be sent; and what the cache answers, which isn't."""
+    to_send = list(filter(judge.is_sent, left.next))
+    looked_up = [_question(judge, match) for match in to_send[:: len(to_send) // LOOKED_UP or 1]]
+    if len(looked_up) < len(to_send) and any(one.usage for one in looked_up):
+        looked_up = [_question(judge, match) for match in to_send]
+    known = [one for one in looked_up if one.usage is not None]
+    parts = [(len(to_send) - len(known), [one for one in looked_up if one.usage is None])]
+    if left.later:
+        history = rounds.begin(len(run.dataset), run.strategy, run.settings)
+        questions = run.strategy.later(history, seeds.rng(history.seed, "estimate"))
+        first = judge.judges.index(judge.asked[0])
+        like = [match._replace(judge=first) for match in _single(questions)[:SIMILAR]]
+        parts.append((left.later, [_question(judge, match, look_up=False) for match in like]))
+    return _ToAsk(
+        sum(n for n, _ in parts),
+        sum(n * _mean([one.size for one in like]) for n, like in parts),
+        sum(n * _mean([one.items for one in like]) for n, like in parts),
+    ), known
+
+
+def _by_samples(known: Estimate, asked: _ToAsk, samples: Sequence[_Question]) -> Estimate:
+    """As answered questions suggest: input and cost by their bytes, output by their texts."""
+    n, usages = asked.calls, [(one, one.usage or Usage()) for one in samples]
+    read = [(usage.input + usage.cached) / one.size for one, usage in usages]
+    written = [usage.output / (3 + one.items) for one, usage in usages]
+    costs = [one.cost / one.size for one in samples if one.cost is not None]
+    latencies = [one.latency for one in samples if one.latency]
+    counts = (len(latencies), "of this run"), (len(samples) - len(latencies), "in the cache")
+    parts = [f"{several(count, 'call')} {where}" for count, where in counts if count]
+    reasons = ", reasons included" if known.prepared.settings.reasons else ""
+    known = replace(
+        known,
+        input=plausible(read, n, 0.03) * asked.size,
+        output=plausible(written, n, 0.1) * (3 * n + asked.items),
+        cost=plausible(costs, n, 0.05) * asked.size if len(costs) == len(samples) else None,
+        basis=f"from {' and '.join(parts)}{reasons}",
+    )
+    if known.prepared.settings.batch or not n or not latencies:
+        return known
+    return replace(known, seconds=_seconds(known, latencies))
+
+
+def _by_rule(known: Estimate, asked: _ToAsk) -> Estimate:
+    """By rule of thumb; each judge gets about as many questions as any other."""
+    settings, n = known.prepared.settings, max(1, asked.calls)
+    size, items, pricing = asked.size / n, asked.items / n, known.prepared.pricing
+    prices = [one for one in pricing.values() if one is not None]
+    least, most = REASON if settings.reasons else (0, 0)
+    longest = settings.output_limit or answer_tokens(items, settings.reasons) + REASONING
+    read = Range(*(size / bytes_a_token for bytes_a_token in BYTES_A_TOKEN))
+    written = Range(min(3 + items + least, longest), longest)
+    low, high = (
+        _mean([price.cost(Usage(math.ceil(into), 0, math.ceil(out))) for price in prices])
+        for into, out in ((read.low, written.low), (read.high, written.high))
+    )
+    more = f", {least} to {most} of them for a reason" if most else ""
+    return replace(
+        known,
+        input=read * asked.calls,
+        output=written * asked.calls,
+        cost=Range(low, high) * asked.calls if len(prices) == len(pricing) else None,
+        basis=f"rough: assumes {BYTES_A_TOKEN[1]:g} to {BYTES_A_TOKEN[0]:g} bytes a token, answers of "
+        f"up to {longest:,.0f} tokens with reasoning{more}, no retries; --pilot 20 measures instead",
+    )
+
+
+def _seconds(known: Estimate, latencies: Sequence[float]) -> Range:
+    """How long the calls may take, from all in flight that may be, to as many as the pilot had."""
+    settings, models, pilot = known.prepared.settings, len(known.prepared.pricing), known.pilot
+    most = least = settings.concurrency * models
+    rpm, tpm = (limit and limit * models for limit in (settings.rpm, settings.tpm))
+    if pilot is not None:
+        least = min(most, pilot.questions)
+        rpm, tpm = pilot.requests_a_minute, pilot.tokens_a_minute
+    latency, left = plausible(latencies, known.calls, 0.1), max(1, known.rounds_open)
+
+    def lasting(at_once: int, latency: float, tokens: float) -> float:
+        paced = [
+            60 / MARGIN * n / limit for n, limit in ((known.calls, rpm), (tokens, tpm)) if limit
+        ]
+        return max(*paced, 0, left * latency * max(1, known.calls / left / at_once))
+
+    low = lasting(most, latency.low, known.input.low + known.output.low)
+    high = lasting(least, latency.high, known.input.high + known.output.high)
+    return Range(low, high + left * max(latencies))
+
+
+def plausible(values: Sequence[float], to_come: int, least: float) -> Range:
+    """What the mean of so many values to come may be: within a 95 % prediction interval, and at least
+    the share `least` to either side, for later rounds ask about more similar texts.
+
+    The interval is by factors, since a few questions may take many times what most do, and seldom are
+    among the first. As if one value more had been seen, a whole mean off: a few that happen to be
+    similar, or one alone, don't tell how far others may lie.
+    """
+    n, mean = len(values), _mean(values)
+    if not mean:
+        return NOTHING
+    off = sum((value / mean - 1) ** 2 for value in values) + 1
+    margin = student.quantile(0.95, n) * math.sqrt(off / n * (1 / n + 1 / max(1, to_come)))
+    factor = math.exp(min(margin, math.log(FAR)))
+    return Range(mean * min(1 / factor, 1 - least), mean * max(factor, 1 + least), mean)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

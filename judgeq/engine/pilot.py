@@ -6,31 +6,31 @@ ask them again, and a second pilot asks only what the first did not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
+from judgeq.engine import batch, runner
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.interrupts import Beside, Interrupts
-from judgeq.engine.runner import first_questions
+from judgeq.engine.leader import leading
 from judgeq.engine.session import at_work
-from judgeq.errors import BudgetError, JudgeError, StoppedError, UsageError
-from judgeq.events import Emit, Notice
-from judgeq.text import INLINE, LEFT_OUT
-from judgeq.types import Counts, Totals, Usage
+from judgeq.errors import BudgetError, JudgeError, RunError, StoppedError, UsageError
+from judgeq.events import Emit, Notice, RoundStarted
+from judgeq.strategies.repeats import Repeats
+from judgeq.text import LEFT_OUT
+from judgeq.types import Counts
 
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """What a pilot of so many `questions` brought."""
+    """What a pilot of so many `questions` brought: the jobs of the first round by state, the limits in
+    force at its end, and the error that ended it early, if one did."""
 
     questions: int
-    counts: Counts  # the jobs of the first round
-    totals: Totals = field(metadata=INLINE)  # what this pilot itself took
-    requests_a_minute: float | None  # the limits in force at its end
+    counts: Counts
+    requests_a_minute: float | None
     tokens_a_minute: float | None
-    error: JudgeError | BudgetError | None = field(
-        default=None, metadata=LEFT_OUT
-    )  # ended it early
+    error: JudgeError | BudgetError | None = field(default=None, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {"jobs": "counts"}
 
 
@@ -39,64 +39,59 @@ def ask(
     questions: int,
     emit: Emit,
     *,
-    new: bool = False,
     beside: Beside | None = None,
     interrupts: Interrupts | None = None,
 ) -> Pilot | None:
     """Have so many questions of the run judged, or all of its first round; None where that would tell
-    nothing, since no model is asked. `new`, `beside` and `interrupts` as of the run.
+    nothing, since no model is asked. `beside` and `interrupts` as of the run.
 
     What ends it early is raised if no question was judged, else returned. Raises UsageError, RunError
     and StoppedError as `session.execute` does.
     """
-    settings = run.settings
     if questions < 1:
         raise UsageError(f"A pilot of {questions} questions can't be: ask 1 or more.")
-    if not settings.models:
+    if not run.settings.models:
         emit(Notice("No model is asked, so that there is nothing to pay: no pilot is needed."))
         return None
-    if new and not settings.cache:
-        raise UsageError(
-            "--pilot with --new and --no-cache: the next --new would pay for the same answers again. "
-            "Leave one of the two out."
-        )
 
     async def first(session: Session) -> Pilot:
-        store, error = session.store, None
-        before = await store.totals()
+        error: JudgeError | BudgetError | None = None
         try:
-            counts = await first_questions(session, questions)
+            await _judge_first(session, questions)
         except (JudgeError, BudgetError) as raised:
-            error, counts = raised, await store.round_state(1) or Counts()
+            error = raised
+        counts = await session.store.round_state(1) or Counts()
         if not counts.done:
-            failure = await store.last_failure()
             raise error or JudgeError(
                 f"no question of the pilot brought a verdict ({counts.invalid:,} invalid, "
                 f"{counts.failed:,} failed), so it gives no estimate."
-                + ("" if failure is None else f" The last failure: {failure.error}")
             )
-        asked, took = min(questions, counts.total), _difference(await store.totals(), before)
         limiters = {judge.sender.limiter for judge in session.judge.asked}
         limits = [limit.rpm for limit in limiters], [limit.tpm for limit in limiters]
         # No limit of all models in a minute where one has none.
         rpm, tpm = (None if None in known else sum(filter(None, known)) for known in limits)
-        return Pilot(asked, counts, took, rpm, tpm, error)
+        return Pilot(min(questions, counts.total), counts, rpm, tpm, error)
 
-    try:
-        return at_work(run, emit, first, beside=beside, interrupts=interrupts)
-    except StoppedError as error:
-        raise StoppedError(
-            f"{error}. What was answered is kept in run {run.folder.id}, and not asked again; `judgeq "
-            f"status {run.folder.argument}` says what it cost."
-        ) from error
+    return at_work(run, emit, first, beside=beside, interrupts=interrupts)
 
 
-def _difference(new: Totals, old: Totals) -> Totals:
-    """What was spent between the two."""
-
-    def less(new: Any, old: Any) -> Any:
-        if isinstance(new, Usage):
-            return Usage(*map(less, new, old))
-        return None if None in (new, old) else max(0, new - old)
-
-    return Totals(*(less(getattr(new, one.name), getattr(old, one.name)) for one in fields(Totals)))
+async def _judge_first(session: Session, questions: int) -> None:
+    """Have so many questions of the first round judged, unless they are already: failed ones don't
+    count, nor invalid ones where there is nothing else."""
+    run = session.run
+    async with leading(session) as epoch:
+        session.emit(await runner.start_event(session))
+        counts = await runner.plan(session, epoch, runner.begin(run), Repeats())
+        to_ask = min(questions - (counts.done and counts.done + counts.invalid), counts.left)
+        if to_ask <= 0:
+            return
+        if await batch.out_of(session.store):
+            raise RunError(
+                f"run {run.folder.id} has batches that are out: `judgeq resume "
+                f"{run.folder.argument}` collects them, and then no pilot is needed."
+            )
+        session.emit(RoundStarted(1, counts))
+        await runner.drain_ours(session, to_ask)
+        after = await session.store.round_state(1) or counts
+        if session.stop.asked and counts.left - after.left < to_ask:
+            raise StoppedError("stopped")

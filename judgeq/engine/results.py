@@ -12,7 +12,7 @@ import numpy as np
 from judgeq import rating
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
-from judgeq.datasets.tables import did_you_mean, display
+from judgeq.datasets.tables import display
 from judgeq.engine import rounds
 from judgeq.engine.interrupts import in_thread
 from judgeq.engine.queue import Stop
@@ -45,9 +45,6 @@ from judgeq.types import Counts, Floats, Totals, Verdicts
 SHOWN = 10
 """So many items are reported from each end of a ranking."""
 _TEXT = 200
-_NEAR, _LOOKED_AT = 200, 50_000
-"""Ids of so many characters at most, of the first so many items, are looked at for near ones."""
-
 
 ABOUT = {
     "rehearsal": "info.settings.rehearsal",
@@ -195,13 +192,11 @@ class Result:
         return self.fit.posterior.probability_above(self.row_of(one), self.row_of(other))
 
     def row_of(self, item: str) -> int:
-        """The row of an item by its id. Raises UsageError, which names one with an id that is near."""
+        """The row of an item by its id. Raises UsageError."""
         ids = list(self.scores.ids)
-        if item in ids:
-            return ids.index(item)
-        near = (name for name in ids[:_LOOKED_AT] if max(len(name), len(item)) <= _NEAR)
-        hint = did_you_mean(item, near)
-        raise UsageError(f"run {self.run.id} has no item {display(item)}.{hint}")
+        if item not in ids:
+            raise UsageError(f"run {self.run.id} has no item {display(item)}.")
+        return ids.index(item)
 
     @property
     def direct_agreement(self) -> float | None:
@@ -271,14 +266,15 @@ async def rate(
 
 def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> tuple[Scores, Fit]:
     """The scores, and the fit of the main rating."""
-    n = len(items.ids)
-    verdicts = comparisons.joined(history.verdicts)
+    n, verdicts = len(items.ids), comparisons.joined(history.verdicts)
     fits = {
         estimator.column: history.fit(estimator, settings.parameters, go_on)
         for estimator in rating.of_run(settings.rating, history.basis)
     }
     *_, main = fits.values()
-    go_on()
+    component = np.ones(n, dtype=np.int64)  # scores of items judged alone are on one scale
+    if not history.alone:
+        component = comparisons.scale_components(verdicts, n)
     scores = Scores(
         ids=items.ids,
         ratings={column: fit.theta for column, fit in fits.items()},
@@ -288,12 +284,8 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
         wins=comparisons.wins_of(verdicts, n),
         left_after=history.left_after,
         gold=np.full(n, np.nan) if items.gold is None else items.gold,
-        # Scores of items judged alone are on one scale.
-        component=np.ones(n, dtype=np.int64)
-        if history.alone
-        else comparisons.scale_components(verdicts, n),
+        component=component,
     )
-    go_on()
     return scores, main
 
 
@@ -375,9 +367,10 @@ def round_rated(
 ) -> RoundRated:
     """A round that took the ratings from `before` to the `latest`, by name, both of shape (items,); an
     item without a rating (nan) counts as 0."""
-    rating, after, moved = latest[0], np.nan_to_num(latest[1]), None
-    if round > 1:
-        moved = correlation.point(correlation.spearman(before, after), len(after))
+    rating, after = latest[0], np.nan_to_num(latest[1])
+    moved = (
+        correlation.point(correlation.spearman(before, after), len(after)) if round > 1 else None
+    )
 
     def placed(rows: Sequence[int]) -> list[Placed]:
         texts = dataset.texts
@@ -386,7 +379,5 @@ def round_rated(
             for row in rows
         ]
 
-    order = np.lexsort((np.arange(len(after)), -after)).tolist()
-    shown = min(SHOWN, len(after))
-    top, bottom = placed(order[:shown]), placed(order[len(order) - shown :])
-    return RoundRated(round, moved, top, bottom, known, rating)
+    order = np.argsort(-after, kind="stable").tolist()
+    return RoundRated(round, moved, placed(order[:SHOWN]), placed(order[-SHOWN:]), known, rating)

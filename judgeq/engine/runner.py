@@ -9,13 +9,13 @@ planned again, jobs that are done are not asked again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from judgeq.config import Settings
+from judgeq.config import Settings, as_flags
 from judgeq.engine import admission, batch, results, rounds
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.batch_lines import tidy
@@ -23,7 +23,6 @@ from judgeq.engine.interrupts import background, in_thread
 from judgeq.engine.leader import BARRIER_WAIT, leading
 from judgeq.engine.queue import drain
 from judgeq.errors import BudgetError, JudgeError, RunError, StoppedError
-from judgeq.escaping import quoted
 from judgeq.events import Certainty, EndedEarly, Notice, PeopleHere, RoundStarted, RunStarted
 from judgeq.people.people import People
 from judgeq.rating import GoOn, comparisons
@@ -49,7 +48,8 @@ async def go_through(session: Session) -> results.Result:
     """
     run, store = session.run, session.store
     async with leading(session) as epoch:
-        session.emit(started := await _start_event(session))
+        started = await start_event(session)
+        session.emit(started)
         tidy(run)
         if session.people is not None:
             history = await _by_people(session, session.people, epoch)
@@ -59,7 +59,7 @@ async def go_through(session: Session) -> results.Result:
         counts = await store.counts()
         raise JudgeError(
             f"none of the {counts.total:,} jobs brought a verdict ({counts.invalid:,} invalid, "
-            f"{counts.failed:,} failed), so that there are no ratings. --retry-failed asks them again."
+            f"{counts.failed:,} failed). --retry-failed asks them again."
         )
     info = await _info(session)
     return await results.rate(
@@ -67,22 +67,17 @@ async def go_through(session: Session) -> results.Result:
     )
 
 
-async def _info(session: Session) -> RunInfo:
-    """What the run is; while its store is away that is waited for."""
-    return await session.store.again(partial(asyncio.to_thread, session.run.folder.info))
-
-
-async def _start_event(session: Session) -> RunStarted:
+async def start_event(session: Session) -> RunStarted:
     """The event of a session that begins. Rounds that people are asked are as one."""
-    run, items, people = session.run, len(session.run.dataset), session.people is not None
+    run, n, people = session.run, len(session.run.dataset), session.people is not None
     planned, _ = await rounds.planned(session.store)
     per_match, sizes = rounds.judgments_per_match(run.settings), list[int]()
     if not run.strategy.prunes:  # else they depend on who leaves
         numbers = range(1, run.strategy.rounds + 1)
-        sizes = [per_match * run.strategy.calls_of(round, items) for round in numbers]
+        sizes = [per_match * run.strategy.calls_of(round, n) for round in numbers]
     return RunStarted(
         run=run.folder.id,
-        items=items,
+        items=n,
         rounds=1 if people else run.strategy.rounds,
         judge=session.judge.name,
         planned=[sum(planned, Counts())][: len(planned)] if people else planned,
@@ -92,82 +87,56 @@ async def _start_event(session: Session) -> RunStarted:
     )
 
 
-# Rounds
+async def _info(session: Session) -> RunInfo:
+    """What the run is; while its store is away that is waited for."""
+    return await session.store.again(partial(asyncio.to_thread, session.run.folder.info))
+
+
+# All rounds
 
 
 async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
     """All rounds, one after the other: those that are `planned` already, and those to come.
 
-    Nobody waits while a round is rated: the next one is planned before, unless a goal may make it
-    needless. Those that no answer decides are planned ahead where others work on the run, too: one at
-    least, and so many jobs that nobody waits for a look at them.
+    Nobody waits while a round is rated: that is done while the next one is judged, unless a goal may
+    make it needless.
     """
-    run, store, repeats = session.run, session.store, Repeats()
-    history, ahead = _history(run), _history(run)
-    plans_ahead = not (store.keeper is None or run.strategy.adaptive or history.goal)
+    run, repeats, unrated = session.run, Repeats(), None
+    history, ahead = begin(run), begin(run)
+    plans_ahead = not (session.store.keeper is None or run.strategy.adaptive or history.goal)
     waits_for_workers = run.settings.workers == 0
-    rate: Callable[[], Coroutine[Any, Any, Certainty | None]] = _nothing
     for round in history.to_come(planned):
-        before, to_do = history.standings.elo, 0
-        counts = await _planned(session, epoch, history, repeats)
-        for next_round in ahead.to_come() if plans_ahead else ():
-            if next_round > round + 1 and to_do > AHEAD:
-                break
-            to_do += (await _plan_unanswered(session, epoch, ahead, repeats)).left
+        counts = await plan(session, epoch, history, repeats)
+        if plans_ahead:
+            await _plan_ahead(session, epoch, ahead, repeats, round)
         if counts.left and waits_for_workers:
             waits_for_workers = False
             session.emit(Notice(_call_for_workers(session, counts), needed=True))
-        async with background(rate()) as rated:
+        async with background(_rate_round(session, history, unrated, planned)) as rated:
             if counts.total:
                 await judge_round(session, round)
             await rated
-        rate = _nothing
-        await rounds.fold(history, store, len(run.settings.panelists))
+        unrated = history.standings.elo
+        await rounds.fold(history, session.store, len(run.settings.panelists))
         if history.over:  # a round without matches says in the ledger that no more come
             session.emit(EndedEarly(round - 1))
-            break
-        # Of what was planned before, only the last matters.
-        rate = partial(_rate_round, session, history, before, certain=round >= planned)
+            return history
         if history.goal:
-            known, rate = await rate(), _nothing
+            known = await _rate_round(session, history, unrated, planned)
+            unrated = None
             if known is not None:
                 await _end_early(session, history, known)
-                break
-    await rate()
+                return history
+    await _rate_round(session, history, unrated, planned)
     return history
 
 
-async def _nothing() -> None:
-    """There is nothing to rate."""
-
-
-def _history(run: Run) -> History:
+def begin(run: Run) -> History:
     """The history of a run before its first round."""
     return rounds.begin(len(run.dataset), run.strategy, run.settings)
 
 
-async def _plan_unanswered(session: Session, epoch: int, plan: History, repeats: Repeats) -> Counts:
-    """Plan the next round as if nothing was answered before; its jobs."""
-    counts = await _planned(session, epoch, plan, repeats)
-    plan.add(comparisons.joined([]), counts.total)
-    return counts
-
-
-async def _rate_round(
-    session: Session, history: History, before: Floats, *, certain: bool
-) -> Certainty | None:
-    """Report what the last round came to, and how `certain` the order is by now, if that matters; that,
-    if it is enough."""
-    round, latest = len(history.verdicts), history.latest
-    known = await _certainty(session, history) if certain else None
-    session.emit(results.round_rated(session.run.dataset, round, before, latest, known))
-    # Only items that were in two rankings say how far the judge contradicts itself.
-    if known is None or not (history.goal.reached(known.rho, known.top_share) and history.twice):
-        return None
-    return known
-
-
-async def _planned(session: Session, epoch: int, history: History, repeats: Repeats) -> Counts:
+async def plan(session: Session, epoch: int, history: History, repeats: Repeats) -> Counts:
     """The next round's jobs, planned if they aren't yet. `repeats` knows the rounds that were planned
     in this session."""
     store, round = session.store, len(history.verdicts) + 1
@@ -176,7 +145,6 @@ async def _planned(session: Session, epoch: int, history: History, repeats: Repe
         return counts
     if session.stop.asked:
         raise StoppedError(f"stopped before round {round}")
-    # To choose them may take a fit.
     matches = await _fitting(session, history, rounds.questions)
     while repeats.rounds < round - 1:
         repeats.add(await store.matches(repeats.rounds + 1))
@@ -185,12 +153,45 @@ async def _planned(session: Session, epoch: int, history: History, repeats: Repe
     return await _state(session, round)
 
 
-async def _certainty(session: Session, history: History) -> Certainty | None:
-    """How well the order is known now, where that is worked out after each round."""
-    if not rounds.after_each_round(history, session.run.settings):
+async def _plan_ahead(
+    session: Session, epoch: int, ahead: History, repeats: Repeats, round: int
+) -> None:
+    """Plan rounds after this one that no answer decides: one at least, and so many jobs that nobody who
+    works on the run waits for a look at them."""
+    to_do = 0
+    for next_round in ahead.to_come():
+        if next_round > round + 1 and to_do > AHEAD:
+            return
+        to_do += (await _plan_unanswered(session, epoch, ahead, repeats)).left
+
+
+async def _plan_unanswered(
+    session: Session, epoch: int, ahead: History, repeats: Repeats
+) -> Counts:
+    """Plan the next round as if nothing was answered before; its jobs."""
+    counts = await plan(session, epoch, ahead, repeats)
+    ahead.add(comparisons.joined([]), counts.total)
+    return counts
+
+
+async def _rate_round(
+    session: Session, history: History, before: Floats | None, planned: int
+) -> Certainty | None:
+    """Report what the last round came to, which took the ratings from `before` (None: it is reported);
+    of rounds after those that were `planned` when the session began, how well the order is known. That,
+    if it is enough to end."""
+    if before is None:
         return None
-    counts, totals = await session.store.counts(), await session.store.totals()
-    return await _fitting(session, history, partial(rounds.how_well, counts=counts, totals=totals))
+    run, round, known = session.run, len(history.verdicts), None
+    if round >= planned and rounds.after_each_round(history, run.settings):
+        counts, totals = await session.store.counts(), await session.store.totals()
+        how_well = partial(rounds.how_well, counts=counts, totals=totals)
+        known = await _fitting(session, history, how_well)
+    session.emit(results.round_rated(run.dataset, round, before, history.latest, known))
+    # Only items that were in two rankings say how far the judge contradicts itself.
+    if known is None or not (history.goal.reached(known.rho, known.top_share) and history.twice):
+        return None
+    return known
 
 
 async def _fitting(session: Session, history: History, work: Callable[[History, Settings], T]) -> T:
@@ -221,10 +222,10 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
     and then judged in any order, so that nobody waits for the last answer of a round. Raises
     StoppedError when a stop leaves some of it."""
     run, store, drained = session.run, session.store, False
-    plan, repeats = _history(run), Repeats()
-    for _ in plan.to_come():
-        await _plan_unanswered(session, epoch, plan, repeats)
-    await people.begin(len(plan.verdicts))
+    ahead, repeats = begin(run), Repeats()
+    for _ in ahead.to_come():
+        await _plan_unanswered(session, epoch, ahead, repeats)
+    await people.begin(len(ahead.verdicts))
     counts = await store.counts()
     async with session.page(people) if session.page and counts.left else nullcontext():
         session.emit(RoundStarted(1, counts))
@@ -232,7 +233,7 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
             if session.stop.asked:
                 raise StoppedError(f"stopped with {counts.left} jobs left")
             if session.judge.asked and counts.pending and not drained:
-                await _drain(session, counts.left)
+                await drain_ours(session, counts.left)
             else:
                 session.emit(PeopleHere(people.present))
                 await people.all_done(BARRIER_WAIT)
@@ -242,32 +243,8 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
                 session.emit(RoundStarted(1, counts))
         await people.finish()
         history = await results.replayed(run.folder.info(), store)
-    session.emit(results.round_rated(run.dataset, 1, plan.standings.elo, history.latest))
+    session.emit(results.round_rated(run.dataset, 1, ahead.standings.elo, history.latest))
     return history
-
-
-async def first_questions(session: Session, number: int) -> Counts:
-    """Have so many questions of the first round judged (all of it, if it has fewer), unless they are
-    already: failed ones don't count, nor invalid ones where there is nothing else. Returns the jobs of
-    the round by state; raises as `go_through`.
-    """
-    run = session.run
-    async with leading(session) as epoch:
-        session.emit(await _start_event(session))
-        counts = await _planned(session, epoch, _history(run), Repeats())
-        to_ask = min(number - (counts.done and counts.done + counts.invalid), counts.left)
-        if to_ask > 0:
-            if await batch.out_of(session.store):
-                raise RunError(
-                    f"run {run.folder.id} has batches that are out: `judgeq resume "
-                    f"{run.folder.argument}` collects them, and then no pilot is needed."
-                )
-            session.emit(RoundStarted(1, counts))
-            await _drain(session, to_ask)
-            before, counts = counts.left, await _state(session, 1)
-            if session.stop.asked and before - counts.left < to_ask:
-                raise StoppedError("stopped")
-    return counts
 
 
 # One round
@@ -286,7 +263,7 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
             continue
         freed = counts.pending or await session.store.reap()
         if ours and (freed or await session.store.take_unbegun()):
-            await _drain(session, counts.left)
+            await drain_ours(session, counts.left)
             counts = await _state(session, round)
             continue
         with suppress(StoppedError):
@@ -301,13 +278,33 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
         raise StoppedError(f"stopped in round {round}, with {counts.left} of its jobs left")
 
 
+async def drain_ours(session: Session, jobs: int) -> None:
+    """Let our own workers take so many pending jobs at most."""
+    await session.judge.open()
+    settings = session.run.settings
+    workers, paid = min(settings.concurrency, jobs), bool(settings.models)
+    ours = (session.store, session.judge, session.stop, session.emit)
+    await drain(*ours, workers, most=jobs, paid=paid)
+
+
+async def _state(session: Session, round: int) -> Counts:
+    counts = await session.store.round_state(round)
+    if counts is None:
+        raise RunError(
+            f"{session.run.folder.label} isn't there any more: it was deleted while this process worked "
+            "on it."
+        )
+    return counts
+
+
 def _call_for_workers(session: Session, counts: Counts) -> str:
     settings = session.run.settings
-    flags = [f" --judge {quoted(name)}" for name in settings.models]
-    flags += [f" --base-url {quoted(settings.base_url)}"] if settings.base_url else []
+    flags = [*as_flags("judge", settings.models)]
+    if settings.base_url:
+        flags += as_flags("base_url", settings.base_url)
     return (
         f"This process only plans rounds, and waits for workers to do {several(counts.left, 'job')}. "
-        f"Start them: `judgeq worker {session.run.folder.argument}{''.join(flags)}`."
+        f"Start them: `judgeq worker {' '.join([session.run.folder.argument, *flags])}`."
     )
 
 
@@ -325,22 +322,3 @@ async def _check_cap(session: Session, round: int) -> None:
             f"no worker may go on under --max-cost {crew.cap.max_cost:,.6g}: the next call could cost "
             f"up to ${bound:,.3g}, and ${max(0.0, rest):,.3g} is left."
         )
-
-
-async def _drain(session: Session, jobs: int) -> None:
-    """Let our own workers take so many pending jobs at most."""
-    await session.judge.open()
-    settings = session.run.settings
-    workers, paid = min(settings.concurrency, jobs), bool(settings.models)
-    ours = (session.store, session.judge, session.stop, session.emit)
-    await drain(*ours, workers, most=jobs, paid=paid)
-
-
-async def _state(session: Session, round: int) -> Counts:
-    counts = await session.store.round_state(round)
-    if counts is None:
-        raise RunError(
-            f"{session.run.folder.label} isn't there any more: it was deleted while this process worked "
-            "on it."
-        )
-    return counts

@@ -12,9 +12,9 @@ import numpy as np
 import orjson
 
 from judgeq.datasets.table_writer import MADE_UP
-from judgeq.errors import RunError, UsageError
+from judgeq.errors import UsageError
 from judgeq.escaping import excerpt, for_spreadsheet
-from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
+from judgeq.files import refuse_linked_folder, replacing, unwritable
 from judgeq.rating import ESTIMATORS
 from judgeq.rating.comparisons import component_sizes
 from judgeq.rating.intervals import Intervals
@@ -23,7 +23,6 @@ from judgeq.types import Bools, Floats, Offsets
 
 if TYPE_CHECKING:
     import pandas
-    import polars
 
 SURE = ("se", "low", "high", "rank_low", "rank_high", "tier")
 """The columns of scores.csv that say how sure the main rating is."""
@@ -108,9 +107,8 @@ class Scores:
     @property
     def se(self) -> Floats:
         """The standard errors of the main rating, shape (n,); nan where there is none."""
-        if self.intervals is None:
-            return np.full(len(self.ids), np.nan)
-        return np.where(self.judged, self.intervals.se, np.nan)
+        none = np.full(len(self.ids), np.nan)
+        return none if self.intervals is None else np.where(self.judged, self.intervals.se, none)
 
     @property
     def rank(self) -> Offsets:
@@ -132,10 +130,11 @@ class Scores:
     def numbers(self) -> dict[str, Offsets | Floats]:
         """The columns of scores.csv that are numbers, shape (n,): nan where there is none, and 0 in
         those of integers but `matches`, where it is a number (`cells`)."""
-        names = [] if self.intervals is None else [*SURE]
-        sure = {name: getattr(self.intervals, name) for name in names}
-        for name in ("se", "low", "high") if sure else ():
-            sure[name] = np.where(self.judged, sure[name], np.nan)
+        sure = dict[str, Offsets | Floats]()
+        for name in SURE if self.intervals is not None else ():
+            values = getattr(self.intervals, name)
+            is_float = values.dtype.kind == "f"
+            sure[name] = np.where(self.judged, values, np.nan) if is_float else values
         counts = ["matches", "wins", "left_after", "gold", *(["component"] if self.apart else [])]
         others = {name: getattr(self, name) for name in counts}
         return {"rank": self.rank, **self.ratings, **sure, **others}
@@ -172,24 +171,10 @@ class Scores:
             import pandas as pd
         except ImportError as error:
             raise UsageError("to_pandas needs pandas: pip install pandas.") from error
-        whole = {name: pd.array(self.table[name], dtype="Int64") for name in self._integers}
-        return pd.DataFrame({**self.table, **whole, **self.data_columns})
-
-    def to_polars(self) -> polars.DataFrame:
-        """The columns of scores.csv as a DataFrame of polars: ids and whole texts to the letter, numbers
-        to the bit, as Float64 and Int64 with null, and the dataset's columns that are kept. Raises
-        UsageError without polars."""
-        try:
-            import polars as pl
-        except ImportError as error:
-            raise UsageError("to_polars needs polars: pip install polars.") from error
-        whole = {name: pl.Series(self.table[name], dtype=pl.Int64) for name in self._integers}
-        others = {name: pl.Series(cells, strict=False) for name, cells in self.data_columns.items()}
-        return pl.DataFrame({**self.table, **whole, **others}, nan_to_null=True)
-
-    @property
-    def _integers(self) -> list[str]:
-        return [name for name, values in self.numbers.items() if values.dtype.kind != "f"]
+        columns, integers = self.table, self.numbers
+        for name in [name for name, values in integers.items() if values.dtype.kind != "f"]:
+            columns[name] = pd.array(columns[name], dtype="Int64")
+        return pd.DataFrame({**columns, **self.data_columns})
 
 
 def cells(name: str, column: Offsets | Floats) -> Any:
@@ -202,8 +187,8 @@ def cells(name: str, column: Offsets | Floats) -> Any:
 
 
 def write_scores(scores: Scores, path: Path) -> None:
-    """scores.csv, whole or not at all, for people: `scores.columns` but those of OPTIONAL that are empty
-    throughout, and other ratings of the same judgments that the file has.
+    """scores.csv, whole or not at all, for people: the columns of `Scores.table` but those of OPTIONAL
+    that are empty throughout, and the dataset's own.
 
     Empty cells mean that there is no value. Numbers have DECIMALS; ids are to the letter, and texts such
     that a spreadsheet runs none.
@@ -214,14 +199,11 @@ def write_scores(scores: Scores, path: Path) -> None:
     }
     if scores.texts is not None:
         columns["text"] = [for_spreadsheet(excerpt(text, TEXT)) for text in scores.texts]
-    kept = _other_ratings(columns, path)
-    header = [name for name in columns if name not in OPTIONAL or any(columns[name])]
-    place = header.index(scores.main[0])
-    header[place:place] = kept
-    columns |= kept
+    for name in OPTIONAL:
+        if not any(columns[name]):
+            del columns[name]
     for name, others in scores.data_columns.items():
-        header.append(str(for_spreadsheet(name)))
-        columns[header[-1]] = [for_spreadsheet(_plain(cell)) for cell in others]
+        columns[str(for_spreadsheet(name))] = [for_spreadsheet(_plain(cell)) for cell in others]
     refuse_linked_folder(path.parent)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -229,26 +211,8 @@ def write_scores(scores: Scores, path: Path) -> None:
         raise unwritable(path.parent, error) from error
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(zip(*(columns[name] for name in header), strict=True))
-
-
-def _other_ratings(columns: Mapping[str, Sequence[object]], path: Path) -> dict[str, Sequence[str]]:
-    """The ratings of a scores.csv that aren't among these columns, where it is of the same items and
-    judgments."""
-    try:
-        refuse_links(path)
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [*csv.reader(file)]
-        there = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
-        same = all(
-            [*map(str, columns[name])] == [*there[name]] for name in ("id", "matches", "wins")
-        )
-        others = {name: there[name] for name in RATINGS if name in there and name not in columns}
-        [float(cell) for column in others.values() for cell in column if cell]
-    except (OSError, RunError, ValueError, KeyError, IndexError, csv.Error):
-        return {}
-    return others if same else {}
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
 
 
 def _plain(cell: object) -> object:

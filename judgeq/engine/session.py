@@ -5,7 +5,7 @@ The command line and the Python interface both come through here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from judgeq import config, datasets, files, judge, prompts, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.tables import Source
-from judgeq.engine import admission, assembly, batch, length, results, status
+from judgeq.engine import admission, assembly, batch, results, status
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.interrupts import Beside, Interrupts, run_loop, stoppable
@@ -24,14 +24,13 @@ from judgeq.engine.runner import go_through
 from judgeq.engine.scores import write_scores
 from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Emit, Notice
-from judgeq.files import writable
 from judgeq.judge.budget import Allowance
 from judgeq.judge.function import JudgeFunction
 from judgeq.people.checks import known_in
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace, Runs
 from judgeq.settings.run import REHEARSAL
-from judgeq.store import DATABASE, Store
+from judgeq.store import Store
 from judgeq.strategies.listwise import Listwise
 from judgeq.types import JobState, Totals
 
@@ -58,19 +57,18 @@ def prepare(
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
     settings = _fitting(settings, dataset)
     prompt = _prompt(settings, dataset)
-    strategy = settings.make_strategy()
-    settings, dataset = length.fitted(settings, dataset, strategy, prompt)
+    settings, dataset = assembly.fitted(settings, dataset, prompt)
     facts = config.deciding_facts(settings, dataset, prompt)
     # Where a recording lies must not decide the run, nor its folder's name.
     judges = ["recorded" if judge.recording_of(name) else name for name in settings.judge]
     by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
-    fingerprint = config.fingerprint(facts)
-    folder = there.place(f"{dataset.name}-{strategy.name}-{by}", fingerprint, new)
+    fingerprint, strategy = config.fingerprint(facts), settings.make_strategy().name
+    folder = there.place(f"{dataset.name}-{strategy}-{by}", fingerprint, new)
     admission.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
         settings = admission.again(settings, info)
-    return _made(settings, dataset, prompt, facts, folder, (), function)
+    return _run(settings, dataset, prompt, facts, folder, function=function)
 
 
 def resume(
@@ -86,51 +84,50 @@ def resume(
     Raises RunError when what decides its result has changed since it was begun, or where its folder
     asks for a key, a file, an address or money that this user didn't give (`trust.py`).
     """
-    info = folder.info()
+    info, given = folder.info(), {name for name, value in changes.items() if value}
     if info.imported:
         raise RunError(
             f"run {folder.id} was imported: nothing is left to ask. `judgeq show --write` computes its "
             "scores."
         )
-    dataset = None if changes.get("dataset") else folder.dataset()
-    if info.settings.dataset == STDIN and dataset is None and not changes.get("dataset"):
+    dataset = None if "dataset" in given else folder.dataset()
+    if info.settings.dataset == STDIN and dataset is None and "dataset" not in given:
         raise RunError(
             f"the texts of run {folder.id} came on standard input or from Python, and are not kept. "
             f"Give the same ones: judgeq resume {folder.argument} --dataset - < FILE, or in Python "
             "judgeq.resume(…, dataset=…)."
         )
-    prompt_kept = None if changes.get("prompt") else folder.prompt()
+    kept = None if "prompt" in given else folder.prompt()
     held = [] if dataset is None else ["dataset", "data_dir"]
-    held += [] if prompt_kept is None else ["prompt"]
+    held += [] if kept is None else ["prompt"]
     settings = trust.own_settings(folder, info, changes, held).rooted()
     admission.check_judge(folder.id, settings, info)
     admission.check_workers(settings)
-    if changes.get("total_rounds"):
+    if "total_rounds" in given:
         admission.check_rounds(folder.id, settings, info)
-    elif changes.get("until"):
+    elif "until" in given:
         settings = admission.until_reached(settings, folder, info)
     dataset = dataset or datasets.load(settings, seed=settings.seed, frame=frame)
-    prompt = _prompt(settings, dataset) if prompt_kept is None else prompts.kept(prompt_kept)
+    prompt = _prompt(settings, dataset) if kept is None else prompts.kept(kept)
     facts = config.deciding_facts(settings, dataset, prompt)
     admission.check_unchanged(folder.id, facts, info, dataset.source)
-    return _made(settings, dataset, prompt, facts, folder, held, function)
+    return _run(settings, dataset, prompt, facts, folder, held=held, function=function)
 
 
-def _made(
+def _run(
     settings: Settings,
     dataset: Dataset,
     prompt: PromptSet | None,
     facts: Mapping[str, Any],
     folder: RunPlace,
-    held: Sequence[str],
-    function: JudgeFunction | None,
+    **more: Any,
 ) -> Run:
     strategy = settings.make_strategy()
     admission.check_strategy(settings, strategy, len(dataset))
-    pricing, known = assembly.check(settings, dataset, prompt), list[tuple[int, ...]]()
+    pricing = assembly.check(settings, dataset, prompt)
     if settings.anchors is not None:
-        known = known_in(settings.anchors, dataset.ids, dataset.texts)
-    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, held, known, function)
+        more["known"] = known_in(settings.anchors, dataset.ids, dataset.texts)
+    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, **more)
 
 
 def _fitting(settings: Settings, dataset: Dataset) -> Settings:
@@ -195,8 +192,8 @@ def _written(run: Run, result: results.Result) -> results.Result:
 
 
 def _finished(run: Run) -> results.Result | None:
-    """The result of a run that is finished, its scores written if they can be; None if it isn't."""
-    settings, path = run.settings, run.folder.path
+    """The result of a run that is finished, its scores written; None if it isn't."""
+    settings = run.settings
     if not run.folder.exists or settings.share_texts:
         return None
     info = run.folder.info()
@@ -206,13 +203,10 @@ def _finished(run: Run) -> results.Result | None:
     state = run_loop(status.state(run.folder))
     if state.word != "finished" or state.batches:
         return None
-    result = run_loop(results.read(run.folder, settings))
-    if not writable(path, path / "lock", path / DATABASE):
-        return with_texts(result, settings, run.dataset)
     with run.folder.locked():
         _look_again(run, info)
         tidy(run)  # a kill may have left results that are in the store
-        return _written(run, result)
+        return _written(run, run_loop(results.read(run.folder, settings)))
 
 
 def at_work(
@@ -256,18 +250,14 @@ def dataset_of(folder: RunPlace, *, frame: Source | None = None, **changes: Any)
     `datasets.load`; `changes` are settings of how it is read, that don't decide the run."""
     info = folder.info()
     settings = info.settings.model_copy(update=changes)
-    with suppress(RunError):
-        shared = folder.dataset()
-        if shared is not None:
+    with suppress(JudgeqError):  # gone, changed or unreadable: a run's scores need no texts
+        if (shared := folder.dataset()) is not None:
             return shared
-    ours = settings.dataset != STDIN and trust.owns(folder, info, "dataset", "data_dir")
-    if frame is None and not ours:
-        return None
-    try:
-        dataset = datasets.load(settings, seed=settings.seed, download=False, frame=frame)
-    except JudgeqError:
-        return None  # gone, changed or unreadable: a run's scores need no texts
-    return dataset if dataset.content == info.facts.get("dataset") else None
+        ours = settings.dataset != STDIN and trust.owns(folder, info, "dataset", "data_dir")
+        if frame is not None or ours:
+            dataset = datasets.load(settings, seed=settings.seed, download=False, frame=frame)
+            return dataset if dataset.content == info.facts.get("dataset") else None
+    return None
 
 
 def _begin(run: Run, emit: Emit) -> None:
@@ -295,11 +285,9 @@ def _begin(run: Run, emit: Emit) -> None:
         folder.write_info(info, None if run.prompt is None else run.prompt.model_dump_json())
         info = folder.info()  # as it is kept: without what is never written down
     real = [f"To ask a model, begin with: {info.real_run()[0]}"] if settings.rehearsal else []
-    for text in dataset.notices:
-        emit(Notice(text))
     for text in filter(None, warnings):
         emit(Notice(text, warning=True))
-    for text in (*info.cautions, *real):
+    for text in (*dataset.notices, *info.cautions, *real):
         emit(Notice(text))
     if settings.share_texts:
         folder.share(dataset)

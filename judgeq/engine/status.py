@@ -14,20 +14,18 @@ from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.events import Certainty
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
-from judgeq.store import Store
 from judgeq.store.crew import Crew
 from judgeq.text import INLINE, LEFT_OUT
-from judgeq.types import Batch, Counts, Failure, Floats, Totals
+from judgeq.types import Batch, Counts, Failure, Totals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """How far a run is; `ratings`, named `rating`, are those after its last complete round; of a
-    finished run those of its `result`.
+    """How far a run is.
 
     `over` when the strategy had no items left to compare, so that no more rounds come. `crew`: who works
-    on a run that many machines may. `known`: how well the order is known after that round. `batches` are
-    those that are out. It was looked at `at`, in seconds since the epoch.
+    on a run that many machines may. `batches` are those that are out. `result`: what there is to show
+    by its last complete round, if that was wanted. It was looked at `at`, in seconds since the epoch.
     """
 
     run: RunPlace
@@ -35,18 +33,14 @@ class State:
     running: bool = field(metadata=LEFT_OUT)
     rounds: Sequence[Counts]
     totals: Totals = field(metadata=INLINE)
-    ids: Sequence[str] = field(metadata=LEFT_OUT)
-    ratings: Floats | None = field(metadata=LEFT_OUT)
     over: bool = field(default=False, metadata=LEFT_OUT)
-    rating: str = field(default="elo", metadata=LEFT_OUT)
-    result: Result | None = field(default=None, metadata=LEFT_OUT)
-    failure: Failure | None = None
-    crew: Crew | None = None
-    known: Certainty | None = None
     batches: Sequence[Batch] = ()
     at: float = field(default=0.0, metadata=LEFT_OUT)
     damage: Sequence[str] = ()
     """What doesn't add up in the ledger, where that was accepted."""
+    failure: Failure | None = None
+    crew: Crew | None = None
+    result: Result | None = field(default=None, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {
         "rehearsal": "info.settings.rehearsal",
         "run": "run.id",
@@ -95,9 +89,9 @@ class State:
         return [*whole, False].index(False)
 
     @property
-    def stage(self) -> tuple[int, bool]:
-        """What decides the ratings: the complete rounds, and whether it is finished."""
-        return self.complete, self.word == "finished"
+    def known(self) -> Certainty | None:
+        """How well the order is known, where that was worked out."""
+        return None if self.result is None else self.result.known
 
     @property
     def counts(self) -> Counts:
@@ -140,9 +134,9 @@ async def states(runs: Sequence[RunPlace]) -> list[State | Unreadable]:
     return listed
 
 
-async def state(run: RunPlace, *, ratings: bool = False, before: State | None = None) -> State:
-    """How far a run is, read from its ledger while it runs or afterwards. What was found `before` is
-    used again where no round was completed since: ratings are made from all verdicts."""
+async def state(run: RunPlace, *, rated: bool = False, before: State | None = None) -> State:
+    """How far a run is, read from its ledger while it runs or afterwards; with what there is to show, if
+    it is to be `rated`. That was found `before` is used again where no round was completed since."""
     info, running = run.info(), run.is_running()
     async with rounds.reading(run) as store:
         planned, over = await rounds.planned(store)
@@ -150,47 +144,17 @@ async def state(run: RunPlace, *, ratings: bool = False, before: State | None = 
         batches = [batch for batch in await store.batches() if batch.open]
         if not running:  # what a killed process had in flight, and no batch has
             lost = max(0, totals.in_flight - sum(batch.left for batch in batches))
-            totals = replace(
-                totals, unknown=totals.unknown + lost, in_flight=totals.in_flight - lost
-            )
-        state = State(
-            run=run,
-            info=info,
-            running=running,
-            rounds=planned,
-            totals=totals,
-            ids=(await store.items()).ids if ratings else [],
-            ratings=None,
-            over=over,
-            batches=batches,
-            at=time.time(),
-            damage=store.damage,
-        )
-        if not ratings:
+            unknown, in_flight = totals.unknown + lost, totals.in_flight - lost
+            totals = replace(totals, unknown=unknown, in_flight=in_flight)
+        state = State(run, info, running, planned, totals, over, batches, time.time(), store.damage)
+        if not rated:
             return state
         state = replace(state, failure=await store.last_failure(), crew=await store.crew())
-        if before is not None and before.stage == state.stage:
-            kept = {
-                name: getattr(before, name) for name in ("rating", "ratings", "known", "result")
-            }
-            return replace(state, **kept)
-        return await _rated(state, store)
-
-
-async def _rated(state: State, store: Store) -> State:
-    """With the ranking after the last complete round: of a finished run by its leading rating."""
-    if not state.complete or not state.counts.done:
-        return state
-    if state.word == "finished":
-        # `judgeq show --write` says why there is none; Elo there is all the same.
+    finished = state.word == "finished"
+    if before is not None and before.complete == state.complete and not finished:
+        return replace(state, result=before.result)
+    if state.complete and state.counts.done and (finished or info.items <= rounds.LARGE):
+        # `judgeq show` says why there is none.
         with suppress(NotConvergedError, NoVerdictsError):
-            result = await results.read(state.run, state.info.settings)
-            name, ratings = result.scores.main
-            known = result.known
-            return replace(state, rating=name, ratings=ratings, known=known, result=result)
-    history = await results.replayed(state.info, store, state.complete)
-    name, ratings = history.latest
-    known = None
-    if state.info.items <= rounds.LARGE:
-        known = rounds.how_well(history, state.info.settings, state.counts, state.totals)
-    return replace(state, rating=name, ratings=ratings, known=known)
+            return replace(state, result=await results.read(run, info.settings))
+    return state

@@ -10,8 +10,7 @@ shown to the judge, `ranking` has the most of the feature first, tied items in a
 is "tie" where there is none. `partial_ranking` has one inner list, of items whose order isn't known:
 only the best and the worst were named, or the first few. `"ordered": false` says that the order shown
 isn't known. Lines stand in the order in which they are rated. A file is read whole or not at all: what
-is wrong is reported with the number of its line. What is left out all the same (an item compared with
-itself, a copy of an earlier line) is reported too.
+is wrong is reported with the number of its line.
 """
 
 from __future__ import annotations
@@ -20,40 +19,26 @@ import hashlib
 import json
 import math
 from codecs import BOM_UTF8
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from judgeq.datasets.dataset import RowIds
+from judgeq.datasets.tables import listed
 from judgeq.errors import DataError
 from judgeq.files import ordinary
 from judgeq.settings.run import REHEARSAL
-from judgeq.text import listed, several
+from judgeq.text import several
 from judgeq.types import Verdict, Verdicts
 
 TIE = "tie"
-ANSWERS = ("ranking", "partial_ranking", "winner", "score")
-EXPECTED = {
-    "round": "a whole number from 1",
-    "presented": "an array of an item or more, in the order shown",
-    "ranking": "an array of items",
-    "partial_ranking": "an array of items",
-    "score": "a number from 0 to 1",
-    "judge": "a name",
-    "ordered": "true or false",
-}
-ITSELF = "compared an item with itself, which says nothing: left out."
-COPY = (
-    "repeated an earlier line (the same round, group, judge, items and answer), as a file does that was "
-    "joined to itself: left out, each judgment counts once."
-)
-LISTED = 10
-"""So many lines are named in a notice; the others are counted."""
+ANSWERS = frozenset(("ranking", "partial_ranking", "winner", "score"))
+REPEATED = "{:,} judgments repeat an earlier one, by the same judge"
+"""A sentence's beginning: a file may have been joined to itself, or a judge asked again."""
 LIST = 3
 """A list has so many items at least. Of two items the order presented is the answer in half of the
 cases, whoever answers: where it is more, that is position bias, which the win rates by slot show."""
@@ -62,21 +47,23 @@ CHANCE = 1e-3
 
 Numbers: TypeAlias = Literal["rows", "ids"]
 """What a number without quotes stands for."""
+Item: TypeAlias = int | str
 
 
 class _Line(BaseModel):
-    """A line as it is written."""
+    """A line as it is written; the descriptions are what messages say is expected."""
 
     model_config = ConfigDict(strict=True)
-    round: Annotated[int, Field(ge=1)] = 1
+    round: int = Field(1, ge=1, description="a whole number from 1")
     group: Any = None
-    presented: Annotated[list[Any], Field(min_length=1)]
-    ranking: list[Any] = []
-    partial_ranking: list[Any] = []
-    winner: Any = None
-    score: Annotated[float, Field(ge=0, le=1)] = 0.0
-    judge: Annotated[str, Field(min_length=1)] | None = None
-    ordered: bool = True
+    presented: list[Item] = Field(min_length=1, description="an array of items, in the order shown")
+    # No default of its own is made for each line.
+    ranking: list[Item | list[Item]] | None = Field(None, description="an array of items")
+    partial_ranking: list[Item | list[Item]] | None = Field(None, description="an array of items")
+    winner: Item | None = Field(None, description="an item or null")
+    score: float = Field(0.0, ge=0, le=1, description="a number from 0 to 1")
+    judge: str | None = Field(None, min_length=1, description="a name")
+    ordered: bool = Field(True, description="true or false")
 
 
 class Judgment(NamedTuple):
@@ -101,65 +88,157 @@ def read(path: Path, ids: Sequence[str], numbers: Numbers | None = None) -> Reco
     """The judgments of a file over the dataset with these ids. `numbers` says what a number without
     quotes stands for (None: a row, unless it could be another item's id).
 
-    A line is a copy where it repeats another's round, group, judge, items and answer. Without group
-    and judge that can't be known, since several people may have said the same. Raises DataError naming
-    the file, and the line of what is wrong.
+    Raises DataError naming the file, and the line of what is wrong.
     """
     try:
-        data = ordinary(path).read_bytes()
+        data = ordinary(path).read_bytes().removeprefix(BOM_UTF8)
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}.") from error
-    items = _Items({name: row for row, name in enumerate(ids)}, numbers)
+    number, parsed = 0, dict[int, Any]()
+    try:
+        for number, text in enumerate(data.split(b"\n"), start=1):
+            if text.strip():
+                parsed[number] = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise DataError(f"{path}, line {number}: no valid JSON: {error}.") from error
+    try:  # all at once, which is several times as fast as one by one
+        lines = TypeAdapter(dict[int, _Line]).validate_python(parsed)
+    except ValidationError as errors:
+        raise DataError(f"{path}, line {_wrong(errors)}") from errors
+    rows, last = _Rows(ids, numbers), None
     judgments: list[Judgment] = []
-    seen: set[tuple[str, Judgment]] = set()
-    odd: dict[str, list[int]] = {
-        ITSELF: [],
-        COPY: [],
-    }  # what lines are left out for, with their numbers
-    alike = 0
-    unknown: Counter[str] = Counter()
-    last: Judgment | None = None
-    for number, data_line in enumerate(data.removeprefix(BOM_UTF8).split(b"\n"), start=1):
-        if not data_line.strip():
-            continue
+    for number, line in lines.items():
         try:
-            line, others = _line(data_line)
-            judgment = _judgment(line, items)
+            judgment = _judgment(line, rows)
             _follow(last, judgment)
         except ValueError as error:
             raise DataError(f"{path}, line {number}: {error}") from error
-        last = judgment
-        unknown.update(others)
-        key = repr(line.group), judgment
-        if _is_of_itself(judgment.presented):
-            odd[ITSELF].append(number)
-        elif key in seen and (line.group is not None or line.judge):
-            odd[COPY].append(number)
-        else:
-            alike += key in seen
-            seen.add(key)
-            judgments.append(judgment)
+        judgments.append(last := judgment)
     if not judgments:
-        but = " but of items with themselves" if odd[ITSELF] else ""
-        raise DataError(f"{path} holds no judgments{but}.")
-    notices = [f"{_lines(numbers)} {what}" for what, numbers in odd.items() if numbers]
-    if alike:
-        notices.append(
-            f"{alike:,} of the lines are equal to an earlier one. They name neither "
-            '"group" nor "judge", so that they may be of several people: each counts.'
-        )
-    if unknown:
-        named = [f"{_quote(name)} ({several(n, 'line')})" for name, n in unknown.most_common()]
-        notices.append(
-            f"keys that aren't known were not read: {', '.join(_first(named))}. "
-            f"Known are {', '.join(sorted(_Line.model_fields))}."
-        )
-    return Recording(renumbered(judgments), tuple(f"{path}: {text}" for text in notices))
+        raise DataError(f"{path} holds no judgments.")
+    groups = (repr(line.group) for line in lines.values())
+    notices = []
+    if repeated := len(judgments) - len({*zip(judgments, groups, strict=True)}):
+        notices.append(f"{REPEATED.format(repeated)}, group included: each counts.")
+    if unknown := {name for fields in parsed.values() for name in fields} - {*_Line.model_fields}:
+        names, known = listed(sorted(unknown)), ", ".join(_Line.model_fields)
+        notices.append(f"keys that aren't known were not read: {names}. Known are {known}.")
+    return Recording(judgments, tuple(f"{path}: {notice}" for notice in notices))
+
+
+def _wrong(errors: ValidationError) -> str:
+    """The number of the first line that is wrong, and what is expected of it."""
+    error = errors.errors()[0]
+    number, *field = error["loc"]
+    if not field:
+        return f"{number}: a JSON object is expected."
+    name, value = str(field[0]), None if error["type"] == "missing" else error["input"]
+    expected = f'"{name}" must be {_Line.model_fields[name].description}'
+    if any(isinstance(place, int) for place in field):
+        expected = "an item is a row number or an id in quotes"
+    return f"{number}: {expected}, not {_quote(value)}."
+
+
+def _follow(last: Judgment | None, this: Judgment) -> None:
+    """Raise ValueError unless `this` may come after `last`."""
+    if last is None:
+        if this.round != 1:
+            raise ValueError(f"the first round is 1, not {this.round}.")
+    elif this.round not in (last.round, last.round + 1):
+        raise ValueError(f"round {this.round} can't follow round {last.round}.")
+    elif this.round == last.round and (this.verdict.score is None) != (last.verdict.score is None):
+        raise ValueError("scores of single items and comparisons can't stand in one round.")
+
+
+def _judgment(line: _Line, rows: _Rows) -> Judgment:
+    """Raises ValueError that says what is wrong."""
+    if line.judge and line.judge.startswith(REHEARSAL):
+        raise ValueError("it is from a rehearsal: its answer is made up, and no judgment.")
+    presented = tuple(map(rows.__getitem__, line.presented))
+    answers = [*ANSWERS & line.model_fields_set]
+    if len(answers) != 1:
+        raise ValueError(f"exactly one of {', '.join(sorted(ANSWERS))} is expected, not {answers}.")
+    if len(set(presented)) < len(presented):
+        twice = line.presented[presented.index(max(presented, key=presented.count))]
+        raise ValueError(f'"presented" names item {_quote(twice)} twice.')
+    verdict = _verdict(answers[0], line, presented, rows)
+    return Judgment(line.round, presented, verdict, line.judge, line.ordered)
+
+
+def _verdict(kind: str, line: _Line, presented: tuple[int, ...], rows: _Rows) -> Verdict:
+    """What is said of the items presented. Raises ValueError as `_judgment`."""
+    n = len(presented)
+    expected = {"score": 1, "winner": 2}.get(kind, n)
+    if n != expected:
+        raise ValueError(f'"{kind}" is of {several(expected, "item")}, and {n} were presented.')
+    if kind == "score":
+        return Verdict(presented, (), line.score)
+    if kind == "winner":
+        if line.winner is None or (line.winner == TIE and TIE not in line.presented):
+            return Verdict.of([presented])
+        winner = rows[line.winner]
+        if winner not in presented:
+            raise ValueError(f"the winner {_quote(line.winner)} was not presented.")
+        return Verdict((winner, presented[presented[0] == winner]))
+    places: list[Item | list[Item]] = getattr(line, kind) or []
+    groups = [
+        [rows[i] for i in (place if isinstance(place, list) else [place])] for place in places
+    ]
+    flat = [item for group in groups for item in group]
+    if sorted(flat) != sorted(presented) or not all(groups):
+        raise ValueError(f'"{kind}" must name each item that was presented exactly once.')
+    partial = kind == "partial_ranking"
+    if len(groups) == 1 and n == 2 and not partial:
+        groups = [[*presented]]  # a tie of two is as a "winner" says it
+    return Verdict.of(groups, partial=partial)
+
+
+class _Rows(dict[Item, int]):
+    """The rows of items by id, and by number as far as asked for. Raises ValueError where there is none,
+    or no one."""
+
+    def __init__(self, ids: Sequence[str], numbers: Numbers | None) -> None:
+        super().__init__((name, row) for row, name in enumerate(ids))
+        self._n, self._numbers = len(ids), numbers
+
+    def __missing__(self, item: Item) -> int:
+        row = named = self.get(str(item))
+        if isinstance(item, int) and self._numbers != "ids":
+            if not 0 <= item < self._n:
+                hint = "" if named is None else " --items ids takes numbers for ids."
+                raise ValueError(
+                    f"the dataset has rows 0 to {self._n - 1}, and none is {item}.{hint}"
+                )
+            if self._numbers is None and named not in (None, item):
+                raise ValueError(
+                    f'{item} may be row {item} or the item in row {named}, whose id is "{item}": '
+                    "--items rows or --items ids says which. (In quotes it is always an id.)"
+                )
+            row = item
+        if row is None:
+            raise ValueError(f"the dataset has no item with the id {_quote(str(item))}.")
+        self[item] = row
+        return row
+
+
+def _quote(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:60] + "…"
+
+
+def renumbered(judgments: list[Judgment]) -> list[Judgment]:
+    """With rounds from 1 without a gap: one whose lines were all left out is none."""
+    rounds = sorted({judgment.round for judgment in judgments})
+    number = {round_: place for place, round_ in enumerate(rounds, start=1)}
+    return [judgment._replace(round=number[judgment.round]) for judgment in judgments]
+
+
+# Lists ranked as presented, as some programs record a call that failed
 
 
 def as_presented(judgment: Judgment) -> bool:
-    """Whether a list was ranked exactly in the order presented, where that is known: as some programs
-    record a call that failed. Never of fewer than LIST items."""
+    """Whether a list was ranked exactly in the order presented, where that is known; never of fewer than
+    LIST items."""
     ranked = judgment.verdict
     return (
         len(judgment.presented) >= LIST
@@ -178,14 +257,8 @@ def without_as_presented(recording: Recording) -> Recording:
     dropped = len(recording.judgments) - len(kept)
     if not kept:
         raise DataError(f"every one of the {dropped:,} judgments is a list ranked as presented.")
-    lists = sum(len(judgment.presented) >= LIST for judgment in recording.judgments)
-    return Recording(
-        renumbered(kept),
-        (
-            *recording.notices,
-            f"{dropped:,} of {lists:,} lists were ranked exactly as presented: left out.",
-        ),
-    )
+    notice = f"{several(dropped, 'list')} ranked exactly as presented: left out."
+    return Recording(renumbered(kept), (*recording.notices, notice))
 
 
 def too_many_as_presented(judgments: Iterable[Judgment]) -> str | None:
@@ -197,9 +270,8 @@ def too_many_as_presented(judgments: Iterable[Judgment]) -> str | None:
     """
     lists = [one for one in judgments if len(one.presented) >= LIST and one.ordered]
     count = sum(map(as_presented, lists))
-    sizes = Counter(len(one.presented) for one in lists)
-    expected = sum(times / math.factorial(size) for size, times in sizes.items())
-    # Logarithms: a factorial of hundreds is beyond every float, and its inverse 0.
+    # The inverse of a factorial of hundreds is 0, and the factorial itself beyond every float.
+    expected = sum(math.exp(-math.lgamma(len(one.presented) + 1)) for one in lists)
     if count <= expected or (
         expected > 0 and count - expected + count * math.log(expected / count) > math.log(CHANCE)
     ):
@@ -207,148 +279,11 @@ def too_many_as_presented(judgments: Iterable[Judgment]) -> str | None:
     return (
         f"{count:,} of {len(lists):,} lists were ranked exactly in the order presented, where chance "
         f"gives {expected:.2g}. Some programs record calls that failed so: `judgeq import "
-        "--drop-identity` leaves such lists out. (Where lists were shown in the order of a rating, it "
-        "may be what the judge said.)"
+        "--drop-identity` leaves such lists out."
     )
 
 
-def _lines(numbers: Sequence[int]) -> str:
-    """ "lines 3, 5 and 7"."""
-    return f"line{'s' * (len(numbers) > 1)} {listed(_first([f'{number:,}' for number in numbers]))}"
-
-
-def _first(names: list[str]) -> list[str]:
-    """The first LISTED of these, and how many more there are."""
-    return [*names[:LISTED], *([f"{len(names) - LISTED:,} more"] if names[LISTED:] else [])]
-
-
-def renumbered(judgments: Sequence[Judgment]) -> list[Judgment]:
-    """With rounds from 1 without a gap: one whose lines were all left out is none."""
-    rounds = dict.fromkeys(judgment.round for judgment in judgments)
-    number = {round_: place for place, round_ in enumerate(rounds, start=1)}
-    return [judgment._replace(round=number[judgment.round]) for judgment in judgments]
-
-
-def _is_of_itself(presented: Sequence[int]) -> bool:
-    return len(presented) == 2 and presented[0] == presented[1]
-
-
-def _follow(last: Judgment | None, this: Judgment) -> None:
-    """Raise ValueError unless `this` may come after `last`."""
-    if last is None:
-        if this.round != 1:
-            raise ValueError(f"the first round is 1, not {this.round}.")
-    elif this.round not in (last.round, last.round + 1):
-        hint = " Import each recording by itself." if this.round == 1 else ""
-        raise ValueError(f"round {this.round} can't follow round {last.round}.{hint}")
-    elif this.round == last.round and (this.verdict.score is None) != (last.verdict.score is None):
-        raise ValueError("scores of single items and comparisons can't stand in one round.")
-
-
-def _line(data: bytes) -> tuple[_Line, set[str]]:
-    """A line, and its keys that aren't known. Raises ValueError that says what is wrong."""
-    try:
-        fields = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise ValueError(f"no valid JSON: {error}.") from error
-    if not isinstance(fields, dict):
-        raise ValueError("a JSON object is expected.")
-    try:
-        return _Line.model_validate(fields), fields.keys() - _Line.model_fields
-    except ValidationError as errors:
-        name = str(errors.errors()[0]["loc"][0])
-        wrong = f'"{name}" must be {EXPECTED[name]}, not {_quote(fields.get(name))}.'
-        raise ValueError(wrong) from errors
-
-
-def _judgment(line: _Line, items: _Items) -> Judgment:
-    """Raises ValueError that says what is wrong."""
-    if str(line.judge).startswith(REHEARSAL):
-        raise ValueError("it is from a rehearsal: its answer is made up, and no judgment.")
-    presented = tuple([items.row(item) for item in line.presented])
-    answers = [name for name in ANSWERS if name in line.model_fields_set]
-    if len(answers) != 1:
-        raise ValueError(
-            'exactly one of "ranking", "partial_ranking", "winner" and "score" is expected, not '
-            f"{answers}."
-        )
-    verdict = Verdict(presented)
-    if not _is_of_itself(presented):
-        if len(set(presented)) < len(presented):
-            twice = line.presented[presented.index(max(presented, key=presented.count))]
-            raise ValueError(f'"presented" names item {_quote(twice)} twice.')
-        verdict = _verdict(answers[0], line, presented, items)
-    return Judgment(line.round, presented, verdict, line.judge, line.ordered)
-
-
-def _verdict(kind: str, line: _Line, presented: tuple[int, ...], items: _Items) -> Verdict:
-    """What is said of the items presented. Raises ValueError as `_judgment`."""
-    n = len(presented)
-    expected = {"score": 1, "winner": 2}.get(kind, n)
-    if n != expected:
-        raise ValueError(f'"{kind}" is of {several(expected, "item")}, and {n} were presented.')
-    if kind == "score":
-        return Verdict(presented, (), line.score)
-    if kind == "winner":
-        if line.winner is None or (line.winner == TIE and TIE not in line.presented):
-            return Verdict.of([presented])
-        winner = items.row(line.winner)
-        if winner not in presented:
-            raise ValueError(f"the winner {_quote(line.winner)} was not presented.")
-        return Verdict((winner, presented[presented[0] == winner]))
-    groups = [
-        [items.row(item) for item in (place if isinstance(place, list) else [place])]
-        for place in getattr(line, kind)
-    ]
-    flat = [item for group in groups for item in group]
-    if sorted(flat) != sorted(presented) or not all(groups):
-        given = zip(line.presented, presented, strict=True)
-        missing = [_quote(item) for item, row in given if row not in flat]
-        which = f"; missing: {', '.join(missing[:5])}" if missing else ""
-        raise ValueError(
-            f'"{kind}" must name each item that was presented exactly once '
-            f"({len(flat)} places for {n} items{which})."
-        )
-    partial = kind == "partial_ranking"
-    if len(groups) == 1 and n == 2 and not partial:
-        groups = [[*presented]]  # a tie of two is as a "winner" says it
-    return Verdict.of(groups, partial=partial)
-
-
-class _Items(NamedTuple):
-    """The items of the dataset by id, and what a number without quotes stands for."""
-
-    rows: Mapping[str, int]
-    numbers: Numbers | None
-
-    def row(self, item: Any) -> int:
-        """The row of an item as it is named. Raises ValueError where there is none, or no one."""
-        if type(item) is not int and not isinstance(item, str):
-            raise ValueError(f"an item is a row number or an id in quotes, not {_quote(item)}.")
-        named = self.rows.get(str(item))
-        if isinstance(item, str) or self.numbers == "ids":
-            if named is None:
-                raise ValueError(f"the dataset has no item with the id {_quote(str(item))}.")
-            return named
-        if self.numbers == "rows":
-            named = None
-        if not 0 <= item < len(self.rows):
-            hint = f' But there is an item with the id "{item}": --items ids takes numbers for ids.'
-            raise ValueError(
-                f"the dataset has rows 0 to {len(self.rows) - 1}, and none is {item}."
-                + ("" if named is None else hint)
-            )
-        if named not in (None, item):
-            raise ValueError(
-                f'{item} may be row {item} or the item in row {named}, whose id is "{item}": '
-                "--items rows or --items ids says which. (In quotes it is always an id.)"
-            )
-        return item
-
-
-def _quote(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:60] + "…"
+# From a run, and how it is written down
 
 
 def of(rounds: Iterable[Verdicts], judges: Sequence[str]) -> Iterator[Judgment]:
@@ -413,9 +348,9 @@ def by_default(ids: Sequence[str]) -> Literal["row", "id"]:
 def checksum(judgments: Iterable[Judgment]) -> str:
     """SHA-256, hexadecimal, of what was judged, however it was written down."""
     digest = hashlib.sha256()
-    for judgment in judgments:
-        round_, presented, verdict, judge, ordered = judgment
-        said = [list(group) for group in verdict.groups]
+    for round_, presented, verdict, judge, ordered in judgments:
+        groups = verdict.groups if verdict.tied else zip(verdict.items)
+        said = [list(group) for group in groups]
         fields = [round_, presented, said, verdict.score, judge]
         fields += [False] * (not ordered) + ["partial"] * verdict.partial
         digest.update(orjson.dumps(fields) + b"\n")

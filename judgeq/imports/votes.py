@@ -15,28 +15,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from judgeq.datasets import formats
 from judgeq.datasets.columns import is_empty
 from judgeq.datasets.tables import Table, display
 from judgeq.errors import DataError
-from judgeq.imports.recordings import Judgment, Recording, renumbered
+from judgeq.imports.recordings import REPEATED, Judgment, Recording, renumbered
 from judgeq.settings.run import DatasetSpec
 from judgeq.types import Verdict
 
 Named: TypeAlias = Literal["text", "side"]
 """What an answer's cell names: a text, as its row does, or the side or place where it stood."""
 
-SIDES: Sequence[tuple[str, ...]] = (("left", "l", "a", "first"), ("right", "r", "b", "second"))
-ITSELF = "rows that compare a text with itself"
+SIDES = (("left", "l", "a", "first"), ("right", "r", "b", "second"))
 TIES = frozenset(("tie", "tied", "draw", "equal", "same", "="))
 
 
 class Columns(NamedTuple):
     """The names of the columns; `best` or `worst` may be None. `ties` are words for a tie beside TIES,
     and the items two (None: best-worst answers, which know no tie). `says` is what the cells of the
-    answers name (None: as the first says that can name only the one, or only the other)."""
+    answers name (None: what they can name in all rows)."""
 
     items: Sequence[str]
     best: str | None
@@ -47,29 +46,21 @@ class Columns(NamedTuple):
     says: Named | None = None
 
 
-class _Kind(NamedTuple):
-    """How a kind of answers is called, and what is said of its rows."""
+class _Answer(NamedTuple):
+    """A cell of an answer: its word, and the items of its row that it names as a text and as a side."""
 
-    name: str
-    empty: str
-    wrong: str
-    remedy: str
+    word: str
+    text: int | None
+    side: int | None
 
 
-VOTES = _Kind(
-    "votes",
-    "rows that name no winner",
-    "which is neither of its texts, nor a side, nor a word for a tie",
-    "A winner is one of the two as the row names it, or its side (left, right, 1, 2, a, b); --tie WORD "
-    "names another word for a tie.",
-)
-BEST_WORST = _Kind(
-    "best-worst answers",
-    "rows that name neither the best nor the worst",
-    "which is none of the texts of its row, and no place of it",
-    "The best and the worst are named as the row names them, by id or text, or by place (1, 2, … or "
-    "the name of its column).",
-)
+class _Row(NamedTuple):
+    """A row that is an answer: its number, the items shown by column, and the best and the worst, as far
+    as it has them."""
+
+    number: int
+    items: Mapping[str, int]
+    answers: Mapping[str | None, _Answer]
 
 
 def read(
@@ -81,170 +72,135 @@ def read(
     """
     if formats.format_of(path) is None:
         raise DataError(f"{path} is no table of judgments: {formats.SUFFIXES} are read.")
-    known: dict[str, int | None] = {}  # by id or text but for white space; None: of several items
+    items: dict[str, int | None] = {}  # by id or text but for white space; None: of several items
     for row, text in enumerate(texts or ()):
-        known[text.strip()] = None if text.strip() in known else row
-    known.update((name, row) for row, name in enumerate(ids))
-    table = Table(formats.read(path, DatasetSpec(dataset=str(path))), _remedies(columns))
-    return _Answers(table, columns, known).recording()
+        items[text.strip()] = None if text.strip() in items else row
+    items.update((name, row) for row, name in enumerate(ids))
+    remedy = "Name the right one with the flag of this column: judgeq import --help."
+    wanted = dict.fromkeys(filter(None, (*columns.items, *columns[1:5])), remedy)
+    table = Table(formats.read(path, DatasetSpec(dataset=str(path))), wanted)
+    every = [_row(table, i, columns, items) for i in range(len(table))]
+    table.check()
+    rows = [row for row in every if row is not None]
+    says = columns.says or _says(table, rows)
+    judgments = [
+        Judgment(
+            _round(table, row.number, columns.round),
+            tuple(row.items.values()),
+            verdict,
+            _judge(table, row.number, columns.judge),
+            ordered=columns.best not in columns.items,
+        )
+        for row in rows
+        if (verdict := _verdict(table, row, columns, says)) is not None
+    ]
+    table.check()
+    if not judgments:
+        raise DataError(f"{table.name} holds no answers.")
+    notices = []
+    if left_out := len(every) - len(rows):
+        notices.append(f"rows without an answer were left out: {left_out:,}.")
+    if repeated := len(judgments) - len(set(judgments)):
+        notices.append(f"{REPEATED.format(repeated)}: each counts.")
+    judgments.sort(key=lambda judgment: judgment.round)
+    return Recording(renumbered(judgments), tuple(f"{table.name}: {one}" for one in notices))
 
 
-def _remedies(columns: Columns) -> dict[str, str]:
-    """The columns to read, each with what names it."""
-    shown = ["--item-columns"] * len(columns.items)
-    flags = [*shown, "--best"] if columns.ties is None else ["--left", "--right", "--winner"]
-    named = (*columns.items, *columns[1:5])
-    flags += ["--worst", "--judge-column", "--round-column"]
-    return {
-        column: f"Name the right one with {flag}."
-        for column, flag in zip(named, flags, strict=True)
-        if column
-    }
+def _word(cell: Any) -> str:
+    """A cell as a word: a whole number without a point, as which tables may hold it; "" for none."""
+    if isinstance(cell, float) and cell.is_integer():
+        cell = int(cell)
+    return "" if is_empty(cell) else str(cell)
 
 
-class _Answers:
-    """A table of answers on its way to judgments; `known` are the items by id or text."""
-
-    def __init__(self, table: Table, columns: Columns, known: Mapping[str, int | None]) -> None:
-        self._table = table
-        self._columns = columns
-        self._known = known
-        self._says = columns.says
-        self._votes = columns.ties is not None
-        self._kind = VOTES if self._votes else BEST_WORST
-        self._ties = TIES | {word.strip().casefold() for word in columns.ties or ()}
-        self._places = {column.casefold(): column for column in columns.items}
-        for place, column in enumerate(columns.items):
-            words = (str(place + 1), *(SIDES[place] if self._votes else ()))
-            self._places = dict.fromkeys(words, column) | self._places
-
-    def recording(self) -> Recording:
-        """The judgments in the order of their rounds, numbered from 1. Raises DataError for bad rows,
-        and where there are no judgments."""
-        table, kind = self._table, self._kind
-        judgments = []
-        left_out = {kind.empty: 0, ITSELF: 0}
-        for i in range(len(table)):
-            if (items := self._items(i)) is None:
-                continue
-            presented = tuple(items.values())
-            answers = filter(None, (self._columns.best, self._columns.worst))
-            words = {column: word for column in answers if (word := self._word(i, column))}
-            if not words:
-                left_out[kind.empty] += 1
-            elif len(set(presented)) == 1:
-                left_out[ITSELF] += 1
-            elif (verdict := self._verdict(i, items, words)) is not None:
-                ordered = self._columns.best not in self._columns.items
-                of = self._round(i), presented, verdict, self._judge(i), ordered
-                judgments.append(Judgment(*of))
-        table.check()
-        if not judgments:
-            raise DataError(f"{table.name} holds no {kind.name}.")
-        notices = [f"{what} were left out: {n:,}." for what, n in left_out.items() if n]
-        if repeated := len(judgments) - len(set(judgments)):
-            notices.append(
-                f"{repeated:,} of the {kind.name} repeat another, by the same judge: each counts."
-            )
-        judgments.sort(key=lambda judgment: judgment.round)
-        named = tuple(f"{table.name}: {notice}" for notice in notices)
-        return Recording(renumbered(judgments), named)
-
-    def _word(self, i: int, column: str) -> str:
-        """A cell as a word: a whole number without a point, as which tables may hold it; "" for none."""
-        cell = self._table.columns[column][i]
-        if isinstance(cell, float) and cell.is_integer():
-            cell = int(cell)
-        return "" if is_empty(cell) else str(cell)
-
-    def _wrong(self, i: int, column: str, why: str, remedy: str) -> None:
-        cell = self._table.columns[column][i]
-        self._table.report(i, f"{column} is {display(cell)}, {why}", remedy)
-
-    def _items(self, i: int) -> dict[str, int] | None:
-        """A row's items by their columns; None where they aren't as they should, which is reported."""
-        names, report = self._columns.items, self._table.report
-        there = [name for name in names if self._votes or self._word(i, name)]
-        items = {name: item for name in there if (item := self._item(i, name)) is not None}
-        found = list(items.values())
-        twice = [name for name, item in items.items() if found.count(item) > 1]
-        if len(items) < len(there):
-            return None
-        if len(found) < 2:
-            report(i, "fewer than two texts are shown", "Leave such rows out.")
-        elif twice and not self._votes:
-            wrong = f"{' and '.join(twice[:2])} are the same text"
-            report(i, wrong, "A text can be shown once in a row.")
-        else:
-            return items
-        return None
-
-    def _item(self, i: int, column: str) -> int | None:
-        """The item that a row names in a column; None where it names none, which is reported."""
-        name = self._word(i, column)
-        item = self._known.get(name, self._known.get(name.strip()))
+def _row(table: Table, i: int, columns: Columns, known: Mapping[str, int | None]) -> _Row | None:
+    """A row; None of one that is no answer, or is wrong, which is reported."""
+    votes = columns.ties is not None
+    items: dict[str, int] = {}
+    places: dict[str, int] = {}
+    for place, column in enumerate(columns.items):
+        word = _word(table.columns[column][i])
+        if not word and not votes:
+            continue
+        item = known.get(word, known.get(word.strip()))
         if item is None:
-            several = name.strip() in self._known
-            which = "the text of several items" if several else "no item's id or text"
-            remedy = "Name texts by the ids that the dataset has (--id-column)."
-            self._wrong(i, column, f"which is {which}", remedy)
-        return item
-
-    def _meant(self, i: int, column: str, cell: str, items: dict[str, int]) -> int | None:
-        """The item of a row that an answer names; None for none. The first answer that can be only a
-        text, or only a side, says what all that follow name.
-
-        Raises DataError where it may still name one as a text, and another as a side.
-        """
-        word = cell.strip()
-        known = self._known.get(cell, self._known.get(word))
-        text = known if known in items.values() else None
-        side = items.get(self._places.get(word.casefold(), ""))
-        if self._says is None and text != side:
-            if text is not None and side is not None:
-                raise DataError(
-                    f"{self._table.name}, {self._table.place(i)}: {column} may name a text or a side: "
-                    "--winner-is text or --winner-is side says which."
-                )
-            self._says = "side" if text is None else "text"
-        return side if self._says == "side" else text
-
-    def _judge(self, i: int) -> str | None:
-        column = self._columns.judge
-        name = None if column is None else self._word(i, column).strip()
-        if name == "":
-            self._table.report(
-                i, f"{column} is empty", "Name every judge, or leave --judge-column out."
-            )
-        return name
-
-    def _round(self, i: int) -> int:
-        column = self._columns.round
-        word = "1" if column is None else self._word(i, column)
-        try:
-            return int(word)
-        except ValueError:
-            remedy = "Number the rounds, or leave --round-column out."
-            self._wrong(i, column or "", "which is no whole number", remedy)
-            return 1
-
-    def _verdict(self, i: int, items: dict[str, int], words: dict[str, str]) -> Verdict | None:
-        """What a row's answers, by their columns, say; None where they can't be read, which is
-        reported."""
-        columns, ends = self._columns, dict[str | None, list[int]]()
-        for column, word in words.items():
-            item = self._meant(i, column, word, items)
-            if item is not None:
-                ends[column] = [item]
-            elif self._votes and word.strip().casefold() in self._ties:
-                return Verdict.of([tuple(items.values())])
-            else:
-                self._wrong(i, column, self._kind.wrong, self._kind.remedy)
-                return None
-        best, worst = ends.get(columns.best, []), ends.get(columns.worst, [])
-        if best and best == worst:
-            wrong = f"{columns.best} and {columns.worst} name the same text"
-            self._table.report(i, wrong, "Correct the row, or leave it out.")
+            many = word.strip() in known
+            wrong = "the text of several items" if many else "no item's id or text"
+            _report(table, i, column, f"which is {wrong}", "Name texts by their ids (--id-column).")
             return None
-        others = [item for item in items.values() if item not in (*best, *worst)]
-        return Verdict.of(filter(None, (best, others, worst)), partial=True)
+        items[column] = item
+        words = (str(place + 1), *(SIDES[place] if votes else ()))
+        places = {column.casefold(): item} | dict.fromkeys(words, item) | places
+    shown = {*items.values()}
+    if len(shown) < max(2, len(items)):
+        wrong = "one text is shown twice" if len(items) > 1 else "fewer than two texts are shown"
+        table.report(i, wrong, "Leave such rows out.")
+    answers: dict[str | None, _Answer] = {}
+    for column in filter(None, (columns.best, columns.worst)):
+        if cell := _word(table.columns[column][i]):
+            text, word = known.get(cell, known.get(cell.strip())), cell.strip().casefold()
+            answers[column] = _Answer(word, text if text in shown else None, places.get(word))
+    return _Row(i, items, answers) if answers else None
+
+
+def _report(table: Table, i: int, column: str, wrong: str, remedy: str) -> None:
+    table.report(i, f"{column} is {display(table.columns[column][i])}, {wrong}", remedy)
+
+
+def _says(table: Table, rows: Sequence[_Row]) -> Named:
+    """What the answers name, by those that can name only the one, or only the other. Raises DataError
+    where that leaves it open."""
+    open_at, only = None, set[Named]()
+    for row in rows:
+        for _, text, side in row.answers.values():
+            if text is None or side is None:
+                only |= {"text"} if text is not None else {"side"} if side is not None else set()
+            elif text != side:
+                open_at = row.number if open_at is None else open_at
+    if len(only) > 1 or (open_at is not None and not only):
+        where = "" if open_at is None else f", {table.place(open_at)}"
+        raise DataError(
+            f"{table.name}{where}: an answer may name a text or a side: --winner-is text or "
+            "--winner-is side says which."
+        )
+    return "side" if only == {"side"} else "text"
+
+
+def _round(table: Table, i: int, column: str | None) -> int:
+    word = "1" if column is None else _word(table.columns[column][i])
+    if not word.isdecimal():
+        remedy = "Number the rounds, or leave --round-column out."
+        _report(table, i, str(column), "which is no whole number", remedy)
+        return 1
+    return int(word)
+
+
+def _judge(table: Table, i: int, column: str | None) -> str | None:
+    name = None if column is None else _word(table.columns[column][i]).strip()
+    if name == "":
+        remedy = "Name every judge, or leave --judge-column out."
+        table.report(i, f"{column} is empty", remedy)
+    return name
+
+
+def _verdict(table: Table, row: _Row, columns: Columns, says: Named) -> Verdict | None:
+    """What a row's answers say; None where they can't be read, which is reported."""
+    shown, named = [*row.items.values()], dict[str | None, list[int]]()
+    for column, answer in row.answers.items():
+        item = answer.side if says == "side" else answer.text
+        if item is not None:
+            named[column] = [item]
+        elif columns.ties is not None and answer.word in {*TIES, *columns.ties}:
+            return Verdict.of([shown])
+        else:
+            remedy = "Name a text by its id or text, or by its place (1, 2, … or its column)."
+            tie = "" if columns.ties is None else ", and no word for a tie (--tie names others)"
+            _report(table, row.number, str(column), f"which is none of its texts{tie}", remedy)
+            return None
+    best, worst = named.get(columns.best, []), named.get(columns.worst, [])
+    if best and best == worst:
+        wrong = f"{columns.best} and {columns.worst} name the same text"
+        table.report(row.number, wrong, "Correct the row, or leave it out.")
+        return None
+    others = [item for item in shown if item not in (*best, *worst)]
+    return Verdict.of(filter(None, (best, others, worst)), partial=True)

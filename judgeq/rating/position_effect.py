@@ -22,7 +22,7 @@ from judgeq.types import Bools, Floats, Offsets, Verdicts
 ENOUGH = 30
 """So many matches, with their order known, a judge needs for a γ of its own."""
 MOST = 10
-"""So many judges, those with the most matches, have one; the others share one."""
+"""And one part in so many of all matches: the others, as those of a crowd, share one."""
 _NEAR = 1e-4
 """How near γ and its errors are worked out: far less than an error."""
 
@@ -53,13 +53,12 @@ def _with_order(verdicts: Verdicts) -> Bools:
 
 
 def columns(verdicts: Verdicts) -> Columns:
-    """A column for each judge with ENOUGH matches, up to MOST of them, and one for all others; none for
+    """A column for each judge with ENOUGH matches, and 1/MOST of all, and one for the others; none for
     those of whose matches the order isn't known."""
     value, sizes = numbers(verdicts), np.diff(verdicts.offsets)
     judge = np.zeros(len(sizes), np.int64) if verdicts.judges is None else verdicts.judges
     count = np.bincount(judge[_with_order(verdicts)])
-    most = np.argsort(-count, kind="stable")[:MOST]
-    own = sorted(most[count[most] >= ENOUGH].tolist())
+    own = np.flatnonzero((count >= ENOUGH) & (count * MOST >= count.sum())).tolist()
     rest = np.setdiff1d(np.flatnonzero(count), own).tolist()
     if len(rest) == 1:
         own, rest = sorted(own + rest), []

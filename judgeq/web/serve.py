@@ -169,7 +169,7 @@ class Server:
     async def _state(self, run: RunPlace) -> State:
         """A run's state, with its ranking. Raises RunError."""
         before = self._ranked.get(run.id)
-        state = await _in_thread(lambda: status.state(run, ratings=True, before=before))
+        state = await _in_thread(lambda: status.state(run, rated=True, before=before))
         self._ranked[run.id] = state
         return state
 

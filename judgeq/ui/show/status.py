@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-
-import numpy as np
 
 from judgeq.engine.batch import Listed
 from judgeq.engine.status import State, Unreadable
 from judgeq.judge.backend import KEPT, Remote
 from judgeq.store.crew import Crew, WorkerState
 from judgeq.text import count, duration, money, rate, several
-from judgeq.types import Batch, Floats, Totals
+from judgeq.types import Batch, Totals
 from judgeq.ui.lines import batch_state
 from judgeq.ui.sections import Cell, Column, Section, numbers, stated, words
-from judgeq.ui.show.run import ENDS, ends, of_models, order, rating, rows_at_ends
+from judgeq.ui.show.run import ends, of_models, order, rating
 
 WORKERS = 30
 """So many workers are listed: those that work, the busiest first."""
@@ -31,7 +30,7 @@ def status(state: State) -> Iterator[Section]:
         "status",
         run=state,
         batch_state=batch_state,
-        totals=state.totals if result is None or result.said is None else of_models(result),
+        totals=state.totals if result is None else of_models(replace(result, totals=state.totals)),
         scores=() if result is None else rating(result).facts,
         reliability=order(state),
         late=deadlines(state.batches, state.at),
@@ -41,26 +40,8 @@ def status(state: State) -> Iterator[Section]:
         yield from crew(state.crew)
     if result is not None:
         yield ends(result.scores)
-    elif state.ratings is not None:
-        yield _so_far(state, state.ratings)
     if (what_next := stated("next", run=state)).notes:
         yield what_next
-
-
-def _so_far(state: State, ratings: Floats) -> Section:
-    """The ends of the ranking after the last complete round."""
-    elo = state.rating == "elo"
-    title = f"Highest and lowest after round {state.complete}"
-    title += ", by Elo for now; the final scores are fitted at the end" if elo else ""
-    top, bottom = rows_at_ends(ratings)
-    places = [*enumerate(top, 1), *enumerate(bottom, int((~np.isnan(ratings)).sum()) - ENDS + 1)]
-    columns = [
-        *numbers("rank"),
-        *numbers("Elo" if elo else "score", show=("{:.0f}" if elo else "{:z.2f}").format),
-        *words("item", at_most=60),
-    ]
-    rows = [(place, float(ratings[row]), state.ids[row]) for place, row in places]
-    return Section(title, columns=columns, rows=rows)
 
 
 def _local(at: float, form: str) -> str:
