@@ -263,13 +263,14 @@ def _check_server(run: str, model: str, asked: Settings, own: Settings, named: b
     if named and own.base_url:
         changed = [name for name in changed if name == "--extra-body"]
     if changed:
+        names = [name for name in theirs if name in (*changed, "--base-url", "--api")]
         have, here = (
-            " ".join(f"{name} {quoted(str(one[name]))}" for name in changed)
-            for one in (theirs, ours)
+            " ".join(f"{name} {quoted(str(one[name]))}" for name in names) for one in (theirs, ours)
         )
         raise UsageError(
             f"{run} asks {model} with {have}, and this worker would with {here}. Start it with the "
-            f"run's own; to ask at a server of yours, give --base-url and name the {run}."
+            "run's own (where its model has a prefix, without --base-url and --api); to ask at a server "
+            f"of yours, give --base-url and name the {run}."
         )
 
 

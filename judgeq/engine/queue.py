@@ -267,7 +267,8 @@ class Queue:
         """One transaction; the jobs of attempts that were lost, and those claimed, so many at most."""
         store, lost, jobs = self._store, list[int](), list[Job]()
         async with store.together():
-            await store.settle(self._worker, outcomes)
+            if outcomes:
+                await store.settle(self._worker, outcomes)
             if self._renewal_due:
                 self._renewal_due = False
                 await store.renew(self._worker, store.lease)
