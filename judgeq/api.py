@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from judgeq import config, datasets, run_places
 from judgeq.config import Settings
-from judgeq.datasets.frames import DataFrame, source_of
-from judgeq.datasets.tables import Source
+from judgeq.datasets.tables import DataFrame, Table, table_of
 from judgeq.engine import estimate as estimates
 from judgeq.engine import pilot as pilots
 from judgeq.engine import results, session
@@ -266,7 +265,7 @@ class Asked(NamedTuple):
     it is a function."""
 
     settings: Settings
-    frame: Source | None
+    frame: Table | None
     function: JudgeFunction | None
 
 
@@ -281,7 +280,7 @@ def _of_run(args: Sequence[Any], parameters: Mapping[str, Any]) -> dict[str, Any
     return dict(bound.arguments)
 
 
-def _prepared(parameters: Mapping[str, Any]) -> tuple[Run, Source | None]:
+def _prepared(parameters: Mapping[str, Any]) -> tuple[Run, Table | None]:
     """The run that parameters of `run` describe, and the table where the texts themselves are given."""
     settings, frame, function = _asked(parameters)
     root, new = Path(parameters["runs_dir"]), parameters["new"]
@@ -312,7 +311,7 @@ def _asked(parameters: Mapping[str, Any]) -> Asked:
 
 def _table(
     dataset: Data, columns: Mapping[str, Column | None]
-) -> tuple[str, Source | None, dict[str, str]]:
+) -> tuple[str, Table | None, dict[str, str]]:
     """What a dataset is called in the settings, its table where it is given itself, and the names of its
     columns. Raises UsageError."""
     names = {kind: column for kind, column in columns.items() if isinstance(column, str)}
@@ -325,13 +324,13 @@ def _table(
         if values:
             raise UsageError(f"{', '.join(values)}: give the name of a column of {dataset}.")
         return os.fspath(dataset), None, names
-    frame = source_of(dataset, names.get("text", datasets.TEXT), values)
+    frame = table_of(dataset, names.get("text", datasets.TEXT), values)
     return datasets.STDIN, frame, names | {kind: kind for kind in values}
 
 
 def _played(
     prepared: Run,
-    frame: Source | None,
+    frame: Table | None,
     retry_failed: bool,
     progress: bool | None,
     on_event: OnEvent | None,

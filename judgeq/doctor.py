@@ -218,7 +218,6 @@ def _limits(rates: list[RateHeaders]) -> Check:
     limits = {
         "requests a minute": last.requests_limit,
         "tokens a minute": last.tokens_limit,
-        "calls at once": last.calls_limit,
     }
     parts = [f"{limit:,.0f} {what}" for what, limit in limits.items() if limit is not None]
     return Check("limits", "ok", ", ".join(parts) or "reported only in part")

@@ -7,16 +7,15 @@ import dataclasses
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
-from judgeq.judge import judge, limiter, retry
+from judgeq.judge import judge, limiter
 from judgeq.settings.providers import PROVIDERS
-from judgeq.types import Sleep
 from tests import promises
 from tests.browser import executable
 from tests.cli import end_started
@@ -129,12 +128,8 @@ def _nothing_left_running() -> Iterator[None]:
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits between tries, within this process, are short: of tests that aren't about them."""
 
-    async def retried(
-        attempt: Callable[[], Awaitable[Any]], policy: retry.Policy, sleep: Sleep, outage: Any
-    ) -> Any:
-        return await retry.retried(attempt, policy, lambda seconds: sleep(seconds / 50), outage)
-
-    monkeypatch.setattr(judge, "retried", retried)
+    wait = judge.Policy.wait
+    monkeypatch.setattr(judge.Policy, "wait", lambda *how: wait(*how) / 50)
     monkeypatch.setattr(limiter, "FIRST_WAIT", 0.01)
     monkeypatch.setattr(limiter, "LONGEST_WAIT", 0.01)
 

@@ -147,7 +147,6 @@ class FakeBackend:
         self.answers = list(answers)
         self.requests: list[Request] = []
         self.prepared = Prepared(bound=0.5)
-        self.lost_at_most: float | None = None
         self._numbers = count()
 
     async def open(self) -> None:
@@ -164,9 +163,6 @@ class FakeBackend:
             raise answer
         text = answer if isinstance(answer, str) else await answer(request)
         return Reply(text, Usage(10, 2, 5, 3), 0.25)
-
-    def lost(self, prepared: Prepared) -> float | None:
-        return self.lost_at_most
 
     async def close(self) -> None:
         pass

@@ -180,7 +180,6 @@ def test_a_broken_download_leaves_nothing_and_can_be_tried_again(
 ) -> None:
     async def story(rig: Rig) -> None:
         remote = await ended(rig, await rig.api.create(NAME, lines(rig)))
-        (tmp_path / f".{remote.results[0]}.jsonl.killed").touch()
         failures = 0
         for _ in range(60):
             try:

@@ -16,7 +16,6 @@ from judgeq.errors import (
     ConnectionFailedError,
     JudgeError,
     KeyRefusedError,
-    RateLimitedError,
     RefusedRequestError,
     ServerFailedError,
 )
@@ -97,7 +96,7 @@ def test_openais_wire_form(tmp_path: Path) -> None:
     assert f'filename="{NAME}.jsonl"'.encode() in body
     assert b'name="purpose"\r\n\r\nbatch\r\n' in body
     line = b'{"custom_id":"jq-0a1b2c3d-1","method":"POST","url":"/v1/chat/completions","body":'
-    assert line + b'{"a":"b"}}\n' in body
+    assert line + b'{"a":"b"}}\r\n' in body
     assert orjson.loads(server.seen[1][3]) == {
         "input_file_id": "f0",
         "endpoint": "/v1/chat/completions",
@@ -352,24 +351,6 @@ def test_what_a_refused_batch_may_have_cost(form: str, status: int, cost: float 
         creating(server, form)
     assert raised.value.cost == cost
     assert ("DELETE /files/f0" in server.asked) is (form == "openai" and cost is not None)
-
-
-def test_the_file_of_a_batch_that_was_refused_goes_once_the_list_lacks_it_too() -> None:
-    async def story(api: BatchAPI) -> None:
-        with pytest.raises(RateLimitedError):
-            await api.create(NAME, lines(api))
-        assert "DELETE /files/f0" not in server.asked
-        await api.identify(NAME, 2, 0.0, ())
-
-    server = Server()
-
-    async def listed(request: web.Request) -> web.Response:
-        status = 429 if request.method == "POST" else 200
-        return web.json_response({"data": [], "has_more": False}, status=status)
-
-    server.answers["/batches"] = listed
-    told(server, story)
-    assert server.asked[-1] == "DELETE /files/f0"
 
 
 @forms

@@ -3,8 +3,11 @@ from __future__ import annotations
 import csv
 import hashlib
 import re
-from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from numpy.testing import assert_array_equal
 
 from judgeq import files
 from judgeq.datasets import catalog, corpora, load
+from judgeq.datasets.corpora import fetch
 from judgeq.errors import DataError
 from judgeq.settings.run import DatasetSpec
 
@@ -187,96 +191,162 @@ def test_known_lists_all() -> None:
         assert infos[name].citation
 
 
-# The demo corpus
+# Downloads
 
 
-DEMO = Path(__file__).parents[1] / "datasets" / "demo" / "demo.csv"
-COLUMNS = ["id", "event", "level", "text"]
-EVENTS = 40
-LEVELS = range(6)
+BODY = b"text\n" + b"".join(b"text %d\n" % row for row in range(20_000))
+SHA256 = hashlib.sha256(BODY).hexdigest()
+
+
+class Faulty(BaseHTTPRequestHandler):
+    """A server whose paths are named after what goes wrong."""
+
+    release: Event
+
+    def do_GET(self) -> None:
+        fault = self.path.rsplit("/", 1)[-1]
+        if fault == "silent":
+            self.release.wait(10)
+        elif fault == "missing":
+            self.send_error(404)
+        elif fault == "redirect":
+            self.answer(302, b"", Location="/good")
+        elif fault == "stall":
+            self.answer(200, BODY[:100], length=len(BODY))
+            self.release.wait(10)
+        elif fault == "truncated":
+            self.answer(200, BODY[:100], length=len(BODY))
+        elif fault == "wrong":
+            self.answer(200, b"x" * len(BODY))
+        elif fault == "long":
+            self.answer(200, BODY * 2)
+        elif fault == "garbage":
+            self.wfile.write(b"nonsense\r\n\r\n")
+        else:
+            self.answer(200, BODY)
+
+    def answer(self, status: int, body: bytes, length: int | None = None, **headers: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        with suppress(ConnectionError):  # "long": the other side has had enough
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class's name
+        pass
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[dict[str, str]]:
-    with DEMO.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, strict=True))
+def faulty() -> Iterator[str]:
+    Faulty.release = Event()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Faulty) as running:
+        running.daemon_threads = True
+        thread = Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        Faulty.release.set()
+        running.shutdown()
+        thread.join()
 
 
-def words(text: str) -> int:
-    return len(text.split())
+@pytest.fixture
+def server(faulty: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The server's address; no proxy of the machine's stands between it and the test."""
+    monkeypatch.delenv("JUDGEQ_OFFLINE")
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    return faulty
 
 
-def test_file_is_plain_utf8_with_lf_line_ends_and_the_four_columns() -> None:
-    raw = DEMO.read_bytes()
+def get(url: str, target: Path) -> str:
+    return fetch(url, target, sha256=SHA256, size=len(BODY), timeout=0.3)
+
+
+@pytest.mark.parametrize("path", ["good", "redirect"])
+def test_the_right_file_is_put_in_place(path: str, server: str, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "folder" / "f.csv"
+    assert get(f"{server}/{path}", target) == ""
+    assert target.read_bytes() == BODY
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("silent", r"127\.0\.0\.1:\d+ can't be reached: .*timed out"),
+        ("missing", "404"),
+        ("stall", "timed out"),
+        ("truncated", "gave another file"),
+        ("wrong", "gave another file"),
+        ("long", "gave another file"),
+        ("garbage", "can't be reached"),
+    ],
+)
+def test_why_a_file_cannot_be_had(path: str, why: str, server: str, tmp_path: Path) -> None:
+    assert re.search(why, get(f"{server}/{path}", tmp_path / "f.csv"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_proxy_of_the_environment_is_used(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", server)
+    monkeypatch.setenv("no_proxy", "")
+    assert get("http://nowhere.invalid/good", tmp_path / "f.csv") == ""
+
+
+def test_a_folder_that_cannot_be_made(server: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert "can't be written to" in get(f"{server}/good", tmp_path / "file" / "f.csv")
+
+
+def test_load_downloads_once(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "shipped" / "mini"
+    folder.mkdir(parents=True)
+    (folder / "dataset.toml").write_text(
+        f"""
+        title = "Mini"
+        description = "Texts."
+        licence = "MIT"
+        citation = "none"
+        url = "{server}/good"
+        sha256 = "{SHA256}"
+        size = {len(BODY)}
+        file = "mini.csv"
+        """
+    )
+    monkeypatch.setattr(files, "shipped", lambda kind: folder.parent)
+    data = load(DatasetSpec(dataset="mini"))
+    assert data.source == str(tmp_path / "cache/datasets/mini/mini.csv")
+    assert len(data) == 20_000
+    again = load(DatasetSpec(dataset="mini"), download=False)
+    assert (again.source, again.content) == (data.source, data.content)
+
+
+# The demo corpus
+
+
+def test_the_demo_corpus_is_tidy_and_its_length_does_not_tell_the_level() -> None:
+    raw = (Path(__file__).parents[1] / "datasets" / "demo" / "demo.csv").read_bytes()
     assert not raw.startswith(b"\xef\xbb\xbf")
     assert b"\r" not in raw
-    assert raw.endswith(b"\n")
-    with DEMO.open(encoding="utf-8", newline="") as file:
-        table = list(csv.reader(file, strict=True))
-    assert table[0] == COLUMNS
-    assert {len(row) for row in table} == {len(COLUMNS)}
-
-
-def test_every_event_has_every_level_once(rows: list[dict[str, str]]) -> None:
-    assert len(rows) == EVENTS * len(LEVELS) == 240
+    rows = list(csv.DictReader(raw.decode().splitlines(), strict=True))
+    assert [*rows[0]] == ["id", "event", "level", "text"]
     events = sorted({row["event"] for row in rows})
-    assert len(events) == EVENTS
-    # This also fixes the order of the rows: by event, then by level.
-    expected = [(event, str(level)) for event in events for level in LEVELS]
+    assert len(events) == 40
+    expected = [(event, str(level)) for event in events for level in range(6)]
     assert [(row["event"], row["level"]) for row in rows] == expected
-
-
-def test_ids_are_event_and_level(rows: list[dict[str, str]]) -> None:
-    ids = [row["id"] for row in rows]
-    assert len(set(ids)) == len(ids)
-    assert ids == [f"{row['event']}-{row['level']}" for row in rows]
-    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*-[0-5]", name) for name in ids)
-
-
-def test_texts_are_tidy_and_unique(rows: list[dict[str, str]]) -> None:
+    assert [row["id"] for row in rows] == [f"{event}-{level}" for event, level in expected]
     texts = [row["text"] for row in rows]
     assert len({text.casefold() for text in texts}) == len(texts)
-    for text in texts:
-        assert text == " ".join(text.split())
-        assert text[-1] in ".?!"
-
-
-def test_texts_have_20_to_45_words(rows: list[dict[str, str]]) -> None:
-    lengths = {row["id"]: words(row["text"]) for row in rows}
-    assert {name: n for name, n in lengths.items() if not 20 <= n <= 45} == {}
-
-
-def test_length_does_not_tell_the_level(rows: list[dict[str, str]]) -> None:
+    assert all(text == " ".join(text.split()) and text[-1] in ".?!" for text in texts)
+    giveaway = re.compile(r"[A-Z]{2,}|(?i:\b(un)?(bias|neutral|slant|partisan|propaganda))")
+    assert [text for text in texts if giveaway.search(text)] == []
+    lengths = np.array([len(text.split()) for text in texts])
+    assert lengths.min() >= 20
+    assert lengths.max() <= 45
+    assert np.ptp(lengths.reshape(40, 6), axis=1).max() <= 6
     levels = np.array([int(row["level"]) for row in rows])
-    lengths = np.array([words(row["text"]) for row in rows])
     assert abs(float(scipy.stats.spearmanr(levels, lengths).statistic)) < 0.1
-    # The six wordings of one event are about as long as each other.
-    spread = np.ptp(lengths.reshape(EVENTS, len(LEVELS)), axis=1)
-    assert int(spread.max()) <= 6
-
-
-def test_nothing_shouts(rows: list[dict[str, str]]) -> None:
-    texts = [row["text"] for row in rows]
-    assert sum(text.count("!") for text in texts) <= 5
-    assert [text for text in texts if re.search(r"[A-Z]{2,}", text)] == []
-
-
-def test_no_word_gives_the_game_away(rows: list[dict[str, str]]) -> None:
-    giveaway = re.compile(r"\b(un)?(bias|neutral|slant|partisan|propaganda)", re.IGNORECASE)
-    assert [row["id"] for row in rows if giveaway.search(row["text"])] == []
-
-
-def test_no_loaded_word_is_worn_out(rows: list[dict[str, str]]) -> None:
-    """A word that only slanted wordings use turns up in few events, so it cannot stand for them."""
-    plain: set[str] = set()
-    slanted: Counter[str] = Counter()
-    events: dict[str, set[str]] = {}
-    for row in rows:
-        found = {word for word in re.findall(r"[a-z'-]+", row["text"].lower()) if len(word) > 5}
-        if int(row["level"]) < 2:
-            plain |= found
-        else:
-            events.setdefault(row["event"], set()).update(found)
-    for found in events.values():
-        slanted.update(found)
-    assert {word: n for word, n in slanted.items() if word not in plain and n > 6} == {}

@@ -26,7 +26,7 @@ from judgeq.errors import (
     UsageError,
 )
 from judgeq.events import Event, Notice
-from judgeq.judge.judge import Questions
+from judgeq.judge.questions import Questions
 from judgeq.people import answers, registry
 from judgeq.people.answers import Answer, Turn
 from judgeq.people.assignment import AWAITED, LEASE, SKIPS, Assignment

@@ -15,7 +15,7 @@ from judgeq.datasets import load
 from judgeq.engine import assembly
 from judgeq.errors import KeyMissingError, UsageError
 from judgeq.judge.http.openai import OpenAIChat
-from judgeq.judge.secrets import api_key, key_name
+from judgeq.judge.secrets import api_key
 from judgeq.settings.model import Access, Model
 from judgeq.settings.providers import PREFIXED, PROVIDERS, Provider
 from tests.cli import REPO
@@ -122,7 +122,7 @@ def test_a_server_that_is_given_gets_the_whole_name_and_no_providers_key(prefix:
     for address in ("http://h/v1", f"{PREFIXED[prefix].address}.thief.example"):
         own = Model(base_url=address)
         assert (own.address_of(name), own.id_of(name)) == (address, name)
-        assert key_name(name, own, Access()) == "JUDGEQ_API_KEY"
+        assert api_key(name, own, Access()) == KEYS["JUDGEQ_API_KEY"]
 
 
 def test_openais_gateway_is_not_asked_for_models_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,25 +182,6 @@ def test_batches_are_for_those_whose_batches_are_known() -> None:
     with pytest.raises(UsageError, match=r"--batch: .* not to Mistral, which mistral/x is"):
         settle({"dataset": "demo", "judge": ("gpt-5-mini", "mistral/x"), "batch": True})
     settle({"dataset": "demo", "judge": "mistral/x", "base_url": "http://h/v1", "batch": True})
-
-
-def test_models_are_listed_by_the_names_that_they_are_asked_by(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def handler(_: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "models/gemini-2.5-flash"}, {"id": "a/b"}]})
-
-    async def story() -> list[str]:
-        async with answering(handler) as url:
-            standing_in(monkeypatch, "gemini", url)
-            made = OpenAIChat("gemini/gemini-2.5-flash", Model(), Access(), None)
-            await made.open()
-            try:
-                return await made.model_names()
-            finally:
-                await made.close()
-
-    assert asyncio.run(story()) == ["gemini-2.5-flash", "a/b"]
 
 
 def test_the_page_lists_every_provider() -> None:

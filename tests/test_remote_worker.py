@@ -33,9 +33,9 @@ from judgeq.errors import (
 )
 from judgeq.events import Event, Notice
 from judgeq.judge.backend import Request
-from judgeq.judge.judge import Judge, Questions
+from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
-from judgeq.judge.sending import Sender
+from judgeq.judge.questions import Questions
 from judgeq.run_places import RunFolder
 from judgeq.store import Store
 from judgeq.types import Job, JobState, Match
@@ -85,9 +85,9 @@ class FakeRuns:
     ) -> AsyncIterator[Session]:
         if run.folder.id in self.unopened:
             raise self.unopened[run.folder.id]
-        sender = Sender(self.backends[run.folder.id], emit, stop.sleep, opened())
-        stop.calls(sender.limiter.abort)
-        panel = Panel([Judge(Questions(), sender)], "fake")
+        judge = Judge(Questions(), self.backends[run.folder.id], emit, stop.sleep, opened())
+        stop.calls(judge.limiter.abort)
+        panel = Panel([judge], "fake")
         yield Session(run, cast("Store", self.stores[run.folder.id]), panel, stop, emit)
 
 

@@ -218,7 +218,7 @@ def test_what_a_user_asks_wrongly_is_told_with_its_exit_code(tmp_path: Path) -> 
         (2, "'--n': 0 is not in the range 1 to 1000000.", "show", "--n", "0"),
         (2, "'--pilot': 0 is not in the range from 1.", "estimate", "--pilot", "0"),
         (2, "Did you mean 'babe'?", "run", "--dataset", "bab"),
-        (3, "There is no file", "run", "--dataset", "gone.csv"),
+        (3, "gone.csv can't be read", "run", "--dataset", "gone.csv"),
         (2, "at least 2 items", "run", "--dataset", "demo", "-s", "listwise1"),
         (2, "which has 240 items", "run", "--dataset", "demo", "-s", "listwise241"),
         (2, "--sim-accuracy", "run", "--dataset", "demo", "--sim-accuracy", "1.5"),

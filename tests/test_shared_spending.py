@@ -263,7 +263,7 @@ class Spenders(RuleBasedStateMachine):
         else:  # no answer: possibly paid
             self.move(worker, 0, -(bound - cost), bound - cost)
         worker.sharing.settled(bound, bound - cost)
-        worker.budget.settle(bound / NANO, cost / NANO if known else None, cost / NANO)
+        worker.budget.settle(bound / NANO, cost / NANO if known else None)
 
     @precondition(lambda self: self.workers)
     @rule(which=st.integers(0, 3), answers=st.integers(0, 3))

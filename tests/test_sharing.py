@@ -170,7 +170,7 @@ def test_what_can_not_be_imported_leaves_nothing(demo: Path, tmp_path: Path) -> 
     )
     with pytest.raises(UsageError, match="Did you mean 'demo'"):
         imported(*given, dataset="demos")
-    with pytest.raises(DataError, match=r"There is no file"):
+    with pytest.raises(DataError, match=r"can't be read"):
         imported(*given, dataset=str(tmp_path / "gone.csv"))
     with pytest.raises(DataError, match=r"gone\.jsonl can't be read"):
         imported(tmp_path / "gone.jsonl", runs_dir)

@@ -11,8 +11,8 @@ from judgeq.errors import JudgeError
 from judgeq.events import CallEnded, Event, JobEnded, JobStarted
 from judgeq.judge.backend import Request
 from judgeq.judge.budget import Allowance, Budget
-from judgeq.judge.judge import Judge, Questions
-from judgeq.judge.sending import Sender
+from judgeq.judge.judge import Judge
+from judgeq.judge.questions import Questions
 from judgeq.store import Store
 from judgeq.types import JobState, Outcome
 from tests.fakes import FakeBackend, FakeStore, in_order, opened, turns
@@ -26,9 +26,11 @@ class Scene:
     def __init__(self, store: FakeStore, backend: FakeBackend) -> None:
         self.store, self.backend, self.stop = store, backend, Stop()
         self.events: list[Event] = []
-        sender = Sender(backend, self.events.append, self.stop.sleep, opened())
-        self.judge = Judge(Questions(prompts.load("bias"), TEXTS), sender)
-        self.stop.calls(sender.limiter.abort)
+        questions = Questions(prompts.load("bias"), TEXTS)
+        self.judge = Judge(
+            questions, backend, self.events.append, self.stop.sleep, limiter=opened()
+        )
+        self.stop.calls(self.judge.limiter.abort)
 
     async def play(self, workers: int) -> None:
         store = cast("Store", self.store)
@@ -60,13 +62,13 @@ def test_a_job_that_is_lost_is_neither_sent_nor_settled_nor_charged() -> None:
     store.lost = {1, 4}
     scene = Scene(store, FakeBackend())
     allowance = Allowance(10.0)
-    scene.judge.sender.budget = Budget(allowance)
+    scene.judge.budget = Budget(allowance)
     asyncio.run(scene.play(3))
     assert sorted(scene.asked) == [0, 2, 3, 5]
     assert scene.states == dict.fromkeys([0, 2, 3, 5], JobState.DONE)
     assert JobEnded(1, JobState.PENDING) in scene.events
     assert (allowance.spent, allowance.reserved) == (1_000_000_000, 0)
-    assert scene.judge.sender.limiter.in_flight == 0
+    assert scene.judge.limiter.in_flight == 0
     assert not scene.stop.asked
 
 

@@ -36,7 +36,7 @@ class Hand:
     """A worker in a thread of this process."""
 
     def __init__(self, store: str, *runs: str, **more: Any) -> None:
-        self.how = {"runs": runs, "exit_when": "done"}
+        self.how: dict[str, Any] = {"runs": runs, "exit_when": "done"}
         self.how |= {name: more.pop(name) for name in ("datasets", "exit_when") if name in more}
         self.given = {"store": store, **more}
         self.tally, self.events, self.interrupts = Tally(), list[Event](), Interrupts()

@@ -229,7 +229,7 @@ def clear_cache(yes: bool, given: Values) -> Answer:
     entries = replies.overview(folder).replies
     question = f"Remove {several(entries, 'reply', 'replies')} from {folder}? They were paid for."
     confirm(question, yes=yes or not entries)
-    return _removed(replies.clear(folder))
+    return _removed(replies.prune(folder, older_than=None, model=None, now=0.0))
 
 
 def _removed(count: int) -> Answer:

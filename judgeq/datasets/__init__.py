@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from judgeq.datasets import corpora, synthetic
-from judgeq.datasets.columns import LIKELY, dataset_of
+from judgeq.datasets.columns import columns_of, dataset_of
 from judgeq.datasets.dataset import STDIN, Dataset, DatasetInfo, part, refuse, without_long
-from judgeq.datasets.formats import SETTINGS, SUFFIXES, Format, format_of, read
-from judgeq.datasets.tables import TEXT, Source, did_you_mean, display, listed
+from judgeq.datasets.formats import SUFFIXES, format_of, read
+from judgeq.datasets.tables import TEXT, Table, did_you_mean, display, listed
 from judgeq.errors import UsageError
 from judgeq.settings.run import DatasetSpec
 
-__all__ = ["FROM_PYTHON", "STDIN", "TEXT", "Dataset", "DatasetInfo", "DatasetSpec", "known", "load"]
+__all__ = ["FROM_PYTHON", "STDIN", "TEXT", "Dataset", "DatasetInfo", "DatasetSpec", "load"]
 
 FROM_PYTHON = "python"
 """The name of texts that were given in Python."""
@@ -28,7 +27,7 @@ def load(
     seed: int = 0,
     download: bool = True,
     base: Path | None = None,
-    frame: Source | None = None,
+    frame: Table | None = None,
 ) -> Dataset:
     """The dataset that `spec` names; paths are relative to `base` (default: the current folder).
     `frame` is the table that "-" stands for, in place of standard input.
@@ -50,14 +49,15 @@ def load(
     refuse(spec, ["n"], "is for synthetic datasets only")
     if name in every:
         whole = corpora.load(spec, base, may_download=download)
-    elif name != STDIN:
-        stem = Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
-        whole = replace(dataset_of(read(path, spec), spec), name=stem)
-    elif frame is not None:
-        refuse(spec, [*SETTINGS], "is for files")
-        whole = replace(dataset_of(frame, spec), name=FROM_PYTHON)
     else:
-        whole = replace(dataset_of(_on_stdin(spec), spec), name="stdin")
+        stem = Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
+        if name != STDIN:
+            table = read(path, spec, columns_of(spec))
+        elif frame is not None:
+            table, stem = frame, FROM_PYTHON
+        else:
+            table, stem = _on_stdin(spec), "stdin"
+        whole = replace(dataset_of(table, spec), name=stem)
     return without_long(part(whole, spec, seed), spec.longest_text)
 
 
@@ -69,7 +69,7 @@ def catalog(data_dir: Path | None = None) -> list[DatasetInfo]:
     return [*corpora.catalog(data_dir), *synthetic.catalog()]
 
 
-def _on_stdin(spec: DatasetSpec) -> Source:
+def _on_stdin(spec: DatasetSpec) -> Table:
     """What is on standard input, in the format that it looks like."""
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError(
@@ -77,14 +77,4 @@ def _on_stdin(spec: DatasetSpec) -> Source:
             "there: judgeq … --dataset - < my.csv"
         )
     data = sys.stdin.buffer.read()
-    start = data[:100_000].replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")
-    first = start.decode(errors="ignore").strip().split("\n")[0]
-    cells = [cell.strip() for cell in re.split(r"[,;\t|]", first)]
-    is_header = {*map(str.casefold, cells)} & {*LIKELY["text_column"].split()}
-    is_prose = first.endswith((".", "!", "?")) or any(len(cell.split()) > 4 for cell in cells)
-    form: Format = "txt" if spec.no_header or (is_prose and not is_header) else "csv"
-    if data.startswith((b"PAR1", b"PK\x03\x04")):
-        form = "parquet" if data.startswith(b"PAR1") else "xlsx"
-    elif first.startswith(("{", "[")):
-        form = "jsonl"
-    return read(Path("standard input"), spec, form=form, data=data)
+    return read(Path("standard input"), spec, columns_of(spec), data=data)

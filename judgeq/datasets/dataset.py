@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from judgeq.datasets.tables import LISTED, TEXT, listed
+from judgeq.datasets.tables import TEXT, listed
 from judgeq.errors import UsageError
 from judgeq.seeds import rng
 from judgeq.settings.run import DatasetSpec
@@ -141,9 +141,7 @@ class Dataset:
                 array.flags.writeable = False  # `labels` was made of it
 
     def __repr__(self) -> str:
-        gold = "" if self.gold_kind is None else f", {self.gold_kind} gold"
-        texts = "" if self.texts is not None else ", without texts"
-        return f"<Dataset {self.name}: {len(self):,} items{texts}{gold}>"
+        return f"<Dataset {self.name}: {len(self):,} items>"
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -163,6 +161,21 @@ def part(dataset: Dataset, spec: DatasetSpec, seed: int) -> Dataset:
     return _of_rows(dataset, chosen, notice)
 
 
+def without_repeated(dataset: Dataset, *, merge: bool) -> Dataset:
+    """The dataset with a notice of how many texts repeat an earlier one; without these, if they are to
+    be merged."""
+    first = {text: row for row, text in reversed([*enumerate(dataset.texts or ())])}
+    repeated = len(dataset.texts or ()) - len(first)
+    if not repeated:
+        return dataset
+    notice = f"{repeated:,} of {len(dataset):,} texts repeat an earlier one, and "
+    if merge:
+        notice += "are judged once with it (--merge-duplicates)."
+        return _of_rows(dataset, np.array(sorted(first.values())), notice)
+    notice += "each is judged as an item of its own (--merge-duplicates judges each text once)."
+    return replace(dataset, notices=(*dataset.notices, notice))
+
+
 def tokens_of(text: str) -> float:
     """About how many tokens a text has: one for four characters of ASCII, and for each other one."""
     plain = len(text.encode("ascii", "ignore"))
@@ -179,7 +192,7 @@ def without_long(dataset: Dataset, longest: float | None) -> Dataset:
         return dataset
     notice = (
         f"{len(long):,} of {len(dataset):,} texts are left out (--skip-long), each of more than about "
-        f"{longest:,.0f} tokens: {listed(long, LISTED)}."
+        f"{longest:,.0f} tokens: {listed(long)}."
     )
     return _of_rows(dataset, np.flatnonzero(short), notice)
 

@@ -1,4 +1,4 @@
-"""Files as sources of tables: CSV, TSV, a text a line, JSON, Excel or Parquet, any of them gzipped.
+"""Files as tables: CSV, TSV, a text a line, JSON, Excel or Parquet, any of them gzipped.
 
 Knows how files break (quoting, encoding, missing fields) and at which line; knows nothing of items,
 gold or datasets.
@@ -9,22 +9,23 @@ from __future__ import annotations
 import codecs
 import csv
 import re
+from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from importlib import import_module
 from io import BytesIO, TextIOWrapper
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from judgeq.datasets.dataset import OF_COLUMNS, refuse
-from judgeq.datasets.frames import by_column
-from judgeq.datasets.tables import TEXT, Rows, Source, display, listed
+from judgeq.datasets.dataset import OF_COLUMNS
+from judgeq.datasets.tables import TEXT, Table, display, place
 from judgeq.errors import DataError, UsageError
 from judgeq.files import ordinary
 from judgeq.settings.run import DatasetSpec
 
 Format: TypeAlias = Literal["csv", "tsv", "txt", "jsonl", "xlsx", "parquet"]
+Rows: TypeAlias = Iterator[tuple[int, Sequence[Any]]]
+"""The line on which each row begins (1-based; 0: there are no lines), and its cells."""
 
 FORMATS: Mapping[str, Format] = {
     ".csv": "csv",
@@ -37,26 +38,12 @@ FORMATS: Mapping[str, Format] = {
     ".parquet": "parquet",
 }
 SUFFIXES = f"{', '.join(FORMATS)}, also with .gz"
-SETTINGS = {
-    "delimiter": "csv, tsv",
-    "encoding": "csv, tsv, txt, jsonl",
-    "no_header": "csv, tsv, txt, xlsx",
-}
-"""How a file is read, and of which formats that can be set."""
+BINARY: Mapping[bytes, Format] = {b"PK\x03\x04": "xlsx", b"PAR1": "parquet"}
+"""What such a file begins with, whatever its name says."""
 # No judge reads a text this long; what does get there is a quotation mark that is never closed.
 MAX_FIELD = 10_000_000
-LARGEST = 1_000_000_000
-"""Bytes that a compressed file may unpack to."""
 MOST_ROWS = 1 << 20
 """Rows of an Excel sheet, by Excel's own limit."""
-
-# What a file that is no text begins with, and what to do with it.
-_BINARY = {
-    b"PK\x03\x04": "an Excel file, whatever its name says. Rename it, so that it ends in .xlsx.",
-    b"\xd0\xcf\x11\xe0": "an Excel file of the old kind. Save it as .xlsx.",
-    b"\x1f\x8b": "compressed, whatever its name says. Rename it, so that it ends in .csv.gz.",
-    b"PAR1": "a Parquet file, whatever its name says. Rename it, so that it ends in .parquet.",
-}
 _MARKS = {  # that of UTF-16 is the beginning of one of UTF-32
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -64,6 +51,10 @@ _MARKS = {  # that of UTF-16 is the beginning of one of UTF-32
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _QUOTED = re.compile(r'"[^"]*"?')
+
+
+class BadRowError(Exception):
+    """A row that can't be used: the line on which it begins, what is wrong, and what to do."""
 
 
 def format_of(path: str | Path) -> Format | None:
@@ -75,61 +66,55 @@ def contents(path: Path) -> bytes:
     """The bytes of a file. Raises DataError."""
     try:
         return ordinary(path).read_bytes()
-    except FileNotFoundError as error:
-        raise DataError(
-            f"There is no file {path} (seen from {Path.cwd()}). Check the path."
-        ) from error
-    except IsADirectoryError as error:
-        raise DataError(f"{path} is a folder. Name a file in it ({SUFFIXES}).") from error
     except OSError as error:
-        raise DataError(f"{path} can't be read: {error.strerror or error}.") from error
+        reason = error.strerror or error
+        raise DataError(f"{path} can't be read (seen from {Path.cwd()}): {reason}.") from error
 
 
 def read(
-    path: Path, spec: DatasetSpec, *, form: Format | None = None, data: bytes | None = None
-) -> Source:
-    """The table in a file, read as `spec` says. With `data` these are its bytes, and `path` names them.
+    path: Path,
+    spec: DatasetSpec,
+    columns: Collection[str] | None = None,
+    *,
+    data: bytes | None = None,
+) -> Table:
+    """The table in a file, read as `spec` says; only these `columns` of it (None: all). With `data`
+    these are its bytes, and `path` names them: without a suffix, they are read as what they look like.
 
-    Without `form` it is that of the file's name; without a delimiter that of the format, or what the
-    first line of a CSV file shows; without an encoding it is UTF-8, or what a byte order mark says.
-    Without a header columns are named by number, from 1; a single one "text". Lines of texts have no
-    columns: where one is named, or what separates them, they are rows of a CSV.
+    Without a delimiter it is that of the format, or what the first line of a CSV file shows; without an
+    encoding UTF-8, or what a byte order mark says. Without a header columns are named by number, from
+    1; a single one "text". Lines of texts have no columns: where one is named, or what separates them,
+    they are rows of a CSV.
 
-    Raises DataError naming the file where it can't be read, UsageError where its name says no format,
-    or reading it needs a package that isn't installed, or a setting isn't for it; or the source does.
+    Raises DataError naming the file, and the row that can't be read; UsageError where its name says no
+    format, or reading it needs a package that isn't installed.
     """
-    name, form = str(path), form or format_of(path)
-    columns = {column for role in OF_COLUMNS if (column := getattr(spec, role))}
-    if form == "txt" and (columns or spec.delimiter):
+    name, form = str(path), format_of(path)
+    if form is None and data is None:
+        contents(path)  # which may say what is wrong with it
+        raise UsageError(f"{name} has no suffix of a format that can be read: {SUFFIXES}.")
+    data = _unpacked(name, contents(path) if data is None else data)
+    form = next((BINARY[mark] for mark in BINARY if data.startswith(mark)), form)
+    lines = None
+    if form not in ("xlsx", "parquet"):
+        lines = _lines(name, data, spec.encoding)
+        form = form or _appearance(next(filter(str.strip, lines), "").strip(), spec)
+        lines.seek(0)
+    if form == "txt" and (spec.delimiter or any(getattr(spec, role) for role in OF_COLUMNS)):
         form = "csv"
-    for setting, forms in SETTINGS.items():
-        if form and form not in forms.split(", "):
-            refuse(spec, [setting], f"is for {forms.upper()}, and {name} holds {form.upper()}")
-    data = contents(path) if data is None else data  # `path` may be a folder
-    if form is None:
-        raise UsageError(
-            f"The suffix of {name} is no format that can be read. "
-            f"Name it by what it holds: {SUFFIXES}."
-        )
-    if name.lower().endswith(".gz"):
-        data = _unpacked(name, data)
     if form == "parquet":
         return _parquet(name, data)
-    if form == "xlsx":
-        return _source(name, _sheet(name, data), not spec.no_header)
-    for mark, what in _BINARY.items():
-        if data.startswith(mark):
-            raise DataError(f"{name} is {what}")
-    lines = partial(_lines, name, data, spec.encoding)
+    if lines is None:
+        return _table(name, _sheet(name, data), columns, not spec.no_header)
     if form == "jsonl":
-        return _source(name, _objects(name, lines, columns))
+        return _table(name, _objects(lines), columns)
     if form == "txt":
-        texts = ((number, [line.strip()]) for number, line in enumerate(lines(), 1) if line.strip())
-        return _source(name, texts, header=False)
-    first = [*islice(filter(str.strip, lines()), 20 if spec.no_header else 1)]
-    delimiter = spec.delimiter or ("\t" if form == "tsv" else delimiter_of(first, columns))
-    source = _source(name, _csv_rows(lines(), delimiter), not spec.no_header)
-    return source._replace(decimal_comma=delimiter == ";")
+        texts = ((line, [text.strip()]) for line, text in enumerate(lines, 1) if text.strip())
+        return _table(name, texts, columns, header=False)
+    first = [*islice(filter(str.strip, lines), 20 if spec.no_header else 1)]
+    lines.seek(0)
+    mark = spec.delimiter or ("\t" if form == "tsv" else delimiter_of(first))
+    return _table(name, _csv_rows(lines, mark), columns, not spec.no_header, mark == ";")
 
 
 def packages(extra: str, what: str, *names: str) -> list[Any]:
@@ -146,93 +131,90 @@ def packages(extra: str, what: str, *names: str) -> list[Any]:
 
 
 def _unpacked(name: str, data: bytes) -> bytes:
+    """The bytes, decompressed if they are gzipped."""
     import gzip
     import zlib
 
     try:
-        with gzip.GzipFile(fileobj=BytesIO(data)) as file:
-            unpacked = file.read(LARGEST + 1)
+        return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{name} can't be unpacked: {error}.") from error
-    _check_size(name, len(unpacked))
-    return unpacked
 
 
-def _check_size(name: str, size: int) -> None:
-    if size > LARGEST:
-        raise DataError(
-            f"{name} unpacks to more than {LARGEST / 1e9:g} GB. If that is right, unpack it yourself "
-            "and name the CSV."
-        )
-
-
-def _lines(name: str, data: bytes, named: str | None) -> Iterator[str]:
+def _lines(name: str, data: bytes, named: str | None) -> TextIOWrapper:
     """The lines of a text in the encoding that was named; else that of the byte order mark; else UTF-8.
     Raises DataError naming the place of what is no text."""
     marked = (encoding for mark, encoding in _MARKS.items() if data.startswith(mark))
     encoding = codecs.lookup(named or next(marked, "utf-8")).name
-    mark = "-sig" if encoding == "utf-8" else ""
     try:
-        yield from TextIOWrapper(BytesIO(data), encoding + mark, newline="")
-    except UnicodeError as error:
-        # The piece that can't be decoded, if that is what is wrong: the file is where it first stands.
-        at = data.find(getattr(error, "object", b"")) + getattr(error, "start", 0)
-        line, byte = data.count(b"\n", 0, at) + 1, at - data.rfind(b"\n", 0, at)
+        data.decode(encoding)
+    except UnicodeDecodeError as error:
+        before = data[: error.start].split(b"\n")
         raise DataError(
-            f"{name}, line {line}, byte {byte} (0x{data[at]:02x}): not {encoding.upper()}. Name its "
+            f"{name}, line {len(before)}, byte {len(before[-1]) + 1}: not {encoding.upper()}. Name its "
             "encoding with --encoding (such as windows-1252), or save it as UTF-8."
         ) from error
+    mark = "-sig" if encoding == "utf-8" else ""
+    return TextIOWrapper(BytesIO(data), encoding + mark, newline="")
 
 
-def delimiter_of(lines: Sequence[str], columns: Collection[str] = ()) -> str:
-    """What separates the columns of these lines: the mark that stands in each of them equally often
-    outside quotation marks, and more often than others; else a comma. `columns` are those looked for: a
-    header that is one of them is no list of several."""
-    plain = [_QUOTED.sub("", line) for line in lines if line.strip("\r\n") not in columns]
-    counts = {mark: {line.count(mark) for line in plain} for mark in ",;\t|"}
-    often = {mark: max(found) for mark, found in counts.items() if len(found) == 1}
-    marks = [mark for mark in often if often[mark] == max(often.values())]
-    return marks[0] if len(marks) == 1 else ","
+def delimiter_of(lines: Sequence[str]) -> str:
+    """What separates the columns of these lines: the mark that each of them has most often outside
+    quotation marks."""
+    plain = [_QUOTED.sub("", line) for line in lines]
+    return max(",;\t|", key=lambda mark: min((line.count(mark) for line in plain), default=0))
+
+
+def _appearance(first: str, spec: DatasetSpec) -> Format:
+    """The format of a text that begins with this line. Prose is no header, unless one of its columns is
+    that of the texts."""
+    if first.startswith(("{", "[")):
+        return "jsonl"
+    cells = [cell.strip() for cell in re.split(r"[,;\t|]", first)]
+    is_prose = first.endswith((".", "!", "?")) or any(len(cell.split()) > 4 for cell in cells)
+    return "txt" if spec.no_header or (is_prose and TEXT not in cells) else "csv"
 
 
 # Rows of cells
 
 
-def _source(name: str, rows: Rows, header: bool = True) -> Source:
-    """The table of rows that are all as long as the first that can be used: the header, if there is
-    one."""
-    before: list[tuple[int, Any]] = []
-    names: list[str] = []
-    for line, row in rows:
-        if not isinstance(row, ValueError):
-            names = [*map(str, row)]
-            if not header:
-                before.append((line, row))
-                names = [TEXT] if len(row) == 1 else [str(at + 1) for at in range(len(row))]
-            break
-        before.append((line, row))
-    which = "the header" if header else "the first line"
-    remedy = "Put a field that holds a separator in quotation marks."
-
-    def cells(wanted: Sequence[str]) -> Rows:
-        places = [names.index(column) for column in wanted]
-        for line, row in chain(before, rows):
-            if isinstance(row, ValueError):
-                yield line, row
-            elif len(row) == len(names):
-                yield line, [row[at] for at in places]
-            else:
-                fields = f"too {'many' if len(row) > len(names) else 'few'} fields: {len(row)}"
-                yield line, ValueError(f"{fields}, where {which} has {len(names)}", remedy)
-
-    return Source(name, names, cells)
+def _table(
+    name: str,
+    rows: Rows,
+    columns: Collection[str] | None,
+    header: bool = True,
+    decimal_comma: bool = False,
+) -> Table:
+    """The table of rows that are all as long as the first: the header, if there is one."""
+    lines = array("q")
+    try:
+        line, first = next(rows, (0, ()))
+        names = [*map(str, first)]
+        if not header:
+            names = [TEXT] if len(first) == 1 else [str(at + 1) for at in range(len(first))]
+            rows = chain([(line, first)] if first else (), rows)
+        found = [name for name in names if name and (columns is None or name in columns)]
+        read: dict[str, list[Any]] = {name: [] for name in found}
+        places = [(names.index(name), cells) for name, cells in read.items()]
+        for line, row in rows:
+            if len(row) != len(names):
+                many = "few" if len(row) < len(names) else "many"
+                fields = f"too {many} fields: {len(row)}, where the first line has {len(names)}"
+                remedy = "Put a field that holds a separator in quotation marks."
+                raise BadRowError(line, fields, remedy)
+            lines.append(line)
+            for at, cells in places:
+                cells.append(row[at])
+    except BadRowError as bad:
+        line, problem, remedy = bad.args
+        raise DataError(f"{name}, {place(len(lines), line)}: {problem}. {remedy}") from bad
+    return Table(name, names, read, range(len(lines)), lines, decimal_comma)
 
 
 def _csv_rows(lines: Iterator[str], delimiter: str) -> Rows:
     """The rows of a CSV file, of which a blank line is none."""
     start = 1
-    before = csv.field_size_limit()
-    csv.field_size_limit(max(before, MAX_FIELD))  # csv's own limit is 131,072 characters
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD))  # its own limit is 131,072
     try:
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
         for row in reader:
@@ -240,25 +222,17 @@ def _csv_rows(lines: Iterator[str], delimiter: str) -> Rows:
                 yield start, row
             start = reader.line_num + 1
     except csv.Error as error:
-        remedy = (
-            "A quotation mark is opened and never closed, or one inside a quoted field is "
-            "not doubled; what follows it can't be read."
-        )
-        yield start, ValueError(f"broken quoting ({error})", remedy)
-    finally:
-        csv.field_size_limit(before)
+        remedy = "A quotation mark is never closed, or one inside a quoted field is not doubled."
+        raise BadRowError(start, f"broken quoting ({error})", remedy) from error
 
 
 def _sheet(name: str, data: bytes) -> Rows:
     """The rows of a workbook's first sheet, of which blank ones are none. Formulas are not run: their
     last values are read."""
     import warnings
-    import zipfile
 
     (openpyxl,) = packages("excel", f"Reading {name}", "openpyxl")
     try:
-        with zipfile.ZipFile(BytesIO(data)) as parts:
-            _check_size(name, sum(part.file_size for part in parts.infolist()))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of styles that it doesn't know
             book = openpyxl.load_workbook(BytesIO(data), read_only=True, data_only=True)
@@ -268,51 +242,41 @@ def _sheet(name: str, data: bytes) -> Rows:
         for line, cells in enumerate(sheet.iter_rows(max_row=MOST_ROWS, values_only=True), 1):
             row = ["" if cell is None else cell for cell in cells[:width]]
             if any(cell != "" for cell in row):
-                width = width or max(at for at, cell in enumerate(row, 1) if cell != "")
-                yield line, [*row, *[""] * width][:width]
-    except DataError:
-        raise
+                width = width or len(row)
+                yield line, row + [""] * (width - len(row))
     except Exception as error:
         raise DataError(f"{name} can't be read as an Excel file: {error}") from error
 
 
-def _objects(name: str, lines: Any, needed: Collection[str]) -> Rows:
+def _objects(lines: TextIOWrapper) -> Rows:
     """The keys of the first JSON object, then the values that each has of them: of one object a line, or
-    of an array of them; a text in place of an object stands for one with that alone. Each must have the
-    `needed` keys. Columns within objects are named by their path: "meta.text"."""
+    of an array of them; a text in place of an object stands for one with that alone. Columns within
+    objects are named by their path: "meta.text"."""
     import orjson
 
-    def parsed(text: str) -> Any:
+    remedy = "Expected one whole JSON object a line, or an array of objects."
+
+    def parsed(line: int, text: str) -> Any:
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            of_line = f" of line {error.lineno}" if error.lineno > 1 else ""
-            return ValueError(f"broken JSON: {error.msg} at column {error.colno}{of_line}")
+            where = f"column {error.colno} of line {line + error.lineno - 1}"
+            raise BadRowError(line, f"broken JSON: {error.msg} at {where}", remedy) from error
 
-    entries: Iterator[tuple[int, Any]] = (
-        (line, parsed(entry)) for line, entry in enumerate(lines(), 1) if entry.strip()
-    )
-    if next(filter(str.strip, lines()), "").lstrip().startswith("["):
-        whole = parsed("".join(lines()))
-        if isinstance(whole, ValueError):
-            raise DataError(f"{name}: {whole}. Expected an array of objects.")
-        entries = zip(repeat(0), whole)
+    is_array = next(filter(str.strip, lines), "").lstrip().startswith("[")
+    lines.seek(0)
+    entries = ((line, parsed(line, text)) for line, text in enumerate(lines, 1) if text.strip())
+    if is_array:
+        entries = ((0, entry) for entry in parsed(1, lines.read()))
     keys: list[str] = []
     for line, entry in entries:
         cells = _flat({TEXT: entry} if isinstance(entry, str) else entry)
         if not isinstance(cells, dict) or not cells:
-            what = f"{display(entry)} is {'an empty' if entry == {} else 'no'} JSON object"
-            remedy = "Expected one whole JSON object a line, or an array of objects."
-            yield line, ValueError(str(entry) if isinstance(entry, ValueError) else what, remedy)
-            continue
+            raise BadRowError(line, f"{display(entry)} is no JSON object with values", remedy)
         if not keys:
             keys = [*cells]
             yield 0, keys
-        if absent := [key for key in needed if key not in cells]:
-            problem = f"no key {display(min(absent))}; it has {listed(cells)}"
-            yield line, ValueError(problem, "Give every object this key (null where it's unknown).")
-        else:
-            yield line, [*map(cells.get, keys)]
+        yield line, [*map(cells.get, keys)]
 
 
 def _flat(entry: Any, path: str = "", depth: int = 9) -> Any:
@@ -325,11 +289,12 @@ def _flat(entry: Any, path: str = "", depth: int = 9) -> Any:
     return flat
 
 
-def _parquet(name: str, data: bytes) -> Source:
+def _parquet(name: str, data: bytes) -> Table:
     pa, parquet = packages("parquet", f"Reading {name}", "pyarrow", "pyarrow.parquet")
     try:
         table = parquet.ParquetFile(BytesIO(data)).read()
         table.validate(full=True)  # so that all of its texts are UTF-8
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{name} can't be read as Parquet: {error}") from error
-    return by_column(name, table.column_names, table)
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    return Table(name, table.column_names, columns, range(table.num_rows))

@@ -106,15 +106,15 @@ async def _write_excel(
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet()
     sheet.append([*map(written, names)])
-    n, longest = 1, 0
-    async for row in rows:
-        cells = [*map(written, row)]
-        n, longest = n + 1, max(longest, *(len(str(cell)) for cell in cells))
-        if n <= MOST_ROWS and longest <= LONGEST_CELL:
+    n = 1
+    try:
+        async for row in rows:
+            cells, n = [*map(written, row)], n + 1
+            if n > MOST_ROWS or any(len(str(cell)) > LONGEST_CELL for cell in cells):
+                raise UsageError(
+                    f"An Excel sheet holds {MOST_ROWS:,} rows and {LONGEST_CELL:,} characters a cell, "
+                    "and this table has more: --format csv, jsonl or parquet writes it."
+                )
             sheet.append(cells)
-    book.save(file)
-    if n > MOST_ROWS or longest > LONGEST_CELL:
-        raise UsageError(
-            f"An Excel sheet holds {MOST_ROWS:,} rows and {LONGEST_CELL:,} characters a cell, and this "
-            "table has more: --format csv, jsonl or parquet writes it."
-        )
+    finally:
+        book.save(file)  # which closes its temporary files

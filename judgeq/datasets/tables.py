@@ -1,53 +1,52 @@
-"""Tables: their columns, the rows of them that can't be used, and values in messages."""
+"""Tables: named columns of cells, as a file, a DataFrame or a list of texts has them; and values in
+messages.
+
+Neither pandas nor polars is imported: whatever has columns that become lists is a DataFrame.
+"""
 
 from __future__ import annotations
 
 import difflib
-import re
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
-from judgeq.errors import DataError
+from judgeq.errors import DataError, UsageError
 from judgeq.settings.run import REHEARSAL
 
 TEXT, ID = "text", "id"
 """The columns of texts and ids, where no others are named; a table's only column is one of texts."""
-LISTED = 10
-"""Bad rows in a message."""
-_NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
-
-Rows: TypeAlias = Iterator[tuple[int, Sequence[Any] | ValueError]]
-"""The line on which each row begins (1-based; 0: there are no lines), and its cells; or, of one that
-can't be used, what is wrong with it and what to do."""
+T = TypeVar("T")
 
 
-class Source(NamedTuple):
-    """What a table is read from: `rows` gives the cells of some of the columns, in their order."""
+class DataFrame(Protocol):
+    """What is needed of a DataFrame of pandas or polars."""
 
-    name: str  # for messages
+    @property
+    def columns(self) -> Any:
+        """The names of the columns."""
+
+    def __getitem__(self, column: Any, /) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A table, or some rows of it. Raises DataError where a name stands for two columns, and for what a
+    rehearsal wrote."""
+
+    name: str
+    """For messages."""
     header: Sequence[str]
-    rows: Callable[[Sequence[str]], Rows]
+    columns: Mapping[str, Any]
+    """Those that were read: lists of Python's own types, or what becomes one."""
+    rows: Sequence[int]
+    """The numbers of its rows in the source, 0-based."""
+    lines: Sequence[int] = ()
+    """Where each row of the source begins, 1-based; empty where there are no lines."""
     decimal_comma: bool = False
 
-
-class Table:
-    """The columns of a source that are asked for; cells are as it has them (CSV: str).
-
-    A row that can't be used is in none of them, and what is wrong is gathered: call `check` in the end.
-    """
-
-    def __init__(
-        self, source: Source, columns: Mapping[str, str], others: Sequence[str] | None = ()
-    ) -> None:
-        """Reads the columns that must be there, each with what to do where it isn't; and `others` (None:
-        all) if they are there. Raises DataError for a column that is missing, or there twice."""
-        self.name, self.header, rows, self.decimal_comma = source
-        self.numbers = array("q")  # of each row, its number in the source, 0-based
-        self.bad: list[tuple[int, str, str]] = []  # row number, what is wrong, what to do
-        self._lines = array("q")  # as in Rows, by row number
+    def __post_init__(self) -> None:
         for column, times in Counter(filter(None, self.header)).items():
             if times > 1:
                 twice = f"{self.name} has more than one column {display(column)}"
@@ -57,71 +56,110 @@ class Table:
                 f"{self.name} is from a rehearsal: its numbers are made up. To read it as a table of "
                 f"texts, remove its column {REHEARSAL}."
             )
-        for column, remedy in columns.items():
-            if self.header and column not in self.header:
-                raise DataError(self.without(column, remedy))
-        every = (*columns, *(self.header if others is None else others))
-        wanted = [name for name in dict.fromkeys(every) if name and name in self.header]
-        cells_of: list[list[Any]] = [[] for _ in wanted]
-        for number, (line, cells) in enumerate(rows(wanted)):
-            self._lines.append(line)
-            self.numbers.append(number)
-            if isinstance(cells, ValueError):
-                self.report(-1, *cells.args)
-                self.numbers.pop()
-                continue
-            for column_cells, cell in zip(cells_of, cells):  # noqa: B905  strict takes time
-                column_cells.append(cell)
-        self.columns = dict(zip(wanted, cells_of, strict=True))
-        if not self.header:
-            self.check()
-            raise DataError(f"{self.name} is empty. Expected a table of texts.")
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self.rows)
+
+    def cells(self, column: str, flag: str) -> list[Any]:
+        """A column's cells, None where one is missing. Raises DataError where there is no such column,
+        which names the flag for another."""
+        if column not in self.columns:
+            raise DataError(self.without(column, flag))
+        cells = self.columns[column]
+        if type(cells) is not list:
+            cells = as_list(cells, f"the column {display(column)}")
+        return cells if len(cells) == len(self) else [cells[row] for row in self.rows]
+
+    def values(self, column: str, value_of: Callable[[Any], T], flag: str) -> list[T]:
+        """What `value_of` makes of each cell of a column. Raises DataError for the first of which it
+        raises ValueError (what is wrong, what to do), with the number of the others."""
+        values, bad = list[T](), dict[int, ValueError]()
+        for i, cell in enumerate(self.cells(column, flag)):
+            try:
+                values.append(value_of(cell))
+            except ValueError as error:
+                bad[i] = error
+        if bad:
+            i, (problem, remedy) = min(bad), bad[min(bad)].args
+            more = f" ({len(bad):,} bad cells in this column)" if len(bad) > 1 else ""
+            raise self.error(i, f"{problem}{more}", remedy, column)
+        return values
 
     def place(self, i: int) -> str:
-        """Where the i-th row lies, for a message; there rows begin at 1."""
-        line = self._lines[self.numbers[i]]
-        return f"row {self.numbers[i] + 1}" + (f" (line {line})" if line else "")
+        """Where the i-th row lies, for a message."""
+        row = self.rows[i]
+        return place(row, self.lines[row] if len(self.lines) else 0)
 
-    def report(self, i: int, problem: str, remedy: str, column: str | None = None) -> None:
-        """Note that the i-th row can't be used, or its cell in a column."""
-        where = self.place(i) + ("" if column is None else f", column {display(column)}")
-        self.bad.append((self.numbers[i], f"{where}: {problem}", remedy))
+    def error(self, i: int, problem: str, remedy: str, column: str = "") -> DataError:
+        """That the i-th row can't be used, or its cell in a column."""
+        where = self.place(i) + (f", column {display(column)}" if column else "")
+        return DataError(f"{self.name}, {where}: {problem}. {remedy}")
 
-    def check(self) -> None:
-        """Raise DataError listing the bad rows, if there is one."""
-        if not self.bad:
-            return
-        _, problems, remedies = zip(*sorted(self.bad, key=itemgetter(0))[:LISTED], strict=True)
-        if len(self.bad) == 1:
-            raise DataError(f"{self.name}, {problems[0]}. {remedies[0]}")
-        lines = [f"{self.name}: {len(self.bad):,} problems.", *(f"{bad}." for bad in problems)]
-        if more := len(self.bad) - len(problems):
-            lines.append(f"And {more:,} more.")
-        raise DataError("\n".join([*lines, *dict.fromkeys(remedies)]))
-
-    def keep(self, rows: Iterable[int]) -> None:
-        """Leave out all other rows."""
-        chosen = [*rows]
-        self.columns = {name: [cells[i] for i in chosen] for name, cells in self.columns.items()}
-        self.numbers = array("q", [self.numbers[i] for i in chosen])
-
-    def without(self, column: str, remedy: str) -> str:
+    def without(self, column: str, flag: str) -> str:
         """That a column is missing, which there are instead, and what to do."""
-        header = self.header
-        hint = did_you_mean(column, header)
-        if {*"".join(header)} & {*(",;\t|" if len(header) == 1 else ";\t|")}:
-            hint = " If something else separates its columns, name that with --delimiter."
-        elif any(_NUMBER.fullmatch(cell) or len(cell.split()) > 4 for cell in header):
-            longest = max(range(len(header)), key=lambda at: len(header[at]))
-            which = f" --text-column {longest + 1}" if len(header) > 1 else ""
-            hint = f" Its first line looks like a row: if it has no header, add --no-header{which}."
-        elif "\0" in "".join(header):
-            hint = " It may be in another encoding, which --encoding names."
-        has = f"{self.name} has no column {display(column)}; it has {listed(header)}."
-        return f"{has}{hint} {remedy}".strip()
+        if not self.header:
+            return f"{self.name} is empty. Expected a table of texts."
+        of_file = flag == "--text-column" and len(self.lines) > 0
+        also = "; see also --no-header, --delimiter and --encoding" if of_file else ""
+        return (
+            f"{self.name} has no column {display(column)}; it has {listed(self.header)}."
+            f"{did_you_mean(column, self.header)} Name the right one with {flag}{also}."
+        )
+
+
+def table_of(data: Any, text: str, more: Mapping[str, Sequence[object]]) -> Table:
+    """A DataFrame, a list (a Series, an array) of texts, or a dict of texts by id, as a table. `text`
+    names the column of the texts of a list; `more` are further columns, by name, which come before
+    others of their names.
+
+    Raises UsageError for anything else, and where columns differ in length.
+    """
+    data = data.collect() if hasattr(data, "collect") else data  # a LazyFrame
+    columns: dict[str, Any]
+    if hasattr(data, "columns") and hasattr(data, "__getitem__"):
+        name, columns = "the DataFrame", {str(column): data[column] for column in data.columns}
+        header = [*map(str, data.columns)]
+    elif isinstance(data, Mapping):
+        name, header = "the dict of texts", [ID, text]
+        columns = {ID: as_list([*data], name), text: as_list([*data.values()], name)}
+    else:
+        name, header, columns = "the list of texts", [text], {text: as_list(data, "the dataset")}
+    n = len(as_list(columns[header[0]], name)) if header else 0
+    for column in more:
+        columns[column] = as_list(more[column], column)
+        if len(columns[column]) != n:
+            lengths = f"{column} {len(columns[column]):,}, {header[0]} {n:,}"
+            raise UsageError(f"{name}: the columns differ in length ({lengths}).")
+    return Table(name, [*(one for one in header if one not in more), *more], columns, range(n))
+
+
+def as_list(values: Any, name: str) -> list[object]:
+    """A column, or any series of cells, as a list of Python's own types. Raises UsageError, with its
+    name, where it is none."""
+    for method in ("to_list", "tolist", "to_pylist"):
+        if hasattr(values, method):
+            values = getattr(values, method)()
+    if isinstance(values, Sequence) and not isinstance(values, str | bytes):
+        return [*map(_plain, values)]
+    raise UsageError(
+        f"{name} can't be made of a {type(values).__name__}. Give the name of a dataset, the path of a "
+        "file, a DataFrame, a list of texts, or a dict of texts by id."
+    )
+
+
+def _plain(cell: Any) -> object:
+    """A cell as Python's own type; None where it is missing."""
+    if isinstance(cell, str):
+        return str(cell)
+    if type(cell).__name__ in ("NAType", "NaTType"):
+        return None
+    cell = cell.item() if hasattr(cell, "item") else cell  # a number of NumPy's
+    return None if isinstance(cell, float) and cell != cell else cell
+
+
+def place(row: int, line: int) -> str:
+    """Where a row lies, for a message: by its number from 0, and its line."""
+    return f"row {row + 1}" + (f" (line {line})" if line else "")
 
 
 def display(value: object, limit: int = 60) -> str:
@@ -132,9 +170,8 @@ def display(value: object, limit: int = 60) -> str:
 
 def did_you_mean(word: str, among: Iterable[str]) -> str:
     """ " Did you mean 'x'?", or "" where nothing is close."""
-    folded = {name.strip().casefold(): name for name in among}
-    close = difflib.get_close_matches(word.strip().casefold(), folded, n=1, cutoff=0.6)
-    return f" Did you mean {display(folded[close[0]])}?" if close else ""
+    close = difflib.get_close_matches(word, [*among], n=1)
+    return f" Did you mean {display(close[0])}?" if close else ""
 
 
 def listed(values: Iterable[object], most: int = 12) -> str:

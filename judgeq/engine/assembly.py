@@ -27,12 +27,12 @@ from judgeq.judge import prices
 from judgeq.judge.backend import Backend
 from judgeq.judge.budget import NANO, Allowance, Budget, answer_tokens, output_bound
 from judgeq.judge.function import FunctionJudge, JudgeFunction
-from judgeq.judge.judge import Judge, Questions, Unusable
+from judgeq.judge.judge import Judge
 from judgeq.judge.limiter import Limiter
 from judgeq.judge.panel import Panel
 from judgeq.judge.prices import Pricing
-from judgeq.judge.secrets import api_key, extra_headers, unsent_key
-from judgeq.judge.sending import Sender
+from judgeq.judge.questions import Questions, Unusable
+from judgeq.judge.secrets import api_key, extra_headers
 from judgeq.judge.simulated import RecordedJudge, make_simulated
 from judgeq.judge.slices import Slices
 from judgeq.people.assignment import Assignment
@@ -47,7 +47,6 @@ from judgeq.text import several
 from judgeq.types import Floats, Totals
 
 if TYPE_CHECKING:
-    from judgeq.judge.cache import ReplyCache
     from judgeq.judge.http.model_backend import ModelBackend
 
 SURCHARGED = frozenset({"speed", "inference_geo"})
@@ -316,28 +315,26 @@ async def panel(
                 processes=lambda: 1 if store is None else store.processes,
             )
             stop.calls(limiter.abort)
-            backend, batches = _backend(run, number, limiter, cache, emit), None
+            backend, batches = _backend(run, number, limiter, emit), None
             stack.push_async_callback(backend.close)
             if settings.models and (settings.batch or out is not None):
-                batches = _model(run, name, limiter, cache, emit, batch=True)
+                batches = _model(run, name, limiter, emit, batch=True)
                 stack.push_async_callback(batches.close)
-            sender = Sender(backend, emit, stop.sleep, limiter, budget)
+            shares = (emit, stop.sleep, limiter, budget, cache)
             judges += [
-                Judge(asked, sender, cache, Unusable(settings.max_invalid), batches)
+                Judge(asked, backend, *shares, Unusable(settings.max_invalid), batches)
                 for asked in questions(run, name)
             ]
         yield Panel(judges, " + ".join(settings.judges))
 
 
-def _backend(
-    run: Run, number: int, limiter: Limiter, cache: ReplyCache | None, emit: Emit
-) -> Backend:
+def _backend(run: Run, number: int, limiter: Limiter, emit: Emit) -> Backend:
     """The backend of a judge by its number. Raises UsageError for a function that isn't given, as by the
     command line."""
     name = run.settings.judge[number]
     recording, kind = judge.recording_of(name), judge.kind_of(name)
     if kind is judge.MODEL:
-        return _model(run, name, limiter, cache, emit)
+        return _model(run, name, limiter, emit)
     if recording is not None:
         return _recorded(name, recording, run.dataset, emit)
     if kind is not judge.FUNCTION:
@@ -380,7 +377,6 @@ def _model(
     run: Run,
     name: str,
     limiter: Limiter,
-    cache: ReplyCache | None,
     emit: Emit,
     *,
     batch: bool = False,
@@ -399,7 +395,7 @@ def _model(
         if settings.max_cost is not None:
             emit(Notice(text, warning=True))
 
-    backend = backend_of(settings, name)(
+    return backend_of(settings, name)(
         name,
         settings,
         settings,
@@ -407,22 +403,15 @@ def _model(
         ties=run.prompt is not None and run.prompt.ties,
         reasons=settings.reasons,
         connections=settings.concurrency,
-        memory=cache,
         believe=limiter.believe,
         warn=warn,
     )
-    backend.learn()
-    return backend
 
 
 def _notices(model: str, settings: Settings, pricing: Pricing | None) -> Iterator[str]:
     """Where a model is asked and at what price, and what to know of the cap."""
     address = settings.address_of(model)
     yield f"{model} is asked at {address}."
-    if (variable := unsent_key(model, settings, settings)) is not None:
-        yield (
-            f"${variable} is set, but not sent to {address}. --api-key-env {variable} sends it there."
-        )
     if pricing is None:
         yield (
             f"No price known for {model}: costs won't be shown, unless the server reports them. Give "

@@ -301,10 +301,11 @@ class Batches:
 
     async def _not_taken(self, one: Open, outlet: Outlet, error: JudgeError) -> None:
         """A batch was surely not taken: its jobs go back, and cost nothing. They are sent again after a
-        pause; after many, once a batch of ours has ended. Raises the error where that won't help."""
+        pause; after many, once a batch of ours has ended. Where that won't help the session ends."""
         await self._over(one, BatchState.REFUSED, f"its batch was not taken: {error}")
         if not isinstance(error, CallError) or (outlet.tries >= TRIES and not self._open):
-            raise error
+            self._settlement.error = self._settlement.error or error
+            return
         pause = max(AGAIN * 2**outlet.tries, error.retry_after or 0.0)
         outlet.closed_until = time.monotonic() + pause if outlet.tries < TRIES else math.inf
         outlet.tries += 1
@@ -314,10 +315,11 @@ class Batches:
         """The provider took none of it: that is an error, unless too much waits there already."""
         why = "; ".join(remote.problems) or f"its state is {remote.status!r}"
         why = f"{one.batch.api} refused {named(one.batch)}: {why}"
-        if not remote.full:
-            await self._not_taken(one, outlet, JudgeError(f"{why}. None of it was paid for."))
-        outlet.most = max(1, one.batch.jobs // 2)
-        await self._not_taken(one, outlet, CallError(f"{why}.", retry_after=FULL_WAIT))
+        error = JudgeError(f"{why}. None of it was paid for.")
+        if remote.full:
+            outlet.most = max(1, one.batch.jobs // 2)
+            error = CallError(f"{why}.", retry_after=FULL_WAIT)
+        await self._not_taken(one, outlet, error)
 
     async def lose(self, one: Open, why: str) -> None:
         """Nobody can say what became of a batch: all goes back, as possibly paid."""

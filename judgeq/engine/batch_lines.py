@@ -33,9 +33,8 @@ from judgeq.errors import (
 from judgeq.events import CallEnded, JobEnded, Notice
 from judgeq.judge.backend import BatchAPI, Prepared, Remote, Reply, Request, Result
 from judgeq.judge.budget import Budget
-from judgeq.judge.judge import ASKS, Judge
+from judgeq.judge.judge import ASKS, Judge, cut_reply
 from judgeq.judge.panel import Panel
-from judgeq.judge.sending import cut_reply
 from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def backend_of(judge: Judge) -> ModelBackend:
 
 def budget_of(session: Session) -> Budget:
     """What a session may spend."""
-    return session.judge.asked[0].sender.budget
+    return session.judge.asked[0].budget
 
 
 def prepared(judge: Judge, job: Job) -> tuple[Request, Prepared]:
@@ -310,7 +309,7 @@ class Settlement:
 
     def _again(self, line: Line) -> JobState:
         """The state of a job without an answer: failed once it was asked too often."""
-        policy = self.session.judge.of(line.job.match).sender.policy
+        policy = self.session.judge.of(line.job.match).policy
         return JobState.FAILED if line.job.attempts >= policy.attempts else JobState.PENDING
 
     def _ended(self, line: Line, state: JobState, how: str, reply: Reply) -> Outcome:
@@ -321,7 +320,7 @@ class Settlement:
         self.session.emit(CallEnded(how, reply.usage, reply.cost, 0.0, error=shown))
         self.session.emit(JobEnded(job.match.id, state))
         text = reply.text if how == "ok" else cut_reply(reply.text)
-        at = self.session.judge.of(job.match).sender.wall_clock()
+        at = self.session.judge.of(job.match).wall_clock()
         call = Call(job.attempts, how, reply.usage, reply.cost, 0.0, text, at, line.bound)
         error = None if job.unusable and how != "unusable" else reply.problem
         return Outcome(job.match.id, state, None, (call,), error)

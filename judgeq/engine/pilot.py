@@ -66,7 +66,7 @@ def ask(
                 f"no question of the pilot brought a verdict ({counts.invalid:,} invalid, "
                 f"{counts.failed:,} failed), so it gives no estimate."
             )
-        limiters = {judge.sender.limiter for judge in session.judge.asked}
+        limiters = {judge.limiter for judge in session.judge.asked}
         limits = [limit.rpm for limit in limiters], [limit.tpm for limit in limiters]
         # No limit of all models in a minute where one has none.
         rpm, tpm = (None if None in known else sum(filter(None, known)) for known in limits)

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from judgeq.errors import JobLostError, RunError, StoppedError, StoreAwayError
 from judgeq.events import Emit, JobEnded, JobStarted
-from judgeq.judge.sending import Ledger
+from judgeq.judge.judge import Ledger
 from judgeq.run_places import whoami
 from judgeq.store import Store
 from judgeq.types import Attempt, Clock, Job, JobState, Outcome, Sleep

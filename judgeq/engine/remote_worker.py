@@ -27,8 +27,8 @@ from judgeq.engine.session import opened
 from judgeq.errors import JudgeqError, RunError, StoppedError, StoreAwayError, UsageError
 from judgeq.events import CallEnded, Emit, Event, JobEnded, Notice, RunStarted
 from judgeq.judge.budget import Allowance
+from judgeq.judge.judge import Ledger
 from judgeq.judge.panel import Panel
-from judgeq.judge.sending import Ledger
 from judgeq.run_places import RunPlace
 from judgeq.run_places.stored import StoredRuns
 from judgeq.store import Store

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from judgeq import config, datasets, files, judge, prompts, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
-from judgeq.datasets.tables import Source
+from judgeq.datasets.tables import Table
 from judgeq.engine import admission, assembly, batch, results, status
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_lines import tidy
@@ -42,7 +42,7 @@ def prepare(
     root: Path,
     *,
     new: bool = False,
-    frame: Source | None = None,
+    frame: Table | None = None,
     function: JudgeFunction | None = None,
     there: Runs | None = None,
 ) -> Run:
@@ -75,7 +75,7 @@ def resume(
     folder: RunPlace,
     changes: Mapping[str, Any],
     *,
-    frame: Source | None = None,
+    frame: Table | None = None,
     function: JudgeFunction | None = None,
 ) -> Run:
     """An existing run, with settings of this session changed (None: as before). `frame` and `function`
@@ -244,7 +244,7 @@ def with_texts(
     return replace(result, scores=replace(result.scores, texts=texts, others=others))
 
 
-def dataset_of(folder: RunPlace, *, frame: Source | None = None, **changes: Any) -> Dataset | None:
+def dataset_of(folder: RunPlace, *, frame: Table | None = None, **changes: Any) -> Dataset | None:
     """The dataset of a run that is only looked at, if it can be had at once: downloads nothing, reads
     no standard input, and opens no file that somebody else's folder names. `frame` as in
     `datasets.load`; `changes` are settings of how it is read, that don't decide the run."""

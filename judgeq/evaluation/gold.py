@@ -12,7 +12,7 @@ import numpy as np
 
 from judgeq.datasets.columns import read_gold, read_ids, row_ids
 from judgeq.datasets.formats import SUFFIXES, format_of, read
-from judgeq.datasets.tables import ID, Table, display, listed
+from judgeq.datasets.tables import ID, display, listed
 from judgeq.engine.results import Result
 from judgeq.errors import DataError, UsageError
 from judgeq.evaluation.metrics import LEVEL, RESAMPLES
@@ -125,18 +125,13 @@ def read_gold_file(
         raise UsageError(f"--gold {path}: expected a file name that ends in {SUFFIXES}.")
     if id_column == gold_column:
         raise UsageError(f"--id-column and --gold-column are both {display(gold_column)}.")
-    wanted = {gold_column: "Name the column of the gold labels with --gold-column."}
-    if id_column is not None:
-        wanted[id_column] = "Name the column of the ids with --id-column."
-    numbered = all(name == str(row) for row, name in enumerate(ids))
-    looked_for = () if numbered or id_column or gold_column == ID else (ID,)
     spec = DatasetSpec(dataset=str(path), gold_column=gold_column, id_column=id_column)
-    table = Table(read(path, spec), wanted, looked_for)
-    if ID in looked_for and ID in table.columns:
+    table = read(path, spec, {gold_column, id_column or ID})
+    numbered = all(name == str(row) for row, name in enumerate(ids))
+    if id_column is None and not numbered and gold_column != ID and ID in table.columns:
         id_column = ID
     labels = read_gold(table, gold_column, levels)
     names = row_ids(table) if id_column is None else read_ids(table, id_column)
-    table.check()
     rows = {name: row for row, name in enumerate(ids)}
     gold = np.full(len(rows), np.nan)
     others = sum(name not in rows for name in names)

@@ -14,6 +14,7 @@ then the order isn't known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -76,25 +77,23 @@ def read(
     for row, text in enumerate(texts or ()):
         items[text.strip()] = None if text.strip() in items else row
     items.update((name, row) for row, name in enumerate(ids))
-    remedy = "Name the right one with the flag of this column: judgeq import --help."
-    wanted = dict.fromkeys(filter(None, (*columns.items, *columns[1:5])), remedy)
-    table = Table(formats.read(path, DatasetSpec(dataset=str(path))), wanted)
+    wanted = [*filter(None, (*columns.items, *columns[1:5]))]
+    table = formats.read(path, DatasetSpec(dataset=str(path)), wanted)
+    flag = "its flag (judgeq import --help)"
+    table = replace(table, columns={column: table.cells(column, flag) for column in wanted})
     every = [_row(table, i, columns, items) for i in range(len(table))]
-    table.check()
     rows = [row for row in every if row is not None]
     says = columns.says or _says(table, rows)
     judgments = [
         Judgment(
             _round(table, row.number, columns.round),
             tuple(row.items.values()),
-            verdict,
+            _verdict(table, row, columns, says),
             _judge(table, row.number, columns.judge),
             ordered=columns.best not in columns.items,
         )
         for row in rows
-        if (verdict := _verdict(table, row, columns, says)) is not None
     ]
-    table.check()
     if not judgments:
         raise DataError(f"{table.name} holds no answers.")
     notices = []
@@ -114,7 +113,7 @@ def _word(cell: Any) -> str:
 
 
 def _row(table: Table, i: int, columns: Columns, known: Mapping[str, int | None]) -> _Row | None:
-    """A row; None of one that is no answer, or is wrong, which is reported."""
+    """A row; None of one that is no answer. Raises DataError for one that is wrong."""
     votes = columns.ties is not None
     items: dict[str, int] = {}
     places: dict[str, int] = {}
@@ -126,15 +125,15 @@ def _row(table: Table, i: int, columns: Columns, known: Mapping[str, int | None]
         if item is None:
             many = word.strip() in known
             wrong = "the text of several items" if many else "no item's id or text"
-            _report(table, i, column, f"which is {wrong}", "Name texts by their ids (--id-column).")
-            return None
+            remedy = "Name texts by their ids (--id-column)."
+            raise _wrong(table, i, column, f"which is {wrong}", remedy)
         items[column] = item
         words = (str(place + 1), *(SIDES[place] if votes else ()))
         places = {column.casefold(): item} | dict.fromkeys(words, item) | places
     shown = {*items.values()}
     if len(shown) < max(2, len(items)):
         wrong = "one text is shown twice" if len(items) > 1 else "fewer than two texts are shown"
-        table.report(i, wrong, "Leave such rows out.")
+        raise table.error(i, wrong, "Leave such rows out.")
     answers: dict[str | None, _Answer] = {}
     for column in filter(None, (columns.best, columns.worst)):
         if cell := _word(table.columns[column][i]):
@@ -143,8 +142,8 @@ def _row(table: Table, i: int, columns: Columns, known: Mapping[str, int | None]
     return _Row(i, items, answers) if answers else None
 
 
-def _report(table: Table, i: int, column: str, wrong: str, remedy: str) -> None:
-    table.report(i, f"{column} is {display(table.columns[column][i])}, {wrong}", remedy)
+def _wrong(table: Table, i: int, column: str, wrong: str, remedy: str) -> DataError:
+    return table.error(i, f"{column} is {display(table.columns[column][i])}, {wrong}", remedy)
 
 
 def _says(table: Table, rows: Sequence[_Row]) -> Named:
@@ -170,8 +169,7 @@ def _round(table: Table, i: int, column: str | None) -> int:
     word = "1" if column is None else _word(table.columns[column][i])
     if not word.isdecimal():
         remedy = "Number the rounds, or leave --round-column out."
-        _report(table, i, str(column), "which is no whole number", remedy)
-        return 1
+        raise _wrong(table, i, str(column), "which is no whole number", remedy)
     return int(word)
 
 
@@ -179,12 +177,12 @@ def _judge(table: Table, i: int, column: str | None) -> str | None:
     name = None if column is None else _word(table.columns[column][i]).strip()
     if name == "":
         remedy = "Name every judge, or leave --judge-column out."
-        table.report(i, f"{column} is empty", remedy)
+        raise table.error(i, f"{column} is empty", remedy)
     return name
 
 
-def _verdict(table: Table, row: _Row, columns: Columns, says: Named) -> Verdict | None:
-    """What a row's answers say; None where they can't be read, which is reported."""
+def _verdict(table: Table, row: _Row, columns: Columns, says: Named) -> Verdict:
+    """What a row's answers say. Raises DataError where they can't be read."""
     shown, named = [*row.items.values()], dict[str | None, list[int]]()
     for column, answer in row.answers.items():
         item = answer.side if says == "side" else answer.text
@@ -195,12 +193,11 @@ def _verdict(table: Table, row: _Row, columns: Columns, says: Named) -> Verdict 
         else:
             remedy = "Name a text by its id or text, or by its place (1, 2, … or its column)."
             tie = "" if columns.ties is None else ", and no word for a tie (--tie names others)"
-            _report(table, row.number, str(column), f"which is none of its texts{tie}", remedy)
-            return None
+            wrong = f"which is none of its texts{tie}"
+            raise _wrong(table, row.number, str(column), wrong, remedy)
     best, worst = named.get(columns.best, []), named.get(columns.worst, [])
     if best and best == worst:
         wrong = f"{columns.best} and {columns.worst} name the same text"
-        table.report(row.number, wrong, "Correct the row, or leave it out.")
-        return None
+        raise table.error(row.number, wrong, "Correct the row, or leave it out.")
     others = [item for item in shown if item not in (*best, *worst)]
     return Verdict.of(filter(None, (best, others, worst)), partial=True)

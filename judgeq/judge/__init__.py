@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from judgeq.errors import UsageError
-from judgeq.judge import model_names
 from judgeq.settings.model import Model
+from judgeq.settings.providers import PREFIXED, PROVIDERS
 from judgeq.settings.run import REHEARSAL
 
 
@@ -69,17 +69,18 @@ def check(name: str, model: Model) -> None:
     near = get_close_matches(name.partition(":")[0].lower(), map(str.lower, JUDGES), 1, cutoff=0.8)
     if near and model.base_url is None:
         raise UsageError(f"--judge {name!r}: did you mean {near[0]}?")
-    model_names.check(name, model)
-    if model.api_of(name) == "anthropic":
-        _check_anthropic(name, model)
-
-
-def _check_anthropic(name: str, model: Model) -> None:
-    """Raise UsageError for settings that Anthropic's API has no equivalent of."""
-    where = f"{name} is asked in the form of Anthropic's API"
-    for field in ("system", "tools", "tool_choice", "output_config", "output_format"):
-        if field in (model.extra_body or {}):
-            raise UsageError(
-                f"--extra-body: {field!r} is judgeq's own to send where {where}. (--reasoning-effort "
-                "sets output_config's effort, and --structured its format.)"
-            )
+    openai = PROVIDERS["openai"]
+    asked = model.base_url is None and model.address_of(name) == openai.address
+    if asked and not re.match(openai.families, name):  # texts that were meant for another server
+        raise UsageError(
+            f"--judge {name}: no such model of OpenAI is known, and no provider is named. Write one of "
+            f"{', '.join(f'{prefix}/…' for prefix in PREFIXED)}, or --base-url URL; to send it to "
+            f"OpenAI all the same: --base-url {openai.address}."
+        )
+    taken = {"system", "tools", "tool_choice", "output_config", "output_format", "cache_control"}
+    if model.api_of(name) == "anthropic" and (fields := taken & set(model.extra_body or ())):
+        raise UsageError(
+            f"--extra-body: {', '.join(sorted(fields))} can't be sent in the form of Anthropic's API, "
+            f"in which {name} is asked. (--reasoning-effort sets output_config's effort, and "
+            "--structured its format.)"
+        )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
 from judgeq.errors import CallError, JudgeError, RateLimitedError
-from judgeq.types import Fields, Match, Usage
+from judgeq.types import Match, Usage
 
 KEPT: Mapping[str, int] = {"openai": 30, "anthropic": 29}
 """Days for which a provider keeps a batch's results, by the form of its API."""
@@ -64,16 +64,6 @@ class Reply(NamedTuple):
     problem: str | None = None
 
 
-class Memory(Protocol):
-    """What is remembered about servers from one run to the next (judge/cache.py)."""
-
-    def recall(self, name: str) -> Fields | None:
-        """What was noted under a name in the last days."""
-
-    def remember(self, name: str, note: Fields) -> None:
-        """Note something."""
-
-
 class Cached(NamedTuple):
     """A valid reply as the cache keeps it: `cost` in dollars is what it cost when it was bought, and
     `at` when that was, in seconds since the epoch."""
@@ -103,10 +93,6 @@ class Backend(Protocol):
 
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         """One attempt. Raises CallError if another may mend it, JudgeError if none can."""
-
-    def lost(self, prepared: Prepared) -> float | None:
-        """The most in dollars that a request is taken to have cost whose answer never came, by the
-        replies that did; None: all of its bound."""
 
     async def close(self) -> None:
         """Let go of connections."""

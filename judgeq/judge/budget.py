@@ -28,10 +28,6 @@ HIDDEN = 256
 """Tokens that a server may add to what it is sent: roles, the schema's frame."""
 RAISE = 2.0
 """By how much the new bound exceeds the reply that broke the old one."""
-ENOUGH = 20
-"""So many replies say how long the others may be."""
-LONGEST = 4
-"""A lost reply is taken to be at most so many times as long as the longest of those that came."""
 
 
 def rounded_up(dollars: float | None) -> int:
@@ -78,28 +74,19 @@ class Bounds:
         output_bound: int = OUTPUT_BOUND,
     ) -> None:
         self._pricing = pricing
-        self._limit = output_limit
         self._most = output_limit or output_bound
         self._warn = warn
         self._factor = 1.0
-        self._replies = 0
-        self._longest = 0
 
     def most(self, size: int) -> float | None:
-        """The most that a call of `size` bytes can cost."""
-        return self._of(size, self._most)
-
-    def lost(self, size: int) -> float | None:
-        """The most that a call whose answer was lost is taken to have cost, where no limit is sent and
-        enough replies came to say so; None: as `most`."""
-        if self._limit is not None or self._replies < ENOUGH:
+        """The most that a call of `size` bytes can cost: no tokenizer makes more tokens than there are
+        bytes."""
+        if self._pricing is None:
             return None
-        return self._of(size, min(self._most, LONGEST * self._longest))
+        return self._pricing.bound(size + HIDDEN, self._most) * self._factor
 
     def learn(self, size: int, usage: Usage, cost: float | None) -> bool:
         """A call of `size` bytes took so much, in tokens and dollars. Whether that raised the bounds."""
-        self._replies += 1
-        self._longest = max(self._longest, usage.output)
         bound = self.most(size)
         if cost is None or bound is None or cost <= bound * (1 + 1e-9):
             return False
@@ -110,12 +97,6 @@ class Bounds:
             f"reserve {self._factor:,.3g} times their bound; those in flight may exceed --max-cost."
         )
         return True
-
-    def _of(self, size: int, output: int) -> float | None:
-        # No tokenizer makes more tokens than there are bytes.
-        if self._pricing is None:
-            return None
-        return self._pricing.bound(size + HIDDEN, output) * self._factor
 
 
 class Allowance:
@@ -188,12 +169,12 @@ class Budget:
         """The error where a request that costs at most so much can't be paid."""
         return self._exceeded(rounded_up(bound))
 
-    def settle(self, bound: float | None, cost: float | None, risk: float | None = None) -> None:
-        """A reserved call is over: it cost `cost` dollars; or (None) possibly `risk`, or (None) all of
-        its bound. Of what several share it is taken once the store has committed it."""
+    def settle(self, bound: float | None, cost: float | None) -> None:
+        """A reserved call is over: it cost `cost` dollars; or (None) possibly all of its bound. Of what
+        several share it is taken once the store has committed it."""
         own = self._own
         if own.cap is not None:
-            lost = rounded_up(bound if risk is None else risk) if cost is None else 0
+            lost = rounded_up(bound) if cost is None else 0
             own.reserved -= rounded_up(bound)
             own.spent += lost or rounded_up(cost)
             own.at_risk += lost

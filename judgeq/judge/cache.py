@@ -1,8 +1,8 @@
 """Replies that were paid for, kept for all runs in a folder of this user: diskcache's file.
 
 The file may be anybody's: keys and values that are pickled (CVE-2025-69872) and values in files of
-their own are no replies, its settings are never applied, and one that defines more than diskcache does
-is refused. A run never fails because of its cache: the user is warned, once.
+their own are no replies, and its settings are never applied. A run never fails because of its cache:
+the user is warned, once.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 import diskcache
 import orjson
@@ -25,39 +23,27 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from judgeq.errors import DataError
 from judgeq.judge.backend import Cached
-from judgeq.types import Clock, Fields, Notify, Usage
+from judgeq.types import Notify, Usage
 
 FORMAT = 1
 DATABASE = "cache.db"
-NOTE = "note "
-NOTES_TAG = ""
-"""The tag of all rows that are no replies; a reply's is its model."""
-FORGET_NOTES = 7 * 86_400.0
 BUSY, AGAIN, TRIES = 0.05, 0.5, 20
 """While another process writes: seconds that the event loop waits for it, seconds until replies are
 written after all, and how often that is tried at the end."""
 PATIENCE = 10.0  # the same seconds for `judgeq cache`
 
-T = TypeVar("T", bound=BaseModel)
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
-class _Row(BaseModel):
-    """What we could have written."""
+class _Kept(BaseModel):
+    """A reply that we could have written."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
     format: Literal[1]
-    at: float
-
-
-class _Reply(_Row):
     text: str
     usage: tuple[Count, Count, Count, Count]
     cost: Annotated[float, Field(ge=0, lt=1e9)] | None
-
-
-class _Note(_Row):
-    note: dict[str, Any]
+    at: float
 
 
 class PlainDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
@@ -87,38 +73,33 @@ class ReplyCache:
     With `read_only` nothing is kept, and no folder is made."""
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        warn: Notify = lambda _: None,
-        clock: Clock = time.time,
-        read_only: bool = False,
+        self, folder: Path, *, warn: Notify = lambda _: None, read_only: bool = False
     ) -> None:
         self.folder = folder
         self._read_only = read_only
         self._warn = warn
-        self._clock = clock
         self._cache: diskcache.Cache | None = None
         self._unusable = False
         self._queued: dict[str, tuple[str, bytes]] = {}
 
     def get(self, key: str) -> Cached | None:
         """What is kept under `key`; None for nothing, or nothing usable."""
-        row = self._look_up(key, _Reply)
-        return None if row is None else Cached(row.text, Usage(*row.usage), row.cost, row.at)
+        queued = self._queued.get(key)
+        value = queued[1] if queued else self._do(lambda cache: cache.get(key))
+        try:
+            row = _Kept.model_validate_json(value or b"")
+        except ValidationError:
+            return None
+        return Cached(row.text, Usage(*row.usage), row.cost, row.at)
 
     def put(self, key: str, model: str, reply: Cached) -> None:
         """Keep a valid reply. It is written with others of the same turn of the loop."""
-        self._write(key, model, {**reply._asdict(), "usage": list(reply.usage)})
-
-    def recall(self, name: str) -> Fields | None:
-        """What was noted about a server in the last days."""
-        row = self._look_up(NOTE + name, _Note)
-        return row.note if row and self._clock() - row.at <= FORGET_NOTES else None
-
-    def remember(self, name: str, note: Fields) -> None:
-        """Note something about a server."""
-        self._write(NOTE + name, NOTES_TAG, {"note": dict(note), "at": self._clock()})
+        if self._unusable or self._read_only:
+            return
+        if not self._queued:
+            asyncio.get_running_loop().call_soon(self._flush)
+        fields = {"format": FORMAT, **reply._asdict(), "usage": list(reply.usage)}
+        self._queued[key] = model, orjson.dumps(fields)
 
     async def close(self) -> None:
         """Write what is queued, and let go."""
@@ -133,21 +114,6 @@ class ReplyCache:
         if self._cache is not None:
             self._cache.close()
 
-    def _look_up(self, key: str, kind: type[T]) -> T | None:
-        queued = self._queued.get(key)
-        value = queued[1] if queued else self._do(lambda cache: cache.get(key))
-        try:
-            return kind.model_validate_json(value or b"")
-        except ValidationError:
-            return None
-
-    def _write(self, key: str, tag: str, fields: Fields) -> None:
-        if self._unusable or self._read_only:
-            return
-        if not self._queued:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._queued[key] = tag, orjson.dumps({"format": FORMAT, **fields})
-
     def _flush(self) -> None:
         if self._queued:
             self._do(self._write_all)
@@ -156,8 +122,8 @@ class ReplyCache:
         """All that is queued or nothing; while another process writes, a little later."""
         try:
             with cache.transact():
-                for key, (tag, value) in self._queued.items():
-                    cache.set(key, value, tag=tag)
+                for key, (model, value) in self._queued.items():
+                    cache.set(key, value, tag=model)
         except diskcache.Timeout:
             asyncio.get_running_loop().call_later(AGAIN, self._flush)
         else:
@@ -190,7 +156,7 @@ def _is_there(folder: Path) -> bool:
 def _opened(folder: Path) -> diskcache.Cache:
     """The cache in a folder, made if it isn't there; as diskcache's own settings and ours say."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _file(folder, create=True) as db:
+    with _file(folder, "rwc") as db:
         if ("Settings",) in db.execute("SELECT name FROM sqlite_master"):
             db.execute("DELETE FROM Settings WHERE key NOT IN ('count', 'size', 'hits', 'misses')")
     return diskcache.Cache(
@@ -199,43 +165,22 @@ def _opened(folder: Path) -> diskcache.Cache:
 
 
 @contextmanager
-def _file(folder: Path, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-    """The cache's file. Raises DataError for what is no cache of ours, or can't be read."""
-    refused = f"{folder} can't be used as a reply cache"
+def _file(folder: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+    """The cache's file. Raises DataError for what is no cache of this user's, or can't be read."""
     if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
         raise DataError(
             f"{folder} belongs to another user, who could put replies into it. --cache-dir names "
             "another folder."
         )
-    address = f"{(folder / DATABASE).resolve().as_uri()}?mode={'rwc' if create else 'rw'}"
+    address = f"{(folder / DATABASE).resolve().as_uri()}?mode={mode}"
     try:
         with closing(
             sqlite3.connect(address, uri=True, isolation_level=None, timeout=PATIENCE)
         ) as db:
             db.execute("PRAGMA trusted_schema = OFF")
-            if not _definitions(db) <= _expected():
-                raise DataError(
-                    f"{refused}: its {DATABASE} isn't defined as diskcache does it. --cache-dir "
-                    "names another folder."
-                )
             yield db
     except (sqlite3.Error, OSError) as error:
-        raise DataError(f"{refused}: {error}.") from error
-
-
-def _definitions(db: sqlite3.Connection) -> set[str]:
-    return {sql for (sql,) in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-
-
-def _expected() -> set[str]:
-    """All that diskcache defines in its file: a trigger or a view of somebody else's would run in our
-    name."""
-    with (
-        TemporaryDirectory() as folder,
-        diskcache.Cache(folder, eviction_policy="none", sqlite_synchronous=0),
-        closing(sqlite3.connect(Path(folder) / DATABASE)) as db,
-    ):
-        return _definitions(db)
+        raise DataError(f"{folder} can't be used as a reply cache: {error}.") from error
 
 
 # `judgeq cache`
@@ -250,28 +195,21 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What a cache holds: replies, also by model, bytes on disk, times in seconds since the epoch."""
+    """What a cache holds: replies, also by model, and bytes on disk."""
 
     folder: Path
     replies: int = 0
     bytes: int = 0
     models: Mapping[str, Kept] = field(default_factory=dict)
-    oldest: float | None = None
-    newest: float | None = None
 
 
-# Only numbers that we could have written count: a file may be anybody's.
+# Only costs that we could have written count: a file may be anybody's.
 _BY_MODEL = """
-WITH Replies AS (
+SELECT CAST(tag AS TEXT), count(*), CASE WHEN count(cost) = count(*) THEN sum(cost) END FROM (
     SELECT tag, CASE WHEN json_valid(CAST(value AS TEXT))
-                     THEN json_extract(CAST(value AS TEXT), '$.cost') END AS cost,
-           CASE WHEN typeof(store_time) IN ('integer', 'real') AND store_time BETWEEN 0 AND 2.5e11
-                THEN store_time END AS at
-    FROM Cache WHERE tag <> '')
-SELECT CAST(tag AS TEXT), count(*), min(at), max(at),
-       CASE WHEN min(typeof(cost) IN ('integer', 'real') AND cost BETWEEN 0 AND 1e9)
-            THEN CAST(sum(cost) AS REAL) END
-FROM Replies GROUP BY tag"""
+        AND json_extract(CAST(value AS TEXT), '$.cost') BETWEEN 0 AND 1e9
+        THEN CAST(json_extract(CAST(value AS TEXT), '$.cost') AS REAL) END AS cost
+    FROM Cache) GROUP BY 1"""
 
 
 def overview(folder: Path) -> Overview:
@@ -282,36 +220,20 @@ def overview(folder: Path) -> Overview:
     if not _is_there(folder):
         return Overview(folder)
     with _file(folder) as db:
-        models = db.execute(_BY_MODEL).fetchall()
-    times = [at for row in models for at in row[2:4] if at is not None]
-    return Overview(
-        folder=folder,
-        replies=sum(row[1] for row in models),
-        bytes=sum(path.stat().st_size for path in folder.glob(f"{DATABASE}*")),
-        models={name: Kept(replies, cost) for name, replies, _, _, cost in models},
-        oldest=min(times, default=None),
-        newest=max(times, default=None),
-    )
+        models = {str(name): Kept(replies, cost) for name, replies, cost in db.execute(_BY_MODEL)}
+    size = sum(path.stat().st_size for path in folder.glob(f"{DATABASE}*"))
+    return Overview(folder, sum(kept.replies for kept in models.values()), size, models)
 
 
 def prune(folder: Path, *, older_than: float | None, model: str | None, now: float) -> int:
-    """Remove replies older than so many seconds, or a model's, or both; how many they were."""
-    before = now - (older_than or 0.0)
-    return _remove(folder, "tag <> '' AND store_time <= ? AND coalesce(tag = ?, 1)", before, model)
-
-
-def clear(folder: Path) -> int:
-    """Remove all replies and notes; how many replies they were."""
-    replies = overview(folder).replies
-    _remove(folder, "true")
-    return replies
-
-
-def _remove(folder: Path, condition: str, *values: object) -> int:
-    """Remove all rows that meet a condition, and give the room back; how many they were."""
+    """Remove replies older than so many seconds, or a model's, or both; how many they were. With
+    neither: all."""
     if not _is_there(folder):
         return 0
     with _file(folder) as db:
-        removed = db.execute(f"DELETE FROM Cache WHERE {condition}", values).rowcount  # noqa: S608
+        removed = db.execute(
+            "DELETE FROM Cache WHERE coalesce(store_time <= ?, 1) AND coalesce(tag = ?, 1)",
+            (None if older_than is None else now - older_than, model),
+        ).rowcount
         db.execute("VACUUM")
         return removed

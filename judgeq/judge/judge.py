@@ -1,21 +1,21 @@
 """Ask about one job until there is a verdict, or honestly none.
 
-Make the request, look it up in the cache, send it (retry, limiter, budget, ledger, backend), read the
-reply; an unusable one is asked again. All replies are read here: fresh ones, those of the cache, and
-those bought by an estimate. An attempt is committed before its request leaves, and every request that
-left becomes a Call in the ledger, whatever its outcome.
+Make the request, look it up in the cache, send it (limiter, budget, ledger, backend; tried again after
+failures), read the reply; an unusable one is asked again. All replies are read here: fresh ones, those
+of the cache, and those bought by an estimate. An attempt is committed before its request leaves, and
+every request that left becomes a Call in the ledger, whatever its outcome.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
-from collections import Counter, deque
-from collections.abc import Sequence
+import random
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from judgeq import prompts
 from judgeq.errors import (
     CallError,
     ContextTooLongError,
@@ -24,14 +24,22 @@ from judgeq.errors import (
     StoppedError,
     UnusableReplyError,
 )
-from judgeq.escaping import plain
-from judgeq.events import CallEnded, CallStarted
+from judgeq.events import CallEnded, CallStarted, Emit, Notice
 from judgeq.judge.backend import Backend, Cached, Prepared, Reply, Request
-from judgeq.judge.limiter import Permit
-from judgeq.judge.retry import retried
-from judgeq.judge.sending import Ledger, Sender, cut_reply
-from judgeq.replies import read_reply
-from judgeq.types import Attempt, Call, Job, JobState, Match, Outcome, Usage, Verdict
+from judgeq.judge.budget import Budget
+from judgeq.judge.limiter import Limiter, Outage, Permit
+from judgeq.judge.questions import Questions, Unusable
+from judgeq.types import (
+    Attempt,
+    Call,
+    Clock,
+    Job,
+    JobState,
+    Outcome,
+    Sleep,
+    Usage,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from judgeq.judge.cache import ReplyCache
@@ -41,126 +49,87 @@ logger = logging.getLogger(__name__)
 
 ASKS = 2
 """An unusable reply is asked again once, naming what was wrong; then the job is invalid."""
-FIRST, LAST = 10, 100
-"""A run is stopped when none of so many first replies is usable, or too few of so many last ones."""
-SHOWN = 100  # cells of a reply in an error
+REPORTED = 2
+"""So many calls that were tried alone and failed are an outage, of which the user is notified."""
+KEPT = 65_536
+"""Bytes that are kept of a reply that is no verdict."""
 
-_CUT_OFF = (
-    "Give the replies more room (--max-output-tokens; a model that reasons may need thousands), or have "
-    "it reason less (--reasoning-effort)"
-)
-_REFUSED = "Take another model, or other words (--prompt)"
-_OTHERS = (
-    "Take another model, or ask for the form otherwise (--structured schema, json or text; `judgeq "
-    "list prompts NAME` prints what is sent)"
-)
-_ADVICE = {"cut off at the limit": _CUT_OFF, "refused": _REFUSED, "content filter": _REFUSED}
+
+class Ledger(Protocol):
+    """What is written about a job while it is still being asked (engine/queue.py)."""
+
+    async def begin(self, attempt: Attempt) -> None:
+        """Return when the attempt is committed."""
+
+    def settle(self, outcome: Outcome) -> None:
+        """Take an outcome; it is committed at once, but nobody waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
-    """What a judge is asked: a prompt set, and the items' texts and ids by row; with `reasons`, for a
-    reason as well. A judge that reads no text has none of it, and isn't bound by what a prompt set
-    allows."""
+class Policy:
+    """When to try again after a CallError: attempts in all (the first included), and seconds: first
+    wait, longest wait, in all.
 
-    prompt: prompts.PromptSet | None = None
-    texts: Sequence[str] | None = None
-    ids: Sequence[str] = ()
-    reasons: bool = False
+    Attempts at which the server took no calls (CallError.unavailable) don't count. `in_all` is also
+    how long a server may answer nobody, and `tries` how many calls in a row may fail that are tried
+    alone, until the run stops.
+    """
 
-    @property
-    def ties(self) -> bool:
-        """Whether a reply may leave items tied."""
-        return self.prompt is None or self.prompt.ties
+    attempts: int = 8
+    first_wait: float = 0.5
+    longest_wait: float = 60.0
+    in_all: float = 600.0
+    tries: int = 10
 
-    def request(
-        self, match: Match, attempt: int = 0, ask: int = 1, problem: str | None = None
-    ) -> Request:
-        """The question about a match; `problem` says what was wrong with the last reply to it."""
-        return Request(match, attempt, ask, lambda: self._messages(match, problem))
+    def ends(self, outage: Outage) -> bool:
+        """Whether an outage has lasted too long."""
+        return outage.trying and (outage.lasts >= self.in_all or outage.unmended >= self.tries)
 
-    def read(self, reply: Reply, match: Match) -> Verdict:
-        """The verdict that a reply gives. Raises UnusableReplyError, which names what is wrong."""
-        if reply.problem is not None:
-            raise UnusableReplyError(reply.problem)
-        return read_reply(reply.text, match, self.ties)
-
-    def longest(self, match: Match) -> str:
-        """Which item of a match is the longest, and what can be done, for an error."""
-        if self.texts is None:
-            return ""
-        longest = max(match.items, key=lambda item: len(self.texts[item]))  # type: ignore[index]
-        name = self.ids[longest] if self.ids else longest
-        return (
-            f" The question was about {len(match.items)} items, the longest being item {name!r} "
-            f"with {len(self.texts[longest]):,} characters: leave it out or shorten it, take "
-            "smaller lists (--strategy listwise5, say), or a model that reads more."
-        )
-
-    def _messages(self, match: Match, problem: str | None) -> list[dict[str, str]]:
-        if self.prompt is None or self.texts is None:
-            raise JudgeError("the judge reads texts, and there are none.")
-        texts = [self.texts[item] for item in match.items]
-        return prompts.messages(self.prompt, texts, problem, reasons=self.reasons)
+    def wait(self, error: CallError, failures: int) -> float:
+        """Seconds until the next attempt: what the server asked for, up to the longest; else it grows
+        exponentially. With jitter, so that many workers don't come back together."""
+        grown = min(self.longest_wait, self.first_wait * 2.0 ** min(failures, 30))
+        jittered = random.uniform(0.0, grown)  # noqa: S311 # no secret
+        if error.retry_after is None:
+            return jittered
+        return min(error.retry_after, self.longest_wait) + min(jittered, 1.0)
 
 
-class Unusable:
-    """Replies of one judge that were no verdicts: each was paid for, and is paid for once more. `most`
-    is the share of the last ones that may be so; 1: all. `problems` holds all that was wrong with
-    replies that this session read."""
-
-    def __init__(self, most: float = 0.5) -> None:
-        self.problems: set[str] = set()
-        self._most = most
-        self._none_usable = True
-        self._last: deque[str | None] = deque(maxlen=LAST)  # what was wrong with each, if anything
-
-    def usable(self) -> None:
-        """A reply was a verdict."""
-        self._none_usable = False
-        self._last.append(None)
-
-    def unusable(self, problem: str, reply: str) -> None:
-        """A reply was none. Raises JudgeError when too many were."""
-        self.problems.add(problem)
-        self._last.append(problem)
-        seen, problems = len(self._last), Counter(filter(None, self._last))
-        none = self._none_usable and seen >= FIRST
-        often = seen == LAST and problems.total() > self._most * LAST
-        if self._most == 1 or not (none or often):
-            return
-        ((usual, times),) = problems.most_common(1)
-        usable = LAST - problems.total()
-        share = f"none of the first {seen}" if none else f"only {usable} of the last {LAST}"
-        what = "what is wrong:" if times == problems.total() else f"mostly ({times}):"
-        began = plain(reply, SHOWN)
-        began = f'"{began}"' if began else "with nothing: it was empty"
-        advice = next((text for words, text in _ADVICE.items() if words in usual), _OTHERS)
-        raise JudgeError(
-            f"{share} replies could be used; {what} {usual} The last one began {began}. "
-            f"{advice}. --max-invalid (now {self._most:g}) sets the share that may be unusable; "
-            "--retry-failed asks these again."
-        )
+def cut_reply(reply: str) -> str:
+    """A masked reply as the ledger keeps it: its beginning, with a note of its length and checksum where
+    it was cut. It may have megabytes, and a run many like it."""
+    data = reply.encode(errors="replace")
+    if len(data) <= KEPT:
+        return reply
+    begun, digest = data[:KEPT].decode(errors="ignore"), hashlib.sha256(data).hexdigest()
+    return f"{begun}\n[cut here: the reply had {len(data):,} bytes, with the SHA-256 {digest}]"
 
 
-@dataclass(slots=True)
+def _unlimited() -> Limiter:
+    return Limiter(concurrency=10_000)
+
+
+@dataclass(slots=True, eq=False)
 class Judge:
-    """Who is asked: what, by which sender, and what is known already."""
+    """Who is asked: what, by which backend, and what stands between it and a request, which several
+    judges may have in common. `sleep` raises StoppedError on a stop."""
 
     questions: Questions
-    sender: Sender
+    backend: Backend
+    emit: Emit
+    sleep: Sleep = asyncio.sleep
+    limiter: Limiter = field(default_factory=_unlimited)
+    budget: Budget = field(default_factory=Budget)
     cache: ReplyCache | None = None
     unusable: Unusable = field(default_factory=Unusable)
     batches: ModelBackend | None = None
     """The same model, at the price of batches; several personas have it in common. None where nothing
     is asked in batches."""
+    policy: Policy = field(default_factory=Policy)
+    clock: Clock = time.monotonic
+    wall_clock: Clock = time.time
     answering: dict[str, asyncio.Future[Reply | None]] = field(default_factory=dict)
     """The requests under way, by their key in the cache."""
-
-    @property
-    def backend(self) -> Backend:
-        """What answers."""
-        return self.sender.backend
 
     async def ask(self, job: Job, ledger: Ledger) -> Outcome:
         """The outcome for a claimed job; calls that came before the last are settled on the way.
@@ -203,10 +172,37 @@ class Judge:
 
     def for_nothing(self, request: Request, reply: Reply, verdict: Verdict) -> Outcome:
         """The outcome of a reply that was paid for before."""
-        self.sender.emit(CallEnded("ok", reply.usage, reply.cost, 0.0, cached=True))
-        at = self.sender.wall_clock()
+        self.emit(CallEnded("ok", reply.usage, reply.cost, 0.0, cached=True))
+        at = self.wall_clock()
         call = Call(request.attempt, "cached", reply.usage, reply.cost, 0.0, reply.text, at)
         return Outcome(request.match.id, JobState.DONE, verdict, (call,))
+
+    def answered(self, permit: Permit) -> None:
+        """A call was answered."""
+        outage = self.limiter.outage
+        if outage.tries >= REPORTED:
+            self.emit(Notice(f"{self.backend.name} answers again, after {outage.lasts:.0f} s."))
+        self.limiter.succeeded(permit)
+
+    def failed(self, permit: Permit, error: CallError, job: Job) -> None:
+        """A call brought no answer. Raises JudgeError when the server answers nobody for too long; but
+        not for a job which earlier sessions tried often enough: that may be its own fault."""
+        self.limiter.failed(permit, error)
+        outage, name = self.limiter.outage, self.backend.name
+        if permit.tries and outage.tries == REPORTED:
+            self.emit(
+                Notice(
+                    f"{name} doesn't answer; one call at a time is tried, for up to "
+                    f"{self.policy.in_all / 60:.0f} minutes, and all others wait. The last: {error}",
+                    warning=True,
+                )
+            )
+        if self.policy.ends(outage) and job.attempts < self.policy.attempts:
+            self.limiter.abort()
+            raise JudgeError(
+                f"{name} doesn't answer: {outage.failures:,} calls in a row failed, within "
+                f"{outage.lasts:.0f} s, the last {outage.tries:,} tried one by one. The last: {error}"
+            ) from error
 
 
 class _Asking:
@@ -222,13 +218,11 @@ class _Asking:
 
     def __init__(self, judge: Judge, job: Job, ledger: Ledger) -> None:
         self._judge = judge
-        self._sender = judge.sender
         self._job = job
         self._ledger = ledger
         self._ask = job.unusable + 1
         self._attempt = job.attempts
         self._problem = job.error if job.unusable else None
-        self._risk: float | None = None  # of the last attempt, where its cost is unknown
 
     async def outcome(self) -> Outcome:
         """Until there is one."""
@@ -280,9 +274,9 @@ class _Asking:
 
     async def _answer(self) -> Outcome | None:
         """Send the request, and read the reply; None to ask again."""
-        match, judge, sender = self._job.match, self._judge, self._sender
+        match, judge = self._job.match, self._judge
         try:
-            reply = await retried(self._send, sender.policy, sender.sleep, sender.limiter.outage)
+            reply = await self._retried()
         except SteppedDownError:
             return None
         except CallError as error:
@@ -310,25 +304,49 @@ class _Asking:
         self._note(call)
         return None
 
+    async def _retried(self) -> Reply:
+        """The reply, after as many attempts as the policy allows. Time in which the server answers
+        nobody isn't the job's, and nobody waits here then: the limiter lets one try at a time. Raises
+        the last error."""
+        judge, outage = self._judge, self._judge.limiter.outage
+        tries, failures, since = 0, 0, judge.clock()
+        while True:
+            try:
+                return await self._send()
+            except SteppedDownError:
+                raise
+            except CallError as error:
+                failures += not error.unavailable
+                late = judge.policy.ends(outage)
+                if outage.trying:
+                    since = judge.clock()
+                elif judge.clock() - since >= judge.policy.in_all:
+                    late = True
+                if late or failures >= judge.policy.attempts:
+                    raise
+                wait = 0.0 if outage.trying else judge.policy.wait(error, tries)
+            tries += 1
+            await judge.sleep(wait)
+
     async def _send(self) -> Reply:
         """One attempt, from waiting for a place to the reply. Raises SteppedDownError where the request
         must be made anew, StoppedError on a stop, BudgetError when it might cost more than is allowed,
         and whatever the backend raises."""
-        sender, prepared = self._sender, self._prepared
-        permit = await sender.limiter.acquire(prepared.tokens)
+        judge, prepared = self._judge, self._prepared
+        permit = await judge.limiter.acquire(prepared.tokens)
         used: float | None = 0.0
         try:
-            await sender.budget.reserve(prepared.bound)
+            await judge.budget.reserve(prepared.bound)
             cost: float | None = 0.0
             begun = False
             try:
-                if prepared.version != sender.backend.version:
+                if prepared.version != judge.backend.version:
                     raise SteppedDownError("another call learned something about the server")
                 attempt = Attempt(self._job.match.id, prepared.bound, self._attempt + 1)
                 await self._ledger.begin(attempt)
                 self._attempt += 1
                 begun = True
-                used = cost = self._risk = None  # from here on nobody knows, until the answer tells
+                used = cost = None  # from here on nobody knows, until the answer tells
                 reply = await self._complete(permit)
                 cost, used = reply.cost, sum(reply.usage[:3]) or None
                 return reply
@@ -337,53 +355,43 @@ class _Asking:
                 raise
             finally:
                 if begun:
-                    sender.budget.settle(prepared.bound, cost, self._risk)
+                    judge.budget.settle(prepared.bound, cost)
                 else:
-                    sender.budget.release(prepared.bound)
+                    judge.budget.release(prepared.bound)
         finally:
-            sender.limiter.release(permit, used)
+            judge.limiter.release(permit, used)
 
     async def _complete(self, permit: Permit) -> Reply:
         """Let the backend answer, and tell ledger and limiter how it went."""
-        sender = self._sender
-        self._started = sender.clock()
-        sender.emit(CallStarted())
+        judge = self._judge
+        self._started = judge.clock()
+        judge.emit(CallStarted())
         request = self._request._replace(attempt=self._attempt)
         try:
-            reply = await sender.backend.complete(request, self._prepared)
+            reply = await judge.backend.complete(request, self._prepared)
         except JudgeError as error:
-            self._assess(error.cost)
             failed = Reply(str(error), Usage(), error.cost)
             self._note(self._call(error.outcome, failed, str(error)), str(error))
             if not isinstance(error, CallError):
-                sender.limiter.abort()  # the next call would fare no better
+                judge.limiter.abort()  # the next call would fare no better
             elif not isinstance(error, SteppedDownError):
-                sender.failed(permit, error, self._job)
+                judge.failed(permit, error, self._job)
             raise
-        sender.answered(permit)
-        self._assess(reply.cost)
-        if reply.cost is not None:
-            sender.slowest = max(sender.slowest, sender.clock() - self._started)
+        judge.answered(permit)
         return reply
-
-    def _assess(self, cost: float | None) -> None:
-        """Note what a call may have cost whose cost is unknown."""
-        if cost is None:
-            latency = self._sender.clock() - self._started
-            self._risk = self._sender.risk(self._prepared, latency)
 
     def _call(self, outcome: str, reply: Reply, error: str | None = None) -> Call:
         """The last attempt as the ledger keeps it."""
-        sender, (text, usage, cost, _) = self._sender, reply
-        latency = sender.clock() - self._started
-        sender.emit(CallEnded(outcome, usage, cost, latency, error=error))
+        judge, (text, usage, cost, _) = self._judge, reply
+        latency = judge.clock() - self._started
+        judge.emit(CallEnded(outcome, usage, cost, latency, error=error))
         text = text if outcome == "ok" else cut_reply(text)
         logger.debug(
             "job %d, attempt %d: %s in %.3f s, %s, $%s: %s",
             *(self._job.match.id, self._attempt, outcome, latency, usage, cost, text),
         )
-        at, bound = sender.wall_clock(), self._prepared.bound
-        return Call(self._attempt, outcome, usage, cost, latency, text, at, bound, self._risk)
+        at, bound = judge.wall_clock(), self._prepared.bound
+        return Call(self._attempt, outcome, usage, cost, latency, text, at, bound)
 
     def _note(self, call: Call, error: str | None = None) -> None:
         """Put a call into the ledger while the job goes on."""

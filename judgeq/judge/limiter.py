@@ -38,14 +38,12 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0
 
 
 class RateHeaders(NamedTuple):
-    """What a server's headers say: limits a minute, and what remains of them; and how many calls may be
-    in flight together."""
+    """What a server's headers say: limits a minute, and what remains of them."""
 
     requests_limit: float | None = None
     requests_remaining: float | None = None
     tokens_limit: float | None = None
     tokens_remaining: float | None = None
-    calls_limit: float | None = None
 
 
 class Permit(NamedTuple):
@@ -62,15 +60,13 @@ class Outage:
 
     So it is at the start (`trying`), and again after IN_A_ROW failures. `failures` are the calls that
     failed since the last answer; `tries` those of them that were tried alone, and `unmended` those of
-    these that time alone doesn't mend (not CallError.unavailable). No try before `next_try`. `excused`:
-    a job was given up for it.
+    these that time alone doesn't mend (not CallError.unavailable). No try before `next_try`.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.trying = True
         self.failures = self.tries = self.unmended = 0
         self.next_try = -math.inf
-        self.excused = False
         self._clock = clock
         self._since = 0.0
         self._wait = 0.0
@@ -82,7 +78,7 @@ class Outage:
 
     def end(self) -> None:
         """An answer came."""
-        self.trying = self.excused = False
+        self.trying = False
         self.failures = self.tries = self.unmended = 0
         self.next_try = -math.inf
         self._wait = 0.0
@@ -130,7 +126,6 @@ class Limiter:
         self._pace_at = clock()
         self._requests, self._tokens = _Bucket(rpm, self._pace_at), _Bucket(tpm, self._pace_at)
         self._believed: tuple[float | None, float | None] = (None, None)
-        self._at_once = math.inf  # calls that the server takes in flight, those of all processes
         self._window = float(concurrency)
         self._slow_above = float(concurrency)
         self.outage = Outage(clock)
@@ -146,7 +141,7 @@ class Limiter:
         """Calls that may be in flight now."""
         if self.outage.trying:
             return 1
-        return int(self._allowed())
+        return int(self._window)
 
     @property
     def rpm(self) -> float | None:
@@ -203,15 +198,13 @@ class Limiter:
             return
         self._cuts += 1
         if not self.outage.trying:
-            self._window = self._slow_above = max(1.0, self._allowed() / 2)
+            self._window = self._slow_above = max(1.0, self._window / 2)
         now = self._clock()
         self._pace = max(LEAST, self._paced(now) * CUT)
         self._pace_at = now
 
     def believe(self, headers: RateHeaders) -> None:
         """Keep to what a server says of its limits, where that is less than the user's."""
-        if headers.calls_limit:
-            self._take_at_once(headers.calls_limit)
         limits = (headers.requests_limit, headers.tokens_limit)
         if limits != self._believed:
             first, before = self._believed == (None, None), (self.rpm, self.tpm)
@@ -230,22 +223,6 @@ class Limiter:
     def abort(self) -> None:
         """A stop was asked for: whoever waits, or comes, gets StoppedError."""
         self._turnstile.abort()
-
-    def _allowed(self) -> float:
-        """Calls that may be in flight while the server answers."""
-        return min(self._window, max(1.0, self._at_once / self._processes()))
-
-    def _take_at_once(self, calls: float) -> None:
-        """The server takes so many calls in flight together: never have more, from now on.
-
-        A refusal of what was sent before says nothing new then.
-        """
-        most = max(1, int(calls))
-        if most < self._at_once:
-            before, self._at_once = self._allowed(), most
-            self._cuts += self._allowed() < before
-            if most < self._concurrency:
-                self._notify(f"The server allows {most:,} calls at once; the run keeps to that.")
 
     def _pause(self, seconds: float) -> None:
         self._paused_until = max(self._paused_until, self._clock() + seconds)

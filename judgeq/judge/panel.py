@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from judgeq.errors import JudgeError
-from judgeq.judge.judge import Judge
-from judgeq.judge.sending import Ledger
+from judgeq.judge.judge import Judge, Ledger
 from judgeq.types import Job, Match, Matches, Outcome
 
 

@@ -197,18 +197,6 @@ def _price(
     return Price(**chosen) if {"input", "output"} <= chosen.keys() else None
 
 
-def models_at(base_url: str) -> list[str]:
-    """The ids of all models that genai-prices knows at an address; none where it knows no such
-    provider."""
-    from genai_prices.data_snapshot import get_snapshot
-
-    try:
-        provider = get_snapshot().find_provider(None, None, base_url)
-    except LookupError:
-        return []
-    return [info.id for info in provider.models]
-
-
 class ListedPrice(NamedTuple):
     """A model whose price is known; dollars per million tokens, None where there is none."""
 

@@ -74,7 +74,8 @@ def api_key(judge: str, model: Model, access: Access) -> str | None:
     named holds none. A provider's key is sent nowhere else unless it is named, or the provider's own
     variable ($OPENAI_BASE_URL, $ANTHROPIC_BASE_URL) gave the address.
     """
-    name = key_name(judge, model, access)
+    own = model.provider_of(judge).key if model.base_url is None else OWN_KEY
+    name = access.api_key_env or own
     if access.api_key_file is not None:
         try:
             key = ordinary(access.api_key_file).read_text(encoding="utf-8").strip()
@@ -100,22 +101,6 @@ def api_key(judge: str, model: Model, access: Access) -> str | None:
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise UsageError(f"{where} holds no API key: one line of plain characters is expected.")
     return key
-
-
-def key_name(judge: str, model: Model, access: Access) -> str:
-    """The variable, or the file, that holds the API key of a model; "" where it needs none."""
-    if access.api_key_file is not None:
-        return str(access.api_key_file)
-    own = model.provider_of(judge).key if model.base_url is None else OWN_KEY
-    return access.api_key_env or own
-
-
-def unsent_key(judge: str, model: Model, access: Access) -> str | None:
-    """The provider's variable, where it holds a key that isn't sent, since no key is sent to a server of
-    the user's own unless it was named. None where one is sent, or there is none."""
-    variable = model.provider_of(judge).key
-    own = key_name(judge, model, access) == OWN_KEY and not access.headers
-    return variable if own and variable in os.environ and not os.environ.get(OWN_KEY) else None
 
 
 def extra_headers(access: Access) -> dict[str, str]:
@@ -165,7 +150,9 @@ class Mask:
         """An answer's body without the secrets, still JSON if it was."""
         text = body.decode(errors="replace")
         masked = self.text(text)
-        if masked == text and not self._hidden(text):
+        # Escapes may hide a secret: of its letters, of a slash, or of what JSON has to escape in it.
+        hidden = "\\u" in text or "\\/" in text or (self._escaped and "\\" in text)
+        if masked == text and not hidden:
             return body
         try:
             given = orjson.loads(body)
@@ -173,13 +160,6 @@ class Mask:
         except (orjson.JSONDecodeError, RecursionError):  # no JSON, or too deep
             return body if masked == text else masked.encode(errors="replace")
         return body if within == given else orjson.dumps(within)
-
-    def _hidden(self, text: str) -> bool:
-        """Whether escapes in a JSON text may hide a secret: of its letters, of a slash, or of what JSON
-        has to escape in it."""
-        if "\\" not in text:
-            return False
-        return self._escaped or "\\u" in text or self.holds(text.replace("\\/", "/"))
 
     def headers(self, headers: Headers) -> dict[str, str]:
         """An answer's headers without the secrets."""

@@ -38,9 +38,6 @@ class Offline:
         """Nothing is sent, and nothing to be kept in a cache."""
         return NOTHING
 
-    def lost(self, prepared: Prepared) -> None:
-        """Nothing is lost."""
-
     async def close(self) -> None:
         """Nothing is held."""
 

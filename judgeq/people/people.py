@@ -25,7 +25,7 @@ from judgeq.errors import (
 )
 from judgeq.events import CallEnded, Event, Notice
 from judgeq.judge.backend import Reply
-from judgeq.judge.judge import Questions
+from judgeq.judge.questions import Questions
 from judgeq.people import answers, registry
 from judgeq.people.answers import LONGEST, About, Answer, Question, Turn, Why
 from judgeq.people.assignment import AWAITED, STALE, Assignment

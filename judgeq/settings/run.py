@@ -88,7 +88,7 @@ class DatasetSpec(Declarations):
     )  # fmt: skip
     delimiter: str | None = setting(
         "What separates the columns: a character, or tab.", DATA, None,
-        unset="comma; semicolon, tab or | where a CSV's header has that alone", metavar="CHARACTER",
+        unset="comma; semicolon, tab or | where a CSV's header has more of these", metavar="CHARACTER",
     )  # fmt: skip
     encoding: str | None = setting(
         "A file's encoding, such as windows-1252.", DATA, None,

@@ -21,7 +21,7 @@ from judgeq.ui.json import plain
 if TYPE_CHECKING:
     import pandas
 
-    from judgeq.datasets.tables import Source
+    from judgeq.datasets.tables import Table
     from judgeq.ui.plots import Plots
     from judgeq.ui.sections import Section
 
@@ -82,7 +82,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
     __slots__ = ("_frame",)
     __doc__ = results.Result.__doc__
     scores: Scores
-    _frame: Source | None
+    _frame: Table | None
 
     @property
     def plot(self) -> Plots:
@@ -164,7 +164,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
         return _html(show_run.result(self))
 
 
-def presented(result: results.Result, frame: Source | None = None) -> Result:
+def presented(result: results.Result, frame: Table | None = None) -> Result:
     """The same result, as Python has it; `frame` is the table that was judged, where that was given
     itself."""
     held = {field.name: getattr(result, field.name) for field in fields(result)}

@@ -1,18 +1,19 @@
 """What the batch APIs of all providers have in common; see judge/backend.py for what they are for.
 
 A provider's server may be anybody's: what it says is checked, its words are masked, and nothing of it
-decides where the key goes. Results come through the backend's own session, and are written whole or not
+decides where the key goes. All goes through the backend's own session. Results are written whole or not
 at all; no key reaches the disk, whatever the server puts into a file.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Literal
+from typing import Any, BinaryIO, ClassVar
 
 import orjson
 from typing_extensions import override
@@ -20,6 +21,8 @@ from typing_extensions import override
 from judgeq.errors import (
     BatchGoneError,
     BrokenResultsError,
+    CallTimeoutError,
+    ConnectionFailedError,
     JudgeError,
     RefusedRequestError,
     RunError,
@@ -28,11 +31,10 @@ from judgeq.errors import (
 from judgeq.escaping import plain
 from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
 from judgeq.judge.backend import BatchAPI, Remote, Result
-from judgeq.judge.http.connection import LARGEST_REPLY, Passed, parts_of
+from judgeq.judge.http.connection import LARGEST_REPLY, Passed, parts_of, read_all
 from judgeq.judge.http.headers import moment
-from judgeq.judge.http.model_backend import ModelBackend, api_url
-from judgeq.judge.http.responses import count_in, object_in
-from judgeq.types import Fields
+from judgeq.judge.http.model_backend import ModelBackend, api_url, count_in, object_in
+from judgeq.types import Fields, Headers
 
 PAGE, MOST_PAGES = 100, 1_000
 PIECE = 262_144
@@ -51,8 +53,10 @@ _CUSTOM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class ProviderBatches(BatchAPI, ABC):
     """What the batch APIs of providers have in common."""
 
+    path: ClassVar[str]
+    """Where batches are, from the base URL on."""
     results_path: ClassVar[str]
-    """Where results are, by their name, from the base URL on."""
+    """Where results are, by their name."""
 
     def __init__(self, backend: ModelBackend) -> None:
         self._connection = backend.connection
@@ -67,28 +71,26 @@ class ProviderBatches(BatchAPI, ABC):
         """What became of a request, by its line in the results. Status 0 stands also for what is not as
         documented."""
 
-    async def looked_at(self, batch: Fields) -> Remote:
-        """A batch that was asked about."""
-        return self.remote(batch)
-
-    @abstractmethod
-    async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
-        """A batch as the provider says it. Raises BatchGoneError where it doesn't know it."""
-
     @abstractmethod
     async def page(self, after: str) -> Fields:
         """A page of the list of batches, newest first, after this one ("": from the first on)."""
 
+    async def looked_at(self, batch: Fields) -> Remote:
+        """A batch that was asked about."""
+        return self.remote(batch)
+
     @override
     async def get(self, remote: str) -> Remote:
         """Raises BatchGoneError where the provider doesn't know it."""
-        return await self.looked_at(await self.one("get", self.checked_id(remote)))
+        path = f"{self.path}/{self.checked_id(remote)}"
+        return await self.looked_at(await self.asked("GET", path, what=f"the batch {remote}"))
 
     @override
     async def cancel(self, remote: str) -> Remote:
         """One that has ended can't be cancelled, and that is no error."""
+        path = f"{self.path}/{self.checked_id(remote)}/cancel"
         try:
-            return await self.looked_at(await self.one("cancel", self.checked_id(remote)))
+            return await self.looked_at(await self.asked("POST", path, what=f"the batch {remote}"))
         except (RefusedRequestError, ServerFailedError):
             now = await self.get(remote)
             if now.stands == "working":
@@ -115,6 +117,7 @@ class ProviderBatches(BatchAPI, ABC):
             seen.add(after)
         raise ServerFailedError(f"{self._address} lists batches without an end.")
 
+    @override
     async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
         """Raises BatchGoneError for results that the provider has deleted, and RunError
         where they can't be written."""
@@ -125,10 +128,14 @@ class ProviderBatches(BatchAPI, ABC):
             with replacing(path) as file:
                 async with (
                     self.content(name) as parts,
-                    aclosing(lines(parts, as_it_is)) as all_of_it,
+                    aclosing(lines_of(parts, as_it_is)) as lines,
                 ):
-                    async for line in all_of_it:
-                        _write(file.buffer, self._masked(line, as_it_is), path)
+                    async for line in lines:
+                        kept = self._masked(line, as_it_is)
+                        try:
+                            file.buffer.write(kept + b"\n")
+                        except OSError as error:  # before it is taken for one of the connection's
+                            raise unwritable(path, error) from error
         return list(paths.values())
 
     def _masked(self, line: bytes, as_it_is: bool) -> bytes:
@@ -144,20 +151,6 @@ class ProviderBatches(BatchAPI, ABC):
             "a file of results came broken: a line of it is no JSON object with a custom_id."
         )
 
-    @asynccontextmanager
-    async def content(self, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Results, from the address we were given: never from one that the server names, for the key
-        goes with it."""
-        url, passed = self.url(self.results_path.format(self.checked_id(name))), Passed()
-        async with (
-            self._connection.watched(url, passed),
-            self._connection.request("GET", url) as response,
-        ):
-            if not 200 <= response.status < 300:
-                error = await self._connection.refused(response, url)
-                raise self.refusal(response.status, error, f"the results in {name}")
-            yield passed.through(parts_of(response))
-
     @override
     def results(self, file: Path) -> Iterator[Result]:
         """Lines without an id that can be ours are left out."""
@@ -165,6 +158,61 @@ class ProviderBatches(BatchAPI, ABC):
             custom_id = line.get("custom_id")
             if isinstance(custom_id, str) and _CUSTOM_ID.fullmatch(custom_id):
                 yield self.result(custom_id, line)
+
+    # Calls
+
+    async def asked(
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        body: bytes | AsyncIterator[bytes] | None = None,
+        headers: Headers | None = None,
+        passed: Passed | None = None,
+        what: str = "",
+    ) -> Fields:
+        """The JSON object that an address of the API gives; `passed` counts the bytes of a long body.
+        Raises as `refusal`; ServerFailedError, of unknown cost, for anything else."""
+        url = api_url(self._address, path, query)
+        async with self._connection.request(method, url, body, headers, passed) as response:
+            if not 200 <= response.status < 300:
+                error = await self._connection.refused(response, url)
+                raise self.refusal(response.status, error, what)
+            return object_from(await read_all(response), url)
+
+    async def sent(
+        self,
+        path: str,
+        before: bytes,
+        lines: BinaryIO,
+        after: bytes,
+        between: bytes,
+        headers: Headers | None = None,
+    ) -> Fields:
+        """What the server says to the lines of a file, sent with `between` in place of the ends of all
+        lines but the last, which is left out. As `asked`."""
+        passed, length = Passed(), lines.seek(0, os.SEEK_END)
+        length += len(before) + len(after) - (length > 0)
+        pieces = passed.through(framed(before, lines, after, between))
+        headers = {**(headers or {}), "Content-Length": str(length)}
+        try:
+            return await self.asked("POST", path, "", pieces, headers, passed)
+        except (ConnectionFailedError, CallTimeoutError) as error:
+            if passed.total_bytes < length:  # and nobody makes anything of a part of it
+                error.cost = 0.0
+            raise
+
+    @asynccontextmanager
+    async def content(self, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Results, from the address we were given: never from one that the server names, for the key
+        goes with it."""
+        passed = Passed()
+        url = api_url(self._address, self.results_path.format(self.checked_id(name)))
+        async with self._connection.request("GET", url, passed=passed) as response:
+            if not 200 <= response.status < 300:
+                error = await self._connection.refused(response, url)
+                raise self.refusal(response.status, error, f"the results in {name}")
+            yield passed.through(parts_of(response))
 
     def refusal(self, status: int, error: JudgeError, what: str = "") -> JudgeError:
         """What a refusal means of `what` was there once, or of what every server has that has batches.
@@ -198,9 +246,66 @@ class ProviderBatches(BatchAPI, ABC):
         """A server's words on one line: masked, then cut."""
         return plain(self._connection.mask.text(value), width) if isinstance(value, str) else ""
 
-    def url(self, path: str, query: str = "") -> str:
-        """An address of the API."""
-        return api_url(self._address, path, query)
+
+def _is_there(path: Path) -> bool:
+    """Whether a file is there; where not, its folder is."""
+    refuse_linked_folder(path.parent)
+    refuse_links(path)
+    with suppress(OSError):  # which is told with the file
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return path.exists()
+
+
+async def framed(
+    before: bytes, lines: BinaryIO, after: bytes, between: bytes
+) -> AsyncIterator[bytes]:
+    """A body with the lines of a file, as `ProviderBatches.sent` has it."""
+    lines.seek(0)
+    yield before
+    piece = lines.read(PIECE)
+    while piece:
+        following = lines.read(PIECE)
+        yield (piece if following else piece.removesuffix(b"\n")).replace(b"\n", between)
+        piece = following
+    yield after
+
+
+async def lines_of(
+    parts: AsyncIterator[bytes], as_it_is: bool = False
+) -> AsyncGenerator[bytes, None]:
+    """The lines of a stream, without their ends. Raises BrokenResultsError for what is too long; or
+    (`as_it_is`) ends there, with a line that is none."""
+    pending, size = b"", 0
+    async for part in parts:
+        size += len(part)
+        *whole, pending = (pending + part).split(b"\n")
+        for line in filter(bytes.strip, whole):
+            yield line
+        if size > LARGEST_FILE or len(pending) > LARGEST_LINE:
+            if as_it_is:
+                yield b"cut off"
+                return
+            raise BrokenResultsError("the server's file of results is longer than any can be.")
+    if pending.strip():
+        yield pending
+
+
+def read(path: Path) -> Iterator[Fields]:
+    """The lines of a file of results. Raises RunError for one that can't have been downloaded."""
+    refuse_links(path)
+    try:
+        with path.open("rb") as file:
+            while line := file.readline(LARGEST_LINE + 1):
+                given = object_in(line)
+                if given is not None:
+                    yield given
+                elif line.strip():
+                    raise RunError(
+                        f"{path} holds a line that is no result of a batch. Remove the file, and it is "
+                        "downloaded again."
+                    )
+    except OSError as error:
+        raise RunError(f"{path} can't be read: {error.strerror}.") from error
 
 
 def object_from(data: bytes, url: str) -> Fields:
@@ -231,63 +336,3 @@ def encoded(value: Any) -> bytes:
         return orjson.dumps(value)
     except TypeError:
         return b""
-
-
-def _is_there(path: Path) -> bool:
-    """Whether a file is there; where not, its folder is, without what killed processes left of it."""
-    refuse_linked_folder(path.parent)
-    refuse_links(path)
-    if path.exists():
-        return True
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f".{path.name}.*"):
-            left.unlink(missing_ok=True)
-    except OSError as error:
-        raise unwritable(path.parent, error) from error
-    return False
-
-
-async def lines(parts: AsyncIterator[bytes], as_it_is: bool = False) -> AsyncGenerator[bytes, None]:
-    """The lines of a stream, without their ends. Raises BrokenResultsError for what is too long; or
-    (`as_it_is`) ends there, with a line that is none."""
-    pending, size = b"", 0
-    async for part in parts:
-        size += len(part)
-        *whole, pending = (pending + part).split(b"\n")
-        for line in filter(bytes.strip, whole):
-            yield line
-        if size > LARGEST_FILE or len(pending) > LARGEST_LINE:
-            if as_it_is:
-                yield b"cut off"
-                return
-            raise BrokenResultsError("the server's file of results is longer than any can be.")
-    if pending.strip():
-        yield pending
-
-
-def _write(file: BinaryIO, line: bytes, path: Path) -> None:
-    try:
-        file.write(line + b"\n")
-    except OSError as error:  # before it is taken for one of the connection's
-        raise unwritable(path, error) from error
-
-
-def read(path: Path) -> Iterator[Fields]:
-    """The lines of a file of results. Raises RunError for one that can't have been downloaded."""
-    refuse_links(path)
-    try:
-        with path.open("rb") as file:
-            number = 0
-            while line := file.readline(LARGEST_LINE + 1):
-                number += 1
-                given = object_in(line)
-                if given is not None:
-                    yield given
-                elif line.strip():
-                    raise RunError(
-                        f"{path}, line {number}: that is no result of a batch. Remove the file, and "
-                        "it is downloaded again."
-                    )
-    except OSError as error:
-        raise RunError(f"{path} can't be read: {error.strerror}.") from error

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import orjson
 
-from judgeq.judge.http.model_backend import ModelBackend
-from judgeq.judge.http.responses import Answer, read_message
-from judgeq.types import Fields
+from judgeq.judge.http.model_backend import (
+    EMPTY,
+    REFUSED,
+    Answer,
+    ModelBackend,
+    count_in,
+    objects_in,
+    text_in,
+)
+from judgeq.types import Fields, Usage
 
 VERSION = "2023-06-01"
-WRITING = 2
-"""Times the price of input that input costs which is written to the provider's cache: for an hour; for
-five minutes it is 1.25 times (platform.claude.com/docs/en/build-with-claude/prompt-caching)."""
 TOOL = "answer"
+_PROBLEMS = {
+    "max_tokens": "the answer was cut off at the limit of output tokens.",
+    "model_context_window_exceeded": "the answer was cut off at the end of the model's context.",
+    "pause_turn": "the model paused before its answer was whole.",
+    "refusal": REFUSED,
+}
 
 
 class AnthropicMessages(ModelBackend):
@@ -25,13 +36,6 @@ class AnthropicMessages(ModelBackend):
     """
 
     path = "messages"
-
-    def start(self) -> None:
-        """Keep the head of each body, and the price of writing to the cache."""
-        self._server += " messages"  # where a gateway speaks both forms
-        self._head = b'{"model":' + orjson.dumps(self.model_id)
-        if b'"cache_control"' in orjson.dumps(self.model.extra_body):
-            self.reading = WRITING
 
     def authorize(self, headers: dict[str, str], secret: str | None) -> None:
         """Add the key, and the version of the API."""
@@ -51,16 +55,14 @@ class AnthropicMessages(ModelBackend):
         system = "\n\n".join(part["content"] for part in messages if part["role"] == "system")
         others = [part for part in messages if part["role"] != "system"]
         before = b',"system":' + orjson.dumps(system) if system else b""
-        return self._head + before + b',"messages":' + orjson.dumps(others)
+        return self.head + before + b',"messages":' + orjson.dumps(others)
 
     def fields(self, k: int) -> Fields:
         """What follows in the body of a question about k texts. A limit on output has to be sent."""
         model = self.model
-        fields: Fields = {
-            "max_tokens": model.max_output_tokens or self.output_bound,
-            "temperature": model.temperature,
-        }
-        sent = {name: value for name, value in fields.items() if value is not None}
+        sent: Fields = {"max_tokens": model.max_output_tokens or self.output_bound}
+        if model.temperature is not None:
+            sent["temperature"] = model.temperature
         sent |= model.extra_body or {}
         output: Fields = {}
         if model.reasoning_effort is not None:
@@ -68,15 +70,35 @@ class AnthropicMessages(ModelBackend):
         if self.mode == "schema":
             output["format"] = {"type": "json_schema", "schema": self.schema(k)}
         elif self.mode == "json":
-            tool = {
-                "name": TOOL,
-                "description": "Give your answer.",
-                "input_schema": self.schema(k),
-            }
-            choice = {"type": "tool", "name": TOOL, "disable_parallel_tool_use": True}
-            sent |= {"tools": [tool], "tool_choice": choice}
+            sent["tools"] = [
+                {"name": TOOL, "description": "Give your answer.", "input_schema": self.schema(k)}
+            ]
+            sent["tool_choice"] = {"type": "tool", "name": TOOL, "disable_parallel_tool_use": True}
         return sent | ({"output_config": output} if output else {})
 
     def read(self, answer: Fields) -> Answer:
-        """What a message says."""
-        return read_message(answer)
+        """What a message says: the input of a tool that was called, else its text, without what it
+        thought."""
+        usage, content = read_usage(answer.get("usage")), answer.get("content")
+        if not isinstance(content, list):
+            return Answer(usage, "", "the answer held no message.")
+        blocks = objects_in(content)
+        called = [block.get("input") for block in blocks if block.get("type") == "tool_use"]
+        text = text_in([block for block in blocks if block.get("type") == "text"])
+        if called and isinstance(called[0], dict):
+            text = orjson.dumps(called[0]).decode()
+        reason = answer.get("stop_reason")
+        problem = _PROBLEMS.get(reason) if isinstance(reason, str) else None
+        return Answer(usage, text, problem or (None if text.strip() else EMPTY))
+
+
+def read_usage(usage: Any) -> Usage | None:
+    """Tokens of a message; None where it doesn't say. What was written to the provider's cache is
+    input."""
+    read, output = count_in(usage, "input_tokens"), count_in(usage, "output_tokens")
+    if read is None or output is None:
+        return None
+    written = count_in(usage, "cache_creation_input_tokens") or 0
+    cached = count_in(usage, "cache_read_input_tokens") or 0
+    thought = count_in(usage.get("output_tokens_details"), "thinking_tokens") or 0
+    return Usage(read + written, cached, output, min(thought, output))

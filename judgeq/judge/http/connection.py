@@ -6,12 +6,10 @@ Nothing is sent to another address than one that our caller made, and no redirec
 from __future__ import annotations
 
 import asyncio
-import errno
 import ssl
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from functools import cache
+from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -27,7 +25,7 @@ from judgeq.errors import (
     UsageError,
 )
 from judgeq.files import ordinary
-from judgeq.judge.http import errors as http_errors
+from judgeq.judge.http.errors import error_for
 from judgeq.judge.secrets import Mask, extra_headers, from_environment
 from judgeq.settings.model import Access
 from judgeq.types import Headers
@@ -47,31 +45,19 @@ class Passed:
     async def through(self, parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         """The parts, counted before they are handed on."""
         async for part in parts:
-            self.count(part)
+            self.total_bytes += len(part)
+            self.extend()
             yield part
-
-    def count(self, part: bytes) -> None:
-        """A part passes."""
-        self.total_bytes += len(part)
-        self.extend()
 
 
 async def read_all(response: aiohttp.ClientResponse) -> bytes:
-    """An answer's body, decompressed. Raises as `bounded`."""
-    try:
-        return await bounded(response.content.iter_any())
-    except UnusableReplyError:
-        response.close()
-        raise
-
-
-async def bounded(parts: AsyncIterable[bytes]) -> bytes:
-    """All parts of a body. Raises UnusableReplyError, which may have been paid for, for one that is
-    longer than LARGEST_REPLY: a server may be anybody's."""
+    """An answer's body, decompressed. Raises UnusableReplyError, which may have been paid for, for one
+    that is longer than LARGEST_REPLY: a server may be anybody's."""
     data = bytearray()
-    async for part in parts:
+    async for part in response.content.iter_any():
         data += part
         if len(data) > LARGEST_REPLY:
+            response.close()
             raise UnusableReplyError(
                 f"the answer is longer than {LARGEST_REPLY:,} bytes.", cost=None
             )
@@ -81,15 +67,8 @@ async def bounded(parts: AsyncIterable[bytes]) -> bytes:
 async def parts_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """The body of a long answer, part by part as it comes; aiohttp raises for one that breaks off.
 
-    Raises ServerFailedError for one whose end can't be told from a broken connection, and
-    RefusedRequestError for one that came compressed.
+    Raises ServerFailedError for one whose end can't be told from a broken connection.
     """
-    if response.headers.get("Content-Encoding", "").strip().lower() not in ("", "identity"):
-        raise RefusedRequestError(
-            "the file came compressed, though it was asked for uncompressed. See to the server, or "
-            "to the proxy in between.",
-            cost=None,
-        )
     chunked = "chunked" in response.headers.get("Transfer-Encoding", "").lower()
     if response.content_length is None and not chunked:
         raise ServerFailedError(
@@ -106,30 +85,21 @@ def proxy_for(url: str, access: Access) -> str | None:
     Raises UsageError for one that can't be; what may hold a password is not repeated.
     """
     if access.proxy is not None:
-        return _proxy_address(from_environment(access.proxy, "--proxy"), "--proxy")
-    parts = urlsplit(url)
-    if not parts.hostname or proxy_bypass(parts.hostname):
-        return None
-    known = getproxies()
-    proxy = known.get(parts.scheme) or known.get("all")
-    return proxy and _proxy_address(proxy, f"${parts.scheme.upper()}_PROXY or $ALL_PROXY")
-
-
-def _proxy_address(proxy: str, where: str) -> str:
+        proxy, where = from_environment(access.proxy, "--proxy"), "--proxy"
+    else:
+        parts, known = urlsplit(url), getproxies()
+        proxy = known.get(parts.scheme) or known.get("all") or ""
+        where = f"${parts.scheme.upper()}_PROXY or $ALL_PROXY"
+        if not proxy or not parts.hostname or proxy_bypass(parts.hostname):
+            return None
     with suppress(ValueError):  # a port that is no number, half an IPv6 address
-        parts = urlsplit(proxy)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+        address = urlsplit(proxy)
+        if address.scheme in ("http", "https") and address.hostname and address.port != 0:
             return proxy
     raise UsageError(
         f"{where} is no address of a proxy that judgeq can use: give one such as "
         "http://127.0.0.1:3128, or name this server in $NO_PROXY."
     )
-
-
-@cache
-def system_authorities() -> ssl.SSLContext:
-    """The system's, read once a process: that takes 27 ms."""
-    return ssl.create_default_context()
 
 
 def tls_of(access: Access) -> ssl.SSLContext | bool:
@@ -148,23 +118,15 @@ class Connection:
     """The session, which is made when it is opened. `model` is the name that errors give; `url` where
     most is sent."""
 
-    def __init__(
-        self,
-        model: str,
-        url: str,
-        access: Access,
-        connections: int = 100,
-    ) -> None:
+    def __init__(self, model: str, url: str, access: Access, connections: int = 100) -> None:
         self.mask = Mask(())
         self._model = model
         self._url = url
         self._access = access
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
-        self.proxy: str | None = None
-        self.tls: ssl.SSLContext | bool = True
-        self.sent: Headers = {}
-        """Headers of each request, with the key."""
+        self._proxy: str | None = None
+        self._sent: Headers = {}  # with each request, the key among them
 
     @property
     def is_open(self) -> bool:
@@ -179,17 +141,17 @@ class Connection:
         Raises UsageError for a certificate, proxy or header that can't be had.
         """
         sent = extra_headers(self._access)
-        self.proxy, self.tls = proxy_for(self._url, self._access), tls_of(self._access)
-        self.mask = Mask.of(self._access, secret, sent, self.proxy)
+        self._proxy, tls = proxy_for(self._url, self._access), tls_of(self._access)
+        self.mask = Mask.of(self._access, secret, sent, self._proxy)
         authorize(sent, secret)
         # Not the session's own: those aiohttp sends a proxy as well, in the clear.
-        self.sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
+        self._sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=self._connections,
                 keepalive_timeout=KEEP_ALIVE,
                 ttl_dns_cache=300,
-                ssl=self.tls,
+                ssl=tls,
             ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -201,55 +163,54 @@ class Connection:
             await self._session.close()
             self._session = None
 
-    def request(
+    @asynccontextmanager
+    async def request(
         self,
         method: str,
         url: str,
         body: bytes | AsyncIterator[bytes] | None = None,
         headers: Headers | None = None,
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Send one, inside `watched`. What comes back is not masked yet."""
+        passed: Passed | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A call, whose answer is not masked yet. It ends after --timeout; with a long body, which is
+        what `passed` counts, only when nothing passes for that long.
+
+        Raises ConnectionFailedError, CallTimeoutError or RefusedRequestError in place of what aiohttp
+        raises within.
+        """
         if self._session is None:
             raise JudgeError("the backend was not opened")
-        return self._session.request(
-            method,
-            url,
-            data=body,
-            headers={**self.sent, **(headers or {})},
-            proxy=self.proxy,
-            allow_redirects=False,
-        )
+        try:
+            async with asyncio.timeout(self._access.timeout) as scope:
+                if passed is not None:
+                    now = asyncio.get_running_loop().time
+                    passed.extend = lambda: scope.reschedule(now() + self._access.timeout)
+                async with self._session.request(
+                    method,
+                    url,
+                    data=body,
+                    headers={**self._sent, **(headers or {})},
+                    proxy=self._proxy,
+                    allow_redirects=False,
+                ) as response:
+                    yield response
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise self._broken(url, error) from None  # its own words are not masked
 
     async def exchange(
         self, method: str, url: str, body: bytes | None = None
     ) -> tuple[int, Headers, bytes]:
         """Status, headers and body of the answer. All that comes in is masked here, before anything
         is cut or parsed; of a success's headers only numbers are read."""
-        async with self.watched(url), self.request(method, url, body) as response:
+        async with self.request(method, url, body) as response:
             data = self.mask.body(await read_all(response))
             if response.status == 200:
                 return 200, response.headers, data
             return response.status, self.mask.headers(response.headers), data
 
-    @asynccontextmanager
-    async def watched(self, url: str, passed: Passed | None = None) -> AsyncIterator[None]:
-        """A call that ends after --timeout; with a long body, which is what `passed` counts, only when
-        nothing passes for that long. Raises ConnectionFailedError, CallTimeoutError or
-        RefusedRequestError in place of what aiohttp raises within."""
-        try:
-            async with asyncio.timeout(self._access.timeout) as scope:
-                if passed is not None:
-                    now = asyncio.get_running_loop().time
-                    passed.extend = lambda: scope.reschedule(now() + self._access.timeout)
-                yield
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise self._broken(url, error) from None  # its own words are not masked
-
     def refusal(self, status: int, headers: Headers, body: bytes, url: str) -> JudgeError:
         """What a masked answer means that is no success."""
-        return http_errors.error_for(
-            status, headers, body, model=self._model, url=url, now=time.time()
-        )
+        return error_for(status, headers, body, model=self._model, url=url, now=time.time())
 
     async def refused(self, response: aiohttp.ClientResponse, url: str) -> JudgeError:
         """What an answer means that is no success, read and masked."""
@@ -281,8 +242,5 @@ class Connection:
                     f"{url} did not answer in time (--timeout {self._access.timeout:g})."
                 )
             case aiohttp.ClientConnectorError():
-                full = error.errno in (errno.EMFILE, errno.ENFILE)  # too many open files, here
-                return ConnectionFailedError(
-                    f"no connection: {what}.", cost=0.0, unavailable=True, too_many=full
-                )
+                return ConnectionFailedError(f"no connection: {what}.", cost=0.0, unavailable=True)
         return ConnectionFailedError(f"the connection broke: {what}.")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import orjson
+from multidict import CIMultiDict
 
 from judgeq.errors import (
     ContextTooLongError,
@@ -26,23 +27,11 @@ from judgeq.errors import (
     UnusableReplyError,
 )
 from judgeq.judge.http import headers as head
-from judgeq.settings.model import LIMIT_FIELDS
 from judgeq.types import Fields, Headers
 
 SHOWN = 300
 LONGEST = 10_000  # characters of a body that are read
 DEEPEST = 12  # levels of a body that are read
-FLAGS = {
-    "temperature": "--temperature",
-    "top_p": "--extra-body",
-    "reasoning_effort": "--reasoning-effort",
-    "max_tokens": "--max-output-tokens",
-    "max_completion_tokens": "--max-output-tokens",
-    "seed": "--extra-body",
-    "service_tier": "--extra-body",
-    "effort": "--reasoning-effort",
-    "thinking": "--reasoning-effort",
-}
 _RATE = (429, 498)  # 498: Groq has no capacity for flex
 # Behind a gateway that gave up, or a server that ran out of time, the model may have worked.
 _PERHAPS_PAID = (408, 502, 504, 520, 524)
@@ -104,25 +93,24 @@ _SLOWER = re.compile(r"rate.?limit|too many requests", re.IGNORECASE)
 _WAIT = re.compile(
     r"(?:retry|try again) (?:after|in) (\d[\w.]*)(?: (ms|s|seconds?|m|minutes?|h|hours?)\b)?", re.I
 )
-_PARAMETER = re.compile(rf"\b({'|'.join(FLAGS)})\b", re.IGNORECASE)
+_LIMIT = re.compile(r"\b(max_completion_tokens|max_tokens)\b")
+_OUTPUT = re.compile(r"\W?max_(completion_)?tokens")
+# "Unsupported value": the name is known.
 _REFUSING = re.compile(
-    r"not support(ed)?|unsupported|unknown|unrecognized|unexpected|extra|not (permitted|allowed)",
+    r"not support(ed)?|unsupported(?! value)|unknown|unrecognized|unexpected|extra"
+    r"|not (permitted|allowed)",
     re.IGNORECASE,
 )
-_TOO_MUCH_OUTPUT = re.compile(r"(max_(?:completion_)?tokens)['\"`]? is too (?:large|high)", re.I)
-# As Anthropic and FastAPI name a field first: "max_tokens: 9000 > 8192, which is …".
-_FIELD_FIRST = re.compile(r"(?:output_config\.)?([a-z_]+)(?:\.\w+)*: ")
-
-_MESSAGES = ("error", "message", "detail", "msg", "raw")
-_CODES = ("code", "type", "status", "statusCode", "error_type", "error_code")
+# "loc" is FastAPI's: which field of the body.
+_MESSAGES = ("error", "message", "detail", "loc", "msg", "raw")
+_CODES = ("code", "type", "status", "statusCode", "error_type", "error_code", "param")
 
 
 class ErrorText(NamedTuple):
-    """What an error body says: its sentences, its codes, and the field that it is about ("": none)."""
+    """What an error body says: its sentences, and its codes and the fields that it names."""
 
     message: str = ""
     codes: tuple[str, ...] = ()
-    parameter: str = ""
 
     @property
     def quote(self) -> str:
@@ -132,9 +120,9 @@ class ErrorText(NamedTuple):
             words = words[:SHOWN].rstrip() + "…"
         return f"{words.rstrip('.')}."
 
-    def is_about(self, words: re.Pattern[str]) -> bool:
-        """Whether it is about what these words stand for."""
-        return words.search(" ".join((*self.codes, self.message[:4000]))) is not None
+    def find(self, words: re.Pattern[str]) -> re.Match[str] | None:
+        """Where it speaks of what these words stand for."""
+        return words.search(" ".join((*self.codes, self.message[:4000])))
 
 
 def error_for(
@@ -146,8 +134,7 @@ def error_for(
     words = f"the server answered {status}: {text.quote}"
     words += f" (request {_one_line(number)})" if number else ""
     if 300 <= status < 400:
-        place = next((value for name, value in headers.items() if name.lower() == "location"), "")
-        place = _one_line(place)[:200] or "elsewhere"
+        place = _one_line(CIMultiDict(headers).get("location", "elsewhere"))[:200]
         return RefusedRequestError(f"{url} has moved to {place}: set --base-url. ({words})")
     return _meaning(status, text, words, head.retry_after(headers, now), model, url)
 
@@ -161,17 +148,14 @@ def error_in(answer: Fields, *, model: str, url: str) -> JudgeError | None:
     if not answer.get("error") and str(answer.get("object")).lower() != "error":
         return None
     text = _error_text(answer)
-    numbers = (re.match(r"([45]\d\d)(\d\d)?$", code, re.ASCII) for code in text.codes)
-    status = next(
-        (int(number[1]) for number in numbers if number), 0
-    )  # FastChat has 40303 and such
-    words = (
-        f"the server answered 200 with {f'error {status}' if status else 'an error'}: {text.quote}"
-    )
+    # FastChat has codes such as 40303.
+    numbers = (re.fullmatch(r"([45]\d\d)(\d\d)?", code, re.ASCII) for code in text.codes)
+    status = next((int(number[1]) for number in numbers if number), 0)
+    words = f"the server answered 200 with {f'error {status}' if status else 'an error'}: "
     if not status:
-        refused = any(map(text.is_about, (CONTEXT, FILTER, MODEL, KEY)))
-        status = 429 if text.is_about(_SLOWER) else 400 if refused else 500
-    error = _meaning(status, text, words, None, model, url)
+        refused = any(map(text.find, (CONTEXT, FILTER, MODEL, KEY)))
+        status = 429 if text.find(_SLOWER) else 400 if refused else 500
+    error = _meaning(status, text, words + text.quote, None, model, url)
     if isinstance(error, ServerFailedError):
         error.cost = None
     return error
@@ -189,37 +173,18 @@ def read(body: bytes) -> ErrorText:
 def _error_text(answer: Any) -> ErrorText:
     found = list(_words(answer, "error"))
     sentences = dict.fromkeys(text for name, text in found if name in _MESSAGES)
-    message = _one_line(": ".join(sentences)[:LONGEST])
     codes = tuple(_one_line(text) for name, text in found if name in _CODES)
-    return ErrorText(
-        message, codes, _parameter(message, [text for name, text in found if name == "param"])
-    )
-
-
-def _parameter(message: str, named: list[str]) -> str:
-    """Which field of ours a message is about: as it is named apart, or first, or refused within."""
-    first = _FIELD_FIRST.match(message)
-    refused = _TOO_MUCH_OUTPUT.search(message)
-    if refused is None and _REFUSING.search(message):
-        refused = _PARAMETER.search(message)
-    named += [found[1].lower() for found in (first, refused) if found]
-    return next((name for name in named if name in FLAGS), "")
+    return ErrorText(_one_line(": ".join(sentences)[:LONGEST]), codes)
 
 
 def _words(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, str]]:
     """The words of an error of any form, each with the field that it stood in. Only fields that hold
     a server's own words: others repeat our texts."""
-    if isinstance(value, list):
-        for part in value[:3] if depth < DEEPEST else ():
-            yield from _words(part, name, depth + 1)
-    elif isinstance(value, dict):
-        place = value.get("loc")  # FastAPI: which field of the body
-        if isinstance(place, list) and isinstance(value.get("msg"), str):
-            path = ".".join(str(part) for part in place[place[:1] == ["body"] : 6])
-            value = {**value, "msg": f"{path}: {value['msg']}"}
-        for inner, part in value.items() if depth < DEEPEST else ():
-            if inner in (*_MESSAGES, *_CODES, "param", "metadata", "details", "innererror"):
-                yield from _words(part, inner, depth + 1)
+    if isinstance(value, list | dict):
+        inner = value.items() if isinstance(value, dict) else ((name, part) for part in value[:6])
+        for field, part in inner if depth < DEEPEST else ():
+            if field in (*_MESSAGES, *_CODES, "metadata", "details", "innererror"):
+                yield from _words(part, field, depth + 1)
     elif value is not None and value != "":
         yield name, str(value)[:LONGEST]
 
@@ -231,69 +196,61 @@ def _one_line(text: str) -> str:
 def _meaning(
     status: int, text: ErrorText, words: str, asked: float | None, model: str, url: str
 ) -> JudgeError:
-    """By its status; by its words, where a status is used for several things. `asked`: seconds to wait,
-    by its headers; `words` are for the user."""
+    """By its status; by its words, where a status is used for several things: what is more particular is
+    looked for first. `asked`: seconds to wait, by its headers; `words` are for the user."""
     in_words = _wait_in(text.message)
     wait = in_words if asked is None else asked
     # Gemini says "quota" of a limit a minute, and when to come again.
     passing = status == 429 and in_words is not None and "insufficient_quota" not in text.codes
-    if status == 402 or (text.is_about(QUOTA) and not passing):
+    if status == 402 or (text.find(QUOTA) and not passing):
         return QuotaError(
             f"{words} The account's money or quota is used up: see to it at the provider's."
         )
-    full = status == 500 and text.is_about(_FULL)
-    long = status in range(400, 502) and text.is_about(_TOO_LARGE if status in _RATE else CONTEXT)
-    if status == 413 or (long and not full and text.parameter not in LIMIT_FIELDS):
+    full = status == 500 and text.find(_FULL) is not None
+    long = status in range(400, 502) and text.find(_TOO_LARGE if status in _RATE else CONTEXT)
+    if status == 413 or (long and not full and not _OUTPUT.match(text.message)):
         return ContextTooLongError(
             f"{words} The question is longer than {model} can read, or may be sent at once."
         )
     if status in _RATE:
         return RateLimitedError(words, cost=0.0, retry_after=wait)
-    if status in (500, 501) and text.is_about(STRUCTURED) and text.is_about(_CANT):
+    if status in (500, 501) and text.find(STRUCTURED) and text.find(_CANT):
         return SteppedDownError(words, what="structured")
     if status in (408, 409, 425) or status >= 500 or status < 300:
-        shared = " All calls in flight share its context: give it more, or lower --concurrency."
+        perhaps_paid = status in _PERHAPS_PAID or status < 300
         return ServerFailedError(
-            words + shared * full,
+            words,
             retry_after=wait,
-            cost=None if status in _PERHAPS_PAID or status < 300 else 0.0,
+            cost=None if perhaps_paid else 0.0,
             unavailable=status in _UNAVAILABLE,
             too_many=full,
         )
-    return _refused(status, text, words, model, url)
-
-
-def _refused(status: int, text: ErrorText, words: str, model: str, url: str) -> JudgeError:
-    """What a refusal in the 400s means. What is more particular is looked for first."""
-    parameter, refusal = text.parameter, _REFUSING.search(text.message)
-    # "Unsupported value": the name is known.
-    if parameter in LIMIT_FIELDS and refusal and "unsupported value" not in text.message.lower():
-        return SteppedDownError(words, what=parameter)  # type: ignore[arg-type]  # one of the two
-    no_model = text.is_about(MODEL)
-    surely = (no_model and status == 404) or "model_not_found" in text.codes
-    if text.is_about(_NO_JSON_CAME):
+    limit = text.find(_LIMIT)
+    if limit and _REFUSING.search(text.message):
+        return SteppedDownError(words, what=limit[1])  # type: ignore[arg-type]  # one of the two
+    if text.find(_NO_JSON_CAME):
         return UnusableReplyError(f"the model's answer was no JSON. ({words})", cost=None)
-    if text.is_about(STRUCTURED) and status not in (401, 403) and not surely:
+    no_model = text.find(MODEL)
+    surely = (no_model and status == 404) or "model_not_found" in text.codes
+    if text.find(STRUCTURED) and status not in (401, 403) and not surely:
         return SteppedDownError(words, what="structured")
-    if parameter and not surely:
-        return RefusedRequestError(
-            f"{words} {model} won't take {parameter} like that: change {FLAGS[parameter]}, or leave "
-            "it out."
-        )
-    if status == 405 or (status == 404 and not text.is_about(FILTER)) or no_model:
+    if status == 405 or (status == 404 and not text.find(FILTER)) or no_model:
         return UnknownModelError(
             f"{words} The server doesn't know the model {model!r}, or has nothing at {url}: `judgeq "
             f"doctor --judge {model}` lists its models; is --base-url right? (Ollama: `ollama pull` "
             "it first.)"
         )
-    if text.is_about(FILTER):
+    if text.find(FILTER):
         return UnusableReplyError(f"the provider's content filter refused the question. ({words})")
-    if status in (401, 403) or text.is_about(KEY):
+    if status in (401, 403) or text.find(KEY):
         return KeyRefusedError(
             f"{words} The server doesn't accept the API key, or doesn't let it use this: see "
             "--api-key-env and --api-key-file."
         )
-    return RefusedRequestError(f"{words} The server won't take the request as it is.")
+    return RefusedRequestError(
+        f"{words} The server won't take the request as it is: change, or leave out, what it names of "
+        "--temperature, --reasoning-effort, --max-output-tokens and --extra-body."
+    )
 
 
 def _wait_in(message: str) -> float | None:

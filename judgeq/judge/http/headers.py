@@ -8,27 +8,24 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
+from multidict import CIMultiDict
+
 from judgeq.judge.limiter import RateHeaders
 from judgeq.types import Headers
 
+LONGEST = 366 * 86_400.0
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _IDS = ("x-request-id", "apim-request-id", "request-id", "x-ms-request-id", "cf-ray")
-LONGEST = 366 * 86_400.0
-
 # OpenAI's names, which Azure, Groq and LiteLLM use (which says whose limit it is); Cerebras' and
 # Mistral's; Kong's; Anthropic's, which limits input and output apart
 # (platform.claude.com/docs/en/api/rate-limits).
-_OWNERS = (
-    "((api_key|(end_)?user|team(_member)?|organization|project|model_per_(key|team|project))-)?"
-)
 _RATE = re.compile(
-    rf"x-ratelimit-{_OWNERS}(limit|remaining)-((requests|tokens)(-minute)?|(req-)?minute)"
-    rf"|x-ratelimit-{_OWNERS}limit-max_parallel_requests"
+    r"x-ratelimit-((api_key|(end_)?user|team(_member)?|organization|project"
+    r"|model_per_(key|team|project))-)?"
+    r"(limit|remaining)-((requests|tokens)(-minute)?|(req-)?minute)"
     r"|anthropic-ratelimit-(requests|(input-)?tokens)-(limit|remaining)"
 )
-# A proxy's own wish comes before that of the server behind it, as LiteLLM passes it on.
-_WAITS = ("", "llm_provider-")
 
 
 def retry_after(headers: Headers, now: float) -> float | None:
@@ -37,33 +34,31 @@ def retry_after(headers: Headers, now: float) -> float | None:
     `retry-after-ms`, else `retry-after` as seconds or as a date (RFC 9110, 10.2.3); else the same of
     the server behind a LiteLLM proxy. `now` is seconds since the epoch.
     """
-    lowered = _lowered(headers)
-    if lowered.get("rate_limit_type") == "max_parallel_requests":
+    headers = CIMultiDict(headers)
+    if headers.get("rate_limit_type") == "max_parallel_requests":
         return None  # LiteLLM names its window, which a limit of calls in flight doesn't have
-    for prefix in _WAITS:
-        milliseconds = _number(lowered.get(f"{prefix}retry-after-ms"))
+    for prefix in ("", "llm_provider-"):
+        text = headers.get(f"{prefix}retry-after", "")
+        seconds, milliseconds = duration(text), _number(headers.get(f"{prefix}retry-after-ms"))
         if milliseconds is not None:
-            return min(milliseconds / 1000, LONGEST)
-        text = lowered.get(f"{prefix}retry-after", "")
-        seconds, at = duration(text), moment(text)
-        if seconds is None and at is not None:
-            seconds = min(max(0.0, at - now), LONGEST)
+            seconds = milliseconds / 1000
+        elif seconds is None and (at := moment(text)) is not None:
+            seconds = max(0.0, at - now)
         if seconds is not None:
-            return seconds
+            return min(seconds, LONGEST)
     return None
 
 
 def rate(headers: Headers) -> RateHeaders | None:
-    """What a server's headers say of limits a minute, and of calls together: of several the tightest.
-    None where they say nothing. Groq's limit on requests is one a day
-    (console.groq.com/docs/rate-limits), and left out."""
+    """What a server's headers say of limits a minute: of several the tightest. None where they say
+    nothing. Groq's limit on requests is one a day (console.groq.com/docs/rate-limits), and left out."""
     limits: dict[str, float] = {}
     for name, value in headers.items():
         field = _field(name.lower())
         number = _number(value) if field else None
         if number is not None:
             limits[field] = min(number, limits.get(field, number))
-    if any(name.lower() == "x-groq-region" for name in headers):
+    if limits and "x-groq-region" in CIMultiDict(headers):
         limits.pop("requests_limit", None)
     return RateHeaders(**limits) if limits else None
 
@@ -73,25 +68,20 @@ def _field(name: str) -> str:
     """The field of RateHeaders that a header, in small letters, gives; "" for none."""
     if not _RATE.fullmatch(name):
         return ""
-    kind = "tokens" if "tokens" in name else "calls" if "parallel" in name else "requests"
+    kind = "tokens" if "tokens" in name else "requests"
     return f"{kind}_{'remaining' if 'remaining' in name else 'limit'}"
 
 
 def price(headers: Headers) -> float | None:
-    """Dollars that this call cost, as a LiteLLM proxy computed them; None where it doesn't know.
-
-    It says 0 of models whose price it doesn't know.
-    """
-    return _number(_lowered(headers).get("x-litellm-response-cost")) or None
+    """Dollars that this call cost, as a LiteLLM proxy computed them; None where it doesn't know, of
+    which it says 0."""
+    return _number(CIMultiDict(headers).get("x-litellm-response-cost")) or None
 
 
 def request_id(headers: Headers) -> str | None:
     """What the provider's support asks for, up to 100 characters."""
-    lowered = _lowered(headers)
-    for name in _IDS:
-        if number := lowered.get(name):
-            return number[:100]
-    return None
+    given = CIMultiDict(headers)
+    return next((given[name][:100] for name in _IDS if given.get(name)), None)
 
 
 def duration(text: str) -> float | None:
@@ -111,10 +101,6 @@ def moment(text: str) -> float | None:
             moment = parse(text)
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return None
-
-
-def _lowered(headers: Headers) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
 
 
 def _number(text: str | None) -> float | None:

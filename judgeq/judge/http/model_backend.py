@@ -1,7 +1,8 @@
 """What the backends of models behind an API share, whatever form the API has; posted with aiohttp.
 
 Bodies are built with orjson: through a provider's package a call costs several times the CPU. Knows
-nothing of retries, limits or the cache: it sends one request, and says what became of it.
+nothing of retries, limits or the cache: it sends one request, and says what became of it. A server may
+be anybody's: what isn't as documented is reported as a problem, never guessed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
@@ -23,12 +24,11 @@ from judgeq.errors import (
     SteppedDownError,
     UnusableReplyError,
 )
-from judgeq.judge.backend import Memory, Prepared, Reply, Request, Result, key_of
+from judgeq.judge.backend import Prepared, Reply, Request, Result, key_of
 from judgeq.judge.budget import REASON, Bounds, output_bound
-from judgeq.judge.http import errors as http_errors
 from judgeq.judge.http import headers
 from judgeq.judge.http.connection import Connection
-from judgeq.judge.http.responses import Answer, object_in, objects_in
+from judgeq.judge.http.errors import error_in
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import Pricing
 from judgeq.judge.secrets import api_key
@@ -36,22 +36,28 @@ from judgeq.settings.model import LIMIT_FIELDS, Access, Model
 from judgeq.types import Fields, Headers, Notify, Usage
 
 STEPS = ("schema", "json", "text")
+EMPTY, REFUSED = "the answer was empty.", "the model refused to answer."
+
+
+class Answer(NamedTuple):
+    """What a successful answer says: its tokens (None where it doesn't say), its text, and why that is
+    no answer, if it is none."""
+
+    usage: Usage | None
+    text: str
+    problem: str | None = None
 
 
 class ModelBackend(ABC):
     """A backend that posts each question to a server, and what a form of API has to say beside that.
 
-    `memory` keeps what was learned about the server: which structured replies it can do, say; without
-    one no reply is to be kept, either. `believe` gets every answer's rate limits, `warn` what the user
-    should know about costs.
+    `believe` gets every answer's rate limits, `warn` what the user should know about costs.
     """
 
     path: ClassVar[str]
     """Where questions are posted, from the base URL on."""
     limit_fields: ClassVar[Sequence[str]] = LIMIT_FIELDS[1:]
     """The names that servers of this form may have for the limit on output."""
-    reading: int = 1
-    """How many times the price of input a token that is read may cost."""
 
     def __init__(
         self,
@@ -63,7 +69,6 @@ class ModelBackend(ABC):
         ties: bool = False,
         reasons: bool = False,
         connections: int = 100,
-        memory: Memory | None = None,
         believe: Callable[[RateHeaders], None] = lambda _: None,
         warn: Notify = lambda _: None,
     ) -> None:
@@ -73,13 +78,12 @@ class ModelBackend(ABC):
         self._access = access
         self._pricing = pricing
         self.schema = partial(prompts.schema, ties=ties, reasons=reasons)
-        self._memory = memory
         self._believe = believe
         self.address, self.model_id = model.address_of(name), model.id_of(name)
         self._url = api_url(self.address, self.path)
-        self._server = f"{self.address} {self.model_id}"
+        self.head = b'{"model":' + orjson.dumps(self.model_id)
         self.mode = STEPS[0] if model.structured == "auto" else model.structured
-        self.limit_field = self.limit_fields[0]
+        self.limit_field = self.first_limit()
         self._tails: dict[int, tuple[bytes, bytes]] = {}
         self.output_bound = output_bound(reasons)
         self._bounds = Bounds(pricing, model.output_limit, warn, self.output_bound)
@@ -88,13 +92,8 @@ class ModelBackend(ABC):
         self._tokens_a_byte = 0.25
         self._output_a_call: float | None = None
         self._reason = REASON[1] if reasons else 0
-        self.start()
 
     # What a form of API decides
-
-    @abstractmethod
-    def start(self) -> None:
-        """Set what this form needs, when all else is set."""
 
     @abstractmethod
     def authorize(self, headers: dict[str, str], secret: str | None) -> None:
@@ -111,6 +110,10 @@ class ModelBackend(ABC):
     @abstractmethod
     def read(self, answer: Fields) -> Answer:
         """What a successful answer says."""
+
+    def first_limit(self) -> str:
+        """The name of the limit on output that is tried first."""
+        return self.limit_fields[0]
 
     def models_url(self) -> str:
         """Where the server lists its models."""
@@ -132,8 +135,10 @@ class ModelBackend(ABC):
         await self.connection.close()
 
     def prepare(self, request: Request) -> Prepared:
-        """The body that would be sent now, and what it may take."""
-        k = len(request.match.items)
+        """The body that would be sent now, and what it may take. Its key in the cache is all of it but
+        the limit on output, for a whole reply is the same under any; what is asked again on purpose has
+        a key of its own."""
+        k, repeat = len(request.match.items), request.match.repeat
         if k not in self._tails:
             fields = self.fields(k)
             bounded = {name: fields.pop(name) for name in LIMIT_FIELDS if name in fields}
@@ -141,28 +146,17 @@ class ModelBackend(ABC):
             tail = b"," + orjson.dumps({**bounded, **fields})[1:] if bounded or fields else b"}"
             self._tails[k] = tail, decided
         opening, (tail, decided) = self.opening(request.messages()), self._tails[k]
-        body = opening + tail
-        size = len(body)
-        output = (
-            self._output_a_call if self._output_a_call is not None else 8.0 * k + 16 + self._reason
-        )
+        body, output = opening + tail, self._output_a_call
+        if output is None:
+            output = 8.0 * k + 16 + self._reason
+        again = (b"repeat %d" % repeat,) if repeat else ()
         return Prepared(
             body=body,
-            key=None if self._memory is None else self._key(opening, decided, request.match.repeat),
-            tokens=size * self._tokens_a_byte + output,
-            bound=self._bounds.most(size * self.reading),
+            key=key_of(self._url.encode(), opening, decided, *again),
+            tokens=len(body) * self._tokens_a_byte + output,
+            bound=self._bounds.most(len(body)),
             version=self.version,
         )
-
-    def lost(self, prepared: Prepared) -> float | None:
-        """The most in dollars that a request is taken to have cost whose answer never came."""
-        return self._bounds.lost(len(prepared.body) * self.reading)
-
-    def _key(self, opening: bytes, decided: bytes, repeat: int) -> str:
-        """What the reply is kept under: all of the body but the limit on output, for a whole reply is
-        the same under any. What is asked again on purpose has a key of its own."""
-        more = (b"repeat %d" % repeat,) if repeat else ()
-        return key_of(self._url.encode(), opening, decided, *more)
 
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         """Post it. Raises JudgeErrors as the answer, or the want of one, says."""
@@ -196,6 +190,16 @@ class ModelBackend(ABC):
                 error.cost = 0.0
             raise
 
+    async def model_names(self) -> list[str]:
+        """The names of the models that the server lists, Google's without "models/"; none where it is
+        no such list. Raises JudgeErrors as `complete`."""
+        url = self.models_url()
+        status, answer_headers, data = await self.connection.exchange("GET", url)
+        if status != 200:
+            raise self.connection.refusal(status, answer_headers, data, url)
+        ids = [model.get("id") for model in objects_in((object_in(data) or {}).get("data"))]
+        return [name.removeprefix("models/") for name in ids if isinstance(name, str)]
+
     def _reply(
         self, status: int, answer_headers: Headers, data: bytes, size: int, current: bool
     ) -> Reply:
@@ -204,24 +208,14 @@ class ModelBackend(ABC):
         try:
             if status != 200:
                 raise self.connection.refusal(status, answer_headers, data, self._url)
-            reply = self._read(data, size)
-            if reply.cost is None:  # a LiteLLM proxy may know it
-                reply = reply._replace(cost=headers.price(answer_headers))
-            return reply
+            return self._read(data, answer_headers, size)
         except SteppedDownError as error:
-            raise self._stepped_down(error, current) from None
+            # Another call may have found out already.
+            raise self._stepped_down(error) if current else error from None
         except UnusableReplyError as error:
             return _unusable(error)
 
-    async def model_names(self) -> list[str]:
-        """The names of the models that the server lists. Raises JudgeErrors as `complete`."""
-        url = self.models_url()
-        status, answer_headers, data = await self.connection.exchange("GET", url)
-        if status != 200:
-            raise self.connection.refusal(status, answer_headers, data, url)
-        return _names(data)
-
-    def _read(self, data: bytes, size: int) -> Reply:
+    def _read(self, data: bytes, answer_headers: Headers, size: int) -> Reply:
         """The reply in a successful answer, which may still hold an error."""
         answer = object_in(data)
         if answer is None:
@@ -229,20 +223,19 @@ class ModelBackend(ABC):
                 f"{self._url} answered with something other than JSON: "
                 f"{data[:100].decode(errors='replace')!r}. Is --base-url right?"
             )
-        error = http_errors.error_in(answer, model=self.name, url=self._url)
+        error = error_in(answer, model=self.name, url=self._url)
         if error is not None:
             raise error
-        usage, text, problem, more = self.read(answer)
-        cost = None
-        if usage is not None and not _possible(usage, text):
-            usage = None  # a text for nothing: it may have been paid for
-        if usage is not None and self._pricing is not None:
-            cost = self._pricing.cost(usage._replace(input=usage.input + more))
-        if usage is not None:
-            self._observe(usage, size)
-            if self._bounds.learn(size * self.reading, usage, cost):
-                self.version += 1  # those that wait have the old bound
-        return Reply(text, usage or Usage(), cost, problem)
+        usage, text, problem = self.read(answer)
+        if usage is None or usage.input + usage.cached == 0 or (text and not usage.output):
+            # It doesn't say, or gives a text for nothing: it may have been paid for.
+            return Reply(text, Usage(), headers.price(answer_headers), problem)
+        # Where we know no price a LiteLLM proxy may.
+        cost = self._pricing.cost(usage) if self._pricing else headers.price(answer_headers)
+        self._observe(usage, size)
+        if self._bounds.learn(size, usage, cost):
+            self.version += 1  # those that wait have the old bound
+        return Reply(text, usage, cost, problem)
 
     def _observe(self, usage: Usage, size: int) -> None:
         """Learn what a call takes: a moving average over about the last fifty."""
@@ -252,49 +245,24 @@ class ModelBackend(ABC):
             self._output_a_call, self._tokens_a_byte = float(usage.output), seen
         self._output_a_call += (usage.output - self._output_a_call) * 0.02
 
-    def _stepped_down(self, error: SteppedDownError, current: bool) -> JudgeError:
+    def _stepped_down(self, error: SteppedDownError) -> JudgeError:
         """Ask for less from now on, if there is less and we may."""
-        said = str(error)
-        if not current:
-            return error  # another call has found out already
         if error.what != "structured":
             others = [name for name in self.limit_fields if name != error.what]
             if error.what != self.limit_field or not others:
-                return RefusedRequestError(f"{said} Leave --max-output-tokens out.")
+                return RefusedRequestError(f"{error} Leave --max-output-tokens out.")
             self.limit_field = others[0]
+        elif self.model.structured != "auto":
+            return RefusedRequestError(
+                f"{error} The server can't do --structured {self.model.structured}: take auto."
+            )
+        elif self.mode == STEPS[-1]:
+            return RefusedRequestError(str(error))
         else:
-            if self.model.structured != "auto":
-                return RefusedRequestError(
-                    f"{said} The server can't do --structured {self.model.structured}: take auto."
-                )
-            if self.mode == STEPS[-1]:
-                return RefusedRequestError(said)
             self.mode = STEPS[STEPS.index(self.mode) + 1]
-        self._changed()
-        if self._memory is not None:
-            notes = {"structured": self.mode, "limit": self.limit_field}
-            self._memory.remember(self._server, notes)
-        return error
-
-    def learn(self) -> None:
-        """Recall what an earlier run found out about the server."""
-        notes = self._memory.recall(self._server) if self._memory is not None else None
-        if notes is None:
-            return
-        if self.model.structured == "auto" and notes.get("structured") in STEPS:
-            self.mode = notes["structured"]
-        if notes.get("limit") in self.limit_fields:
-            self.limit_field = notes["limit"]
-        self._changed()
-
-    def _changed(self) -> None:
         self.version += 1
         self._tails.clear()
-
-
-def _possible(usage: Usage, text: str) -> bool:
-    """Whether a call can have taken so many tokens: some for the question, some for a text."""
-    return usage.input + usage.cached > 0 and (usage.output > 0 or not text)
+        return error
 
 
 def _unusable(error: UnusableReplyError) -> Reply:
@@ -308,8 +276,37 @@ def api_url(base: str, name: str, query: str = "") -> str:
     return parts._replace(path=path, query=query).geturl()
 
 
-def _names(data: bytes) -> list[str]:
-    """The ids in a list of models; none where it is no such list. Google's begin with "models/", and
-    are asked for without."""
-    ids = [model.get("id") for model in objects_in((object_in(data) or {}).get("data"))]
-    return [name.removeprefix("models/") for name in ids if isinstance(name, str)]
+# Fields of a JSON that may be anybody's
+
+
+def object_in(data: bytes) -> Fields | None:
+    """A JSON object; None for anything else."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def fields_in(value: Any) -> Fields:
+    """A JSON object's fields; none for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects_in(value: Any) -> list[Fields]:
+    """The objects in a list; none for anything else."""
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+
+
+def count_in(fields: Any, name: str) -> int | None:
+    """A number of something; None where it doesn't say."""
+    value = fields_in(fields).get(name)
+    return value if type(value) is int and 0 <= value < 2**53 else None
+
+
+def text_in(content: Any) -> str:
+    """A message's content: a string, or parts of which some are text."""
+    if isinstance(content, str):
+        return content
+    parts = [part.get("text") for part in objects_in(content)]
+    return "".join(part for part in parts if isinstance(part, str))

@@ -153,7 +153,7 @@ def models(known: Sequence[ListedPrice]) -> Section:
 def cache(cache: Overview) -> Iterator[Section]:
     """The cache's size, and what it holds by model."""
     yield stated("cache", cache=cache, megabytes=megabytes)
-    if cache.oldest is None or cache.newest is None:
+    if not cache.replies:
         return
     yield Section(
         columns=[*words("model", whole=True), *numbers("replies", "once paid")],
@@ -161,13 +161,8 @@ def cache(cache: Overview) -> Iterator[Section]:
             (name, replies, "unknown" if dollars is None else money(dollars))
             for name, (replies, dollars) in sorted(cache.models.items())
         ],
-        notes=[f"From {_day(cache.oldest)} to {_day(cache.newest)}."],
         close=True,
     )
-
-
-def _day(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%d %H:%M}"
 
 
 def megabytes(size: int) -> str:

@@ -1,0 +1,102 @@
+"""What a judge is asked, how its reply is read, and when too many replies are no answer."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from judgeq import prompts
+from judgeq.errors import JudgeError, UnusableReplyError
+from judgeq.escaping import plain
+from judgeq.judge.backend import Reply, Request
+from judgeq.replies import read_reply
+from judgeq.types import Match, Verdict
+
+FIRST, LAST = 10, 100
+"""A run is stopped when none of so many first replies is usable, or too few of so many last ones."""
+SHOWN = 100  # cells of a reply in an error
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What a judge is asked: a prompt set, and the items' texts and ids by row; with `reasons`, for a
+    reason as well. A judge that reads no text has none of it, and isn't bound by what a prompt set
+    allows."""
+
+    prompt: prompts.PromptSet | None = None
+    texts: Sequence[str] | None = None
+    ids: Sequence[str] = ()
+    reasons: bool = False
+
+    @property
+    def ties(self) -> bool:
+        """Whether a reply may leave items tied."""
+        return self.prompt is None or self.prompt.ties
+
+    def request(
+        self, match: Match, attempt: int = 0, ask: int = 1, problem: str | None = None
+    ) -> Request:
+        """The question about a match; `problem` says what was wrong with the last reply to it."""
+        return Request(match, attempt, ask, lambda: self._messages(match, problem))
+
+    def read(self, reply: Reply, match: Match) -> Verdict:
+        """The verdict that a reply gives. Raises UnusableReplyError, which names what is wrong."""
+        if reply.problem is not None:
+            raise UnusableReplyError(reply.problem)
+        return read_reply(reply.text, match, self.ties)
+
+    def longest(self, match: Match) -> str:
+        """Which item of a match is the longest, and what can be done, for an error."""
+        texts = self.texts or ()
+        if not texts:
+            return ""
+        longest = max(match.items, key=lambda item: len(texts[item]))
+        return (
+            f" The longest of its {len(match.items)} items is item "
+            f"{self.ids[longest] if self.ids else longest!r}, with {len(texts[longest]):,} characters: "
+            "leave it out or shorten it, take smaller lists (--strategy listwise5, say), or a model "
+            "that reads more."
+        )
+
+    def _messages(self, match: Match, problem: str | None) -> list[dict[str, str]]:
+        if self.prompt is None or self.texts is None:
+            raise JudgeError("the judge reads texts, and there are none.")
+        texts = [self.texts[item] for item in match.items]
+        return prompts.messages(self.prompt, texts, problem, reasons=self.reasons)
+
+
+class Unusable:
+    """Replies of one judge that were no verdicts: each was paid for, and is paid for once more. `most`
+    is the share of the last ones that may be so; 1: all. `problems` holds all that was wrong with
+    replies that this session read."""
+
+    def __init__(self, most: float = 0.5) -> None:
+        self.problems: set[str] = set()
+        self._most = most
+        self._none_usable = True
+        self._last: deque[str | None] = deque(maxlen=LAST)  # what was wrong with each, if anything
+
+    def usable(self) -> None:
+        """A reply was a verdict."""
+        self._none_usable = False
+        self._last.append(None)
+
+    def unusable(self, problem: str, reply: str) -> None:
+        """A reply was none. Raises JudgeError when too many were."""
+        self.problems.add(problem)
+        self._last.append(problem)
+        seen, problems = len(self._last), Counter(filter(None, self._last))
+        none = self._none_usable and seen >= FIRST
+        often = seen == LAST and problems.total() > self._most * LAST
+        if self._most == 1 or not (none or often):
+            return
+        ((usual, times),) = problems.most_common(1)
+        raise JudgeError(
+            f"{seen - problems.total()} of the last {seen} replies could be used; what is wrong, "
+            f'{times} times: {usual} The last one was "{plain(reply, SHOWN)}". Give replies more room '
+            "(--max-output-tokens; a model that reasons may need thousands), or take another model, "
+            "other words (--prompt), or another form (--structured). "
+            f"--max-invalid (now {self._most:g}) sets the share that may be unusable; --retry-failed "
+            "asks these again."
+        )
