@@ -19,7 +19,6 @@ from judgeq.engine.remote_worker import (
     LONGEST,
     PATIENCE,
     SHORTEST,
-    Prospect,
     StoreRuns,
     Worker,
 )
@@ -38,6 +37,7 @@ from judgeq.judge.panel import Panel
 from judgeq.judge.questions import Questions
 from judgeq.run_places import RunFolder
 from judgeq.store import Store
+from judgeq.store.crew import Prospect
 from judgeq.types import Job, JobState, Match
 from tests.fakes import Clock, FakeBackend, FakeStore, in_order, opened, turns
 
@@ -61,6 +61,7 @@ class FakeRuns:
         self.unopened: dict[str, JudgeqError] = {}
         self.looks: list[Callable[[], None]] = []
         self.exhausted = False
+        self.named: list[str] = []
 
     def add(self, name: str, jobs: int, *answers: Any) -> None:
         self.stores[name] = FakeStore(jobs)
@@ -70,8 +71,9 @@ class FakeRuns:
         if self.looks:
             self.looks.pop(0)()
         return [
-            Prospect(name, "f", bool(store.pending), name in self.over)
-            for name, store in self.stores.items()
+            Prospect(name, "f", bool(self.stores[name].pending), False, 1, False)
+            for name in self.named or self.stores
+            if name not in self.over
         ]
 
     async def admit(self, name: str) -> Run:
@@ -94,12 +96,12 @@ class FakeRuns:
 class Scene:
     def __init__(self, tmp_path: Path, *names: str, **how: Any) -> None:
         self.runs, self.stop, self.clock = FakeRuns(tmp_path), Stop(), Clock()
+        self.runs.named = list(names)
         self.events: list[Event] = []
         self.worker = Worker(
             cast("StoreRuns", self.runs),
             self.stop,
             self.events.append,
-            named=names,
             **how,
             clock=self.clock,
             sleep=self.sleep,

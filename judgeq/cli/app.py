@@ -44,7 +44,6 @@ COMMANDS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "runs": "List the runs, the latest first.",
             "runs batches": "List the batches of all runs, and what they cost so far.",
             "runs batches cancel": "Ask the provider to stop a run's batches.",
-            "runs batches give-up": "Give up batches that may never have been created.",
             "runs rm": "Remove runs, with all that was answered.",
         },
         "show": {

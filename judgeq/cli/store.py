@@ -29,7 +29,6 @@ from judgeq.settings.model import Access
 from judgeq.settings.run import SETTINGS
 
 if TYPE_CHECKING:
-    from judgeq.engine.assembly import Run
     from judgeq.run_places import RunPlace, Runs
 
 OF_WORKERS = [
@@ -107,10 +106,7 @@ def batches(there: Runs) -> Answer:
     return Answer(found, lambda found: show_status.batches(found, time.time()))
 
 
-ON_BATCHES = of_settings(*RESUMED, of_run=True)
-
-
-@command("runs batches cancel", *ON_BATCHES)
+@command("runs batches cancel", *of_settings(*RESUMED, of_run=True))
 def cancel(place: RunPlace, given: Values) -> Answer:
     """Ask the provider to stop a run's batches.
 
@@ -119,46 +115,20 @@ def cancel(place: RunPlace, given: Values) -> Answer:
     """
     import asyncio
 
+    from judgeq.engine import session
     from judgeq.engine.batch import cancel as end
     from judgeq.ui import dashboard
     from judgeq.ui.show import status as show_status
 
-    run = _with_batches(place, given)
+    run = session.resume(place, given)
+    if not run.settings.models:
+        raise UsageError(f"run {place.id} asks no model, so that it has no batches.")
     with dashboard.choose(console(stderr=True), quiet=True) as face:
         cancelled = asyncio.run(end(run, face))
     return Answer(
         [batch._replace(status=remote.status) for batch, remote in cancelled],
         lambda _: show_status.cancelled(cancelled, run.folder.argument),
     )
-
-
-@command("runs batches give-up", *ON_BATCHES)
-def give_up(place: RunPlace, given: Values) -> Answer:
-    """Give up batches that may never have been created.
-
-    Their questions are asked again by `judgeq resume`; the batches count as possibly
-    paid. Look at your provider's page of batches first.
-    """
-    from judgeq.engine import batch, session
-    from judgeq.text import several
-    from judgeq.ui import dashboard
-
-    run = _with_batches(place, given)
-    with dashboard.choose(console(stderr=True), quiet=True) as face:
-        released = session.at_work(run, face, batch.give_up)
-    return Answer(
-        {"released": released}, lambda _: f"{several(released, 'batch', 'batches')} given up."
-    )
-
-
-def _with_batches(place: RunPlace, given: Values) -> Run:
-    """An existing run, with the settings of this user."""
-    from judgeq.engine import session
-
-    prepared = session.resume(place, given)
-    if not prepared.settings.models:
-        raise UsageError(f"run {place.id} asks no model, so that it has no batches.")
-    return prepared
 
 
 OF_A_WORKER = (

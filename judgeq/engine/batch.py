@@ -108,15 +108,6 @@ async def ask(session: Session) -> None:
         tidy(session.run)
 
 
-async def give_up(session: Session) -> int:
-    """Take all batches for lost that nobody has found at their provider; how many they were."""
-    unknown = [one for one in await out_of(session.store) if one.remote is None]
-    batches = Batches(session)
-    for batch in unknown:
-        await batches.lose(batches.watch(batch), "it was given up")
-    return len(unknown)
-
-
 @dataclass(slots=True, eq=False)
 class Open:
     """A batch that is out, or may be (since `since`, if it is): looked at when it is `due`, by the
@@ -169,7 +160,7 @@ class Batches:
         sent, if we are to; as `ask`."""
         session, settings, stop = self._session, self._session.run.settings, self._session.stop
         for batch in await out_of(session.store):
-            self.watch(batch)
+            self._watch(batch)
             for _ in range(batch.left):
                 session.emit(JobStarted(batch.judge))
                 session.emit(CallStarted())
@@ -193,7 +184,7 @@ class Batches:
             with suppress(StoppedError):  # which is seen above, when what has ended is collected
                 await stop.sleep(seconds)
 
-    def watch(self, batch: Batch) -> Open:
+    def _watch(self, batch: Batch) -> Open:
         """Look at a batch from now on."""
         now = time.monotonic()
         self._open.append(
@@ -228,7 +219,7 @@ class Batches:
                 await self._step(one, outlet, await outlet.api.get(one.batch.remote))
                 one.reported = False
         except BatchGoneError as error:
-            await self.lose(one, str(error))
+            await self._lose(one, str(error))
         except (CallError, StoreAwayError) as error:
             one.broken += isinstance(error, BrokenResultsError)
             one.later(error.retry_after if isinstance(error, CallError) else None)
@@ -276,7 +267,7 @@ class Batches:
         elif time.monotonic() < one.since + SETTLING:
             one.later()
         elif batch.error is None:
-            await self.lose(one, "its provider doesn't list it")
+            await self._lose(one, "its provider doesn't list it")
         else:
             await self._not_taken(one, outlet, CallError(batch.error))
 
@@ -321,7 +312,7 @@ class Batches:
             error = CallError(f"{why}.", retry_after=FULL_WAIT)
         await self._not_taken(one, outlet, error)
 
-    async def lose(self, one: Open, why: str) -> None:
+    async def _lose(self, one: Open, why: str) -> None:
         """Nobody can say what became of a batch: all goes back, as possibly paid."""
         risk = one.batch.at_risk
         at_risk = "at a price that isn't known" if risk is None else f"for up to ${risk:,.6g}"
@@ -400,7 +391,7 @@ class Batches:
                 session.emit(CallStarted())
         if len(lost) == batch.jobs:  # nothing was written down
             return
-        one = self.watch(batch)
+        one = self._watch(batch)
         if lost:
             why = f"{len(lost):,} of its questions are another process's by now"
             await self._over(one, BatchState.REFUSED, f"its batch was not sent: {why}")

@@ -125,9 +125,8 @@ class Requests:
     async def fill(self, jobs: Sequence[Job], cached: list[Outcome]) -> BudgetError | None:
         """Put jobs in, as far as there is room and money; `cached` gets the outcomes of those that the
         cache knows. The error where there was no money."""
-        judge = self._session.judge.judges[self._judge]
-        assert judge is not None
         for job in jobs:
+            judge = self._session.judge.of(job.match)
             request, how = prepared(judge, job)
             known = judge.recall(request, how)
             if known is not None:

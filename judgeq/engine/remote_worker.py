@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from judgeq import config
 from judgeq.config import Settings
@@ -32,7 +32,7 @@ from judgeq.judge.panel import Panel
 from judgeq.run_places import RunPlace
 from judgeq.run_places.stored import StoredRuns
 from judgeq.store import Store
-from judgeq.store.crew import Prospect as Row
+from judgeq.store.crew import Prospect
 from judgeq.text import LEFT_OUT
 from judgeq.types import Clock, Job, JobState, Outcome, Sleep
 
@@ -84,20 +84,6 @@ class Tally:
         """Dollars; None where no call has a known cost."""
         return None if self.unpriced and self.unpriced == self.calls else self.cost
 
-    @property
-    def ended(self) -> int:
-        """Jobs that got an outcome."""
-        return self.done + self.invalid + self.failed
-
-
-class Prospect(NamedTuple):
-    """What a store says of a run."""
-
-    name: str
-    fingerprint: str
-    pending: bool  # jobs of it can be taken now
-    over: bool  # no job is left, and no round will come
-
 
 class StoreRuns:
     """The runs of a store, as a worker may work on them."""
@@ -118,15 +104,16 @@ class StoreRuns:
         return self._allowance.exhausted
 
     async def prospects(self) -> Sequence[Prospect]:
-        """All runs, the first that was begun first. Raises RunError while the store can't be read."""
-        rows = await (self._open or self._lookout).prospects()
-        return [
-            Prospect(row.name, row.fingerprint, bool(row.pending), await self._is_over(row))
-            for row in rows
-        ]
+        """The runs that are meant and not over, the first that was begun first. Raises RunError while
+        the store can't be read, and for a run that was named and isn't there any more."""
+        rows = {row.name: row for row in await (self._open or self._lookout).prospects()}
+        for name in self.named:
+            if name not in rows:
+                raise UsageError(f"there is no run {name!r} in the store any more.")
+        return [row for name in self.named or rows if not await self._is_over(row := rows[name])]
 
-    async def _is_over(self, row: Row) -> bool:
-        """Whether no round of a run will come; of one that can't be read, that is as if it was over."""
+    async def _is_over(self, row: Prospect) -> bool:
+        """Whether no job is left and no round will come; one that can't be read is as if it was over."""
         key = row.name, row.fingerprint, row.planned
         if row.pending or row.running or not row.planned:
             return False
@@ -181,7 +168,6 @@ class Worker:
         stop: Stop,
         emit: Emit,
         *,
-        named: Sequence[str] = (),
         exit_when: ExitWhen | None = None,
         tally: Tally | None = None,
         clock: Clock = time.monotonic,
@@ -190,7 +176,6 @@ class Worker:
     ) -> None:
         self.tally = tally or Tally()
         self._runs = runs
-        self._named = named
         self._exit_when = exit_when
         self._stop = stop
         self._show = emit
@@ -232,7 +217,7 @@ class Worker:
             if self._stop.asked:
                 raise StoppedError("the worker was stopped")
             try:
-                prospects = {prospect.name: prospect for prospect in await self._runs.prospects()}
+                prospects = await self._runs.prospects()
                 break
             except RunError as error:
                 if not self._reached and self._clock() >= since + PATIENCE:
@@ -242,10 +227,7 @@ class Worker:
                 reported = True
                 await self._pause()
         self._reached = True
-        for name in self._named:
-            if name not in prospects:
-                raise RunError(f"there is no run {name!r} in the store any more.")
-        return [prospects[name] for name in self._named or prospects]
+        return prospects
 
     async def _admit(self, prospect: Prospect) -> Run | None:
         """The run, if it is this worker's to work on; if not, that is reported once in a while."""
@@ -273,17 +255,17 @@ class Worker:
     def _ends(self, prospects: Sequence[Prospect]) -> bool:
         """Whether there is no more to do. Raises the error of a run that was named, or worked on, when
         nothing else is left; and of one that is refused, where this worker could do nothing at all."""
-        left = [one for one in prospects if not (one.over or self._is_aside(one))]
+        left = [one for one in prospects if not self._is_aside(one)]
         if left:
             return self._exit_when == "idle" and not any(one.pending for one in left)
         begun = self.tally.runs
         refused = [
             error
             for name, (_, error) in self._aside.items()
-            if self._named or not begun or name in begun
+            if self._runs.named or not begun or name in begun
         ]
         waits = self._exit_when == "done" or (self._exit_when is None and refused)
-        if waits and not (self._named or begun) and self._one_may_begin():
+        if waits and not (self._runs.named or begun) and self._one_may_begin():
             return False
         for error in refused:
             raise error
@@ -322,9 +304,9 @@ class Worker:
                 ours = (session.store, judge, stop, self._emit, settings.concurrency)
                 more = True
                 while more:
-                    ended = self.tally.ended
+                    done = self.tally.done
                     await drain(*ours, paid=bool(settings.models))
-                    if self.tally.ended > ended:
+                    if self.tally.done > done:
                         self._longest_pause = SHORTEST
                     more = await self._comes_more(session.store, name, fingerprint)
         except (StoppedError, StoreAwayError) as error:
@@ -347,13 +329,10 @@ class Worker:
             await store.take_unbegun()
             prospects = await self._look()
             here = [one for one in prospects if (one.name, one.fingerprint) == (name, fingerprint)]
-            if not here or here[0].over:
-                return False
-            if here[0].pending:
-                return True
-            if any(other.pending and not self._is_aside(other) for other in prospects):
-                return False
-            if self._ends(prospects):
+            if not here or here[0].pending:
+                return bool(here)
+            others = any(one.pending and not self._is_aside(one) for one in prospects)
+            if others or self._ends(prospects):
                 return False
 
 
@@ -411,9 +390,7 @@ async def join(
     of_store = StoreRuns(settings, [Path(name) for name in datasets], runs)
 
     async def work(stop: Stop) -> None:
-        worker = Worker(
-            of_store, stop, emit, named=of_store.named, exit_when=exit_when, tally=tally
-        )
+        worker = Worker(of_store, stop, emit, exit_when=exit_when, tally=tally)
         if max_hours is None:
             await worker.go_on()
         else:

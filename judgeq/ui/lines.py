@@ -259,7 +259,7 @@ class WorkerLines(Face):
 
     def draw(self) -> None:
         """Show what was done since the last line, if anything was."""
-        now, ended, calls = self._clock(), self._tally.ended, self._tally.calls + self._tally.cached
+        now, ended, calls = self._clock(), self._tally.done, self._tally.calls + self._tally.cached
         before, *shown = self._shown
         if [ended, calls] != shown:
             speed = rate((calls - shown[1]) / max(now - before, 1e-9))
