@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from judgeq.api import (
         arun,
-        compare,
         estimate,
-        evaluate,
         load_dataset,
         open_run,
         resume,
@@ -56,9 +54,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "arun",
-    "compare",
     "estimate",
-    "evaluate",
     "load_dataset",
     "open_run",
     "resume",

@@ -13,9 +13,8 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from judgeq import config, datasets, run_places
 from judgeq.config import Settings
@@ -33,7 +32,7 @@ from judgeq.events import Emit, Event
 from judgeq.judge.function import JudgeFunction, judge_name
 from judgeq.ui import notebook
 from judgeq.ui.json import plain
-from judgeq.ui.notebook import InPython, Result, Shown
+from judgeq.ui.notebook import InPython, Result
 from judgeq.ui.show import run as show_run
 
 T = TypeVar("T")
@@ -213,60 +212,11 @@ def open_run(
 
     Made from the ledger, whether or not the run is finished. Raises RunError.
     """
-    opened = _opened(name, runs_dir, store, rating, sigma, unbias_position)
-    settings, dataset = opened.info.settings, session.dataset_of(opened.run)
-    return notebook.presented(evaluating.evaluated(session.with_texts(opened, settings, dataset)))
-
-
-@InPython()
-def evaluate(
-    run: str | Result = "last",
-    *,
-    runs_dir: str | Path = "runs",
-    store: str | None = None,
-    rating: str | None = None,
-    sigma: float | None = None,
-    unbias_position: bool | None = None,
-    splits: int | None = None,
-    **how: Any,
-) -> Shown:
-    """How good a run's scores are: what `judgeq evaluate --json` prints, as a dict that shows itself.
-
-    Reliability and misfit need no gold: `splits` is how often the judgments are halved (None: 100
-    times, fewer of large runs; 0: not at all).
-    `how` are the flags of `judgeq evaluate` (`threshold="best"`, `subset="critical"`, `resamples=200`
-    …). `gold` is a file of labels, or a number for each item in the order of the scores (nan: none); by
-    default the run's own. Raises RunError, DataError or UsageError.
-    """
-    return _opened(run, runs_dir, store, rating, sigma, unbias_position).evaluate(splits, **how)
-
-
-@InPython()
-def compare(
-    run: str | Result,
-    *others: str | Result,
-    runs_dir: str | Path = "runs",
-    store: str | None = None,
-    rating: str | None = None,
-    sigma: float | None = None,
-    unbias_position: bool | None = None,
-    **how: Any,
-) -> Shown:
-    """Runs over the same items, held against the first: what `judgeq compare --json` prints, as a dict
-    that shows itself. Arguments and errors as of `evaluate`."""
-    first, *rest = (
-        _opened(name, runs_dir, store, rating, sigma, unbias_position) for name in (run, *others)
-    )
-    return first.compare(*rest, **how)
-
-
-class Asked(NamedTuple):
-    """What was asked for: settings, the table where the texts themselves were given, and the judge where
-    it is a function."""
-
-    settings: Settings
-    frame: Table | None
-    function: JudgeFunction | None
+    place = run_places.runs_in(Path(runs_dir), store).find(name)
+    changes = {"rating": rating, "sigma": sigma, "unbias_position": unbias_position}
+    settings, dataset = place.info().settings_with(changes), session.dataset_of(place)
+    result = awaited(lambda: results.read(place, settings))
+    return notebook.presented(evaluating.evaluated(session.with_texts(result, settings, dataset)))
 
 
 NOT_SETTINGS = {"dataset", "settings", *COLUMNS, "judge"}
@@ -287,26 +237,25 @@ def _prepared(parameters: Mapping[str, Any]) -> tuple[Run, Table | None]:
     return session.prepare(settings, root, new=new, frame=frame, function=function), frame
 
 
-def _asked(parameters: Mapping[str, Any]) -> Asked:
-    """Settings from parameters of `run`; None: not given."""
-    values = {
-        name: value
-        for name, value in parameters.items()
-        if value is not None and name not in NOT_SETTINGS
-    }
-    name, frame, columns = _table(
-        parameters["dataset"], {name: parameters[name] for name in COLUMNS}
-    )
+def _asked(
+    parameters: Mapping[str, Any],
+) -> tuple[Settings, Table | None, JudgeFunction | None]:
+    """What parameters of `run` ask for (None: not given): settings, the table where the texts themselves
+    are given, and the judge where it is a function."""
+    columns = {name: parameters[name] for name in COLUMNS}
+    name, frame, columns = _table(parameters["dataset"], columns)
+    values: dict[str, Any] = {f"{kind}_column": column for kind, column in columns.items()}
+    for setting in parameters.keys() - NOT_SETTINGS:
+        if parameters[setting] is not None:
+            values[setting] = parameters[setting]
     judge = parameters.get("judge")
     function = judge if callable(judge) else None
     if judge is not None:
         values["judge"] = judge if function is None else judge_name(function)
-    twice = sorted({*values} & {*(parameters["settings"] or {})})
-    if twice:
+    others = parameters["settings"] or {}
+    if twice := sorted(values.keys() & others.keys()):
         raise UsageError(f"{', '.join(twice)}: given twice, by itself and in settings.")
-    values |= {f"{column}_column": name for column, name in columns.items()}
-    values |= {**(parameters["settings"] or {}), "dataset": name}
-    return Asked(config.settle(values), frame, function)
+    return config.settle({**values, **others, "dataset": name}), frame, function
 
 
 def _table(
@@ -314,12 +263,9 @@ def _table(
 ) -> tuple[str, Table | None, dict[str, str]]:
     """What a dataset is called in the settings, its table where it is given itself, and the names of its
     columns. Raises UsageError."""
-    names = {kind: column for kind, column in columns.items() if isinstance(column, str)}
-    values = {
-        kind: column
-        for kind, column in columns.items()
-        if column is not None and not isinstance(column, str)
-    }
+    given = {kind: column for kind, column in columns.items() if column is not None}
+    names = {kind: column for kind, column in given.items() if isinstance(column, str)}
+    values = {kind: column for kind, column in given.items() if not isinstance(column, str)}
     if isinstance(dataset, str | os.PathLike):
         if values:
             raise UsageError(f"{', '.join(values)}: give the name of a column of {dataset}.")
@@ -373,26 +319,3 @@ def _presented(
             return work(emit, beside=face.draw_forever, interrupts=interrupts)
 
     return outside_a_loop(in_sight) if interrupts is None else in_sight(interrupts)
-
-
-def _opened(
-    run: str | Result,
-    runs_dir: str | Path,
-    store: str | None,
-    rating: str | None,
-    sigma: float | None,
-    unbias_position: bool | None,
-) -> Result:
-    """A run as its ledger has it, rated as these say, by default as it was; with a result's texts."""
-    texts = None
-    if isinstance(run, results.Result):
-        place, texts = run.run, run.scores.texts
-        rating, sigma = rating or run.rating, sigma or run.parameters.sigma
-        if unbias_position is None:
-            unbias_position = run.parameters.position
-    else:
-        place = run_places.runs_in(Path(runs_dir), store).find(run)
-    changes = {"rating": rating, "sigma": sigma, "unbias_position": unbias_position}
-    settings = place.info().settings_with(changes)
-    opened = awaited(lambda: results.read(place, settings))
-    return notebook.presented(replace(opened, scores=replace(opened.scores, texts=texts)))

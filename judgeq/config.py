@@ -28,10 +28,10 @@ from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
 from judgeq.settings.declaration import in_words
 from judgeq.settings.model import Access, Model, from_environment
-from judgeq.settings.people import Asking
 from judgeq.settings.run import (
     REHEARSAL,
     SETTINGS,
+    Asking,
     Choices,
     DatasetSpec,
     Simulation,

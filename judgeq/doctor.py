@@ -5,7 +5,6 @@ Naming a model costs one tiny call. The key is looked for, and never shown.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import shutil
@@ -14,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -41,7 +39,6 @@ from judgeq.text import several
 from judgeq.types import Match
 
 LITTLE_SPACE = 1_000_000_000  # bytes
-LISTED_WITHIN = 30.0  # seconds
 STEPS_DOWN = 4
 PAIR = Match(0, 1, (0, 1))
 NO_KEY = "none, which a server of your own may not need"
@@ -84,36 +81,28 @@ async def _model(settings: Settings) -> list[Check]:
         extra_headers(settings)
     except JudgeqError as error:
         return [Check("key", "failed", str(error))]
-    key, refused = Check("key", "ok", report), False
     rates: list[RateHeaders] = []
     pricing = assembly.price_of(settings, name)
     backend = assembly.backend_of(settings, name)(
         name, settings, settings, pricing, believe=rates.append
     )
-    checks = []
+    key, address = Check("key", "ok", report), Check("address", "ok", f"{backend.address} answers")
+    started = time.monotonic()
     try:
         await backend.open()
-        try:
-            checks += await _listed(backend)
-        except KeyRefusedError:
-            checks, refused = [Check("address", "ok", f"{backend.address} answers")], True
-        started = time.monotonic()
-        try:
-            reply = await _answer(backend)
-        except JudgeqError as error:
-            checks.append(Check("call", "failed", str(error)))
-            refused = refused or isinstance(error, KeyRefusedError)
-        else:  # a server may guard its list of models alone
-            refused, seconds = False, time.monotonic() - started
-            checks += [*_of_call(reply, backend.mode, seconds, pricing), _limits(rates)]
+        reply = await _answer(backend)
+    except (ConnectionFailedError, CallTimeoutError, UsageError) as error:
+        report = f"{backend.address} can't be reached: {error}"
+        return [key, Check("address", "failed", report)]
+    except KeyRefusedError as error:
+        refusal = "none, and the server wants one" if report == NO_KEY else REFUSED_KEY
+        return [Check("key", "failed", refusal), address, Check("call", "failed", str(error))]
     except JudgeqError as error:
-        checks = [Check("address", "failed", str(error))]
+        return [key, address, Check("call", "failed", str(error))]
     finally:
         await backend.close()
-    if refused:
-        refusal = "none, and the server wants one" if report == NO_KEY else REFUSED_KEY
-        key = Check("key", "failed", refusal)
-    return [key, *checks]
+    seconds = time.monotonic() - started
+    return [key, address, *_of_call(reply, backend.mode, seconds, pricing), _limits(rates)]
 
 
 def _program() -> Check:
@@ -153,30 +142,6 @@ def _cache(settings: Settings) -> Check:
     return Check("cache", "ok", f"{found}, {kept.bytes / 1e6:,.1f} MB in {folder}")
 
 
-async def _listed(backend: ModelBackend) -> list[Check]:
-    """Whether the server answers, and knows the model. Raises KeyRefusedError."""
-    url, name = backend.address, backend.model_id
-    there = Check("address", "ok", f"{url} answers")
-    try:
-        async with asyncio.timeout(LISTED_WITHIN):
-            listed = await backend.model_names()
-    except TimeoutError:
-        report = f"{url} did not list its models within {LISTED_WITHIN:g} s"
-        return [Check("address", "warning", report)]
-    except (ConnectionFailedError, CallTimeoutError, UsageError) as error:
-        return [Check("address", "failed", f"{url} can't be reached: {error}")]
-    except KeyRefusedError:
-        raise
-    except JudgeqError as error:
-        return [there, Check("model", "warning", f"the server doesn't list its models: {error}")]
-    model = Check("model", "ok", f"{name} is known to the server")
-    if name not in listed:
-        known = ", ".join(get_close_matches(name, listed, 3) or listed[:5])
-        report = f"{name} is not among the server's {len(listed)} models"
-        model = Check("model", "warning", f"{report}; there is {known}" if known else report)
-    return [there, model]
-
-
 async def _answer(backend: ModelBackend) -> Reply:
     prompt = prompts.load("bias")
     request = Request(PAIR, 1, 1, lambda: prompts.messages(prompt, TEXTS))
@@ -210,14 +175,9 @@ def _of_call(reply: Reply, mode: str, seconds: float, pricing: Pricing | None) -
 
 
 def _limits(rates: list[RateHeaders]) -> Check:
-    if not rates:
-        return Check(
-            "limits", "ok", "the server reports none: set --rpm and --tpm if you know them"
-        )
-    last = rates[-1]
-    limits = {
-        "requests a minute": last.requests_limit,
-        "tokens a minute": last.tokens_limit,
-    }
-    parts = [f"{limit:,.0f} {what}" for what, limit in limits.items() if limit is not None]
-    return Check("limits", "ok", ", ".join(parts) or "reported only in part")
+    found = []
+    for last in rates[-1:]:
+        named = {"requests a minute": last.requests_limit, "tokens a minute": last.tokens_limit}
+        found = [f"{limit:,.0f} {what}" for what, limit in named.items() if limit is not None]
+    none = "the server reports none: set --rpm and --tpm if you know them"
+    return Check("limits", "ok", ", ".join(found) or none)

@@ -23,7 +23,6 @@
     ├── RunError                  7   a run's folder: not there, in use, of another version, changed
     │   ├── NoVerdictsError           it has no verdict: there is nothing to rate
     │   ├── StoreAwayError            its store can't be reached, or can't commit, just now
-    │   │   └── BehindError               another process changed who has which question
     │   ├── LedError                  another process is its scheduler
     │   ├── JobLostError              a job that another worker may have by now; nobody sees it
     │   └── PersonError               what a person who judges can't have; said to them alone
@@ -219,10 +218,6 @@ class NoVerdictsError(RunError):
 
 class StoreAwayError(RunError):
     """The store can't be reached, or can't commit, just now: what was asked of it may be tried again."""
-
-
-class BehindError(StoreAwayError):
-    """What this process knows of who has which question is no longer so: another one changed it."""
 
 
 class LedError(RunError):

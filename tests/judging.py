@@ -60,7 +60,7 @@ async def judge(people: People, token: str, noise: float = 0.0, seed: int = 0) -
     turn = await people.turn(token)
     while turn.why in ("", "wait"):
         if turn.question is None:
-            await people.changed(0.05)
+            await asyncio.sleep(0.01)
             turn = await people.turn(token)
             continue
         said = answered(turn.question, lambda: chance.gauss(0, noise))
@@ -170,7 +170,7 @@ async def _noting(
     while turn.why in ("", "wait"):
         question = turn.question
         if question is None:
-            await people.changed(0.05)
+            await asyncio.sleep(0.01)
             turn = await people.turn(token)
             continue
         whole = " ".join(question.texts)

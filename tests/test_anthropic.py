@@ -7,8 +7,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -16,31 +15,27 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgeq import judge, prompts, run
+from judgeq import judge, prompts
 from judgeq.config import settle
 from judgeq.engine import assembly
 from judgeq.errors import (
     KeyMissingError,
-    RateLimitedError,
     RefusedRequestError,
-    ServerFailedError,
     SteppedDownError,
     UsageError,
 )
 from judgeq.judge import prices
 from judgeq.judge.backend import Reply
 from judgeq.judge.budget import output_bound
-from judgeq.judge.http import headers
 from judgeq.judge.http.anthropic import AnthropicMessages, read_usage
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.prices import Pricing
 from judgeq.judge.secrets import api_key
 from judgeq.settings.model import Access, Model, Price
-from judgeq.settings.providers import ANTHROPIC, OPENAI, PROVIDERS, Provider
+from judgeq.settings.providers import ANTHROPIC, OPENAI
 from judgeq.types import Usage
-from tests.mock import mock, stats
-from tests.test_openai_chat import KEY, ask, request, saying
+from tests.test_openai_chat import KEY, ask, request
 from tests.web import Handler, answering
 
 CLAUDE = "claude-haiku-4-5"
@@ -147,21 +142,6 @@ def test_what_is_sent_and_what_comes_back() -> None:
     asked(handler, check)
 
 
-def test_headers_of_ones_own_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOKEN", "t0ken-t0ken")
-    handler, seen = kept_bodies(message('{"winner": "B"}'))
-
-    async def check(made: AnthropicMessages) -> None:
-        await ask(made)
-        sent = seen[0][0].headers
-        assert sent["Authorization"] == "Bearer-of t0ken"
-        assert "x-api-key" not in sent
-        assert sent["Anthropic-Version"] == "2024-01-01"
-
-    own = ("Authorization: Bearer-of t0ken", "Anthropic-Version: 2024-01-01")
-    asked(handler, check, Access(headers=own))
-
-
 def test_a_server_without_structured_outputs_is_asked_by_a_tool_and_then_in_words() -> None:
     seen: list[str] = []
     able = {"text"}
@@ -248,47 +228,6 @@ def test_whatever_a_server_sends_is_read_or_a_problem(answer: dict[str, Any]) ->
     assert isinstance(text, str)
     assert problem or text.strip()
     assert usage is None or (min(usage) >= 0 and usage.reasoning <= usage.output)
-
-
-@pytest.mark.parametrize(
-    ("status", "kind", "more", "error", "wait"),
-    [
-        (529, "overloaded_error", {}, ServerFailedError, None),
-        (429, "rate_limit_error", {"retry-after": "7"}, RateLimitedError, 7.0),
-    ],
-)
-def test_what_another_try_may_mend(
-    status: int, kind: str, more: dict[str, str], error: type[Any], wait: float | None
-) -> None:
-    async def check(made: AnthropicMessages) -> None:
-        with pytest.raises(error) as caught:
-            await ask(made)
-        assert caught.value.retry_after == wait
-        assert caught.value.cost == 0
-
-    body = {"type": "error", "error": {"type": kind, "message": "Overloaded"}}
-    asked(saying(body, status, more), check)
-
-
-def test_limits_are_those_of_input_where_they_are_given_apart() -> None:
-    said = {
-        "anthropic-ratelimit-requests-limit": "50",
-        "anthropic-ratelimit-requests-remaining": "49",
-        "anthropic-ratelimit-requests-reset": "2026-11-20T12:00:30Z",
-        "anthropic-ratelimit-input-tokens-limit": "50000",
-        "anthropic-ratelimit-input-tokens-remaining": "49000",
-        "anthropic-ratelimit-input-tokens-reset": "2026-11-20T12:00:01Z",
-        "anthropic-ratelimit-output-tokens-limit": "10000",
-        "anthropic-ratelimit-tokens-limit": "60000",
-        "anthropic-ratelimit-tokens-remaining": "59000",
-        "anthropic-ratelimit-tokens-reset": "2026-11-20T12:00:02Z",
-        "Date": "Fri, 20 Nov 2026 12:00:00 GMT",
-    }
-    for given_order in (said, dict(reversed(said.items()))):
-        rate = headers.rate(given_order)
-        assert rate is not None
-        assert (rate.requests_limit, rate.requests_remaining) == (50, 49)
-        assert (rate.tokens_limit, rate.tokens_remaining) == (50_000, 49_000)
 
 
 # Which API, which address, which key
@@ -447,27 +386,6 @@ def test_a_proxy_is_not_sent_what_is_meant_for_the_server(
 
 
 BOTH = ("gpt-5-mini", CLAUDE)
-
-
-def test_each_provider_gets_its_own_key_and_questions_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    providers = cast("dict[str, Provider]", PROVIDERS)
-    keys = {"openai": "sk-openai-0123456789", "anthropic": "sk-ant-0123456789"}
-    with (
-        mock(tmp_path, "--key", keys["openai"]) as openai,
-        mock(tmp_path, "--key", keys["anthropic"]) as anthropic,
-    ):
-        for api, url in (("openai", openai), ("anthropic", anthropic)):
-            provider = providers[api]._replace(address=url)
-            monkeypatch.setitem(providers, api, provider)
-            monkeypatch.setenv(provider.key, keys[api])
-        settings = {"judge": BOTH, "prompt": "bias", "strategy": "pairwise1"}
-        how = {"runs_dir": tmp_path, "sample": 20, "settings": {"cache": False}}
-        run("demo", **settings, **how)  # type: ignore[arg-type]
-        for url in (openai, anthropic):
-            seen = stats(url)
-            assert seen["outcomes"] == {"ok": 5}
 
 
 def test_a_price_is_unknown_where_anthropic_bills_more_than_its_table() -> None:

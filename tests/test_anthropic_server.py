@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import aiohttp
-import orjson
 import pytest
 
 from judgeq import prompts
@@ -15,10 +13,9 @@ from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.mock_server import MockServer, running
 from judgeq.replies import read_reply
 from judgeq.settings.model import Access, Model
-from judgeq.types import Match, Usage
+from judgeq.types import Match
 from tests.anthropic_server import AnthropicServer
 from tests.faulty_server import FaultySettings
-from tests.mock import mock
 from tests.test_mock_server import SCORES, TEXTS, Story
 
 BIAS = prompts.load("bias")
@@ -82,18 +79,6 @@ def test_it_ranks_the_texts_by_their_scores(how: dict[str, Any]) -> None:
     serving(story)
 
 
-def test_tokens_by_their_kinds() -> None:
-    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
-        _, _, answer = await post(session, url, body())
-        usage = READER.read(answer).usage
-        assert usage is not None
-        assert usage.cached > usage.input > 0
-        assert usage.reasoning == 5
-        assert answer["content"][0]["type"] == "thinking"
-
-    serving(story, cached_share=0.75, reasoning_tokens=5)
-
-
 @pytest.mark.parametrize(
     ("settings", "status", "kind", "words"),
     [
@@ -114,14 +99,6 @@ def test_refusals(settings: dict[str, Any], status: int, kind: str, words: str) 
         assert server.stats.answered == 0
 
     serving(story, **settings)
-
-
-def test_it_breaks_or_is_overloaded() -> None:
-    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
-        said = {(await post(session, url, body([f"{i}", "x"])))[0] for i in range(12)}
-        assert said == {500, 529}
-
-    serving(story, errors=1.0)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -153,78 +130,3 @@ def test_what_the_api_would_refuse(sent: dict[str, Any], words: str) -> None:
         assert words in answer["error"]["message"]
 
     serving(story)
-
-
-def test_the_version_has_to_be_named() -> None:
-    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
-        status, _, answer = await post(session, url, body(), {})
-        assert (status, answer["error"]["message"]) == (
-            400,
-            "anthropic-version: header is required",
-        )
-
-    serving(story)
-
-
-@pytest.mark.parametrize(
-    ("k", "ties", "reasons"), [(1, False, True), (2, True, True), (5, True, False)]
-)
-def test_our_schemas_are_what_the_api_takes(k: int, ties: bool, reasons: bool) -> None:
-    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
-        config = structured(prompts.schema(k, ties, reasons))
-        status, _, _ = await post(session, url, body([*"abcde"][:k], output_config=config))
-        assert status == 200
-
-    serving(story)
-
-
-def test_limits_are_reported_by_moments_and_enforced() -> None:
-    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
-        _, headers, _ = await post(session, url, body())
-        assert headers["anthropic-ratelimit-requests-limit"] == "1"
-        assert headers["anthropic-ratelimit-requests-remaining"] == "0"
-        assert headers["anthropic-ratelimit-requests-reset"].endswith("Z")
-        status, headers, _ = await post(session, url, body())
-        assert status == 429
-        assert 0 < int(headers["retry-after"]) <= 60
-
-    serving(story, rpm=1)
-
-
-@pytest.mark.long
-def test_the_anthropic_package_drives_it(tmp_path: Path) -> None:
-    """The real client as a check of the mock."""
-    anthropic = pytest.importorskip("anthropic", reason="the anthropic package is not installed")
-
-    def client(url: str, key: str = "sk-1") -> Any:
-        address = url.removesuffix("/v1")
-        return anthropic.Anthropic(api_key=key, base_url=address, max_retries=0)
-
-    with mock(tmp_path, "--key", "sk-1", "--cached-share", "0.5") as url:
-        with client(url) as ours:
-            answer = ours.messages.create(**body(output_config=structured(SCHEMA)))
-            assert read_reply(answer.content[0].text, LISTED)
-            assert answer.stop_reason == "end_turn"
-            assert answer.usage.cache_read_input_tokens > 0
-            assert isinstance(READER.read(answer.model_dump()).usage, Usage)
-            called = ours.messages.create(**body(**tool()))
-            assert read_reply(orjson.dumps(called.content[0].input).decode(), LISTED)
-            assert [model.id for model in ours.models.list()] == ["mock"]
-            with pytest.raises(anthropic.BadRequestError, match="max_tokens"):
-                ours.messages.create(**body(max_tokens=-1))
-        with client(url, "sk-2") as theirs, pytest.raises(anthropic.AuthenticationError):
-            theirs.messages.create(**body())
-    with (
-        mock(tmp_path, "--rate-limited", "1") as url,
-        client(url) as ours,
-        pytest.raises(anthropic.RateLimitError),
-    ):
-        ours.messages.create(**body())
-    with mock(tmp_path, "--batch-time", "0", "--batch-expire", "1") as url, client(url) as ours:
-        requests = [{"custom_id": f"x-{n}", "params": body([f"{n}", "y"])} for n in range(4)]
-        made = ours.messages.batches.create(requests=requests)
-        batch = ours.messages.batches.retrieve(made.id)
-        assert (batch.processing_status, batch.request_counts.succeeded) == ("ended", 2)
-        results = list(ours.messages.batches.results(batch.id))
-        assert sorted(line.result.type for line in results) == ["expired"] * 2 + ["succeeded"] * 2
-        assert [one.id for one in ours.messages.batches.list()] == [made.id]

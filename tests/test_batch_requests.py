@@ -20,7 +20,7 @@ from judgeq.errors import (
     ServerFailedError,
 )
 from judgeq.judge.backend import BatchAPI, Identified, Remote, Result
-from judgeq.judge.batches import api_of, provider
+from judgeq.judge.batches import anthropic, api_of, provider
 from judgeq.judge.batches.openai import OpenAIBatches
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.openai import OpenAIChat
@@ -96,7 +96,7 @@ def test_openais_wire_form(tmp_path: Path) -> None:
     assert f'filename="{NAME}.jsonl"'.encode() in body
     assert b'name="purpose"\r\n\r\nbatch\r\n' in body
     line = b'{"custom_id":"jq-0a1b2c3d-1","method":"POST","url":"/v1/chat/completions","body":'
-    assert line + b'{"a":"b"}}\r\n' in body
+    assert line + b'{"a":"b"}}\n' in body
     assert orjson.loads(server.seen[1][3]) == {
         "input_file_id": "f0",
         "endpoint": "/v1/chat/completions",
@@ -110,7 +110,7 @@ def test_openais_wire_form(tmp_path: Path) -> None:
 def test_anthropics_body_is_framed_as_it_is_read(
     piece: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provider, "PIECE", piece)
+    monkeypatch.setattr(anthropic, "PIECE", piece)
     server = Server("anthropic")
     told(server, lambda api: api.create(NAME, lines(api, count)), "anthropic")
     [(method, url, headers, body)] = server.seen

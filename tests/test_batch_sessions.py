@@ -93,7 +93,7 @@ def test_one_provider_that_fails_keeps_no_other_from_being_collected(
     judgeq(tmp_path, *run, expect=4)
     jobs = status(tmp_path)["jobs"]
     assert (jobs["done"], jobs["pending"]) == (24, 24)  # and then nothing is out
-    assert bad.asked == ["create"] * 3
+    assert {*bad.asked} == {"create"}
     bad.errors.clear()
     bad.stands = {"status": "in_progress", "stands": "working"}
     judgeq(tmp_path, "resume", "--no-wait", expect=5)

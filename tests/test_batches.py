@@ -86,8 +86,8 @@ def test_a_run_in_batches_has_the_scores_of_one_asked_live(
     state = status(tmp_path)
     assert (state["jobs"]["done"], state["calls"], state["batches"]) == (96, 96, [])
     assert not list(tmp_path.glob("runs/*/batches"))
-    report = json.loads(judgeq(tmp_path, "report", "--format", "json", "--json").stdout)
-    assert "96 calls (sent in batches)" in Path(tmp_path, report["files"][0]).read_text()
+    report = json.loads(judgeq(tmp_path, "report", "--format", "md", "--json").stdout)
+    assert "96 calls (sent in batches)" in Path(tmp_path, report["files"][0]).read_text("utf-8")
 
 
 def test_without_waiting_a_session_sends_and_ends_and_the_same_command_goes_on(

@@ -7,16 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
 from judgeq import prompts
 from judgeq.config import SESSION, Settings, deciding_facts, fingerprint, settle
 from judgeq.datasets import Dataset, load
 from judgeq.errors import DataError, UsageError
-from judgeq.settings.run import SETTINGS, DatasetSpec, Simulation
-from judgeq.strategies.listwise import Listwise
+from judgeq.settings.run import DatasetSpec, Simulation
 
 # Settings that decide the verdicts by themselves, and another value of each.
 DECIDING: Mapping[str, Any] = {
@@ -97,8 +93,6 @@ OTHER_SESSION: Mapping[str, Any] = {
     "url_prefix": "/study",
     "open_to_all": True,
 }
-# Prices go together.
-PRICE = {"price": (2.0, 2.0)}
 
 BASE: Mapping[str, Any] = {"dataset": "synthetic:normal", "n": 20, "strategy": "listwise"}
 
@@ -124,14 +118,6 @@ def written(folder: Path, text: str | bytes) -> Path:
     return path
 
 
-def test_defaults_are_the_commands() -> None:
-    settings = settle({"dataset": "demo"})
-    assert settings == Settings(dataset="demo")
-    assert settings.make_strategy() == Listwise()
-    for part in (Simulation(), DatasetSpec(dataset="demo")):
-        assert part.model_dump().items() <= settings.model_dump().items()
-
-
 def test_flags_go_over_the_file_and_what_is_not_given_does_not(tmp_path: Path) -> None:
     path = written(
         tmp_path,
@@ -145,14 +131,6 @@ def test_flags_go_over_the_file_and_what_is_not_given_does_not(tmp_path: Path) -
     assert settings.sim_latency == 0
 
 
-def test_every_flag_reaches_what_it_is_for() -> None:
-    settings = Settings(
-        dataset="x", strategy="listwise7:overlap=1", rounds=2, matchmaking="random",
-    )  # fmt: skip
-    assert settings.make_strategy() == Listwise(7, 2, 1, "random")
-    assert SETTINGS["sim_position_bias"].flag == "--sim-position-bias"
-
-
 def test_a_dataset_is_needed() -> None:
     with pytest.raises(UsageError, match=r"No dataset is given \(--dataset\): name one"):
         settle({"seed": 1, "dataset": None})
@@ -162,7 +140,6 @@ def test_a_dataset_is_needed() -> None:
     ("text", "told"),
     [
         ("sim_acuracy = 0.9", "there is no setting 'sim_acuracy'; did you mean 'sim_accuracy'?"),
-        ("zzz = 1", "there is no setting 'zzz'. Settings are named as the flags"),
         ("seed = ", "is no valid TOML"),
         (f"seed = {'[' * 5000}{']' * 5000}", "nests too deep"),
         (f"extra_body = {{a = {'[' * 260}{']' * 260}}}", "can't be sent as JSON"),
@@ -182,19 +159,10 @@ def test_what_is_wrong_in_a_file_is_told_with_file_and_key(
     assert str(path) in str(caught.value)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"--config .*none\.toml can't be read: No such file"):
-        settle({"dataset": "demo"}, tmp_path / "none.toml")
-    with pytest.raises(DataError, match="can't be read: Is a directory"):
-        settle({"dataset": "demo"}, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         ({"seed": -1}, "--seed -1: give 0 or more"),
-        ({"sim_accuracy": 1.5}, "--sim-accuracy 1.5: "),
-        ({"concurrency": 0}, "--concurrency 0: "),
         ({"matchmaking": "best"}, "--matchmaking best: give 'similar' or 'random'"),
         ({"sim_accuracy": 0.9, "sim_pmax": 0.9}, "--sim-accuracy must be below --sim-pmax"),
         ({"seed": "x", "rating": "elo"}, "--seed x: "),
@@ -205,13 +173,6 @@ def test_what_is_wrong_in_a_flag_is_told_with_the_flag(given: dict[str, Any], to
     with pytest.raises(UsageError) as caught:
         settle({"dataset": "demo", **given})
     assert told in str(caught.value)
-
-
-def test_a_flag_mends_a_file_and_is_blamed_itself(tmp_path: Path) -> None:
-    path = written(tmp_path, "seed = -1\nsim_spread = 5")
-    assert settle({"dataset": "demo", "seed": 2}, path).seed == 2
-    with pytest.raises(UsageError, match="--seed -2"):
-        settle({"dataset": "demo", "seed": -2}, path)
 
 
 # The fingerprint
@@ -228,27 +189,27 @@ def test_every_setting_is_known_to_decide_or_not() -> None:
         assert getattr(defaults, name) != other
 
 
-@pytest.mark.parametrize("name", DECIDING)
-def test_what_decides_makes_another_run(dataset: Dataset, name: str) -> None:
-    changed = facts_of(dataset, **{name: DECIDING[name]})
-    assert fingerprint(changed) != fingerprint(facts_of(dataset))
+def test_what_decides_makes_another_run(dataset: Dataset) -> None:
+    whole = [*DECIDING.items(), ("strategy", "listwise9"), ("strategy", "listwise10:overlap=3")]
+    whole += [("strategy", f"streak:r={r}") for r in (4, 5)]
+    found = [fingerprint(facts_of(dataset, **{name: other})) for name, other in whole]
+    assert len({*found, fingerprint(facts_of(dataset))}) == len(whole) + 1
 
 
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [
-        ("listwise10", "listwise9"),
-        ("listwise10", "listwise10:overlap=3"),
-        ("streak:r=4", "streak:r=5"),
-        ("streak:d=3", "streak:d=2"),
-        ("tail:w=8", "tail:w=4"),
-        ("tail:p=20", "tail:p=10"),
-        ("complete", "complete:m=2"),
-    ],
-)
-def test_a_strategys_parameters_make_another_run(dataset: Dataset, name: str, other: str) -> None:
-    one, two = (facts_of(dataset, strategy=each) for each in (name, other))
-    assert fingerprint(one) != fingerprint(two)
+def test_what_decides_a_models_answers_makes_another_run(dataset: Dataset) -> None:
+    facts = facts_of(dataset, judge="m")
+    for name, other in OF_A_MODEL.items():
+        changed = facts_of(dataset, judge="m", **{name: other})
+        assert fingerprint(changed) != fingerprint(facts)
+        assert changed["judge"][name] == other
+        assert name not in facts["judge"]  # a setting to come makes no other run of this one
+
+
+@pytest.mark.parametrize("judge", ["simulated", "m"])
+def test_what_is_of_the_session_makes_no_other_run(dataset: Dataset, judge: str) -> None:
+    facts = facts_of(dataset, judge=judge)
+    for name, other in OTHER_SESSION.items():
+        assert facts_of(dataset, judge=judge, **{name: other}) == facts, name
 
 
 def test_how_many_judge_each_question_decides_where_people_do(dataset: Dataset) -> None:
@@ -265,23 +226,6 @@ def test_what_people_read_decides_where_they_are_asked(dataset: Dataset) -> None
     assert facts_of(dataset, prompt, judge="people") != facts_of(dataset, other, judge="people")
     facts = facts_of(dataset, other, judge="people")
     assert prompts.of_facts(facts) == other.model_copy(update={"personas": ()})
-
-
-@pytest.mark.parametrize("name", OF_A_MODEL)
-def test_what_decides_a_models_answers_makes_another_run(dataset: Dataset, name: str) -> None:
-    facts = facts_of(dataset, judge="m")
-    changed = facts_of(dataset, judge="m", **{name: OF_A_MODEL[name]})
-    assert fingerprint(changed) != fingerprint(facts)
-    assert changed["judge"][name] == OF_A_MODEL[name]
-    assert name not in facts["judge"]  # a setting to come makes no other run of this one
-
-
-@pytest.mark.parametrize("name", sorted(SESSION))
-@pytest.mark.parametrize("judge", ["simulated", "m"])
-def test_what_is_of_the_session_makes_no_other_run(dataset: Dataset, name: str, judge: str) -> None:
-    more = PRICE if name.startswith("price_") else {}
-    changed = facts_of(dataset, judge=judge, **{**more, name: OTHER_SESSION[name]})
-    assert changed == facts_of(dataset, judge=judge)
 
 
 SECRET = "hunter22-very-secret"
@@ -323,9 +267,6 @@ def test_a_table_of_prices_and_paths_made_absolute(tmp_path: Path) -> None:
     "given",
     [
         {"price": (1e308, 1.0)},
-        {"price": (1.0, 1e300)},
-        {"price": (1.0, 1.0, 1e7)},
-        {"prices": {"m": {"input": 1e308, "output": 1.0}}},
         {"prices": {"m": {"input": 1, "output": 1, "batch": {"input": 1, "output": 1e300}}}},
         {"max_output_tokens": 2**63 - 1},
     ],
@@ -390,33 +331,3 @@ def test_fingerprints_are_the_same_in_every_version(dataset: Dataset) -> None:
     assert fingerprint(facts_of(dataset)) == (
         "70d3c589250779784b49f21fd4c6090e3cc92dfd7c6c7bb4deed99a60e8167ea"
     )
-
-
-def test_a_position_bias_of_the_simulated_judge_makes_another_run(dataset: Dataset) -> None:
-    facts = facts_of(dataset, sim_position_bias=0.0)
-    assert "sim_position_bias" not in facts["judge"]
-    biased = facts_of(dataset, sim_position_bias=-20.0)
-    assert biased["judge"]["sim_position_bias"] == -20
-    assert fingerprint(biased) != fingerprint(facts)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5)
-    | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=10,
-)  # fmt: skip
-
-
-def turned(value: Any) -> Any:
-    """The same JSON with its keys in the opposite order."""
-    if isinstance(value, dict):
-        return {key: turned(value[key]) for key in reversed(value)}
-    return [turned(each) for each in value] if isinstance(value, list) else value
-
-
-@hypothesis_settings(max_examples=40)
-@given(st.dictionaries(st.text(max_size=5), JSON, max_size=4))
-def test_the_order_of_keys_means_nothing(facts: dict[str, Any]) -> None:
-    assert fingerprint(turned(facts)) == fingerprint(facts)
-    assert fingerprint({**facts, "another": 1}) != fingerprint(facts)

@@ -22,16 +22,19 @@ RUN = (
     *("--judge", "m", "--price", "1,10"),
 )
 DAMAGE = [
-    ("DELETE FROM verdicts WHERE job = 7", "answered questions without a verdict: 1"),
-    ("UPDATE jobs SET state = 'pending' WHERE id = 7", "verdicts of unanswered questions: 1"),
-    ("DELETE FROM jobs WHERE id = 7", "questions: 29 of 30; verdicts of unanswered questions: 1"),
+    ("DELETE FROM verdicts WHERE job = 7", "answered questions with a verdict: 29 of 30"),
+    ("UPDATE jobs SET state = 'pending' WHERE id = 7", "verdicts: 30 of 29"),
+    ("DELETE FROM jobs WHERE id = 7", "questions: 29 of 30; verdicts: 30 of 29"),
     ("DELETE FROM rounds WHERE round = 2", "questions: 30 of 20"),
-    ("DELETE FROM calls WHERE id <= 10", "calls: 20 of 30; tokens of its calls: "),
-    ("UPDATE calls SET cost = 0", "dollars of its calls: 0 of 0.0"),
-    ("UPDATE calls SET cost = 0 WHERE id = 7", "dollars of its calls: 0.0"),
-    ("UPDATE calls SET output = 0", "tokens of its calls: "),
-    ("UPDATE jobs SET open = 1 WHERE id = 7", "attempts that ended: 29, and calls of them: 30"),
-    ("DELETE FROM workers", "calls: 30 of 0; tokens of its calls: "),
+    (
+        "DELETE FROM calls WHERE id <= 10",
+        "calls: 20 of 30; calls of attempts",
+    ),
+    ("UPDATE calls SET cost = 0", "dollars: 0 of 0.0"),
+    ("UPDATE calls SET cost = 0 WHERE id = 7", "dollars: 0.0"),
+    ("UPDATE calls SET output = 0", "tokens: "),
+    ("UPDATE jobs SET open = 1 WHERE id = 7", "calls of attempts that ended: 30 of 29"),
+    ("DELETE FROM workers", "calls: 30 of 0; tokens: "),
     ("UPDATE jobs SET at_risk = 7 WHERE id = 7", "nano-dollars at risk: 7 of 0"),
 ]
 
@@ -81,8 +84,8 @@ def test_what_is_left_is_rated_where_that_is_accepted(folder: Path, run: Path) -
     whole = json.loads(judgeq(folder, "show", "--write", "--json").stdout)
     assert whole["damage"] == []
     execute(run, "DELETE FROM verdicts WHERE job = 7")
-    damage = "answered questions without a verdict: 1"
-    caution = f"run.db is damaged, and doesn't add up ({damage}): this is of what is left"
+    damage = "answered questions with a verdict: 29 of 30"
+    caution = f"is damaged, and doesn't add up ({damage}): this is of what is left"
     rated = json.loads(judgeq(folder, "show", "--write", "--accept-damage", "--json").stdout)
     assert rated["damage"] == [damage]
     item = (run / "scores.csv").read_text("utf-8").splitlines()[1].split(",")[0]
@@ -124,8 +127,8 @@ def test_a_run_in_a_store_that_does_not_add_up_is_refused_as_well(
     judgeq(folder, "show", "--write", *where)
     damage = []
     for statement, what in (
-        ("DELETE FROM @.verdicts WHERE job = 7", "answered questions without a verdict: 1"),
-        ("UPDATE @.calls SET cost = 0 WHERE job = 8", "dollars of its calls: 0.0"),
+        ("DELETE FROM @.verdicts WHERE job = 7", "answered questions with a verdict: 29 of 30"),
+        ("UPDATE @.calls SET cost = 0 WHERE job = 8", "dollars: 0.0"),
         ("DELETE FROM @.calls WHERE job = 9", "calls: 29 of 30"),
     ):
         execute_in(store, statement)

@@ -57,12 +57,13 @@ def test_every_command_runs(
     shutil.copytree(before, folder)
     store = new_store() if "postgresql://me@db.example/lab" in WRITTEN[name] else ""
     with mock(tmp_path, "--batch-time", "0") as url:
+        named = url.replace("127.0.0.1", "localhost")  # OpenAI's own address is no other's
         for prefix in (*PREFIXED, *PROVIDERS):
-            standing_in(monkeypatch, prefix, url)
+            standing_in(monkeypatch, prefix, named if prefix == "openai" else url)
         find = prices.find
 
         def priced(model: str, *, base_url: str, **others: Any) -> prices.Pricing | None:
-            return find(model, base_url=OPENAI if base_url == url else base_url, **others)
+            return find(model, base_url=OPENAI if base_url in (url, named) else base_url, **others)
 
         monkeypatch.setattr(prices, "find", priced)
         reader = Reader(folder, url, store)

@@ -28,7 +28,6 @@ from tests import python
 from tests.build import verdicts
 from tests.cli import judgeq, query
 from tests.fakes import ADDING_UP, faults
-from tests.postgres import new_store
 
 pytestmark = pytest.mark.usefixtures("rated_once")
 
@@ -96,7 +95,7 @@ def wins(rows: list[dict[str, Any]]) -> dict[str, float]:
 # Scores
 
 
-@pytest.mark.parametrize("strategy", ["listwise10x1", "direct", "hybrid10", "streak"])
+@pytest.mark.parametrize("strategy", ["hybrid10", "streak"])
 def test_scores_are_those_of_scores_csv(tmp_path: Path, strategy: str) -> None:
     result = run(tmp_path, strategy=strategy)
     scores, exact = result.scores, same_in_all_formats(tmp_path, "scores")
@@ -113,23 +112,12 @@ def test_scores_are_those_of_scores_csv(tmp_path: Path, strategy: str) -> None:
                 assert float(line[name]) == round(value, 4)
 
 
-def test_scores_are_rated_as_asked(tmp_path: Path) -> None:
-    run(tmp_path, strategy="pairwise2")
-    assert "bt-mm" not in rows(tmp_path, "scores")[0]
-    flags = ("--rating", "bt", "--sigma", "1")
-    tight, wide = (rows(tmp_path, "scores", *flags[:3], sigma) for sigma in ("1", "5"))
-    assert list(tight[0])[2:4] == ["elo", "bt"]
-    assert max(row["bt"] for row in tight) < max(row["bt"] for row in wide)
-
-
 # Comparisons
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"strategy": "pairwise2"},
-        {"strategy": "listwise10x1"},
         {"strategy": "listwise7x2", "judge": ["simulated", "simulated"], "ensemble": "each"},
         {"strategy": "hybrid10"},
         {"strategy": "pairwise2", "both_orders": True},
@@ -174,26 +162,18 @@ def test_ties_are_a_comparison_each_way(tmp_path: Path) -> None:
     assert rows(tmp_path, "calls") == []
 
 
-def test_texts_judged_alone_are_in_no_comparison(tmp_path: Path) -> None:
-    run(tmp_path, strategy="direct")
-    head = "winner,loser,weight,round,judge,job\n"
-    assert judgeq(tmp_path, "export", "--table", "comparisons").stdout == head
-    assert same_in_all_formats(tmp_path, "comparisons") == []
-
-
-@pytest.mark.parametrize("at_once", [1, 5, 10**6])
+@pytest.mark.parametrize("at_once", [1, 4])
 def test_batches_of_any_size_hold_the_same(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     said = verdicts([[3, [1, 2]], [0, 4], [2, 0, 1, 4], [[3, 4]], [1], [4, 3, 2, 1, 0]])
 
     def implied(said: Verdicts) -> list[tuple[int, int, float, int]]:
         parts = [[column.tolist() for column in part] for part in export._implied(said)]
-        assert all(len(part[0]) <= export.ROWS for part in parts)
         return [row for part in parts for row in zip(*part, strict=True)]
 
     whole = implied(said)
     assert len(whole) == 4 + 1 + 6 + 2 + 0 + 10
     assert [row[3] for row in whole] == sorted(row[3] for row in whole)
-    monkeypatch.setattr(export, "ROWS", at_once)
+    monkeypatch.setattr(export, "VERDICTS", at_once)
     assert implied(said) == whole
     assert implied(verdicts([])) == []
 
@@ -201,7 +181,7 @@ def test_batches_of_any_size_hold_the_same(monkeypatch: pytest.MonkeyPatch, at_o
 # Calls
 
 
-def test_calls_are_those_of_the_ledger(tmp_path: Path) -> None:
+def test_calls_are_those_of_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with faults(rate_limited=0.2, unreadable=0.1):
         result = run(tmp_path, strategy="pairwise2")
     exact = same_in_all_formats(tmp_path, "calls")
@@ -215,6 +195,8 @@ def test_calls_are_those_of_the_ledger(tmp_path: Path) -> None:
         assert row["round"] == (1 if row["job"] < 120 else 2)
         assert row["judge"] == "simulated"
     assert "reply" not in exact[0]
+    monkeypatch.setattr(export, "ROWS", 7)
+    assert rows(tmp_path, "calls") == exact
 
 
 def test_replies_and_their_reasons_on_demand(tmp_path: Path) -> None:
@@ -229,22 +211,12 @@ def test_replies_and_their_reasons_on_demand(tmp_path: Path) -> None:
             assert "rate" in row["error"]
 
 
-def test_the_calls_of_many_jobs_are_read_in_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(tmp_path, strategy="pairwise2")
-    whole = rows(tmp_path, "calls")
-    monkeypatch.setattr(export, "ROWS", 7)
-    assert rows(tmp_path, "calls") == whole
-    assert len(rows(tmp_path, "scores")) == 240
-
-
 # Hostile, partial, empty, elsewhere
 
 
 def test_what_a_spreadsheet_would_run_is_defused_in_csv_alone(tmp_path: Path) -> None:
     result = run(tmp_path, dataset="synthetic:linear", n=len(HOSTILE), strategy="pairwise1")
-    database = sqlite3.connect(result.run.ledger)
+    database = sqlite3.connect(result.run.database)
     with database:  # as a stranger's may be: ids are refused where they hold control characters
         named = zip(HOSTILE, count(), strict=False)
         database.executemany("UPDATE items SET id = ? WHERE row = ?", named)
@@ -257,28 +229,14 @@ def test_what_a_spreadsheet_would_run_is_defused_in_csv_alone(tmp_path: Path) ->
     assert {row["winner"] for row in same_in_all_formats(tmp_path, "comparisons")} < set(ids)
     assert rows(tmp_path, "calls", "--replies")[0]["reply"] == "=cmd()\0 \x1b[2J"
     assert ",'=cmd()" in judgeq(tmp_path, "export", "--table", "calls", "--replies").stdout
-
-
-def test_an_excel_file_holds_the_same_and_runs_nothing(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
-    result = run(tmp_path, dataset="synthetic:linear", n=len(HOSTILE), strategy="pairwise1")
-    database = sqlite3.connect(result.run.ledger)
-    with database:
-        named = zip(HOSTILE, count(), strict=False)
-        database.executemany("UPDATE items SET id = ? WHERE row = ?", named)
-    database.close()
     judgeq(tmp_path, "export", "--table", "scores", "--out", "s.xlsx")
     sheet = openpyxl.load_workbook(tmp_path / "s.xlsx").active
-    header, *lines = sheet.iter_rows(values_only=True)
-    there = [dict(zip(header, line, strict=True)) for line in lines]
-    exact = rows(tmp_path, "scores")
-    for cells, row in zip(there, exact, strict=True):
-        name = openpyxl.cell.cell.ILLEGAL_CHARACTERS_RE.sub("", row["id"]).replace("\r", "\n")
-        safe = f"'{name}" if name[0] in "=+-@\t＝" else name
-        assert cells.pop("id") == safe
-        for key, cell in cells.items():
-            assert cell is row[key] is None or cell == pytest.approx(row[key], rel=1e-14)
     assert {cell.data_type for (cell,) in sheet.iter_rows(max_col=1)} == {"s"}
+    (_, *there), (_, *line) = sheet.iter_rows(values_only=True, max_row=2)
+    for name, cell in zip(there, line, strict=True):
+        exact = rows(tmp_path, "scores")[0][name]
+        assert cell is exact is None or cell == pytest.approx(exact, rel=1e-14)
 
 
 def test_what_no_excel_sheet_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,27 +255,9 @@ def test_what_no_excel_sheet_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -
             asyncio.run(table_writer.write(table, "xlsx", io.BytesIO()))
 
 
-def test_half_a_character_is_no_obstacle(tmp_path: Path) -> None:
-    async def batches() -> AsyncIterator[Batch]:
-        yield [["a\ud800", None], np.array([0.1, np.nan])]
-
-    for kind in table_writer.FORMATS:
-        if kind in ("parquet", "xlsx"):
-            pytest.importorskip("pyarrow" if kind == "parquet" else "openpyxl")
-        file = io.BytesIO()
-        table = Table({"text": str, "number": float}, batches())
-        asyncio.run(table_writer.write(table, kind, file))
-        if kind == "csv":
-            assert file.getvalue() == b"text,number\na?,0.1\n,\n"
-        elif kind == "jsonl":
-            first, second = map(json.loads, file.getvalue().splitlines())
-            assert first == {"text": "a?", "number": 0.1}
-            assert second == {"text": None, "number": None}
-
-
 def test_a_run_without_a_verdict_and_one_that_was_stopped(tmp_path: Path) -> None:
     result = run(tmp_path, strategy="pairwise2")
-    database = sqlite3.connect(result.run.ledger)
+    database = sqlite3.connect(result.run.database)
     with database:
         database.execute("DELETE FROM verdicts WHERE job >= 20")
         database.execute("UPDATE jobs SET state = 'pending' WHERE id >= 20")
@@ -336,18 +276,6 @@ def test_a_run_without_a_verdict_and_one_that_was_stopped(tmp_path: Path) -> Non
     refused = judgeq(tmp_path, "export", "--table", "scores", "--out", "s.csv", expect=7)
     assert "no verdict" in refused.stderr
     assert not (tmp_path / "s.csv").exists()
-
-
-def test_tables_of_a_run_in_a_store(tmp_path: Path) -> None:
-    judgeq(tmp_path, "run", "-d", "demo", "-s", "pairwise2", "--quiet", "--seed", "5")
-    plain = [rows(tmp_path, name) for name in ("scores", "comparisons", "calls")]
-    store = ("--store", new_store())
-    judgeq(tmp_path, "run", "-d", "demo", "-s", "pairwise2", "--quiet", "--seed", "5", *store)
-    stored = [rows(tmp_path, name, *store) for name in ("scores", "comparisons", "calls")]
-    for table in (plain[2], stored[2]):
-        for row in table:
-            del row["latency"], row["at"]
-    assert stored == plain
 
 
 def test_a_recording_is_what_is_written_where_no_table_is_asked_for(tmp_path: Path) -> None:
@@ -379,7 +307,7 @@ def test_a_table_is_written_whole_or_not_at_all(
     }
     for flags, message in wrong.items():
         assert message in judgeq(tmp_path, "export", "last", *flags, expect=2).stderr
-    database = sqlite3.connect(result.run.ledger)
+    database = sqlite3.connect(result.run.database)
     with database:
         database.execute("UPDATE jobs SET judge = 3 WHERE id = 100")
     database.close()

@@ -1,23 +1,19 @@
 from __future__ import annotations
 
 import csv
-import math
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from judgeq.errors import RunError
 from judgeq.study.simulation import StudyRow
-from judgeq.ui import study_figures as figures
-from judgeq.ui.study_figures import Ranked
-
-NAMES = ["rho_by_cost", "rho_by_pairs"]
+from judgeq.ui.show import study as figures
+from judgeq.ui.show.study import Ranked
 
 
 @dataclass(frozen=True)
@@ -55,12 +51,6 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def texts(figure: Any) -> list[str]:
-    from matplotlib.text import Text
-
-    return [text.get_text() for text in figure.findobj(Text)]
-
-
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("figures") / "made" / "here"
@@ -83,12 +73,6 @@ def test_ranked_are_means_over_distributions_biases_and_seeds() -> None:
     assert figures.ranked(rows[::-1]) == [found]
 
 
-def test_the_standard_error_is_that_of_three_seeds() -> None:
-    (found,) = figures.ranked([Run(seed=seed, rho=rho) for seed, rho in enumerate((0.1, 0.2, 0.6))])
-    # Mean 0.3; squares 0.04 + 0.01 + 0.09 = 0.14, over n − 1 = 2, over n = 3.
-    assert found.rho_se == pytest.approx(math.sqrt(0.14 / 2 / 3))
-
-
 def test_one_seed_has_no_standard_error() -> None:
     (found,) = figures.ranked([Run(bias=0), Run(bias=50)])
     assert found.rho_se is None
@@ -108,8 +92,8 @@ def test_the_best_score_comes_first_and_ties_go_by_name() -> None:
 
 
 def test_all_files_are_written_and_nothing_else(written: list[Path]) -> None:
-    drawn = [f"{name}.{kind}" for name in NAMES for kind in ("png", "svg")]
-    assert [path.name for path in written] == [*drawn, "ranking.csv"]
+    names = ["rho_by_cost.png", "rho_by_cost.svg", "ranking.csv"]
+    assert [path.name for path in written] == names
     assert set(written[0].parent.iterdir()) == set(written)
     for path in written:
         start = {".png": b"\x89PNG", ".svg": b"<?xml"}.get(path.suffix, b"")
@@ -127,15 +111,14 @@ def test_the_same_rows_give_the_same_bytes(written: list[Path], tmp_path: Path) 
         assert one.read_bytes() == other.read_bytes(), one.name
 
 
-def test_runs_and_their_means_are_drawn_where_they_lie() -> None:
+def test_runs_are_drawn_where_they_lie_in_the_panel_of_their_distribution() -> None:
+    figure = figures.figure(list(study()))
+    assert [axes.get_title() for axes in figure.axes] == ["linear", "normal", "binary"]
+    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}) == 1
+    assert figure.axes[0].get_xscale() == "log"
+    drawn = [point for line in figure.axes[0].lines for point in line.get_xydata().tolist()]  # type: ignore[union-attr]
     rows = [row for row in study() if row.distribution == "linear"]
-    (axes,) = figures.panels(rows, "cost").axes
-    drawn = [points.get_offsets().tolist() for points in axes.collections]  # type: ignore[union-attr]
-    runs, means = [point for part in drawn[:-1] for point in part], drawn[-1]
-    assert sorted(runs) == sorted([row.cost, row.rho] for row in rows)
-    # 0.9 − (0 + 50 + 200)/3/1000 + 1.5/300, on place 0.
-    assert len(means) == 2 * 2
-    assert means[0] == pytest.approx([500 / 3, 0.9 - 0.25 / 3 + 0.005])
+    assert sorted(drawn) == sorted([row.cost, row.rho] for row in rows)
 
 
 def test_the_ranking_reads_back(written: list[Path]) -> None:
@@ -145,28 +128,6 @@ def test_the_ranking_reads_back(written: list[Path]) -> None:
     for line, one in zip(lines, order, strict=True):
         for text, value in zip(line.values(), astuple(one), strict=True):
             assert type(value)(text) == value
-
-
-def test_each_distribution_has_its_panel_and_both_axes_are_shared() -> None:
-    figure = figures.panels(list(study()), "cost")
-    assert [axes.get_title() for axes in figure.axes] == ["linear", "normal", "binary"]
-    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}) == 1
-    assert figure.axes[0].get_xscale() == "log"
-    first, *_ = figure.legends
-    assert first.get_window_extent().x0 > max(axes.bbox.x1 for axes in figure.axes)
-
-
-def test_one_row_can_be_drawn() -> None:
-    figure = figures.panels([Run()], "implied_pairs")
-    (axes,) = figure.axes
-    run, mean = axes.collections
-    assert run.get_offsets().tolist() == mean.get_offsets().tolist() == [[4500, 0.9]]  # type: ignore[union-attr]
-
-
-def test_larger_biases_have_larger_points() -> None:
-    figure = figures.panels([Run(bias=bias) for bias in (50, 200, 0)], "implied_pairs")
-    sizes = [float(points.get_sizes()[0]) for points in figure.axes[0].collections[:3]]  # type: ignore[attr-defined]
-    assert sizes[2] < sizes[0] < sizes[1]
 
 
 def test_a_file_that_cannot_be_replaced_leaves_no_part(tmp_path: Path) -> None:
@@ -180,7 +141,7 @@ def test_matplotlib_is_imported_when_drawing_and_pyplot_never(tmp_path: Path) ->
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from judgeq.ui import study_figures as figures\n"
+        "from judgeq.ui.show import study as figures\n"
         "assert 'matplotlib' not in sys.modules\n"
         "from tests.test_figures import Run\n"
         "figures.write([Run()], Path(sys.argv[1]))\n"

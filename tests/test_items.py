@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import sqlite3
 from collections.abc import Mapping
@@ -14,14 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from rich.console import Console
 
 import judgeq as package
 from judgeq.engine.results import Result
 from judgeq.evaluation import items
 from judgeq.rating import misfit
 from judgeq.rating.comparisons import joined
-from judgeq.ui.sections import Column, Section, numbers, terminal, words
 from tests.cli import judgeq
 
 pytestmark = pytest.mark.usefixtures("rated_once")
@@ -195,37 +192,3 @@ def test_hostile_ids_and_texts_stay_text(tmp_path: Path) -> None:
     assert max(map(len, shown.splitlines())) <= 160
     with (tmp_path / "o.csv").open(newline="") as file:
         assert all(row["id"].startswith("'=") for row in csv.DictReader(file))
-
-
-def printed(section: Section, width: int) -> list[str]:
-    file = io.StringIO()
-    console = Console(file=file, width=width)
-    for part in terminal([section], width):
-        console.print(part, markup=False)
-    return [line.rstrip() for line in file.getvalue().splitlines() if line.strip()]
-
-
-def test_narrow_terminals_get_shorter_texts_and_then_fewer_columns() -> None:
-    section = Section(
-        columns=[
-            *numbers("rank"),
-            Column("range", whole=True, spare=1),
-            Column("item", at_most=20, least=6),
-            Column("text", at_most=40, least=10, spare=2),
-        ],
-        rows=[(1, "100 to 200", "a-long-item", "word " * 20), (12, "2 to 3", "b", "short")],
-    )
-    wide, narrow = printed(section, 100), printed(section, 50)
-    assert len(wide) == len(narrow) == 3
-    assert "100 to 200" in narrow[1]
-    assert narrow[1].endswith("…")
-    assert max(map(len, narrow)) <= 50
-    slim = printed(section, 35)
-    assert slim[0].split() == ["rank", "range", "item"]
-    assert "a-long-item" in slim[1]
-    slim = printed(section, 20)
-    assert slim[0].split() == ["rank", "item"]
-    assert max(map(len, slim)) <= 20
-    wrapped = printed(Section(columns=words("a", "b"), rows=[("x " * 15, "y " * 15)]), 20)
-    assert len(wrapped) > 3
-    assert max(map(len, wrapped)) <= 20

@@ -29,9 +29,10 @@ from judgeq.events import CallEnded, CallStarted, Event, Notice
 from judgeq.judge import check
 from judgeq.judge.backend import Cached, Prepared, Reply, Request
 from judgeq.judge.budget import NANO, Allowance, Budget
-from judgeq.judge.judge import Judge, Policy
+from judgeq.judge.judge import Judge
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.questions import FIRST, LAST, SHOWN, Questions, Unusable
+from judgeq.judge.retry import Policy
 from judgeq.judge.simulated import make_simulated
 from judgeq.replies import read_reply
 from judgeq.settings.model import Model

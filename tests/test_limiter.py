@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -10,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgeq.errors import StoppedError
-from judgeq.judge.limiter import FIRST_WINDOW, MARGIN, Limiter, Permit, RateHeaders
+from judgeq.errors import BudgetError, StoppedError
+from judgeq.judge.limiter import FIRST_WINDOW, MARGIN, Limiter, Permit, RateHeaders, Turnstile
 from judgeq.mock_server import Limit
 from tests.fakes import turns
 
@@ -154,15 +155,15 @@ def test_one_call_goes_first_then_many_then_all() -> None:
         first = await limiter.acquire(0)
         waiting = [asyncio.create_task(limiter.acquire(0)) for _ in range(60)]
         await turns()
-        assert (limiter.in_flight, len(limiter._turnstile.waiting)) == (1, 60)
+        assert (limiter.in_flight, limiter._turnstile.waiting) == (1, 60)
         limiter.succeeded(first)
         limiter.release(first, None)
-        await turns()
+        await turns(100)
         assert limiter.in_flight == limiter.window == FIRST_WINDOW
         for task in waiting[:FIRST_WINDOW]:
             limiter.succeeded(task.result())
             limiter.release(task.result(), None)
-        await turns()
+        await turns(100)
         assert limiter.in_flight == limiter.window == 2 * FIRST_WINDOW
         for task in waiting[FIRST_WINDOW : 3 * FIRST_WINDOW]:
             limiter.succeeded(task.result())
@@ -202,6 +203,42 @@ def test_everybody_pauses_as_long_as_asked_up_to_a_minute(asked: float, waited: 
         assert not tasks[0].done()
         await time.pass_until(1000 + waited + 0.1)
         assert tasks[0].done()
+
+    asyncio.run(story())
+
+
+def test_a_large_one_is_not_overtaken_and_one_that_never_fits_lets_the_others_by() -> None:
+    free = 1
+
+    def take(amount: float) -> str | float:
+        nonlocal free
+        if amount > 9:
+            raise BudgetError("never")
+        if amount > free:
+            return math.inf
+        free -= int(amount)
+        return f"{amount} of them"
+
+    async def story() -> None:
+        nonlocal free
+        turnstile: Turnstile[str] = Turnstile(take)
+        gone, large, small, never = (
+            asyncio.create_task(turnstile.enter(amount)) for amount in (2, 3, 1, 10)
+        )
+        await turns()
+        assert not small.done()
+        free = 4
+        turnstile.look()
+        gone.cancel()  # in the same turn: nothing was taken for it
+        assert (await large, await small) == ("3 of them", "1 of them")
+        with pytest.raises(BudgetError):
+            await never
+        waiting = asyncio.create_task(turnstile.enter(5))
+        await turns()
+        turnstile.abort()
+        for stopped in (waiting, turnstile.enter(0)):
+            with pytest.raises(StoppedError):
+                await stopped
 
     asyncio.run(story())
 

@@ -23,7 +23,7 @@ from judgeq.escaping import plain
 from judgeq.judge.backend import Request
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.secrets import _PUBLIC, Mask
-from judgeq.replies import read_reply, reason_in
+from judgeq.replies import read_reply
 from judgeq.settings.model import Access, Model
 from judgeq.types import Match
 from tests.cli import judgeq, only_run
@@ -196,27 +196,6 @@ def test_no_six_characters_of_the_key_come_back(
 
 
 @settings(max_examples=300)
-@given(
-    key=st.text(string.ascii_letters + string.digits + "-_./+=~!@#$^*()%&':;,<>?|", min_size=12),
-    form=st.sampled_from(sorted(FORMS)),
-    before=st.text(max_size=30),
-    after=st.text(max_size=30),
-)
-def test_no_form_of_any_key_is_left(key: str, form: str, before: str, after: str) -> None:
-    assume(not leaks(key, before) and not leaks(key, after) and len(set(key)) > 6)
-    assume(not leaks(key, _PUBLIC))  # the words of answers, which hypothesis reads in our source
-    mask = Mask([key])
-    masked = mask.text(before + FORMS[form](key) + after)
-    assert not leaks(key, masked)
-    assert mask.text(masked) == masked
-
-
-def test_any_letter_of_a_body_may_be_escaped() -> None:
-    text = "".join(f"\\u{ord(sign):04x}" for sign in KEY)
-    assert Mask([KEY]).body(f'{{"error": "no {text}"}}'.encode()) == b'{"error":"no ***"}'
-
-
-@settings(max_examples=300)
 @given(key=st.text("abcdefgh-_+/", min_size=12), letters=st.booleans(), data=st.data())
 def test_however_a_body_is_escaped(key: str, letters: bool, data: st.DataObject) -> None:
     key = f"/{key}/"
@@ -227,12 +206,6 @@ def test_however_a_body_is_escaped(key: str, letters: bool, data: st.DataObject)
     written = "".join(data.draw(st.sampled_from(ways[sign])) for sign in key)
     masked = Mask([key]).body(f'{{"error": "\\"no\\" {written}"}}'.encode())
     assert json.loads(masked) == {"error": '"no" ***'}
-
-
-@pytest.mark.parametrize("key", ['my"quoted-key', "my\\other-key"])
-def test_a_key_that_json_escapes_is_found_in_an_answer_within_an_answer(key: str) -> None:
-    masked = Mask([key]).body(json.dumps({"content": json.dumps({"why": key})}).encode())
-    assert json.loads(masked) == {"content": '{"why": "***"}'}
 
 
 # What is left alone
@@ -258,21 +231,6 @@ def test_a_secret_that_is_a_word_of_answers_changes_no_verdict(
     with asyncio.Runner() as runner, Echo(runner, Access(headers=(f"X-Mode: {key}",))) as made:
         answer = '{"winner": "A", "why": "' + key + '"}'
         assert made.shown(200, {}, completion(answer))[0] == answer
-
-
-def test_a_secret_in_a_reason_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUDGEQ_API_KEY", KEY)
-    with asyncio.Runner() as runner, Echo(runner, Access()) as made:
-        answer = f'{{"reason": "A names {KEY}.", "winner": "A"}}'
-        kept = made.shown(200, {}, completion(answer))[0]
-        assert reason_in(kept) == "A names ***."
-        assert read_reply(kept, PAIR).items == (0, 1)
-
-
-def test_masking_never_makes_another_verdict() -> None:
-    answer = f'{{"ranking": ["A", "C", "B"], "why": "{KEY}"}}'
-    verdict = read_reply(Mask([KEY]).text(answer), Match(0, 1, (5, 2, 9)))
-    assert verdict.items == (5, 9, 2)
 
 
 def test_a_hostile_answer_costs_little() -> None:
@@ -316,14 +274,6 @@ def test_a_header_is_masked_with_and_without_its_scheme(
     assert not leaks(KEY, mask.text(back.format(KEY)))
 
 
-def test_what_basic_holds_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
-    value = "Basic " + encoded(b"me:", "s3cret/pass")
-    mask = mask_of(Access(headers=(f"Authorization: {value}",)), monkeypatch)
-    for back in ("me:s3cret/pass", "s3cret/pass", "s3cret%2Fpass", value, value[6:]):
-        assert "***" in mask.text(back)
-        assert not leaks("s3cret/pass", mask.text(back))
-
-
 @pytest.mark.parametrize("given", ["http://me:{}@127.0.0.1:9", "env:PROXY", "me:{}@127.0.0.1:9"])
 def test_a_proxys_password_is_masked_in_every_form(
     given: str, monkeypatch: pytest.MonkeyPatch
@@ -341,19 +291,6 @@ def test_a_proxys_password_is_masked_in_every_form(
         assert "***" in masked
         assert not leaks(password, masked)
         assert encoded(b"me:", password)[:8] not in masked
-
-
-def test_a_proxys_token_without_a_password_is_masked() -> None:
-    mask = Mask.of(Access(), None, {}, f"http://{quote(KEY, safe='')}:@127.0.0.1:9")
-    assert not leaks(KEY, mask.text(f"no such user {KEY}"))
-
-
-def test_an_ordinary_header_is_masked_whole(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    mask = mask_of(Access(headers=("X-Title: the rate limit study",)), monkeypatch)
-    assert mask.text("the rate limit is reached") == "the rate limit is reached"
-    assert mask.text("<the rate limit study>") == "<***>"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from judgeq.config import settle
-from judgeq.errors import KeyMissingError, UsageError
+from judgeq.errors import UsageError
 from judgeq.judge.secrets import api_key, extra_headers, from_environment
 from judgeq.settings.model import Access, Model, Price
 
@@ -67,12 +67,6 @@ def test_only_what_is_set_decides() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["model", "messages", "stream", "n", "response_format"])
-def test_what_is_ours_to_send_is_not_given(name: str) -> None:
-    with pytest.raises(ValidationError, match="judgeq's own to send"):
-        Model(extra_body={name: 1})
-
-
 @pytest.mark.parametrize(
     ("given", "limit"),
     [
@@ -97,23 +91,6 @@ def test_the_limit_of_output(given: dict[str, Any], limit: int | None) -> None:
 # Keys
 
 
-def test_openai_takes_its_key_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(KeyMissingError, match="OPENAI_API_KEY is not set"):
-        api_key("m", Model(), Access())
-    monkeypatch.setenv("OPENAI_API_KEY", " sk-1\n")
-    assert api_key("m", Model(), Access()) == "sk-1"
-    assert api_key("m", HERE, Access()) is None  # never sent elsewhere
-    assert api_key("m", HERE, Access(api_key_env="OPENAI_API_KEY")) == "sk-1"  # unless it is named
-
-
-def test_another_server_may_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert api_key("m", HERE, Access()) is None
-    monkeypatch.setenv("JUDGEQ_API_KEY", "local")
-    assert api_key("m", HERE, Access()) == "local"
-    with pytest.raises(KeyMissingError, match="MINE is not set"):
-        api_key("m", HERE, Access(api_key_env="MINE"))
-
-
 def test_a_key_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-environment")
     path = tmp_path / "key"
@@ -136,12 +113,6 @@ def test_a_file_that_holds_no_key_is_not_shown(tmp_path: Path, content: bytes) -
 
 
 # Headers, proxies
-
-
-@pytest.mark.parametrize("header", ["Name", "Na me: x", ": x", "X: a\r\nY: b", "X: \x00"])
-def test_headers_that_can_not_be(header: str) -> None:
-    with pytest.raises(ValidationError, match=r"header|control characters"):
-        Access(headers=(header,))
 
 
 def test_headers_with_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,12 +142,6 @@ def test_what_may_hold_a_secret_is_not_kept_on_disk() -> None:
     assert access.on_disk() == {"headers": ("X-Kept:env:MY_TOKEN",), "proxy": None}
     plain = Access(proxy="http://proxy:3128")
     assert plain.on_disk() == {"headers": (), "proxy": "http://proxy:3128"}
-
-
-@pytest.mark.parametrize("proxy", ["proxy:3128", "socks5://h:1", "http://"])
-def test_proxies_that_can_not_be(proxy: str) -> None:
-    with pytest.raises(ValidationError, match="give an address such as"):
-        Access(proxy=proxy)
 
 
 # Prices

@@ -16,8 +16,6 @@ from judgeq.types import JobState
 from judgeq.ui import figures, html, plots
 from tests import python
 from tests.browser import opened
-from tests.cli import judgeq as run_command
-from tests.postgres import new_store
 from tests.test_api import Frame
 from tests.test_report import Structure
 
@@ -114,12 +112,6 @@ def test_a_figure_is_drawn_into_axes_of_ours_or_the_users(name: str, tmp_path: P
     assert draw.__doc__
 
 
-def test_all_figures_are_named(result: judgeq.Result) -> None:
-    public = [name for name in dir(result.plot) if not name.startswith("_")]
-    assert sorted(public) == sorted(plots.NAMES)
-    assert repr(result.plot).endswith(": " + ", ".join(plots.NAMES) + ">")
-
-
 def test_a_figure_shows_the_runs_numbers(result: judgeq.Result) -> None:
     scores = result.scores
     bars = result.plot.scale().patches
@@ -127,19 +119,12 @@ def test_a_figure_shows_the_runs_numbers(result: judgeq.Result) -> None:
     (line,) = result.plot.gold().lines
     assert np.array_equal(line.get_xydata(), np.stack([scores.gold, scores.ratings["pl"]], 1))
     assert len(result.plot.settling().lines[0].get_xdata()) == 3  # type: ignore[arg-type]
-    assert result.slots is not None
-    assert len(result.plot.slots().lines[1].get_xdata()) == len(result.slots.rate)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("settings", "name", "why"),
     [
-        (
-            {"strategy": "direct", "latent_column": "g"},
-            "intervals",
-            "rating direct has no standard errors",
-        ),
-        ({"strategy": "direct", "latent_column": "g"}, "slots", "no comparison was shown"),
+        ({"strategy": "direct", "latent_column": "g"}, "intervals", "has no standard errors"),
         ({"strategy": "direct", "latent_column": "g"}, "settling", "has one round"),
         ({"latent_column": "g"}, "gold", "no judged item has a gold label"),
         ({"latent_column": "g"}, "roc", "no judged item has a gold label"),
@@ -159,29 +144,6 @@ def test_what_cannot_be_drawn_says_why(
     shown(result)
 
 
-def test_a_rating_without_errors_is_named_with_one_that_has_them(result: judgeq.Result) -> None:
-    rated = judgeq.open_run(runs_dir=result.run.scores.parents[1], rating="bt-mm")
-    with pytest.raises(judgeq.UsageError, match=r"bt-mm has no standard errors\. .*rating=\"pl\""):
-        rated.plot.intervals()
-
-
-def test_a_run_of_a_store_is_shown_and_drawn_alike(tmp_path: Path) -> None:
-    local, stored = run(tmp_path, sample=30), run(tmp_path, sample=30, store=new_store())
-    assert shown(stored.scores) == shown(local.scores)
-    one, other = (of.plot.settling().lines[0].get_xydata() for of in (local, stored))
-    assert np.array_equal(one, other)
-
-
-def test_length_needs_texts(tmp_path: Path) -> None:
-    result = run(tmp_path, "synthetic:linear", n=30)
-    with pytest.raises(judgeq.UsageError, match=r"plot\.length: the texts of this run aren't here"):
-        result.plot.length()
-    hybrid = run(tmp_path, strategy="hybrid10", sample=40, texts=False)
-    assert hybrid.plot.length().has_data()  # which shows none of the texts
-    assert hybrid.plot.intervals().has_data()
-    shown(hybrid)
-
-
 def test_a_run_that_was_stopped_shows_what_was_judged(tmp_path: Path) -> None:
     ended: list[object] = []
 
@@ -195,18 +157,8 @@ def test_a_run_that_was_stopped_shows_what_was_judged(tmp_path: Path) -> None:
     partial = judgeq.open_run(runs_dir=tmp_path / "runs")
     assert partial.partial
     assert "Unfinished: 7 of" in shown(partial)
-    for name in ("scale", "intervals", "gold", "slots", "length", "judgments", "settling"):
+    for name in ("scale", "intervals", "gold", "settling"):
         assert getattr(partial.plot, name)().has_data()
-
-
-def test_an_imported_recording_can_be_drawn(result: judgeq.Result, tmp_path: Path) -> None:
-    folder = result.run.scores.parents[2]
-    exported = tmp_path / "judgments.jsonl"
-    run_command(folder, "export", "-o", str(exported))
-    run_command(tmp_path, "import", str(exported), "-d", "demo", "--sample", "60")
-    imported = judgeq.open_run(runs_dir=tmp_path / "runs")
-    shown(imported)
-    assert imported.plot.settling().has_data()
 
 
 def test_a_large_result_stays_small(result: judgeq.Result) -> None:

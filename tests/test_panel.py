@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,13 +20,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from judgeq import config, prompts, seeds
-from judgeq.engine import estimate, import_run, results, session
+from judgeq.engine import import_run, results, session
 from judgeq.engine.results import Result
-from judgeq.engine.scores import write_scores
 from judgeq.errors import JudgeError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.imports import recordings
-from judgeq.judge.panel import Panel, copy_for_each, draw_judges
+from judgeq.judge.panel import copy_for_each, draw_judges
 from judgeq.judge.simulated import SimulatedJudge, make_simulated
 from judgeq.mock_server import MockServer
 from judgeq.rating import position_bias
@@ -35,9 +33,8 @@ from judgeq.run_places import RunFolder
 from judgeq.settings.mock_server import MockSettings
 from judgeq.settings.run import Simulation
 from judgeq.types import Match, Matches
-from judgeq.ui.json import plain
 from tests import python
-from tests.cli import judgeq, only_run, query, score_columns, scores, start
+from tests.cli import judgeq, only_run, query, scores
 from tests.mock import mock
 from tests.web import answering
 
@@ -101,16 +98,6 @@ def test_judges_are_drawn_equally_often_for_the_same_matches(
     assert len(counts) == judges
 
 
-def test_the_extra_matches_of_a_round_are_not_always_the_first_judges() -> None:
-    four = Matches(np.arange(8, dtype=np.int32), np.arange(5) * 2)
-    extra = []
-    for round in range(300):
-        judges = draw_judges(four, 3, seeds.rng(0, "panel", round)).judges
-        assert judges is not None
-        extra.append(int(np.bincount(judges).argmax()))
-    assert np.bincount(extra).min() > 70
-
-
 @given(some_matches(), st.integers(2, 4))
 def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], judges: int) -> None:
     matches, unit = case
@@ -129,21 +116,6 @@ def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], j
     assert [*zip(found.judges.tolist(), told(found), strict=True)] == expected
 
 
-@given(some_matches())
-def test_a_single_judge_changes_nothing(case: tuple[Matches, int]) -> None:
-    matches, unit = case
-    assert copy_for_each(matches, [0], seeds.rng(0), unit) is matches
-    assert draw_judges(matches, 1, seeds.rng(0), unit) is matches
-
-
-@pytest.mark.parametrize("number", [-1, 2, 7])
-def test_nobody_else_is_asked(number: int) -> None:
-    nobody: Any = object()
-    panel = Panel([nobody, nobody], "two")
-    with pytest.raises(JudgeError, match=f"match 5 is for judge {number}, and there are 2"):
-        panel.of(Match(5, 1, (0, 1), number))
-
-
 def test_judges_are_named_and_the_like_are_numbered() -> None:
     def names(**given: Any) -> tuple[str, ...]:
         return config.settle({"dataset": "demo", **given}).judges
@@ -157,15 +129,6 @@ def test_judges_are_named_and_the_like_are_numbered() -> None:
     assert names(judge=("a", "b"), persona=("x", "y")) == (
         *("a as x", "a as y", "b as x", "b as y"),
     )
-
-
-def test_long_names_still_make_a_folder(tmp_path: Path) -> None:
-    given = config.settle(
-        {"dataset": "demo", "judge": ["gpt-" + letter * 196 for letter in "xy"], "prompt": "bias"}
-    )
-    run = session.prepare(given, tmp_path).folder
-    run.path.mkdir()
-    assert run.id.startswith("demo-listwise10-gpt-xxx")
 
 
 # Simulated judges
@@ -291,67 +254,13 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
     assert both.run.id.startswith("demo-listwise10x1-recorded-recorded-")
 
 
-@pytest.mark.parametrize("strategy", ["listwise10", "pairwise3"])
-def test_in_rotation_each_judges_the_whole_scale(tmp_path: Path, strategy: str) -> None:
-    """Also where the questions of a round are a multiple of the judges, and stand sorted by rating."""
-    three = ("--judge", "simulated") * 3
-    job = ("run", "-d", "synthetic:linear", "--n", "300", "-s", strategy, *three, "--quiet")
-    judgeq(tmp_path, *job)
-    run = only_run(tmp_path)
-    rank = np.argsort(np.argsort([float(cell) for cell in score_columns(run)["gold"]])) / 299
-    jobs = query(run, "SELECT judge, hex(items), round FROM jobs JOIN rounds "
-                      "ON jobs.id BETWEEN first AND last WHERE round > 1")  # fmt: skip
-    means = np.zeros(3)
-    for judge_, items, _ in jobs:
-        rows = np.frombuffer(bytes.fromhex(str(items)), dtype="<i4")
-        means[judge_] += rank[rows].mean() / (len(jobs) / 3)
-    # The standard error of such a mean is about 0.06 for 20 lists.
-    assert np.abs(means - 0.5).max() < 0.2
-    by_round = [(judge_, round) for judge_, _, round in jobs]
-    assert len({by_round.count(each) for each in set(by_round)}) == 1
-
-
-def test_killed_and_taken_up_the_scores_are_the_same(tmp_path: Path) -> None:
-    settings = ("--judge", "simulated", "--judge", "simulated", "--ensemble", "each")
-    job = ("run", "-d", "demo", "-s", "listwise5x2", *settings, "--quiet", "--concurrency", "10")
-    process = start(tmp_path, *job, "--sim-latency", "0.2")
-    try:
-        while not committed(tmp_path):
-            try:
-                process.wait(timeout=0.1)
-            except subprocess.TimeoutExpired:
-                continue
-            raise AssertionError(process.communicate())
-    finally:
-        process.kill()
-        process.communicate()
-    assert 0 < committed(tmp_path) < 190
-    judgeq(tmp_path, *job)
-    whole = python.run(
-        "demo", strategy="listwise5x2", judge=TWO, ensemble="each", runs_dir=tmp_path / "whole"
-    )
-    write_scores(whole.scores, whole.run.scores)
-    assert scores(only_run(tmp_path)) == scores(whole.run.path)
-    assert by_judge(only_run(tmp_path)) == {0: 96, 1: 96}
-
-
-def committed(folder: Path) -> int:
-    """How many verdicts there are; 0 before the ledger is there."""
-    if not list(folder.glob("runs/*/run.db")):
-        return 0
-    try:
-        return query(only_run(folder), "SELECT count(*) FROM verdicts")[0][0]
-    except sqlite3.OperationalError:
-        return 0
-
-
 def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None:
     result = python.run("demo", judge=TWO, strategy="listwise10x1", runs_dir=tmp_path / "runs")
     run = result.run
     ((original,),) = query(run.path, "SELECT judge FROM jobs WHERE id = 3")
 
     def damage(number: str, state: str) -> None:
-        database = sqlite3.connect(run.ledger)
+        database = sqlite3.connect(run.database)
         with database:
             database.execute(f"UPDATE jobs SET judge = {number}, state = '{state}' WHERE id = 3")
             if state == "pending":
@@ -413,20 +322,6 @@ def test_two_models_are_asked_in_turn_or_each(tmp_path: Path) -> None:
     questions = Counter(each["messages"][1]["content"] for each in asked)
     assert set(questions.values()) == {2}
     assert result.counts.done == 96
-
-
-def test_what_one_model_said_is_not_taken_for_the_others(tmp_path: Path) -> None:
-    async def twice() -> tuple[Result, list[str]]:
-        async with keeping() as (url, asked):
-            given: dict[str, Any] = {"prompt": "bias", "base_url": url, "strategy": "listwise10x1"}
-            await asyncio.to_thread(python.run, "demo", runs_dir=tmp_path, judge="a", **given)
-            given |= {"judge": ("a", "b"), "ensemble": "each"}
-            found = await asyncio.to_thread(python.run, "demo", runs_dir=tmp_path, **given)
-            return found, [each["model"] for each in asked]
-
-    result, asked = asyncio.run(twice())
-    assert asked == ["a"] * 24 + ["b"] * 24
-    assert (result.totals.hits, result.totals.calls) == (24, 24)
 
 
 def test_personas_are_asked_in_their_own_words(tmp_path: Path) -> None:
@@ -566,37 +461,3 @@ def test_each_model_is_paid_by_its_price_and_the_cap_is_theirs_together(
         more = json.loads(judgeq(tmp_path, "resume", "--max-cost", "1", "--json").stdout)
         assert more["jobs"]["done"] == 48
     assert scores(part) == scores(run.path)
-
-
-def test_an_estimate_tells_the_sum(tmp_path: Path, priced: Path) -> None:
-    def told(*judges: str, **settings: Any) -> estimate.Estimate:
-        given = config.settle({"judge": judges, "base_url": "http://h/v1", **settings}, priced)
-        return asyncio.run(estimate.estimate(session.prepare(given, tmp_path / "runs")))
-
-    a, b, both, turns = told("a"), told("b"), told("a", "b", ensemble="each"), told("a", "b")
-    assert (a.calls, b.calls, both.calls, turns.calls) == (48, 48, 96, 48)
-    assert a.cost is not None
-    assert b.cost is not None
-    assert both.cost is not None
-    assert turns.cost is not None
-    for end in ("low", "high"):
-        of_a, of_b = getattr(a.cost, end), getattr(b.cost, end)
-        assert 0 < 2.5 * of_a < of_b
-        assert getattr(both.cost, end) == pytest.approx(of_a + of_b)
-        assert getattr(turns.cost, end) == pytest.approx((of_a + of_b) / 2)
-    assert both.judge == "a + b"
-    persona = told("a", persona=("journalist", "reader"), ensemble="each")
-    assert persona.calls == 96
-    assert persona.cost is not None
-    assert persona.cost.low > 2 * a.cost.low  # the personas' words are read too
-    unknown = told("a", "c", ensemble="each")
-    assert unknown.cost is None
-    assert unknown.price_source is None
-    assert not (tmp_path / "runs").exists()
-    flags = ("--judge", "a", "--persona", "journalist", "--persona", "reader", "--json")
-    server = ("--base-url", "http://h/v1")
-    shown = judgeq(
-        tmp_path, "estimate", "--config", priced, "--ensemble", "each", *flags, *server
-    ).stdout
-    assert json.loads(shown)["judge"] == "a as journalist + a as reader"
-    assert json.loads(shown)["cost"] == plain(persona.cost)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from judgeq import seeds
-from judgeq.evaluation.agreement import alpha
+from judgeq.evaluation.agreement import alpha, codings
 from judgeq.rating import (
     Parameters,
     comparisons,
@@ -193,7 +193,7 @@ def test_agreement_is_of_known_pairs() -> None:
     """Two judges who agree on the best and the worst agree on all that they said."""
     some = verdicts([[[0], [1, 2], [3]], [[0], [2, 1], [3]]], several)
     some = replace(some, judges=np.array([0, 1], np.int32))
-    assert alpha(some, 0, np.random.default_rng(0)).value == 1
+    assert alpha(codings(some), 0, np.random.default_rng(0))[0].value == 1
 
 
 def test_surprise_is_that_of_the_choices() -> None:

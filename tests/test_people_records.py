@@ -13,7 +13,8 @@ import pytest
 
 from judgeq.errors import RunError
 from judgeq.evaluation import people
-from judgeq.evaluation.people import Orders, Share
+from judgeq.evaluation.agreement import Orders, codings
+from judgeq.evaluation.people import Share
 from judgeq.person import Check, Person, PersonState, Said
 from judgeq.types import Verdict, Verdicts
 from tests import judging as them
@@ -56,7 +57,7 @@ def test_couples_are_two_answers_to_one_question_by_hand() -> None:
     )
     judges = np.arange(5)
     is_person = (judges > 0) & (judges < 4)
-    found = Orders(verdicts, is_person)
+    found = Orders(codings(verdicts), 5)
     counted = {}
     for one, other in combinations(range(5), 2):
         if is_person[one] or is_person[other]:
@@ -72,12 +73,13 @@ def test_couples_are_two_answers_to_one_question_by_hand() -> None:
     }
     among = found.between(is_person, is_person)
     assert len(among.questions) == 1
-    assert among.agreement.share == pytest.approx(1 / 3)
+    assert among.alike.sum() / among.pairs.sum() == pytest.approx(1 / 3)
     model = found.between(is_person, judges == 0)
     assert len(model.questions) == 2
-    assert model.agreement.share == pytest.approx(4.5 / 7)
+    # Of two items the mean over all couples of answers, then over the pairs of items.
+    assert model.alike.sum() / model.pairs.sum() == pytest.approx((0.5 + 2 / 3 + 1) / 3)
     nobody = judges > 9
-    assert Orders(verdicts, nobody).between(nobody, nobody).agreement.share is None
+    assert not len(found.between(nobody, nobody).questions)
 
 
 def test_a_share_has_wilsons_interval() -> None:
@@ -112,13 +114,13 @@ def test_checks_are_counted_by_hand() -> None:
         Check(7, (0, 7), 0, known=(7, 0)),  # not answered
         Check(8, (0, 8), None, known=(8, 0)),
     ]
-    (record,) = people._records(said(checks), own, ["people", "Ann"])
+    (record,) = people.records(said(checks), own)
     assert record.repeats.count == pytest.approx(1 + 0 + 2 / 3 + 0.5)
     assert record.repeats.total == 4
     assert record.known == Share(1, 2)
     assert (record.done, record.skipped, record.seconds) == (11, 2, 2.0)
     assert record.first_by_slot == pytest.approx((3.5 / 4, 0.5 / 4, 0))
-    assert record.agreement.share is None
+    assert record.agreement == Share()
 
 
 def test_repeated_single_texts_are_alike_within_a_step_of_the_scale() -> None:
@@ -127,7 +129,7 @@ def test_repeated_single_texts_are_alike_within_a_step_of_the_scale() -> None:
         Check(row, (row,), 0, repeats=row, verdict=Verdict((row,), score=score))
         for row, score in enumerate((5 / 9, 6 / 9, 7 / 9))
     ]
-    (record,) = people._records(said(checks), own, ["people", "Ann"])
+    (record,) = people.records(said(checks), own)
     assert record.repeats == Share(2, 3)
     assert record.first_by_slot == ()
 
@@ -141,11 +143,9 @@ def test_everybody_is_listed_before_anything_is_answered_and_in_a_run_that_goes_
         ("Ann", PersonState.ACTIVE, 0, None),
         ("Bob", PersonState.ACTIVE, 0, None),
     ]
-    assert before[0].infit.value is None
     begun = them.stopped(tmp_path, 12, each=2)
     ann, bob = asyncio.run(people.read(begun.folder))
     assert (ann.done, bob.done, ann.quota) == (12, 12, 12)
-    assert ann.infit.value is not None
     assert sum(ann.first_by_slot) == pytest.approx(1)
 
 
@@ -161,24 +161,21 @@ def test_noisy_people_beside_a_judge_that_is_none(tmp_path: Path) -> None:
         latent_column="gold",
         strategy="listwise6x3",
     )
-    ann, bob = people.people_of(result)
+    ann, bob = asyncio.run(people.read(result.run))
     assert ann.agreement == bob.agreement
-    assert ann.agreement.questions == 12
-    assert ann.agreement_with_models.keys() == {"simulated"}
-    assert 0.6 < (ann.agreement_with_models["simulated"].share or 0) < 1
+    assert ann.agreement.total == 12
+    assert 0.6 < (ann.agreement.measured.value or 0) < 1
     assert 1 <= ann.repeats.total <= 9
-    assert ann == asyncio.run(people.read(result.run))[0]
 
 
 def test_a_run_of_models_has_no_people(tmp_path: Path) -> None:
     result = them.run(tmp_path, (), judge=("simulated",), feature=None)
-    assert people.people_of(result) == []
     assert asyncio.run(people.read(result.run)) == []
 
 
 def test_a_check_that_repeats_another_question_is_a_damaged_ledger(tmp_path: Path) -> None:
     result = them.run(tmp_path, ["Ann"], repeats=0.2)
-    with closing(sqlite3.connect(result.run.ledger)) as ledger, ledger:
+    with closing(sqlite3.connect(result.run.database)) as ledger, ledger:
         changed = "UPDATE checks SET {} = x'0000000001000000' WHERE repeats IS NOT NULL"
         for column in ("items", "ranking"):
             ledger.execute(changed.format(column))

@@ -22,12 +22,11 @@ from judgeq.engine.queue import Queue, Stop
 from judgeq.errors import JobLostError, LedError, RunError, StoreAwayError
 from judgeq.events import Event, Notice
 from judgeq.store import Items
-from judgeq.store.crew import Cap, Leader
 from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import Address, parse
-from judgeq.store.postgres.heartbeat import PART, Reach
 from judgeq.store.postgres.link import Link, connect, in_schema
-from judgeq.store.postgres.store import PostgresStore
+from judgeq.store.postgres.store import PART, Heartbeat, PostgresStore
+from judgeq.store.protocol import Cap, Leader
 from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Usage, Verdict
 from judgeq.ui.show.status import crew as sections
 from tests.fakes import Clock, call
@@ -108,7 +107,7 @@ async def test_a_worker_that_was_found_dead_begins_nothing_and_starts_anew(
         await one.settle("a", [answer(0)])  # late, and the first
         await other.settle("b", [answer(0, attempt=2)])
         states = [(worker.over, worker.running, worker.calls) for worker in await one.workers()]
-        assert states == [(True, 0, 1), (False, 0, 1), (False, 2, 0)]
+        assert states == [(True, 0, 0), (False, 0, 1), (False, 2, 1)]
         assert await one.counts() == Counts(running=2, done=1)
 
 
@@ -130,39 +129,36 @@ def test_the_dead_are_found_also_while_all_others_are_busy(tmp_path: Path) -> No
     asyncio.run(story())
 
 
+def test_who_was_cut_off_gives_others_the_time_to_renew_their_leases() -> None:
+    address, run = new_run()
+    clock = Clock()
+    heart = Heartbeat(address, run, clock)
+    assert heart.is_steady
+    for seconds, steady in (
+        (heart.grace, True),
+        (1.5 * heart.grace, True),  # a try that failed
+        (3 * heart.grace, False),
+        (heart.grace / 2, False),
+        (heart.grace / 2, True),
+    ):
+        heart.renewed()
+        clock.now += seconds
+        heart.renewed()
+        assert heart.is_steady is steady, seconds
+
+
 @stories
-async def test_the_dead_are_found_though_the_database_restarts_again_and_again(
+async def test_nobody_is_found_dead_just_after_the_database_was_started(
     address: Address, run: int, clock: Clock
 ) -> None:
-    """And those who couldn't renew their leases meanwhile are given the time."""
+    clock.now = sql(address, "SELECT extract(epoch FROM pg_postmaster_start_time())::float8")[0][0]
+    clock.now += address.lease / PART - 1
     async with opened(address, run, clock) as dead, opened(address, run, clock) as alive:
-        reach = alive._db.reach = Reach(LEASE, clock)
         await planned(alive, 3)
-        await dead.claim("a", 2, LEASE)
-
-        def steady(seconds: float) -> None:
-            """It is there for so long, and cut off then."""
-            reach.renewed()
-            clock.now += seconds
-            reach.renewed()
-            reach.lost()
-
-        begun = clock.now
-        while clock.now < begun + LEASE:  # never for long: perhaps it is the same for the others
-            steady(LEASE / PART / 2)
+        await dead.claim("a", 2, -1.0)
         assert await alive.reap() == 0
-        steady(LEASE / PART)
+        clock.now += 2
         assert await alive.reap() == 2
-        assert clock.now <= begun + 1.5 * LEASE
-
-        await alive.claim("b", 3, LEASE)
-        steady(LEASE / PART)
-        clock.now += LEASE  # without a sign of the database
-        reach.renewed()
-        assert await alive.reap() == 0
-        clock.now += LEASE / PART
-        reach.renewed()
-        assert await alive.reap() == 3
 
 
 @stories
@@ -284,7 +280,7 @@ async def test_only_one_leads(address: Address, run: int, clock: Clock) -> None:
         assert await one.lead("one", 60) == 2  # it may begin anew
         clock.now += 61
         assert await other.lead("other", 60) == 3
-        assert await one.leader() == Leader("other", 3, leads=True)
+        assert (await one.crew()).leader == Leader("other", 3, leads=True)
         with pytest.raises(
             RunError, match=r"taken the run over.*led by other.*nothing was changed"
         ):
@@ -635,18 +631,13 @@ async def test_texts_that_postgresql_can_not_hold(address: Address, run: int, cl
 
 
 @stories
-async def test_a_role_that_reads_backslashes_as_escapes(
+async def test_a_role_that_reads_backslashes_as_escapes_is_refused(
     address: Address, run: int, clock: Clock
 ) -> None:
-    old = parse(
-        f"{server()}{'&' if '?' in server() else '?'}schema={address.schema}"
-        "&options=-c%20standard_conforming_strings%3Doff"
-    )
-    async with opened(old, run, clock) as store:
-        await planned(store, 2)
-        await store.claim("a", 2, LEASE)
-        await store.settle("a", [answer(0), answer(1)])
-        assert (await store.verdicts()).items.tolist() == [0, 1, 1, 2]
+    joint = "&" if "?" in server() else "?"
+    odd = parse(f"{server()}{joint}options=-c%20standard_conforming_strings%3Doff")
+    with pytest.raises(RunError, match="SET standard_conforming_strings = on"):
+        connect(odd)
 
 
 def test_a_database_that_can_not_hold_every_text_is_refused() -> None:

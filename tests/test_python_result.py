@@ -77,7 +77,6 @@ def test_what_commands_show_is_data_that_shows_itself(result: judgeq.Result, fol
     other = judgeq.run(TEXTS, "length", gold=GOLD, id=[f"k{n}" for n in range(12)], sample=8,
                        strategy="direct", runs_dir=folder / "runs")  # fmt: skip
     compared = result.compare(other, resamples=10)
-    assert dict(compared).keys() == dict(judgeq.compare(result, other, resamples=10)).keys()
     assert "Spearman" in repr(compared)
     assert result.evaluate(resamples=0)["run"] == result.run.id or "run" in result.evaluate(
         resamples=0
@@ -111,7 +110,7 @@ def test_a_report_is_written_where_it_is_wanted(result: judgeq.Result, tmp_path:
         (lambda: judgeq.run(TEXTS, gold=GOLD, judge="recorded"), r"^judge recorded: name the file"),
         (lambda: judgeq.run(TEXTS, settings={"n": 4}), r"^n is for synthetic datasets only"),
         (lambda: judgeq.run(TEXTS, judge="simulated"), r"Give gold or latent_column, or judge reh"),
-        (lambda: judgeq.evaluate("last", threshold="bset"), r"^threshold bset"),
+        (lambda: judgeq.open_run().evaluate(threshold="bset"), r"^threshold bset"),
     ],
 )
 def test_errors_name_parameters_in_one_paragraph(

@@ -120,49 +120,6 @@ def test_another_limit_on_output_is_the_same_run_and_a_reply_that_it_cut_off_is_
         assert stats(url)["requests"] == bought
 
 
-def test_what_is_asked_again_on_purpose_is_asked_again_and_kept_apart(tmp_path: Path) -> None:
-    with (tmp_path / "few.csv").open("w", encoding="utf-8") as file:
-        file.write("text\n" + "".join(f"text {i}\n" for i in range(6)))
-    with mock(tmp_path) as url:
-        few = job(tmp_path / "few.csv", url, "--json", "--concurrency", "40")
-        once = json.loads(judgeq(tmp_path, *few, "-s", "complete").stdout)
-        assert (once["calls"], stats(url)["requests"]) == (15, 15)
-        often = json.loads(judgeq(tmp_path, *few, "-s", "complete:m=10").stdout)
-        # Of its 150, those are in the cache that are the first in their order: all of round 1.
-        assert (often["calls"], often["cache_hits"]) == (135, 15)
-        assert stats(url)["requests"] == 150
-        looked = json.loads(
-            judgeq(tmp_path, *few, "-s", "complete:m=10", "--new", "--dry-run").stdout
-        )
-        # An estimate looks up the first round, and counts the later ones in full.
-        assert (looked["calls"], looked["from_cache"]) == (135, 15)
-        again = json.loads(judgeq(tmp_path, *few, "-s", "complete:m=10", "--new").stdout)
-        assert (again["calls"], again["cache_hits"]) == (0, 150)
-
-
-@pytest.mark.parametrize("judge", ["gpt-5-mini", "claude-haiku-4-5"])
-def test_the_address_in_the_environment_is_asked_with_the_providers_key_and_shown(
-    tmp_path: Path, judge: str
-) -> None:
-    with mock(tmp_path, "--key", "sk-gateway") as url:
-        openai = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-gateway"}
-        anthropic = {"ANTHROPIC_BASE_URL": url.removesuffix("/v1")}
-        keys = {"ANTHROPIC_API_KEY": "sk-gateway", "JUDGEQ_API_KEY": "sk-another"}
-        mine: dict[str, Any] = {"variables": {**openai, **anthropic, **keys}}
-        run = (*("-d", "demo", "--sample", "12", "-s", "pairwise1"), "--judge", judge)
-        estimated = judgeq(tmp_path, "estimate", *run, **mine).stdout
-        assert f"asked at {url}" in " ".join(estimated.split())
-        assert f"{url} answers" in judgeq(tmp_path, "doctor", "--judge", judge, **mine).stdout
-        asked = stats(url)["requests"]
-        assert f"{judge} is asked at {url}.\n" in judgeq(tmp_path, "run", *run, **mine).stderr
-        assert stats(url)["requests"] == asked + 6
-        other = {"variables": {**mine["variables"], "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}}
-        other["variables"]["ANTHROPIC_BASE_URL"] = "http://127.0.0.1:9"
-        resumed = judgeq(tmp_path, "resume", "--rounds", "2", **other).stderr  # type: ignore[arg-type]
-        assert f"{judge} is asked at {url}.\n" in resumed
-        judgeq(tmp_path, "run", *run, "--base-url", url, "--no-cache", expect=4, **mine)
-
-
 @pytest.mark.usefixtures("short_waits")
 def test_a_storm_ends_with_every_job_done_or_honestly_invalid(
     tmp_path: Path, texts: Path, form: tuple[str, str]
@@ -192,22 +149,6 @@ def test_a_storm_ends_with_every_job_done_or_honestly_invalid(
     assert paid["input"] == seen["tokens"]["input"]
     assert paid["output"] == seen["tokens"]["output"]
     assert paid["cost"] == pytest.approx((paid["input"] + 10 * paid["output"]) / 1e6)
-
-
-def test_wrapped_answers_are_read_and_incomplete_ones_asked_again(
-    tmp_path: Path, texts: Path, form: tuple[str, str]
-) -> None:
-    spoilt = ("--wrapped", "0.3", "--incomplete", "0.2", "--refused", "0.1", "--cut-off", "0.1")
-    with mock(tmp_path, *spoilt, "--filtered", "0.1") as url:
-        judgeq(tmp_path, *job(texts, url, *form, "--rounds", "1"))
-        seen = stats(url)["outcomes"]
-    run = only_run(tmp_path)
-    outcomes = counted(run, "calls", "outcome")
-    assert outcomes["ok"] == seen["ok"] + seen["wrapped"]
-    assert outcomes["unusable"] == sum(
-        seen.get(name, 0) for name in ("incomplete", "refused", "cut_off", "filtered")
-    )
-    assert query(run, "SELECT count(*) FROM calls WHERE cost IS NULL OR cost = 0") == [(0,)]
 
 
 # Kills
@@ -281,21 +222,6 @@ def test_killed_six_times_no_committed_answer_is_bought_again(tmp_path: Path, te
     assert unknown * most < bound < unknown * 1.0
 
 
-def test_replies_without_usage_took_unknown_tokens_at_unknown_cost(
-    tmp_path: Path, texts: Path
-) -> None:
-    with mock(tmp_path, "--no-usage") as url:
-        loud = [part for part in job(texts, url, "--rounds", "1") if part != "--quiet"]
-        shown = judgeq(tmp_path, *loud)
-        status = judgeq(tmp_path, "status").stdout
-        told = json.loads(judgeq(tmp_path, *job(texts, url, "--rounds", "1"), "--json").stdout)
-    assert "40 replies without token counts" in " ".join(status.split())
-    assert "$0 so far" not in shown.stderr
-    assert "for 40 calls of unknown cost" in shown.stdout
-    assert "brought no answer" not in shown.stdout
-    assert (told["tokens"], told["replies_without_usage"], told["retries"]) == (None, 40, 0)
-
-
 # The cap
 
 
@@ -364,20 +290,6 @@ def test_replies_that_are_all_cut_off_stop_the_run_while_it_is_cheap(
         assert not (run / "scores.csv").exists()
 
 
-def test_a_judge_that_gets_worse_is_stopped_and_goes_on_when_it_may(
-    tmp_path: Path, texts: Path
-) -> None:
-    with mock(tmp_path, "--unreadable", "0.7", "--seed", "1") as url:
-        pairs = job(texts, url, "--strategy", "pairwise3")
-        done = judgeq(tmp_path, *pairs, expect=4)
-        assert "of the last 100 replies could be used" in done.stderr
-        assert '"I would rather not rank these, sorry."' in done.stderr
-        assert stats(url)["requests"] < 500
-        told = json.loads(judgeq(tmp_path, *pairs, "--max-invalid", "1", "--json").stdout)
-        assert told["partial"] is False
-        assert told["jobs"]["done"] > 200
-
-
 # Errors that another try can't mend
 
 
@@ -428,19 +340,6 @@ def test_limits_are_kept_and_learned_from_headers(
 
 
 # Both orders
-
-
-def test_both_orders_ask_each_pair_twice(tmp_path: Path, texts: Path) -> None:
-    with mock(tmp_path) as url:
-        mine = ("--strategy", "pairwise2", "--both-orders", "--json")
-        result = json.loads(judgeq(tmp_path, *job(texts, url, *mine)).stdout)
-    assert result["jobs"]["done"] == 800
-    both = result["both_orders"]
-    assert both["couples"] == 400
-    assert 0 < both["flipped"] < 400
-    run = only_run(tmp_path)
-    (first, second) = (row[0] for row in query(run, "SELECT items FROM jobs WHERE id < 2"))
-    assert first == second[4:] + second[:4]  # type: ignore[index]
 
 
 # Reasons

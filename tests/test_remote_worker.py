@@ -37,7 +37,7 @@ from judgeq.judge.panel import Panel
 from judgeq.judge.questions import Questions
 from judgeq.run_places import RunFolder
 from judgeq.store import Store
-from judgeq.store.crew import Prospect
+from judgeq.store.protocol import Prospect
 from judgeq.types import Job, JobState, Match
 from tests.fakes import Clock, FakeBackend, FakeStore, in_order, opened, turns
 

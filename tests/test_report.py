@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from judgeq.evaluation.metrics import Measured
 from judgeq.ui import html, markdown
 from judgeq.ui.figures import inline
+from judgeq.ui.report import chapters
 from judgeq.ui.sections import Chapter, Column, Section, words
-from tests.cli import judgeq, only_run
+from tests.cli import REPO, judgeq, only_run
 from tests.fakes import faults
-from tests.postgres import new_store
+from tests.mock import mock
 
 pytestmark = pytest.mark.usefixtures("rated_once")
 
@@ -92,37 +97,9 @@ def test_a_page_is_whole_in_itself(folder: Path) -> None:
         "How sure it is",
         "Gold labels",
         "Judges and positions",
-        "Calls and cost",
         "For your paper",
     ]
     assert len(page.encode()) < 1_000_000
-
-
-def test_its_numbers_are_those_of_evaluate(folder: Path) -> None:
-    evaluated = json.loads(judgeq(folder, "evaluate", "--json").stdout)
-    assert "report.json" in judgeq(folder, "report", "--format", "json").stdout
-    (path,) = folder.glob("runs/*/report.json")
-    made = json.loads(path.read_text())
-    sections = {
-        section["title"]: section for chapter in made["chapters"] for section in chapter["sections"]
-    }
-    measures = {one["rating"]: one["measures"] for one in evaluated["evaluation"]}
-    correlation = sections["Correlation with the gold labels"]
-    for rating, *numbers, n in correlation["rows"]:
-        for name, number in zip(("pearson", "spearman", "kendall"), numbers, strict=True):
-            assert measures[rating][name] == number
-        assert n == 60
-    reliability = evaluated["reliability"]
-    ssr = dict(sections["Reliability of the scores (pl)"]["facts"])
-    assert ssr["SSR"].startswith(f"{reliability['separation']['ssr']:.3f}")
-    slots = sections["How often each position wins (0.5: it makes no difference)"]
-    assert [row[1] for row in slots["rows"]] == evaluated["slots"]["rate"]
-    length = evaluated["length"]
-    parts = [section for chapter in made["chapters"] for section in chapter["sections"]]
-    notes = [note for section in parts for note in section["notes"]]
-    assert any(f"{length['value']:.3f} [{length['low']:.3f}" in note for note in notes)
-    rows = (folder / "runs" / only_run(folder).name / "scores.csv").read_text().splitlines()
-    assert len(made["texts"]["items"]) == len(rows) - 1 == 60
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -161,9 +138,8 @@ def test_without_texts_none_is_in_it(folder: Path) -> None:
         assert text[:40] not in page.replace("&#39;", "'").replace("&#34;", '"')
     assert all(item["text"] is None for item in data_of(page)["items"])
     assert ">The ranked items<" in page
-    for kind in ("md", "json"):
-        written = report(folder, "--no-texts", "--format", kind)
-        assert not any(text[:40] in written for text in texts)
+    written = report(folder, "--no-texts", "--format", "md")
+    assert not any(text[:40] in written for text in texts)
 
 
 def test_where_files_lie_is_in_nothing_that_is_shared(tmp_path: Path) -> None:
@@ -191,7 +167,7 @@ def test_where_files_lie_is_in_nothing_that_is_shared(tmp_path: Path) -> None:
         )
     ]
     shared.append(judgeq(work, "export", "last").stdout)
-    for kind in ("html", "md", "json"):
+    for kind in ("html", "md"):
         judgeq(work, "report", "--format", kind, *gold, "-q")
         run = max((work / "runs").iterdir(), key=lambda path: path.stat().st_mtime)
         shared.append((run / f"report.{kind}").read_text())
@@ -208,7 +184,7 @@ def test_markdown_has_its_figures_beside_it(folder: Path) -> None:
     assert len(figures) == len(set(figures)) == 4
     for figure in figures:
         assert (only_run(folder) / figure).read_bytes().startswith(b"\x89PNG")
-    assert written.count("\n## ") == 7
+    assert written.count("\n## ") == 6
     table = written.split("## The ranked texts")[1].split("## How sure it is")[0]
     assert len(re.findall(r"^\| \d+ \|", table, re.MULTILINE)) == 60
 
@@ -220,14 +196,14 @@ def test_what_went_wrong_is_on_the_first_screen(tmp_path: Path) -> None:
     page = report(tmp_path)
     wrong = page.index("got no usable answer, left out of the scores")
     assert wrong < page.index("The highest, middle and lowest texts") < page.index('id="texts"')
-    assert 'class="good"' not in page
-    assert "unusable reply" in page
-    assert "timed out" in page
+    assert "Every question was answered" not in page
+    assert "unusable" in page
+    assert "timeout" in page
 
 
 def test_a_wrong_format_is_an_error(folder: Path) -> None:
     said = judgeq(folder, "report", "--format", "pdf", expect=2).stderr
-    assert "--format pdf: give html, md, json." in said
+    assert "--format pdf: give html or md." in said
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -242,27 +218,107 @@ def test_a_report_is_not_written_through_a_link(folder: Path, tmp_path: Path) ->
     assert elsewhere.read_text() == "mine"
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_its_numbers_are_those_of_the_commands(folder: Path) -> None:
+    evaluated = json.loads(judgeq(folder, "evaluate", "--json").stdout)
+    page = report(folder)
+    for one in evaluated["evaluation"]:
+        for name in ("pearson", "spearman", "kendall"):
+            measure = one["measures"][name]
+            text = f"{measure['value']:.3f} [{measure['low']:.3f}, {measure['high']:.3f}]"
+            assert f">{text}</td>" in page
+    assert f"{evaluated['reliability']['separation']['ssr']:.3f} of the variance" in page
+    looked = json.loads(judgeq(folder, "show", "--contested", "--n", "5", "--json").stdout)
+    data = data_of(page)
+    listed = {item["id"]: item["contested"] for item in data["items"]}
+    for item in looked["views"][0]["items"]:
+        assert listed[item["id"]] == pytest.approx(item["z"], abs=1e-4)
+    with (only_run(folder) / "scores.csv").open(newline="") as file:
+        assert {row["id"] for row in csv.DictReader(file)} == listed.keys()
+
+
+# Words
+
+
+def paragraph(folder: Path) -> str:
+    match = re.search(r"Methods</figcaption><pre[^>]*>(.*?)</pre>", report(folder), re.DOTALL)
+    assert match is not None
+    return unescape(match[1])
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_texts_judged_alone_have_no_order(tmp_path: Path) -> None:
+    judgeq(tmp_path, *JOB, "-s", "direct")
+    text = paragraph(tmp_path)
+    assert 'were scored one by one for "biased wording".' in text
+    assert "60 questions about single texts in 1 round" in text
+    assert "the order within a question" not in text
+    assert data_of(report(tmp_path))["contested"] is None
+
+
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
-    "strategy", [("direct",), ("hybrid5x2",), ("pairwise3", "--both-orders"), ("tail:w=1",)]
+    ("matchmaking", "more"),
+    [("similar", ", which is too high where earlier answers decided what"), ("random", ". judgeq")],
 )
-def test_every_kind_of_run_has_one(tmp_path: Path, strategy: tuple[str, ...]) -> None:
-    judgeq(tmp_path, "run", "-d", "demo", "--sample", "30", "--quiet", "-s", *strategy)
-    structure = Structure()
-    structure.feed(report(tmp_path))
-    assert structure.open == []
-
-
-def test_no_figure_looks_for_a_place_for_its_legend(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_reliability_that_is_too_high_is_said_to_be(
+    tmp_path: Path, matchmaking: str, more: str
 ) -> None:
-    """It warns where that takes more than a second, as on a busy machine."""
-    from matplotlib.legend import Legend
+    judgeq(tmp_path, *JOB, "--matchmaking", matchmaking)
+    assert re.search(rf"separation reliability is [0-9.]+{re.escape(more)}", paragraph(tmp_path))
 
-    def looked(*_: object) -> None:
-        raise AssertionError("the best place was looked for")
 
-    monkeypatch.setattr(Legend, "_find_best_position", looked)
-    assert "ROC curve and thresholds" in report(folder, "--positive-over", "2")
+@pytest.mark.usefixtures("undrawn")
+def test_models_are_named_with_their_day_and_what_they_were_asked(tmp_path: Path) -> None:
+    with mock(tmp_path, "--refused", "0.2") as url:
+        server = ("-j", "one", "-j", "two", "-j", "three", "--base-url", url, "--ensemble", "each")
+        more = ("--reasons", "--max-invalid", "1")
+        judgeq(tmp_path, *JOB, "-s", "listwise10x1", *more, *server)
+    text = paragraph(tmp_path)
+    assert re.search(r"one, two and three answered \d+ questions about lists of up to 10", text)
+    assert re.search(r" in 1 round (on|from) \d{4}-\d\d-\d\d( to \S+)? \(strategy", text)
+    assert ", with a sentence of reason before each verdict;" in text
+    assert "Each question was put to each of them." in text
+    assert re.search(r'The question was "Below are \d+ texts\. Rank them by [^"]*\." ', text)
+    assert re.search(r"Calls without a verdict</dt><dd[^>]*>\d+ unusable", report(tmp_path))
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_imported_lists_of_several_sizes_are_of_one_kind(tmp_path: Path) -> None:
+    lines = [{"presented": [*range(k)], "ranking": [*range(k)]} for k in (3, 4, 2, 4)]
+    (tmp_path / "judged.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    judgeq(tmp_path, "import", "-d", "demo", "judged.jsonl")
+    text = paragraph(tmp_path)
+    assert "4 judgments of pairs of texts and lists of up to 4 texts, made elsewhere" in text
+
+
+def test_the_paper_and_the_software_are_cited_as_citation_cff_has_them() -> None:
+    cited = yaml.safe_load((REPO / "CITATION.cff").read_text("utf-8"))
+    (paper,) = cited["references"]
+    of_paper, own = chapters.bibtex().split("@software{judgeq,")
+    number = paper["identifiers"][0]["value"].removeprefix("arXiv:")
+    for one in (paper["title"], "Haak, Fabian and Schaer, Philipp", number):
+        assert f"{{{one}}}" in of_paper
+    name, code = cited["authors"][0]["name"], cited["repository-code"]
+    for one in (cited["title"], f"{{{name}}}", version("judgeq"), code):
+        assert f"{{{one}}}" in own
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_title_asks_the_question(tmp_path: Path) -> None:
+    feature = ("--feature", "how urgent the demands of the writer are")
+    judgeq(tmp_path, *JOB, "-s", "listwise6x1", *feature)
+    title = "How urgent are the demands of the writer? 60 texts ranked by a simulated judge"
+    assert f"<title>{title}</title>" in report(tmp_path)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_text_that_is_cut_ends_in_dots_and_gold_is_as_it_was_given(folder: Path) -> None:
+    table = report(folder, "--format", "md").split("judge and gold labels disagree most")[1]
+    rows = table.split("\n\n")[1].splitlines()[2:]
+    assert len(rows) == 10
+    assert all(row.endswith("… |") for row in rows)
+    assert all(re.search(r" \| [0-5] \| [+-]", row.replace("\\", "")) for row in rows)
 
 
 # Hostile words
@@ -280,7 +336,6 @@ def test_words_stay_words_in_html_and_markdown() -> None:
         notes=[BAD],
         warnings=[BAD],
         blocks=[(BAD, BAD)],
-        good=[BAD],
     )
     page = str(html.sections([section, replace(section, folded=True)]))
     structure = Structure()
@@ -309,12 +364,6 @@ def test_a_measured_cell_is_drawn_on_its_axis() -> None:
     assert '<circle cx="0.0"' in str(html.sections([level]))
 
 
-def test_cells_are_as_wide_as_what_is_in_them_needs() -> None:
-    cells = ("babe", "listwise10x2", "a text of some length " * 5)
-    page = str(html.sections([Section("", columns=words("a", "b", "c"), rows=[cells])]))
-    assert re.findall(r'<td dir="auto"([^>]*)>', page) == ["", ' class="named"', ' class="long"']
-
-
 def test_json_in_a_page_ends_no_script() -> None:
     embedded = str(html.embedded({"a": "</script><!--\u2028&"}))
     assert not set(embedded) & {"<", ">", "&", "\u2028"}
@@ -332,23 +381,6 @@ def test_a_figure_takes_the_colours_of_its_page() -> None:
     assert "metadata" not in svg
     assert all(name.startswith("one-") for name in re.findall(r'\bid="([^"]*)"', svg))
     assert all(name.startswith("one-") for name in re.findall(r"url\(#([^)]*)\)", svg))
-
-
-def test_a_run_in_a_store_has_the_same_report(tmp_path: Path) -> None:
-    flags = ("--store", new_store(), "--share-texts")
-    judgeq(tmp_path, *JOB, *flags)
-    judgeq(tmp_path, *JOB)
-    pages = [
-        judgeq(tmp_path, "report", "--format", "json", "--json", *more).stdout
-        for more in (("--store", flags[1]), ())
-    ]
-    stored, own = (
-        json.loads((tmp_path / json.loads(page)["files"][0]).read_text()) for page in pages
-    )
-    assert stored["texts"] == own["texts"]
-    for one, other in zip(stored["chapters"], own["chapters"], strict=True):
-        if one["anchor"] not in ("result", "cost", "paper"):  # when it was, and where
-            assert one == other
 
 
 HOSTILE = "</script></pre><script>x</script><img src=x onerror=x>\x1b[2J\u202e"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import sqlite3
 import sys
 from pathlib import Path
 from unittest.mock import Mock
@@ -89,7 +88,7 @@ def test_new_starts_afresh_and_is_then_the_one_that_goes_on(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("strategy", "model"),
-    [("listwise10", "vg"), ("listwise7x2", "rrt"), ("pairwise5", "vg"), ("pairwise5", "rrt")],
+    [("listwise7x2", "vg"), ("pairwise5", "rrt")],
 )
 def test_concurrency_never_changes_a_score(tmp_path: Path, strategy: str, model: str) -> None:
     job = (*SMALL, "--strategy", strategy, "--sim-model", model, "--quiet")
@@ -163,22 +162,6 @@ def test_status_runs_and_rate_read_what_is_there(tmp_path: Path) -> None:
     assert max(map(float, score_columns(run)["pl"])) < max(map(float, first["pl"]))
 
 
-def test_rating_an_unfinished_run_is_marked_as_partial(tmp_path: Path) -> None:
-    judgeq(tmp_path, *SMALL)
-    run = only_run(tmp_path)
-    database = sqlite3.connect(run / "run.db")
-    with database:
-        database.execute("DELETE FROM verdicts WHERE job >= 30")
-        database.execute("UPDATE jobs SET state = 'pending' WHERE id >= 30")
-    database.close()
-    assert (
-        "Unfinished: 30 of 36 jobs done, round 3 of 3."
-        in judgeq(tmp_path, "show", "--write").stdout
-    )
-    assert f"{run.name}: stopped" in judgeq(tmp_path, "status").stdout
-    assert set(score_columns(run)["matches"]) == {"2", "3"}
-
-
 def test_a_changed_dataset_prompt_or_configuration_is_not_mixed_in(tmp_path: Path) -> None:
     data, prompt = tmp_path / "my.csv", tmp_path / "my.toml"
     data.write_text("text,gold\n" + "".join(f"text {i},{i}\n" for i in range(12)))
@@ -238,21 +221,6 @@ def test_what_a_user_asks_wrongly_is_told_with_its_exit_code(tmp_path: Path) -> 
         assert str(words) in " ".join(done.stderr.split()), (words, done.stderr)
         assert done.stdout == ""
     assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())
-
-
-def test_settings_come_from_a_file_and_flags_win(tmp_path: Path) -> None:
-    (tmp_path / "job.toml").write_text(
-        'dataset = "synthetic:linear"\nn = 60\nstrategy = "listwise6"\nseed = 3\n'
-    )
-    judgeq(tmp_path, "run", "--config", "job.toml", "--seed", "4", "--quiet")
-    settings = json.loads((only_run(tmp_path) / "config.json").read_text())["settings"]
-    assert (settings["n"], settings["strategy"], settings["seed"]) == (60, "listwise6", 4)
-
-
-def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    done = judgeq(tmp_path, *SMALL, "--runs-dir", "file", expect=7)
-    assert "can't be written" in done.stderr
 
 
 def test_untrusted_words_cannot_style_or_move_the_terminal(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def story(
         )
         made.folder.path.mkdir(parents=True)
         clock, stop = Clock(), Stop()
-        store = SqliteStore(Path(made.folder.ledger), clock=clock)
+        store = SqliteStore(Path(made.folder.database), clock=clock)
         try:
             await store.set_items(made.items)
             async with assembly.panel(made, Totals(), stop, lambda _: None) as judge:
@@ -113,24 +113,6 @@ def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(tmp_path: Pat
 
         await runner.judge_round(opened, 1, sleep)
         assert len(waits) == 3  # until the lease is over
-        assert await state(opened.store) == Counts(done=3)
-
-    story(tmp_path, told)
-
-
-def test_a_run_that_was_deleted_meanwhile_is_no_bug(tmp_path: Path) -> None:
-    async def told(opened: assembly.Session, clock: Clock) -> None:
-        with pytest.raises(RunError, match="isn't there any more: it was deleted while"):
-            await runner.judge_round(opened, 1, never)
-
-    story(tmp_path, told)
-
-
-def test_nobody_waits_at_the_barrier_of_a_round_that_is_our_own(tmp_path: Path) -> None:
-    async def told(opened: assembly.Session, clock: Clock) -> None:
-        await planned(opened)
-        await runner.judge_round(opened, 1, never)
-        await runner.judge_round(opened, 1, never)
         assert await state(opened.store) == Counts(done=3)
 
     story(tmp_path, told)

@@ -211,17 +211,17 @@ def test_every_judge_and_item_stands_in_the_csv(runs: Path) -> None:
 
 def test_from_python_and_by_the_papers_estimator(runs: Path) -> None:
     run = package.open_run(runs_dir=runs / "complete", rating="bt-mm")
-    found = package.evaluate(run, splits=4, resamples=0)
+    found = run.evaluate(splits=4, resamples=0)
     half = found["reliability"]["split_half"]
     assert (found["reliability"]["halves_by"], half["splits"]) == (
         "bt",
         4,
     )  # bt-mm would take minutes
     assert found["reliability"]["separation"]["why"] == "the estimator bt-mm has no standard errors"
-    assert package.evaluate(run, splits=4, resamples=0) == found
+    assert run.evaluate(splits=4, resamples=0) == found
     assert scale.reliability_of(run, splits=4, seed=1).split_half.r != half["median"]
     with pytest.raises(package.UsageError, match="0 or more"):
-        package.evaluate(run, splits=-1)
+        run.evaluate(splits=-1)
 
 
 # The recipe of published studies of comparative judgement

@@ -21,8 +21,7 @@ from judgeq.judge.slices import AGAIN, FIRST_WAIT, IDLE, LOOK, Keeper, Slice, Sl
 from judgeq.store.postgres.address import parse
 from judgeq.store.postgres.connection import PostgresDatabase
 from judgeq.store.postgres.link import connect, in_schema
-from judgeq.store.postgres.sharing import Sharing
-from judgeq.store.postgres.store import PostgresStore
+from judgeq.store.postgres.store import PostgresStore, Sharing
 from tests.cli import start
 from tests.fakes import Clock
 from tests.mock import mock, stats

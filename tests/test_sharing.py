@@ -232,7 +232,7 @@ def test_only_verdicts_are_exported(tmp_path: Path) -> None:
     ]
     same(part, imported(file, tmp_path / "two"))
 
-    database = sqlite3.connect(part.run.ledger)
+    database = sqlite3.connect(part.run.database)
     with database:
         database.execute("DELETE FROM verdicts WHERE job >= 20")
         database.execute("UPDATE jobs SET state = 'pending' WHERE id >= 20")

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Iterable
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -13,11 +11,11 @@ from pydantic import ValidationError
 
 from judgeq.errors import CallTimeoutError, RateLimitedError
 from judgeq.judge.backend import Prepared, Request
-from judgeq.judge.error_model import latent_scores, probability_correct, seen_scores
+from judgeq.judge.error_model import latent_scores, probability_correct
 from judgeq.judge.simulated import SimulatedJudge
 from judgeq.replies import labels, read_reply, reason_in, write_reply
 from judgeq.settings.run import Simulation
-from judgeq.types import Floats, Match
+from judgeq.types import Match
 from tests.fakes import Clock
 
 VG, RRT = Simulation(), Simulation(sim_model="rrt")
@@ -37,23 +35,6 @@ def close(wins: int, draws: int, expected: float) -> bool:
     return abs(wins - draws * expected) <= 4 * math.sqrt(draws * expected * (1 - expected))
 
 
-def judged(
-    scores: Iterable[float], settings: Simulation, draws: int, seed: int = 1
-) -> list[dict[int, int]]:
-    """Where each item stands, in so many matches that present all of them in order."""
-    latent = np.array(list(scores), dtype=np.float64)
-    judge = SimulatedJudge(latent, settings, seed=seed)
-    items = tuple(range(len(latent)))
-    return [
-        {item: place for place, item in enumerate(judge.judge(Match(number, 1, items)).items)}
-        for number in range(draws)
-    ]
-
-
-def wins(places: list[dict[int, int]], a: int, b: int) -> int:
-    return sum(each[a] < each[b] for each in places)
-
-
 # The curve
 
 
@@ -65,60 +46,6 @@ def test_the_curve_goes_through_its_points() -> None:
     other = Simulation(sim_accuracy=0.7, sim_pmax=0.9, sim_distance=50)
     assert p(50, other) == pytest.approx(0.7)
     assert p(1e9, other) == pytest.approx(0.9)
-
-
-@pytest.mark.parametrize("gap", [0.0, 30.0, 90.0, 300.0, 900.0])
-@pytest.mark.parametrize("settings", [VG, RRT, Simulation(sim_accuracy=0.7, sim_pmax=0.8)])
-def test_pairs_follow_the_curve(settings: Simulation, gap: float) -> None:
-    expected = p(gap, settings)
-    for scores in ((gap, 0.0), (0.0, gap)):  # whichever is presented first
-        places = judged(scores, settings, DRAWS)
-        better = int(scores[1] > scores[0])
-        assert close(wins(places, better, 1 - better), DRAWS, expected)
-
-
-def test_every_pair_of_a_list_follows_the_curve() -> None:
-    scores = [500.0, 530.0, 620.0, 100.0, 900.0, 500.0, 590.0]
-    places = judged(scores, VG, DRAWS)
-    for a, b in combinations(range(len(scores)), 2):
-        better, worse = (a, b) if scores[a] > scores[b] else (b, a)
-        expected = p(scores[better] - scores[worse])
-        assert close(wins(places, better, worse), DRAWS, expected), (better, worse)
-
-
-def test_the_pairs_of_a_list_hang_together() -> None:
-    """Of two pairs that share an item, both are rightly judged more often than if independent."""
-    places = judged([590.0, 500.0, 500.0], VG, DRAWS)
-    both = sum(each[0] < each[1] and each[0] < each[2] for each in places)
-    assert both > DRAWS * p(90) ** 2 + 4 * math.sqrt(DRAWS * 0.25)
-
-
-def test_lists_of_rrt_rank_by_wins_and_equal_items_at_random() -> None:
-    certain = Simulation(sim_model="rrt", sim_accuracy=0.999, sim_pmax=1, sim_distance=0.001)
-    assert judged([3.0, 1.0, 4.0, 2.0], certain, 1) == [{2: 0, 0: 1, 3: 2, 1: 3}]
-    # Three items all alike: all six orders are as likely, those of a circle drawn by lot.
-    orders = Counter(
-        tuple(sorted(each, key=each.__getitem__)) for each in judged([5.0] * 3, RRT, DRAWS)
-    )
-    assert len(orders) == 6
-    for found in orders.values():
-        assert close(found, DRAWS, 1 / 6)
-
-
-def test_lapses_hit_items_and_not_only_close_ones() -> None:
-    """Far apart, only a lapse errs: for a pair with 1 − pmax, for the best of a list by its own."""
-    places = judged(
-        [1000.0, 1.0], Simulation(sim_accuracy=0.799, sim_pmax=0.8, sim_distance=1), DRAWS
-    )
-    assert close(wins(places, 0, 1), DRAWS, 0.8)
-    lapse = 1 - math.sqrt(2 * 0.8 - 1)
-    places = judged(
-        [4e4, 3e4, 2e4, 1e4], Simulation(sim_accuracy=0.799, sim_pmax=0.8, sim_distance=1), DRAWS
-    )
-    in_order = sum(list(each.values()) == [0, 1, 2, 3] for each in places)
-    assert in_order > DRAWS * (1 - lapse) ** 4 - 4 * math.sqrt(DRAWS * 0.25)
-    last = sum(each[0] == 3 for each in places)
-    assert last < DRAWS * lapse / 2 + 4 * math.sqrt(DRAWS * 0.25)
 
 
 @pytest.mark.parametrize(
@@ -225,26 +152,6 @@ def test_items_without_a_label_get_some_score_and_change_no_other() -> None:
         assert rest.mean() == pytest.approx(500, abs=4 * 289 / math.sqrt(len(rest)))
 
 
-def test_no_labels_or_one_are_no_scale() -> None:
-    assert_array_equal(latent_scores(np.array([7.0, 7.0]), VG, seed=1), [500.5, 500.5])
-    nothing = latent_scores(np.full(50, np.nan), VG, seed=1)
-    assert len(np.unique(nothing)) == 50
-    assert_array_equal(nothing, latent_scores(np.full(50, np.nan), VG, seed=1))
-    assert (nothing != latent_scores(np.full(50, np.nan), VG, seed=2)).all()
-
-
-@pytest.mark.parametrize(("asked_for", "found"), [(0, 0), (50, 50), (200, 200), (2000, 1000)])
-def test_so_many_items_are_seen_wrongly(asked_for: int, found: int) -> None:
-    latent: Floats = np.full(1000, 500.0)
-    shift = (
-        seen_scores(latent, Simulation(sim_biased_items=asked_for, sim_bias=150), seed=1) - latent
-    )
-    assert (latent == 500).all()
-    up, down = int((shift == 150).sum()), int((shift == -150).sum())
-    assert (up + down, int((shift == 0).sum())) == (found, 1000 - found)
-    assert not found or close(up, found, 0.5)
-
-
 # Latency
 
 
@@ -257,13 +164,6 @@ def test_latency_is_slept_and_varies() -> None:
     assert all(1 <= seconds <= 3 for seconds in clock.slept)
     assert np.mean(clock.slept) == pytest.approx(2, abs=4 * 0.58 / math.sqrt(len(LISTS)))
     assert len(set(clock.slept)) == len(LISTS)
-
-
-def test_without_latency_it_does_not_sleep() -> None:
-    clock = Clock()
-    judge = SimulatedJudge(SCORES, VG, seed=2, sleep=clock.sleep)
-    assert ask(judge, LISTS[0]).startswith('{"ranking"')
-    assert clock.slept == []
 
 
 def test_a_reason_is_made_from_what_was_seen_and_changes_no_verdict() -> None:

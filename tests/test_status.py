@@ -33,7 +33,7 @@ def state_of(run: RunPlace) -> status.State:
 
 def forget(run: RunPlace, jobs: str) -> None:
     """As if these jobs had not been answered yet."""
-    database = sqlite3.connect(run.ledger)
+    database = sqlite3.connect(run.database)
     with database:
         database.execute(f"DELETE FROM verdicts WHERE job IN (SELECT id FROM jobs WHERE {jobs})")
         database.execute(f"UPDATE jobs SET state = 'pending' WHERE {jobs}")

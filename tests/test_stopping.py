@@ -134,7 +134,7 @@ async def cell():
         print("stopped:", error)
     try:
         print("evaluating", flush=True)
-        judgeq.evaluate(resamples=1_000_000, runs_dir="finished")
+        judgeq.open_run(runs_dir="finished").evaluate(resamples=1_000_000)
     except KeyboardInterrupt:
         print("evaluation given up")
 

@@ -19,9 +19,8 @@ import numpy as np
 import pytest
 
 from judgeq.errors import RunError
-from judgeq.store import Items, answers, flusher, schema
-from judgeq.store.flusher import Flusher, Log
-from judgeq.store.sqlite import SqliteStore
+from judgeq.store import Items, schema, sqlite, verdicts
+from judgeq.store.sqlite import Flusher, SqliteStore
 from judgeq.types import (
     Attempt,
     Batch,
@@ -183,12 +182,12 @@ def line(job: int = 2, bound: float = 0.5, size: int = 1) -> str:
         ),
         *((f"{column} = 9e999", BATCHES) for column in ("made", "expires", "cost", "reserved")),
         ("state = 'odd'", BATCHES),
-        ("sent = x''", BATCHES),
-        ("sent = x'00'", BATCHES),
-        (f"sent = {line(1)}", BATCHES),
+        ("sent = x''", LINES),
+        ("sent = x'00'", LINES),
+        (f"sent = {line(1)}", LINES),
         ("sent = substr(sent, 1, 19)", LINES),
         (f"sent = CAST({line()} || {line()} AS BLOB)", LINES),
-        (f"sent = CAST({line(3)} || {line(1)} AS BLOB)", BATCHES),
+        (f"sent = CAST({line(3)} || {line(1)} AS BLOB)", LINES),
         (f"sent = CAST({line(1)} || {line(3)} AS BLOB)", LINES),
         (f"sent = {line(bound=-2.0)}", LINES),
         (f"sent = {line(bound=float('nan'))}", LINES),
@@ -278,7 +277,7 @@ def test_partial_rankings_that_can_not_be(ties: str) -> None:
     four = np.arange(4, dtype="<i4").tobytes()
     row = [0, four, bytes.fromhex(ties), None, four, 0, 1]
     with pytest.raises(ValueError, match="partial ranking"):
-        answers.assembled(answers.columns([row]), 4)
+        verdicts.of_rows([row], 4)
 
 
 def test_verdicts_of_the_wrong_lengths_that_add_up(tmp_path: Path) -> None:
@@ -405,16 +404,16 @@ def test_killed_while_settling_every_transaction_is_whole(tmp_path: Path) -> Non
 
     async def kept() -> list[int]:
         store = SqliteStore(path, read_only=True)
-        counts, totals, verdicts = (
+        counts, totals, ranked = (
             await store.counts(),
             await store.totals(),
             await store.verdicts(),
         )
         assert counts.total == 20_000
         assert counts.running <= 1
-        assert counts.done == totals.calls == len(verdicts)
+        assert counts.done == totals.calls == len(ranked)
         await store.close()
-        return [int(match) for match in verdicts.matches]
+        return [int(match) for match in ranked.matches]
 
     kept_jobs = asyncio.run(kept())
     assert kept_jobs[: len(told)] == told
@@ -497,13 +496,13 @@ class Turns(threading.Event):
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files that were synced."""
     names: list[str] = []
-    sync = Log.sync
+    sync = Flusher._sync
 
-    def noted(log: Log) -> None:
-        names.append(log._path.name)
-        sync(log)
+    def noted(flusher: Flusher) -> None:
+        names.append("run.db-wal")
+        sync(flusher)
 
-    monkeypatch.setattr(Log, "sync", noted)
+    monkeypatch.setattr(Flusher, "_sync", noted)
     return names
 
 
@@ -518,7 +517,7 @@ def writer(path: Path) -> Iterator[sqlite3.Connection]:
 
 def flush(path: Path, *happenings: Callable[[], object]) -> Flusher:
     """A flusher whose turns come after these happenings; run to its end on this thread."""
-    thread = Flusher(path, Log(path))
+    thread = Flusher(path)
     thread._stop_asked = Turns(*happenings)
     thread.run()
     return thread
@@ -556,7 +555,7 @@ def test_the_log_is_synced_when_it_was_written(
 def test_the_log_moves_into_the_database_now_and_then(
     path: Path, writer: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flusher, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(sqlite, "CHECKPOINT_EVERY", 2)
     seen: list[list[tuple[object, ...]]] = []
 
     def write() -> None:
@@ -570,8 +569,8 @@ def test_the_log_moves_into_the_database_now_and_then(
 def test_a_large_log_begins_anew(
     path: Path, writer: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flusher, "CHECKPOINT_EVERY", 1)
-    monkeypatch.setattr(flusher, "RESTART_BYTES", 0)
+    monkeypatch.setattr(sqlite, "CHECKPOINT_EVERY", 1)
+    monkeypatch.setattr(sqlite, "RESTART_BYTES", 0)
     log = path.with_name("run.db-wal")
     sizes: list[int] = []
 
@@ -587,9 +586,9 @@ def test_a_flusher_of_its_own_thread_syncs_and_stops(
     path: Path, writer: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened = threading.Event()
-    monkeypatch.setattr(Log, "sync", lambda _: happened.set())
+    monkeypatch.setattr(Flusher, "_sync", lambda _: happened.set())
     written(writer, "x")
-    thread = Flusher(path, Log(path), interval=0.001)
+    thread = Flusher(path, interval=0.001)
     thread.start()
     assert happened.wait(10)
     thread.stop()
@@ -600,18 +599,18 @@ def test_a_flusher_of_its_own_thread_syncs_and_stops(
 def test_a_disk_that_fails_is_told_to_the_writer(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: Log) -> None:
+    def fail(_: Flusher) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Log, "sync", fail)
+    monkeypatch.setattr(Flusher, "_sync", fail)
 
     async def told() -> None:
         store = SqliteStore(path)
         try:
-            assert store._flusher is not None
-            while store._flusher.error is None:
+            assert store._db.flusher is not None
+            while store._db.flusher.error is None:
                 await store.lead("test", 60)
-                store._flusher.join(0.2)
+                store._db.flusher.join(0.2)
             with pytest.raises(RunError, match=r"run\.db can't be written.*No space left"):
                 await store.lead("test", 60)
         finally:
@@ -633,23 +632,6 @@ def test_a_disk_that_fails_at_the_end_is_told_and_the_file_let_go(
         asyncio.run(store.close())
     with pytest.raises(RunError, match="closed database"):
         asyncio.run(store.counts())
-
-
-def test_the_log_is_opened_once_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = Log(tmp_path / "some.db")
-    log.sync()
-    assert log.written() is None
-    (tmp_path / "some.db-wal").write_bytes(b"x")
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", synced.append)
-    log.sync()
-    log.sync()
-    assert log.written() == (1, (tmp_path / "some.db-wal").stat().st_mtime_ns)
-    assert len(set(synced)) == 1
-    assert len(synced) == 2
-    log.close()
-    with pytest.raises(OSError, match="Bad file"):
-        os.fstat(synced[0])
 
 
 # Where the files are

@@ -83,17 +83,17 @@ def test_a_changed_schema_has_another_version() -> None:
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
-        ("CREATE TRIGGER t AFTER INSERT ON calls BEGIN DELETE FROM calls; END", "a trigger 't'"),
-        ("CREATE VIEW v AS SELECT * FROM jobs", "a view 'v'"),
-        ("CREATE TABLE more (a)", "a table 'more'"),
-        ("CREATE INDEX i ON calls (job)", "a index 'i'"),
-        ("CREATE VIRTUAL TABLE f USING fts5(a)", "a table 'f'"),
+        ("CREATE TRIGGER t AFTER INSERT ON calls BEGIN DELETE FROM calls; END", "trigger 't'"),
+        ("CREATE VIEW v AS SELECT * FROM jobs", "view 'v'"),
+        ("CREATE TABLE more (a)", "table 'more'"),
+        ("CREATE INDEX i ON calls (job)", "index 'i'"),
+        ("CREATE VIRTUAL TABLE f USING fts5(a)", "table 'f"),
         ("CREATE TRIGGER '\x1b[2J' AFTER INSERT ON calls BEGIN SELECT 1; END", r"'\\x1b\[2J'"),
-        ("ANALYZE", "a table 'sqlite_stat1'"),
-        ("ALTER TABLE jobs ADD COLUMN more INTEGER", "its table 'jobs' isn't defined"),
-        ("ALTER TABLE jobs ADD COLUMN g AS (abs(id))", "its table 'jobs' isn't defined"),
-        ("DROP INDEX jobs_pending", "has no index 'jobs_pending'"),
-        ("DROP TABLE calls", "has no table 'calls'"),
+        ("ANALYZE", "table 'sqlite_stat1'"),
+        ("ALTER TABLE jobs ADD COLUMN more INTEGER", "its table 'jobs' differs"),
+        ("ALTER TABLE jobs ADD COLUMN g AS (abs(id))", "its table 'jobs' differs"),
+        ("DROP INDEX jobs_pending", "index 'jobs_pending'"),
+        ("DROP TABLE calls", "(index|table) 'calls"),
     ],
 )
 def test_what_judgeq_did_not_make_is_refused_by_name(path: Path, statement: str, what: str) -> None:
@@ -117,7 +117,7 @@ def test_another_definition_is_refused(path: Path, before: str, after: str, what
         "PRAGMA writable_schema = ON",
         f"UPDATE sqlite_master SET sql = replace(sql, '{quoted[0]}', '{quoted[1]}')",
     )
-    refused(path, rf"run\.db is refused: its {what} isn't defined as judgeq defines it")
+    refused(path, rf"run\.db is damaged: its {what} differs")
 
 
 def test_a_trigger_that_says_it_is_a_table_is_refused(path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_trigger_that_says_it_is_a_table_is_refused(path: Path) -> None:
 def columns() -> Iterator[tuple[str, str, str]]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         vetting.make(connection)
-        for kind, table, _ in vetting.objects(connection):
+        for kind, table, _ in sorted(vetting.objects(connection)):
             if kind == "table":
                 for _, name, stored, *_ in connection.execute(f"PRAGMA table_info({table})"):
                     yield table, name, KINDS.get(stored.lower(), "integer")
@@ -246,7 +246,7 @@ def test_an_epoch_after_which_none_can_come_is_damage(
 ) -> None:
     execute(path, f"UPDATE lead SET epoch = {epoch}")
     done = judgeq(tmp_path, "resume", path.parent.name, expect=7)
-    assert f"run.db is damaged: who led last has the epoch {epoch}." in done.stderr
+    assert "run.db is damaged: a number of who led last can't be." in done.stderr
 
 
 @pytest.mark.parametrize("cost", ["9e999", "1.7e308"])
@@ -254,6 +254,6 @@ def test_costs_that_add_up_to_no_number_are_refused(tmp_path: Path, path: Path, 
     execute(path, f"UPDATE calls SET cost = {cost}")
     for command in COMMANDS[:4]:
         done = judgeq(tmp_path, *command(path.parent.name), expect=7)
-        assert "dollars of its calls: inf of " in done.stderr
+        assert "dollars: inf of " in done.stderr
     accepted = judgeq(tmp_path, "show", "--write", path.parent.name, "--accept-damage", expect=7)
     assert "run.db is damaged: the costs of its calls add up to inf." in accepted.stderr

@@ -273,11 +273,11 @@ def _warn(run: RunPlace, what: str) -> None:
     import asyncio
 
     from judgeq.engine.status import state
-    from judgeq.store.damage import caution
+    from judgeq.store.vetting import caution
 
     there = asyncio.run(state(run))
     if there.damage:
-        complain(caution(run.ledger, there.damage))
+        complain(caution(run.label, there.damage))
     if there.word != "finished":
         complain(f"{run.id} is {there.word}: {what}")
 

@@ -65,9 +65,9 @@ PLAN = (
         "--threshold",
         "The score above which an item is labelled positive. default "
         f"({', '.join(f'{name} {value:g}' for name, value in THRESHOLDS.items())}), a number; "
-        "best: the highest F1 by 10-fold cross-validation; mixture: where two Gaussian components of "
+        "mixture: where two Gaussian components of "
         "the scores cross, without using the gold.",
-        _number, group=HOW, default="default", metavar="default|best|mixture|NUMBER",
+        _number, group=HOW, default="default", metavar="default|mixture|NUMBER",
     ),
     option("--rating-name", "Only this rating.", str, group=HOW, metavar="|".join(THRESHOLDS)),
     option("--subset", "Only this subset of the items.", str, group=HOW, metavar="NAME"),
@@ -75,7 +75,7 @@ PLAN = (
         "--resamples", "Bootstrap resamples for the 95 % intervals; 0: no intervals.", int,
         group=HOW, default=1000, least=0, most=1_000_000,
     ),
-    option("--seed", "Seed of the resamples and folds.", int, group=HOW, default=0, least=0),
+    option("--seed", "Seed of the resamples.", int, group=HOW, default=0, least=0),
 )  # fmt: skip
 """How to evaluate: the fields of `gold.Plan`."""
 RATINGS = of_settings(*RATED, of_run=True)
@@ -102,8 +102,6 @@ def evaluate(place: RunPlace, given: Values, splits: int | None, values: Values)
     Examples:
 
       judgeq evaluate
-
-      judgeq evaluate babe-list --threshold best
 
       judgeq evaluate babe-list --threshold mixture
 
@@ -147,7 +145,7 @@ def compare(
 
       judgeq compare babe-listwise10-simulated-e8 babe-direct-simulated-ab
 
-      judgeq compare RUN1 RUN2 RUN3 --threshold best --csv numbers.csv
+      judgeq compare RUN1 RUN2 RUN3 --csv numbers.csv
     """
     from judgeq.evaluation.compare import compare
     from judgeq.ui.show import evaluation as show_evaluation
@@ -179,13 +177,12 @@ def _opened(places: Sequence[RunPlace], given: Values, values: Values) -> tuple[
 
 @command(
     "report", *of_settings(*RATED, "texts", of_run=True), *PLAN, ACCEPT_DAMAGE,
-    option("kind --format", "Format of the report.", str, default="html", metavar="html|md|json"),
+    option("kind --format", "Format of the report.", str, default="html", metavar="html|md"),
     option(
         "listed --texts",
         "Texts in the table at most. Of more, the highest, the lowest and some in between.", int,
         default=2_000, least=1, most=100_000,
     ),
-    option("--appendix", "Only what a paper's appendix needs: about four pages."),
 )  # fmt: skip
 def report(
     place: RunPlace,
@@ -193,7 +190,6 @@ def report(
     values: Values,
     kind: str,
     listed: int,
-    appendix: bool,
     open: bool,  # noqa: A002 - as its option
     quiet: bool,
     as_json: bool,
@@ -204,14 +200,13 @@ def report(
     the highest and lowest texts, reliability, agreement with gold labels, and cost;
     each text opens to the judgments behind its score. Calls no model.
 
-    --no-texts leaves texts out, for corpora that may not be shared. --appendix
-    writes appendix.html: methods, prompt, scale, reliability and checks.
+    --no-texts leaves texts out, for corpora that may not be shared.
 
     Examples:
 
       judgeq report --open
 
-      judgeq report babe-list --texts 5000 --threshold best
+      judgeq report babe-list --texts 5000 --threshold mixture
 
       judgeq report last --no-texts --format md
     """
@@ -224,9 +219,8 @@ def report(
     plan, (run,) = _opened([place], given, values)
     shown = run.info.settings_with(given).texts
     made = asyncio.run(record.of_run(run, plan, shown=shown))
-    table = None if appendix else asyncio.run(texts.gathered(made, listed))
-    file = f"{'appendix' if appendix else 'report'}.{kind}"
-    paths = page.write(made, table, run.run.path / file)
+    table = asyncio.run(texts.gathered(made, listed))
+    paths = page.write(made, table, run.run.path / f"report.{kind}")
     if open:
         click.launch(paths[0].resolve().as_uri())
     if shown and made.texts is None and not quiet and not as_json:
@@ -239,7 +233,7 @@ def report(
         "format": kind,
         "files": paths,
         "items": run.info.items,
-        "listed": 0 if table is None else len(table.data["items"]),
+        "listed": len(table.data["items"]),
         "texts": made.texts is not None,
     }
     return Answer(found, lambda _: str(paths[0]))

@@ -101,9 +101,9 @@ def add(place: RunPlace, names: tuple[str, ...], quota: int | None, given: Value
 def list_people(place: RunPlace) -> Answer:
     """List a run's people: their progress and agreement.
 
-    For each judge: how often the text in each position came first, fit to the scale
-    (infit), agreement with the other judges and with each model, and their answers to
-    repeated questions and to those with a known answer.
+    For each judge: how often the text in each position came first, agreement with the
+    other judges, and their answers to repeated questions and to those with a known
+    answer.
 
     Warns of judges who answer too fast, or nearly always choose the same position.
     Also works while the run is running.
@@ -168,9 +168,6 @@ def _made(
     from judgeq.people import registry
     from judgeq.web import control
 
-    if place.info().imported:
-        with place.locked():
-            return registry.forget_imported(place, change), False
     _check_asks_people(place)
     changed = control.change(place, change)
     if changed is not None:

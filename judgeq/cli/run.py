@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from judgeq.engine.pilot import Pilot
     from judgeq.engine.status import State
     from judgeq.run_places import RunPlace, Runs
-    from judgeq.ui.lines import Face
+    from judgeq.ui.dashboard import Face
 
 ASKED = 0.5
 """Dollars. Above it, a run without a cap is begun on a terminal only after a yes."""
@@ -208,7 +208,7 @@ def _forecast(prepared: Run, face: Face, retry_failed: bool, yes: bool) -> None:
     """Show what is left to pay for. On a terminal the user is asked where no cap is set, and it may cost
     more than ASKED. Raises StoppedError for a no."""
     from judgeq.engine import estimate
-    from judgeq.ui.lines import notice_text
+    from judgeq.ui.progress import notice_text
     from judgeq.ui.show import run as show_run
 
     left = estimate.forecast(prepared, retry_failed=retry_failed)

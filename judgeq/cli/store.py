@@ -97,7 +97,7 @@ def batches(there: Runs) -> Answer:
     import asyncio
     import time
 
-    from judgeq.engine.batch import listed
+    from judgeq.engine.status import listed
     from judgeq.ui.show import status as show_status
 
     found, errors = asyncio.run(listed(there))
@@ -185,7 +185,7 @@ def worker(given: Values, values: Values, quiet: bool) -> Answer:
       judgeq worker --store … -j my-model --base-url http://127.0.0.1:8000/v1
     """
     from judgeq.engine import interrupts, remote_worker
-    from judgeq.ui import lines
+    from judgeq.ui import dashboard
     from judgeq.ui.json import plain
     from judgeq.ui.sections import line
 
@@ -199,7 +199,7 @@ def worker(given: Values, values: Values, quiet: bool) -> Answer:
     mine = {name: values[given] for name, given in names.items()}
     tally = remote_worker.Tally()
     shown = console(stderr=True)
-    face = lines.Quiet(shown) if quiet else lines.WorkerLines(shown, tally)
+    face = dashboard.Quiet(shown) if quiet else dashboard.WorkerLines(shown, tally)
     ended: JudgeqError | None = None
     restore_ctrl_c()
     try:

@@ -51,7 +51,6 @@ def simulate(
       judgeq simulate --grid my.toml --out mine
     """
     from judgeq.study import processes, simulation
-    from judgeq.ui import study_figures
     from judgeq.ui.show import study as show_study
 
     chosen = simulation.load_grid(grid)
@@ -66,8 +65,8 @@ def simulate(
         ) from None
     table = out / ("study.parquet" if parquet else "study.csv")
     simulation.write_table(rows, table)
-    drawn = study_figures.write(rows, out / "figures") if figures else []
-    ranked = study_figures.ranked(rows)
+    drawn = show_study.write(rows, out / "figures") if figures else []
+    ranked = show_study.ranked(rows)
     return Answer(
         {
             "grid": chosen,

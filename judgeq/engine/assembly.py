@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,6 @@ from judgeq.judge.questions import Questions, Unusable
 from judgeq.judge.secrets import api_key, extra_headers
 from judgeq.judge.simulated import RecordedJudge, make_simulated
 from judgeq.judge.slices import Slices
-from judgeq.people.assignment import Assignment
-from judgeq.people.checks import Checks
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunPlace
@@ -225,29 +224,6 @@ def questions(run: Run, name: str) -> list[Questions]:
     return [Questions(one, dataset.texts, dataset.ids, settings.reasons) for one in asked]
 
 
-async def people(run: Run, store: Store, emit: Emit) -> People | None:
-    """The people who are asked; None where none are."""
-    settings, number = run.settings, run.settings.people
-    if number is None:
-        return None
-    panelists = range(len(settings.panelists))
-    store.claim_for([other for other in panelists if other != number])
-    checks = Checks(store, repeats=settings.repeats, seed=settings.seed)
-    if run.known:
-        added = await checks.add_known(run.known)
-        emit(Notice(f"{added:,} pairs with a known answer were added as checks."))
-    (asked,) = questions(run, settings.panelists[number].judge)
-    assignment = Assignment(
-        store,
-        checks,
-        panel=settings.judges,
-        judge=number,
-        open_to_all=settings.open_to_all,
-        most=2 if settings.both_orders else 1,
-    )
-    return People(asked, assignment, run=run.folder.argument, emit=emit)
-
-
 # The judges of a session
 
 
@@ -273,34 +249,17 @@ async def panel(
     one limiter, for its provider counts all of it together.
     """
 
-    def warn(text: str) -> None:
-        emit(Notice(text, warning=True))
-
-    settings, shared, cache = run.settings, None, None
-    if settings.max_cost is not None and totals.at_risk is None:
-        raise UsageError(
-            f"--max-cost {settings.max_cost:g}: earlier calls of this run have an unknown price: no cap "
-            "can be kept. Start again with --new: answers come from the cache, for nothing."
-        )
+    settings, cache = run.settings, None
     async with AsyncExitStack() as stack:
-        if store is not None and store.keeper is not None:
-            shared = Slices(store.keeper, notify=warn)
-            await shared.open()
-            stack.push_async_callback(shared.close)
-            if allowance is not None and shared.cap is not None:
-                _check_prices(run.pricing, shared.cap / NANO)
-        if allowance is None:
-            lost = max(0.0, (totals.at_risk or 0.0) - (out or 0.0))
-            before = (totals.cost, lost) if shared is None else ()
-            allowance = Allowance(settings.max_cost, *before, reserved=out or 0.0)
-        budget = Budget(allowance, shared)
+        budget = await _budget(run, totals, emit, store, out, allowance, stack)
         stop.calls(budget.abort)
         kinds = [judge.kind_of(name) for name in settings.judge]
         if settings.cache and (settings.models or judge.FUNCTION in kinds):
             from judgeq.judge.cache import ReplyCache  # brings diskcache
 
             read_only = look_only or not settings.workers
-            cache = ReplyCache(cache_folder(settings), warn=warn, read_only=read_only)
+            folder = cache_folder(settings)
+            cache = ReplyCache(folder, warn=partial(_warn, emit), read_only=read_only)
             stack.push_async_callback(cache.close)
         judges = list[Judge | None]()
         for number, name in enumerate(settings.judge):
@@ -326,6 +285,39 @@ async def panel(
                 for asked in questions(run, name)
             ]
         yield Panel(judges, " + ".join(settings.judges))
+
+
+async def _budget(
+    run: Run,
+    totals: Totals,
+    emit: Emit,
+    store: Store | None,
+    out: float | None,
+    allowance: Allowance | None,
+    stack: AsyncExitStack,
+) -> Budget:
+    """What the judges may spend; parameters as of `panel`."""
+    shared, cap = None, run.settings.max_cost
+    if cap is not None and totals.at_risk is None:
+        raise UsageError(
+            f"--max-cost {cap:g}: earlier calls of this run have an unknown price: no cap can be kept. "
+            "Start again with --new: answers come from the cache, for nothing."
+        )
+    if store is not None and store.keeper is not None:
+        shared = Slices(store.keeper, notify=partial(_warn, emit))
+        await shared.open()
+        stack.push_async_callback(shared.close)
+        if allowance is not None and shared.cap is not None:
+            _check_prices(run.pricing, shared.cap / NANO)
+    if allowance is None:
+        lost = max(0.0, (totals.at_risk or 0.0) - (out or 0.0))
+        before = (totals.cost, lost) if shared is None else ()
+        allowance = Allowance(cap, *before, reserved=out or 0.0)
+    return Budget(allowance, shared)
+
+
+def _warn(emit: Emit, text: str) -> None:
+    emit(Notice(text, warning=True))
 
 
 def _backend(run: Run, number: int, limiter: Limiter, emit: Emit) -> Backend:
@@ -391,10 +383,6 @@ def _model(
     else:
         pricing = price_of(settings, name, batch=batch)
 
-    def warn(text: str) -> None:
-        if settings.max_cost is not None:
-            emit(Notice(text, warning=True))
-
     return backend_of(settings, name)(
         name,
         settings,
@@ -404,7 +392,7 @@ def _model(
         reasons=settings.reasons,
         connections=settings.concurrency,
         believe=limiter.believe,
-        warn=warn,
+        warn=(lambda text: None) if settings.max_cost is None else partial(_warn, emit),
     )
 
 

@@ -16,8 +16,8 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import BinaryIO, ClassVar
+from dataclasses import dataclass
+from typing import BinaryIO
 
 from judgeq.engine import assembly
 from judgeq.engine.assembly import Run, Session
@@ -38,7 +38,6 @@ from judgeq.errors import (
     CallError,
     JudgeError,
     JudgeqError,
-    RunError,
     StoppedError,
     StoreAwayError,
 )
@@ -47,9 +46,8 @@ from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.judge.backend import BatchAPI, Remote, is_refusal
 from judgeq.judge.budget import NANO
 from judgeq.judge.judge import Judge
-from judgeq.run_places import RunPlace, Runs, whoami
+from judgeq.run_places import whoami
 from judgeq.store import Store
-from judgeq.text import INLINE
 from judgeq.types import Batch, BatchState, Counts, JobState, Outcome
 
 FIRST_WAIT, LONGEST_WAIT = 10.0, 300.0
@@ -397,34 +395,6 @@ class Batches:
             await self._over(one, BatchState.REFUSED, f"its batch was not sent: {why}")
         else:
             await self._create(one, outlet, requests.file)
-
-
-# From outside a session
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A batch of a run; whether a session works on the run now."""
-
-    run: RunPlace
-    batch: Batch = field(metadata=INLINE)
-    running: bool
-    JSON_KEYS: ClassVar = {"run": "run.id"}
-
-
-async def listed(runs: Runs) -> tuple[list[Listed], list[str]]:
-    """The batches of all runs, the latest run first; and what could not be read of which runs."""
-    batches, errors = list[Listed](), list[str]()
-    for place in runs.all():
-        try:
-            running, store = place.is_running(), place.store(read_only=True)
-            try:
-                batches += [Listed(place, batch, running) for batch in await store.batches()]
-            finally:
-                await store.close()
-        except (RunError, OSError) as error:
-            errors.append(f"{place.label}: {error}")
-    return batches, errors
 
 
 async def cancel(run: Run, emit: Emit) -> Sequence[tuple[Batch, Remote]]:

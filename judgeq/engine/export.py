@@ -20,11 +20,10 @@ from judgeq.people import answers
 from judgeq.rating import comparisons
 from judgeq.replies import reason_in
 from judgeq.run_places import RunPlace
-from judgeq.store import Store
 from judgeq.types import Call, Rows, Verdicts
 
-ROWS = 1 << 16
-"""About so many rows are made at once."""
+ROWS, VERDICTS = 1 << 16, 1 << 12
+"""Rows, or verdicts, of which so many are made into a table's rows at once."""
 ANSWERED = frozenset({"ok", "unusable", "cached", "duplicate", "undone"})
 """The outcomes of calls that brought a reply; of the others the error is kept."""
 COMPARISONS = {
@@ -64,7 +63,7 @@ async def scores(run: RunPlace, settings: Settings) -> Table:
     kinds |= {name: float if of.dtype.kind == "f" else int for name, of in numbers.items()}
 
     async def batches() -> AsyncIterator[Batch]:
-        for rows in _spans(len(rated.ids)):
+        for rows in _spans(len(rated.ids), ROWS):
             yield [rated.ids[rows], *(cells(name, of[rows]) for name, of in numbers.items())]
 
     return Table(kinds, batches())
@@ -98,24 +97,24 @@ async def comparisons_of(run: RunPlace) -> Table:
 
 
 def _implied(verdicts: Verdicts) -> Iterator[tuple[Rows, Rows, Any, Any]]:
-    """Winners, losers, weights, and the verdicts that imply them, some thousands at a time; a tie is
-    there twice, one way after the other."""
-    sizes = np.diff(verdicts.offsets)
-    block = np.cumsum(sizes * (sizes - 1) // 2) // ROWS
-    for number in np.unique(block):
-        chosen, part = np.flatnonzero(block == number), verdicts.where(block == number)
+    """Winners, losers, weights, and the verdicts that imply them, of some verdicts at a time."""
+    for span in _spans(len(verdicts), VERDICTS):
+        chosen = np.zeros(len(verdicts), np.bool_)
+        chosen[span] = True
+        part = verdicts.where(chosen)
         first, second, tie = comparisons.pairs_of(part)
         tied = np.zeros(len(first), np.bool_) if tie is None else tie
-        order = np.lexsort((second, first))
-        order = np.repeat(order, 1 + tied[order])
-        turned = np.diff(order, prepend=-1) == 0
-        for rows in _spans(len(order)):
-            one, other_way = order[rows], turned[rows]
-            winner = np.where(other_way, second[one], first[one])
-            loser = np.where(other_way, first[one], second[one])
-            weight = np.where(tied[one], 0.5, 1.0)
-            verdict = chosen[np.searchsorted(part.offsets, first[one], "right") - 1]
-            yield part.items[winner], part.items[loser], weight, verdict
+        winner = np.concatenate([first, second[tied]])
+        loser = np.concatenate([second, first[tied]])
+        weight = np.concatenate([np.where(tied, 0.5, 1.0), np.full(int(tied.sum()), 0.5)])
+        verdict = np.searchsorted(part.offsets, winner, "right") - 1
+        order = np.lexsort((np.maximum(winner, loser), np.minimum(winner, loser)))
+        yield (
+            part.items[winner[order]],
+            part.items[loser[order]],
+            weight[order],
+            span.start + verdict[order],
+        )
 
 
 async def calls(run: RunPlace, *, replies: bool = False) -> Table:
@@ -130,47 +129,46 @@ async def calls(run: RunPlace, *, replies: bool = False) -> Table:
     async def batches() -> AsyncIterator[Batch]:
         async with rounds.reading(run) as store:
             judges = (await results.with_people(run.info(), store))[0].judge_names
-            round_of, judge_of = await _asked(store)
-            if judge_of.max(initial=0) >= len(judges) or judge_of.min(initial=0) < 0:
-                raise RunError(
-                    f"{run.label} is damaged: a question is for a judge that isn't there."
-                )
-            for jobs in _spans(len(round_of)):
-                ended = sorted((await store.calls(range(jobs.start, jobs.stop))).items())
-                rows = [
-                    (job, int(round_of[job]), _name(judges, call, judge_of[job]), *_cells(call))
-                    for job, its_calls in ended
-                    for call in its_calls
-                ]
-                if rows:
-                    yield list(zip(*rows, strict=True))[: len(columns)]
+            first = 0
+            for round, counts in enumerate((await rounds.planned(store))[0], start=1):
+                asked = (await store.matches(round)).judges
+                if asked is not None and not 0 <= asked.min() <= asked.max() < len(judges):
+                    raise RunError(
+                        f"{run.label} is damaged: a question is for a judge that isn't there."
+                    )
+                for span in _spans(counts.total, ROWS):
+                    ended = await store.calls(range(first + span.start, first + span.stop))
+                    rows = [
+                        (
+                            job,
+                            round,
+                            judges[_judge(call, judges, asked, job - first)],
+                            *_cells(call),
+                        )
+                        for job in sorted(ended)
+                        for call in ended[job]
+                    ]
+                    if rows:
+                        yield list(zip(*rows, strict=True))[: len(columns)]
+                first += counts.total
 
     columns = CALLS | (REPLIES if replies else {})
     return Table(columns, batches())
 
 
-async def _asked(store: Store) -> tuple[Rows, Rows]:
-    """The round and the judge of each job, shape (jobs,): they are numbered from 0, round by round."""
-    numbers, judges = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
-    for round, counts in enumerate((await rounds.planned(store))[0], start=1):
-        asked = (await store.matches(round)).judges
-        numbers.append(np.full(counts.total, round, np.int32))
-        judges.append(np.zeros(counts.total, np.int32) if asked is None else asked)
-    return np.concatenate(numbers), np.concatenate(judges)
-
-
-def _name(judges: Sequence[str], call: Call, asked: int) -> str:
-    """Who answered, where the judge of this number was asked."""
-    return judges[asked if call.judge is None or call.judge >= len(judges) else call.judge]
+def _judge(call: Call, judges: Sequence[str], asked: Rows | None, match: int) -> int:
+    """The number of who answered a match of a round: a person, or the judge that was asked."""
+    if call.judge is not None and call.judge < len(judges):
+        return call.judge
+    return 0 if asked is None else int(asked[match])
 
 
 def _cells(call: Call) -> Sequence[Any]:
     """From `attempt` to the reason, or a person's note."""
-    text, reason = call.reply or None, None
-    answered, person = call.outcome in ANSWERED, call.judge is not None
-    if call.outcome == "skipped":
-        text = answers.remark(call)
-    if answered and person:
+    answered = call.outcome in ANSWERED
+    text = answers.remark(call) if call.outcome == "skipped" else call.reply or None
+    reason = None
+    if answered and call.judge is not None:
         reason = answers.remark(call)
     elif answered and text is not None:
         reason = reason_in(text)
@@ -179,6 +177,6 @@ def _cells(call: Call) -> Sequence[Any]:
     return [call.attempt, call.outcome, *amounts, error, reply, reason]
 
 
-def _spans(n: int) -> Iterator[slice]:
+def _spans(n: int, size: int) -> Iterator[slice]:
     """The numbers below n, so many at a time."""
-    return (slice(begin, min(begin + ROWS, n)) for begin in range(0, n, ROWS))
+    return (slice(begin, min(begin + size, n)) for begin in range(0, n, size))

@@ -32,7 +32,7 @@ from judgeq.judge.panel import Panel
 from judgeq.run_places import RunPlace
 from judgeq.run_places.stored import StoredRuns
 from judgeq.store import Store
-from judgeq.store.crew import Prospect
+from judgeq.store.protocol import Prospect
 from judgeq.text import LEFT_OUT
 from judgeq.types import Clock, Job, JobState, Outcome, Sleep
 

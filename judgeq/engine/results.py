@@ -37,7 +37,7 @@ from judgeq.rating.posterior import Posterior
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
 from judgeq.store import Items, Store
-from judgeq.store.damage import caution
+from judgeq.store.vetting import caution
 from judgeq.strategies import MOST_ROUNDS, History
 from judgeq.text import INLINE, LEFT_OUT, money
 from judgeq.types import Counts, Floats, Totals, Verdicts
@@ -176,7 +176,7 @@ class Result:
     @property
     def cautions(self) -> list[str]:
         """What a reader of the scores must know: of what was asked, and of the ledger."""
-        damaged = [caution(self.run.ledger, self.damage)] if self.damage else []
+        damaged = [caution(self.run.label, self.damage)] if self.damage else []
         return [*self.info.cautions, *damaged]
 
     @property

@@ -26,7 +26,10 @@ from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Emit, Notice
 from judgeq.judge.budget import Allowance
 from judgeq.judge.function import JudgeFunction
+from judgeq.people import checks
+from judgeq.people.assignment import Assignment
 from judgeq.people.checks import known_in
+from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace, Runs
 from judgeq.settings.run import REHEARSAL
@@ -223,7 +226,7 @@ def at_work(
 
     async def worked(stop: Stop) -> T:
         async with opened(run, stop, emit) as session:
-            people = await assembly.people(run, session.store, emit)
+            people = await _people(run, session.store, emit)
             result = await work(replace(session, people=people, page=page))
             session.store.check()
             return result
@@ -345,5 +348,28 @@ async def _fill(store: Store, run: Run) -> None:
     kept, items = await store.items(), run.items
     if not kept.same_as(items):
         if kept.ids and list(kept.ids) != list(items.ids):
-            raise RunError(f"{run.folder.ledger} holds other items than the dataset.")
+            raise RunError(f"{run.folder.label} holds other items than the dataset.")
         await store.set_items(items)
+
+
+async def _people(run: Run, store: Store, emit: Emit) -> People | None:
+    """The people who are asked; None where none are."""
+    settings, number = run.settings, run.settings.people
+    if number is None:
+        return None
+    panelists = range(len(settings.panelists))
+    store.claim_for([other for other in panelists if other != number])
+    if run.known:
+        added = await checks.add_known(store, run.known)
+        emit(Notice(f"{added:,} pairs with a known answer were added as checks."))
+    (asked,) = assembly.questions(run, settings.panelists[number].judge)
+    assignment = Assignment(
+        store,
+        panel=settings.judges,
+        judge=number,
+        open_to_all=settings.open_to_all,
+        most=2 if settings.both_orders else 1,
+        repeats=settings.repeats,
+        seed=settings.seed,
+    )
+    return People(asked, assignment, run=run.folder.argument, emit=emit)

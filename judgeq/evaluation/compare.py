@@ -9,7 +9,7 @@ other (a jackknife). An interval is as wide as the wider of the two.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import ClassVar, NamedTuple
@@ -94,8 +94,8 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
     orders = [_order(first, run) for run in runs]
     ratings = [ratings_of(run, gold, plan, order) for run, order in zip(runs, orders, strict=True)]
-    refits = [
-        _refits(run, order, {one.name for one in of_run}) if gold and plan.resamples else None
+    moves = [
+        _moves(run, order, of_run, gold, mask, plan) if gold and plan.resamples else {}
         for run, order, of_run in zip(runs, orders, ratings, strict=True)
     ]
     differences, agreement = [], []
@@ -111,9 +111,8 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
             agreement.append(Pair(*names, n, alike))
             if gold is not None and not against:
                 one, other = (assess(each, gold, items, both, plan) for each in (this, that))
-                mine = _moves(this, refits[run], gold, both, plan)
-                theirs = _moves(that, refits[0], gold, both, plan)
-                differences.append(Pair(*names, one.n, _differences(one, other, mine - theirs)))
+                error = moves[run].get(this.name, UNKNOWN).error(moves[0].get(that.name, UNKNOWN))
+                differences.append(Pair(*names, one.n, _differences(one, other, error)))
     return Comparison(
         runs=[
             replace(
@@ -131,11 +130,10 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
 
 
 def _notices(runs: Sequence[Result], orders: Sequence[Offsets], gold: Gold | None) -> Iterator[str]:
-    """What may make the comparison doubtful: runs given twice, and what the ids don't show: that items
-    of the same id may not be the same, or not labelled so."""
+    """What may make the comparison doubtful: runs given twice, groups that nothing connects, and what
+    the ids don't show: that items of the same id may not be the same, or not labelled so."""
     first, ids = runs[0], [run.run.id for run in runs]
-    for number, (run, order) in enumerate(zip(runs, orders, strict=True)):
-        name, labels = run.run.id, run.items.gold
+    for number, (name, run, order) in enumerate(zip(ids, runs, orders, strict=True)):
         if (earlier := ids.index(name)) < number:
             yield f"Runs {earlier + 1} and {number + 1} are the same run, {name}."
         elif (note := apart(run.scores)) is not None:
@@ -145,9 +143,10 @@ def _notices(runs: Sequence[Result], orders: Sequence[Offsets], gold: Gold | Non
                 f"Runs {ids[0]} and {name} have the same ids, but not the same dataset "
                 f"({first.info.source}, {run.info.source}): are these the same items?"
             )
-        if gold is None or gold.values is not first.items.gold or labels is None:
+        labels, known = run.items.gold, None if gold is None else gold.values
+        if known is not first.items.gold or known is None or labels is None:
             continue
-        if not np.array_equal(gold.values, labels[order], equal_nan=True):
+        if not np.array_equal(known, labels[order], equal_nan=True):
             yield f"The gold labels of run {name} differ from those of {ids[0]}, which are used."
 
 
@@ -171,65 +170,87 @@ def _in_common(these: Sequence[Rating], those: Sequence[Rating]) -> list[tuple[R
     return pairs if main[0].name == main[1].name else [*pairs, main]
 
 
-def _differences(one: Assessment, other: Assessment, moves: Floats) -> dict[str, Measured]:
-    """One minus the other of each measure, paired by resample; as uncertain as it `moves` without parts
-    of the judgments, shape (PARTS, measures), if that says more."""
+def _differences(one: Assessment, other: Assessment, error: Floats) -> dict[str, Measured]:
+    """One minus the other of each measure, paired by resample; as uncertain as its standard `error`
+    says, shape (measures,) or (1,), if that is more."""
     differences = {}
-    reaches = np.broadcast_to(Z * np.sqrt((moves**2).sum(axis=0)), len(one.measures))
-    for (name, a), reach in zip(one.measures.items(), reaches.tolist(), strict=True):
+    reaches = np.broadcast_to(Z * error, len(one.measures)).tolist()
+    for (name, a), reach in zip(one.measures.items(), reaches, strict=True):
         b = other.measures[name]
         if name in COUNTS:
             continue
         if a.value is None or b.value is None:
             differences[name] = Measured(None)
             continue
+        value = a.value - b.value
         drawn = None if a.resampled is None or b.resampled is None else a.resampled - b.resampled
-        found = measured(a.value - b.value, drawn)
+        found = measured(value, drawn)
         if found.low is not None and found.high is not None:
-            low, high = a.value - b.value - reach, a.value - b.value + reach
-            found = replace(found, low=min(found.low, low), high=max(found.high, high))
+            low, high = min(found.low, value - reach), max(found.high, value + reach)
+            found = replace(found, low=low, high=high)
         differences[name] = found
     return differences
 
 
-class Refits(NamedTuple):
-    """The ratings of a run, by name, without each of PARTS parts of its judgments, shape (PARTS, n).
-    Times `factor` = √(1 − 1/m), m being the judgments of an item, their scatter is the standard error:
-    what is left out of a mean of m moves it too far (HC2 and HC3 of MacKinnon and White 1985)."""
+class Moves(NamedTuple):
+    """By how much a run's measures move without each part of its judgments, shape (PARTS, measures); and
+    √(1/m) of what they would move by if each item moved up or down by itself, m being the judgments of
+    an item.
 
-    factor: float
-    ratings: Mapping[str, Floats]
+    The squares of the first add up to the variance, but what is left out of a mean of m judgments moves
+    it m/(m − 1) times too far, in squares, as far as it is the item's own error. What all items of a
+    list share, as where a judge weighs qualities of the texts anew in each, moves them together, and no
+    further than it should: so the squares of the second are taken off those of the first.
+    """
+
+    together: Floats
+    apart: Floats
+
+    def error(self, other: Moves) -> Floats:
+        """The standard error of the difference to another run's measures by what the judges happened to
+        answer, shape (measures,)."""
+        together, apart = self.together - other.together, self.apart - other.apart
+        error: Floats = np.sqrt(np.maximum((together**2 - apart**2).sum(axis=0), 0))
+        return error
 
 
-def _refits(run: Result, order: Offsets, names: Container[str]) -> Refits | None:
-    """None where there are too few judgments, or one of each item, which don't tell how they scatter."""
+UNKNOWN = Moves(np.zeros((PARTS, 1)), np.zeros((PARTS, 1)))
+
+
+def _moves(
+    run: Result, order: Offsets, ratings: Sequence[Rating], gold: Gold, mask: Bools, plan: Plan
+) -> dict[str, Moves]:
+    """Of each of these ratings of a run; none where there are too few judgments, or one of each item,
+    which don't tell how they scatter."""
     verdicts, n = comparisons.joined(run.history.verdicts), len(order)
-    judged = len(np.unique(verdicts.items))
-    if len(verdicts) < PARTS or len(verdicts.items) <= judged:
-        return None
+    m = len(verdicts.items) / max(1, len(np.unique(verdicts.items)))
+    if len(verdicts) < PARTS or m <= 1:
+        return {}
     # Numbered by match, so that runs that share answers leave out the same ones together.
+    rng = seeds.rng(0, "jackknife")
     blocks = np.tile(np.arange(PARTS), (int(verdicts.matches.max()) // PARTS + 1, 1))
-    part = seeds.rng(0, "jackknife").permuted(blocks, axis=1).reshape(-1)[verdicts.matches]
-    kept, parameters = [verdicts.where(part != left_out) for left_out in range(PARTS)], fitted(run)
-    ratings = {
-        one.column: np.stack([quick(one).fit(some, n, parameters).theta[order] for some in kept])
-        for one in rating.of_run(run.rating, run.history.basis)
-        if one.column in names
-    }
-    return Refits((1 - judged / len(verdicts.items)) ** 0.5, ratings)
+    part = rng.permuted(blocks, axis=1).reshape(-1)[verdicts.matches]
+    signs, parameters = seeds.rng(0, "signs").choice([-1.0, 1.0], (PARTS, n)), fitted(run)
 
+    def measures(of: Rating, scores: Floats) -> list[float | None]:
+        moved = assess(of._replace(scores=scores), gold, "", mask, replace(plan, resamples=0))
+        return [one.value for one in moved.measures.values()]
 
-def _moves(rated: Rating, refits: Refits | None, gold: Gold, mask: Bools, plan: Plan) -> Floats:
-    """By how much leaving out each part of the judgments moves each measure, shape (PARTS, measures):
-    the root of the sum of squares is its standard error. 0 where that isn't known."""
-    if refits is None:
-        return np.zeros((PARTS, 1))
-    cut = None if rated.threshold is None else rated.threshold.value
-    values = []
-    for scores in refits.ratings[rated.name]:
-        without = rated._replace(scores=scores, labelled=None if cut is None else scores > cut)
-        found = assess(without, gold, "", mask, replace(plan, resamples=0)).measures
-        values.append([one.value for one in found.values()])
-    known = np.array(values, dtype=np.float64)
-    moves: Floats = np.nan_to_num(known - known.mean(axis=0)) * refits.factor
+    moves, by_name = {}, {one.name: one for one in ratings}
+    for estimator in rating.of_run(run.rating, run.history.basis):
+        if (of := by_name.get(estimator.column)) is None:
+            continue
+        without = np.stack(
+            [
+                quick(estimator).fit(verdicts.where(part != left_out), n, parameters).theta[order]
+                for left_out in range(PARTS)
+            ]
+        )
+        alone = of.scores + signs * (without - without.mean(axis=0))
+        values = np.array(
+            [[measures(of, scores) for scores in several] for several in (without, alone)],
+            dtype=np.float64,
+        )
+        values = np.nan_to_num(values - values.mean(axis=1, keepdims=True))
+        moves[of.name] = Moves(values[0], values[1] / m**0.5)
     return moves

@@ -22,14 +22,7 @@ from judgeq.errors import UsageError
 from judgeq.evaluation import agreement, people, scale
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.gold import Gold, Plan, gold_for
-from judgeq.evaluation.metrics import (
-    MEASURES,
-    Measured,
-    Sample,
-    bootstrap,
-    cross_validated,
-    measures,
-)
+from judgeq.evaluation.metrics import MEASURES, Measured, Sample, bootstrap, measures
 from judgeq.evaluation.people import Yardstick
 from judgeq.evaluation.scale import Misfit, Reliability
 from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture
@@ -39,19 +32,15 @@ from judgeq.types import Bools, Floats, Offsets
 
 SUMMARY = frozenset(MEASURES) - {"kendall", "auc"}
 """What `evaluated` measures: all that costs next to nothing, also for a million items."""
-FOLDS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Over which score an item is labelled positive, by the `rule` "default", "given", "mixture" or
-    "best": then `value` is the median of the folds' thresholds, which are between `low` and `high`. None
+    """Over which score an item is labelled positive, by the `rule` "default", "given" or "mixture"; None
     where there is no such score, and `why`."""
 
     rule: str
     value: float | None
-    low: float | None = None
-    high: float | None = None
     why: str | None = None
 
 
@@ -94,11 +83,12 @@ def evaluate(
         return []
     ratings = ratings_of(run, gold, plan)
     if judges is not None and judges.rating == ratings[-1].name:
-        alone = zip(judges.names, judges.ratings, judges.components, strict=True)
-        ratings += [
-            _rating(run, f"{judges.rating} by {name}", judges.rating, own, component, gold, plan)
-            for name, own, component in alone
-        ]
+        for name, own, component in zip(
+            judges.names, judges.ratings, judges.components, strict=True
+        ):
+            threshold = _threshold(judges.rating, own, gold, plan)
+            label = f"{judges.rating} by {name}"
+            ratings.append(Rating(run.run.id, label, own, component, threshold))
     return [
         assess(rating, gold, items, mask, plan)
         for items, mask in masks_of(run.items, plan.subset).items()
@@ -110,13 +100,13 @@ def evaluate(
 
 
 class Rating(NamedTuple):
-    """A rating of a run: scores, and which items a threshold labels positive; of shape (n,)."""
+    """A rating of a run: scores of shape (n,), nan for those without; and over which score a threshold
+    labels an item positive."""
 
     run: str
     name: str
     scores: Floats
     component: Offsets
-    labelled: Bools | None = None
     threshold: Threshold | None = None
 
 
@@ -137,64 +127,30 @@ def ratings_of(
             f"--threshold {plan.threshold:g}: run {name} has {listed(names)}, each on a scale of "
             "its own. Say which is meant with --rating-name."
         )
-    # What was never judged still has the start's rating, which says nothing of it.
-    return [
-        _rating(
-            *(run, column, column),
-            np.where(scores.judged, scores.ratings[column], np.nan)[rows],
-            *(scores.component[rows], gold, plan),
-        )
-        for column in names
-    ]
+    ratings = []
+    for column in names:
+        # What was never judged still has the start's rating, which says nothing of it.
+        values = np.where(scores.judged, scores.ratings[column], np.nan)
+        threshold = _threshold(column, values, gold, plan)
+        ratings.append(Rating(name, column, values[rows], scores.component[rows], threshold))
+    return ratings
 
 
-def _rating(
-    run: Result,
-    name: str,
-    column: str,
-    scores: Floats,
-    component: Offsets,
-    gold: Gold | None,
-    plan: Plan,
-) -> Rating:
-    """A rating, of the estimator with this column, with the items that are labelled by its threshold:
-    none without one. One that is chosen is chosen on all items, also where a subset is evaluated."""
-    rating = Rating(run.run.id, name, scores, component)
+def _threshold(column: str, scores: Floats, gold: Gold | None, plan: Plan) -> Threshold | None:
+    """That of the rating of a column, chosen on all items, also where a subset is evaluated; None where
+    nothing is detected."""
     if gold is None or gold.positive is None:
         if gold is not None and plan.threshold != "default":
             raise UsageError(
                 f"--threshold {plan.threshold}: nothing is detected, since {gold.classes}."
             )
-        return rating
-    found, labelled = Threshold("default", THRESHOLDS[column]), None
-    if plan.threshold == "best":
-        labelled, found = _best(column, scores, gold, gold.positive, plan.seed)
-    elif plan.threshold == "mixture":
+        return None
+    if plan.threshold == "mixture":
         cut = mixture.threshold(scores)
-        found = Threshold("mixture", cut.value, why=cut.why)
-    elif not isinstance(plan.threshold, str):
-        found = Threshold("given", plan.threshold)
-    if labelled is None and found.value is not None:
-        labelled = scores > found.value
-    return rating._replace(labelled=labelled, threshold=found)
-
-
-def _best(
-    column: str, scores: Floats, gold: Gold, positive: Bools, seed: int
-) -> tuple[Bools, Threshold]:
-    """What the threshold of the highest F1 labels, and which it is, by cross-validation."""
-    rows = np.flatnonzero(~np.isnan(gold.values + scores))
-    counts = np.bincount(positive[rows], minlength=2)
-    if counts.min() < FOLDS:
-        raise UsageError(
-            f"--threshold best needs {FOLDS} items of each class for its {FOLDS} folds; with a score "
-            f"({column}) and gold there are {counts[1]} positive and {counts[0]} negative."
-        )
-    labelled = np.zeros(len(scores), dtype=np.bool_)
-    rng = seeds.rng(seed, "folds")
-    labelled[rows], chosen = cross_validated(scores[rows], positive[rows], rng, FOLDS)
-    value, low, high = (float(of(chosen)) for of in (np.median, np.min, np.max))
-    return labelled, Threshold("best", value, low, high)
+        return Threshold("mixture", cut.value, cut.why)
+    if isinstance(plan.threshold, str):
+        return Threshold("default", THRESHOLDS[column])
+    return Threshold("given", plan.threshold)
 
 
 def masks_of(items: Items, wanted: str | None) -> dict[str, Bools]:
@@ -219,19 +175,24 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
     """
     unlabelled, unscored = np.isnan(gold.values), np.isnan(rating.scores)
     rows = np.flatnonzero(mask & ~unlabelled & ~unscored)
-    columns = (rating.scores, gold.values, gold.positive, rating.labelled)
-    sample = Sample(*(column if column is None else column[rows] for column in columns))  # type: ignore[arg-type]
+    scores, cut = rating.scores[rows], None if rating.threshold is None else rating.threshold.value
+    sample = Sample(
+        scores,
+        gold.values[rows],
+        None if gold.positive is None else gold.positive[rows],
+        None if cut is None else scores > cut,
+    )
     names = [
         name
         for name, (needs, _) in MEASURES.items()
         if (needs == "gold" or gold.positive is not None)
         and (plan.measures is None or name in plan.measures)
     ]
-    there = measures(sample) if len(rows) > 1 else {}
-    wanted = {name: there[name] for name in names if name in there}
-    found = bootstrap(wanted, len(rows), plan.resamples, seeds.rng(plan.seed, "bootstrap"))
-    undefined = Measured(None)
-    found = {name: found.get(name, undefined) for name in names}
+    there = measures(sample, names) if len(rows) > 1 else {}
+    found = bootstrap(there, len(rows), plan.resamples, seeds.rng(plan.seed, "bootstrap"))
+    for name in names:
+        if name not in found or found[name].value is None:
+            found[name] = Measured(None, why=_why(name, rating, sample))
     return Assessment(
         run=rating.run,
         rating=rating.name,
@@ -240,10 +201,7 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
         without_gold=int((mask & unlabelled).sum()),
         without_score=int((mask & ~unlabelled & unscored).sum()),
         threshold=rating.threshold,
-        measures={
-            name: replace(one, why=_why(name, rating, sample)) if one.value is None else one
-            for name, one in found.items()
-        },
+        measures={name: found[name] for name in names},
         within_components=_within(sample, rating.component[rows]),
     )
 

@@ -20,7 +20,7 @@ from judgeq.settings.run import DatasetSpec
 from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats
 
-RULES = ("default", "best", "mixture")
+RULES = ("default", "mixture")
 """The thresholds that aren't numbers."""
 FILE_FLAGS = ("gold_column", "id_column", "gold_levels")
 """The fields of a plan that are about a file of labels."""
@@ -30,7 +30,7 @@ FILE_FLAGS = ("gold_column", "id_column", "gold_levels")
 class Plan:
     """How to evaluate.
 
-    `threshold` is the number above which a score is positive, "default", "best", or "mixture" (where two
+    `threshold` is the number above which a score is positive, "default", or "mixture" (where two
     Gaussian components of the scores cross, without the gold); `rating_name`, `subset` and `measures`
     leave the others out (None: all). `gold` are other labels than the run's: a file, with its columns
     and levels, or a number for each item (nan: none). Labels above `positive_over` are positive (None:

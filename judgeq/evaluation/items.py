@@ -57,7 +57,7 @@ class Views:
 def ends(run: Result, n: int) -> list[View]:
     """The n highest of the items and the n lowest, each from high to low; all as one where these are
     as many."""
-    rows = _ranked(run.scores)
+    rows = ranked(run.scores)
     if len(rows) <= 2 * n:
         return [View(run.scores, "all", rows)]
     return [View(run.scores, "top", rows[:n]), View(run.scores, "bottom", rows[-n:])]
@@ -68,7 +68,7 @@ def around(run: Result, n: int, row: int) -> View:
     scores = run.scores
     if not scores.rank[row]:
         return View(scores, "around", [], why="this item was never judged", marked=row)
-    rows = [other for other in _ranked(scores) if scores.component[other] == scores.component[row]]
+    rows = [other for other in ranked(scores) if scores.component[other] == scores.component[row]]
     at = rows.index(row)
     return View(scores, "around", rows[max(0, at - n) : at + n + 1], marked=row)
 
@@ -144,7 +144,7 @@ def _largest(run: Result, name: str, n: int, values: Floats, why: str, **measure
     return View(run.scores, name, _highest(values, n), measures)
 
 
-def _ranked(scores: Scores) -> list[int]:
+def ranked(scores: Scores) -> list[int]:
     """The rows of ranked items, from high to low by the main rating."""
     return _highest(np.where(scores.rank > 0, scores.main[1], np.nan), len(scores.ids))
 

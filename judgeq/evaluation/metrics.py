@@ -1,4 +1,4 @@
-"""What is measured of scores against gold, a measure a line; intervals by resampling; thresholds.
+"""What is measured of scores against gold, a measure a line; intervals by resampling.
 
 Measures are as in `rating/correlation.py`: for any weighting of the items. What is undefined (one
 class only) is nan here, and None where it is shown.
@@ -6,10 +6,8 @@ class only) is nan here, and None where it is shown.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -39,18 +37,13 @@ class Sample(NamedTuple):
     labelled: Bools | None = None
 
 
-def _cells(sample: Sample) -> Floats:
-    """Which of true and false positive, false and true negative each item is, shape (n, 4)."""
-    positive, labelled = np.asarray(sample.positive), np.asarray(sample.labelled)
-    cells = [positive & labelled, ~positive & labelled, positive & ~labelled, ~positive & ~labelled]
-    return np.stack(cells, axis=1).astype(np.float64)
-
-
 def _detected(rule: Callable[[Floats, Floats, Floats, Floats], Floats]) -> Make:
     """By true and false positives, false and true negatives; with one class only, nothing."""
 
     def make(sample: Sample) -> Measure:
-        cells = _cells(sample)
+        positive, labelled = np.asarray(sample.positive), np.asarray(sample.labelled)
+        cell = 2 * ~positive + (positive ^ labelled)
+        cells = (cell[:, None] == [0, 3, 1, 2]).astype(np.float64)
 
         def measure(weights: Floats) -> Floats:
             tp, fp, fn, tn = (weights @ cells).T
@@ -61,10 +54,6 @@ def _detected(rule: Callable[[Floats, Floats, Floats, Floats], Floats]) -> Make:
         return measure
 
     return make
-
-
-def _counted(cell: int) -> Make:
-    return lambda sample: partial(np.dot, b=_cells(sample)[:, cell])
 
 
 def _f1(tp: Floats, fp: Floats, fn: Floats) -> Floats:
@@ -89,29 +78,32 @@ def _auc(sample: Sample) -> Measure:
 Needs = Literal["gold", "classes", "threshold"]
 Make = Callable[[Sample], Measure]
 COUNTS = ("tp", "fp", "fn", "tn")
+_RULES: Mapping[str, Callable[[Floats, Floats, Floats, Floats], Floats]] = {
+    "recall": lambda tp, fp, fn, tn: tp / (tp + fn),
+    "precision": lambda tp, fp, fn, tn: tp / (tp + fp),
+    "f1": lambda tp, fp, fn, tn: _f1(tp, fp, fn),
+    "accuracy": lambda tp, fp, fn, tn: (tp + tn) / (tp + fp + fn + tn),
+    "macro_f1": lambda tp, fp, fn, tn: (_f1(tp, fp, fn) + _f1(tn, fn, fp)) / 2,
+    "tp": lambda tp, fp, fn, tn: tp,
+    "fp": lambda tp, fp, fn, tn: fp,
+    "fn": lambda tp, fp, fn, tn: fn,
+    "tn": lambda tp, fp, fn, tn: tn,
+}
 MEASURES: Mapping[str, tuple[Needs, Make]] = {
     "pearson": ("gold", lambda it: pearson(it.scores, it.gold)),
     "spearman": ("gold", lambda it: spearman(it.scores, it.gold)),
     "kendall": ("gold", lambda it: Kendall(it.scores, it.gold)),
-    "recall": ("threshold", _detected(lambda tp, fp, fn, tn: tp / (tp + fn))),
-    "precision": ("threshold", _detected(lambda tp, fp, fn, tn: tp / (tp + fp))),
-    "f1": ("threshold", _detected(lambda tp, fp, fn, tn: _f1(tp, fp, fn))),
-    "accuracy": ("threshold", _detected(lambda tp, fp, fn, tn: (tp + tn) / (tp + fp + fn + tn))),
-    "macro_f1": (
-        "threshold",
-        _detected(lambda tp, fp, fn, tn: (_f1(tp, fp, fn) + _f1(tn, fn, fp)) / 2),
-    ),
+    **{name: ("threshold", _detected(rule)) for name, rule in _RULES.items()},
     "auc": ("classes", _auc),
-    **{name: ("threshold", _counted(cell)) for cell, name in enumerate(COUNTS)},
 }
 """Each measure: what it takes beside the scores, and how it is made. F1 is of the positive class."""
 
 
-def measures(sample: Sample) -> dict[str, Measure]:
-    """All measures that a sample has what it takes for."""
+def measures(sample: Sample, names: Iterable[str] = tuple(MEASURES)) -> dict[str, Measure]:
+    """Those of the measures of these names that a sample has what it takes for."""
     there = {"gold": True, "classes": sample.positive is not None}
     there["threshold"] = there["classes"] and sample.labelled is not None
-    return {name: make(sample) for name, (needs, make) in MEASURES.items() if there[needs]}
+    return {name: MEASURES[name][1](sample) for name in names if there[MEASURES[name][0]]}
 
 
 # Intervals
@@ -176,41 +168,3 @@ def bootstrap(
         name: measured(point(measure, n), np.concatenate(drawn[name]) if drawn[name] else None)
         for name, measure in measures.items()
     }
-
-
-# Thresholds
-
-
-def best_threshold(scores: Floats, positive: Bools) -> float:
-    """The threshold whose labels (positive: above it) have the highest F1 of the positive class.
-
-    Half-way between neighbouring scores, or just below the lowest (all are positive); of several the
-    one in the middle. Needs both classes.
-    """
-    values, group = np.unique(-scores, return_inverse=True)
-    # Of the items that are labelled positive with each value as the lowest of theirs.
-    count, hits = (np.cumsum(np.bincount(group, of)) for of in (None, positive))
-    f1 = 2 * hits / (count + hits[-1])
-    best = np.flatnonzero(f1 == f1.max())
-    cut = best[len(best) // 2]
-    high, low = (-np.append(values, np.inf)[cut : cut + 2]).tolist()
-    if low == -math.inf:
-        return math.nextafter(high, low)
-    middle: float = low / 2 + high / 2  # halved first, since large ones have no sum
-    return middle if low <= middle < high else low  # neighbouring floats have nothing between
-
-
-def cross_validated(
-    scores: Floats, positive: Bools, rng: np.random.Generator, folds: int = 10
-) -> tuple[Bools, Floats]:
-    """Labels of shape (n,) by a threshold that was chosen without the item itself, and the thresholds
-    of the folds. The folds are drawn within each class. Needs two items of each class at least."""
-    folds = max(2, min(folds, int(positive.sum()), int((~positive).sum())))
-    fold = np.empty(len(scores), dtype=np.int64)
-    for rows in (np.flatnonzero(positive), np.flatnonzero(~positive)):
-        fold[rng.permutation(rows)] = np.arange(len(rows)) % folds
-    thresholds = np.array(
-        [best_threshold(scores[fold != f], positive[fold != f]) for f in range(folds)]
-    )
-    labelled: Bools = scores > thresholds[fold]
-    return labelled, thresholds

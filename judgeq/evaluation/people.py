@@ -1,37 +1,34 @@
 """The people who judge a run: how each of them does, how well they agree with one another, and whether a
 model agrees with them as well as one more person would.
 
-That is by couples of answers: how often two judges order the same two items alike, question by question
-(a question is a set of items). The share of two items in a question is the mean over all couples of
-answers to it. So a model as good as one more person has the share of two people on the same questions,
-however many people answered each.
+That is by couples of answers: how often two judges order the same two items the same, question by
+question. The share of two items in a question is the mean over all couples of answers to it. So a model
+as good as one more person has the share of two people on the same questions, however many people
+answered each.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 
 from judgeq import seeds
 from judgeq.engine import results, rounds
 from judgeq.engine.results import Result
-from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
-from judgeq.evaluation.agreement import alpha, implied, judges_of, sets
+from judgeq.errors import RunError
+from judgeq.evaluation.agreement import Orders, Shared, alpha, codings, judges_of
 from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.person import Check, PersonState, Said
-from judgeq.rating import comparisons, misfit
-from judgeq.rating.correlation import Measure
+from judgeq.rating import comparisons
 from judgeq.rating.position_bias import wilson
 from judgeq.run_places import RunPlace
-from judgeq.types import Bools, Floats, Offsets, Verdict, Verdicts
+from judgeq.types import Verdict, Verdicts
 
 LEAST = 10
 """Questions below which a share has no interval: resamples of a few that agree mean nothing."""
@@ -40,104 +37,6 @@ STEP = 1 / 9
 NOBODY = "no question was answered by two people: --each 2 asks two about each"
 ALONE = "items judged alone are put in no order; α is of their scores"
 APART = "it answered no question that people answered: --ensemble each asks all about the same"
-
-
-# Couples of answers
-
-ALIKE = np.array([[1, 0.5, 0], [0.5, 1, 0.5], [0, 0.5, 1]])
-"""How far two answers, each that the one item is lower, tied or higher, order the two alike."""
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """The share of pairs of items ordered alike in `questions` that both answered; None without any."""
-
-    share: float | None = None
-    questions: int = 0
-
-
-class Couples(NamedTuple):
-    """The couples of answers of two judges, or two groups of them, about each two items of a question:
-    how many there are (`pairs`), and how many of them order the two `alike` (a tie of one alone counts
-    ½); with the number of the `question`, all of shape (units,)."""
-
-    question: Offsets
-    alike: Floats
-    pairs: Floats
-
-    @property
-    def questions(self) -> Offsets:
-        """The numbers of the questions that they are about."""
-        return np.unique(self.question[self.pairs > 0])
-
-    @property
-    def agreement(self) -> Agreement:
-        """How well the two of each couple agree."""
-        questions, pairs = len(self.questions), self.pairs.sum()
-        return Agreement(float(self.alike.sum() / pairs) if questions else None, questions)
-
-    def measure(self, questions: Offsets) -> Measure:
-        """The share, for any weighting of these questions."""
-        kept = np.isin(self.question, questions) & (self.pairs > 0)
-        at = np.searchsorted(questions, self.question[kept])
-        alike, n = np.bincount(at, (self.alike / self.pairs.clip(1))[kept]), np.bincount(at)
-
-        def shares(weights: Floats) -> Floats:
-            share: Floats = weights @ alike / (weights @ n)
-            return share
-
-        return shares
-
-
-class Orders:
-    """How judges ordered each two items of the questions that people answered. Items judged alone have
-    no order, and are in none."""
-
-    def __init__(self, verdicts: Verdicts, people: Bools) -> None:
-        question, judges = sets(verdicts), judges_of(verdicts)
-        asked = np.isin(question, question[people[judges]]) & (np.diff(verdicts.offsets) > 1)
-        pairs, at, value = implied(verdicts.where(asked))
-        units = np.stack([question[asked][at], pairs])
-        units, unit = np.unique(units, axis=1, return_inverse=True)
-        self.question, self._judge = units[0], judges[asked][at]
-        self._cell = unit.reshape(-1) * 3 + (2 * value).astype(np.int64)
-
-    def between(self, these: Bools, those: Bools) -> Couples:
-        """The couples of an answer of `these` judges and one of `those`, both of shape (judges,); of two
-        judges who are both of both each couple twice."""
-        alike, pairs = self._couples(these, those)
-        for judge in np.flatnonzero(these & those):
-            alone = np.arange(len(these)) == judge
-            own_alike, own_pairs = self._couples(alone, alone)
-            alike, pairs = alike - own_alike, pairs - own_pairs
-        return Couples(self.question, alike, pairs)
-
-    def _couples(self, these: Bools, those: Bools) -> tuple[Floats, Floats]:
-        one, other = (
-            np.bincount(self._cell[judges[self._judge]], minlength=3 * len(self.question))
-            .reshape(-1, 3)
-            .astype(np.float64)
-            for judges in (these, those)
-        )
-        return (one @ ALIKE * other).sum(axis=1), one.sum(axis=1) * other.sum(axis=1)
-
-
-def shares_alike(sides: Sequence[Couples], why: str, times: int, seed: int) -> list[Measured]:
-    """The share of pairs ordered alike by each side's couples, on the questions that all sides have; of
-    two sides also the first less the second. All on the same resamples of the questions; `why` there is
-    none without a question."""
-    questions = reduce(np.intersect1d, [side.questions for side in sides])
-    if not (n := len(questions)):
-        return [Measured(None, why=why)] * len(sides)
-    measures = {str(at): side.measure(questions) for at, side in enumerate(sides)}
-    if len(sides) == 2:
-        first, second = measures.values()
-        measures["difference"] = lambda weights: first(weights) - second(weights)
-    rng = seeds.rng(seed, "bootstrap", "alike")
-    return [*bootstrap(measures, n, times if n >= LEAST else 0, rng).values()]
-
-
-# Each person
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,52 +68,30 @@ class PersonRecord:
     skipped: int
     seconds: float | None  # the median time of an answer
     first_by_slot: tuple[float, ...] = ()  # how often the text of each position came first
-    infit: Measured = Measured(None)  # noqa: RUF009  # with the range expected
-    agreement: Agreement = Agreement()  # with all other people
-    agreement_with_models: Mapping[str, Agreement] = field(default_factory=dict)
+    agreement: Share = Share()  # with all other people, in questions in common
     repeats: Share = Share()  # questions asked again turned round, answered alike
     known: Share = Share()  # questions of known answer, answered right
 
 
 async def read(run: RunPlace) -> list[PersonRecord]:
-    """The people of a run, also before anything was answered and while another process continues it;
-    none if no people judge. Raises RunError."""
-    try:
-        return people_of(await results.read(run, run.info().settings))
-    except (NoVerdictsError, NotConvergedError):
-        pass
+    """The people of a run, by number, also before anything was answered and while another process
+    continues it; none if no people judge. Raises RunError."""
     async with rounds.reading(run) as store:
         info, said = await results.with_people(run.info(), store)
-        verdicts = comparisons.joined((await results.replayed(run.info(), store)).asked)
-        return [] if said is None else [*_records(said, verdicts, info.judge_names)]
+        if said is None:
+            return []
+        history = await results.replayed(info, store)
+    return records(said, comparisons.joined(history.asked))
 
 
-def people_of(run: Result) -> list[PersonRecord]:
-    """The people who judge a run, by number; none if no people do."""
-    if run.said is None:
-        return []
-    verdicts = comparisons.joined(run.history.asked)
-    records = [*_records(run.said, verdicts, run.judges)]
-    if run.history.alone:
-        return records
-    fit = misfit.fit_of_judges(verdicts, run.scores.main[1], len(run.judges))
-    infits = np.stack([fit.infit, fit.low, fit.high], axis=1)[run.said.first :].astype(object)
-    infits[np.isnan(infits.astype(float))] = None
-    return [
-        replace(record, infit=Measured(*infit))
-        for record, infit in zip(records, infits, strict=True)
-    ]
-
-
-def _records(said: Said, verdicts: Verdicts, names: Sequence[str]) -> Iterator[PersonRecord]:
-    """Without infit."""
-    judges, answered = np.arange(len(names)), judges_of(verdicts)
-    people = judges >= said.first
-    both = Orders(verdicts, people)
-    models = [judge for judge in range(said.first) if (answered == judge).any()]
+def records(said: Said, verdicts: Verdicts) -> list[PersonRecord]:
+    """The people who judge a run, by number, of whose verdicts they are."""
+    judges, people = np.arange(said.first + len(said.people)), []
+    both = Orders(codings(verdicts), len(judges))
     for person in said.people:
         me = judges == said.first + person.number
-        own = verdicts.where(me[answered])
+        own = verdicts.where(me[judges_of(verdicts)])
+        shared = both.between(me, judges >= said.first)
         seconds = said.seconds.get(person.number, ())
         checks = [
             (check, check.verdict)
@@ -223,40 +100,43 @@ def _records(said: Said, verdicts: Verdicts, names: Sequence[str]) -> Iterator[P
         ]
         known = [_same(Verdict(check.known), answer) for check, answer in checks if check.known]
         repeats = [*_repeats(checks, own)]
-        yield PersonRecord(
-            number=person.number,
-            name=person.name,
-            state=person.state,
-            quota=person.quota,
-            done=len(own) + len(checks),
-            skipped=said.skipped.get(person.number, 0),
-            seconds=median(seconds) if seconds else None,
-            first_by_slot=_first(own),
-            agreement=both.between(me, people).agreement,
-            agreement_with_models={
-                names[model]: both.between(me, judges == model).agreement for model in models
-            },
-            repeats=Share(math.fsum(repeats), len(repeats)),
-            known=Share(math.fsum(known), len(known)),
+        there = shared.questions
+        agreement = float((shared.alike[there] / shared.pairs[there]).sum())
+        people.append(
+            PersonRecord(
+                number=person.number,
+                name=person.name,
+                state=person.state,
+                quota=person.quota,
+                done=len(own) + len(checks),
+                skipped=said.skipped.get(person.number, 0),
+                seconds=median(seconds) if seconds else None,
+                first_by_slot=_first(own),
+                agreement=Share(agreement, len(there)),
+                repeats=Share(math.fsum(repeats), len(repeats)),
+                known=Share(math.fsum(known), len(known)),
+            )
         )
+    return people
 
 
 def _first(own: Verdicts) -> tuple[float, ...]:
     """The share of answers that put the text of each slot first; a tie for it counts by parts."""
-    first, several = Counter[int](), np.flatnonzero(np.diff(own.offsets) > 1).tolist()
-    for at in several:
-        top = comparisons.groups_of(own, at)[0]
-        presented = own.presented[own.offsets[at] : own.offsets[at + 1]].tolist()
-        first.update({slot: 1 / len(top) for slot, row in enumerate(presented) if row in top})
-    slots = int(np.diff(own.offsets).max(initial=0)) if several else 0
-    return tuple(first[slot] / len(several) for slot in range(slots))
+    own = own.where(np.diff(own.offsets) > 1)
+    sizes, begin = np.diff(own.offsets), own.offsets[:-1]
+    group = comparisons.tie_groups(own)
+    top = group == np.repeat(group[begin], sizes)
+    tied = np.repeat(np.add.reduceat(top, begin), sizes) if len(own) else sizes
+    slot = comparisons.presented_at(own) - np.repeat(begin, sizes)
+    first = np.bincount(slot[top], 1 / tied[top], int(sizes.max(initial=0)))
+    return tuple((first / max(len(own), 1)).tolist())
 
 
 def _repeats(checks: Sequence[tuple[Check, Verdict]], own: Verdicts) -> Iterator[float]:
     """How far each repeated question was answered as before."""
-    rows: Mapping[int | None, int] = {job: at for at, job in enumerate(own.matches.tolist())}
+    rows = {job: at for at, job in enumerate(own.matches.tolist())}
     for check, answer in checks:
-        if check.repeats not in rows:
+        if check.repeats is None or check.repeats not in rows:
             continue  # it repeats none, or one whose answer was taken back since
         at = rows[check.repeats]
         slots = slice(own.offsets[at], own.offsets[at + 1])
@@ -299,7 +179,6 @@ class ModelAgreement:
     agreement: Measured
     people_agreement: Measured
     difference: Measured
-    krippendorff_alpha: Measured  # of the people and it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -321,42 +200,42 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
     questions; None if no people judge it."""
     if run.said is None:
         return None
-    verdicts = comparisons.joined(run.history.asked)
-    answered, judges = judges_of(verdicts), np.arange(len(run.judges))
-    counts, people = np.bincount(answered, minlength=len(judges)), judges >= run.said.first
-    both = Orders(verdicts, people)
-    among = both.between(people, people)
-    alone = ALONE if run.history.alone else None
-    (agreement,) = shares_alike([among], alone or NOBODY, times, seed)
-
-    def alpha_of(these: Bools) -> Measured:
-        rng = seeds.rng(seed, "bootstrap", "agreement")
-        return alpha(verdicts.where(these[answered]), times, rng)
-
-    models = []
+    verdicts, judges = comparisons.joined(run.history.asked), np.arange(len(run.judges))
+    counts = np.bincount(judges_of(verdicts), minlength=len(judges))
+    people, given = judges >= run.said.first, codings(verdicts)
+    both, why = Orders(given, len(judges)), ALONE if given.alone else APART
+    among, models = both.between(people, people), []
+    (agreement,) = shares_alike([among], ALONE if given.alone else NOBODY, times, seed)
     for model in np.flatnonzero(~people & (counts > 0)).tolist():
         own = both.between(people, judges == model)
         common = np.intersect1d(own.questions, among.questions)
         sides = [own, among] if len(common) else [own]
         unknown = Measured(None, why=agreement.why or APART)
-        found = [*shares_alike(sides, alone or APART, times, seed), unknown, unknown]
-        models.append(
-            ModelAgreement(
-                name=run.judges[model],
-                verdicts=int(counts[model]),
-                questions=len(common if len(common) else own.questions),
-                agreement=found[0],
-                people_agreement=found[1],
-                difference=found[2],
-                krippendorff_alpha=alpha_of(people | (judges == model)),
-            )
-        )
+        found = [*shares_alike(sides, why, times, seed), unknown, unknown]
+        questions = len(common if len(common) else own.questions)
+        models.append(ModelAgreement(run.judges[model], int(counts[model]), questions, *found[:3]))
+    rng = seeds.rng(seed, "bootstrap", "agreement")
     return Yardstick(
         n=int((people & (counts > 0)).sum()),
         verdicts=int(counts[people].sum()),
         questions=len(among.questions),
         agreement=agreement,
-        krippendorff_alpha=alpha_of(people),
+        krippendorff_alpha=alpha(given.where(people[given.judge]), times, rng)[0],
         models=models,
-        people=people_of(run),
+        people=records(run.said, verdicts),
     )
+
+
+def shares_alike(sides: Sequence[Shared], why: str, times: int, seed: int) -> list[Measured]:
+    """The share of pairs ordered alike of each side, on the questions that all sides have; of two sides
+    also the first less the second. All on the same resamples of the questions; `why` there is none
+    without a question."""
+    questions = reduce(np.intersect1d, [side.questions for side in sides])
+    if not (n := len(questions)):
+        return [Measured(None, why=why)] * len(sides)
+    measures = {str(at): side.measure(questions) for at, side in enumerate(sides)}
+    if len(sides) == 2:
+        first, second = measures.values()
+        measures["difference"] = lambda weights: first(weights) - second(weights)
+    rng = seeds.rng(seed, "bootstrap", "alike")
+    return [*bootstrap(measures, n, times if n >= LEAST else 0, rng).values()]

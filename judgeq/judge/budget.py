@@ -11,9 +11,9 @@ import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from judgeq.errors import BudgetError
+from judgeq.judge.limiter import Turnstile
 from judgeq.judge.prices import Pricing
 from judgeq.judge.slices import Slices
-from judgeq.judge.turnstile import Turnstile, Wait
 from judgeq.types import Notify, Usage
 
 NANO = 1_000_000_000
@@ -135,7 +135,7 @@ class Budget:
     def __init__(self, allowance: Allowance | None = None, shared: Slices | None = None) -> None:
         self._own = allowance or Allowance()
         self._shared = shared
-        self._turnstile = Turnstile(self._given, self._give_back)
+        self._turnstile = Turnstile(self._given)
 
     @property
     def _decisive(self) -> Allowance | Slices:
@@ -178,24 +178,24 @@ class Budget:
             own.reserved -= rounded_up(bound)
             own.spent += lost or rounded_up(cost)
             own.at_risk += lost
-        self._turnstile.serve()
+        self._turnstile.look()
 
     def release(self, bound: float | None) -> None:
         """A reserved call wasn't sent."""
         if self._decisive.cap is not None:
             self._give_back(rounded_up(bound))
-            self._turnstile.serve()
+            self._turnstile.look()
 
     def abort(self) -> None:
         """A stop was asked for: whoever waits, or comes, gets StoppedError."""
         self._turnstile.abort()
 
-    def _given(self, amount: int) -> Wait | None:
+    def _given(self, amount: float) -> float | None:
         """As Turnstile wants it."""
-        wait = self._take(amount)
+        wait = self._take(int(amount))
         if wait is None:
-            raise self._exceeded(amount)
-        return Wait(wait) if wait else None
+            raise self._exceeded(int(amount))
+        return wait or None
 
     def _take(self, amount: int) -> float | None:
         """Reserve of both, or of neither."""
@@ -206,7 +206,7 @@ class Budget:
                 self._own.reserved -= amount
         return wait
 
-    def _give_back(self, amount: int, _: None = None) -> None:
+    def _give_back(self, amount: int) -> None:
         self._own.reserved -= amount
         if self._shared is not None:
             self._shared.release(amount)

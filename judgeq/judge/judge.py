@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import random
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -27,8 +26,9 @@ from judgeq.errors import (
 from judgeq.events import CallEnded, CallStarted, Emit, Notice
 from judgeq.judge.backend import Backend, Cached, Prepared, Reply, Request
 from judgeq.judge.budget import Budget
-from judgeq.judge.limiter import Limiter, Outage, Permit
+from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.questions import Questions, Unusable
+from judgeq.judge.retry import Policy, retried
 from judgeq.types import (
     Attempt,
     Call,
@@ -63,36 +63,6 @@ class Ledger(Protocol):
 
     def settle(self, outcome: Outcome) -> None:
         """Take an outcome; it is committed at once, but nobody waits for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """When to try again after a CallError: attempts in all (the first included), and seconds: first
-    wait, longest wait, in all.
-
-    Attempts at which the server took no calls (CallError.unavailable) don't count. `in_all` is also
-    how long a server may answer nobody, and `tries` how many calls in a row may fail that are tried
-    alone, until the run stops.
-    """
-
-    attempts: int = 8
-    first_wait: float = 0.5
-    longest_wait: float = 60.0
-    in_all: float = 600.0
-    tries: int = 10
-
-    def ends(self, outage: Outage) -> bool:
-        """Whether an outage has lasted too long."""
-        return outage.trying and (outage.lasts >= self.in_all or outage.unmended >= self.tries)
-
-    def wait(self, error: CallError, failures: int) -> float:
-        """Seconds until the next attempt: what the server asked for, up to the longest; else it grows
-        exponentially. With jitter, so that many workers don't come back together."""
-        grown = min(self.longest_wait, self.first_wait * 2.0 ** min(failures, 30))
-        jittered = random.uniform(0.0, grown)  # noqa: S311 # no secret
-        if error.retry_after is None:
-            return jittered
-        return min(error.retry_after, self.longest_wait) + min(jittered, 1.0)
 
 
 def cut_reply(reply: str) -> str:
@@ -276,7 +246,7 @@ class _Asking:
         """Send the request, and read the reply; None to ask again."""
         match, judge = self._job.match, self._judge
         try:
-            reply = await self._retried()
+            reply = await retried(self._send, judge.policy, judge.sleep, judge.limiter.outage)
         except SteppedDownError:
             return None
         except CallError as error:
@@ -303,30 +273,6 @@ class _Asking:
         self._ask += 1
         self._note(call)
         return None
-
-    async def _retried(self) -> Reply:
-        """The reply, after as many attempts as the policy allows. Time in which the server answers
-        nobody isn't the job's, and nobody waits here then: the limiter lets one try at a time. Raises
-        the last error."""
-        judge, outage = self._judge, self._judge.limiter.outage
-        tries, failures, since = 0, 0, judge.clock()
-        while True:
-            try:
-                return await self._send()
-            except SteppedDownError:
-                raise
-            except CallError as error:
-                failures += not error.unavailable
-                late = judge.policy.ends(outage)
-                if outage.trying:
-                    since = judge.clock()
-                elif judge.clock() - since >= judge.policy.in_all:
-                    late = True
-                if late or failures >= judge.policy.attempts:
-                    raise
-                wait = 0.0 if outage.trying else judge.policy.wait(error, tries)
-            tries += 1
-            await judge.sleep(wait)
 
     async def _send(self) -> Reply:
         """One attempt, from waiting for a place to the reply. Raises SteppedDownError where the request

@@ -16,11 +16,12 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from judgeq.errors import CallError
-from judgeq.judge.turnstile import Turnstile, Wait
+from judgeq.errors import CallError, StoppedError
 from judgeq.types import Clock, Notify, Sleep
+
+T = TypeVar("T")
 
 FIRST_WINDOW = 16
 LONGEST_PAUSE = 60.0
@@ -35,6 +36,62 @@ IN_A_ROW = 3
 """So many failures without an answer between them are an outage."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0
 """Seconds between two tries in an outage: the first wait, doubled up to the longest."""
+
+
+class Turnstile(Generic[T]):
+    """Whoever waits for leave to send, the first to come first. `take` gives what is asked for by an
+    amount; or says in how many seconds to look again (infinite: when something is given back); or raises
+    what it raises where that will never be had. One event loop."""
+
+    def __init__(self, take: Callable[[float], T | float], sleep: Sleep = asyncio.sleep) -> None:
+        self.waiting = 0
+        self._take = take
+        self._sleep = sleep
+        self._in_turn = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._aborted = False
+
+    async def enter(self, amount: float) -> T:
+        """What is given, once it is. Raises StoppedError after `abort`."""
+        if not self.waiting and not self._aborted:
+            given = self._take(amount)
+            if not isinstance(given, float):
+                return given
+        self.waiting += 1
+        try:
+            async with self._in_turn:
+                while not self._aborted:
+                    given = self._take(amount)
+                    if not isinstance(given, float):
+                        return given
+                    await self._wait(given)
+                raise StoppedError("the run was stopped")
+        finally:
+            self.waiting -= 1
+
+    def look(self) -> None:
+        """Something changed: whoever is first in turn looks again."""
+        self._changed.set()
+
+    def abort(self) -> None:
+        """A stop was asked for: whoever waits, or comes, gets StoppedError."""
+        self._aborted = True
+        self.look()
+
+    async def _wait(self, seconds: float) -> None:
+        self._changed.clear()
+        if seconds == math.inf:
+            await self._changed.wait()
+            return
+        alarm = asyncio.create_task(self._look_in(seconds))
+        try:
+            await self._changed.wait()
+        finally:
+            alarm.cancel()
+
+    async def _look_in(self, seconds: float) -> None:
+        await self._sleep(seconds)
+        self.look()
 
 
 class RateHeaders(NamedTuple):
@@ -133,7 +190,7 @@ class Limiter:
         self._cuts = 0
         self._pace = 1.0
         self._paused_until = -math.inf
-        self._turnstile = Turnstile(self._take, self._give_back, clock, sleep)
+        self._turnstile = Turnstile(self._take, sleep)
         self.in_flight = 0
 
     @property
@@ -164,7 +221,7 @@ class Limiter:
             self._tries_in_flight -= 1
         if used is not None:
             self._tokens.take(used - permit.tokens)
-        self._turnstile.serve()
+        self._turnstile.look()
 
     def succeeded(self, permit: Permit) -> None:
         """The call was answered: more may be in flight."""
@@ -242,8 +299,8 @@ class Limiter:
             return 0.0
         return max(self._paused_until, self.outage.next_try) - self._clock()
 
-    def _take(self, tokens: float) -> Permit | Wait:
-        """Take what a call needs from the limits."""
+    def _take(self, tokens: float) -> Permit | float:
+        """Take what a call needs from the limits; or say in how many seconds to look again."""
         wait = self._delay()
         if wait <= 0 and not (self._requests.limit is self._tokens.limit is None):
             now = self._clock()
@@ -255,14 +312,11 @@ class Limiter:
                 self._requests.take(1.0)
                 self._tokens.take(tokens)
         if wait > 0:
-            return Wait(wait)
+            return wait
         self.in_flight += 1
         trying = self.outage.trying
         self._tries_in_flight += trying
         return Permit(tokens, self._cuts, trying)
-
-    def _give_back(self, tokens: float, permit: Permit) -> None:
-        self.release(permit, 0.0)
 
 
 class _Bucket:

@@ -4,11 +4,11 @@ those whose answer is known. No question waits for them, and no score uses them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from judgeq import seeds
-from judgeq.errors import DataError, RunError
+from judgeq.errors import DataError
 from judgeq.imports import votes
 from judgeq.person import Check
 from judgeq.store import Store
@@ -37,58 +37,41 @@ def known_in(path: Path, ids: Sequence[str], texts: Sequence[str] | None) -> lis
     return list(rankings)
 
 
-class Checks:
-    """The checks of a run, by number; `repeats` is the share of their questions that people are asked
-    again."""
+async def add_known(store: Store, rankings: Sequence[tuple[int, ...]]) -> int:
+    """Add questions whose answer is known, most of the feature first; how many are new."""
+    kept = await store.checks()
+    before = {check.known for check in kept if check.person is None}
+    new = [ranking for ranking in dict.fromkeys(rankings) if ranking not in before]
+    for number, ranking in enumerate(new, len(kept)):
+        await store.put_check(Check(number, ranking, known=ranking))
+    return len(new)
 
-    def __init__(self, store: Store, *, repeats: float = 0.0, seed: int = 0) -> None:
-        self.by_number: dict[int, Check] = {}
-        self._store = store
-        self._repeats = repeats
-        self._seed = seed
 
-    async def load(self) -> None:
-        """Read them from the store."""
-        self.by_number = {check.number: check for check in await self._store.checks()}
-        if self.by_number.keys() != set(range(len(self.by_number))):
-            raise RunError("the run's record is damaged: its checks aren't numbered from 0.")
-
-    async def add_known(self, rankings: Sequence[tuple[int, ...]]) -> int:
-        """Add questions whose answer is known, most of the feature first; how many are new."""
-        await self.load()
-        before = set(self._known_rankings())
-        new = [ranking for ranking in dict.fromkeys(rankings) if ranking not in before]
-        for ranking in new:
-            check = Check(len(self.by_number), ranking, known=ranking)
-            await self._store.put_check(check)
-            self.by_number[check.number] = check
-        return len(new)
-
-    def due(self, person: int, answered: Sequence[Match]) -> Check | None:
-        """The check that a person is to be asked now, who gave these answers, if any; not in the store
-        yet."""
-        number, asked = len(self.by_number), self._of_person(person)
-        repeated = {check.repeats for check in asked if check.repeats is not None}
-        if int(self._repeats * len(answered)) > len(repeated):
-            able = [match for match in answered[:-APART] if match.id not in repeated]
-            if able:
-                rng = seeds.rng(self._seed, "repeat", person, len(repeated))
-                match = able[int(rng.integers(len(able)))]
-                return Check(number, match.items[::-1], person, repeats=match.id)
-        known = {check.known for check in asked if check.known}
-        left = [ranking for ranking in self._known_rankings() if ranking not in known]
-        if left and len(answered) // EVERY > len(known):
-            rng = seeds.rng(self._seed, "known", person, len(known))
-            ranking = left[int(rng.integers(len(left)))]
-            items = tuple(ranking[place] for place in rng.permutation(len(ranking)))
-            return Check(number, items, person, known=ranking)
-        return None
-
-    def _of_person(self, person: int) -> list[Check]:
-        return [check for check in self.by_number.values() if check.person == person]
-
-    def _known_rankings(self) -> list[tuple[int, ...]]:
-        return [check.known for check in self.by_number.values() if check.person is None]
+def due(
+    asked: Mapping[int, Check],
+    known: Sequence[tuple[int, ...]],
+    answered: Sequence[Match],
+    repeats: float,
+    seed: int,
+    person: int,
+) -> Check | None:
+    """The check that a person is to be asked now, if any, who was `asked` these and gave these answers:
+    a share `repeats` of them again, and some of the `known` rankings. It has no number yet."""
+    repeated = {check.repeats for check in asked.values() if check.repeats is not None}
+    if int(repeats * len(answered)) > len(repeated):
+        able = [match for match in answered[:-APART] if match.id not in repeated]
+        if able:
+            rng = seeds.rng(seed, "repeat", person, len(repeated))
+            match = able[int(rng.integers(len(able)))]
+            return Check(-1, match.items[::-1], person, repeats=match.id)
+    there = {check.known for check in asked.values() if check.known}
+    left = [ranking for ranking in known if ranking not in there]
+    if left and len(answered) // EVERY > len(there):
+        rng = seeds.rng(seed, "known", person, len(there))
+        ranking = left[int(rng.integers(len(left)))]
+        items = tuple(ranking[place] for place in rng.permutation(len(ranking)))
+        return Check(-1, items, person, known=ranking)
+    return None
 
 
 def remarks(name: str, answers: int, seconds: float | None, first: Sequence[float]) -> list[str]:

@@ -20,8 +20,6 @@ from judgeq.store import Store
 
 LONGEST = 80
 """Characters of a name."""
-MOST = 100_000
-"""People of a run."""
 LISTED = 10
 """Names that a message lists."""
 What = Literal["add", "join", "remove", "forget"]
@@ -68,11 +66,14 @@ async def apply(
     """Change the people in a store: those who were changed, each with the token of their new link, or
     "". Raises UsageError for a name that isn't possible, is taken (also by one of the run's `panel`), or
     isn't there; then nothing is changed."""
-    people = await store.people()
+    people = {person.name.casefold(): person for person in await store.people()}
+    names = [" ".join(unicodedata.normalize("NFC", name).split()) for name in change.names]
     if change.what in ("add", "join"):
-        changed = [*_added(people, change, now, panel)]
+        taken = {name.casefold() for name in panel}
+        changed = [*_added(people, names, change, now, taken)]
     else:
-        changed = [(_ended(one, people, change.what), "") for one in _find(people, change.names)]
+        each = {name.casefold(): name for name in names}.values()
+        changed = [(_ended(people, name, change.what), "") for name in each]
     async with store.together():
         for person, _ in changed:
             await store.put_person(person)
@@ -91,43 +92,19 @@ async def change(
         await store.close()
 
 
-def forget_imported(place: RunPlace, change: Change) -> tuple[Changed, ...]:
-    """Forget the names that an imported run's judgments came with. Raises UsageError for another change,
-    and for a name that isn't there."""
-    if change.what != "forget":
-        raise UsageError(
-            f"run {place.id} was imported: its judges can't be asked anything. Only their names can be "
-            "forgotten, with `judgeq annotate forget`."
-        )
-    info = place.info()
-    names, forgotten = list(info.judges), dict[int, str]()
-    for name in change.names:
-        if name not in info.judges or not name:
-            raise _unknown(name, [one for one in names if one])
-        number = info.judges.index(name)
-        names[number] = forgotten[number] = nameless(number, names[:number] + names[number + 1 :])
-    place.write_info(info.model_copy(update={"judges": tuple(names)}))
-    return tuple(Changed(name, PersonState.REMOVED, None, None) for name in forgotten.values())
-
-
-def nameless(number: int, others: Sequence[str]) -> str:
-    """What the person of a number (from 0) is called whose name is forgotten; none of `others`."""
-    name, taken = f"person {number + 1}", {other.casefold() for other in others}
-    while name in taken:
-        name += " (forgotten)"
-    return name
-
-
 def _added(
-    people: Sequence[Person], change: Change, now: float, panel: Sequence[str]
+    people: dict[str, Person], names: Sequence[str], change: Change, now: float, taken: set[str]
 ) -> Iterator[tuple[Person, str]]:
     """New people, each with the token of their link. A person who was removed, and is added again, is
     the same person with another link."""
-    by_name = {person.name.casefold(): person for person in people}
-    count, taken = len(people), {name.casefold() for name in panel}
-    for name in map(_checked, change.names):
-        key = name.casefold()
-        before = by_name.get(key)
+    count = len(people)
+    for name in names:
+        key, before = name.casefold(), people.get(name.casefold())
+        if not name or plain(name, LONGEST) != name:
+            wrong = plain(name, LONGEST)
+            raise UsageError(
+                f"A judge can't be named {wrong!r}: give 1 to {LONGEST} visible characters."
+            )
         comes_back = change.what == "add" and before and before.state is PersonState.REMOVED
         if key in taken or (before and not comes_back):
             raise UsageError(f"There is a judge named {name!r} already: take another name.")
@@ -135,52 +112,21 @@ def _added(
         token = secrets.token_urlsafe(24)
         person = before or Person(count, name, b"", since=now)
         count += before is None
-        if count > MOST:
-            raise UsageError(f"A run can have {MOST:,} judges at most.")
         quota = person.quota if change.quota is None else change.quota
         yield person._replace(token=digest(token), quota=quota, state=PersonState.ACTIVE), token
 
 
-def _ended(person: Person, people: Sequence[Person], what: What) -> Person:
-    """A person who is removed, or forgotten: then their name is a number, and no link is theirs."""
+def _ended(people: dict[str, Person], name: str, what: What) -> Person:
+    """A person who is removed, or forgotten: then their name is a number, and no link is theirs. Raises
+    UsageError for a name that isn't there."""
+    if (person := people.get(name.casefold())) is None:
+        listed = ", ".join(plain(one.name, LONGEST) for one in [*people.values()][:LISTED])
+        listed += " …" if len(people) > LISTED else ""
+        raise UsageError(
+            f"There is no judge named {plain(name, LONGEST)!r}; there are: {listed or 'none'}."
+        )
     person = person._replace(state=PersonState.REMOVED)
     if what == "remove":
         return person
-    others = [other.name for other in people if other.number != person.number]
-    return person._replace(
-        name=nameless(person.number, others), token=digest(secrets.token_urlsafe(24))
-    )
-
-
-def _checked(name: str) -> str:
-    """A name as it is kept. Raises UsageError for one that isn't possible."""
-    name = _as_kept(name)
-    if not name or len(name) > LONGEST or plain(name, LONGEST) != name:
-        raise UsageError(
-            f"A judge can't be named {plain(name, LONGEST)!r}: give 1 to {LONGEST} visible characters."
-        )
-    return name
-
-
-def _as_kept(name: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", name).split())
-
-
-def _find(people: Sequence[Person], names: Sequence[str]) -> list[Person]:
-    """The people of these names, each once. Raises UsageError for one that isn't there."""
-    by_name = {person.name.casefold(): person for person in people}
-    found = dict[int, Person]()
-    for name in names:
-        person = by_name.get(_as_kept(name).casefold())
-        if person is None:
-            raise _unknown(name, [one.name for one in people])
-        found[person.number] = person
-    return list(found.values())
-
-
-def _unknown(name: str, names: Sequence[str]) -> UsageError:
-    listed = ", ".join(plain(one, LONGEST) for one in names[:LISTED])
-    listed += " …" if len(names) > LISTED else ""
-    return UsageError(
-        f"There is no judge named {plain(name, LONGEST)!r}; there are: {listed or 'none'}."
-    )
+    nobody = digest(secrets.token_urlsafe(24))
+    return person._replace(name=f"person {person.number + 1}", token=nobody)

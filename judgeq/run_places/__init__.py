@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeAlias
 
 from judgeq.run_places.folders import FolderRuns as FolderRuns
 from judgeq.run_places.folders import RunFolder as RunFolder
+from judgeq.run_places.folders import id_of as id_of
+from judgeq.run_places.folders import name_of as name_of
 from judgeq.run_places.folders import network_file_system as network_file_system
 from judgeq.run_places.folders import whoami as whoami
 from judgeq.run_places.info import RunInfo as RunInfo
-from judgeq.run_places.place import id_of as id_of
-from judgeq.run_places.place import name_of as name_of
-from judgeq.run_places.stored import StoredRun, StoredRuns
+from judgeq.run_places.stored import StoredRuns
 
-RunPlace: TypeAlias = RunFolder | StoredRun
-Runs: TypeAlias = FolderRuns | StoredRuns
+RunPlace = RunFolder
+Runs = FolderRuns
 
 
 def runs_in(root: Path, store: str | None = None) -> Runs:

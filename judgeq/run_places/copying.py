@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from judgeq import prompts
 from judgeq.errors import DataError, RunError, UsageError
 from judgeq.files import refuse_linked_folder
 from judgeq.run_places.folders import FolderRuns, RunFolder
-from judgeq.run_places.stored import StoredRun, StoredRuns
+from judgeq.run_places.stored import StoredRun
 from judgeq.store.postgres import copying
 
 
@@ -35,74 +34,62 @@ def staging(root: Path, name: str) -> Iterator[RunFolder]:
         shutil.rmtree(temporary)
 
 
-def put(made: RunFolder, place: RunFolder | StoredRun) -> bool:
+def put(made: RunFolder, place: RunFolder) -> bool:
     """Put a run that was made in a folder in its place, whole or not at all; False where there is one,
     which another process has just put there. Raises as the store does."""
-    if isinstance(place, StoredRun):
-        try:
-            _to_store(made, place)
-        except RunError:
-            if place.exists:
-                return False
-            raise
-        return True
     try:
-        made.path.rename(place.path)
-    except OSError:
-        if not place.path.exists():
+        if isinstance(place, StoredRun):
+            _to_store(made, place)
+        else:
+            made.path.rename(place.path)
+    except (OSError, RunError):
+        if not place.exists and not place.path.exists():
             raise
         return False
     return True
 
 
-def copy(run: RunFolder | StoredRun, to: FolderRuns | StoredRuns) -> RunFolder | StoredRun:
+def copy(run: RunFolder, to: FolderRuns) -> RunFolder:
     """Copy a run between a folder and a store. The copy's place.
 
     Raises RunError while a process leads or works on the run, and where one of its name is there
     already; UsageError for a copy within folders, or from one store to another.
     """
-    if isinstance(run, RunFolder) and isinstance(to, StoredRuns):
+    place = to.called(run.id)
+    if isinstance(run, StoredRun) is isinstance(place, StoredRun):
+        raise UsageError(
+            "a run is copied between a folder and a store: --to takes a store's address for a run in a "
+            "folder, and a folder for a run in a store (--store)."
+        )
+    if isinstance(place, StoredRun):
         with run.locked():
-            place = to.called(run.id)
             _to_store(run, place)
-        return place
-    if isinstance(run, StoredRun) and isinstance(to, FolderRuns):
-        folder = to.called(run.id)
-        refuse_linked_folder(folder.path)
-        if folder.exists:
-            raise RunError(f"{folder.path} is there already. Nothing was changed.")
-        with staging(to.root, run.id) as made:
-            made.write_info(run.info().model_copy(update={"shared": ""}))
-            copying.to_file(run.address, run.row(), made.database)
-            if folder.path.is_dir():  # of its results
-                for path in (made.database, made.config):
-                    path.rename(folder.path / path.name)
-            elif not put(made, folder):
-                raise RunError(f"{folder.path} is there already. Nothing was changed.")
-        return folder
-    raise UsageError(
-        "a run is copied between a folder and a store: --to takes a store's address for a run in a "
-        "folder, and a folder for a run in a store (--store)."
-    )
+    elif isinstance(run, StoredRun):
+        _to_folder(run, place, to.root)
+    return place
 
 
 def _to_store(run: RunFolder, place: StoredRun) -> None:
-    info = run.info()
-    copying.to_store(
-        run.database,
-        place.address,
-        place.id,
-        info.fingerprint,
-        info.model_dump_json(indent=2),
-        _prompt(info.facts),
-    )
+    info, prompt = run.info(), None
+    if info.facts.get("prompt"):  # the set that it was begun with, as a store keeps it
+        try:
+            prompt = prompts.of_facts(info.facts).model_dump_json()
+        except (TypeError, ValueError) as error:
+            raise RunError(f"the run's prompt set can't be read: {error}.") from error
+    text = info.model_dump_json(indent=2)
+    copying.to_store(run.database, place.address, place.id, info.fingerprint, text, prompt)
 
 
-def _prompt(facts: Mapping[str, Any]) -> str | None:
-    """The prompt set that a run was begun with, as a store keeps it."""
-    if not facts.get("prompt"):
-        return None
-    try:
-        return prompts.of_facts(facts).model_dump_json()
-    except (TypeError, ValueError) as error:
-        raise RunError(f"the run's prompt set can't be read: {error}.") from error
+def _to_folder(run: StoredRun, folder: RunFolder, root: Path) -> None:
+    refuse_linked_folder(folder.path)
+    there = RunError(f"{folder.path} is there already. Nothing was changed.")
+    if folder.exists:
+        raise there
+    with staging(root, run.id) as made:
+        made.write_info(run.info().model_copy(update={"shared": ""}))
+        copying.to_file(run.address, run.id, made.database)
+        if folder.path.is_dir():  # of its results
+            for path in (made.database, made.config):
+                path.rename(folder.path / path.name)
+        elif not put(made, folder):
+            raise there

@@ -1,18 +1,22 @@
-"""Run folders: made, found, locked, listed.
+"""Run folders: made, found, locked, listed, removed.
 
-`runs/<run id>/` holds run.db (the ledger), config.json (what the run is), scores.csv and a lock.
+`runs/<run id>/` holds run.db (the record), config.json (what the run is), scores.csv and a lock. Of a
+run whose record is in a PostgreSQL store (stored.py) the folder holds the results alone.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
+from typing import Self
 
 from filelock import FileLock, Timeout
 
@@ -20,16 +24,22 @@ from judgeq.datasets import Dataset
 from judgeq.errors import RunError, UsageError
 from judgeq.files import (
     read_start,
+    refuse_linked_folder,
     refuse_links,
     replacing,
+    unwritable,
     write_new,
 )
 from judgeq.run_places.info import RunInfo
-from judgeq.run_places.place import Place, Places
 from judgeq.store import DATABASE, Store, make_store, open_store
+from judgeq.types import Notify
 
 LOCK_WAIT = 1.0
 """Seconds to wait for the lock: longer than `is_running` holds it, shorter than a user's patience."""
+_REMOTE = (
+    *("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs"),
+    *("fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.juicefs", "fuse.rclone"),
+)
 
 
 def whoami() -> str:
@@ -38,12 +48,25 @@ def whoami() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class RunFolder(Place):
-    """One run's folder, and all that is in it."""
+class RunFolder:
+    """One run's folder, and its record. Reading what can't be read raises RunError."""
+
+    path: Path
+    accept_damage: bool = field(default=False, compare=False, kw_only=True)
+
+    @property
+    def id(self) -> str:
+        """The run id."""
+        return self.path.name
+
+    @property
+    def scores(self) -> Path:
+        """The scores, once the run is finished or `judgeq show --write` was called."""
+        return self.path / "scores.csv"
 
     @property
     def database(self) -> Path:
-        """The file of the ledger."""
+        """The file of the record."""
         return self.path / DATABASE
 
     @property
@@ -52,49 +75,50 @@ class RunFolder(Place):
         return self.path / "config.json"
 
     @property
+    def lock(self) -> Path:
+        """The file that whoever works on the run holds."""
+        return self.path / "lock"
+
+    @property
     def label(self) -> str:
-        """The folder."""
+        """The place, for messages; never with a password."""
         return str(self.path)
 
     @property
-    def ledger(self) -> str:
-        """The path of the ledger."""
-        return str(self.database)
-
-    @property
     def words(self) -> tuple[str, ...]:
-        """The path."""
+        """How a command is given the run from anywhere, word by word."""
         return (self.label,)
 
     @property
     def argument(self) -> str:
-        """The id, of runs in the usual place."""
+        """How a command is given the run in the usual place: `judgeq resume {argument}`."""
         return self.id
 
     @property
     def identity(self) -> str:
-        """The whole path."""
+        """What no other place has: by it a user's own settings for the run are remembered."""
         return os.fsencode(self.path.resolve()).decode("utf-8", "backslashreplace")
 
     @property
     def owner(self) -> int | None:
-        """The folder's user; None where it isn't there."""
-        try:
-            return self.path.stat().st_uid
-        except OSError:
-            return None
+        """The user (uid) whom the place belongs to; None where that isn't known, or it is shared."""
+        return self.path.stat().st_uid if self.path.exists() else None
+
+    @property
+    def store_address(self) -> str | None:
+        """The address of its store, without a password; None of a folder."""
+        return None
 
     @property
     def exists(self) -> bool:
-        """Whether config.json is there."""
+        """Whether it is written down there what the run is."""
         return os.path.lexists(self.config)
 
     def info(self) -> RunInfo:
-        """What config.json says."""
-        if self.config.exists() and not self.config.is_file():
-            # A pipe would be waited for without end.
-            raise RunError(f"{self.path} is no run: {self.config} is no ordinary file.")
+        """What the run is. Raises RunError where that isn't there or can't be read."""
         try:
+            if self.config.exists() and not self.config.is_file():
+                raise OSError(0, "no ordinary file")  # a pipe would be waited for without end
             text = self.config.read_bytes()
         except OSError as error:
             raise RunError(
@@ -103,72 +127,80 @@ class RunFolder(Place):
         return RunInfo.read(text, str(self.config))
 
     def write_info(self, info: RunInfo, prompt: str | None = None) -> None:
-        """Write config.json. A prompt set stays where it is.
+        """Write down what the run is, whole or not at all, and in a store its prompt set, too.
 
-        The ledger is made first: where config.json is and the ledger isn't, the ledger was lost.
+        The record is made first: where config.json is and the record isn't, the record was lost.
         """
         if not self.exists:
             make_store(self.path)
         with replacing(self.config) as file:
             file.write(info.model_dump_json(indent=2) + "\n")
 
+    def prompt(self) -> str | None:
+        """The prompt set as it was written down; None where it is to be had as the settings say."""
+        return None
+
     def share(self, dataset: Dataset) -> None:
-        """Raise UsageError: texts stay in the user's own files."""
+        """Keep the dataset's texts beside the record, for workers on other machines. Raises UsageError
+        where that is a folder."""
         raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
 
+    def dataset(self) -> Dataset | None:
+        """The items with their texts, where these are shared. Raises RunError for other texts than the
+        run was begun with."""
+        return None
+
     def touched(self) -> float:
-        """When the ledger's files changed."""
+        """When the record was last written, in seconds since the epoch; 0 if never."""
         times = [0.0]
         for path in (self.database, self.database.with_name(f"{DATABASE}-wal")):
             with suppress(OSError):  # the log goes when its writer ends
                 stat = path.stat()
-                if stat.st_size:  # a reader leaves an empty log behind
-                    times.append(stat.st_mtime)
+                times.append(stat.st_mtime if stat.st_size else 0.0)  # a reader leaves an empty log
         return max(times)
 
     def is_running(self) -> bool:
-        """Whether a process holds the lock."""
-        if not os.path.lexists(self.path / "lock"):
+        """Whether a process works on the run now."""
+        if not os.path.lexists(self.lock):
             return False
-        lock = FileLock(self.path / "lock")
         try:
-            refuse_links(
-                self.path / "lock"
-            )  # a stranger's may lead to a file, which is then emptied
-            lock.acquire(timeout=0)
+            refuse_links(self.lock)  # a stranger's may lead to a file, which is then emptied
+            with FileLock(self.lock).acquire(timeout=0):
+                return False
         except Timeout:
             return True
         except (OSError, RunError):  # or a folder we may not write to: whoever may isn't to be seen
             return False
-        lock.release()
-        return False
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock."""
+        """Hold the run, and make its folder. Raises RunError while another process holds it."""
         self.make_folder()
-        refuse_links(self.path / "lock")
-        lock = FileLock(self.path / "lock")
+        refuse_links(self.lock)
+        lock, holder = FileLock(self.lock), self.path / "holder"
         try:
             lock.acquire(timeout=LOCK_WAIT)
         except Timeout as error:
+            by = ""
+            with suppress(OSError):
+                by = f" by {read_start(holder, 200).strip()}"
             raise RunError(
-                f"run {self.id} is in use{self._holder()}. `judgeq status {self.id}` shows how far "
-                "it is; to run the same from the start beside it, add --new."
+                f"run {self.id} is in use{by}. `judgeq status {self.id}` shows how far it is; to run "
+                "the same from the start beside it, add --new."
             ) from error
         except (OSError, NotImplementedError) as error:
             raise RunError(f"run {self.id} can't be locked: {error}.") from error
         try:
             with suppress(OSError):  # only says which process this is
-                write_new(self.path / "holder", f"{whoami()}\n")
+                write_new(holder, f"{whoami()}\n")
             yield
         finally:
             with suppress(OSError):
-                (self.path / "holder").unlink(missing_ok=True)
+                holder.unlink(missing_ok=True)
             lock.release()
 
     def remove(self) -> None:
-        """Delete the folder with all that is in it."""
+        """Delete the run. Raises RunError while a process holds it, and where it can't be deleted."""
         with self.locked():
             try:
                 shutil.rmtree(self.path)
@@ -176,44 +208,80 @@ class RunFolder(Place):
                 raise RunError(f"{self.path} can't be removed: {error}.") from error
 
     def caution(self) -> str | None:
-        """Whether the folder is on a network file system."""
+        """Why the place is unsafe for a run; None if it isn't."""
         kind = network_file_system(self.path)
-        if kind is None:
-            return None
-        return (
+        return kind and (
             f"{self.path} is on a network file system ({kind}), where file locks aren't reliable: "
             "never run one run from two machines, or set --runs-dir to a local disk."
         )
 
     def store(self, *, read_only: bool = False) -> Store:
-        """The ledger, which is made for a run that begins."""
+        """The record, which is made for a run that begins. Raises RunError if it can't be opened, was
+        lost, or doesn't add up (unless the place accepts that, for a reader)."""
         accept = read_only and self.accept_damage
         new = not self.exists
         return open_store(self.path, read_only=read_only, make=new, accept_damage=accept)
 
-    def _holder(self) -> str:
+    def make_folder(self) -> None:
+        """Make the folder. Raises DataError where it can't be made."""
+        refuse_linked_folder(self.path)
         try:
-            text = read_start(self.path / "holder", 200).strip()
-        except OSError:
-            return ""
-        return f" by {text}"
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(self.path, error) from error
 
 
 @dataclass(frozen=True, slots=True)
-class FolderRuns(Places[RunFolder]):
-    """The runs in folders under `root`."""
+class FolderRuns:
+    """Where runs are kept, with their results under `root`."""
+
+    root: Path
 
     @property
     def label(self) -> str:
-        """The folder."""
+        """The place, for messages; never with a password."""
         return str(self.root)
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """How a command is given the place, word by word."""
+        return ()
+
     def called(self, name: str) -> RunFolder:
-        """The folder of this name."""
+        """The place of the run of this id, whether or not it is there."""
         return RunFolder(self.root / name)
 
-    def holds(self, place: RunFolder, fingerprint: str, new: bool) -> bool:
-        """Whether the folder is there, of a run with this fingerprint or of none yet."""
+    def all(self) -> Sequence[RunFolder]:
+        """All runs, the latest first; also those that can't be read, whose `info` says why."""
+        if not self.root.is_dir():
+            return []
+        try:
+            listed = [RunFolder(path) for path in self.root.iterdir() if _is_run(path)]
+        except OSError as error:
+            raise RunError(f"{self.root} can't be read: {error.strerror}.") from error
+        return sorted(listed, key=lambda run: (run.touched(), run.id), reverse=True)
+
+    def patient(self, warn: Notify) -> Self:
+        """The same, for who works on a run: where it can't be reached a minute is waited, now and later,
+        and `warn` gets a sentence. Raises RunError where that takes longer."""
+        return self
+
+    def place(self, name: str, fingerprint: str, new: bool) -> RunFolder:
+        """The place of the run with this fingerprint: the latest there is, or one to be made.
+
+        `name` begins the run id. Raises RunError when the id's place holds another run, or one that
+        can't be read; beside the latter a `new` one may begin.
+        """
+        base, latest = id_of(name, fingerprint), None
+        for number in count(2):
+            there = self.called(f"{base}-{number - 1}" if latest else base)
+            if not self._holds(there, fingerprint, new):
+                break
+            latest = there
+        return there if new or latest is None else latest
+
+    def _holds(self, place: RunFolder, fingerprint: str, new: bool) -> bool:
+        """Whether anything is there, and that is a run with this fingerprint, or of none yet."""
         if not place.exists:
             return os.path.lexists(place.path)
         try:
@@ -226,26 +294,71 @@ class FolderRuns(Places[RunFolder]):
             ) from error
         if there != fingerprint:
             raise RunError(
-                f"{place.path} holds another run (its fingerprint differs); move it away."
+                f"{place.label} holds another run (its fingerprint differs); move it away."
             )
         return True
 
-    def all(self) -> list[RunFolder]:
-        """All folders that have a config.json."""
-        if not self.root.is_dir():
-            return []
-        try:
-            listed = [RunFolder(path) for path in self.root.iterdir() if _is_run(path)]
-        except OSError as error:
-            raise RunError(f"{self.root} can't be read: {error.strerror}.") from error
-        return sorted(listed, key=lambda folder: (folder.touched(), folder.id), reverse=True)
-
     def find(self, name: str, accept_damage: bool = False) -> RunFolder:
-        """Also by the path of a folder, wherever that is."""
+        """The run a user means: its id, its name, a unique beginning of its id, or "last", or the path
+        of its folder, wherever that is; read also where it doesn't add up, if that is accepted.
+
+        Raises RunError when there is none, or several.
+        """
+        return replace(self._at(name) or self._meant(name), accept_damage=accept_damage)
+
+    def _at(self, path: str) -> RunFolder | None:
+        """The run in the folder of this path, if there is one."""
+        folder = Path(path)
         with suppress(OSError):  # no name of a folder at all
-            if name and (Path(name) / "config.json").is_file():
-                return RunFolder(Path(name).resolve(), accept_damage=accept_damage)
-        return Places.find(self, name, accept_damage)
+            if path and (folder / "config.json").is_file():
+                return RunFolder(folder.resolve())
+        return None
+
+    def _meant(self, name: str) -> RunFolder:
+        runs = self.all()
+        if not runs:
+            raise RunError(f"No runs yet in {self.label}. Start with: judgeq run demo")
+        if name == "last":
+            return self.called(_readable(runs).id)
+        meant = (
+            [run for run in runs if run.id == name]
+            or [run for run in runs if name_of(run) == name]
+            or [run for run in runs if run.id.startswith(name)]
+        )
+        if not meant:
+            listing = shlex.join(("judgeq", "runs", *self.words))
+            raise RunError(f"there is no run {name!r} in {self.label}; `{listing}` lists them.")
+        if len(meant) > 1:
+            listed = ", ".join(run.id for run in meant[:5]) + (" …" if len(meant) > 5 else "")
+            raise RunError(f"{name!r} means {len(meant)} runs: {listed}. Give more of the id.")
+        return self.called(meant[0].id)
+
+
+def id_of(name: str, fingerprint: str) -> str:
+    """The run id of the first run with this fingerprint, which begins with `name`."""
+    name = re.sub(r"[^A-Za-z0-9_.]+", "-", name)[:200]  # file systems allow 255 bytes
+    return f"{name.strip('-.') or 'run'}-{fingerprint[:10]}"
+
+
+def name_of(run: RunFolder) -> str | None:
+    """The name that the user gave a run; None if there is none, or it can't be read."""
+    try:
+        return run.info().settings.name
+    except RunError:
+        return None
+
+
+def _readable(runs: Sequence[RunFolder]) -> RunFolder:
+    """The latest run. Raises RunError naming it when it can't be read: another isn't meant."""
+    try:
+        runs[0].info()
+    except RunError as error:
+        hint = f" The latest before it is {runs[1].id}." if len(runs) > 1 else ""
+        raise RunError(
+            f"the last run, {runs[0].id}, can't be read: {error} Name the run that you mean "
+            f"(`judgeq runs` lists them), or move that folder away.{hint}"
+        ) from error
+    return runs[0]
 
 
 def _is_run(folder: Path) -> bool:
@@ -272,15 +385,8 @@ def file_system(folder: Path, mounts: str) -> str | None:
     """The network file system that `folder` lies on by a table of /proc/self/mounts, or None."""
     best, kind = Path(), ""
     for line in mounts.splitlines():
-        fields = line.split(" ")
-        mounted = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields[1]))
+        _, where, there, *_ = line.split(" ")
+        mounted = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), where))
         if folder.is_relative_to(mounted) and len(mounted.parts) >= len(best.parts):
-            best, kind = mounted, fields[2]
-    remote = (
-        *("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs"),
-        *(
-            f"fuse.{name}"
-            for name in ("sshfs", "glusterfs", "s3fs", "gcsfuse", "juicefs", "rclone")
-        ),
-    )
-    return kind if kind.startswith(remote) else None
+            best, kind = mounted, there
+    return kind if kind.startswith(_REMOTE) else None

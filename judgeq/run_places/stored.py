@@ -7,21 +7,25 @@ so, and texts must be those that the run was begun with.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
+
+from typing_extensions import override
 
 from judgeq.datasets import Dataset
 from judgeq.errors import RunError, StoreAwayError
+from judgeq.run_places.folders import FolderRuns, RunFolder
 from judgeq.run_places.info import RunInfo
-from judgeq.run_places.place import Place, Places
 from judgeq.store import Store, open_stored
-from judgeq.store.damage import refuse
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres.address import Address, parse
 from judgeq.store.postgres.link import reach
 from judgeq.store.postgres.runs import RunRow
+from judgeq.store.vetting import refuse
 from judgeq.types import Notify
 
 PATIENCE = 60.0
@@ -30,8 +34,8 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,230}")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRun(Place):
-    """One run in a store. `seen` is its row of a moment ago, where it was listed."""
+class StoredRun(RunFolder):
+    """A run whose record is in a store. `seen` is its row of a moment ago, where it was listed."""
 
     address: Address = field(kw_only=True)
     seen: RunRow | None = field(default=None, compare=False, repr=False, kw_only=True)
@@ -45,6 +49,20 @@ class StoredRun(Place):
     def words(self) -> tuple[str, ...]:
         """The id and the store, without the password, which may come from $PGPASSWORD or ~/.pgpass."""
         return (self.id, "--store", self.address.label)
+
+    @property
+    def argument(self) -> str:
+        """The same, quoted."""
+        return shlex.join(self.words)
+
+    @property
+    def identity(self) -> str:
+        """Any part of an address may lead to another database."""
+        return self.label
+
+    @property
+    def owner(self) -> None:
+        """It is shared."""
 
     @property
     def store_address(self) -> str:
@@ -67,14 +85,15 @@ class StoredRun(Place):
             raise RunError(f"there is no run {self.id!r} in {self.address.label}.")
         return row
 
+    @override
     def info(self) -> RunInfo:
-        """What the row says."""
         row = self.row()
         info = RunInfo.read(row.info, self.label)
         if info.fingerprint != row.fingerprint:
             raise RunError(f"{self.label} is damaged: it has two fingerprints.")
         return info
 
+    @override
     def write_info(self, info: RunInfo, prompt: str | None = None) -> None:
         """Write the row. The same run, just written by another process, stays as that wrote it."""
         text = info.model_dump_json(indent=2)
@@ -82,17 +101,17 @@ class StoredRun(Place):
         if row.info != text and replace(self, seen=row).info().created == info.created:
             rows.rewrite(self.address, row.run, text)
 
+    @override
     def prompt(self) -> str | None:
-        """The prompt set of the row."""
         return self.row().prompt
 
+    @override
     def share(self, dataset: Dataset) -> None:
-        """Put the texts into the store."""
         if dataset.texts is not None:
             rows.share(self.address, self.row().run, dataset.texts)
 
+    @override
     def dataset(self) -> Dataset | None:
-        """The items and texts in the store, checked by their checksum."""
         row, info = self.row(), self.info()
         try:
             kept = rows.shared(self.address, row.run) if row.texts else None
@@ -115,27 +134,34 @@ class StoredRun(Place):
             raise RunError(f"the texts in {self.label} are not those that the run was begun with.")
         return dataset
 
+    @override
     def touched(self) -> float:
-        """When a worker of it was last seen, or its row written."""
         return self.row().touched
 
+    @override
     def is_running(self) -> bool:
         """Whether a process leads it, or workers go on where that is gone."""
         row = self.row()
         return row.leader is not None or row.workers > 0
 
+    @override
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Make the folder of results. Who leads the run is the store's to say, which knows when."""
         self.make_folder()
         yield
 
+    @override
     def remove(self) -> None:
         """Delete the run from its store; the local folder of its results stays."""
-        rows.drop(self.address, self.row())
+        rows.drop(self.address, self.id)
 
+    @override
+    def caution(self) -> None:
+        """Several machines may work on it."""
+
+    @override
     def store(self, *, read_only: bool = False) -> Store:
-        """The run's tables."""
         run = self.row().run
         damage = rows.damage(self.address, run)
         if not (read_only and self.accept_damage):
@@ -144,7 +170,7 @@ class StoredRun(Place):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRuns(Places[StoredRun]):
+class StoredRuns(FolderRuns):
     """The runs in a store, whose results go under `root`."""
 
     address: Address
@@ -164,18 +190,24 @@ class StoredRuns(Places[StoredRun]):
         """The address, as an option."""
         return ("--store", self.label)
 
+    @override
     def called(self, name: str) -> StoredRun:
-        """The run of this name in the store."""
         return StoredRun(self.root / name, address=self.address)
 
-    def holds(self, place: StoredRun, fingerprint: str, new: bool) -> bool:
+    @override
+    def _holds(self, place: RunFolder, fingerprint: str, new: bool) -> bool:
         """Whether the store has a row of this name; it can be read whatever else it says."""
         row = rows.read(self.address, place.id)
         if row is not None and row.fingerprint != fingerprint:
             raise RunError(f"{place.label} is another run (its fingerprint differs).")
         return row is not None
 
-    def all(self) -> list[StoredRun]:
+    @override
+    def _at(self, path: str) -> None:
+        """A path is no run in a store."""
+
+    @override
+    def all(self) -> Sequence[StoredRun]:
         """All rows whose name judgeq gives."""
         listed = [
             replace(self.called(row.name), seen=row)
@@ -184,7 +216,8 @@ class StoredRuns(Places[StoredRun]):
         ]
         return sorted(listed, key=lambda run: (run.touched(), run.id), reverse=True)
 
-    def patient(self, warn: Notify) -> StoredRuns:
+    @override
+    def patient(self, warn: Notify) -> Self:
         """Those in a database that may be starting, or start again meanwhile."""
         patient = replace(self, address=self.address._replace(patience=PATIENCE))
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from judgeq.store.protocol import Items as Items
 from judgeq.store.protocol import Spent as Spent
 from judgeq.store.sql_store import Store as Store
-from judgeq.store.sqlite import SqliteStore, connect, problem
+from judgeq.store.sqlite import SqliteStore, connect, reported
 
 if TYPE_CHECKING:
     from judgeq.store.postgres.address import Address
@@ -33,10 +32,8 @@ def make_store(folder: Path) -> None:
     """Make the store of a run that begins in `folder`, unless it is there; it is on the disk then.
     Raises RunError."""
     path = folder / DATABASE
-    try:
+    with reported(path):
         connect(path, read_only=False).close()
-    except (sqlite3.Error, OSError) as error:
-        raise problem(path, error) from error
 
 
 def open_stored(address: Address, run: int, name: str, *, damage: Sequence[str] = ()) -> Store:

@@ -5,68 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from judgeq.events import Event
 from judgeq.store.statements import Bulk
-from judgeq.types import Bools, Floats, Match, Matches, Offsets, Rows, Usage
+from judgeq.text import LEFT_OUT
+from judgeq.types import Bools, Floats, Match, Matches, Usage, Verdicts
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Items:
-    """What the store knows of the dataset: n ids, n gold labels (nan: none; None: no gold at all),
-    and named subsets as masks of shape (n,). Never the texts."""
-
-    ids: Sequence[str]
-    gold: Floats | None
-    subsets: Mapping[str, Bools]
-
-    def same_as(self, other: Items) -> bool:
-        """Whether ids, gold and subsets are equal."""
-        if len(self.ids) != len(other.ids) or list(self.ids) != list(other.ids):
-            return False
-        if (self.gold is None) != (other.gold is None) or set(self.subsets) != set(other.subsets):
-            return False
-        if (
-            self.gold is not None
-            and other.gold is not None
-            and not np.array_equal(self.gold, other.gold, equal_nan=True)
-        ):
-            return False
-        return all(np.array_equal(mask, other.subsets[name]) for name, mask in self.subsets.items())
-
-
-class Spent(NamedTuple):
-    """What the replies to one question took together: tokens, dollars (None: unknown), and seconds (0
-    where the cache answered)."""
-
-    match: Match
-    usage: Usage
-    cost: float | None
-    latency: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Columns:
-    """Verdicts as they stand in a store, column by column: shape (verdicts,), or their items one after
-    the other; a score is nan where there is none. `lengths` are those of the rankings and `asked_of`
-    those of their matches, in items."""
-
-    jobs: Offsets
-    ranked: Rows
-    lengths: Offsets
-    asked: Rows
-    asked_of: Offsets
-    ties: NDArray[np.uint8]
-    scores: Floats
-    judges: Rows
-    ordered: Bools
 
 
 class Database(Protocol):
@@ -113,20 +62,148 @@ class Database(Protocol):
         """Give the worker up to n pending jobs for these judges (None: for all), lowest numbers first;
         their rows (statements.JOB)."""
 
-    async def end_dead(self) -> int:
-        """End the workers whose lease is over, and put their jobs back in the queue; how many jobs."""
-
-    async def put_back_unbegun(self, ours: Sequence[int]) -> int:
-        """Put jobs back in the queue that other workers have and never began; how many they were."""
-
     async def counts(self, first: int, last: int) -> list[Any]:
         """How many jobs of this span are in each state: (state, count), perhaps several of a state."""
 
-    async def verdicts(self, first: int, last: int) -> Columns:
-        """The verdicts on a span of jobs. Raises ValueError for what can't be."""
+    async def verdicts(self, first: int, last: int, n: int) -> Verdicts:
+        """The verdicts on a span of jobs, over n items. Raises ValueError for what can't be."""
 
     async def matches(self, first: int, last: int) -> Matches:
         """The questions of a span of jobs. Raises ValueError for what can't be."""
 
     async def close(self) -> None:
         """Let go of it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Items:
+    """What the store knows of the dataset: n ids, n gold labels (nan: none; None: no gold at all),
+    and named subsets as masks of shape (n,). Never the texts."""
+
+    ids: Sequence[str]
+    gold: Floats | None
+    subsets: Mapping[str, Bools]
+
+    def same_as(self, other: Items) -> bool:
+        """Whether ids, gold and subsets are equal."""
+        ours, theirs = (
+            {None: np.nan if one.gold is None else one.gold, **one.subsets} for one in (self, other)
+        )
+        return (
+            list(self.ids) == list(other.ids)
+            and ours.keys() == theirs.keys()
+            and all(np.array_equal(ours[name], theirs[name], equal_nan=True) for name in ours)
+        )
+
+
+class Spent(NamedTuple):
+    """What the replies to one question took together: tokens, dollars (None: unknown), and seconds (0
+    where the cache answered)."""
+
+    match: Match
+    usage: Usage
+    cost: float | None
+    latency: float
+
+
+# Who works on a run of a store that many machines share, and what they share
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """A worker of the run. Times are seconds since the epoch on the database's clock, which read `now`;
+    `over`: it left or was found dead; `lapsed`: it gave no sign for as long as its lease. `running`
+    counts the jobs that it has now, `rate` its calls a second in about the last minute, `spent` the
+    nano-dollars of its calls."""
+
+    number: int = field(metadata=LEFT_OUT)
+    name: str
+    host: str
+    pid: int
+    since: float
+    seen: float
+    over: bool = field(metadata=LEFT_OUT)
+    lapsed: bool = field(metadata=LEFT_OUT)
+    done: int
+    calls: int
+    errors: int
+    running: int
+    now: float = field(metadata=LEFT_OUT)
+    rate: float
+    spent: int
+    JSON_KEYS: ClassVar = {
+        "state": "doing",
+        "calls_a_second": "rate",
+        "spent": "dollars",
+    }
+
+    @property
+    def doing(self) -> Literal["working", "waiting", "silent", "left"]:
+        """What it does, in a word; "silent" is one that may be dead or cut off."""
+        if self.over:
+            return "left"
+        if self.lapsed:
+            return "silent"
+        return "working" if self.running else "waiting"
+
+    @property
+    def label(self) -> str:
+        """Its name without what tells it from its namesakes."""
+        return holder_name(self.name)
+
+    @property
+    def dollars(self) -> float:
+        """What its calls cost."""
+        return self.spent / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads the run; or led it last, unless `leads`."""
+
+    name: str
+    epoch: int
+    leads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """The run's cap in dollars (None: none), and what is gone of it: spent, possibly to be paid for
+    calls in flight or lost, and held by workers for their next calls."""
+
+    max_cost: float | None
+    spent: float
+    at_risk: float
+    held: float
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """All of it; workers in the order in which they came."""
+
+    leader: Leader | None
+    workers: Sequence[WorkerState]
+    cap: Cap
+    JSON_KEYS: ClassVar = {"calls_a_second": "rate"}
+
+    @property
+    def rate(self) -> float:
+        """Calls a second in about the last minute."""
+        return sum(worker.rate for worker in self.workers)
+
+
+class Prospect(NamedTuple):
+    """A run: whether jobs of it wait, or are held; how many rounds are planned, and whether the last
+    of them says that no more come."""
+
+    name: str
+    fingerprint: str
+    pending: bool
+    running: bool
+    planned: int
+    ended: bool
+
+
+def holder_name(holder: str) -> str:
+    """The name of a leader or worker, without what tells it from its namesakes."""
+    return holder.rpartition(" (")[0] or holder

@@ -6,17 +6,17 @@ A store may be anybody's: what can't have been written by us raises RunError.
 from __future__ import annotations
 
 import struct
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from judgeq.errors import RunError
 from judgeq.events import Event
 from judgeq.person import Check, Handed, Person
-from judgeq.store import answers, batches, people, rows
+from judgeq.store import batches, rows
 from judgeq.store import statements as sql
 from judgeq.store.protocol import Database, Items, Spent
 from judgeq.types import (
@@ -35,6 +35,7 @@ from judgeq.types import (
     Verdicts,
 )
 
+T = TypeVar("T")
 _EVERY = (0, 2**62)
 _NONE = (0, -1)
 _AT_ONCE = 10_000
@@ -77,29 +78,34 @@ class SqlReader:
         found = await self._db.read(statement, **values)
         return found[0] if found else None
 
+    async def _read(self, statement: str, codec: Callable[[Sequence[Any]], T]) -> list[T]:
+        """What the rows of a statement stand for."""
+        kept = await self._db.read(statement)
+        with self._reading():
+            return [codec(row) for row in kept]
+
     async def _n(self) -> int:
         """How many items there are; it never changes once there are any."""
         if not self._items:
-            self._items = (await self._one(sql.N))[0]
+            (self._items,) = await self._one(sql.N)
         return self._items
-
-    async def _rounds_of(self, jobs: Sequence[int]) -> list[int]:
-        """The rounds that jobs belong to; those that are planned don't change."""
-        if jobs and (not self._ends or max(jobs) > self._ends[-1]):
-            self._ends = [last for (last,) in await self._db.read(sql.ENDS)]
-        rounds: list[int] = (np.searchsorted(self._ends, jobs) + 1).tolist()
-        return rounds
 
     async def _jobs(self, kept: Sequence[Sequence[Any]]) -> list[Job]:
         """The jobs of rows that begin with statements.JOB."""
+        numbers = [row[0] for row in kept]
+        if numbers and (not self._ends or max(numbers) > self._ends[-1]):  # what is planned stays
+            self._ends = [last for (last,) in await self._db.read(sql.ENDS)]
+        rounds, n = np.searchsorted(self._ends, numbers) + 1, await self._n()
         with self._reading():
-            rounds, n = await self._rounds_of([row[0] for row in kept]), await self._n()
-            return [rows.job(row[:7], round, n) for row, round in zip(kept, rounds, strict=True)]
+            return [
+                rows.job(row[:7], round, n)
+                for row, round in zip(kept, rounds.tolist(), strict=True)
+            ]
 
     async def _span(self, round: int) -> tuple[int, int] | None:
         """The first and the last job of a round; None before it is planned."""
         found = await self._one(sql.SPAN, round=round)
-        return None if found is None else (int(found[0]), int(found[1]))
+        return None if found is None else (found[0], found[1])
 
     async def items(self) -> Items:
         """The items as they were put in; none (n = 0) before `set_items`."""
@@ -117,14 +123,12 @@ class SqlReader:
         return await self._count(_EVERY)
 
     async def _count(self, span: tuple[int, int]) -> Counts:
-        counted = await self._db.counts(*span)
+        numbers = Counter[str]()
+        for state, count in await self._db.counts(*span):
+            numbers[state] += count
         with self._reading():
-            numbers = dict.fromkeys((field.name for field in fields(Counts)), 0)
-            for state, count in counted:
-                numbers[JobState(state)] += count
-            if min(numbers.values()) < 0:
-                raise ValueError("its rounds have fewer jobs than there are")
-            return Counts(**numbers)
+            rows.check_range("its jobs", *numbers.values(), below=2**62)
+            return Counts(**{JobState(state): count for state, count in numbers.items()})
 
     async def left(self, round: int) -> list[Match]:
         """The matches of a planned round that have no outcome yet."""
@@ -146,7 +150,7 @@ class SqlReader:
         span = _EVERY if round is None else await self._span(round) or _NONE
         n = await self._n()
         with self._reading():
-            return answers.assembled(await self._db.verdicts(*span), n)
+            return await self._db.verdicts(*span, n)
 
     async def active(self, round: int) -> Bools | None:
         """The items that could be asked about in a planned round, shape (n,); None before it is
@@ -166,8 +170,10 @@ class SqlReader:
         calls."""
         kept = await self._db.read(sql.SPENT, n=n)
         return [
-            Spent(job.match, Usage(*row[7:11]), None if row[12] else row[11], row[13])
-            for job, row in zip(await self._jobs(kept), kept, strict=True)
+            Spent(job.match, Usage(*usage), None if unpriced else cost, latency)
+            for job, (*usage, cost, unpriced, latency) in zip(
+                await self._jobs(kept), (row[7:] for row in kept), strict=True
+            )
         ]
 
     async def calls(self, jobs: Sequence[int]) -> Mapping[int, Sequence[Call]]:
@@ -178,24 +184,23 @@ class SqlReader:
         if isinstance(jobs, range) and jobs.step == 1:
             spans = [f"job BETWEEN {jobs.start} AND {jobs.stop - 1}"]
         else:
-            numbers = list(map(int, jobs))
-            parts = [numbers[at : at + _AT_ONCE] for at in range(0, len(numbers), _AT_ONCE)]
-            spans = [f"job IN ({', '.join(map(str, part))})" for part in parts]
-        kept = [row for span in spans for row in await self._db.read(sql.CALLS_OF.format(span))]
-        with self._reading():
-            return rows.calls_by_job(kept)
+            parts = [jobs[at : at + _AT_ONCE] for at in range(0, len(jobs), _AT_ONCE)]
+            spans = [f"job IN ({', '.join(str(int(job)) for job in part)})" for part in parts]
+        by_job = defaultdict[int, list[Call]](list)
+        for span in spans:
+            for _, *row in await self._db.read(sql.CALLS_OF.format(span)):
+                with self._reading():
+                    by_job[row[0]].append(rows.call(row))
+        return by_job
 
     async def last_failure(self) -> Failure | None:
         """The last call that brought no answer; None if there was none."""
-        last = await self._one(sql.LAST_FAILURE)
-        with self._reading():
-            return None if last is None else rows.failure(*last)
+        found = await self._read(sql.LAST_FAILURE, lambda row: rows.failure(*row))
+        return found[0] if found else None
 
     async def batches(self) -> list[Batch]:
         """All batches, in the order in which they were made. Raises RunError for one that can't be."""
-        kept = await self._db.read(sql.BATCHES)
-        with self._reading():
-            return [batches.read(row) for row in kept]
+        return await self._read(sql.BATCHES, batches.read)
 
     async def lines(self, batch: str) -> list[Line]:
         """The jobs that a batch still has, by number, with just what they were given with. They are
@@ -209,15 +214,11 @@ class SqlReader:
 
     async def people(self) -> list[Person]:
         """All of them, by number. Raises RunError for one that can't be."""
-        kept = await self._db.read(sql.PEOPLE)
-        with self._reading():
-            return people.everybody(kept)
+        return await self._read(sql.PEOPLE, rows.person)
 
     async def handed(self) -> list[Handed]:
         """What people have now."""
-        kept = await self._db.read(sql.HANDED)
-        with self._reading():
-            return [people.handed(row) for row in kept]
+        return await self._read(sql.HANDED, rows.handed)
 
     async def people_calls(self) -> list[tuple[Match, Call]]:
         """All calls of people, in the order in which they came, each with what it is about."""
@@ -228,6 +229,5 @@ class SqlReader:
 
     async def checks(self) -> list[Check]:
         """All checks, by number."""
-        kept, n = await self._db.read(sql.CHECKS), await self._n()
-        with self._reading():
-            return [people.check(row, n) for row in kept]
+        n = await self._n()
+        return await self._read(sql.CHECKS, lambda row: rows.check(row, n))

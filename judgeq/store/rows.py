@@ -1,4 +1,4 @@
-"""How items, jobs, calls and verdicts stand in the rows of a store: how rows are made and read back.
+"""How items, jobs, calls, people and checks stand in the rows of a store.
 
 A store may be anybody's: what can't have been written by us raises TypeError, ValueError or
 struct.error, which the store turns into an error that names it.
@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from judgeq.judge.budget import rounded_up
+from judgeq.person import Check, Handed, Person, PersonState
 from judgeq.store.protocol import Items
+from judgeq.store.verdicts import packed, unpacked, verdict
 from judgeq.types import (
     Bools,
     Call,
@@ -24,7 +26,6 @@ from judgeq.types import (
     Match,
     Matches,
     Outcome,
-    Rows,
     Totals,
     Usage,
     Verdict,
@@ -33,23 +34,40 @@ from judgeq.types import (
 CACHED = "cached"
 """The outcome of a call that the cache answered."""
 MANY = 2**31
-UNKNOWN = 2
-"""Of `ties`: the order of this item and the one before isn't known (a partial ranking); 1 is a tie."""
+_LATEST = 1e11  # seconds since the epoch
+_DIGEST = 32
+
+
+def check_range(what: str, *numbers: float | None, below: float = MANY) -> None:
+    """Raise ValueError unless all numbers that are there are from 0 to below this."""
+    if not all(number is None or 0 <= number < below for number in numbers):
+        raise ValueError(f"a number of {what} can't be")
+
+
+def text(value: str | None) -> str | None:
+    """A text as any store can hold it: without the character NUL, and without halves of characters."""
+    if value is None or (value.isascii() and "\0" not in value):
+        return value
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+# Items
 
 
 def items(kept: Sequence[Sequence[Any]], subsets: Sequence[Sequence[Any]]) -> Items:
     """The items of rows (row, id, gold), with subsets (name, their rows packed). Raises ValueError for
     what can't be."""
-    if [row for row, _, _ in kept] != list(range(len(kept))):
+    n = len(kept)
+    if [row for row, _, _ in kept] != list(range(n)):
         raise ValueError("an item is missing, or has a row that can't be")
     gold = np.array([np.nan if label is None else label for *_, label in kept], dtype=np.float64)
     masks: dict[str, Bools] = {}
     for name, members in subsets:
         which = unpacked(members)
-        if len(which) and not 0 <= which.min() <= which.max() < len(kept):
-            raise ValueError(f"subset {name!r} names no item")
-        masks[str(name)] = mask = np.zeros(len(kept), dtype=np.bool_)
-        mask[which] = True
+        check_range(
+            f"subset {name!r}", which.min(initial=0), which.max(initial=-1) + 1, below=n + 1
+        )
+        masks[str(name)] = np.isin(np.arange(n), which)
     return Items([name for _, name, _ in kept], None if np.isnan(gold).all() else gold, masks)
 
 
@@ -60,20 +78,36 @@ def item_rows(items: Items) -> Iterator[tuple[int, str, float | None]]:
         yield row, name, None if label != label else label
 
 
-def job(row: Sequence[Any], round: int, n: int) -> Job:
-    """The job of a row (statements.JOB); of n items.
+def active_bits(active: Bools) -> bytes:
+    """Which items are active, as a round keeps it."""
+    return np.packbits(active, bitorder="little").tobytes()
 
-    Raises ValueError for one that no strategy makes.
-    """
+
+def active(bits: bytes, n: int) -> Bools:
+    """Which of n items a round could ask about. Raises ValueError for bits of another number."""
+    if len(bits) != -(-n // 8):
+        raise ValueError("a round's active items are not those of the run")
+    packed = np.frombuffer(bits, dtype=np.uint8)
+    return np.unpackbits(packed, count=n, bitorder="little").astype(np.bool_)
+
+
+# Jobs
+
+
+def presented(what: str, data: bytes, n: int) -> tuple[int, ...]:
+    """The items in a question, of n items. Raises ValueError or struct.error for what none is about."""
+    asked = struct.unpack(f"<{len(data) // 4}i", data)
+    if not asked or len(set(asked)) < len(asked) or not 0 <= min(asked) <= max(asked) < n:
+        raise ValueError(f"{what} is about an item that isn't there, or about one twice, or none")
+    return asked
+
+
+def job(row: Sequence[Any], round: int, n: int) -> Job:
+    """The job of a row (statements.JOB); of n items. Raises ValueError for one that can't be."""
     number, items, judge, repeat, attempts, unusable, error = row
-    presented = struct.unpack(f"<{len(items) // 4}i", items)
-    if min(judge, repeat, attempts, unusable) < 0 or max(row[2:6]) >= MANY:
-        raise ValueError(f"a count of job {number} can't be")
-    if not presented or len(set(presented)) < len(presented):
-        raise ValueError(f"job {number} is about no item, or about one twice")
-    if min(presented) < 0 or max(presented) >= n:
-        raise ValueError(f"job {number} is about an item that isn't there")
-    return Job(Match(number, round, presented, judge, repeat), attempts, unusable, error)
+    check_range(f"job {number}", judge, repeat, attempts, unusable)
+    asked = presented(f"job {number}", items, n)
+    return Job(Match(number, round, asked, judge, repeat), attempts, unusable, error)
 
 
 def jobs(matches: Matches, first: int) -> Iterator[tuple[object, ...]]:
@@ -89,79 +123,67 @@ def jobs(matches: Matches, first: int) -> Iterator[tuple[object, ...]]:
         yield first + m, data[bounds[m] : bounds[m + 1]], *values
 
 
-def matches(jobs: Sequence[Sequence[Any]]) -> Matches:
-    """A round's questions from (items, judge), in the order of their numbers."""
-    offsets = np.zeros(len(jobs) + 1, dtype=np.int64)
-    np.cumsum([len(items) // 4 for items, _ in jobs], out=offsets[1:])
-    judges = np.array([judge for _, judge in jobs], dtype=np.int32)
-    return Matches(unpacked(b"".join(items for items, _ in jobs)), offsets, judges)
-
-
-def text(value: str | None) -> str | None:
-    """A text as any store can hold it: without the character NUL, and without halves of characters."""
-    if value is None or (value.isascii() and "\0" not in value):
-        return value
-    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+# Calls
 
 
 def nano(bound: float | None) -> tuple[int, int]:
     """What an attempt adds to `at_risk` (nano-dollars, rounded up) and to `unbounded`."""
-    return (0, 1) if bound is None else (math.ceil(bound * 1e9), 0)
-
-
-def released(outcome: Outcome) -> tuple[int, int, int]:
-    """What an outcome's calls take from `open`, `at_risk` and `unbounded`.
-
-    A call of unknown cost is no longer open, and stays at risk as far as its `risk`.
-    """
-    sent = at_risk = unbounded = 0
-    for call in outcome.calls:
-        if call.outcome != CACHED and call.judge is None:
-            amount, no = _released(call)
-            sent, at_risk, unbounded = sent + 1, at_risk + amount, unbounded + no
-    return sent, at_risk, unbounded
+    return (0, 1) if bound is None else (rounded_up(bound), 0)
 
 
 def _released(call: Call) -> tuple[int, int]:
-    """What a call takes from `at_risk` and `unbounded`."""
+    """What the answer to an attempt takes from `at_risk` and `unbounded`: all, or, where its cost isn't
+    known, what is above its `risk`."""
     if call.cost is not None:
         return nano(call.bound)
     if call.risk is None or call.bound is None:
         return 0, 0
-    return max(0, nano(call.bound)[0] - nano(call.risk)[0]), 0
+    return max(0, rounded_up(call.bound) - rounded_up(call.risk)), 0
 
 
-def is_final(outcome: Outcome) -> bool:
-    """Whether an outcome gives its job its state, whoever holds it: a verdict, and what people say, who
-    hold no jobs."""
-    return outcome.verdict is not None or by(outcome) is not None
+def _attempts(outcome: Outcome) -> list[Call]:
+    """The calls of an outcome that were sent as attempts."""
+    return [call for call in outcome.calls if call.outcome != CACHED and call.judge is None]
 
 
-def by(outcome: Outcome) -> int | None:
-    """The person who gave it; None for another judge's."""
+def person_of(outcome: Outcome) -> int | None:
+    """The person who gave an outcome; None for another judge's."""
     return outcome.calls[-1].judge if outcome.calls else None
 
 
-def update(outcome: Outcome, worker: int) -> tuple[Any, ...]:
-    """What an outcome says about its job, as statements.SETTLE takes it."""
-    return (
-        outcome.job,
-        last_attempt(outcome),
-        worker,
-        is_final(outcome),
-        outcome.state.value,
-        sum(call.outcome == "unusable" for call in outcome.calls),
-        *released(outcome),
-        text(outcome.error),
+class Update(NamedTuple):
+    """What an outcome says about its job, as statements.SETTLE takes it. `attempt` is the one by which
+    it is found where it was settled before. A `final` one gives its job its state, whoever holds it: a
+    verdict, and what people say, who hold no jobs."""
+
+    job: int
+    attempt: int | None
+    worker: int
+    final: bool
+    state: str
+    unusable: int
+    open: int
+    at_risk: int
+    unbounded: int
+    error: str | None
+
+
+def update(outcome: Outcome, worker: int) -> Update:
+    """What an outcome of a worker says about its job."""
+    attempts = _attempts(outcome)
+    released = [_released(call) for call in attempts]
+    return Update(
+        job=outcome.job,
+        attempt=attempts[-1].attempt if attempts else None,
+        worker=worker,
+        final=outcome.verdict is not None or person_of(outcome) is not None,
+        state=outcome.state.value,
+        unusable=sum(call.outcome == "unusable" for call in outcome.calls),
+        open=len(attempts),
+        at_risk=sum(at_risk for at_risk, _ in released),
+        unbounded=sum(unbounded for _, unbounded in released),
+        error=text(outcome.error),
     )
-
-
-def last_attempt(outcome: Outcome) -> int | None:
-    """The attempt by which an outcome is found that was settled before; None without one."""
-    for call in reversed(outcome.calls):
-        if call.outcome != CACHED and call.judge is None:
-            return call.attempt
-    return None
 
 
 def late(outcome: Outcome) -> Outcome:
@@ -173,20 +195,15 @@ def late(outcome: Outcome) -> Outcome:
 def calls(outcome: Outcome, worker: int) -> list[tuple[object, ...]]:
     """A row for each call of an outcome, as statements.INSERT_CALL takes it."""
     return [
-        (
-            outcome.job,
-            call.attempt,
-            str(call.outcome),
-            *call.usage,
-            call.cost,
-            call.latency,
-            text(call.reply),
-            call.at,
-            call.judge,
-            worker,
-        )
+        (outcome.job, call.attempt, str(call.outcome), *call.usage, call.cost, call.latency,
+         text(call.reply), call.at, call.judge, worker)
         for call in outcome.calls
-    ]
+    ]  # fmt: skip
+
+
+def verdict_rows(outcomes: Iterable[Outcome]) -> list[tuple[object, ...]]:
+    """A row for each verdict of these outcomes, as statements.INSERT_VERDICT takes it."""
+    return [(o.job, *verdict(o.verdict), person_of(o)) for o in outcomes if o.verdict]
 
 
 class Work(NamedTuple):
@@ -203,58 +220,33 @@ class Work(NamedTuple):
     at_risk: int = 0
     free: int = 0
 
-    def plus(self, other: Work) -> Work:
-        """The sums of both."""
+    def __add__(self, other: Work) -> Work:  # type: ignore[override]
         return Work(*map(operator.add, self, other))
 
 
-def _paid(call: Call) -> int:
-    """Nano-dollars that a call cost, as far as that is known."""
-    return 0 if call.cost is None else math.ceil(call.cost * 1e9)
+def work(outcome: Outcome, released: int) -> Work:
+    """What an outcome, which releases so much `at_risk`, changes of its worker's row."""
+    calls = [call for call in outcome.calls if call.outcome != CACHED]
+    spent = sum(rounded_up(call.cost) for call in calls)
+    return Work(
+        done=outcome.verdict is not None,
+        calls=len(calls),
+        errors=sum(
+            call.judge is None and call.outcome not in ("ok", "unusable", "duplicate")
+            for call in calls
+        ),
+        tokens=sum(sum(call.usage) for call in outcome.calls),
+        hits=len(outcome.calls) - len(calls),
+        saved=sum(rounded_up(call.cost) for call in outcome.calls if call.outcome == CACHED),
+        spent=spent,
+        at_risk=-released,
+        free=released - spent,
+    )
 
 
-def work(outcomes: Iterable[tuple[Outcome, tuple[Any, ...]]]) -> Work:
-    """What outcomes, each with its `update`, change of their worker's row."""
-    done = calls = errors = tokens = hits = saved = spent = asked = released = 0
-    for outcome, update in outcomes:
-        released += update[7]
-        done += outcome.verdict is not None
-        for call in outcome.calls:
-            tokens += sum(call.usage)
-            if call.outcome == CACHED:
-                hits += 1
-                saved += _paid(call)
-                continue
-            calls += 1
-            cost = _paid(call)
-            spent += cost
-            if call.judge is None:
-                errors += call.outcome not in ("ok", "unusable", "duplicate")
-                asked += cost
-    return Work(done, calls, errors, tokens, hits, saved, spent, -released, released - asked)
-
-
-def back(outcomes: Iterable[Outcome]) -> tuple[int, int]:
-    """What was reserved for the calls of outcomes, and what of it their worker may spend again, in
-    nano-dollars."""
-    reserved = free = 0
-    for outcome in outcomes:
-        for call in outcome.calls:
-            if call.outcome == CACHED or call.bound is None:
-                continue
-            bound, (released, _) = rounded_up(call.bound), _released(call)
-            reserved += bound
-            # What was put at risk may be rounded otherwise.
-            free += released - _paid(call) - (nano(call.bound)[0] - bound)
-    return reserved, free
-
-
-def calls_by_job(kept: Sequence[Sequence[Any]]) -> dict[int, list[Call]]:
-    """The calls of statements.CALLS_OF, by job. Raises ValueError for one that can't be."""
-    by_job: dict[int, list[Call]] = {}
-    for _, *row in kept:
-        by_job.setdefault(row[0], []).append(call(row))
-    return by_job
+def reserved(outcome: Outcome) -> int:
+    """The nano-dollars that were reserved for the calls of an outcome."""
+    return sum(rounded_up(call.bound) for call in _attempts(outcome))
 
 
 def call(row: Sequence[Any]) -> Call:
@@ -262,48 +254,13 @@ def call(row: Sequence[Any]) -> Call:
     number, attempt, outcome, *usage, cost, latency, reply, at, judge = row
     if not all(map(math.isfinite, (cost or 0.0, latency, at))):
         raise ValueError(f"a call about job {number} can't be")
-    if judge is not None and not 0 <= judge < MANY:
-        raise ValueError(f"a judge of job {number} can't be")
+    check_range(f"a call about job {number}", judge)
     return Call(attempt, outcome, Usage(*usage), cost, latency, reply, at, judge=judge)
 
 
-def packed(active: Bools) -> bytes:
-    """Which items are active, as a round keeps it."""
-    return np.packbits(active, bitorder="little").tobytes()
-
-
-def active(bits: bytes, n: int) -> Bools:
-    """Which of n items a round could ask about. Raises ValueError for bits of another number."""
-    if len(bits) != -(-n // 8):
-        raise ValueError("a round's active items are not those of the run")
-    packed = np.frombuffer(bits, dtype=np.uint8)
-    return np.unpackbits(packed, count=n, bitorder="little").astype(np.bool_)
-
-
-def verdicts_of(outcomes: Iterable[Outcome]) -> list[tuple[object, ...]]:
-    """A row for each verdict of these outcomes: as `verdict`, and the person who gave it."""
-    return [(*verdict(o.job, o.verdict), by(o)) for o in outcomes if o.verdict]
-
-
-def verdict(job: int, said: Verdict) -> tuple[int, bytes, bytes | None, float | None]:
-    """(job, items most of the feature first, ties or None, score or None)."""
-    items = said.items
-    ties = bytes(said.tied)
-    if said.partial:
-        ties = ties.replace(b"\1", bytes((UNKNOWN,)))
-    return job, struct.pack(f"<{len(items)}i", *items), ties or None, said.score
-
-
-def unpacked(data: bytes) -> Rows:
-    """Row numbers as a store keeps them."""
-    return np.frombuffer(data, dtype="<i4").astype(np.int32, copy=False)
-
-
 def totals(calls: Sequence[Any], attempts: Sequence[Any]) -> Totals:
-    """What a ledger adds up to, from the one row of CALLS and that of ATTEMPTS.
-
-    Raises ValueError for costs that can't be.
-    """
+    """What a ledger adds up to, from the one row of CALLS and that of ATTEMPTS. Raises ValueError for
+    costs that can't be."""
     made, failed, *usage, cost, unpriced, hits, saved, unusable, uncounted = calls
     in_flight, unknown, at_risk, unbounded = attempts
     if not math.isfinite(cost + saved):
@@ -326,6 +283,56 @@ def totals(calls: Sequence[Any], attempts: Sequence[Any]) -> Totals:
 
 def failure(number: int, error: Any, at: Any, in_a_row: int) -> Failure:
     """The last call that brought no answer. Raises ValueError for one that can't be."""
-    if not isinstance(error, str) or not 0 <= at < 1e11:
-        raise ValueError(f"call {number} can't be")
-    return Failure(error, at, in_a_row)
+    check_range(f"call {number}", at, below=_LATEST)
+    return Failure(str(error), at, in_a_row)
+
+
+# People
+
+
+def person_columns(person: Person) -> dict[str, Any]:
+    """A person's row. Raises ValueError for one that can't be kept."""
+    if not person.name.strip() or len(person.token) != _DIGEST:
+        raise ValueError(f"a person can't be kept as {person.name!r}")
+    state = PersonState(person.state).value
+    return {**person._asdict(), "name": text(person.name), "state": state}
+
+
+def person(row: Sequence[Any]) -> Person:
+    """The person of a row. Raises ValueError or TypeError for one that can't be."""
+    number, name, token, quota, state, since = row
+    check_range(f"person {number}", number, quota)
+    check_range(f"person {number}", since, below=_LATEST)
+    if len(token) != _DIGEST:
+        raise ValueError(f"the token of person {number} can't be")
+    return Person(number, name, bytes(token), quota, PersonState(state), since)
+
+
+def handed(row: Sequence[Any]) -> Handed:
+    """What a person has. Raises ValueError for what can't be."""
+    read = Handed(*row)
+    if not math.isfinite(read.at) or (read.job is None) is (read.check is None):
+        raise ValueError("what a person has can't be")
+    return read
+
+
+def check_columns(check: Check) -> dict[str, Any]:
+    """A check's row."""
+    ranking, ties, score = verdict(check.verdict) if check.verdict else (None, None, None)
+    columns = {"items": packed(check.items), "known": packed(check.known)}
+    return {**check._asdict(), **columns, "ranking": ranking, "ties": ties, "score": score}
+
+
+def check(row: Sequence[Any], n: int) -> Check:
+    """The check of a row, over n items. Raises ValueError or struct.error for one that can't be."""
+    number, items, person, repeats, known, lease, ranking, ties, score, seconds, at = row
+    what = f"check {number}"
+    asked = presented(what, items, n)
+    true = presented(what, known, n) if known else ()
+    said = None if ranking is None else presented(what, ranking, n)
+    if any(ranked and sorted(ranked) != sorted(asked) for ranked in (true, said)):
+        raise ValueError(f"{what} ranks items that it isn't about")
+    if not math.isfinite(seconds + at):
+        raise ValueError(f"{what} has a time that can't be")
+    answer = None if said is None else Verdict(said, tuple(map(bool, ties or b"")), score)
+    return Check(number, asked, person, repeats, true, lease, answer, seconds, at)

@@ -13,19 +13,21 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from judgeq.errors import LedError, RunError
-from judgeq.judge.budget import rounded_up
 from judgeq.person import Check, Handed, Person
-from judgeq.store import batches, people, rows
+from judgeq.store import batches, rows
 from judgeq.store import statements as sql
-from judgeq.store.crew import Crew, Prospect
-from judgeq.store.protocol import Items
+from judgeq.store.protocol import Crew, Items, Prospect, holder_name
 from judgeq.store.statements import NEVER
-from judgeq.store.workers import SqlWorkers, added, whole
+from judgeq.store.verdicts import packed
+from judgeq.store.workers import SqlWorkers, whole
 from judgeq.types import Attempt, Batch, Bools, JobState, Line, Matches
 
 
 class Store(SqlWorkers):
     """The operations. The time is always the store's own clock; rounds count from 1."""
+
+    _leads: str | None = None
+    """The name under which this process leads, or led."""
 
     # The dataset's edge
 
@@ -35,7 +37,7 @@ class Store(SqlWorkers):
         await self._db.each(sql.PUT_ITEM, list(rows.item_rows(items)))
         await self._db.change(sql.DROP_SUBSETS)
         for name, mask in items.subsets.items():
-            members = np.flatnonzero(mask).astype("<i4").tobytes()
+            members = packed(np.flatnonzero(mask).tolist())
             await self._db.change(sql.PUT_SUBSET, name=name, members=members)
         await self._db.change(sql.TOUCH)
 
@@ -48,13 +50,12 @@ class Store(SqlWorkers):
 
         Raises LedError while another process leads.
         """
-        name = f"{holder} ({self._token})"
+        self._leads = f"{holder} ({self._token})"
         await self._take_over()
         before = await self._one(sql.LEADER)
         with self._reading():
-            if before is not None and not 0 <= before[0] < 2**62:
-                raise ValueError(f"who led last has the epoch {before[0]}")
-        taken = await self._db.change(sql.LEAD, holder=name, ttl=ttl)
+            rows.check_range("who led last", before and before[0], below=2**62)
+        taken = await self._db.change(sql.LEAD, holder=self._leads, ttl=ttl)
         epoch, other, until, _ = await self._one(sql.LEADER)
         if not taken:
             raise LedError(f"{self._db.label} is led by {holder_name(other)}.", until=until)
@@ -71,12 +72,11 @@ class Store(SqlWorkers):
 
     async def _check_epoch(self, epoch: int) -> None:
         """Raise RunError unless the epoch is in force; it is then until the transaction ends."""
-        row = await self._one(f"{sql.LEADER} @lock")
-        if row is None or row[0] != epoch:
-            by = f"; it is led by {holder_name(row[1])}" if row else ""
+        there, holder, *_ = await self._one(f"{sql.LEADER} @lock") or (None, "nobody")
+        if there != epoch:
             raise RunError(
-                f"{self._db.label}: another process has taken the run over (epoch "
-                f"{row and row[0]}, ours was {epoch}){by}; nothing was changed."
+                f"{self._db.label}: another process has taken the run over (epoch {there}, ours was "
+                f"{epoch}); it is led by {holder_name(holder)}; nothing was changed."
             )
 
     async def plan_round(self, round: int, epoch: int, active: Bools, matches: Matches) -> None:
@@ -96,14 +96,9 @@ class Store(SqlWorkers):
                     return
                 tried = True
                 if round == planned + 1:
-                    await self._db.change(
-                        sql.INSERT_ROUND,
-                        round=round,
-                        first=first,
-                        last=first + len(matches) - 1,
-                        epoch=epoch,
-                        active=rows.packed(active),
-                    )
+                    last, bits = first + len(matches) - 1, rows.active_bits(active)
+                    values = {"round": round, "epoch": epoch, "first": first, "last": last}
+                    await self._db.change(sql.INSERT_ROUND, **values, active=bits)
                     await self._db.load(*sql.JOBS, rows.jobs(matches, first))
                     await self._db.change(sql.TOUCH)
                 # Only now: meanwhile the lease must be renewed.
@@ -130,31 +125,30 @@ class Store(SqlWorkers):
         Raises RunError where the name is taken, and ValueError for one that isn't of 1 to 64 letters,
         digits, - and _.
         """
-        wanted = [Attempt(line.job.match.id, line.bound) for line in lines]
-        gone = {attempt.job for attempt in wanted}
+        gone = {line.job.match.id for line in lines}
         async with self._writing() as turn:
             row = await self._live(turn, worker)
             if row is None or not lines:
                 return gone
-            values = {"name": batch.name, "never": NEVER}
-            if not await self._db.change(sql.REGISTER_BATCH, **values):
+            if not await self._db.change(sql.REGISTER_BATCH, name=batch.name, never=NEVER):
                 raise RunError(f"{self._db.label}: there is a batch {batch.name!r} already.")
-            ((heir,),) = await self._db.read(sql.WORKER, name=batch.name)
-            ours = await self._begin(turn, worker, row, heir, wanted)
+            (heir,) = await self._one(sql.WORKER, name=batch.name)
+            wanted = [Attempt(line.job.match.id, line.bound) for line in lines]
+            ours = await self._begin(turn, row, heir, wanted)
             gone -= ours
             if not ours:
                 del turn.work[heir]
                 await self._db.change(sql.FORGET_WORKER, worker=heir)
                 return gone
-            kept = batches.columns(batches.without(batch, lines, gone))
-            packed = batches.packed(lines, gone)
-            await self._db.change(sql.INSERT_BATCH, **kept, worker=heir, sent=packed)
+            given = [line for line in lines if line.job.match.id in ours]
+            kept = batches.columns(batches.of_lines(batch, given))
+            sent = batches.packed(given)
+            await self._db.change(sql.INSERT_BATCH, **kept, worker=heir, sent=sent)
             risk = turn.work[heir].at_risk
             await self._db.change(sql.HANDED_OVER, worker=row, risk=risk)
-            turn.ended += ours
+            turn.ended |= ours
             if row == self._row_now:
-                reserved = sum(rounded_up(a.bound) for a in wanted if a.job in ours)
-                turn.back = added(turn.back, (reserved, reserved - risk))
+                turn.back = turn.back[0] + risk, turn.back[1]
         return gone
 
     @whole
@@ -173,12 +167,15 @@ class Store(SqlWorkers):
         """Add a person, or change one: all but when they came, by which it is known to be the same.
         Raises RunError where another has the number, the name or the token, and ValueError for one that
         can't be kept."""
-        values = people.person_columns(person)
+        values = rows.person_columns(person)
         async with self._db.transaction():
             if await self._db.read(sql.SAME_PERSON, **values):
                 raise RunError(f"{self._db.label} has a person named {person.name!r} already.")
             if not await self._db.change(sql.PUT_PERSON, **values):
-                raise people.name_conflict(person)
+                raise RunError(
+                    f"{person.name!r} can't be added just now: somebody else added a judge at the same "
+                    "time. Try again."
+                )
 
     async def hand_out(self, handed: Handed) -> bool:
         """Hand a question to a person, unless they have one, somebody has it, or its job isn't
@@ -204,9 +201,9 @@ class Store(SqlWorkers):
     async def put_check(self, check: Check) -> None:
         """Add a check, or change one."""
         async with self._db.transaction():
-            await self._db.change(sql.PUT_CHECK, **people.check_columns(check))
+            await self._db.change(sql.PUT_CHECK, **rows.check_columns(check))
 
-    # The end
+    # Who else is there
 
     async def prospects(self) -> list[Prospect]:
         """All runs of the store by the work that they have now, the first that was begun first. Raises
@@ -216,8 +213,3 @@ class Store(SqlWorkers):
     async def crew(self) -> Crew | None:
         """Who works on the run, and what they share; None where only one process can."""
         return None
-
-
-def holder_name(holder: str) -> str:
-    """The name of a leader or worker, without what tells it from its namesakes."""
-    return holder.rpartition(" (")[0] or holder

@@ -2,8 +2,7 @@
 
 A commit costs tens of microseconds and happens where the results are, on the event loop: a writer
 thread would wait for the interpreter lock of a busy loop. Who groups results into few commits is
-`engine/queue.py`; what makes them survive a power cut is `store/flusher.py`. Whoever put a file there,
-nothing but a run of ours is read, and nothing of it is run.
+`engine/queue.py`. Whoever put a file there, nothing but a run of ours is read, and nothing of it is run.
 """
 
 from __future__ import annotations
@@ -11,8 +10,11 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import sys
+import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,15 +24,18 @@ from typing_extensions import override
 from judgeq.errors import RunError
 from judgeq.events import Event
 from judgeq.files import refuse_links
-from judgeq.store import answers, damage, rows, vetting
 from judgeq.store import statements as sql
-from judgeq.store.flusher import Flusher, Log
-from judgeq.store.protocol import Columns, Database
+from judgeq.store import verdicts, vetting
+from judgeq.store.protocol import Database
 from judgeq.store.sql_store import Store
 from judgeq.store.statements import NEVER, Bulk
-from judgeq.types import Matches
+from judgeq.store.workers import whole
+from judgeq.types import Matches, Verdicts
 
 T = TypeVar("T")
+INTERVAL = 0.1
+CHECKPOINT_EVERY = 20  # intervals
+RESTART_BYTES = 64 * 1024 * 1024
 _PENDING = f"""
 SELECT {sql.JOB} FROM jobs INDEXED BY jobs_pending
 WHERE run = 1 AND state = 'pending' AND {{}} ORDER BY id LIMIT :n
@@ -70,43 +75,90 @@ def _numbered(bulk: Bulk) -> str:
     return re.sub(r":(\w+)", lambda name: f"?{names.index(name[1]) + 1}", statement)
 
 
-class _Reported:
-    """Turns SQLite's errors, and the disk's, into ours, which name the file."""
+@contextmanager
+def reported(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors, and the disk's, into ours, which name the file."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        hint = ""
+        if "full" in str(error):
+            hint = " Free some space; nothing committed is lost, and the run can be resumed."
+        elif "not a database" in str(error) or "malformed" in str(error):
+            hint = " The file is damaged or not a judgeq run."
+        raise RunError(f"{path}: {error}.{hint}") from error
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
 
-    def __enter__(self) -> None:
-        pass
+class Flusher(threading.Thread):
+    """A helper thread that makes commits durable against a power cut, off the event loop.
 
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if isinstance(error, sqlite3.Error | OSError):
-            raise problem(self._path, error) from error
+    With `synchronous=NORMAL` a commit survives the death of the process at once, and a power cut when
+    the write-ahead log was synced. The thread syncs it about ten times a second, and moves it into the
+    database on a connection of its own, so that no commit ever waits for a disk. An error is kept in
+    `error`, and ends the thread.
+    """
 
+    def __init__(self, database: Path, interval: float = INTERVAL) -> None:
+        super().__init__(name="judgeq-flusher", daemon=True)
+        self._database = database
+        self._interval = interval
+        self._stop_asked = threading.Event()
+        self.error: OSError | sqlite3.Error | None = None
+        # Now: the handle moves with the folder. Only the log is opened by hand: closing a second handle
+        # on the database would drop SQLite's own locks on it (POSIX locks belong to the process).
+        log = database.with_name(database.name + "-wal")
+        self._log = os.open(log, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
 
-class _Transaction:
-    """A transaction, or a part of the one that there is. A generator takes several times as long."""
+    def run(self) -> None:
+        """Sync, and now and then checkpoint, until asked to stop."""
+        try:
+            with closing(
+                sqlite3.connect(self._database, isolation_level=None, timeout=5)
+            ) as connection:
+                # SQLite opens its files when it reads: now, and not when connections took them all.
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                self._loop(connection)
+        except (OSError, sqlite3.Error) as error:
+            self.error = error
 
-    def __init__(self, database: SqliteDatabase) -> None:
-        self._db = database
-        self._inner = database.inside
+    def _loop(self, connection: sqlite3.Connection) -> None:
+        synced, turn = None, 0
+        while not self._stop_asked.wait(self._interval):
+            turn += 1
+            stat = os.fstat(self._log)
+            written = stat.st_size, stat.st_mtime_ns
+            if written == synced:
+                continue
+            self._sync()
+            synced = written
+            if turn % CHECKPOINT_EVERY == 0:
+                # PASSIVE never makes the writer wait, but lets the log grow while it is busy;
+                # once it is large, RESTART waits for a gap and begins the log anew.
+                mode = "RESTART" if stat.st_size > RESTART_BYTES else "PASSIVE"
+                connection.execute(f"PRAGMA wal_checkpoint({mode})")
 
-    async def __aenter__(self) -> None:
-        if not self._inner:
-            self._db.before()
-            with self._db.reported:
-                self._db.connection.execute("BEGIN IMMEDIATE")
+    def _sync(self) -> None:
+        if sys.platform == "darwin":
+            import fcntl
 
-    async def __aexit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if self._inner:
-            return
-        with self._db.reported:
-            try:
-                if error is None:
-                    self._db.connection.execute("COMMIT")
-            finally:
-                if self._db.connection.in_transaction:
-                    self._db.connection.execute("ROLLBACK")
+            fcntl.fcntl(
+                self._log, fcntl.F_FULLFSYNC
+            )  # fsync alone stops at the drive's cache there
+        else:
+            os.fsync(self._log)
+
+    def is_deleted(self) -> bool:
+        """Whether no folder holds the log any longer."""
+        return not os.fstat(self._log).st_nlink
+
+    def stop(self) -> None:
+        """End the thread, sync what came after its last turn, and let go of the log."""
+        self._stop_asked.set()
+        self.join()
+        try:
+            self._sync()
+        finally:
+            os.close(self._log)
 
 
 class SqliteDatabase(Database):
@@ -119,22 +171,24 @@ class SqliteDatabase(Database):
         self,
         path: Path,
         *,
-        read_only: bool,
-        make: bool,
-        accept_damage: bool,
-        clock: Callable[[], float],
+        read_only: bool = False,
+        make: bool = True,
+        accept_damage: bool = False,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.emit: Callable[[Event], None] = lambda event: None
         self.hurried = False
         self.label = str(path)
-        self.before: Callable[[], None] = lambda: None
-        """Called before each transaction; may raise."""
-        self.reported = _Reported(path)
-        self._clock = clock
-        with self.reported:
+        self.flusher: Flusher | None = None
+        self._path = path
+        self.clock = clock
+        with reported(path):
             self.connection = connect(
                 path, read_only=read_only, make=make, accept_damage=accept_damage
             )
+            if not read_only:
+                self.flusher = Flusher(path)
+                self.flusher.start()
 
     @property
     @override
@@ -142,8 +196,21 @@ class SqliteDatabase(Database):
         return self.connection.in_transaction
 
     @override
-    def transaction(self) -> _Transaction:
-        return _Transaction(self)
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        if self.inside:
+            yield
+            return
+        if self.flusher is not None and self.flusher.error is not None:
+            raise RunError(f"{self.label} can't be written to the disk: {self.flusher.error}")
+        with reported(self._path):
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self.connection.execute("COMMIT")
+            finally:
+                if self.inside:
+                    self.connection.execute("ROLLBACK")
 
     @override
     async def again(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -152,36 +219,32 @@ class SqliteDatabase(Database):
 
     @override
     async def read(self, statement: str, **values: object) -> list[Any]:
-        with self.reported:
+        with reported(self._path):
             return self._execute(statement, values).fetchall()
 
     @override
     async def change(self, statement: str, **values: object) -> int:
-        with self.reported:
-            return self._execute(statement, values).rowcount
+        return self._execute(statement, values).rowcount
 
     def _execute(self, statement: str, values: dict[str, object]) -> sqlite3.Cursor:
-        values["now"] = self._clock()
+        values["now"] = self.clock()
         return self.connection.execute(text(statement), values)
 
     @override
     async def each(self, bulk: Bulk, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
         statement, execute = _numbered(bulk), self.connection.execute
-        with self.reported:
-            if len(rows) == 1:
-                return [execute(statement, rows[0]).rowcount > 0]
+        if len(rows) > 1:
             execute("SAVEPOINT each")
             if self.connection.executemany(statement, rows).rowcount == len(rows):
                 return [True] * len(rows)
             execute("ROLLBACK TO each")  # now one by one: which don't?
-            return [execute(statement, row).rowcount > 0 for row in rows]
+        return [execute(statement, row).rowcount > 0 for row in rows]
 
     @override
     async def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         names, marks = ", ".join(columns), ", ".join("?" * len(columns))
         insert = f"INSERT INTO {table} (run, {names}) VALUES (1, {marks})"  # noqa: S608
-        with self.reported:
-            self.connection.executemany(insert, rows)
+        self.connection.executemany(insert, rows)
 
     @override
     async def claim(self, worker: int, n: int, judges: Sequence[int] | None) -> list[Any]:
@@ -193,34 +256,29 @@ class SqliteDatabase(Database):
         return pending
 
     @override
-    async def end_dead(self) -> int:
-        return await self.end(self._clock())
-
-    async def end(self, before: float) -> int:
-        """End the workers whose lease ends before that; how many jobs they had."""
-        await self.change(_OVER, before=before)
-        return await self.change(sql.GIVE_BACK)
-
-    @override
-    async def put_back_unbegun(self, ours: Sequence[int]) -> int:
-        """There are no others."""
-        return 0
-
-    @override
     async def counts(self, first: int, last: int) -> list[Any]:
         return await self.read(_COUNTS, first=first, last=last)
 
     @override
-    async def verdicts(self, first: int, last: int) -> Columns:
-        return answers.columns(await self.read(_VERDICTS, first=first, last=last))
+    async def verdicts(self, first: int, last: int, n: int) -> Verdicts:
+        return verdicts.of_rows(await self.read(_VERDICTS, first=first, last=last), n)
 
     @override
     async def matches(self, first: int, last: int) -> Matches:
-        return rows.matches(await self.read(_MATCHES, first=first, last=last))
+        asked = await self.read(_MATCHES, first=first, last=last)
+        items = [items for items, _ in asked]
+        return verdicts.matches(b"".join(items), [*map(len, items)], [judge for _, judge in asked])
 
     @override
     async def close(self) -> None:
-        self.connection.close()
+        """The log is synced, moved into the database and removed."""
+        try:
+            if self.flusher is not None:
+                with reported(self._path):
+                    self.flusher.stop()
+                    self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self.connection.close()
 
 
 class SqliteStore(Store):
@@ -228,43 +286,30 @@ class SqliteStore(Store):
 
     _db: SqliteDatabase
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        read_only: bool = False,
-        make: bool = True,
-        accept_damage: bool = False,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """Open `path`; a writer may `make` it. A reader may `accept_damage`. Raises RunError if it can't
-        be."""
-        database = SqliteDatabase(
-            path, read_only=read_only, make=make, accept_damage=accept_damage, clock=clock
-        )
-        super().__init__(database)
-        if accept_damage:
-            with database.reported:
-                self.damage = damage_of(database.connection)
-        self._flusher: Flusher | None = None
-        if read_only:
-            return
-        self._place, self._log = path.resolve(), Log(path)
-        self._log.open()  # now: its handle moves with the folder
+    def __init__(self, path: Path, *, accept_damage: bool = False, **options: Any) -> None:
+        """Open `path`; a writer may `make` it. A reader may `accept_damage`. `options` are those of its
+        database. Raises RunError if it can't be."""
+        database = SqliteDatabase(path, accept_damage=accept_damage, **options)
+        damage = damage_of(database.connection) if accept_damage else ()
+        super().__init__(database, damage)
+        self._place = path.resolve()
         self._identity = self._seen()
-        self._flusher = Flusher(path, self._log)
-        self._flusher.start()
-        database.before = self._check_flusher
-
-    def _check_flusher(self) -> None:
-        if self._flusher is not None and self._flusher.error is not None:
-            raise RunError(f"{self._db.label} can't be written to the disk: {self._flusher.error}")
 
     async def _take_over(self) -> None:
         """Whoever has the file's lock leads, and all other workers are dead: what they held goes back
         into the queue at once. Batches aren't."""
         await self._db.change("UPDATE lead SET until = 0")
-        await self._db.end(NEVER)
+        await self._end(NEVER)
+
+    @override
+    @whole
+    async def reap(self) -> int:
+        return await self._end(self._db.clock())
+
+    async def _end(self, before: float) -> int:
+        """End the workers whose lease ends before that; how many jobs they had."""
+        await self._db.change(_OVER, before=before)
+        return await self._db.change(sql.GIVE_BACK)
 
     def _seen(self) -> tuple[int, int] | None:
         try:
@@ -276,10 +321,10 @@ class SqliteStore(Store):
     @override
     def check(self) -> None:
         """SQLite would go on writing to a file that was deleted or moved."""
-        if self._seen() == self._identity:
+        if self._db.flusher is None or self._seen() == self._identity:
             return
         folder = self._place.parent
-        if self._log.is_deleted():
+        if self._db.flusher.is_deleted():
             raise RunError(
                 f"{folder} was deleted during the run, or its run.db replaced. The run is stopped, and "
                 "its record is lost. Unless --no-cache was given the cache has the replies: the same "
@@ -290,21 +335,10 @@ class SqliteStore(Store):
             "it back, or continue with `judgeq resume PATH`."
         )
 
-    @override
-    async def close(self) -> None:
-        """The log is synced, moved into the database and removed."""
-        try:
-            if self._flusher is not None:
-                with self._db.reported:
-                    self._flusher.stop()
-                    self._db.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        finally:
-            await self._db.close()
-
 
 def damage_of(connection: sqlite3.Connection) -> list[str]:
     """What doesn't add up in a run's file."""
-    return damage.found(damage.Counts(*connection.execute(text(sql.ADDED_UP)).fetchone()))
+    return vetting.damage(connection.execute(text(sql.ADDED_UP)).fetchone())
 
 
 def connect(
@@ -315,14 +349,21 @@ def connect(
     Raises RunError for a file that is no run's, or was changed by another program, or, unless that is
     accepted, doesn't add up; and OSError or sqlite3.Error as they come.
     """
-    files = [path.with_name(path.name + more) for more in ("", "-wal", "-shm")]
-    refuse_links(*files)
+    log, journal, shared = (path.with_name(path.name + end) for end in ("-wal", "-journal", "-shm"))
+    refuse_links(path, log, shared)
     make = make and not read_only
     if not make:
-        _refuse_lost(path)
-    if not read_only:
-        _refuse_journal(path)
-    address = (path.parent.resolve() / path.name).as_uri() + (_read_only(path) if read_only else "")
+        _refuse_lost(path, log)
+    if not read_only and os.path.lexists(journal):
+        # SQLite plays it back when the database is opened, and deletes any file that it names.
+        raise RunError(
+            f"{journal} is a journal that judgeq doesn't make: another program wrote to the run, or "
+            "somebody put it there. Remove it if you don't know it; nothing was changed."
+        )
+    # Where nobody may write, it can't change either, and SQLite must not try to keep its log there.
+    settled = not os.access(path.parent, os.W_OK) and not log.exists()
+    mode = ("?mode=ro&immutable=1" if settled else "?mode=ro") if read_only else ""
+    address = (path.parent.resolve() / path.name).as_uri() + mode
     connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=10)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -332,9 +373,9 @@ def connect(
         if not make or not empty:
             vetting.check(connection, path)
             if not accept_damage:
-                damage.refuse(str(path), damage_of(connection))
+                vetting.refuse(str(path), damage_of(connection))
         if not read_only:
-            refuse_links(*files)  # nobody put one there meanwhile
+            refuse_links(path, log, shared)  # nobody put one there meanwhile
             _make_writable(connection, empty)
     except BaseException:
         connection.close()
@@ -342,20 +383,17 @@ def connect(
     return connection
 
 
-def _refuse_lost(path: Path) -> None:
+def _refuse_lost(path: Path, log: Path) -> None:
     """SQLite would take a file of no bytes for a new database, and delete the log beside it."""
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError:
-        log = path.with_name(path.name + "-wal")
+    if not path.exists():
         old = f" Move {log.name} away first: it belongs to the lost file." if log.exists() else ""
-        raise RunError(f"{path} is missing: {vetting.LOST}{old}") from None
-    if not size:
+        raise RunError(f"{path} is missing: {vetting.LOST}{old}")
+    if not path.stat().st_size:
         raise RunError(f"{path} is empty: {vetting.LOST}")
 
 
 def _make_writable(connection: sqlite3.Connection, empty: bool) -> None:
-    if empty:  # a kill must leave no journal behind: see _refuse_journal
+    if empty:  # a kill must leave no journal behind: see connect
         connection.execute("PRAGMA journal_mode = MEMORY")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -364,32 +402,4 @@ def _make_writable(connection: sqlite3.Connection, empty: bool) -> None:
     connection.execute("PRAGMA secure_delete = ON")  # a forgotten name isn't left in the file
     if empty:
         vetting.make(connection)
-
-
-def _refuse_journal(path: Path) -> None:
-    """SQLite plays a rollback journal back when the database is opened, and deletes any file that it
-    names. We leave none behind."""
-    journal = path.with_name(path.name + "-journal")
-    if os.path.lexists(journal):
-        raise RunError(
-            f"{journal} is a journal that judgeq doesn't make: another program wrote to the run, or "
-            "somebody put it there. Remove it if you don't know it; nothing was changed."
-        )
-
-
-def _read_only(path: Path) -> str:
-    """How to open a file for reading: where nobody may write, it can't change either, and SQLite
-    must not try to keep its log there."""
-    log = path.with_name(path.name + "-wal")
-    settled = not os.access(path.parent, os.W_OK) and not log.exists()
-    return "?mode=ro&immutable=1" if settled else "?mode=ro"
-
-
-def problem(path: Path, error: Exception) -> RunError:
-    """Our error for one of SQLite's, or of the disk's, which names the file."""
-    hint = ""
-    if "full" in str(error):
-        hint = " Free some space; nothing committed is lost, and the run can be resumed."
-    elif "not a database" in str(error) or "malformed" in str(error):
-        hint = " The file is damaged or not a judgeq run."
-    return RunError(f"{path}: {error}.{hint}")
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # now its log is there

@@ -145,10 +145,11 @@ FROM @.calls WHERE run = @run AND outcome NOT IN (
     'ok', 'cached', 'unusable', 'duplicate', 'stepped_down', 'skipped', 'undone')
 ORDER BY id DESC LIMIT 1
 """
-# As damage.Counts has it. The floats are sums that no number of a stranger's can overflow.
+# Pairs of numbers that are equal in all that judgeq writes, as vetting.ADDED_UP names them. The floats
+# are sums that no number of a stranger's can overflow.
 ADDED_UP = """
-SELECT jobs, planned, done, answered, verdicts, ended, sent, calls, made, tokens, made_tokens,
-    cost, made_cost, at_risk, made_at_risk
+SELECT calls, made, jobs, planned, answered, done, verdicts, answered, sent, ended,
+    tokens, made_tokens, cost, made_cost, at_risk, made_at_risk
 FROM (SELECT count(*) AS jobs, count(CASE WHEN j.state = 'done' THEN 1 END) AS done,
           count(CASE WHEN j.state = 'done' THEN v.job END) AS answered,
           coalesce(sum(CAST(j.attempts AS float8) - j.open), 0.0) AS ended,
@@ -272,14 +273,12 @@ WHERE run = @run AND worker = (SELECT worker FROM @.workers WHERE run = @run AND
 IS_BATCH = """
 SELECT worker FROM @.workers WHERE run = @run AND name = :name AND until = :never AND NOT over
 """
-# A line is of 20 bytes.
 BATCHES = f"""
-SELECT w.name, {_listed(BATCH_COLUMNS, "b.")}, substr(sent, 1, 20), substr(sent, length(sent) - 19),
-    w.until, coalesce(held.jobs, 0), coalesce(held.at_risk, 0), coalesce(held.unbounded, 0),
-    coalesce(held.lowest, 0), coalesce(held.highest, -1)
+SELECT w.name, {_listed(BATCH_COLUMNS, "b.")}, w.until, coalesce(held.jobs, 0),
+    coalesce(held.at_risk, 0), coalesce(held.unbounded, 0)
 FROM @.batches b LEFT JOIN @.workers w ON w.worker = b.worker AND w.run = b.run
 LEFT JOIN (
-    SELECT worker, count(*) AS jobs, min(id) AS lowest, max(id) AS highest,
+    SELECT worker, count(*) AS jobs,
         CAST(sum(CASE WHEN at_risk > 0 THEN at_risk ELSE 0 END) AS bigint) AS at_risk,
         CAST(sum(CASE WHEN unbounded > 0 THEN unbounded ELSE 0 END) AS bigint) AS unbounded
     FROM @.jobs WHERE run = @run AND state = 'running' GROUP BY worker) held ON held.worker = b.worker

@@ -1,14 +1,17 @@
-"""Is a run's file what judgeq wrote? Its version, its schema to the last object, the type of every cell.
+"""Is a run's record what judgeq wrote? A file's version, its schema to the last object, the type of
+every cell; and whether what is in it adds up.
 
-A run's file may be a stranger's. A trigger in it would run with our statements, and SQLite puts any
-value into any column: text in `attempts`, a blob in `cost`.
+A record may be a stranger's. A trigger in a file would run with our statements, and SQLite puts any
+value into any column: text in `attempts`, a blob in `cost`. Rows that were removed or changed would
+change scores, and what a cap leaves to spend, without a word.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -28,14 +31,50 @@ LOST = (
     "beside it: the same `judgeq run` with --new. Nothing was changed."
 )
 """What to do about a ledger that is lost."""
+ADDED_UP = (
+    *("calls", "questions", "answered questions with a verdict", "verdicts"),
+    *("calls of attempts that ended", "tokens", "dollars", "nano-dollars at risk"),
+)
+"""What statements.ADDED_UP counts: what is there, and what should be."""
+_EXACT = 1e-9
+"""Sums of the same floats, in whatever order, differ by less, relative to them; and each call's dollars
+were rounded up to the nano-dollar."""
+
+
+def damage(counts: Sequence[float]) -> list[str]:
+    """What doesn't add up, in words, by the one row of statements.ADDED_UP; nothing where all does."""
+    rounding = _EXACT * counts[0]
+    return [
+        f"{name}: {there:,.10g} of {expected:,.10g}"
+        for name, there, expected in zip(ADDED_UP, counts[::2], counts[1::2], strict=True)
+        if not math.isclose(there, expected, rel_tol=_EXACT, abs_tol=rounding)
+    ]
+
+
+def refuse(shown: str, damage: Sequence[str]) -> None:
+    """Raise RunError where something doesn't add up in the ledger `shown`."""
+    if damage:
+        raise RunError(
+            f"{shown} is damaged, and doesn't add up: {'; '.join(damage)}. Something other than judgeq "
+            "changed it. Restore a backup, or use what is left: `judgeq show`, evaluate, export "
+            "or report with --accept-damage."
+        )
+
+
+def caution(shown: str, damage: Sequence[str]) -> str:
+    """What goes with all that is made of the ledger `shown` where its damage was accepted."""
+    return (
+        f"{shown} is damaged, and doesn't add up ({'; '.join(damage)}): this is of what is left "
+        "(--accept-damage)."
+    )
 
 
 def make(connection: sqlite3.Connection) -> None:
     """Make the tables in an empty database, and the row of its one run, in one transaction."""
     # A file has one run: what is numbered in it is found by its number alone, which is its place.
     words = dict.fromkeys(("{key}", "{counter}", "{number}"), "INTEGER PRIMARY KEY")
-    words |= {"{key_of_id}": "", "{key_of_job}": "", "{clustered}": " WITHOUT ROWID"}
-    script = schema.TABLES.replace("@.", "")
+    words |= {"@.": "", "{key_of_id}": "", "{key_of_job}": "", "{clustered}": " WITHOUT ROWID"}
+    script = schema.TABLES
     for word, ours in words.items():
         script = script.replace(word, ours)
     connection.executescript(
@@ -47,21 +86,20 @@ def make(connection: sqlite3.Connection) -> None:
 
 def is_empty(connection: sqlite3.Connection) -> bool:
     """Whether nothing was written into the file yet."""
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    return bool(_version(connection) == tables == 0)
+    return not _pragma(connection, "user_version") and not objects(connection)
 
 
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
-def objects(connection: sqlite3.Connection) -> list[Object]:
+def objects(connection: sqlite3.Connection) -> set[Object]:
     """All that a database's schema holds. White space is nothing."""
     rows = connection.execute("SELECT type, name, sql FROM sqlite_master")
-    return [(str(kind), str(name), tuple(_TOKEN.findall(sql or ""))) for kind, name, sql in rows]
+    return {(str(kind), str(name), tuple(_TOKEN.findall(sql or ""))) for kind, name, sql in rows}
 
 
-def expected() -> list[Object]:
+def expected() -> set[Object]:
     """What the schema holds, as judgeq makes it."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         make(connection)
@@ -73,66 +111,40 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
 
     Reads every table once, but not the long texts in it.
     """
-    _check_version(connection, path)
-    ours = expected()
-    _check_schema(objects(connection), ours, path)
-    for kind, name, _ in ours:
-        if kind == "table":
-            _check_cells(connection, name, path)
-
-
-def _check_version(connection: sqlite3.Connection, path: Path) -> None:
     if is_empty(connection):
         raise RunError(f"{path} is empty: {LOST}")
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = _version(connection)
-    if application != APPLICATION_ID or version < 1:
+    version = _pragma(connection, "user_version")
+    if _pragma(connection, "application_id") != APPLICATION_ID or version < 1:
         raise RunError(f"{path} is no judgeq run: it is another program's SQLite file.")
     if version != schema.VERSION:
         raise RunError(
             f"{path} has schema version {version}, and this judgeq writes version {schema.VERSION}: "
             "continue it with the judgeq that made it, or begin anew with --new. Nothing was changed."
         )
-
-
-def _check_schema(there: list[Object], ours: list[Object], path: Path) -> None:
-    missing = {(kind, name): sql for kind, name, sql in ours}
-    for kind, name, sql in there:
-        what = f"{kind[:20]} {display(name)}"
-        if (kind, name) not in missing:
-            raise RunError(
-                f"{path} is refused: it holds a {what}, which judgeq didn't make and which might "
-                "change the run. If it is yours, remove it with SQLite's DROP; nothing was changed."
-            )
-        if sql != missing.pop((kind, name)):
-            raise RunError(
-                f"{path} is refused: its {what} isn't defined as judgeq defines it, and might change "
-                "the run. Put back a copy of the file that nothing else wrote to; nothing was "
-                "changed."
-            )
-    for kind, name in missing:
-        raise RunError(f"{path} is damaged: it has no {kind} {name!r}. Nothing was changed.")
+    ours = expected()
+    for kind, name, _ in sorted(objects(connection) ^ ours):
+        raise RunError(
+            f"{path} is damaged: its {kind[:20]} {display(name)} differs from what judgeq makes, and "
+            "might change the run. Put back a copy of the file that nothing else wrote to; nothing was "
+            "changed."
+        )
+    for kind, table, _ in ours:
+        if kind == "table":
+            _check_cells(connection, table, path)
 
 
 def _check_cells(connection: sqlite3.Connection, table: str, path: Path) -> None:
     # All names are of the schema, which was checked.
-    wrong = dict(_wrong(connection, table))
-    one = f"FROM {table} WHERE {' OR '.join(wrong.values())} LIMIT 1"
-    if connection.execute(f"SELECT 1 {one}").fetchone() is None:
-        return
-    for column, condition in wrong.items():
-        one = f"FROM {table} WHERE {condition} LIMIT 1"
-        row = connection.execute(f"SELECT typeof({column}) {one}").fetchone()
-        if row is not None:
-            raise RunError(
-                f"{path} is damaged: the column {column!r} of table {table!r} holds a value of type "
-                f"{row[0]}, which judgeq never writes there. Put back a copy of the file, if there "
-                "is one; nothing was changed."
-            )
-
-
-def _wrong(connection: sqlite3.Connection, table: str) -> Iterator[tuple[str, str]]:
-    """Each column, and the condition under which it holds what it can't."""
+    wrong = {}
     for _, column, kind, not_null, *_ in connection.execute(f"PRAGMA table_info({table})"):
         stored = f"typeof({column}) <> '{_STORED.get(kind.lower(), 'integer')}'"
-        yield column, stored if not_null else f"({column} IS NOT NULL AND {stored})"
+        wrong[column] = stored if not_null else f"({column} IS NOT NULL AND {stored})"
+    conditions = wrong.values()
+    query = f"SELECT {', '.join(conditions)} FROM {table} WHERE {' OR '.join(conditions)} LIMIT 1"  # noqa: S608
+    for column, is_wrong in zip(wrong, connection.execute(query).fetchone() or (), strict=False):
+        if is_wrong:
+            raise RunError(
+                f"{path} is damaged: the column {column!r} of table {table!r} holds a value of a type "
+                "that judgeq never writes there. Put back a copy of the file, if there is one; nothing "
+                "was changed."
+            )

@@ -13,8 +13,9 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -24,21 +25,14 @@ from judgeq.store import rows
 from judgeq.store import statements as sql
 from judgeq.store.protocol import Database
 from judgeq.store.reader import SqlReader
-from judgeq.store.rows import Work
+from judgeq.store.rows import Update, Work
 from judgeq.store.statements import NEVER
-from judgeq.types import (
-    Attempt,
-    Job,
-    JobState,
-    Outcome,
-)
+from judgeq.types import Attempt, Job, JobState, Outcome
 
 T = TypeVar("T")
 P = ParamSpec("P")
 S = TypeVar("S", bound="SqlWorkers")
 _EVERY_NUMBER = 2**31 - 1
-Told = tuple[Outcome, int, tuple[Any, ...]]
-"""An outcome, the row of its worker, and what it says about its job (rows.update)."""
 
 
 def whole(
@@ -58,42 +52,20 @@ def whole(
 
 
 @dataclass(slots=True)
-class _Worker:
-    """A worker of this process: its rows in the database, the latest last, and which row has a job. That
-    of a `batch` is everybody's: it has no lease, and stays when we leave."""
-
-    lease: float
-    rows: list[int] = field(default_factory=list)
-    jobs: dict[int, int] = field(default_factory=dict)
-    batch: bool = False
-
-
-@dataclass(slots=True)
 class _Turn:
-    """What a transaction changes, by the row of the worker; of which the lock of some is held. Once it
-    is committed, `taken` and `ended` are jobs that workers of this process have, or have no longer, and
-    `back` is as rows.back, of the latest row. Under a cap a locked row has so much `free` of it;
-    `overdrawn`: an attempt was refused for want of it."""
+    """What a transaction changes."""
 
-    lease: float = 0.0
-    work: dict[int, Work] = field(default_factory=dict)
-    locked: set[int] = field(default_factory=set)
+    work: defaultdict[int, Work] = field(default_factory=lambda: defaultdict(Work))
+    """By the row of the worker."""
     free: dict[int, int | None] = field(default_factory=dict)
-    overdrawn: bool = False
-    taken: list[tuple[_Worker, int, list[int]]] = field(default_factory=list)
-    ended: list[int] = field(default_factory=list)
+    """The rows whose lock is held, and what they have of the cap (None: there is no cap)."""
+    claimed: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
+    """Jobs that this process has, or has no longer, once it is committed."""
     back: tuple[int, int] = (0, 0)
-
-    async def __aenter__(self) -> _Turn:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """What is done inside is a part of it."""
-
-    def add(self, row: int, work: Work) -> None:
-        """Add to what a worker's row changes by."""
-        before = self.work.get(row)
-        self.work[row] = work if before is None else before.plus(work)
+    """What had been reserved for calls of this process, and what of it may be spent again."""
+    overdrawn: bool = False
+    """Whether an attempt was refused for want of money."""
 
 
 class SqlWorkers(SqlReader):
@@ -110,11 +82,16 @@ class SqlWorkers(SqlReader):
     def __init__(self, database: Database, damage: Sequence[str] = ()) -> None:
         super().__init__(database, damage)
         self._token = secrets.token_hex(4)  # tells this process from others of its name
-        self._workers: dict[str, _Worker] = {}
+        self._rows: dict[str, int] = {}  # of workers and batches
+        self._batches: set[int] = (
+            set()
+        )  # which of them: these are everybody's, and stay when we leave
+        self._row_now: int | None = None  # of this process
+        self._jobs_now: set[int] = set()  # that it has claimed
+        self._lease = self.lease
         self._judges: list[int] | None = None
         self._turn: _Turn | None = None
         self._doubtful = False  # whether a commit's answer may have been lost
-        self._row_now: int | None = None
 
     async def again(self, work: Callable[[], Awaitable[T]]) -> T:
         """What `work` returns, done again while the store can't be reached or can't commit just now: it
@@ -136,7 +113,7 @@ class SqlWorkers(SqlReader):
     def _writing(self) -> AbstractAsyncContextManager[_Turn]:
         """A transaction that ends by changing the workers' rows; inside another it is a part of it."""
         if self._turn is not None and self._db.inside:
-            return self._turn
+            return nullcontext(self._turn)
         return self._whole()
 
     @asynccontextmanager
@@ -146,11 +123,12 @@ class SqlWorkers(SqlReader):
             async with self._db.transaction():
                 self._turn = turn
                 try:
-                    if self._doubtful:
-                        await self._put_back()
+                    if self._doubtful and self._row_now is not None:
+                        # Perhaps that commit claimed jobs of which we don't know.
+                        await self._put_back(self._row_now, "NOT IN", self._jobs_now)
                     yield turn
                     for row, work in sorted(turn.work.items()):
-                        values = {"lease": turn.lease, "never": NEVER, "worker": row}
+                        values = {"lease": self._lease, "never": NEVER, "worker": row}
                         await self._db.change(sql.WORKED, **values, **work._asdict())
                 finally:
                     self._turn = None
@@ -158,28 +136,16 @@ class SqlWorkers(SqlReader):
             self._doubtful = True
             raise
         self._doubtful = False
-        for worker, row, jobs in turn.taken:
-            worker.jobs.update(dict.fromkeys(jobs, row))
-        for worker in self._workers.values():
-            for job in turn.ended:
-                worker.jobs.pop(job, None)
+        self._jobs_now = (self._jobs_now | turn.claimed) - turn.ended
         if self.keeper is not None:
             if turn.back != (0, 0):
                 self.keeper.settled(*turn.back)
             if turn.overdrawn:
                 self.keeper.recount()
 
-    async def _put_back(self) -> None:
-        """Put the jobs back in the queue that we don't know of: a commit claimed them whose answer was
-        lost."""
-        for worker in self._workers.values():
-            if worker.rows and not worker.batch:
-                known = ", ".join(map(str, worker.jobs)) or "-1"
-                unknown = sql.PUT_BACK.format(f"NOT IN ({known})")
-                await self._db.change(unknown, worker=worker.rows[-1])
-
-    def _worker(self, worker: str) -> _Worker:
-        return self._workers.setdefault(worker, _Worker(self.lease))
+    async def _put_back(self, row: int, which: str, jobs: Collection[int]) -> None:
+        numbers = ", ".join(map(str, jobs)) or "-1"
+        await self._db.change(sql.PUT_BACK.format(f"{which} ({numbers})"), worker=row)
 
     async def row_of(self, worker: str) -> int:
         """The number of a worker's row, which is made now if there is none yet, or it is over."""
@@ -192,29 +158,22 @@ class SqlWorkers(SqlReader):
 
     async def _live(self, turn: _Turn, worker: str) -> int | None:
         """A worker's row, if it isn't over; and it isn't before this transaction ends."""
-        known = self._worker(worker)
-        if not known.rows:
-            return None
-        latest = known.rows[-1]
-        if latest not in turn.locked:
-            there = await self._one(sql.FENCE, worker=latest)
+        row = self._rows.get(worker)
+        if row is not None and row not in turn.free:
+            there = await self._one(sql.FENCE, worker=row)
             if there is None:
                 return None
-            turn.locked.add(latest)
-            turn.free[latest] = there[0]
-        return latest
+            (turn.free[row],) = there
+        return row
 
     async def _register(self, turn: _Turn, worker: str) -> int:
-        known = self._worker(worker)
-        number = f"-{len(known.rows)}" if known.rows else ""
-        name = f"{worker} ({self._token}{number})"
-        host, pid = socket.gethostname(), os.getpid()
-        await self._db.change(sql.REGISTER, name=name, host=host, pid=pid, lease=known.lease)
-        ((row,),) = await self._db.read(sql.WORKER, name=name)
-        await self._registered(row, known.rows[-1] if known.rows else None)
-        known.rows.append(row)
-        turn.locked.add(row)
-        self._row_now = int(row)
+        # A token tells it from others of its name.
+        name, host, pid = f"{worker} ({secrets.token_hex(4)})", socket.gethostname(), os.getpid()
+        await self._db.change(sql.REGISTER, name=name, host=host, pid=pid, lease=self._lease)
+        (row,) = await self._one(sql.WORKER, name=name)
+        await self._registered(row, self._rows.get(worker))
+        self._rows[worker] = self._row_now = row
+        turn.free[row] = None
         return int(row)
 
     async def _registered(self, row: int, before: int | None) -> None:
@@ -226,14 +185,12 @@ class SqlWorkers(SqlReader):
 
     async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
         """Take up to n pending jobs, lowest numbers first, for `lease` seconds."""
-        known = self._worker(worker)
-        known.lease = lease
+        self._lease = lease
         async with self._writing() as turn:
             row = await self._row(turn, worker)
-            turn.lease = lease
-            turn.add(row, Work())
+            turn.work[row] += Work()  # a sign of life
             jobs = await self._jobs(await self._db.claim(row, n, self._judges))
-            turn.taken.append((known, row, [job.match.id for job in jobs]))
+            turn.claimed |= {job.match.id for job in jobs}
         return jobs
 
     async def begin(self, worker: str, attempts: Sequence[Attempt]) -> Collection[int]:
@@ -245,30 +202,32 @@ class SqlWorkers(SqlReader):
         async with self._writing() as turn:
             row = await self._live(turn, worker)
             if row is not None and attempts:
-                lost -= await self._begin(turn, worker, row, row, attempts)
+                lost -= await self._begin(turn, row, row, attempts)
         return lost
 
     async def _begin(
-        self, turn: _Turn, worker: str, row: int, heir: int, attempts: Sequence[Attempt]
+        self, turn: _Turn, row: int, heir: int, attempts: Sequence[Attempt]
     ) -> set[int]:
         """Begin attempts on jobs that a worker's row has, which the row `heir` has then; the jobs."""
-        given = []
-        for attempt in attempts:
-            number = _EVERY_NUMBER if attempt.number is None else attempt.number
-            given.append((attempt.job, number, *rows.nano(attempt.bound), row, heir))
+        given = [
+            (a.job, _EVERY_NUMBER if a.number is None else a.number, *rows.nano(a.bound), row, heir)
+            for a in attempts
+        ]
         refused = await self._beyond(turn, row, heir, given)
         given = [one for one in given if one[0] not in refused]
         changed = await self._db.each(sql.BEGIN, given)
-        begun = {job for (job, *_), done in zip(given, changed, strict=True) if done}
-        risk = sum(one[2] for one, done in zip(given, changed, strict=True) if done)
-        if not all(changed):  # perhaps by a commit whose answer was lost
-            ours = dict(await self._db.read(sql.STILL_OURS, worker=heir))
-            begun |= {job for job, number, *_ in given if number <= ours.get(job, -1)}
-        turn.lease = self._worker(worker).lease
-        turn.add(row, Work(free=-risk) if heir != row else Work(at_risk=risk, free=-risk))
-        if heir != row:
-            turn.add(heir, Work(at_risk=risk))
-        return begun
+        begun = [one for one, done in zip(given, changed, strict=True) if done]
+        risk = sum(at_risk for _, _, at_risk, *_ in begun)
+        turn.work[row] += Work(free=-risk)
+        turn.work[heir] += Work(at_risk=risk)
+        jobs = {job for job, *_ in begun}
+        # Perhaps the others were begun by a commit whose answer was lost.
+        return jobs if all(changed) else jobs | await self._begun(heir, given)
+
+    async def _begun(self, row: int, given: Sequence[tuple[int, ...]]) -> set[int]:
+        """The jobs of a worker's row whose attempts, by their numbers, were begun before."""
+        ours = dict(await self._db.read(sql.STILL_OURS, worker=row))
+        return {job for job, number, *_ in given if number <= ours.get(job, -1)}
 
     async def _beyond(
         self, turn: _Turn, row: int, heir: int, given: Sequence[tuple[int, ...]]
@@ -279,12 +238,12 @@ class SqlWorkers(SqlReader):
         free = turn.free.get(row)
         if self.keeper is None or free is None:
             return set()
-        left, refused = free + turn.work.get(row, Work()).free, set[int]()
+        left, refused = free + turn.work[row].free, set[int]()
         if sum(risk for _, _, risk, *_ in given) <= left:
             return refused
-        begun = dict(await self._db.read(sql.STILL_OURS, worker=heir))
-        for job, number, risk, *_ in given:
-            if number <= begun.get(job, -1):
+        begun = await self._begun(heir, given)
+        for job, _, risk, *_ in given:
+            if job in begun:
                 continue
             if risk > max(0, left):
                 refused.add(job)
@@ -292,9 +251,8 @@ class SqlWorkers(SqlReader):
                 left -= risk
         if refused:
             turn.overdrawn = True
-            turn.ended += refused
-            these = sql.PUT_BACK.format(f"IN ({', '.join(map(str, refused))})")
-            await self._db.change(these, worker=row)
+            turn.ended |= refused
+            await self._put_back(row, "IN", refused)
         return refused
 
     async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
@@ -308,71 +266,63 @@ class SqlWorkers(SqlReader):
         """
         if not outcomes:
             return
-        known = self._worker(worker)
         async with self._writing() as turn:
-            if not known.rows and not await self._find(worker):
-                await self._register(turn, worker)
-            latest = known.rows[-1]
-            of = [known.jobs.get(outcome.job, latest) for outcome in outcomes]
+            row = self._rows.get(worker)
+            if row is None and (row := await self._batch(worker)) is None:
+                row = await self._register(turn, worker)
             try:
-                updates = [rows.update(*one) for one in zip(outcomes, of, strict=True)]
-                kept = await self._db.each(sql.SETTLE, updates)
-                told = list(zip(outcomes, of, updates, strict=True))
-                if not all(kept):
-                    told = await self._late(told, kept)
-                calls = [row for outcome, by, _ in told for row in rows.calls(outcome, by)]
+                told = [(outcome, rows.update(outcome, row)) for outcome in outcomes]
+                settled = await self._settle(told)
+                calls = [call for outcome, _ in settled for call in rows.calls(outcome, row)]
             except (AttributeError, TypeError, ValueError) as error:
                 raise RunError(f"an outcome can't be kept: {error}.") from error
-            if calls:
-                await self._db.each(sql.INSERT_CALL, calls)
-            verdicts = rows.verdicts_of(outcome for outcome, _, _ in told)
-            if verdicts:
-                await self._db.each(sql.INSERT_VERDICT, verdicts)
-            for row in set(of):
-                ours = [(outcome, update) for outcome, by, update in told if by == row]
-                turn.add(row, rows.work(ours))
-            if self.keeper is not None:
-                mine = [o for o, by in zip(outcomes, of, strict=True) if by == self._row_now]
-                turn.back = added(turn.back, rows.back(mine))
-            turn.ended += [o.job for o in outcomes if o.state is not JobState.RUNNING]
+            await self._db.each(sql.INSERT_CALL, calls)
+            await self._db.each(sql.INSERT_VERDICT, rows.verdict_rows(o for o, _ in settled))
+            for outcome, update in settled:
+                turn.work[row] += rows.work(outcome, update.at_risk)
+            if self.keeper is not None and row == self._row_now:
+                reserved = sum(rows.reserved(outcome) for outcome in outcomes)
+                free = sum(rows.work(outcome, update.at_risk).free for outcome, update in told)
+                turn.back = turn.back[0] + reserved, turn.back[1] + free
+            turn.ended |= {o.job for o in outcomes if o.state is not JobState.RUNNING}
 
-    async def _late(self, told: list[Told], kept: list[bool]) -> list[Told]:
-        """Outcomes with workers and updates, of which those that weren't kept are late; without what
-        was settled before."""
-        late = [update for (_, _, update), done in zip(told, kept, strict=True) if not done]
-        is_new = iter(await self._db.each(sql.RELEASE, [(*one[:2], *one[6:9]) for one in late]))
+    async def _settle(self, told: list[tuple[Outcome, Update]]) -> list[tuple[Outcome, Update]]:
+        """Change the jobs of outcomes; those that are to be written down: as they are, or as late. What
+        was settled before is left out."""
+        kept = await self._db.each(sql.SETTLE, [update for _, update in told])
+        if all(kept):
+            return told
+        late = [of for (_, of), done in zip(told, kept, strict=True) if not done]
+        free = [(of.job, of.attempt, of.open, of.at_risk, of.unbounded) for of in late]
+        is_new = iter(await self._db.each(sql.RELEASE, free))
         return [
-            one if done else (rows.late(one[0]), *one[1:])
-            for one, done in zip(told, kept, strict=True)
+            (outcome if done else rows.late(outcome), of)
+            for (outcome, of), done in zip(told, kept, strict=True)
             if done or next(is_new)
         ]
 
     async def renew(self, worker: str, lease: float) -> None:
         """Hold this worker's running jobs for `lease` seconds from now."""
-        known = self._workers.get(worker)
         async with self._writing():
-            for row in known.rows if known is not None else ():
-                await self._db.change(sql.RENEW, worker=row, lease=lease)
+            await self._db.change(sql.RENEW, worker=self._rows.get(worker, -1), lease=lease)
 
-    @whole
     async def reap(self) -> int:
         """Put running jobs whose lease is over back in the queue; how many they were."""
-        return await self._db.end_dead()
+        raise NotImplementedError
 
-    @whole
     async def take_unbegun(self) -> int:
         """Put jobs back in the queue that others claimed and haven't begun: of one who has nothing to
         do. How many they were."""
-        ours = [row for worker in self._workers.values() for row in worker.rows]
-        return await self._db.put_back_unbegun(ours)
+        return 0
 
-    async def _find(self, worker: str) -> bool:
-        """Whether that is a batch, whoever made it; its row is known then."""
-        found = await self._db.read(sql.IS_BATCH, name=worker, never=NEVER)
-        if found:
-            known = self._worker(worker)
-            known.rows, known.batch = [row for (row,) in found], True
-        return bool(found)
+    async def _batch(self, name: str) -> int | None:
+        """The row of the batch of this name, whoever made it; None where there is none."""
+        found = await self._one(sql.IS_BATCH, name=name, never=NEVER)
+        if found is None:
+            return None
+        (self._rows[name],) = found
+        self._batches.add(self._rows[name])
+        return self._rows[name]
 
     def check(self) -> None:
         """Raise RunError where the run's files are no longer in their place: a database has none."""
@@ -380,8 +330,3 @@ class SqlWorkers(SqlReader):
     async def close(self) -> None:
         """Write everything out and let go of the run."""
         await self._db.close()
-
-
-def added(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    """The sums of both."""
-    return one[0] + other[0], one[1] + other[1]

@@ -1,17 +1,21 @@
-"""What a run shows while it goes: a picture at the foot of the terminal, or the lines of lines.py.
+"""What shows a run while it goes: a picture at the foot of a terminal, or lines for logs, scripts,
+notebooks and workers.
 
-Ids, texts, judge names and notices come from outside: all of them pass through `plain`, and none is
-ever read as rich markup.
+A face is called with every event and only folds it (progress.py); what costs, the drawing, is done by
+`draw_forever`, a task next to the workers. A terminal that goes away takes the face with it, never the
+run. Ids, texts, judge names and notices come from outside: all of them pass through `plain`, and none
+is ever read as rich markup.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Sequence
-from typing import Self, TextIO
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self, TextIO, TypeAlias
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
 from rich.console import Console, Group, RenderableType
 from rich.constrain import Constrain
 from rich.live import Live
@@ -20,25 +24,29 @@ from rich.table import Table
 from rich.text import Text
 
 from judgeq.escaping import plain
-from judgeq.events import Notice
-from judgeq.text import LINE, count, percent, wrapped
-from judgeq.ui.lines import (
-    Clock,
-    Face,
-    Part,
-    PlainLines,
-    ProgressBar,
-    Quiet,
+from judgeq.events import BatchesOpen, Event, Notice, RoundRated, RunStarted, Stopping
+from judgeq.text import LINE, count, log_lines, percent
+from judgeq.ui.progress import (
+    Progress,
     figures,
     notice_text,
+    order,
+    progress_line,
     stopping_line,
 )
-from judgeq.ui.progress import Progress
+from judgeq.ui.sections import line
 
-SHARE = 0.02  # of the time may go into drawing
-LONGEST_PAUSE = 5.0  # seconds: one slow frame must not freeze the picture
+if TYPE_CHECKING:
+    from judgeq.engine.remote_worker import Tally
+
+Clock: TypeAlias = Callable[[], float]
+
 WIDTH = 100
 """Cells of the picture, at most: a wider one is harder to read."""
+ENDS = 5
+"""Items that are shown from each end of the ranking, at most."""
+BAR, BAR_LINE = 20, 110
+SELDOM = 1800.0  # seconds: a log of a day that is waited for batches stays short
 
 
 def choose(console: Console, *, quiet: bool) -> Face:
@@ -64,19 +72,69 @@ def choose_bar(stream: TextIO | None, wanted: bool | None) -> Face:
     return ProgressBar(console) if drawn else PlainLines(console)
 
 
-class Dashboard(Face):
-    """A picture at the foot of the terminal, drawn anew every `interval` seconds (0.1 at least)."""
+class Face:
+    """What shows a run: enter it, call it with every event, run `draw_forever` beside the work. This
+    one folds the events and shows nothing."""
 
-    def __init__(
-        self,
-        console: Console,
-        *,
-        clock: Clock = time.monotonic,
-        interval: float = 0.25,
-    ) -> None:
+    every = 0.25
+    """Seconds between two drawings."""
+
+    def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
+        self.progress = Progress()
+        self._console, self._clock = console, clock
+
+    def __call__(self, event: Event) -> None:
+        """Take an event in; cheap."""
+        self.progress.fold(event, self._clock())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.draw()
+
+    def draw(self) -> None:
+        """Show what there is to show now."""
+
+    async def draw_forever(self) -> None:
+        """Draw again and again until cancelled."""
+        while True:
+            self.draw()
+            await asyncio.sleep(self.every)
+
+    def write(self, line: str, end: str = "\n") -> None:
+        """Write a line, broken between words where it is longer than LINE, without rich, which would end
+        the process at a closed pipe. A stream that can't be written to any longer is left alone."""
+        console = self._console
+        if console.quiet:
+            return
+        text = log_lines(line) if end == "\n" else line
+        try:
+            console.file.write(f"{text}{end}")
+            console.file.flush()
+        except (OSError, ValueError):
+            console.quiet = True
+
+    def write_notices(self) -> None:
+        """Write the notices that came."""
+        for notice in self.progress.take_notices():
+            self.write(notice_text(notice))
+
+
+class Quiet(Face):
+    """Only warnings and what is needed to go on, as they come."""
+
+    def __call__(self, event: Event) -> None:
+        """Write the event if it is such a notice."""
+        if isinstance(event, Notice) and (event.warning or event.needed):
+            self.write(notice_text(event))
+
+
+class Dashboard(Face):
+    """A picture at the foot of the terminal."""
+
+    def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
         super().__init__(console, clock=clock)
-        self._interval = max(0.1, interval)
-        self._cost = 0.0
         # stdout stays untouched: what the command prints there may go into a pipe.
         self._live = Live(
             console=console, auto_refresh=False, redirect_stdout=False, vertical_overflow="crop"
@@ -88,124 +146,184 @@ class Dashboard(Face):
 
     def __exit__(self, *exc: object) -> None:
         self.draw()
-        self._live.transient = self.progress.started is None  # nothing began
+        self._live.transient = self.progress.begun is None
         try:
             self._live.stop()
         except OSError:
             self._console.quiet = True
 
-    def picture(self) -> RenderableType:
-        """The picture of this moment, made to fit the console as it is now."""
-        width, height = self._console.size
-        return picture(self.progress, self._clock(), width, height)
-
     def draw(self) -> None:
         """Print the notices that came, then draw the picture below them."""
         try:
             with self._console:  # one write for all of it
-                notices = self.progress.take_notices()
-                if notices:
-                    self._console.print(*map(_notice, notices), sep="\n")
+                for one in self.progress.take_notices():
+                    self._console.print(Text(notice_text(one), "yellow" if one.warning else ""))
                 self._live.update(self.picture(), refresh=True)
         except OSError:  # the terminal is gone; the run goes on without
             self._console.quiet = True
 
-    async def draw_forever(self) -> None:
-        """Draw every `interval` seconds, seldomer where drawing would take over 2 % of the time."""
-        while True:
-            began = self._clock()
-            self.draw()
-            # Half the old cost stays in: a single hiccup shouldn't stretch the pause that much.
-            self._cost = (self._cost + self._clock() - began) / 2
-            await asyncio.sleep(max(self._interval, min(self._cost / SHARE, LONGEST_PAUSE)))
+    def picture(self) -> RenderableType:
+        """The picture of this moment: what matters least is at its foot, which a low terminal crops.
+
+        Two columns stay free, so that the ^C a terminal echoes doesn't wrap and shift the picture.
+        """
+        progress = self.progress
+        title = Text.assemble(("judgeq", "bold"), no_wrap=True, overflow="ellipsis")
+        if progress.begun is None:
+            return title.append(" · starting", "dim")
+        title.append(f" · {plain(progress.begun.run, 60)} · ")
+        title.append(plain(progress.begun.judge, 100), "cyan")
+        parts: list[RenderableType] = [title, _bars(progress)]
+        if progress.stopping and not progress.finished:
+            text = stopping_line(progress)
+            text += " (Ctrl-C again to stop now)" if progress.in_flight else ""
+            parts.append(Text(text, "yellow", no_wrap=True, overflow="ellipsis"))
+        rows = _grid()
+        for name, figure in figures(progress, self._clock()).items():
+            words = (Text(text, "" if style == "none" else style) for text, style in figure)
+            rows.add_row(name, Text(" · ").join(words))
+        parts += ["", rows, *_ends(progress)]
+        return Constrain(Group(*parts), max(16, min(self._console.width - 2, WIDTH)))
 
 
-def picture(progress: Progress, now: float, width: int, height: int) -> RenderableType:
-    """The dashboard's picture for a terminal of this size: what matters least gives way first.
-
-    Two columns stay free, so that the ^C a terminal echoes doesn't wrap and shift the picture.
-    """
-    width = max(16, min(width - 2, WIDTH))
-    room = max(4, height - 1)
-    if progress.started is None:
-        return _line().append("judgeq", "bold").append(" · starting", "dim")
-    title = _line().append("judgeq", "bold")
-    title.append(" · ", "dim").append(plain(progress.run, max(8, width // 2)))
-    title.append(" · ", "dim").append(plain(progress.judge, width), "cyan")
-    foot = []
-    if progress.stopping and not progress.finished:
-        text = stopping_line(progress)
-        if progress.in_flight:
-            text += " (Ctrl-C again to stop now)"
-        foot.append(_line().append(text, "yellow"))
-    label = len(progress.place(progress.round)) + 2
-    bars = _bars(progress, label)
-    room -= 1 + len(foot) + bars.row_count
-    rows = [
-        line
-        for name, parts in figures(progress, now).items()
-        for line in _rows(name.ljust(label), parts, width)
-    ][:room]
-    room -= len(rows)
-    gap: list[RenderableType] = [""] if room > 0 else []
-    ends = _ends(progress, label, width, (room - 3) // 2)
-    return Constrain(Group(title, bars, *gap, *rows, *ends, *foot), width)
+def _grid(*, expand: bool = False) -> Table:
+    """Rows whose first column names them."""
+    grid = Table.grid(padding=(0, 2, 0, 0), expand=expand)
+    grid.add_column(style="dim", no_wrap=True, min_width=9)
+    return grid
 
 
-def _bars(progress: Progress, label: int) -> Table:
+def _bars(progress: Progress) -> Table:
     """What is under way: the round, and the run; "~" marks a total that is only expected."""
-    grid = Table.grid(padding=(0, 1), expand=True)
-    grid.add_column(no_wrap=True, width=label - 1)
+    grid = _grid(expand=True)
     grid.add_column(ratio=1, no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
-    grid.add_column(justify="right", no_wrap=True, width=5)
+    grid.add_column(justify="right", no_wrap=True, style="bold")
     of_run, expected = progress.of_run, progress.expected
     rows = [("run", of_run.done, expected, "~" if expected > of_run.total else "")]
     if progress.round:
         rows.insert(0, (progress.place(progress.round), progress.done, progress.total, ""))
     for name, done, total, about in rows:
         bar = Bar(max(total, 1), done, complete_style="cyan", finished_style="green")
-        share = Text(f"{percent(done, total)} %", "bold")
-        grid.add_row(Text(name), bar, Text(f"{count(done)}/{about}{count(total)}"), share)
+        share = f"{percent(done, total)} %"
+        grid.add_row(name, bar, f"{count(done)}/{about}{count(total)}", share)
     return grid
 
 
-def _rows(label: str, parts: Sequence[Part], width: int) -> list[Text]:
-    """Parts after a label, joined by dots; where the line ends, the next one begins with a part."""
-    lines = [_line().append(label, "dim")]
-    for index, (words, style) in enumerate(parts):
-        for place, piece in enumerate(wrapped(words, max(8, width - len(label)))):
-            if place or (index and lines[-1].cell_len + 3 + cell_len(piece) > width):
-                lines.append(_line().append(" " * len(label)))
-            elif index:
-                lines[-1].append(" · ", "dim")
-            lines[-1].append(piece, style)
-    return lines
-
-
-def _line() -> Text:
-    return Text(no_wrap=True, overflow="ellipsis")
-
-
-def _ends(progress: Progress, label: int, width: int, most: int) -> list[Text]:
-    """The highest and the lowest items, `most` of each at most, and by which rating."""
-    if most < 1 or not progress.top:
+def _ends(progress: Progress) -> list[RenderableType]:
+    """The highest and the lowest items, and by which rating."""
+    if progress.rated is None or not progress.rated.top:
         return []
-    ends = {"highest": progress.top[:most], "lowest": progress.bottom[-most:]}
-    ids = [plain(item.id, max(8, min(24, width // 4))) for part in ends.values() for item in part]
-    column = max(map(cell_len, ids), default=0)
-    elo = progress.rating == "elo"
+    elo = progress.rated.rating == "elo"
+    rows = _grid(expand=True)
+    rows.add_column(justify="right", no_wrap=True)
+    rows.add_column(style="cyan", no_wrap=True)
+    rows.add_column(style="dim", no_wrap=True, ratio=1)
+    for name, placed in (
+        ("highest", progress.rated.top[:ENDS]),
+        ("lowest", progress.rated.bottom[-ENDS:]),
+    ):
+        for at, item in enumerate(placed):
+            words = Text(plain(item.id, 20)), Text(plain(item.text or "", WIDTH))
+            score = f"{item.rating:.{0 if elo else 2}f}"
+            rows.add_row("" if at else name, score, *words)
     by = "by Elo for now; the final scores are fitted at the end" if elo else "by the scores so far"
-    lines: list[Text] = []
-    for name, placed in ends.items():
-        for index, item in enumerate(placed):
-            line = _line().append(("" if index else name).ljust(label), "dim")
-            line.append(f"{item.rating:.{0 if elo else 2}f}".rjust(4)).append(" ")
-            line.append(set_cell_size(ids[len(lines)], column), "cyan")
-            room = max(1, width - line.cell_len - 1)
-            lines.append(line.append(f" {plain(item.text or '', room)}", "dim"))
-    return [Text(), _line().append(by, "dim"), *lines]
+    return ["", Text(by, "dim", no_wrap=True, overflow="ellipsis"), rows]
 
 
-def _notice(notice: Notice) -> Text:
-    return Text(notice_text(notice), "yellow" if notice.warning else "")
+class PlainLines(Face):
+    """A log of plain lines for where there is no terminal: no colour, no control codes. It is written
+    also while nothing moves: a silent log looks like a dead run."""
+
+    def __init__(
+        self, console: Console, *, clock: Clock = time.monotonic, every: float = 5.0
+    ) -> None:
+        super().__init__(console, clock=clock)
+        self.every = min(every, 0.5)
+        self._between = every
+        self._written = -math.inf  # when the last line about progress was
+        self._batches: object = ()  # their state then
+
+    def __call__(self, event: Event) -> None:
+        """Fold the event; write a line for those that come once in a while."""
+        progress, was_stopping = self.progress, self.progress.stopping
+        super().__call__(event)
+        match event:
+            case RunStarted():
+                self._write(line("start", p=progress, run=event))
+            case RoundRated():
+                after = order(progress, event.round)
+                self._write(line("round", p=progress, rated=event, order=after))
+            case BatchesOpen():
+                state = [(one.name, one.status, one.done) for one in event.batches]
+                if state != self._batches or self._clock() - self._written >= SELDOM:
+                    self._batches = state
+                    self._write(progress_line(progress, self._clock()))
+            case Stopping() if not was_stopping:
+                self.write(stopping_line(progress))
+            case _:
+                pass
+
+    def __exit__(self, *exc: object) -> None:
+        self.write_notices()
+        rated = self.progress.rated
+        if self.progress.round > (rated.round if rated else 0):  # cut short: how far it came
+            self.write(progress_line(self.progress, self._clock()))
+
+    def draw(self) -> None:
+        """Write the notices that came, and how far the run is, unless a line was written lately."""
+        self.write_notices()
+        now = self._clock()
+        moving = self.progress.round and not self.progress.batches
+        if moving and now - self._written >= self._between:
+            self._write(progress_line(self.progress, now))
+
+    def _write(self, line: str) -> None:
+        self.write_notices()
+        self._written = self._clock()
+        self.write(line)
+
+
+class ProgressBar(Face):
+    """A bar on one line, written over itself, for scripts and notebooks; notices stand above it."""
+
+    def __exit__(self, *exc: object) -> None:
+        self.draw()
+        if self.progress.round:
+            self.write("")
+
+    def draw(self) -> None:
+        """Write the notices that came, and the bar below them."""
+        progress = self.progress
+        if progress.notices and progress.round:
+            self.write(f"\r{' ' * BAR_LINE}\r", end="")
+        self.write_notices()
+        if progress.round:
+            ended = progress.done + progress.invalid + progress.failed
+            bar = ("█" * (BAR * ended // max(1, progress.total))).ljust(BAR, "░")
+            whole = f"{bar} {plain(progress_line(progress, self._clock()), BAR_LINE)}"
+            self.write(f"\r{set_cell_size(whole, BAR_LINE)}", end="")
+
+
+class WorkerLines(Face):
+    """The lines of a worker: notices as they come, and what it did now and then."""
+
+    every = 30.0
+
+    def __init__(self, console: Console, tally: Tally) -> None:
+        super().__init__(console)
+        self._tally, self._shown = tally, line("worker", tally=tally)
+
+    def __call__(self, event: Event) -> None:
+        """Show what the user should know at once."""
+        if isinstance(event, Notice):
+            self.write(notice_text(event))
+        elif isinstance(event, RunStarted):
+            self.write(plain(f"working on {event.run} · {event.judge}", LINE))
+
+    def draw(self) -> None:
+        """Show what was done since the last line, if anything was."""
+        done = line("worker", tally=self._tally)
+        if done != self._shown:
+            self._shown = done
+            self.write(done)

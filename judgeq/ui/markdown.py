@@ -44,7 +44,6 @@ def _sections(sections: Iterable[Section], pictures: str) -> Iterator[str]:
             yield from (text(caption), _fenced(multiline(block)))
         yield from (text(note) for note in section.notes)
         yield from (f"> **{text(warning)}**" for warning in section.warnings)
-        yield from map(text, section.good)
 
 
 def _table(section: Section) -> str:

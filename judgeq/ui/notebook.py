@@ -129,7 +129,9 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
 
     @InPython()
     def evaluate(self, splits: int | None = None, **how: Any) -> Shown:
-        """How good the scores are. `how` and errors as of `judgeq.evaluate`."""
+        """How good the scores are; reliability and misfit need no gold. `splits` is how often the
+        judgments are halved (0: not at all); `how` are the flags of `judgeq evaluate`
+        (`threshold="best"`, …). `gold` is a file of labels, or a number for each item (nan: none)."""
         from judgeq.ui.show import evaluation as show_evaluation
 
         evaluated = evaluating.evaluation(self, Plan(**how), splits)
@@ -137,17 +139,17 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
 
     @InPython()
     def compare(self, *others: results.Result, **how: Any) -> Shown:
-        """This run and others over the same items. `how` and errors as of `judgeq.compare`."""
+        """This run and others over the same items; `how` as of `evaluate`."""
         from judgeq.ui.show import evaluation as show_evaluation
 
         if not others:
-            raise UsageError("Give two runs or more to compare; `judgeq.evaluate` is about one.")
+            raise UsageError("Give two runs or more to compare; `evaluate` is about one.")
         compared = comparing.compare([self, *others], Plan(**how))
         return Shown(compared, show_evaluation.comparison(compared))
 
     @InPython()
     def report(self, path: str | Path | None = None, *, texts: int = 2_000) -> Path:
-        """Write the report with so many ranked texts, to `path` (.html, .md or .json) or into the run's
+        """Write the report with so many ranked texts, to `path` (.html or .md) or into the run's
         folder; where it is. Raises RunError, DataError or UsageError."""
         from judgeq.ui.report import page
         from judgeq.ui.report import texts as report_texts

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from judgeq.engine import session
 from judgeq.engine.results import Result
 from judgeq.errors import UsageError
 from judgeq.evaluation import trail
 from judgeq.evaluation.gold import gold_of
 from judgeq.rating import THRESHOLDS, correlation
 from judgeq.types import Bools, Floats, Offsets
-from judgeq.ui.figures import FAINT, GRID, LEVELS, PALETTE, label, legend, logarithmic
+from judgeq.ui.figures import FAINT, GRID, LEVELS, PALETTE, label, legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,8 +23,6 @@ POINTS = 2_000
 """Points that are drawn as shapes at most; more become pixels."""
 GROUPS = 12
 """Gold labels whose medians are drawn, at most."""
-WIDE = 300
-"""Where lengths differ by more than this factor, only powers of ten stand at the axis."""
 BINS = 40
 
 
@@ -61,9 +58,10 @@ class Plots:
         """Judged items by score, with their 95 % intervals; of many some, evenly."""
         sure, values = self._result.scores.intervals, self._values
         if sure is None:
-            name, alone = self._result.main.name, self._result.history.alone
-            hint = "" if alone else ' judgeq.open_run(…, rating="pl") has.'
-            raise UsageError(f"plot.intervals: the rating {name} has no standard errors.{hint}")
+            raise UsageError(
+                f"plot.intervals: the rating {self._name} has no standard errors; "
+                'judgeq.open_run(…, rating="pl") may have.'
+            )
         at = _some(len(values))
         which = np.argsort(-values, kind="stable")[at]
         rows, place = self._rows[which], at + 1
@@ -86,11 +84,8 @@ class Plots:
     def gold(self, ax: Axes | None = None) -> Axes:
         """Each item's score by its gold label; if labels are few, with the median of each."""
         known = self._with_gold("gold")
-        ax, gold, values = (
-            self._on(ax, "Gold label", self._label),
-            self._golds[known],
-            self._values[known],
-        )
+        gold, values = self._golds[known], self._values[known]
+        ax = self._on(ax, "Gold label", self._label)
         _scatter(ax, gold, values)
         if labels := _levels(gold, GROUPS):
             medians = [float(np.median(values[gold == one])) for one in labels]
@@ -137,38 +132,6 @@ class Plots:
         used = THRESHOLDS[self._name] if used is None else used
         ax.axvline(used, color=FAINT, linestyle="--", linewidth=1)
         legend(ax)
-        return ax
-
-    def slots(self, ax: Axes | None = None) -> Axes:
-        """How often the text in each position wins, with its 95 % interval."""
-        slots = self._result.slots
-        if slots is None or not len(slots.rate):
-            raise UsageError("plot.slots: no comparison was shown in a known order.")
-        ax = self._on(ax, "Position, in the order presented", "Win rate", whole="x")
-        ax.axhline(0.5, color=FAINT, linestyle="--", linewidth=1)
-        place = np.arange(1, len(slots.rate) + 1)
-        errors = np.maximum([slots.rate - slots.low, slots.high - slots.rate], 0)
-        ax.errorbar(place, slots.rate, errors, fmt="o", ms=4, color=PALETTE[0], capsize=2)
-        return ax
-
-    def length(self, ax: Axes | None = None) -> Axes:
-        """Each item's score by the length of its text, in characters."""
-        texts = self._result.scores.texts
-        if texts is None and (dataset := session.dataset_of(self._result.run)) is not None:
-            texts = dataset.texts
-        if texts is None:
-            raise UsageError("plot.length: the texts of this run aren't here.")
-        ax = self._on(ax, "Characters", self._label)
-        long = np.array([max(1, len(texts[row])) for row in self._rows.tolist()], np.float64)
-        wide = len(long) > 0 and long.max() > WIDE * long.min()
-        logarithmic(ax, (1,) if wide else (1, 2, 5))
-        _scatter(ax, long, self._values)
-        return ax
-
-    def judgments(self, ax: Axes | None = None) -> Axes:
-        """How many items were judged how often."""
-        ax = self._on(ax, "Judgments", "Items", whole="xy")
-        ax.bar(*np.unique(self._result.scores.matches, return_counts=True), color=PALETTE[0])
         return ax
 
     def _on(self, ax: Axes | None, x: str, y: str, **how: Any) -> Axes:

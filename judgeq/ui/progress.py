@@ -1,16 +1,16 @@
-"""What a run has come to: the engine's events, folded into numbers that a face can show.
+"""What a run has come to: the engine's events folded into numbers, and these in words.
 
 Knows no clock (`now` is handed in, in seconds from any start) and no terminal. More than 5,000 jobs
-a second may pass through `Progress.fold`, so what each of them costs is a few additions; whatever
-can be worked out from the numbers is worked out when somebody looks.
+a second may pass through `Progress.fold`, so what each of them costs is a few additions.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from judgeq.escaping import plain
 from judgeq.events import (
     BatchesOpen,
     CallEnded,
@@ -19,20 +19,19 @@ from judgeq.events import (
     EndedEarly,
     Event,
     JobEnded,
-    JobStarted,
     Notice,
     PeopleHere,
-    Placed,
     RoundRated,
     RoundStarted,
     RunStarted,
     Stopping,
 )
-from judgeq.types import Batch, Counts, JobState, Totals, Usage
+from judgeq.text import count, several
+from judgeq.types import Batch, Counts, JobState, Totals
+from judgeq.ui.sections import lines_of
 
-SLOT = 0.5  # seconds between two marks; calls a second are looked at over the last SLOTS
-SLOTS = 16
-NOTICES = 100  # kept until a face takes them; a flood must not fill the memory
+WINDOW = 8.0
+"""Seconds over which calls a second are counted."""
 IN_A_ROW = 3  # calls without an answer that are worth a line
 
 _REPLIED = ("ok", "unusable")
@@ -41,127 +40,76 @@ _DONE, _INVALID, _FAILED = JobState.DONE, JobState.INVALID, JobState.FAILED
 
 @dataclass(slots=True)
 class Progress:
-    """A run as one session sees it: fold every event in, read anything at any time.
+    """A run as one session sees it: fold every event in, read anything at any time."""
 
-    `done`, `invalid`, `failed` and `total` are jobs of the current round; `of_run` adds the other
-    rounds. Calls, tokens and cost are those of all sessions; `before` is what earlier ones had.
-    This session's alone are the jobs `claimed`, of which `ended` got an outcome and `given_back`
-    none, and the calls `sent`, of which `returned` have come back. `cost` is in dollars over the
-    calls with a known cost; `unpriced` counts the others, and `uncounted` those that brought a reply
-    without its tokens. `people` are asked, and no model: `here` of them have their page open; they
-    `skipped` so many. `retries` are calls without a reply, `unusable` those whose reply was no verdict.
-    Replies from the cache are `cache_hits`, not calls. `failing` counts the
-    calls without an answer since the last that had one; `last_error` is why. `batches` are those waited
-    for, which are looked at next at `next_look`.
-    """
-
-    run: str = ""
-    judge: str = ""
-    items: int = 0
+    begun: RunStarted | None = None
+    started: float | None = None  # when this session began
+    working_since: float | None = None  # when its first round did
     rounds: int = 0
-    before: Totals = field(default_factory=Totals)
-    started: float | None = None
-    working_since: float | None = None
 
+    # Jobs of the current round, and those that got an outcome in this session.
     round: int = 0
     total: int = 0
     done: int = 0
     invalid: int = 0
     failed: int = 0
-    claimed: int = 0
     ended: int = 0
-    given_back: int = 0
 
+    # Calls of this session that left, and those that came back.
     sent: int = 0
     returned: int = 0
+    # Calls, tokens and dollars of all sessions.
     calls: int = 0
     retries: int = 0
     unusable: int = 0
-    failing: int = 0
-    last_error: str = ""
     cache_hits: int = 0
+    skipped: int = 0  # by people
     input: int = 0
     cached: int = 0
     output: int = 0
-    reasoning: int = 0
     cost: float = 0.0
-    unpriced: int = 0
-    uncounted: int = 0
+    unpriced: int = 0  # calls whose cost isn't known, and is not in `cost`
+    uncounted: int = 0  # replies without their tokens
+    failing: int = 0  # calls without an answer since the last that had one
+    last_error: str = ""
 
-    rated: int = 0
-    rated_at: float | None = None
-    moved: float | None = None
+    rated: RoundRated | None = None
     known: Certainty | None = None
-    rating: str = "elo"
-    top: Sequence[Placed] = ()
-    bottom: Sequence[Placed] = ()
-
     batches: Sequence[Batch] = ()
-    next_look: float = 0.0
-
-    notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=NOTICES))
-    notices_lost: int = 0
+    next_look: float = 0.0  # when they are looked at again
+    notices: list[Notice] = field(default_factory=list)  # until a face shows them
     stopping: bool = False
-    people: bool = False
-    here: int = 0
-    skipped: int = 0
+    here: int = 0  # people who have their page open
 
-    _sizes: Sequence[int] = ()
     _planned: dict[int, Counts] = field(default_factory=dict)  # by round; stale for the current
-    _earlier: int = 0  # rounds that earlier sessions planned
-    _marks: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=SLOTS + 2))
-    _next_mark: float = float("-inf")
+    _marks: deque[tuple[float, int]] = field(
+        default_factory=deque
+    )  # when there were how many calls
 
     def fold(self, event: Event, now: float) -> None:
         """Take one event in. Costs well under a microsecond for those that come by the thousand."""
-        if type(event) is JobStarted:
-            self.claimed += 1
-        elif type(event) is CallStarted:
+        if type(event) is CallStarted:
             self.sent += 1
         elif type(event) is CallEnded:
-            if event.cached:
-                self.cache_hits += 1
-                return
-            if now >= self._next_mark:
-                self._mark(now)
-            self.returned += 1
-            self.calls += 1
-            outcome, usage = event.outcome, event.usage
-            if outcome == "unusable":
-                self.unusable += 1
-            elif outcome == "skipped":
-                self.skipped += 1
-            elif outcome != "ok":
-                self.retries += 1
-            if event.error is None:
-                self.failing = 0
-            else:
-                self.failing += 1
-                self.last_error = event.error
-            self.input += usage.input
-            self.cached += usage.cached
-            self.output += usage.output
-            self.reasoning += usage.reasoning
-            cost = event.cost
-            if cost is None:
-                self.unpriced += 1
-                self.uncounted += outcome in _REPLIED and not any(usage)
-            else:
-                self.cost += cost
+            self._fold_call(event)
         elif type(event) is JobEnded:
             state = event.state
-            if state is _DONE:
-                self.done += 1
-            elif state is _INVALID:
-                self.invalid += 1
-            elif state is _FAILED:
-                self.failed += 1
-            else:
-                self.given_back += 1
-                return
-            self.ended += 1
+            self.done += state is _DONE
+            self.invalid += state is _INVALID
+            self.failed += state is _FAILED
+            self.ended += state is not JobState.PENDING
         else:
             self._fold_rare(event, now)
+
+    @property
+    def totals(self) -> Totals:
+        """What earlier sessions spent."""
+        return Totals() if self.begun is None else self.begun.totals
+
+    @property
+    def people(self) -> bool:
+        """Whether people are asked, and no model."""
+        return self.begun is not None and self.begun.people
 
     @property
     def in_flight(self) -> int:
@@ -173,75 +121,56 @@ class Progress:
         """Whether calls fail without an answer between them, be it the first ones."""
         return self.failing >= IN_A_ROW or 0 < self.failing == self.returned
 
-    @property
-    def of_round(self) -> Counts:
-        """The jobs of the current round by state."""
-        running = max(0, self.claimed - self.ended - self.given_back)
-        pending = max(0, self.total - self.done - self.invalid - self.failed - running)
-        return Counts(pending, running, self.done, self.invalid, self.failed)
+    def of_round(self, round: int) -> Counts:
+        """The jobs of a round by state; running ones are pending."""
+        if round != self.round:
+            return self._planned.get(round, Counts())
+        left = max(0, self.total - self.done - self.invalid - self.failed)
+        return Counts(left, 0, self.done, self.invalid, self.failed)
 
     @property
     def of_run(self) -> Counts:
         """The jobs of all rounds planned so far by state."""
-        others = (counts for round, counts in self._planned.items() if round != self.round)
-        return sum(others, self.of_round)
-
-    @property
-    def of_rated(self) -> Counts:
-        """The jobs of the round that was rated last, by state; the next one may have begun."""
-        return (
-            self.of_round if self.rated == self.round else self._planned.get(self.rated, Counts())
-        )
-
-    @property
-    def resumed(self) -> bool:
-        """Whether an earlier session had begun the run."""
-        return bool(self._earlier)
+        return sum(map(self.of_round, {*self._planned, self.round}), Counts())
 
     @property
     def expected(self) -> int:
-        """Jobs of the whole run, if the rounds to come are the size of this one; or as large as was said
-        beforehand."""
-        planned = max(self._planned, default=0)
-        coming = max(0, self.rounds - planned)
-        if len(self._sizes) == self.rounds:
-            return self.of_run.total + sum(self._sizes[planned:])
-        return self.of_run.total + coming * self.total
-
-    def place(self, round: int) -> str:
-        """Which of the rounds this is, in words."""
-        return f"round {round}/{self.rounds}"
+        """Jobs of the whole run, if rounds to come have the sizes known beforehand, or else that of this
+        one."""
+        planned, sizes = max(self._planned, default=0), () if not self.begun else self.begun.sizes
+        if len(sizes) != self.rounds:
+            sizes = [self.total] * self.rounds
+        return self.of_run.total + sum(sizes[planned:])
 
     @property
     def left(self) -> int:
         """Jobs of the whole run that have no outcome yet."""
         of_run = self.of_run
-        return max(0, self.expected - (of_run.total - of_run.left))
+        return max(0, self.expected - of_run.done - of_run.invalid - of_run.failed)
 
     @property
     def finished(self) -> bool:
         """Whether the last round has been rated."""
-        return 0 < self.rounds <= self.rated
+        return self.rated is not None and self.rated.round >= self.rounds > 0
+
+    def place(self, round: int) -> str:
+        """Which of the rounds this is, in words."""
+        return f"round {round}/{self.rounds}"
 
     def call_rate(self, now: float) -> float:
-        """Calls a second over the last SLOTS · SLOT seconds; of a finished run, over all of it."""
-        if self.finished and self.working_since is not None and self.rated_at is not None:
-            calls = self.calls - self.before.calls
-            return calls / max(self.rated_at - self.working_since, SLOT)
-        earliest = now - SLOTS * SLOT
-        while self._marks and self._marks[0][0] + SLOT <= earliest:
-            self._marks.popleft()  # the calls after it are older, too
+        """Calls a second over the last WINDOW, as far as this was asked then."""
         if not self._marks:
             return 0.0
+        while len(self._marks) > 1 and self._marks[1][0] <= now - WINDOW:
+            self._marks.popleft()
         since, calls = self._marks[0]
-        since = min(since, max(earliest, self.started or since))
-        return (self.calls - calls) / max(now - since, SLOT)
+        self._marks.append((now, self.calls))
+        return (self.calls - calls) / max(now - since, 1.0)
 
     def time_left(self, now: float) -> float | None:
         """Seconds to the end at this session's pace of finished jobs; None while it has none, and while
         batches or people are waited for, which have none."""
-        waits = self.batches or self.people
-        if self.working_since is None or not self.ended or waits:
+        if self.working_since is None or not self.ended or self.batches or self.people:
             return None
         return self.left * max(0.0, now - self.working_since) / self.ended
 
@@ -249,47 +178,59 @@ class Progress:
         """Dollars for the whole run at this session's cost of a finished job; None if unknown."""
         if self.unpriced or not self.ended:
             return None
-        return self.cost + (self.cost - self.before.cost) / self.ended * self.left
+        return self.cost + (self.cost - self.totals.cost) / self.ended * self.left
 
     def take_notices(self) -> list[Notice]:
         """The notices that came since this was last asked, oldest first."""
-        if not self.notices:
-            return []
-        taken = list(self.notices)
-        self.notices.clear()
-        if self.notices_lost:
-            text = f"{self.notices_lost:,} earlier notices are not shown: too many came at once."
-            taken.insert(0, Notice(text, warning=True))
-            self.notices_lost = 0
+        taken, self.notices = self.notices, []
         return taken
+
+    def _fold_call(self, event: CallEnded) -> None:
+        if event.cached:
+            self.cache_hits += 1
+            return
+        outcome, usage = event.outcome, event.usage
+        self.returned += 1
+        self.calls += 1
+        self.unusable += outcome == "unusable"
+        self.skipped += outcome == "skipped"
+        self.retries += outcome not in ("ok", "unusable", "skipped")
+        if event.error is None:
+            self.failing = 0
+        else:
+            self.failing += 1
+            self.last_error = event.error
+        self.input += usage.input
+        self.cached += usage.cached
+        self.output += usage.output
+        if event.cost is None:
+            self.unpriced += 1
+            self.uncounted += outcome in _REPLIED and not any(usage)
+        else:
+            self.cost += event.cost
 
     def _fold_rare(self, event: Event, now: float) -> None:
         match event:
-            case RunStarted():
-                self._take(event, "run", "judge", "items", "rounds", "people")
-                self._take(
-                    event.totals, "calls", "retries", "cost", "unpriced", "unusable", "uncounted"
-                )
-                self._take(event.totals.usage, *Usage._fields)
-                self.before, self.started, self._sizes = event.totals, now, event.sizes
-                self._earlier = len(event.planned)
+            case RunStarted(totals=totals):
+                self.begun, self.started, self.rounds = event, now, event.rounds
+                for name in ("calls", "retries", "unusable", "cost", "unpriced", "uncounted"):
+                    setattr(self, name, getattr(totals, name))
+                self.input, self.cached, self.output, _ = totals.usage
                 self._planned = dict(enumerate(event.planned, start=1))
-                self._mark(now)
-            case RoundStarted():
+                self._marks.append((now, self.calls))
+            case RoundStarted(round=round, counts=counts):
                 if self.working_since is None:
                     self.working_since = now
                 if self.round:
-                    self._planned[self.round] = self.of_round
-                if self.round != event.round:
+                    self._planned[self.round] = self.of_round(self.round)
+                if self.round != round:
                     self.batches = ()
-                self.round, self._planned[event.round] = event.round, event.counts
-                self._take(event.counts, "total", "done", "invalid", "failed")
-            case RoundRated():
-                self._take(event, "moved", "rating", "top", "bottom")
-                self.rated, self.rated_at = event.round, now
-                if self.rated == self.round:
+                self.round, self._planned[round], self.total = round, counts, counts.total
+                self.done, self.invalid, self.failed = counts.done, counts.invalid, counts.failed
+            case RoundRated(round=round):
+                self.rated, self.known = event, event.known or self.known
+                if round == self.round:
                     self.batches = ()
-                self.known = event.known or self.known
             case EndedEarly():
                 self.rounds = event.rounds
             case PeopleHere():
@@ -297,19 +238,73 @@ class Progress:
             case BatchesOpen():
                 self.batches, self.next_look = event.batches, now + event.seconds
             case Notice():
-                self.notices_lost += len(self.notices) == NOTICES
                 self.notices.append(event)
             case Stopping():
                 self.stopping = True
             case _:
                 pass
 
-    def _take(self, of: object, *names: str) -> None:
-        """Take over these fields."""
-        for name in names:
-            setattr(self, name, getattr(of, name))
 
-    def _mark(self, now: float) -> None:
-        """Note where the calls stand: a few marks in place of a queue of calls take no memory a call."""
-        self._marks.append((now, self.calls))
-        self._next_mark = now + SLOT
+# In words
+
+Part = tuple[str, str]
+"""Words and their style."""
+_IN_PICTURE = "none"
+"""The style of what a dashboard shows, and a line doesn't."""
+
+
+def figures(progress: Progress, now: float) -> Mapping[str, list[Part]]:
+    """The numbers of this moment, by name."""
+    rows: dict[str, list[Part]] = {}
+    for name, style, text in lines_of(
+        "progress",
+        3,
+        p=progress,
+        now=now,
+        left=progress.time_left(now),
+        order=order(progress),
+        states=sorted(set(map(batch_state, progress.batches))),
+    ):
+        rows.setdefault(name, []).append((text, style))
+    return rows
+
+
+def progress_line(progress: Progress, now: float) -> str:
+    """How far the current round is, and the numbers of this moment."""
+    place, what = ("", "answers") if progress.people else (progress.place(progress.round), "jobs")
+    parts = [place, f"{count(progress.done)}/{count(progress.total)} {what}"]
+    for figure in figures(progress, now).values():
+        parts += [words for words, style in figure if style != _IN_PICTURE]
+    return " · ".join(filter(None, parts))
+
+
+def order(progress: Progress, round: int | None = None) -> list[str]:
+    """How well the order is known, after this round if one is given."""
+    known = progress.known
+    if known is None or round not in (None, known.round):
+        return []
+    return reliability(known, people=progress.people)
+
+
+def reliability(known: Certainty, *, people: bool = False) -> list[str]:
+    """How well the order is known, and what one more round would bring and cost; `people`: they alone
+    are asked."""
+    return [text for (text,) in lines_of("reliability", k=known, people=people)]
+
+
+def batch_state(batch: Batch) -> str:
+    """The state of a batch, in a few words."""
+    return plain(batch.status, 40) or "being created" if batch.open else str(batch.state)
+
+
+def stopping_line(progress: Progress) -> str:
+    """That no new calls are made, and how many are still let finish."""
+    if not progress.in_flight:
+        return "stopped"
+    return f"stopping: letting {several(progress.in_flight, 'call')} finish"
+
+
+def notice_text(notice: Notice) -> str:
+    """A notice on one line."""
+    text = plain(notice.text, 1000)
+    return f"warning: {text}" if notice.warning else text

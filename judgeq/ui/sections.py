@@ -8,19 +8,20 @@ in the text templates of templates/show/ (`stated`, `line`, `lines_of`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.text import Text
 
 from judgeq.escaping import escaped, excerpt, plain
 from judgeq.evaluation.metrics import Measured
-from judgeq.text import LEFT_OUT, count, duration, listed, money, percent, rate, several, wrapped
+from judgeq.text import count, duration, listed, money, percent, rate, several, wrapped
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -32,7 +33,7 @@ LONGEST = 10_000  # cells of one value
 GAP = "  "
 FOLDER = Path(__file__).parent / "templates" / "show"
 FUNCTIONS = (count, duration, excerpt, format, listed, money, percent, plain, rate, several)
-"""What templates may call; `shown`, too."""
+"""What templates may call; `cell_text`, too."""
 
 Cell = str | int | float | Measured | None
 
@@ -41,11 +42,10 @@ Cell = str | int | float | Measured | None
 class Column:
     """A column of a table: numbers stand on the right.
 
-    `show` turns a cell into text (default `shown`); on a terminal that is cut after `at_most` cells,
-    kept on one line where it is `whole`, and has the colour that `colours` gives it. Where the terminal
-    is too narrow for the table, it may be cut to `least` cells; if that isn't enough, columns that are
-    `spare` are left out, the most spare first, and the text of others is wrapped between words. On a
-    page, measured cells are drawn on an `axis` from the one value to the other.
+    `show` turns a cell into text (default `cell_text`), of which a terminal shows `at_most` cells. Where
+    it is too narrow for the table, columns that are `spare` are left out, the last first, and then the
+    text is cut to `least` cells. On a page, measured cells are drawn on an `axis` from the one value to
+    the other, and `whole` ones stay on one line.
     """
 
     name: str
@@ -53,9 +53,8 @@ class Column:
     whole: bool = False
     at_most: int = LONGEST
     least: int = LONGEST
-    spare: int = 0
+    spare: bool = False
     show: Callable[[Any], str] | None = None
-    colours: Mapping[str, str] | None = None
     axis: tuple[float, float] | None = None
 
     def text(self, cell: Cell, at_most: int = LONGEST) -> str:
@@ -78,8 +77,7 @@ class Picture:
 @dataclass(frozen=True, slots=True)
 class Section:
     """A part of what is shown, in this order: a title, facts (a name and what is so named), a figure, a
-    table, blocks (a caption, and a text to the letter), notes, warnings, and what is `good`, a sentence
-    each.
+    table, blocks (a caption, and a text to the letter), notes, and warnings, a sentence each.
 
     Rows hold plain values. `close`: it belongs to the section before it, without a blank line.
     `folded`: a page shows its title only, until it is opened.
@@ -91,22 +89,10 @@ class Section:
     rows: Sequence[Sequence[Cell]] = ()
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
-    close: bool = field(default=False, metadata=LEFT_OUT)
+    close: bool = False
     picture: Picture | None = None
     blocks: Sequence[tuple[str, str]] = ()
-    good: Sequence[str] = ()
-    folded: bool = field(default=False, metadata=LEFT_OUT)
-    JSON_KEYS: ClassVar = {"columns": "names", "picture": "pictured"}
-
-    @property
-    def names(self) -> list[str]:
-        """Of the columns."""
-        return [column.name for column in self.columns]
-
-    @property
-    def pictured(self) -> str | None:
-        """What the figure shows, in words."""
-        return None if self.picture is None else self.picture.alt
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +104,33 @@ class Chapter:
     sections: Sequence[Section]
 
 
-def words(*names: str, whole: bool = False, at_most: int = LONGEST) -> list[Column]:
+def words(*names: str, at_most: int = LONGEST) -> list[Column]:
     """Columns of text."""
-    return [Column(name, whole=whole, at_most=at_most) for name in names]
+    return [Column(name, at_most=at_most) for name in names]
 
 
-def numbers(
-    *names: str, whole: bool = False, show: Callable[[Any], str] | None = None
-) -> list[Column]:
+def numbers(*names: str, show: Callable[[Any], str] | None = None) -> list[Column]:
     """Columns of numbers."""
-    return [Column(name, right=True, whole=whole, show=show) for name in names]
+    return [Column(name, right=True, show=show) for name in names]
+
+
+Field = tuple[Column, str | Callable[[Any], Cell]]
+"""A column, and the attribute of a thing, or the function, that gives its cell."""
+
+
+def table(
+    things: Iterable[Any],
+    fields: Iterable[Field],
+    title: str = "",
+    **more: Any,
+) -> Section:
+    """A section with a row for each thing, without empty columns; `more` are other parts of it."""
+    columns, getters = zip(*fields, strict=True)
+    get = [attrgetter(one) if isinstance(one, str) else one for one in getters]
+    rows = [[of(thing) for of in get] for thing in things]
+    used = [at for at in range(len(columns)) if any(row[at] not in (None, "") for row in rows)]
+    rows = [[row[at] for at in used] for row in rows]
+    return Section(title, columns=[columns[at] for at in used], rows=rows, **more)
 
 
 def cell_text(cell: Cell) -> str:
@@ -213,72 +216,42 @@ def terminal(sections: Iterable[Section], width: int = 1000) -> Iterator[Text]:
             yield from _lines(note, prose)
         for warning in section.warnings:
             yield from _lines(warning, prose, "yellow")
-        for line in section.good:
-            yield from _lines(line, prose, "green")
 
 
 def _lines(text: str, width: int, style: str = "") -> Iterator[Text]:
     return (Text(line, style) for line in wrapped(escaped(text), width))
 
 
-@dataclass(slots=True)
-class _Part:
-    """A column on its way to the terminal, with its cells as text, the head first."""
-
-    column: Column
-    cells: list[str]
-    width: int
-
-    @property
-    def cut(self) -> int:
-        """How many of its cells may be cut off."""
-        least = max(self.column.least, cell_len(self.column.name))
-        return max(0, self.width - least)
-
-    @property
-    def wrap(self) -> int:
-        """By how many cells it is narrower where its text is wrapped; 0 where it isn't."""
-        if self.column.whole or self.column.right:
-            return 0
-        return self.width - max(cell_len(word) for cell in self.cells for word in cell.split(" "))
-
-
 def _table(section: Section, width: int) -> Iterator[Text]:
-    """A table, its columns cut, left out or wrapped where the terminal is too narrow for it."""
-    parts = _fitted(section, width)
-    for place, row in enumerate(zip(*(part.cells for part in parts), strict=True)):
-        cells = [wrapped(cell, part.width) for cell, part in zip(row, parts, strict=True)]
-        for line in zip_longest(*cells, fillvalue=""):
-            text = Text()
-            for part, piece in zip(parts, line, strict=True):
-                blank = " " * (part.width - cell_len(piece))
-                style = (part.column.colours or {}).get(piece, "") if place else "dim"
-                padded = f"{blank}{piece}" if part.column.right else f"{piece}{blank}"
-                text.append(padded, style).append(GAP)
-            text.rstrip()
-            yield text
+    """A table, its columns left out or cut where the terminal is too narrow for it."""
+    columns = section.columns
+    cells = [
+        [column.name, *(column.text(row[at], column.at_most) for row in section.rows)]
+        for at, column in enumerate(columns)
+    ]
+    widths = _widths(columns, [max(map(cell_len, column)) for column in cells], width)
+    for place in range(len(section.rows) + 1):
+        parts = []
+        for at, room in widths.items():
+            text = plain(cells[at][place], room)
+            blank = " " * (room - cell_len(text))
+            parts.append(f"{blank}{text}" if columns[at].right else f"{text}{blank}")
+        yield Text(GAP.join(parts).rstrip(), "" if place else "dim")
 
 
-def _fitted(section: Section, width: int) -> list[_Part]:
-    """The columns that are shown on a terminal so wide."""
-    parts = []
-    for at, column in enumerate(section.columns):
-        cells = [column.name, *(column.text(row[at], column.at_most) for row in section.rows)]
-        parts.append(_Part(column, cells, max(map(cell_len, cells))))
+def _widths(columns: Sequence[Column], widths: Sequence[int], most: int) -> dict[int, int]:
+    """The columns that are shown, and how many cells each has, in a table `most` cells wide."""
+    room = {
+        at: min(widths[at], max(column.least, cell_len(column.name)))
+        for at, column in enumerate(columns)
+    }
+    spare = [at for at, column in enumerate(columns) if column.spare]
 
-    def over() -> int:
-        return sum(part.width + len(GAP) for part in parts) - len(GAP) - width
+    def left() -> int:
+        return most - sum(room.values()) - len(GAP) * (len(room) - 1)
 
-    while over() > sum(part.cut for part in parts):
-        spare = max(parts, key=lambda part: part.column.spare)
-        if not spare.column.spare:
-            break
-        parts.remove(spare)
-    for part in reversed(parts):
-        cut = min(part.cut, max(0, over()))
-        if cut:
-            part.width -= cut
-            part.cells = [plain(cell, part.width) for cell in part.cells]
-    while over() > 0 and (widest := max(parts, key=lambda part: part.wrap)).wrap > 0:
-        widest.width -= 1
-    return parts
+    while left() < 0 and spare:
+        del room[spare.pop()]
+    for at, least in room.items():
+        room[at] = min(widths[at], least + max(0, left()))
+    return room

@@ -6,15 +6,16 @@ ids of its lines, once it has ended.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing
 from typing import BinaryIO, Literal
 
 import orjson
 from typing_extensions import override
 
-from judgeq.errors import BatchGoneError
+from judgeq.errors import BatchGoneError, CallTimeoutError, ConnectionFailedError
 from judgeq.judge.backend import Identified, Limits, Remote, Result
 from judgeq.judge.batches.provider import (
     PAGE,
@@ -25,9 +26,13 @@ from judgeq.judge.batches.provider import (
     object_from,
     seconds,
 )
-from judgeq.judge.http.model_backend import fields_in
-from judgeq.types import Fields
+from judgeq.judge.http.connection import Passed, read_all
+from judgeq.judge.http.model_backend import api_url, fields_in
+from judgeq.types import Fields, Headers
 
+PATH = "messages/batches"
+PIECE = 262_144
+"""Bytes of a file of requests that are read at once."""
 BEFORE, AFTER = b'{"requests":[', b"]}"
 SLACK = 600.0
 """Seconds by which the provider's clock may be behind ours."""
@@ -53,7 +58,6 @@ _ENDED: Mapping[str, Literal["cancelled", "expired"]] = {
 class AnthropicBatches(ProviderBatches):
     """Batches as Anthropic has them: the lines in the request, and a stream of results."""
 
-    path = "messages/batches"
     results_path = "messages/batches/{}/results"
 
     @property
@@ -68,12 +72,46 @@ class AnthropicBatches(ProviderBatches):
     @override
     async def create(self, name: str, lines: BinaryIO) -> Remote:
         """The name is sent only in the ids of the lines."""
-        return self.remote(await self.sent(self.path, BEFORE, lines, AFTER, b","))
+        passed, length = Passed(), lines.seek(0, os.SEEK_END)
+        length += len(BEFORE) + len(AFTER) - (length > 0)
+        body, sent = passed.through(framed(lines)), {"Content-Length": str(length)}
+        try:
+            return self.remote(await self.asked("POST", PATH, "", body, sent, passed))
+        except (ConnectionFailedError, CallTimeoutError) as error:
+            if passed.total_bytes < length:  # and nobody makes a batch of a part of it
+                error.cost = 0.0
+            raise
+
+    @override
+    async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
+        path, batch = f"{PATH}/{remote}", f"the batch {remote}"
+        if what == "cancel":
+            return await self.asked("POST", f"{path}/cancel", what=batch)
+        return await self.asked("GET", path, what=batch)
 
     @override
     async def page(self, after: str) -> Fields:
         more = f"&after_id={after}" if after else ""
-        return await self.asked("GET", self.path, f"limit={PAGE}{more}")
+        return await self.asked("GET", PATH, f"limit={PAGE}{more}")
+
+    async def asked(
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        body: bytes | AsyncIterator[bytes] | None = None,
+        headers: Headers | None = None,
+        passed: Passed | None = None,
+        what: str = "",
+    ) -> Fields:
+        """The JSON object that an address of the API gives; `passed` counts the bytes of a long body.
+        Raises as `refusal`; ServerFailedError, of unknown cost, for anything else."""
+        url = api_url(self._address, path, query)
+        async with self._connection.request(method, url, body, headers, passed) as response:
+            if not 200 <= response.status < 300:
+                error = await self._connection.refused(response, url)
+                raise self.refusal(response.status, error, what)
+            return object_from(await read_all(response), url)
 
     @override
     async def identify(
@@ -131,3 +169,15 @@ class AnthropicBatches(ProviderBatches):
             return Result(custom_id, status, encoded({"type": "error", "error": inner}))
         ended = _ENDED.get(kind)
         return Result(custom_id, 0, b"" if ended else encoded(line.get("result")), ended)
+
+
+async def framed(lines: BinaryIO) -> AsyncIterator[bytes]:
+    """A body that holds the lines of a file, with commas in place of the ends of all but the last."""
+    lines.seek(0)
+    yield BEFORE
+    piece = lines.read(PIECE)
+    while piece:
+        following = lines.read(PIECE)
+        yield (piece if following else piece.removesuffix(b"\n")).replace(b"\n", b",")
+        piece = following
+    yield AFTER

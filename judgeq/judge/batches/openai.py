@@ -1,4 +1,4 @@
-"""Batches of OpenAI, of Azure, and of servers that speak like them.
+"""Batches of OpenAI, of Azure, and of servers that speak like them; asked through the openai package.
 
 A file of requests is uploaded, a batch made of it, and its results come as up to two files: of the
 requests that were answered, and of those that failed (platform.openai.com/docs/guides/batch).
@@ -7,27 +7,41 @@ requests that were answered, and of those that failed (platform.openai.com/docs/
 from __future__ import annotations
 
 import asyncio
-import secrets
+import io
 import time
-from collections.abc import Collection, Mapping
-from contextlib import suppress
-from typing import BinaryIO, Literal
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 from typing_extensions import override
 
-from judgeq.errors import JudgeError
+from judgeq.errors import ConnectionFailedError, JudgeError
 from judgeq.judge.backend import Identified, Limits, Remote, Result
-from judgeq.judge.batches.provider import PAGE, ProviderBatches, count, encoded, seconds
-from judgeq.judge.http.model_backend import ModelBackend, count_in, fields_in, objects_in
+from judgeq.judge.batches.provider import (
+    PAGE,
+    ProviderBatches,
+    count,
+    encoded,
+    object_from,
+    seconds,
+)
+from judgeq.judge.http.connection import Passed, bounded, system_authorities
+from judgeq.judge.http.model_backend import ModelBackend, api_url, count_in, fields_in, objects_in
 from judgeq.judge.http.openai import is_azure
 from judgeq.types import Fields, Sleep
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 NAME = "judgeq"
 """What our name for a batch stands under in its metadata."""
 DAY = 86_400.0
 WAITS = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds between looks whether Azure has read a file that was uploaded."""
+KEPT = {"host", "user-agent", "content-type", "content-length", "transfer-encoding"}
+"""Headers of a request that are the package's."""
 _STANDS: Mapping[str, Literal["working", "ended", "refused"]] = {
     "completed": "ended",
     "expired": "ended",
@@ -43,7 +57,6 @@ _ENDED: Mapping[str, Literal["cancelled", "expired"]] = {
 class OpenAIBatches(ProviderBatches):
     """Batches as OpenAI has them: a file of lines that is uploaded, and files of results."""
 
-    path = "batches"
     results_path = "files/{}/content"
 
     def __init__(self, backend: ModelBackend, sleep: Sleep = asyncio.sleep) -> None:
@@ -66,46 +79,117 @@ class OpenAIBatches(ProviderBatches):
     @override
     async def create(self, name: str, lines: BinaryIO) -> Remote:
         """A file of which surely no batch was made is deleted again."""
+        file = await self._upload(name, lines)
         try:
-            file = await self._upload(name, lines)
-        except JudgeError as error:
-            error.cost = 0.0
-            raise
-        asked = {
-            "input_file_id": file,
-            "endpoint": self._endpoint,
-            "completion_window": "24h",
-            "metadata": {NAME: name},
-        }
-        try:
-            return self.remote(await self.asked("POST", self.path, body=orjson.dumps(asked)))
+            async with self._client("batches") as client:
+                made = client.batches.with_streaming_response.create(
+                    input_file_id=file,
+                    endpoint=self._endpoint,  # type: ignore[arg-type]  # Azure's has no version in it
+                    completion_window="24h",
+                    metadata={NAME: name},
+                )
+                return self.remote(await self._answer(made))
         except JudgeError as error:
             if error.cost is not None:
                 await self._delete(file)
             raise
 
     async def _upload(self, name: str, lines: BinaryIO) -> str:
-        """The id of a file with the lines, once it can be used."""
-        mark = secrets.token_hex(16)
-        part = f'--{mark}\r\nContent-Disposition: form-data; name="'
-        before = (
-            f'{part}purpose"\r\n\r\nbatch\r\n{part}file"; filename="{name}.jsonl"\r\n'
-            "Content-Type: application/jsonl\r\n\r\n"
-        )
-        kind = {"Content-Type": f"multipart/form-data; boundary={mark}"}
-        after = f"\r\n--{mark}--\r\n"
-        made = await self.sent("files", before.encode(), lines, after.encode(), b"\n", kind)
-        file = self.checked_id(made.get("id"))
-        for wait in WAITS:
-            if made.get("status") not in ("pending", "running"):
-                break
-            await self._sleep(wait)
-            made = await self.asked("GET", f"files/{file}")
+        """The id of a file with the lines, once it can be used. Raises errors of no cost."""
+        passed = Passed()
+        try:
+            async with self._client("files", passed=passed) as client:
+                lines.seek(0)
+                rest = io.BufferedReader(_Counted(lines, passed))
+                made = client.files.with_streaming_response.create(
+                    file=(f"{name}.jsonl", rest, "application/jsonl"), purpose="batch"
+                )
+                said = await self._answer(made)
+            file = self.checked_id(said.get("id"))
+            for wait in WAITS:
+                if said.get("status") not in ("pending", "running"):
+                    break
+                await self._sleep(wait)
+                async with self._client(f"files/{file}") as client:
+                    said = await self._answer(client.files.with_streaming_response.retrieve(file))
+        except JudgeError as error:
+            error.cost = 0.0
+            raise
         return file
 
     @override
+    async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
+        async with self._client(f"batches/{remote}", f"the batch {remote}") as client:
+            batches = client.batches.with_streaming_response
+            asked = batches.cancel if what == "cancel" else batches.retrieve
+            return await self._answer(asked(remote))
+
+    @override
     async def page(self, after: str) -> Fields:
-        return await self.asked("GET", self.path, f"limit={PAGE}" + f"&after={after}" * bool(after))
+        async with self._client("batches") as client:
+            more = {"after": after} if after else None
+            batches = client.batches.with_streaming_response
+            return await self._answer(batches.list(limit=PAGE, extra_query=more))
+
+    @asynccontextmanager
+    async def _client(
+        self, path: str, what: str = "", passed: Passed | None = None
+    ) -> AsyncIterator[AsyncOpenAI]:
+        """The package's client for one call: our key and headers, proxy, certificates and time limit,
+        no redirect and no second try. Raises as ProviderBatches.refusal, and as live calls."""
+        import httpx2  # openai's own, which comes with it
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
+
+        connection, url, own = self._connection, api_url(self._address, path), dict[str, str]()
+
+        async def ask(request: Any) -> None:
+            # Of the package's own headers, which variables of the environment may add to, none is sent.
+            for name in set(request.headers) - KEPT:
+                own[name] = request.headers.pop(name)
+            for name, value in connection.sent.items():
+                request.headers.setdefault(name, value)
+
+        async def answered(response: Any) -> None:
+            response.request.headers.update(own)  # by them the package knows what it asked for
+            if not 200 <= response.status_code < 300:
+                data = connection.mask.body(await bounded(response.aiter_bytes()))
+                headers = connection.mask.headers(response.headers)
+                refused = connection.refusal(response.status_code, headers, data, url)
+                raise self.refusal(response.status_code, refused, what)
+
+        parts = urlsplit(self._address)
+        async with connection.watched(url, passed), AsyncOpenAI(
+            api_key="among the headers",
+            base_url=parts._replace(query="").geturl(),
+            default_query=dict(parse_qsl(parts.query)),
+            max_retries=0,
+            timeout=None,
+            http_client=DefaultAsyncHttpxClient(
+                proxy=connection.proxy,
+                verify=system_authorities() if connection.tls is True else connection.tls,
+                trust_env=False,
+                follow_redirects=False,
+                timeout=None,
+                event_hooks={"request": [ask], "response": [answered]},
+            ),
+        ) as client:  # fmt: skip
+            try:
+                yield client
+            except (OpenAIError, httpx2.HTTPError) as error:
+                cause = error.__cause__ or error
+                if isinstance(cause, JudgeError):
+                    raise cause from None
+                what = f"{url}: {connection.mask.text(str(cause)) or type(cause).__name__}"
+                if isinstance(cause, httpx2.ConnectError):
+                    raise ConnectionFailedError(
+                        f"no connection: {what}.", cost=0.0, unavailable=True
+                    ) from None
+                raise ConnectionFailedError(f"the connection broke: {what}.") from None
+
+    async def _answer(self, asked: AbstractAsyncContextManager[Any]) -> Fields:
+        """The JSON object of an answer."""
+        async with asked as response:
+            return object_from(await bounded(response.iter_bytes()), str(response.url))
 
     @override
     async def identify(
@@ -163,7 +247,8 @@ class OpenAIBatches(ProviderBatches):
         if file not in self._deleted:
             self._deleted.add(file)
             with suppress(JudgeError):
-                await self.asked("DELETE", f"files/{file}")
+                async with self._client(f"files/{file}") as client:
+                    await self._answer(client.files.with_streaming_response.delete(file))
 
     @override
     def result(self, custom_id: str, line: Fields) -> Result:
@@ -173,3 +258,23 @@ class OpenAIBatches(ProviderBatches):
             return Result(custom_id, status, encoded(response.get("body")))
         ended = _ENDED.get(str(fields_in(error).get("code")))
         return Result(custom_id, 0, b"" if error is None else encoded({"error": error}), ended)
+
+
+class _Counted(io.RawIOBase):
+    """A file; what is read of it has passed."""
+
+    def __init__(self, file: BinaryIO, passed: Passed) -> None:
+        self._file, self._passed = file, passed
+        self.seek, self.tell = file.seek, file.tell  # type: ignore[method-assign]
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._passed.count(data)
+        return len(data)

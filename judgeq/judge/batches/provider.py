@@ -7,13 +7,12 @@ at all; no key reaches the disk, whatever the server puts into a file.
 
 from __future__ import annotations
 
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar, Literal
 
 import orjson
 from typing_extensions import override
@@ -21,8 +20,6 @@ from typing_extensions import override
 from judgeq.errors import (
     BatchGoneError,
     BrokenResultsError,
-    CallTimeoutError,
-    ConnectionFailedError,
     JudgeError,
     RefusedRequestError,
     RunError,
@@ -31,14 +28,12 @@ from judgeq.errors import (
 from judgeq.escaping import plain
 from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
 from judgeq.judge.backend import BatchAPI, Remote, Result
-from judgeq.judge.http.connection import LARGEST_REPLY, Passed, parts_of, read_all
+from judgeq.judge.http.connection import LARGEST_REPLY, Passed, parts_of
 from judgeq.judge.http.headers import moment
 from judgeq.judge.http.model_backend import ModelBackend, api_url, count_in, object_in
-from judgeq.types import Fields, Headers
+from judgeq.types import Fields
 
 PAGE, MOST_PAGES = 100, 1_000
-PIECE = 262_144
-"""Bytes of a file of requests that are read at once."""
 LARGEST_FILE = 4 * 1024**3
 LARGEST_LINE = LARGEST_REPLY + 65_536
 PROBLEM = 300
@@ -53,10 +48,8 @@ _CUSTOM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class ProviderBatches(BatchAPI, ABC):
     """What the batch APIs of providers have in common."""
 
-    path: ClassVar[str]
-    """Where batches are, from the base URL on."""
     results_path: ClassVar[str]
-    """Where results are, by their name."""
+    """Where results are, by their name, from the base URL on."""
 
     def __init__(self, backend: ModelBackend) -> None:
         self._connection = backend.connection
@@ -72,6 +65,10 @@ class ProviderBatches(BatchAPI, ABC):
         documented."""
 
     @abstractmethod
+    async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
+        """A batch as the provider says it. Raises BatchGoneError where it doesn't know it."""
+
+    @abstractmethod
     async def page(self, after: str) -> Fields:
         """A page of the list of batches, newest first, after this one ("": from the first on)."""
 
@@ -82,15 +79,13 @@ class ProviderBatches(BatchAPI, ABC):
     @override
     async def get(self, remote: str) -> Remote:
         """Raises BatchGoneError where the provider doesn't know it."""
-        path = f"{self.path}/{self.checked_id(remote)}"
-        return await self.looked_at(await self.asked("GET", path, what=f"the batch {remote}"))
+        return await self.looked_at(await self.one("get", self.checked_id(remote)))
 
     @override
     async def cancel(self, remote: str) -> Remote:
         """One that has ended can't be cancelled, and that is no error."""
-        path = f"{self.path}/{self.checked_id(remote)}/cancel"
         try:
-            return await self.looked_at(await self.asked("POST", path, what=f"the batch {remote}"))
+            return await self.looked_at(await self.one("cancel", self.checked_id(remote)))
         except (RefusedRequestError, ServerFailedError):
             now = await self.get(remote)
             if now.stands == "working":
@@ -159,49 +154,6 @@ class ProviderBatches(BatchAPI, ABC):
             if isinstance(custom_id, str) and _CUSTOM_ID.fullmatch(custom_id):
                 yield self.result(custom_id, line)
 
-    # Calls
-
-    async def asked(
-        self,
-        method: str,
-        path: str,
-        query: str = "",
-        body: bytes | AsyncIterator[bytes] | None = None,
-        headers: Headers | None = None,
-        passed: Passed | None = None,
-        what: str = "",
-    ) -> Fields:
-        """The JSON object that an address of the API gives; `passed` counts the bytes of a long body.
-        Raises as `refusal`; ServerFailedError, of unknown cost, for anything else."""
-        url = api_url(self._address, path, query)
-        async with self._connection.request(method, url, body, headers, passed) as response:
-            if not 200 <= response.status < 300:
-                error = await self._connection.refused(response, url)
-                raise self.refusal(response.status, error, what)
-            return object_from(await read_all(response), url)
-
-    async def sent(
-        self,
-        path: str,
-        before: bytes,
-        lines: BinaryIO,
-        after: bytes,
-        between: bytes,
-        headers: Headers | None = None,
-    ) -> Fields:
-        """What the server says to the lines of a file, sent with `between` in place of the ends of all
-        lines but the last, which is left out. As `asked`."""
-        passed, length = Passed(), lines.seek(0, os.SEEK_END)
-        length += len(before) + len(after) - (length > 0)
-        pieces = passed.through(framed(before, lines, after, between))
-        headers = {**(headers or {}), "Content-Length": str(length)}
-        try:
-            return await self.asked("POST", path, "", pieces, headers, passed)
-        except (ConnectionFailedError, CallTimeoutError) as error:
-            if passed.total_bytes < length:  # and nobody makes anything of a part of it
-                error.cost = 0.0
-            raise
-
     @asynccontextmanager
     async def content(self, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """Results, from the address we were given: never from one that the server names, for the key
@@ -254,20 +206,6 @@ def _is_there(path: Path) -> bool:
     with suppress(OSError):  # which is told with the file
         path.parent.mkdir(parents=True, exist_ok=True)
     return path.exists()
-
-
-async def framed(
-    before: bytes, lines: BinaryIO, after: bytes, between: bytes
-) -> AsyncIterator[bytes]:
-    """A body with the lines of a file, as `ProviderBatches.sent` has it."""
-    lines.seek(0)
-    yield before
-    piece = lines.read(PIECE)
-    while piece:
-        following = lines.read(PIECE)
-        yield (piece if following else piece.removesuffix(b"\n")).replace(b"\n", between)
-        piece = following
-    yield after
 
 
 async def lines_of(

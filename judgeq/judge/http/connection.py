@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -45,19 +46,31 @@ class Passed:
     async def through(self, parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         """The parts, counted before they are handed on."""
         async for part in parts:
-            self.total_bytes += len(part)
-            self.extend()
+            self.count(part)
             yield part
+
+    def count(self, part: bytes) -> None:
+        """A part passes."""
+        self.total_bytes += len(part)
+        self.extend()
 
 
 async def read_all(response: aiohttp.ClientResponse) -> bytes:
-    """An answer's body, decompressed. Raises UnusableReplyError, which may have been paid for, for one
-    that is longer than LARGEST_REPLY: a server may be anybody's."""
+    """An answer's body, decompressed. Raises as `bounded`."""
+    try:
+        return await bounded(response.content.iter_any())
+    except UnusableReplyError:
+        response.close()
+        raise
+
+
+async def bounded(parts: AsyncIterable[bytes]) -> bytes:
+    """All parts of a body. Raises UnusableReplyError, which may have been paid for, for one that is
+    longer than LARGEST_REPLY: a server may be anybody's."""
     data = bytearray()
-    async for part in response.content.iter_any():
+    async for part in parts:
         data += part
         if len(data) > LARGEST_REPLY:
-            response.close()
             raise UnusableReplyError(
                 f"the answer is longer than {LARGEST_REPLY:,} bytes.", cost=None
             )
@@ -102,6 +115,12 @@ def proxy_for(url: str, access: Access) -> str | None:
     )
 
 
+@cache
+def system_authorities() -> ssl.SSLContext:
+    """The system's, read once a process: that takes 27 ms."""
+    return ssl.create_default_context()
+
+
 def tls_of(access: Access) -> ssl.SSLContext | bool:
     """The authorities of --ca-file, else the system's. Raises UsageError for a file that has none."""
     if access.ca_file is None:
@@ -125,8 +144,10 @@ class Connection:
         self._access = access
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
-        self._proxy: str | None = None
-        self._sent: Headers = {}  # with each request, the key among them
+        self.proxy: str | None = None
+        self.tls: ssl.SSLContext | bool = True
+        self.sent: Headers = {}
+        """Headers of each request, with the key."""
 
     @property
     def is_open(self) -> bool:
@@ -141,17 +162,17 @@ class Connection:
         Raises UsageError for a certificate, proxy or header that can't be had.
         """
         sent = extra_headers(self._access)
-        self._proxy, tls = proxy_for(self._url, self._access), tls_of(self._access)
-        self.mask = Mask.of(self._access, secret, sent, self._proxy)
+        self.proxy, self.tls = proxy_for(self._url, self._access), tls_of(self._access)
+        self.mask = Mask.of(self._access, secret, sent, self.proxy)
         authorize(sent, secret)
         # Not the session's own: those aiohttp sends a proxy as well, in the clear.
-        self._sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
+        self.sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=self._connections,
                 keepalive_timeout=KEEP_ALIVE,
                 ttl_dns_cache=300,
-                ssl=tls,
+                ssl=self.tls,
             ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -172,28 +193,33 @@ class Connection:
         headers: Headers | None = None,
         passed: Passed | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A call, whose answer is not masked yet. It ends after --timeout; with a long body, which is
-        what `passed` counts, only when nothing passes for that long.
-
-        Raises ConnectionFailedError, CallTimeoutError or RefusedRequestError in place of what aiohttp
-        raises within.
-        """
+        """A call, as `watched`, whose answer is not masked yet."""
         if self._session is None:
             raise JudgeError("the backend was not opened")
+        async with (
+            self.watched(url, passed),
+            self._session.request(
+                method,
+                url,
+                data=body,
+                headers={**self.sent, **(headers or {})},
+                proxy=self.proxy,
+                allow_redirects=False,
+            ) as response,
+        ):
+            yield response
+
+    @asynccontextmanager
+    async def watched(self, url: str, passed: Passed | None = None) -> AsyncIterator[None]:
+        """A call that ends after --timeout; with a long body, which is what `passed` counts, only when
+        nothing passes for that long. Raises ConnectionFailedError, CallTimeoutError or
+        RefusedRequestError in place of what aiohttp raises within."""
         try:
             async with asyncio.timeout(self._access.timeout) as scope:
                 if passed is not None:
                     now = asyncio.get_running_loop().time
                     passed.extend = lambda: scope.reschedule(now() + self._access.timeout)
-                async with self._session.request(
-                    method,
-                    url,
-                    data=body,
-                    headers={**self._sent, **(headers or {})},
-                    proxy=self._proxy,
-                    allow_redirects=False,
-                ) as response:
-                    yield response
+                yield
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._broken(url, error) from None  # its own words are not masked
 

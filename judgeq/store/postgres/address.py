@@ -14,6 +14,7 @@ LEASE = 60.0
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]*)(:\d{1,5})?")
 _SECRET = re.compile("password|secret")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_SECONDS = re.compile(r"\d{1,5}(\.\d+)?")
 
 
 class Address(NamedTuple):
@@ -41,79 +42,54 @@ def parse(text: str) -> Address:
 
     Raises UsageError for what is none; the message never holds the password.
     """
-    if not is_address(text):
-        raise UsageError(
-            "--store takes the address of a PostgreSQL database, "
-            "postgresql://user@host:5432/database?schema=judgeq"
-        )
-    unread = "--store can't be read as an address"
     try:
         parts = urlsplit(text)
-    except ValueError as error:
-        raise UsageError(f"{unread}: {error}.") from None
-    if not text.isprintable():
-        raise UsageError(f"{unread}: it holds what can't be printed.")
+    except ValueError:
+        parts = urlsplit("")
     login, _, hosts = parts.netloc.rpartition("@")
-    if not all(map(_HOST.fullmatch, hosts.split(","))):
-        raise UsageError(f"{unread}: a host is HOST or HOST:PORT.")
     given = asked(parts.query)
-    if any("@" in part for part in (login, parts.path, *dict(given))) or "#" in text:
+    if (
+        not (is_address(text) and text.isprintable() and parts.scheme)
+        or not all(map(_HOST.fullmatch, hosts.split(",")))
+        or any("@" in part for part in (login, parts.path, *given))
+        or "#" in text
+    ):
         raise UsageError(
-            f"{unread}: in a user's name or password @ is written %40, / %2F, ? %3F and # %23."
+            "--store can't be read as the address of a PostgreSQL database, "
+            "postgresql://user@host:5432/database?schema=judgeq. In a user's name or password @ is "
+            "written %40, / %2F, ? %3F and # %23."
         )
-    schema = dict(given).get("schema", SCHEMA)
+    schema, lease = given.pop("schema", SCHEMA), given.pop("lease", str(LEASE))
     if not _NAME.fullmatch(schema):
         raise UsageError(
             f"--store …?schema={schema}: a schema's name is made of letters, digits and _, and doesn't "
             "begin with a digit."
         )
-    rest = _query([(name, value) for name, value in given if name not in ("schema", "lease")])
-    conninfo = parts._replace(scheme="postgresql", query=rest).geturl()
-    said = sorted(
-        (name, value)
-        for name, value in given
-        if not _SECRET.search(name) and name != "lease" and (name, value) != ("schema", SCHEMA)
-    )
+    if not _SECONDS.fullmatch(lease) or not 1 <= float(lease) <= 86_400:
+        raise UsageError(f"--store …?lease={lease}: a lease is a number of seconds, 1 to 86400.")
+    parts = parts._replace(scheme="postgresql", query=urlencode(given, quote_via=quote, safe=""))
+    shown = {name: value for name, value in sorted(given.items()) if not _SECRET.search(name)}
+    if schema != SCHEMA:
+        shown["schema"] = schema
     user = login.partition(":")[0]
-    netloc = f"{user}@{hosts}" if user else hosts
-    shown = parts._replace(
-        scheme="postgresql", netloc=netloc, query=_query(said, safe="/")
-    ).geturl()
-    return Address(conninfo, schema, shown, _lease(dict(given).get("lease")))
+    label = parts._replace(
+        netloc=f"{user}@{hosts}" if user else hosts,
+        query=urlencode(shown, quote_via=quote, safe="/"),
+    )
+    return Address(parts.geturl(), schema, label.geturl(), float(lease))
 
 
-def asked(query: str) -> list[tuple[str, str]]:
+def asked(query: str) -> dict[str, str]:
     """The parameters of an address, as libpq reads them: + is no space."""
-    return parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)
-
-
-def _query(given: list[tuple[str, str]], safe: str = "") -> str:
-    return urlencode(given, quote_via=quote, safe=safe)
-
-
-def _lease(text: str | None) -> float:
-    if text is None:
-        return LEASE
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 1 <= seconds <= 86_400:
-        raise UsageError(f"--store …?lease={text}: a lease is a number of seconds from 1 to 86400.")
-    return seconds
+    return dict(parse_qsl(query.replace("+", "%2B"), keep_blank_values=True))
 
 
 def unreachable(address: Address, error: Exception) -> RunError:
     """What says that the database can't be used, and why; without the password."""
-    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
-    why = " ".join(line if line.endswith((".", "?", ":")) else f"{line}." for line in lines)
-    for secret in _secrets(address):
-        why = why.replace(secret, "•••")
-    return RunError(f"{address.label} can't be used: {why or f'{type(error).__name__}.'}")
-
-
-def _secrets(address: Address) -> list[str]:
+    why = " ".join(str(error).split()) or type(error).__name__
     parts = urlsplit(address.conninfo)
-    given = [parts.password or "", unquote(parts.password or "")]
-    given += [value for name, value in asked(parts.query) if _SECRET.search(name)]
-    return [secret for secret in given if secret]
+    password = parts.password or ""
+    given = [value for name, value in asked(parts.query).items() if _SECRET.search(name)]
+    for secret in filter(None, (password, unquote(password), *given)):
+        why = why.replace(secret, "•••")
+    return RunError(f"{address.label} can't be used: {why.rstrip('.')}.")

@@ -1,20 +1,12 @@
-"""One run's tables in PostgreSQL: a connection that is made again when it broke, and its errors."""
+"""One run's tables in PostgreSQL: a connection that is made again when it broke."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
@@ -24,11 +16,10 @@ from judgeq.errors import RunError, StoreAwayError
 from judgeq.events import Event, Notice
 from judgeq.store.postgres import dialect
 from judgeq.store.postgres.address import Address
-from judgeq.store.postgres.heartbeat import Reach
-from judgeq.store.postgres.link import connect_async, problem, sent
-from judgeq.store.protocol import Columns, Database
+from judgeq.store.postgres.link import connect_async, mapped, sent
+from judgeq.store.protocol import Database
 from judgeq.store.statements import Bulk
-from judgeq.types import Matches
+from judgeq.types import Matches, Verdicts
 
 if TYPE_CHECKING:
     import psycopg
@@ -38,11 +29,8 @@ LONGEST_WAIT = 10.0
 """Seconds between two tries, at most."""
 HURRIED = 5.0
 """Seconds for which a database that is away is waited for once a stop was asked for."""
-PATIENT = 6
-"""Tries of what the database answers but doesn't do before the user is notified."""
-QUIET = 1.0
-"""Seconds that it may be away before the user is notified."""
-_TOOK_TOO_LONG = "57014"
+QUIET, PATIENT = 1.0, 6
+"""Seconds that it may be away, and tries of what it doesn't do, before the user is notified."""
 
 
 class PostgresDatabase(Database):
@@ -65,7 +53,6 @@ class PostgresDatabase(Database):
         self.label = f"run {name or run} of {address.label}"
         self.emit: Callable[[Event], None] = lambda event: None
         self.hurried = False
-        self.reach = Reach(address.lease)
         self._clock = clock
         self._sleep = sleep
         self._lock = asyncio.Lock()
@@ -73,7 +60,8 @@ class PostgresDatabase(Database):
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._begin = dialect.BEGIN.format(patience=int(address.lease * 1000))
         self._known = False  # whether there was a connection before
-        self._away: float | None = None
+        self._away: float | None = None  # since when
+        self._hurried_since: float | None = None
         self._reported = False
 
     @property
@@ -82,34 +70,37 @@ class PostgresDatabase(Database):
         return self._owner is not None and self._owner is asyncio.current_task()
 
     @override
-    def transaction(self) -> Any:
-        return self._transaction(self._begin)
-
     @asynccontextmanager
-    async def _transaction(self, begin: str) -> AsyncIterator[None]:
+    async def transaction(self) -> AsyncIterator[None]:
         if self.inside:
             yield
             return
+        async with self._alone(self._begin):
+            yield
+
+    @asynccontextmanager
+    async def _alone(self, begin: str | None = None) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """The connection is this task's: for a transaction, if it is to begin one."""
         async with self._lock:
-            with self._mapped():
+            with mapped(self.address):
                 connection = await self._connected()
                 self._owner = asyncio.current_task()
                 try:
-                    await connection.execute(begin)
-                    yield
-                    await connection.execute("COMMIT")
+                    if begin:
+                        await connection.execute(begin)
+                    yield connection
+                    if begin:
+                        await connection.execute("COMMIT")
                 except BaseException:
                     await self._roll_back(connection)
                     raise
                 finally:
                     self._owner = None
-            self._is_back()
+            self._away = self._hurried_since = None
+            self._reported = False
 
     @override
-    async def again(self, work: Callable[[], Awaitable[T]], *, patient: bool = True) -> T:
-        """What always takes too long is given up unless one is `patient`."""
-        since: list[float] = []
-
+    async def again(self, work: Callable[[], Awaitable[T]]) -> T:
         async def once() -> T:
             return await work()
 
@@ -117,61 +108,44 @@ class PostgresDatabase(Database):
             # A wrong address: waiting doesn't help.
             return isinstance(error, StoreAwayError) and self._known and not self.inside
 
-        def over(state: RetryCallState) -> bool:
-            error = state.outcome.exception() if state.outcome else None
-            late = getattr(error and error.__cause__, "sqlstate", None) == _TOOK_TOO_LONG
-            if late and not patient and state.attempt_number > PATIENT:
-                return True
-            if self.hurried:
-                since.append(time.monotonic())
-            return self.hurried and since[-1] - since[0] > HURRIED
-
-        def wait(state: RetryCallState) -> float:
-            longest: float = min(0.1 * 2 ** (state.attempt_number - 1), LONGEST_WAIT)
-            # Jitter: many workers shouldn't come back in the same moment.
-            return min(longest, 1.0 if self.hurried else longest) * random.uniform(0.5, 1.0)  # noqa: S311
-
         retrying = AsyncRetrying(
             retry=retry_if_exception(mends),
-            stop=over,
-            wait=wait,
+            stop=self._is_over,
+            wait=self._wait,
             sleep=self._sleep,
-            before_sleep=self._lost,
+            before_sleep=self._note,
             reraise=True,
         )
         return await retrying(once)
 
-    def _lost(self, state: RetryCallState) -> None:
+    def _is_over(self, _: RetryCallState) -> bool:
+        if not self.hurried:
+            return False
+        self._hurried_since = self._hurried_since or time.monotonic()
+        return time.monotonic() - self._hurried_since > HURRIED
+
+    def _wait(self, state: RetryCallState) -> float:
+        longest: float = 0.1 * 2.0 ** min(state.attempt_number - 1, 10)
+        longest = min(longest, 1.0 if self.hurried else LONGEST_WAIT)
+        # Jitter: many workers shouldn't come back in the same moment.
+        return longest * random.uniform(0.5, 1.0)  # noqa: S311
+
+    def _note(self, state: RetryCallState) -> None:
         """Note that the database is away; the user is notified if that lasts."""
-        now = time.monotonic()
-        self._away = now if self._away is None else self._away
-        lasts = now - self._away > QUIET or state.attempt_number == PATIENT
-        if lasts and not self._reported and state.outcome is not None:
+        self._away = self._away or time.monotonic()
+        lasts = time.monotonic() - self._away > QUIET or state.attempt_number == PATIENT
+        if lasts and not self._reported and state.outcome:
             self._reported = True
             again = "It is tried again until it works; answers that come are kept."
             self.emit(Notice(f"{state.outcome.exception()} {again}", warning=True))
 
-    def _is_back(self) -> None:
-        if self._away is None:
-            return
-        away = time.monotonic() - self._away
-        if self._reported and away > QUIET:
-            self.emit(Notice(f"{self.address.label} works again, after {away:.0f} s."))
-        self._away, self._reported = None, False
-
     @override
     async def read(self, statement: str, **values: object) -> list[Any]:
-        if self.inside:
-            return await self._rows(statement, values)
-        return await self.again(lambda: self._alone(statement, values), patient=False)
+        async def alone() -> list[Any]:
+            async with self._alone():
+                return await self._rows(statement, values)
 
-    async def _alone(self, statement: str, values: Mapping[str, object]) -> list[Any]:
-        async with self._lock:
-            with self._mapped():
-                await self._connected()
-                rows = await self._rows(statement, values)
-            self._is_back()
-            return rows
+        return await (self._rows(statement, values) if self.inside else self.again(alone))
 
     @override
     async def change(self, statement: str, **values: object) -> int:
@@ -181,6 +155,8 @@ class PostgresDatabase(Database):
 
     @override
     async def each(self, bulk: Bulk, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
+        if not rows:
+            return []
         statement, columns = dialect.over_arrays(bulk)
         updates = statement.startswith("UPDATE")
         changed = [not updates] * len(rows)
@@ -207,66 +183,54 @@ class PostgresDatabase(Database):
         return sorted(await self.read(dialect.CLAIM, worker=worker, n=n, judges=wanted))
 
     @override
-    async def end_dead(self) -> int:
-        """Where it was away, live workers are given time to renew their leases."""
-        return await self.change(dialect.END_DEAD, **self.reach.values())
-
-    @override
-    async def put_back_unbegun(self, ours: Sequence[int]) -> int:
-        return await self.change(dialect.PUT_BACK_UNBEGUN, ours=list(ours))
-
-    @override
     async def counts(self, first: int, last: int) -> list[Any]:
         return await self.read(dialect.COUNTS, first=first, last=last)
 
     @override
-    async def verdicts(self, first: int, last: int) -> Columns:
-        return dialect.columns(await self._blocks(dialect.VERDICTS, first, last))
+    async def verdicts(self, first: int, last: int, n: int) -> Verdicts:
+        return dialect.verdicts(await self._blocks(dialect.VERDICTS, first, last), n)
 
     @override
     async def matches(self, first: int, last: int) -> Matches:
-        return dialect.questions(await self._blocks(dialect.MATCHES, first, last))
+        return dialect.matches(await self._blocks(dialect.MATCHES, first, last))
 
     async def _blocks(self, statement: str, first: int, last: int) -> list[Any]:
         """The packed rows of a span of jobs, block by block, as of one moment."""
 
         async def read() -> list[Any]:
             blocks, start = [], first
-            async with self._transaction(dialect.BEGIN_READING):
+            async with self._alone(dialect.BEGIN_READING):
                 while True:
                     values = {"first": start, "last": last, "block": dialect.BLOCK}
-                    (block,) = await self._rows(statement, values)
-                    if block[0]:
-                        blocks.append(block)
-                    if block[0] < dialect.BLOCK:
+                    ((n, highest, *columns),) = await self._rows(statement, values)
+                    blocks.append(columns)
+                    if n < dialect.BLOCK:
                         return blocks
-                    start = block[1] + 1
+                    start = highest + 1
 
-        return await self.again(read, patient=False)
+        return await self.again(read)
 
     @override
     async def close(self) -> None:
         if self._connection is not None:
-            await self._drop(self._connection)
+            with suppress(StoreAwayError, RunError), mapped(self.address):
+                await self._connection.close()
 
     async def script(self, statements: str, values: Mapping[str, object]) -> list[list[Any]]:
         """The rows of each statement. They are sent together, and are one transaction of their own."""
         from psycopg import AsyncClientCursor
 
-        async with self._lock:
-            with self._mapped():
-                connection = await self._connected()
-                try:
-                    cursor = AsyncClientCursor(connection)
-                    await cursor.execute(self._sql(statements), values)
-                    rows = [await cursor.fetchall() if cursor.description else []]
-                    while cursor.nextset():
-                        rows.append(await cursor.fetchall() if cursor.description else [])
-                    return rows
-                except BaseException:
-                    # Cancelled in the middle, too: what comes next is the answer to another question.
-                    await self._drop(connection)
-                    raise
+        async with self._alone() as connection:
+            try:
+                cursor = AsyncClientCursor(connection)
+                await cursor.execute(self._sql(statements), values)
+                rows = [await cursor.fetchall() if cursor.description else []]
+                while cursor.nextset():
+                    rows.append(await cursor.fetchall() if cursor.description else [])
+                return rows
+            except BaseException:  # cancelled in the middle, too: what comes next answers another
+                await connection.close()
+                raise
 
     def _sql(self, statement: str) -> str:
         now = None if self._clock is None else self._clock()
@@ -284,11 +248,8 @@ class PostgresDatabase(Database):
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._connection is None or self._connection.closed:
-            self._connection = None
             try:
                 self._connection = await connect_async(self.address)
-            except StoreAwayError:
-                raise
             except RunError as error:
                 if not self._known:
                     raise
@@ -297,29 +258,12 @@ class PostgresDatabase(Database):
         return self._connection
 
     async def _roll_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        import psycopg
-
+        """Whatever it was in is over; where that fails there is a new one the next time."""
         try:
-            if not connection.closed:
+            with mapped(self.address):
                 await connection.execute("ROLLBACK")
-        except psycopg.Error:
-            await self._drop(connection)
-
-    async def _drop(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        import psycopg
-
-        self._connection = None
-        with suppress(psycopg.Error, OSError):
+        except RunError:
             await connection.close()
-
-    @contextmanager
-    def _mapped(self) -> Iterator[None]:
-        """Turn psycopg's errors into ours."""
-        from psycopg import Error, errors
-
-        try:
-            yield
-        except errors.ForeignKeyViolation as error:
-            raise RunError(f"{self.label} isn't there any more: it was deleted.") from error
-        except Error as error:
-            raise problem(self.address, error) from error
+        except BaseException:
+            await connection.close()
+            raise

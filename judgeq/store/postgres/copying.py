@@ -8,7 +8,6 @@ In a store calls and workers are numbered anew, in their order.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -16,13 +15,12 @@ from typing import Any
 
 from judgeq.errors import RunError
 from judgeq.store import vetting
-from judgeq.store.damage import refuse
 from judgeq.store.postgres import runs
 from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.link import Link, sent
-from judgeq.store.postgres.runs import RunRow, connected, damage_in
+from judgeq.store.postgres.runs import connected, damage_in
 from judgeq.store.schema import OF_A_RUN
-from judgeq.store.sqlite import connect, problem, text
+from judgeq.store.sqlite import connect, reported, text
 
 _BLOCK = 10_000
 _TABLES = ["lead", "workers", *(table for table in OF_A_RUN if table not in ("handed", "workers"))]
@@ -35,9 +33,6 @@ _INSTEAD = {
     "workers.free": "0",
     "workers.reserved": "0",
 }
-_AT_WORK = """
-SELECT name FROM @.workers WHERE run = @run AND NOT over AND until > @now AND until < 'infinity' LIMIT 1
-"""
 
 
 @cache
@@ -62,6 +57,7 @@ def to_store(
     holds. Raises RunError where it is there, or for a file that is no run's."""
     try:
         with (
+            reported(file),
             closing(connect(file, read_only=True)) as ledger,
             connected(address, write=True) as link,
             link.transaction(),
@@ -70,8 +66,6 @@ def to_store(
                 raise RunError(f"{address.label}#{name} is there already. Nothing was changed.")
             (run,) = link.row("SELECT run FROM @.runs WHERE name = :name", name=name)
             _fill(ledger, link, run)
-    except (sqlite3.Error, OSError) as error:
-        raise problem(file, error) from error
     except ValueError as error:  # a text that PostgreSQL can't keep
         raise RunError(f"{file} can't be kept in PostgreSQL: {error}.") from error
 
@@ -79,59 +73,56 @@ def to_store(
 def _fill(ledger: sqlite3.Connection, link: Link, run: int) -> None:
     """Copy a ledger's rows into a store."""
     workers: dict[int | None, int] = {}
+    for number, *cells in ledger.execute(text(_select("workers"))):
+        names = _columns("workers")[1:]
+        values: dict[str, Any] = dict(zip(names, cells, strict=True))
+        insert = (
+            f"INSERT INTO @.workers (run, {', '.join(names)}) "  # noqa: S608
+            f"VALUES (@run, {', '.join(f':{name}' for name in names)}) RETURNING worker"
+        )
+        (workers[number],) = link.row(insert, run, **values | {"over": bool(values["over"])})
     for table in _TABLES:
-        columns, rows = _columns(table), ledger.execute(text(_select(table)))
         if table == "workers":
-            names = columns[1:]
-            marks = ", ".join(f":{name}" for name in names)
-            insert = f"INSERT INTO @.workers (run, {', '.join(names)}) VALUES (@run, {marks}) RETURNING worker"  # noqa: S608, E501
-            for number, *cells in rows:
-                named: dict[str, Any] = dict(zip(names, cells, strict=True))
-                named["over"] = bool(named["over"])
-                (workers[number],) = link.row(insert, run, **named)
             continue
+        columns = _columns(table)
+        numbered = table == "calls"  # by the store
         place = columns.index("worker") if "worker" in columns else None
-        numbered = table == "calls"
-        names = ["run", *columns[numbered:]]
-        copy: Any = sent(f"COPY @.{table} ({', '.join(names)}) FROM STDIN", link.address, run)
-        with link.connection.cursor().copy(copy) as copying:
-            for row in map(list, rows):
+        with link.copy(table, ["run", *columns[numbered:]]) as copying:
+            for row in map(list, ledger.execute(text(_select(table)))):
                 if place is not None:
                     row[place] = workers.get(row[place])
                 copying.write_row((run, *row[numbered:]))
 
 
-def to_file(address: Address, row: RunRow, file: Path) -> None:
+def to_file(address: Address, name: str, file: Path) -> None:
     """Make the ledger of a run, of which nobody is at work, in `file`, which isn't there yet.
 
     Raises RunError while a process leads the run or works on it.
     """
-    try:
-        with closing(connect(file, read_only=False)) as ledger:
-            with connected(address) as link, link.transaction():
-                link.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                at_work = link.row(_AT_WORK, row.run)
-                if row.leader is not None or at_work is not None:
-                    raise RunError(
-                        f"run {row.name} is being worked on by {row.leader or at_work[0]}: copy it "
-                        "when it is finished or stopped."
-                    )
-                refuse(f"{address.label}#{row.name}", damage_in(link, row.run))
-                ledger.execute("BEGIN IMMEDIATE")
-                for table in _TABLES:
-                    names = ", ".join(("run", *_columns(table)))
-                    marks = ", ".join(["1", *["?"] * len(_columns(table))])
-                    insert = f"INSERT INTO {table} ({names}) VALUES ({marks})"  # noqa: S608
-                    ledger.executemany(insert, _rows(link, table, row.run))
-                ledger.execute("COMMIT")
-            ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    except (sqlite3.Error, OSError, OverflowError) as error:
-        raise problem(file, error) from error
-
-
-def _rows(link: Link, table: str, run: int) -> Iterator[Any]:
-    query: Any = sent(_select(table), link.address, run)
-    with link.connection.cursor(name="judgeq_copy") as cursor:
-        cursor.itersize = _BLOCK
-        cursor.execute(query)
-        yield from cursor
+    with (
+        reported(file),
+        closing(connect(file, read_only=False)) as ledger,
+        connected(address) as link,
+        link.transaction(),
+    ):
+        link.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        row = runs.row_of(link, name)
+        if row is None:
+            raise RunError(f"there is no run {name!r} in {address.label}.")
+        if row.leader or row.workers:
+            by = row.leader or "workers"
+            raise RunError(
+                f"run {name} is being worked on by {by}: copy it when it is finished or stopped."
+            )
+        vetting.refuse(f"{address.label}#{name}", damage_in(link, row.run))
+        ledger.execute("BEGIN IMMEDIATE")
+        for table in _TABLES:
+            columns = _columns(table)
+            marks = ", ".join("?" * len(columns))
+            insert = f"INSERT INTO {table} (run, {', '.join(columns)}) VALUES (1, {marks})"  # noqa: S608
+            query: Any = sent(_select(table), address, row.run)
+            with link.connection.cursor(name="judgeq_copy") as rows:
+                rows.itersize = _BLOCK
+                ledger.executemany(insert, rows.execute(query))
+        ledger.execute("COMMIT")
+        ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from judgeq.store import statements as sql
-from judgeq.store.protocol import Columns
 from judgeq.store.statements import Bulk
-from judgeq.types import Matches
+from judgeq.store.verdicts import assembled
+from judgeq.store.verdicts import matches as questions
+from judgeq.types import Matches, Verdicts
 
 BLOCK = 100_000
 """Rows of a block."""
@@ -40,14 +41,13 @@ WHERE run = @run AND id = ANY(ARRAY(
     ORDER BY id LIMIT :n FOR UPDATE SKIP LOCKED))
 RETURNING {sql.JOB}
 """  # noqa: S608
-# A worker whose lease ended after `known`, the seconds since live workers last had the time to renew
-# theirs, may have been kept from it. Who has its row locked is alive.
+# Who could have been kept from renewing its lease since the database started is given the time. Who has
+# its row locked is alive.
 END_DEAD = """
 WITH dead AS (
     UPDATE @.workers SET over = true WHERE worker IN (
         SELECT worker FROM @.workers WHERE run = @run AND NOT over AND until < @now
-        AND (until < @now - CAST(:known AS float8)
-             OR (:steady AND extract(epoch FROM pg_postmaster_start_time()) + :grace < @now))
+        AND extract(epoch FROM pg_postmaster_start_time()) + :grace < @now
         ORDER BY worker FOR UPDATE SKIP LOCKED)
     RETURNING worker)
 UPDATE @.jobs SET state = 'pending'
@@ -127,36 +127,19 @@ def waves(numbers: Sequence[int]) -> list[list[int]]:
     return parts
 
 
-def _unpacked(blocks: Sequence[Sequence[bytes | None]], column: int, kind: str) -> Any:
+def _column(blocks: Sequence[Sequence[bytes | None]], column: int, kind: str) -> Any:
     """A column of several blocks, each of which holds it packed, as an array of the kind given."""
-    data = b"".join(block[column] or b"" for block in blocks)
-    array = np.frombuffer(data, dtype=kind)
+    array = np.frombuffer(b"".join(block[column] or b"" for block in blocks), dtype=kind)
     return array.astype(array.dtype.newbyteorder("="))
 
 
-def columns(blocks: Sequence[Sequence[Any]]) -> Columns:
-    """The verdicts that VERDICTS packed. Raises ValueError where they can't be."""
-    lengths, asked_of = _unpacked(blocks, 4, ">i4"), _unpacked(blocks, 6, ">i4")
-    if (lengths % 4).any() or (asked_of % 4).any():
-        raise ValueError("a verdict's items are cut off")
-    return Columns(
-        jobs=_unpacked(blocks, 2, ">i8"),
-        ranked=_unpacked(blocks, 3, "<i4"),
-        lengths=lengths.astype(np.int64) // 4,
-        asked=_unpacked(blocks, 5, "<i4"),
-        asked_of=asked_of.astype(np.int64) // 4,
-        ties=_unpacked(blocks, 7, "u1"),
-        scores=_unpacked(blocks, 8, ">f8"),
-        judges=_unpacked(blocks, 9, ">i4"),
-        ordered=_unpacked(blocks, 10, "u1") != 0,
-    )
+def verdicts(blocks: Sequence[Sequence[Any]], n: int) -> Verdicts:
+    """The verdicts that VERDICTS packed, over n items. Raises ValueError where they can't be."""
+    kinds = (">i8", "<i4", ">i4", "<i4", ">i4", "u1", ">f8", ">i4", "?")
+    return assembled(n, *(_column(blocks, number, kind) for number, kind in enumerate(kinds)))
 
 
-def questions(blocks: Sequence[Sequence[Any]]) -> Matches:
+def matches(blocks: Sequence[Sequence[Any]]) -> Matches:
     """The questions that MATCHES packed. Raises ValueError where they can't be."""
-    lengths = _unpacked(blocks, 3, ">i4").astype(np.int64)
-    if (lengths % 4).any():
-        raise ValueError("a match's items are cut off")
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths // 4, out=offsets[1:])
-    return Matches(_unpacked(blocks, 2, "<i4"), offsets, _unpacked(blocks, 4, ">i4"))
+    items = b"".join(items or b"" for items, *_ in blocks)
+    return questions(items, _column(blocks, 1, ">i4"), _column(blocks, 2, ">i4"))

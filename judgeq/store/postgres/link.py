@@ -8,8 +8,8 @@ may stand between.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _PASSING = ("08", "53", "57", "58", "40", "55P03", "25006", "25P03")
 TRIES = 3
 """Of what a connection broke in, at least."""
-_NO_ESCAPES = "SET standard_conforming_strings = on"  # which poolers keep track of
 # A silent network counts as broken.
 _USUAL = {
     "application_name": "judgeq",
@@ -77,40 +76,37 @@ def connect(address: Address) -> psycopg.Connection[Any]:
 
     Raises UsageError without psycopg, StoreAwayError or RunError when the database can't be reached.
     """
-    client = _psycopg()
-    try:
+    with mapped(address):
+        client = _psycopg()
         connection: psycopg.Connection[Any] = client.connect(**_arguments(address))
-        if _escapes(connection):
-            connection.execute(_NO_ESCAPES)
-    except client.Error as error:
-        raise problem(address, error) from error
-    connection.isolation_level = client.IsolationLevel.READ_COMMITTED
+        connection.isolation_level = client.IsolationLevel.READ_COMMITTED
+    _check(address, connection)
     return connection
 
 
 async def connect_async(address: Address) -> psycopg.AsyncConnection[Any]:
     """As `connect`, for an event loop."""
-    client = _psycopg()
-    try:
-        connection: psycopg.AsyncConnection[Any] = await client.AsyncConnection.connect(
-            **_arguments(address)
-        )
-        if _escapes(connection):
-            await connection.execute(_NO_ESCAPES)
-    except client.Error as error:
-        raise problem(address, error) from error
+    with mapped(address):
+        connect = _psycopg().AsyncConnection.connect
+        connection: psycopg.AsyncConnection[Any] = await connect(**_arguments(address))
+    _check(address, connection)
     return connection
 
 
-def _escapes(connection: psycopg.BaseConnection[Any]) -> bool:
-    """Whether this role, or database, reads backslashes as PostgreSQL 9.0 did: what psycopg sends of
-    several bytea then arrives as other bytes."""
-    return connection.info.parameter_status("standard_conforming_strings") == "off"
+def _check(address: Address, connection: psycopg.BaseConnection[Any]) -> None:
+    """Raise RunError where backslashes are read as PostgreSQL 9.0 did: what psycopg sends of several
+    bytea then arrives as other bytes."""
+    if connection.info.parameter_status("standard_conforming_strings") == "off":
+        connection.pgconn.finish()
+        raise RunError(
+            f"{address.label} can't be used: standard_conforming_strings is off. "
+            "ALTER ROLE … SET standard_conforming_strings = on."
+        )
 
 
 def _arguments(address: Address) -> dict[str, Any]:
     """How a connection is made; what the address says itself goes before what is usual."""
-    given = dict(asked(urlsplit(address.conninfo).query))
+    given = asked(urlsplit(address.conninfo).query)
     return {
         "conninfo": address.conninfo,
         "autocommit": True,
@@ -120,20 +116,26 @@ def _arguments(address: Address) -> dict[str, Any]:
     }
 
 
-def problem(address: Address, error: psycopg.Error) -> RunError:
-    """Our error for one of psycopg's: StoreAwayError where another try may mend it."""
+@contextmanager
+def mapped(address: Address) -> Iterator[None]:
+    """Turn psycopg's errors into ours: StoreAwayError where another try may mend it. Raises UsageError
+    without psycopg."""
     psycopg = _psycopg()
-    ours = unreachable(address, error)
-    state = error.sqlstate or ""
-    broken = not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    if broken or state.startswith(_PASSING):
-        return StoreAwayError(str(ours))
-    if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return RunError(
-            f"{ours} judgeq needs a schema of its own, and the right CREATE on "
-            f'it: CREATE SCHEMA "{address.schema}" AUTHORIZATION its user.'
-        )
-    return ours
+    try:
+        yield
+    except psycopg.Error as error:
+        ours, state = unreachable(address, error), error.sqlstate or ""
+        broken = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        if state.startswith(_PASSING) or (broken and not state):
+            raise StoreAwayError(str(ours)) from error
+        if isinstance(error, psycopg.errors.InsufficientPrivilege):
+            ours = RunError(
+                f"{ours} judgeq needs a schema of its own, and the right CREATE on "
+                f'it: CREATE SCHEMA "{address.schema}" AUTHORIZATION its user.'
+            )
+        elif isinstance(error, psycopg.errors.ForeignKeyViolation):
+            ours = RunError(f"a run in {address.label} isn't there any more: it was deleted.")
+        raise ours from error
 
 
 def _psycopg() -> Any:
@@ -150,23 +152,23 @@ class Link:
     def __init__(self, address: Address, connection: psycopg.Connection[Any]) -> None:
         self.address = address
         self.connection = connection
-
-    def transaction(self) -> AbstractContextManager[Any]:
-        """What is done inside is one transaction."""
-        return self.connection.transaction()
+        self.transaction = connection.transaction
 
     def execute(self, statement: str, run: int = 0, **values: object) -> psycopg.Cursor[Any]:
         """Run a statement, of a run or of all."""
         query: Any = sent(statement, self.address, run)
         return self.connection.execute(query, values or None)
 
+    @contextmanager
+    def copy(self, table: str, columns: Sequence[str]) -> Iterator[psycopg.Copy]:
+        """Where rows of these columns are written to a table."""
+        query: Any = sent(f"COPY @.{table} ({', '.join(columns)}) FROM STDIN", self.address, 0)
+        with self.connection.cursor().copy(query) as copying:
+            yield copying
+
     def row(self, statement: str, run: int = 0, **values: object) -> Any:
         """The first row of a statement, or None."""
         return self.execute(statement, run, **values).fetchone()
-
-    def rows(self, statement: str, run: int = 0, **values: object) -> list[Any]:
-        """All rows of a statement."""
-        return self.execute(statement, run, **values).fetchall()
 
 
 @retried
@@ -179,12 +181,5 @@ def reach(address: Address) -> None:
 def opened(address: Address) -> Iterator[Link]:
     """A connection to a database, whatever is in it. Raises UsageError without psycopg, and RunError
     where the database can't be used."""
-    connection = connect(address)
-    from psycopg import Error
-
-    try:
+    with mapped(address), connect(address) as connection:
         yield Link(address, connection)
-    except Error as error:
-        raise problem(address, error) from error
-    finally:
-        connection.close()

@@ -12,19 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from judgeq.errors import RunError
-from judgeq.store import rows, statements
-from judgeq.store.crew import Prospect
-from judgeq.store.damage import Counts, found
+from judgeq.store import rows, statements, vetting
 from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.connection import PostgresDatabase
-from judgeq.store.postgres.link import Link, opened, retried, sent
-from judgeq.store.protocol import Items
+from judgeq.store.postgres.link import Link, opened, retried
+from judgeq.store.protocol import Items, Prospect
 from judgeq.store.schema import OF_A_RUN
-from judgeq.text import LEFT_OUT
+from judgeq.text import LEFT_OUT, several
 
-BLOCK = 50_000
-"""Rows that are deleted in one transaction."""
 _ROWS = """
 SELECT r.run, r.name, r.fingerprint, r.info, r.prompt, greatest(0, least(253402300799, greatest(
     r.touched, (SELECT max(w.seen) FROM @.workers w WHERE w.run = r.run)))),
@@ -37,15 +33,6 @@ FROM @.runs r WHERE
 _INSERT = """
 INSERT INTO @.runs (name, fingerprint, info, prompt, touched)
 VALUES (:name, :fingerprint, :info, :prompt, @now) ON CONFLICT (name) DO NOTHING
-"""
-# A block of a run's rows, whatever the table's key is.
-_DELETE = """
-DELETE FROM @.{table} WHERE ctid IN (SELECT ctid FROM @.{table} WHERE run = @run LIMIT :block)
-"""
-_TAKE = """
-INSERT INTO @.lead (run, epoch, holder, until) VALUES (@run, 1, 'judgeq runs rm', @now + 86400)
-ON CONFLICT (run) DO UPDATE SET epoch = lead.epoch + 1, holder = excluded.holder, until = excluded.until
-WHERE lead.until <= @now OR lead.holder = excluded.holder
 """
 _SHARED = """
 SELECT i.row, i.id, t.text, i.gold FROM @.items i JOIN @.texts t USING (run, row)
@@ -100,18 +87,18 @@ def connected(address: Address, *, write: bool = False) -> Iterator[Link]:
 def listed(address: Address) -> list[RunRow]:
     """All runs; none where the schema isn't there yet."""
     with opened(address) as link:
-        rows = link.rows(f"{_ROWS} true") if schema.made(link) else []
-        return [RunRow(*row) for row in rows]
+        return [RunRow(*row) for row in link.execute(f"{_ROWS} true")] if schema.made(link) else []
 
 
 @retried
 def read(address: Address, name: str) -> RunRow | None:
     """The run of this name, if there is one."""
     with opened(address) as link:
-        return _read(link, name) if schema.made(link) else None
+        return row_of(link, name) if schema.made(link) else None
 
 
-def _read(link: Link, name: str) -> RunRow | None:
+def row_of(link: Link, name: str) -> RunRow | None:
+    """As `read`, on a connection."""
     row = link.row(f"{_ROWS} r.name = :name", name=name)
     return None if row is None else RunRow(*row)
 
@@ -124,7 +111,7 @@ def write(address: Address, name: str, fingerprint: str, info: str, prompt: str 
     """
     with connected(address, write=True) as link:
         insert(link, name, fingerprint, info, prompt)
-        row = _read(link, name)
+        row = row_of(link, name)
     if row is None or row.fingerprint != fingerprint:
         raise RunError(f"{address.label}#{name} is another run (its fingerprint differs).")
     return row
@@ -145,7 +132,7 @@ def damage(address: Address, run: int) -> list[str]:
 
 def damage_in(link: Link, run: int) -> list[str]:
     """As `damage`, on a connection."""
-    return found(Counts(*link.row(statements.ADDED_UP, run)))
+    return vetting.damage(link.row(statements.ADDED_UP, run))
 
 
 @retried
@@ -161,13 +148,12 @@ def share(address: Address, run: int, texts: Sequence[str]) -> None:
     """Put the run's texts into the store, unless they are there. Raises RunError for a text that
     PostgreSQL can't keep."""
     mark = "UPDATE @.runs SET texts = true WHERE run = @run AND NOT texts"
-    copy: Any = sent("COPY @.texts (run, row, text) FROM STDIN", address, run)
     row = 0
     try:
         with connected(address, write=True) as link, link.transaction():
             if not link.execute(mark, run).rowcount:
                 return
-            with link.connection.cursor().copy(copy) as copying:
+            with link.copy("texts", ["run", "row", "text"]) as copying:
                 for row, text in enumerate(texts):
                     if "\0" in text:
                         raise ValueError("it holds a zero character")
@@ -183,42 +169,32 @@ def shared(address: Address, run: int) -> tuple[Items, list[str]] | None:
     """The items of a run, and their texts, where all of these are there. Raises ValueError for a subset
     that can't be."""
     with connected(address) as link:
-        kept, subsets = link.rows(_SHARED, run), link.rows(statements.SUBSETS, run)
+        kept = link.execute(_SHARED, run).fetchall()
+        subsets = link.execute(statements.SUBSETS, run).fetchall()
     if not kept or [row for row, *_ in kept] != list(range(len(kept))):
         return None
     items = rows.items([(row, name, gold) for row, name, _, gold in kept], subsets)
     return items, [text for _, _, text, _ in kept]
 
 
-def drop(address: Address, row: RunRow) -> int:
-    """Delete a run with all that belongs to it, in blocks, so that nobody is blocked for long; how many
-    rows that were.
-
-    An interrupted one goes on where it is called again. Raises RunError while a process leads it or
-    works on it.
-    """
-    deleted = 0
-    with connected(address, write=True) as link:
-        _hold(link, row)
-        for table in (*OF_A_RUN, "texts", "lead"):  # the lead last: nobody takes it meanwhile
-            delete = _DELETE.format(table=table)
-            while count := link.execute(delete, row.run, block=BLOCK).rowcount:
-                deleted += count
-        return deleted + link.execute("DELETE FROM @.runs WHERE run = @run", row.run).rowcount
-
-
-def _hold(link: Link, row: RunRow) -> None:
-    """Lead the run for a day, so that nobody else begins to. Raises RunError while a process leads it or
-    works on it."""
-    with link.transaction():
-        by = f"led by {row.leader or 'another process'}"
-        if not row.leader and row.workers:
-            by = f"worked on by {row.workers:,} {'worker' if row.workers == 1 else 'workers'}"
-        if row.workers or not link.execute(_TAKE, row.run).rowcount:
-            raise RunError(
-                f"run {row.name} is {by} just now: stop that first. Nothing was deleted."
+def drop(address: Address, name: str) -> None:
+    """Delete a run with all that belongs to it. Raises RunError while a process leads it or works on
+    it, and where it isn't there."""
+    with connected(address, write=True) as link, link.transaction():
+        # Whoever begins to lead it, or to work on it, waits for this row.
+        link.execute("SELECT FROM @.runs WHERE name = :name FOR UPDATE", name=name)
+        row = row_of(link, name)
+        if row is None:
+            raise RunError(f"there is no run {name!r} in {address.label}.")
+        if row.leader or row.workers:
+            by = (
+                f"led by {row.leader}"
+                if row.leader
+                else f"worked on by {several(row.workers, 'worker')}"
             )
-        link.execute("UPDATE @.workers SET over = true WHERE run = @run", row.run)
+            raise RunError(f"run {name} is {by} just now: stop that first. Nothing was deleted.")
+        for table in (*OF_A_RUN, "texts", "lead", "runs"):
+            link.execute(f"DELETE FROM @.{table} WHERE run = @run", row.run)  # noqa: S608
 
 
 async def prospects(database: PostgresDatabase) -> list[Prospect]:

@@ -47,15 +47,9 @@ MOST_SKEW = 5.0
 """Seconds that a machine's clock may be off the database's before it is worth a warning."""
 # reltuples is -1 of a table that was never analyzed.
 _TABLES = """
-SELECT c.relname, greatest(c.reltuples, 0)::bigint, pg_total_relation_size(c.oid),
-    coalesce(pg_stat_get_dead_tuples(c.oid), 0)
+SELECT c.relname, greatest(c.reltuples, 0)::bigint, pg_total_relation_size(c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = :schema AND c.relkind = 'r' ORDER BY c.relname
-"""
-_RIGHTS = """
-SELECT has_database_privilege(current_database(), 'CREATE'),
-    coalesce((SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = :schema),
-             false)
 """
 
 
@@ -105,26 +99,21 @@ def made(link: Link) -> bool:
 
 
 class Table(NamedTuple):
-    """A table: about how many rows, its bytes with its indexes, rows that are dead and not yet
-    vacuumed."""
+    """A table: about how many rows, and its bytes with its indexes."""
 
     name: str
     rows: int
     bytes: int
-    dead: int
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state of a store: the server's version, the schema's (None: it isn't there), whether this user
-    may make it and write to it, the seconds by which the database's clock is ahead of this machine's,
-    and its tables."""
+    """The state of a store: the server's version, the schema's (None: it isn't there), the seconds by
+    which the database's clock is ahead of this machine's, and its tables."""
 
     address: Address = field(metadata=LEFT_OUT)
     server: str
     version: int | None
-    may_create: bool
-    may_write: bool
     ahead: float
     tables: list[Table]
     JSON_KEYS: ClassVar = {
@@ -144,19 +133,12 @@ class Overview:
 def check(address: Address) -> Overview:
     """Look at a store. Raises as link.opened."""
     with opened(address) as link:
-        there, schema = made(link), address.schema
-        sent = time.time()
+        version = VERSION if made(link) else None
+        before = time.time()
         (now,) = link.row("SELECT @now")
-        ahead = now - (sent + time.time()) / 2
+        ahead = now - (before + time.time()) / 2
         (server,) = link.row("SHOW server_version")
-        may_create, on_schema = link.row(_RIGHTS, schema=schema)
-        may_write = "SELECT has_table_privilege('@.jobs', 'UPDATE')"
-        return Overview(
-            address=address,
-            server=f"PostgreSQL {server}",
-            version=VERSION if there else None,
-            may_create=on_schema if there else may_create,
-            may_write=on_schema or (there and link.row(may_write)[0]),
-            ahead=ahead,
-            tables=[Table(*row) for row in link.rows(_TABLES, schema=schema)],
-        )
+        tables = link.execute(_TABLES, schema=address.schema).fetchall()
+    return Overview(
+        address, f"PostgreSQL {server}", version, ahead, [Table(*table) for table in tables]
+    )

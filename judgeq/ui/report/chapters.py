@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -18,32 +17,33 @@ from judgeq import prompts
 from judgeq.engine.results import Result
 from judgeq.escaping import plain
 from judgeq.evaluation import items
-from judgeq.evaluation.record import LOST, Record
+from judgeq.evaluation.metrics import Measured
+from judgeq.evaluation.record import Record
 from judgeq.files import shipped
-from judgeq.people.answers import remark
-from judgeq.rating import comparisons, of_run
-from judgeq.text import count, listed, money, several
-from judgeq.types import Call
+from judgeq.rating import of_run
+from judgeq.settings.run import REHEARSAL
+from judgeq.text import count, listed, several
 from judgeq.ui import html
 from judgeq.ui.figures import figure
 from judgeq.ui.plots import EACH, Plots
-from judgeq.ui.report import result
-from judgeq.ui.sections import Cell, Chapter, Picture, Section, numbers, words
+from judgeq.ui.sections import Chapter, Column, Picture, Section
 from judgeq.ui.show import evaluation as show_evaluation
 from judgeq.ui.show import items as show_items
-from judgeq.ui.show import quality as show_quality
+from judgeq.ui.show import run as show_run
 from judgeq.ui.show.people import sentence
-from judgeq.ui.show.run import of_models
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+PART = 3
+"""Texts that are shown from the top, the middle and the bottom of the ranking."""
+EXCERPT = 50
+"""Characters of a text that are shown there: a line."""
 AT_ODDS = 10
 """Texts that are listed on which judge and gold disagree most."""
 QUOTED = 400
 """Characters of the wording of questions that are quoted at most."""
-REPLY = 160
-"""Characters of a reply or an error that are shown."""
+NO_PROBLEM = "Every question was answered, every text was judged, and no position bias was found."
 FIGURES = {
     "settling": (
         "How the order settled",
@@ -65,83 +65,101 @@ FIGURES = {
     ),
 }
 """The titles of figures, and what they show, in words."""
-_OUTCOMES = {
-    "ok": "answered",
-    "cached": "answered",
-    "unusable": "unusable reply",
-    "skipped": "skipped by a person",
-    "undone": "withdrawn by a person",
-    "rate_limited": "refused: rate limit",
-    "timeout": "timed out",
-    "connection": "connection failed",
-    "stepped_down": "sent again in another form",
-    "quota": "refused: quota used up",
-    "key_refused": "refused: key",
-    "unknown_model": "refused: unknown model",
-    "too_long": "refused: too long",
-    "refused": "refused by the server",
-    "error": "another error",
-    "cancelled": "batch cancelled before it was sent",
-    "expired": "batch expired before it was sent",
-    "missing": "missing in the results of its batch",
-    "not_sent": "batch not accepted",
-}
 
 
-def chapters(record: Record, *ranked: Chapter) -> list[Chapter]:
-    """All chapters in their order, without those that would be empty; `ranked` come second."""
-    people = record.evaluation.run.info.settings.only_people
+def title(record: Record) -> str:
+    """The question, and who answered it about how many texts."""
+    run = record.evaluation.run
+    judges = {"simulated": "a simulated judge", "recorded": "imported judgments"}
+    judges[REHEARSAL] = "made-up answers"
+    judge = judges.get(run.info.judge) or listed(run.judge.split(" + "))
+    question = f"{run.info.dataset}:"
+    if run.info.feature:
+        feature = plain(run.info.feature, 200)
+        asked = re.sub(r"^how (.+?) (the .+) (is|are)$", r"how \1 \3 \2?", feature)
+        question = asked[:1].upper() + asked[1:] + ("" if asked.endswith("?") else ":")
+    done = "scored" if run.history.alone else "ranked"
+    return f"{run.info.settings.mark}{question} {several(run.info.items, 'text')} {done} by {judge}"
+
+
+def chapters(record: Record, texts: Chapter) -> list[Chapter]:
+    """All chapters in their order, without those that would be empty; the table of `texts` is the
+    second."""
     made = [
-        Chapter("result", "The result", [*result.result(record)]),
-        *ranked,
+        Chapter("result", "The result", [*result(record)]),
+        texts,
         Chapter("certainty", "How sure it is", [*certainty(record)]),
         Chapter("gold", "Gold labels", [*against_gold(record)]),
         Chapter("judges", "Judges and positions", [*judges(record)]),
-        Chapter("cost", "Answers" if people else "Calls and cost", [*spent(record)]),
         Chapter("paper", "For your paper", [*paper(record)]),
     ]
     return [chapter for chapter in made if chapter.sections]
 
 
-def appendix(record: Record) -> list[Chapter]:
-    """What a paper's appendix needs: methods, prompt, scale, reliability and checks."""
+def result(record: Record) -> Iterator[Section]:
+    """How reliable the scores are, what they cost, what to be careful about, and the ranking's ends."""
     evaluation = record.evaluation
-    facts, warnings = [*show_evaluation.answers(evaluation)], [*result.cautions(record)]
-    checks = [
-        Section(facts=facts, warnings=warnings),
-        show_quality.reliability(evaluation.reliability, evaluation.run.known),
-        *show_evaluation.against_gold(evaluation),
-    ]
-    made = [
-        Chapter("methods", "Methods", [Section(notes=[paragraph(record)])]),
-        Chapter("prompt", "The prompt", [replace(one, title="") for one in prompt(record)]),
-        Chapter("scale", "The scale", [result.ends(record), *scale(record)]),
-        Chapter("checks", "Reliability and checks", checks),
-    ]
-    return [chapter for chapter in made if chapter.sections]
+    run = evaluation.run
+    _, _, numbers, *careful = show_run.result(run)
+    facts = dict(show_evaluation.answers(evaluation))
+    gold = ("Gold labels", "Detection") if evaluation.gold is not None else ()
+    found = {name: facts[name] for name in ("Reliability", *gold) if name in facts}
+    about = [run.info.dataset, run.info.strategy, several(run.rounds_planned, "round")]
+    about += [f"{run.info.created:%Y-%m-%d}", run.run.id]
+    if record.outcomes:
+        missed = [f"{count(n)} {name.replace('_', ' ')}" for name, n in record.outcomes.items()]
+        found["Calls without a verdict"] = ", ".join(sorted(missed))
+    never = int((~run.scores.judged).sum())
+    warnings = [f"{several(never, 'text')} never judged, without a score."] if never else []
+    for section in careful:
+        warnings += [one.removesuffix(" See `judgeq evaluate`.") for one in section.warnings]
+    yield Section(
+        facts=[*(dict(numbers.facts) | found | {"Run": ", ".join(about)}).items()],
+        warnings=warnings,
+        notes=[NO_PROBLEM] if {*warnings} <= {show_run.SIMULATED} else [],
+    )
+    yield ends(record)
+
+
+def ends(record: Record) -> Section:
+    """The texts at the top, in the middle and at the bottom, on the scale."""
+    texts = record.texts and [plain(text, EXCERPT) for text in record.texts]
+    scores = replace(record.evaluation.run.scores, texts=texts)
+    (name, values), sure = scores.main, scores.intervals
+    rows = items.ranked(scores)
+    if len(rows) > 3 * PART:
+        middle = (len(rows) - PART) // 2
+        rows = [*rows[:PART], *rows[middle : middle + PART], *rows[-PART:]]
+    low, high = (values, values) if sure is None else (sure.low, sure.high)
+    axis = Column(f"score ({name})", axis=(float(low[rows].min()), float(high[rows].max())))
+
+    def measured(row: int) -> Measured:
+        return Measured(values[row], *((None, None) if sure is None else (low[row], high[row])))
+
+    heads, table = show_items.table(scores, rows, [(axis, measured)])
+    drawn = [at for at, head in enumerate(heads) if head.name not in ("score", "95 % interval")]
+    return Section(
+        "The highest, middle and lowest texts",
+        columns=[heads[at] for at in drawn],
+        rows=[[row[at] for at in drawn] for row in table],
+        notes=[]
+        if sure is None
+        else ["The 95 % intervals: of ranks in figures, of scores as lines."],
+    )
 
 
 def certainty(record: Record) -> Iterator[Section]:
     """How reliable the scores are, how they are spread, and how they settled."""
-    run = record.evaluation.run
-    matches, sizes = run.scores.matches, comparisons.component_sizes(run.scores.component)
-    each = f"{count(int(matches.min()))} to {count(int(matches.max()))}"
-    facts = [("judgments", f"{matches.mean():.1f} per text ({each})")]
-    if not run.history.alone:
-        facts.append(("connected", f"{several(len(sizes), 'group')} of texts"))
-    yield show_quality.reliability(record.evaluation.reliability, run.known)
-    yield Section(facts=facts, close=True)
-    yield from scale(record)
-    if len(run.history.verdicts) > 1:
-        yield _pictured("settling", Plots(run).settling)
-
-
-def scale(record: Record) -> Iterator[Section]:
-    """How the scores are spread, and their intervals."""
     run = with_gold(record)
+    matches = run.scores.matches
+    each = f"{count(int(matches.min()))} to {count(int(matches.max()))}"
+    yield show_evaluation.reliability(record.evaluation.reliability, run.known)
+    yield Section(facts=[("judgments", f"{matches.mean():.1f} per text ({each})")], close=True)
     yield _pictured("distribution", Plots(run).scale)
     if run.scores.intervals is not None:
         yield _pictured("intervals", Plots(run).intervals)
+    if len(run.history.verdicts) > 1:
+        yield _pictured("settling", Plots(run).settling)
 
 
 def with_gold(record: Record) -> Result:
@@ -163,18 +181,18 @@ def against_gold(record: Record) -> Iterator[Section]:
     run, gold = with_gold(record), evaluation.gold
     if gold is None:
         return
-    facts = show_evaluation.gold_facts(gold, evaluation.plan, [evaluation.run.evaluation])
+    facts, *others = show_evaluation.against_gold(gold, evaluation.plan, [run.evaluation])
     yield replace(facts, title="")
-    yield from show_evaluation.against_gold(evaluation)
+    yield from others
     if np.isnan(gold.values[run.scores.scored]).all():
         return
     if gold.positive is None:
         yield _pictured("gold", Plots(run).gold)
     else:
         over, name = evaluation.plan.positive_over, run.scores.main[0]
-        used = next(one.threshold for one in evaluation.run.evaluation if one.rating == name)
-        cut = float("nan") if used is None else used.value
+        used = next(one.threshold for one in run.evaluation if one.rating == name)
         curves = partial(Plots(run).roc, positive_over=over)
+        cut = None if used is None else used.value
         yield _pictured("roc", curves, partial(Plots(run).thresholds, positive_over=over, used=cut))
     _, table, *_ = show_items.views(run, [items.against_gold(run, AT_ODDS)])
     yield table
@@ -183,15 +201,11 @@ def against_gold(record: Record) -> Iterator[Section]:
 def judges(record: Record) -> Iterator[Section]:
     """Position bias, misfit, agreement of several judges, and whether longer texts score higher."""
     evaluation = record.evaluation
-    slots = evaluation.run.slots
-    biased = slots is not None and (slots.favoured or slots.slighted)
-    for section in show_quality.order(evaluation.run):
-        if biased or not section.columns:
-            yield section
-        else:
-            yield Section(notes=section.notes)
+    for section in show_evaluation.order(evaluation.run):
+        yield Section(notes=section.notes)
+        if section.columns:
             yield replace(section, notes=(), folded=True)
-    yield from show_quality.misfit(evaluation.misfit)
+    yield from show_evaluation.misfit(evaluation.misfit)
     if evaluation.judges is not None:
         yield show_evaluation.agreement_of_judges(evaluation.judges)
     yield from show_evaluation.people(evaluation)
@@ -199,78 +213,26 @@ def judges(record: Record) -> Iterator[Section]:
         yield show_evaluation.length(evaluation.run.scores.main[0], evaluation.length)
 
 
-def spent(record: Record) -> Iterator[Section]:
-    """Calls, tokens and dollars by round, and what brought no verdict."""
-    people, spending = record.evaluation.run.info.settings.only_people, record.spending
-    calls = "answers, with those skipped and withdrawn" if people else "calls"
-    heads = numbers("round", calls, "from the cache", "tokens in", "tokens out", "cost")
-    rows: list[list[Cell]] = [
-        [at, *(one[name] for name in ("calls", "cached", "input", "output")), _cost(one)]
-        for at, one in enumerate(spending.rounds, start=1)
-    ]
-    used = [at for at in range(len(heads)) if any(row[at] for row in rows)]
-    if len(used) > 1:
-        cells = [[row[at] for at in used] for row in rows]
-        yield Section("By round", columns=[heads[at] for at in used], rows=cells)
-    missed = {outcome(name): n for name, n in spending.outcomes.items()}
-    facts = [(name, count(n)) for name, n in sorted(missed.items()) if name != "answered"]
-    if facts:
-        yield Section("Calls without a verdict", facts)
-    if spending.lost:
-        columns = [*numbers("job", "round", "calls"), *words("last call", "reply or error")]
-        columns = columns if record.texts is not None else columns[:-1]
-        cells = [
-            [one.job, one.round, one.calls, outcome(one.last.outcome), _reply(one.last)]
-            for one in spending.lost[:LOST]
-        ]
-        notes = [f"Only the first {LOST} are listed."] if len(spending.lost) > LOST else []
-        rows = [row[: len(columns)] for row in cells]
-        yield Section("Questions without a verdict", columns=columns, rows=rows, notes=notes)
-
-
-def outcome(name: str) -> str:
-    """The outcome of a call, as the record names it, in words."""
-    return _OUTCOMES.get(name, name.replace("_", " "))
-
-
-def _reply(call: Call) -> str:
-    """What a call brought in place of a verdict, which may quote a text."""
-    return plain((call.reply if call.judge is None else remark(call)) or "", REPLY)
-
-
-def _cost(of: Counter[str]) -> str:
-    """In dollars; "" for nothing."""
-    if of["unpriced"]:
-        return f"at least {money(of['cost'])}" if of["cost"] else "unknown"
-    return money(of["cost"]) if of["cost"] else ""
-
-
 def paper(record: Record) -> Iterator[Section]:
     """A methods paragraph, what to cite, the prompt, and all that identifies the run."""
     run, info = record.evaluation.run, record.evaluation.run.info
-    blocks = [("Methods", paragraph(record)), ("BibTeX", bibtex())]
-    yield Section(blocks=blocks)
-    yield from prompt(record)
-    versions = [f"{name} {version(name)}" for name in ("judgeq", "numpy")]
+    yield Section(blocks=[("Methods", paragraph(record)), ("BibTeX", bibtex())])
+    if record.prompt is not None:
+        of = {1: "direct", 2: "pair", 3: "list"}
+        names = ["system", *(of[min(size, 3)] for size in sizes(run))]
+        blocks = [(name, getattr(record.prompt, name).strip()) for name in names]
+        yield Section("The prompt", blocks=blocks)
     facts = [
         ("run", run.run.id),
         ("dataset", f"{info.dataset} ({info.source}), licence: {info.licence or 'unknown'}"),
         ("checksum of the texts", str(info.facts.get("dataset", "unknown"))),
-        ("scored with", ", ".join([*versions, f"Python {platform.python_version()}"])),
+        ("scored with", f"judgeq {version('judgeq')}, numpy {version('numpy')}"),
+        ("Python", platform.python_version()),
     ]
     shared = info.model_copy(update={"settings": info.settings.without_folders()})
     text = json.dumps(shared.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)
     title = "What identifies the run, and all settings"
     yield Section(title, facts, blocks=[("As JSON", text)], folded=True)
-
-
-def prompt(record: Record) -> Iterator[Section]:
-    """The words that questions of this run have of the prompt set."""
-    if record.prompt is not None:
-        of = {1: "direct", 2: "pair", 3: "list"}
-        names = ["system", *(of[min(size, 3)] for size in sizes(record.evaluation.run))]
-        blocks = [(name, getattr(record.prompt, name).strip()) for name in names]
-        yield Section("The prompt", blocks=blocks)
 
 
 def bibtex() -> str:
@@ -304,11 +266,11 @@ def paragraph(record: Record) -> str:
         kinds=listed([kinds.get(size, f"lists of up to {size} texts") for size in of]),
         judged=sum(map(len, asked)),
         partial=sum(int(one.partial.sum()) for one in asked if one.partial is not None),
-        days=[*map(str, sorted(record.spending.days))],
+        days=[*map(str, sorted(record.days))],
         question=" and ".join(f'"{" ".join(words.split())}"' for words in wordings),
         quoted_at_most=QUOTED,
         agreement=sentence,
-        totals=of_models(run),
+        totals=show_run.of_models(run),
         rating=of_run(run.rating, run.history.basis)[-1].described(run.fit),
         version=version("judgeq"),
     )

@@ -41,7 +41,7 @@ TITLES = {
     "against gold": "{n} of {of} on which judge and gold labels disagree most",
 }
 LONG, REPLY = 400, 2000
-"""Characters of a text, and of a raw reply, that are shown."""
+"""Characters of a reason, and of a raw reply, that are shown."""
 NAME = 24
 SIGNS = {1.0: ">", 0.0: "<", 0.5: "=", None: "?"}
 """How an item was ranked to another."""
@@ -61,12 +61,12 @@ def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
         notes = [NOTES[name] for name in view.measures if name in NOTES]
         columns, rows = table(scores, view.rows, _measures(view, scores), view.marked)
         yield Section(title, columns=columns, rows=rows, notes=notes)
-    warnings = [*result.cautions] if (note := apart(scores)) is None else [*result.cautions, note]
+    warnings = [*result.cautions, apart(scores)]
     if never := int((~scores.judged).sum()):
         warnings.append(f"{several(never, 'item')} not judged yet, and not ranked.")
     if result.partial:
         warnings.append("The run isn't finished: these scores are from the answers so far.")
-    yield Section(warnings=warnings, close=True)
+    yield Section(warnings=[*filter(None, warnings)], close=True)
 
 
 def _measures(view: View, scores: Scores) -> Iterator[Further]:
@@ -89,21 +89,21 @@ def table(
     """The columns and rows of a table of these items: ranks and scores with their 95 % intervals, other
     columns, and the texts, as far as they are available; an arrow at the row that is `marked`."""
     sure, ranks, texts = scores.intervals, scores.rank, scores.texts
-    columns: list[Further] = []
+    columns: list[Further] = [
+        (Column("rank", right=True), lambda row: int(ranks[row]) or None),
+        (Column("item", at_most=20, least=10), scores.ids.__getitem__),
+        (Column("score", right=True, show=score), scores.main[1].__getitem__),
+        *further,
+    ]
+    if sure is not None:
+        ranked, scored = Column("95 %", whole=True), Column("95 % interval", whole=True, spare=True)
+        columns.insert(1, (ranked, lambda row: f"{sure.rank_low[row]}–{sure.rank_high[row]}"))
+        interval = "{:z.2f} to {:z.2f}".format
+        columns.insert(4, (scored, lambda row: interval(sure.low[row], sure.high[row])))
     if marked is not None:
-        columns.append((Column("", whole=True), lambda row: "→" if row == marked else ""))
-    columns.append((Column("rank", right=True), lambda row: int(ranks[row]) or None))
-    if sure is not None:
-        head = Column("95 %", whole=True, spare=2)
-        columns.append((head, lambda row: f"{sure.rank_low[row]}–{sure.rank_high[row]}"))
-    columns.append((Column("item", at_most=20, least=10), scores.ids.__getitem__))
-    columns.append((Column("score", right=True, show=score), scores.main[1].__getitem__))
-    if sure is not None:
-        head = Column("95 % interval", whole=True, spare=3)
-        columns.append((head, lambda row: f"{sure.low[row]:z.2f} to {sure.high[row]:z.2f}"))
-    columns += further
+        columns.insert(0, (Column(""), lambda row: "→" if row == marked else ""))
     if texts is not None:
-        head = Column("text", at_most=40, least=16, spare=1)
+        head = Column("text", at_most=40, least=16)
         columns.append((head, lambda row: plain(texts[row], TEXT)))
     heads = [head for head, _ in columns]
     return heads, [tuple(cell(row) for _, cell in columns) for row in rows]
@@ -123,27 +123,31 @@ def explain(found: Explanation) -> Iterator[Section]:
     """Why an item stands where it does; or which of two items stands higher."""
     result, ids = found.run, found.run.scores.ids
     row, *others = found.rows
-    state = " (the run isn't finished)" if result.partial else ""
     name = plain(ids[row], NAME)
-    if others:
-        facts = stated("two", versus=found, name=name, rating=result.scores.main[0])
-        name += f" and {plain(ids[others[0]], NAME)}"
-    else:
-        facts = _facts(found)
-    title = f"{name} in {result.run.id}{state}"
+    facts = (
+        stated("two", versus=found, name=name, rating=result.scores.main[0])
+        if others
+        else _facts(found)
+    )
+    title = " and ".join(plain(ids[one], NAME) for one in found.rows) + f" in {result.run.id}"
+    title += " (the run isn't finished)" if result.partial else ""
     yield replace(facts, title=title, warnings=result.cautions)
     if others:
         columns, rows = table(result.scores, found.rows)
         yield Section(columns=columns, rows=rows)
     if found.judgments:
         yield _judgments(found)
-    unanswered = () if others else found.unanswered
-    if unanswered:
+    if not others and found.unanswered:
         yield _unanswered(found)
-    yield from _reasons(found)
+    reasons = [
+        (f"round {one.round}, {one.judge or result.judge}", plain(found.reasons[one.job], LONG))
+        for one in (one.judgment for one in found.judgments)
+        if one.job in found.reasons
+    ]
+    if reasons:
+        yield Section("The judge's reasons and notes", reasons)
     if found.with_replies:
-        jobs = [one.judgment.job for one in found.judgments]
-        yield from _replies(found, [*jobs, *(one.job for one in unanswered)])
+        yield _replies(found)
 
 
 def _facts(found: Explanation) -> Section:
@@ -171,23 +175,21 @@ def _result(one: Appearance) -> str:
 
 def _judgments(found: Explanation) -> Section:
     """A row for each judgment and each text ranked next to the item; or for the other of two."""
-    result, ids, texts = found.run, found.run.scores.ids, found.run.scores.texts
+    ids, texts = found.run.scores.ids, found.run.scores.texts
     own, *others = (ids[row] for row in found.rows)
-    shown = {} if texts is None else dict(zip(ids, texts, strict=True))
-    judges = [Column("judge", at_most=20, spare=1)] if len(result.judges) > 1 else []
+    text_of = {} if texts is None else dict(zip(ids, texts, strict=True))
     columns = [
-        *(Column("round", right=True), *judges, Column("position", whole=True, spare=3)),
-        *(Column("won", whole=True), Column("expected", right=True, spare=2)),
-        Column("result", whole=True),
+        *(Column("round", right=True), Column("judge", at_most=20), Column("position", spare=True)),
+        *(Column("won"), Column("expected", right=True, spare=True), Column("result")),
         Column("the other" if others else "next to", at_most=NAME, least=16),
-        *([] if texts is None else [Column("text", at_most=40, least=24, spare=1)]),
+        Column("text", at_most=40, least=24, spare=True),
     ]
     rows: list[list[Cell]] = []
     for one in found.judgments:
         judgment, k = one.judgment, len(one.judgment.presented)
         won = f"{one.wins:g} of {one.comparisons}" if k > 1 else ""
         cells: list[Cell] = [
-            *(judgment.round, *([judgment.judge] if judges else [])),
+            *(judgment.round, judgment.judge or ""),
             "–" if one.slot is None else f"{one.slot} of {k}",
             won if judgment.score is None else f"score {judgment.score:.3g}",
             "" if math.isnan(one.expected) else f"{one.expected:.1f}",
@@ -195,15 +197,17 @@ def _judgments(found: Explanation) -> Section:
         ]
         for other in others or judgment.next_to(own):
             near = f"{SIGNS[judgment.above(own, other)]} {plain(other, NAME)}"
-            rows.append([*cells, near, *([plain(shown[other], TEXT)] if shown else [])])
+            rows.append([*cells, near, plain(text_of.get(other, ""), TEXT)])
             cells = [""] * len(cells)
         if cells[0]:  # an item judged alone
-            rows.append([*cells, *[""] * (len(columns) - len(cells))])
+            rows.append([*cells, "", ""])
     notes = [
         "Result: did it win as often as its score lets expect?",
         "> it was ranked above this text, < below it, = tied, ? their order wasn't asked.",
     ]
-    return Section("Judgments", columns=columns, rows=rows, notes=notes)
+    used = [at for at in range(len(columns)) if any(row[at] != "" for row in rows)]
+    rows = [[row[at] for at in used] for row in rows]
+    return Section("Judgments", columns=[columns[at] for at in used], rows=rows, notes=notes)
 
 
 def _unanswered(found: Explanation) -> Section:
@@ -218,29 +222,16 @@ def _unanswered(found: Explanation) -> Section:
     return Section(title, columns=[*numbers("round"), *columns], rows=rows)
 
 
-def _reasons(found: Explanation) -> Iterator[Section]:
-    reasons, judgments = found.reasons, [one.judgment for one in found.judgments]
-    facts = [
-        (f"round {one.round}, {one.judge or found.run.judge}", plain(reasons[one.job], LONG))
-        for one in judgments
-        if one.job in reasons
-    ]
-    if facts:
-        yield Section("The judge's reasons and notes", facts)
-
-
-def _replies(found: Explanation, jobs: Sequence[int]) -> Iterator[Section]:
-    """The raw replies, call by call; their lines are indented."""
-    calls = [(job, call) for job in jobs for call in found.calls.get(job, ())]
+def _replies(found: Explanation) -> Section:
+    """The raw replies, call by call."""
+    blocks = []
+    for job, calls in found.calls.items():
+        for call in calls:
+            reply = call.reply or "–"
+            more = " … (--json has all)" if len(reply) > REPLY else ""
+            blocks.append((f"job {job}: {_call(found.run, call)}", reply[:REPLY] + more))
     none = "–: there are none, since the judgments were imported or are still to come."
-    if jobs:
-        yield Section("Replies", notes=[] if calls else [none])
-    for job, call in calls:
-        lines, left = (call.reply or "–")[:REPLY].split("\n"), len(call.reply or "") - REPLY
-        if left > 0:
-            lines.append(f"… ({several(left, 'more character')}; --json has all)")
-        reply = "\n".join(f"  {line}" for line in lines)
-        yield Section(blocks=[(f"job {job}: {_call(found.run, call)}", reply)], close=True)
+    return Section("Replies", blocks=blocks, notes=[] if blocks else [none])
 
 
 def _call(result: Result, call: Call) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -18,7 +17,7 @@ from judgeq.settings.providers import PREFIXED
 from judgeq.store.postgres.schema import MOST_SKEW
 from judgeq.strategies import REGISTRY
 from judgeq.text import money
-from judgeq.ui.sections import Column, Section, numbers, stated, words
+from judgeq.ui.sections import Column, Field, Section, numbers, stated, table, words
 
 if TYPE_CHECKING:
     from judgeq.doctor import Check
@@ -26,27 +25,17 @@ if TYPE_CHECKING:
     from judgeq.judge.prices import ListedPrice
     from judgeq.store.postgres.schema import Overview as Upkeep
 
-COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
-
 
 def datasets(infos: Sequence[DatasetInfo]) -> Iterator[Section]:
     """The known datasets, and what each is."""
-    yield Section(
-        columns=[
-            *words("dataset", "gold", "texts", whole=True),
-            *numbers("items", "size"),
-        ],
-        rows=[
-            (
-                info.name,
-                info.gold_kind or "none",
-                _where(info),
-                "any (--n)" if info.items is None else info.items,
-                None if info.size is None else megabytes(info.size),
-            )
-            for info in infos
-        ],
-    )
+    fields: list[Field] = [
+        (Column("dataset"), "name"),
+        (Column("gold"), lambda info: info.gold_kind or "none"),
+        (Column("texts"), _where),
+        (Column("items", right=True), lambda info: info.items or "any (--n)"),
+        (Column("size", right=True), lambda info: info.size and megabytes(info.size)),
+    ]
+    yield table(infos, fields)
     yield from (stated("dataset", info=info) for info in infos)
     note = "Any CSV, TSV, JSONL or Parquet file does too: --dataset my.csv --text-column body"
     yield Section(notes=[note])
@@ -64,13 +53,11 @@ def strategies_over(n: int) -> list[dict[str, Any]]:
     """The strategies, with what they cost over n items."""
     rows = []
     for name, entry in REGISTRY.items():
-        strategy = entry.make()
+        strategy, refused = entry.make(), None
         try:
             strategy.check(n)
         except UsageError as error:
-            refused: str | None = str(error)
-        else:
-            refused = None
+            refused = str(error)
         rows.append(
             {
                 "name": name,
@@ -96,17 +83,7 @@ def strategies(n: int) -> Iterator[Section]:
 
 def prompts(prompt_sets: Sequence[PromptSet]) -> Section:
     """The prompt sets, a line each."""
-    return Section(
-        columns=words("prompt set", "about", "feature"),
-        rows=[
-            (
-                prompt.name,
-                prompt.title,
-                "given by --feature" if "$feature" in prompt.feature else prompt.feature,
-            )
-            for prompt in prompt_sets
-        ],
-    )
+    return Section(facts=[(prompt.name, prompt.title) for prompt in prompt_sets])
 
 
 def messages(request: Sequence[Mapping[str, str]], schema: Mapping[str, Any]) -> Iterator[Section]:
@@ -119,30 +96,15 @@ def messages(request: Sequence[Mapping[str, str]], schema: Mapping[str, Any]) ->
 
 def checks(checks: Sequence[Check]) -> Section:
     """A doctor's checks, a line each."""
-    return Section(
-        columns=[
-            *words("check", whole=True),
-            Column("state", whole=True, colours=COLOURS),
-            *words("found"),
-        ],
-        rows=[*map(attrgetter("name", "state", "report"), checks)],
-    )
+    return Section(facts=[(check.name, f"{check.state}: {check.report}") for check in checks])
 
 
 def models(known: Sequence[ListedPrice]) -> Section:
     """Models and their prices, a line each."""
+    prices = numbers("input", "cached", "output", show="{:,.4g}".format)
     return Section(
-        columns=[
-            *words("provider", "model", whole=True),
-            *numbers("input", "cached", "output", whole=True, show=lambda x: f"{x:,.4g}"),
-            *numbers("reads", whole=True),
-        ],
-        rows=[
-            *map(
-                attrgetter("provider", "model", "input", "cached", "output", "context_window"),
-                known,
-            )
-        ],
+        columns=[*words("provider", "model"), *prices, *numbers("reads")],
+        rows=known,
         notes=[
             "Dollars per million tokens, from genai-prices; what a model reads, in tokens.",
             f"Judges with a prefix: {', '.join(f'{prefix}/MODEL' for prefix in PREFIXED)}.",
@@ -155,14 +117,12 @@ def cache(cache: Overview) -> Iterator[Section]:
     yield stated("cache", cache=cache, megabytes=megabytes)
     if not cache.replies:
         return
-    yield Section(
-        columns=[*words("model", whole=True), *numbers("replies", "once paid")],
-        rows=[
-            (name, replies, "unknown" if dollars is None else money(dollars))
-            for name, (replies, dollars) in sorted(cache.models.items())
-        ],
-        close=True,
-    )
+    rows = [
+        (name, replies, "unknown" if dollars is None else money(dollars))
+        for name, (replies, dollars) in sorted(cache.models.items())
+    ]
+    columns = [*words("model"), *numbers("replies", "once paid")]
+    yield Section(columns=columns, rows=rows, close=True)
 
 
 def megabytes(size: int) -> str:
@@ -174,23 +134,23 @@ def store(overview: Upkeep, runs: Sequence[StoredRun]) -> Iterator[Section]:
     """A store's state, and its runs."""
     yield stated("store", store=overview, runs=runs, most_skew=MOST_SKEW, megabytes=megabytes)
     if overview.tables:
-        yield Section(
-            columns=[*words("table"), *numbers("rows, about", "MB", "dead rows")],
-            rows=[
-                (table.name, table.rows, f"{table.bytes / 1e6:,.1f}", table.dead)
-                for table in overview.tables
-            ],
-        )
+        fields: list[Field] = [
+            (Column("table"), "name"),
+            (Column("rows, about", right=True), "rows"),
+            (Column("MB", right=True), lambda table: f"{table.bytes / 1e6:,.1f}"),
+        ]
+        yield table(overview.tables, fields)
     if runs:
-        names = words("last written", "led by", "texts", whole=True)
         rows = [(run.id, run.row()) for run in runs]
-        yield Section(
-            columns=[*words("run"), *names, *numbers("workers")],
-            rows=[
-                (
-                    *(name, f"{datetime.fromtimestamp(row.touched, UTC):%Y-%m-%d %H:%M:%S} UTC"),
-                    *(row.leader or "", "shared" if row.texts else "", row.workers),
-                )
-                for name, row in rows
-            ],
-        )
+        columns: list[Field] = [
+            (Column("run"), lambda one: one[0]),
+            (Column("last written"), lambda one: _utc(one[1].touched)),
+            (Column("led by"), lambda one: one[1].leader),
+            (Column("texts"), lambda one: "shared" if one[1].texts else ""),
+            (Column("workers", right=True), lambda one: one[1].workers),
+        ]
+        yield table(rows, columns)
+
+
+def _utc(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from operator import itemgetter
 
 from judgeq.evaluation.people import ModelAgreement, PersonRecord, Share, Yardstick
 from judgeq.people.checks import remarks
 from judgeq.people.registry import Change, Changed
 from judgeq.run_places import RunPlace
 from judgeq.text import several
-from judgeq.ui.sections import Cell, Column, Section, line, numbers, stated, words
+from judgeq.ui.sections import (
+    Column,
+    Field,
+    Section,
+    cell_text,
+    line,
+    numbers,
+    stated,
+    table,
+    words,
+)
 
-SLOTS = 4
-"""Of longer lists the share of one position is shown, and not of each."""
 NOTES = {
-    "first by position": "First by position: how often the text in each position came first.",
-    "infit [expected]": "Infit above the range expected: less consistent than the others.",
     "with others": "With others: the share of pairs of texts ordered alike in questions in common.",
     "repeats alike": "Repeats: questions asked again in reversed order, and answered alike.",
 }
@@ -40,88 +48,46 @@ def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
     if not people:
         note = f"Nobody judges it yet. Add somebody: `judgeq annotate add {place.argument} NAME`."
         return Section(notes=[note])
-    models = list(people[0].agreement_with_models)
-    percent = "{:.0%}".format
-    columns = [
-        Column("judge", at_most=40),
-        Column("state"),
-        *numbers("done", "quota", "skipped"),
-        Column("median time", right=True, show="{:.1f} s".format, spare=1),
-        Column("first by position", right=True, spare=5),
-        Column("infit [expected]", right=True, spare=4),
-        Column("with others", right=True, show=percent, spare=2),
-        *(Column(f"with {one}", right=True, show=percent, spare=3, at_most=30) for one in models),
-        *(Column(name, right=True, spare=2) for name in ("repeats alike", "known right")),
+    fields: list[Field] = [
+        (Column("judge", at_most=40), "name"),
+        (Column("state"), lambda one: str(one.state)),
+        (Column("done", right=True), "done"),
+        (Column("quota", right=True), "quota"),
+        (Column("skipped", right=True), lambda one: one.skipped or None),
+        (Column("median time", right=True, show="{:.1f} s".format), "seconds"),
+        (Column("with others", right=True, show="{:.0%}".format), "agreement.measured.value"),
+        (Column("repeats alike", right=True, spare=True), lambda one: _share(one.repeats)),
+        (Column("known right", right=True, spare=True), lambda one: _share(one.known)),
     ]
-    rows: list[list[Cell]] = [
-        [
-            one.name,
-            str(one.state),
-            one.done,
-            one.quota,
-            one.skipped or None,
-            one.seconds,
-            _positions(one.first_by_slot),
-            None if one.infit.value is None else one.infit,
-            one.agreement.share,
-            *(one.agreement_with_models[model].share for model in models),
-            *(
-                f"{round(share.count, 1):g} of {share.total}" if share.total else None
-                for share in (one.repeats, one.known)
-            ),
-        ]
-        for one in people
-    ]
-    columns, rows = _without_empty(columns, rows)
-    names = {column.name for column in columns}
-    notes = [note for name, note in NOTES.items() if name in names]
     warnings = [
         text
         for one in people
         for text in remarks(one.name, one.done, one.seconds, one.first_by_slot)
     ]
     title = several(len(people), "judge")
-    return Section(title, columns=columns, rows=rows, notes=notes, warnings=warnings)
+    made = table(people, fields, title, warnings=warnings)
+    return replace(made, notes=[NOTES[one.name] for one in made.columns if one.name in NOTES])
 
 
-def _without_empty(
-    columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
-) -> tuple[list[Column], list[list[Cell]]]:
-    """Without the columns whose cells are all None."""
-    kept = [at for at in range(len(columns)) if any(row[at] is not None for row in rows)]
-    return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
-
-
-def _positions(first: Sequence[float]) -> str | None:
-    if len(first) > SLOTS:
-        most = max(range(len(first)), key=first.__getitem__)
-        return f"{first[most]:.0%} in position {most + 1} of {len(first)}"
-    return " / ".join(f"{share:.0%}" for share in first) or None
+def _share(share: Share) -> str | None:
+    return f"{round(share.count, 1):g} of {share.total}" if share.total else None
 
 
 def people(found: Yardstick) -> Iterator[Section]:
     """How well people agree with one another, models with them, and questions that check them."""
     models, two = found.models, found.agreement
-    rows: list[Sequence[Cell]] = [
-        ("two people", two, found.questions, found.krippendorff_alpha),
-        *(
-            (f"{one.name} and a person", one.agreement, one.questions, one.krippendorff_alpha)
-            for one in models
-        ),
+    rows = [
+        ("two people", two, found.questions),
+        *((f"{one.name} and a person", one.agreement, one.questions) for one in models),
     ]
-    heads = numbers("ordered alike", "questions", "α")
-    columns, kept = _without_empty([*words("", at_most=40), *heads], rows)
+    columns = [*words("", at_most=40), *numbers("ordered alike", "questions")]
     gave = f"{several(found.n, 'person', 'people')} gave {several(found.verdicts, 'answer')}"
-    of = "α: Krippendorff's, of people"
-    if models:
-        of += " and the model"
+    alpha = f"Krippendorff's α {cell_text(found.krippendorff_alpha)}"
     reasons = dict.fromkeys(why for why in (two.why, *(one.agreement.why for one in models)) if why)
-    yield Section(
-        "Agreement of people: the share of pairs of texts ordered alike",
-        columns=columns,
-        rows=kept,
-        notes=[f"{gave}. {of}.", *map(sentence, models), *(f"–: {why}." for why in reasons)],
-    )
+    notes = [f"{gave}; {alpha}.", *map(sentence, models), *(f"–: {why}." for why in reasons)]
+    title = "Agreement of people: the share of pairs of texts ordered alike"
+    fields = ((column, itemgetter(at)) for at, column in enumerate(columns))
+    yield table(rows, fields, title, notes=notes)
     if (checks := _checks(found.people)).facts:
         yield checks
 

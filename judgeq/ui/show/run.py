@@ -16,7 +16,7 @@ from judgeq.evaluation.evaluate import apart
 from judgeq.events import Forecast, Notice
 from judgeq.rating import of_run, position_bias
 from judgeq.types import Floats, Totals
-from judgeq.ui.lines import reliability
+from judgeq.ui.progress import reliability
 from judgeq.ui.sections import Section, lines_of, stated
 from judgeq.ui.show import items as show_items
 

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from judgeq.engine.batch import Listed
-from judgeq.engine.status import State, Unreadable
+from judgeq.engine.status import Listed, State, Unreadable
 from judgeq.judge.backend import KEPT, Remote
-from judgeq.store.crew import Crew, WorkerState
+from judgeq.store.protocol import Crew, WorkerState
 from judgeq.text import count, duration, money, rate, several
-from judgeq.types import Batch, Totals
-from judgeq.ui.lines import batch_state
-from judgeq.ui.sections import Cell, Column, Section, numbers, stated, words
+from judgeq.types import Batch
+from judgeq.ui.progress import batch_state
+from judgeq.ui.sections import Column, Field, Section, numbers, stated, table, words
 from judgeq.ui.show.run import ends, of_models, order, rating
 
 WORKERS = 30
@@ -66,92 +65,77 @@ def crew(crew: Crew) -> Iterator[Section]:
     here.sort(key=lambda worker: (-worker.running, -worker.rate, worker.number))
     yield stated("crew", crew=crew, here=here)
     if here:
-        columns = [
-            *words("worker", at_most=40),
-            *words("state", "seen", whole=True),
-            *numbers("jobs done", "calls", "calls/s", "errors", "cost"),
-        ]
         more = len(here) - WORKERS
         notes = [f"And {count(more)} more: --json lists all."] if more > 0 else []
-        yield Section(columns=columns, rows=[_worker(one) for one in here[:WORKERS]], notes=notes)
+        yield table(here[:WORKERS], OF_WORKERS, notes=notes)
 
 
-def _worker(worker: WorkerState) -> tuple[str | int, ...]:
+def _doing(worker: WorkerState) -> str:
     on = f" on {several(worker.running, 'job')}" if worker.doing == "working" else ""
-    seen = f"{duration(worker.now - worker.seen)} ago"
-    numbers = (worker.done, worker.calls, rate(worker.rate), worker.errors)
-    return worker.label, f"{worker.doing}{on}", seen, *numbers, money(worker.dollars)
+    return f"{worker.doing}{on}"
+
+
+OF_WORKERS: Sequence[Field] = (
+    (Column("worker", at_most=40), "label"),
+    (Column("state"), _doing),
+    (Column("seen"), lambda worker: f"{duration(worker.now - worker.seen)} ago"),
+    (Column("jobs done", right=True), "done"),
+    (Column("calls", right=True), "calls"),
+    (Column("calls/s", right=True, show=rate), "rate"),
+    (Column("errors", right=True), "errors"),
+    (Column("cost", right=True, show=money), "dollars"),
+)
 
 
 def runs(states: Sequence[State | Unreadable]) -> Section:
     """The runs, a line each; the id outlasts all else."""
-    named = any(isinstance(state, State) and state.info.settings.name for state in states)
-    columns = [
-        Column("run", whole=True),
-        *([Column("name", whole=True, spare=1)] if named else []),
-        Column("state", whole=True, spare=2),
-        Column("ranked by", at_most=40, least=12, spare=3),
-        Column("cost", right=True, whole=True, spare=4),
-        Column("jobs done", right=True, whole=True, spare=5),
-        Column("begun", whole=True, spare=6),
-        Column("texts", right=True, whole=True, spare=7),
-    ]
-    return Section(columns=columns, rows=[_run(state, named) for state in states])
+    unreadable = [state for state in states if isinstance(state, Unreadable)]
+    readable = [state for state in states if state not in unreadable]
+    notes = [f"{state.run.id}: unreadable" for state in unreadable]
+    return table(readable, OF_RUNS, notes=notes) if readable else Section(notes=notes)
 
 
-def _run(state: State | Unreadable, named: bool) -> Sequence[Cell]:
-    if isinstance(state, Unreadable):
-        return (state.run.id, *[""] * named, "unreadable", *[""] * 5)
-    return (
-        state.run.id,
-        *[state.info.settings.name or ""] * named,
-        state.word,
-        state.info.feature,
-        _price(state.totals),
-        f"{count(state.counts.done)}/{count(state.counts.total)}",
-        f"{state.info.created.astimezone():%Y-%m-%d %H:%M}",
-        state.info.items,
-    )
-
-
-def _price(totals: Totals) -> str:
+def _price(state: State) -> str:
     """What is known of the cost, briefly."""
+    totals = state.totals
     if totals.unpriced and not totals.cost:
         return "unknown"
     return f"{'≥ ' if totals.unpriced or totals.unknown else ''}{money(totals.cost)}"
 
 
-COLUMNS = (
-    Column("run", at_most=40),
-    Column("batch", whole=True, spare=2),
-    Column("state"),
-    Column("age", right=True, show=duration),
-    Column("questions", right=True),
-    Column("answered", right=True),
-    Column("cost", right=True, show=money),
-    Column("at most", right=True, spare=1),
+OF_RUNS: Sequence[Field] = (
+    (Column("run", whole=True), "run.id"),
+    (Column("name", spare=True), "info.settings.name"),
+    (Column("state", spare=True), "word"),
+    (Column("ranked by", at_most=40, least=12, spare=True), "info.feature"),
+    (Column("cost", right=True, spare=True), _price),
+    (
+        Column("jobs done", right=True, spare=True),
+        lambda state: f"{count(state.counts.done)}/{count(state.counts.total)}",
+    ),
+    (
+        Column("begun", spare=True),
+        lambda state: f"{state.info.created.astimezone():%Y-%m-%d %H:%M}",
+    ),
+    (Column("texts", right=True, spare=True), "info.items"),
 )
 
 
 def batches(listed: Sequence[Listed], now: float) -> Section:
     """The batches of all runs; `now` in seconds since the epoch."""
     if not listed:
-        return Section(
-            notes=["No run has batches. `judgeq run --batch` sends its rounds as batches."]
-        )
-    rows = [
-        (
-            one.run.id,
-            one.batch.name,
-            batch_state(one.batch),
-            now - one.batch.made,
-            one.batch.jobs,
-            max(one.batch.done, one.batch.answered),
-            one.batch.cost,
-            _at_most(one.batch),
-        )
-        for one in listed
-    ]
+        note = "No run has batches. `judgeq run --batch` sends its rounds as batches."
+        return Section(notes=[note])
+    fields: Sequence[Field] = (
+        (Column("run", at_most=40), "run.id"),
+        (Column("batch", spare=True), "batch.name"),
+        (Column("state"), lambda one: batch_state(one.batch)),
+        (Column("age", right=True, show=duration), lambda one: now - one.batch.made),
+        (Column("questions", right=True), "batch.jobs"),
+        (Column("answered", right=True), lambda one: max(one.batch.done, one.batch.answered)),
+        (Column("cost", right=True, show=money), "batch.cost"),
+        (Column("at most", right=True, spare=True), lambda one: _at_most(one.batch)),
+    )
     out = sorted({one.run.argument for one in listed if one.batch.open and not one.running})
     notes = [
         f"No process waits for the batches of {run}: `judgeq resume {run}` collects them, `judgeq "
@@ -160,7 +144,7 @@ def batches(listed: Sequence[Listed], now: float) -> Section:
     ]
     title = several(len(listed), "batch", "batches")
     late = deadlines([one.batch for one in listed], now)
-    return Section(title, rows=rows, columns=COLUMNS, notes=notes, warnings=late)
+    return table(listed, fields, title, notes=notes, warnings=late)
 
 
 def cancelled(batches: Sequence[tuple[Batch, Remote]], run: str) -> Section:
@@ -168,7 +152,7 @@ def cancelled(batches: Sequence[tuple[Batch, Remote]], run: str) -> Section:
     if not batches:
         return Section(notes=[f"run {run} has no batch that is out."])
     rows = [(batch.name, batch.jobs, remote.status) for batch, remote in batches]
-    columns = (Column("batch", whole=True), Column("questions", right=True), Column("state"))
+    columns = [*words("batch"), *numbers("questions"), *words("state")]
     note = (
         f"Answers so far are billed: `judgeq resume {run}` collects them, and asks the rest again."
     )
