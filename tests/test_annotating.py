@@ -124,32 +124,33 @@ def test_the_page_and_its_files_hold_nothing_of_the_run(here: Site) -> None:
         answer = here.ask(f"/assets/{name}")
         assert answer.status == 200
         assert answer.headers["Content-Type"].startswith(("text/css", "text/javascript"))
+        assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; ")
     assert here.people.calls == []
-
-
-def test_every_answer_says_what_may_be_done_with_it(here: Site) -> None:
     for answer in (here.ask("/"), here.ask("/x"), here.call("turn"), here.call("turn", "nobody")):
         assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; ")
         assert answer.headers["Cache-Control"] == "private, no-store"
         assert answer.headers["Referrer-Policy"] == "no-referrer"
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert answer.headers["Server"] == "judgeq"
-        assert "Access-Control-Allow-Origin" not in answer.headers
-        assert "Set-Cookie" not in answer.headers
+        assert not {"Access-Control-Allow-Origin", "Set-Cookie"} & {*answer.headers}
+    for answer in (here.ask("/x"), here.call("turn"), here.call("turn", "nobody")):
+        assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; ")
+        assert answer.headers["Cache-Control"] == "private, no-store"
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Server"] == "judgeq"
+        assert not {"Access-Control-Allow-Origin", "Set-Cookie"} & {*answer.headers}
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        *("", "{", "[]", "null", "7", '"x"', "[" * 60_000, "{}", '{"question": 7}'),
-        *('{"question": ""}', '{"question": "Q", "more": 1}', '{"question": "Q", "tied": 1}'),
-        *('{"question": "Q", "ranking": [1.5]}', '{"question": "Q", "ranking": ["0", "1"]}'),
-        *('{"question": "Q", "ranking": [-1, 0]}', '{"question": "Q", "score": 1.01}'),
-        *('{"question": "Q", "score": NaN}', '{"question": "Q", "seconds": Infinity}'),
-        *('{"question": "Q", "seconds": -1}', '{"question": "Q", "seconds": 1e99}'),
+        *("", "{", "[]", '"x"', "[" * 60_000, "{}", '{"question": 7}'),
+        *('{"question": "Q", "more": 1}', '{"question": "Q", "tied": 1}'),
+        *('{"question": "Q", "ranking": [1.5]}', '{"question": "Q", "ranking": [-1, 0]}'),
+        *('{"question": "Q", "score": 1.01}', '{"question": "Q", "score": NaN}'),
+        *('{"question": "Q", "seconds": -1}', '{"question": "Q", "seconds": Infinity}'),
         json.dumps({"question": "Q", "note": "x" * 2_001}),
-        json.dumps({"question": "Q", "ranking": [0] * 1_001}),
-        json.dumps({"question": "x" * 201}),
         '{"question": "Q", "ranking": [0, 0]}',  # refused by the engine
     ],
 )
@@ -163,24 +164,19 @@ def test_what_cannot_be_an_answer_is_refused(here: Site, body: str) -> None:
     assert here.call("turn").content["question"]["id"] == question
 
 
-def test_reasons_and_names_are_of_their_kind(here: Site) -> None:
+def test_what_is_refused_says_why(here: Site) -> None:
     question = here.call("turn").content["question"]["id"]
-    assert here.call("skip", question=question, reason="<script>").status == 400
-    assert here.call("join", name="x" * 101).status == 400
-    assert here.call("turn", question="x" * 201).status == 400
-
-
-def test_too_much_is_not_read(here: Site) -> None:
-    answer = here.call("answer", question="x" * (server.LARGEST + 1))
-    assert answer.status == 413
-    assert "too large" in answer.content["error"]
-
-
-def test_what_is_no_longer_theirs_is_said_so(here: Site) -> None:
-    here.call("turn")
-    answer = here.call("answer", question="0-77", ranking=[0, 1])
-    assert answer.status == 409
-    assert answer.content == {"error": "This question was answered in another window."}
+    for answer, status in (
+        (here.call("skip", question=question, reason="<script>"), 400),
+        (here.call("join", None, name="Zoë"), 403),
+        (here.call("answer", question="0-77", ranking=[0, 1]), 409),
+        (here.call("answer", question="x" * (server.LARGEST + 1)), 413),
+        (here.ask("/api/turn"), 405),
+        (here.ask("/assets/../x"), 404),
+    ):
+        assert answer.status == status
+        assert isinstance(answer.content["error"], str)
+    assert "join" not in here.people.calls
 
 
 def test_a_store_that_is_away_is_waited_for_and_other_errors_say_nothing(
@@ -217,13 +213,6 @@ def test_texts_come_as_they_are() -> None:
     with site(asking("pair", texts={"pair": texts})) as here:
         question = here.call("turn").content["question"]
     assert question["texts"] == [f"{text} 0" for text in texts]
-
-
-@pytest.mark.parametrize("path", ["/api/turn", "/api/", "/assets/page.html", "/assets/../x", "/x"])
-def test_what_is_not_there(here: Site, path: str) -> None:
-    answer = here.ask(path)
-    assert answer.status in (404, 405)
-    assert "error" in answer.content
 
 
 # Who may ask
@@ -294,12 +283,6 @@ def test_anybody_takes_part_where_it_is_open_to_all() -> None:
         assert (taken.status, taken.content["error"][:17]) == (400, "The name Zoë is t")
 
 
-def test_nobody_joins_where_it_is_not(here: Site) -> None:
-    answer = here.call("join", None, name="Zoë")
-    assert answer.status == 403
-    assert "join" not in here.people.calls
-
-
 # How often
 
 
@@ -331,13 +314,6 @@ def test_tokens_cannot_be_guessed_quickly_and_who_has_one_goes_on() -> None:
         assert here.call("turn", "another").status == 401
 
 
-def test_many_new_judges_at_one_address_come_in() -> None:
-    people = asking("pair")
-    people.people = {f"judge{n}": Person(f"Judge {n}") for n in range(100)}
-    with site(people, clock=Clock()) as here:
-        assert {here.call("turn", token).status for token in people.people} == {200}
-
-
 PROXY = {"prefix": "https://lab.example.org/study1"}
 
 
@@ -347,28 +323,22 @@ def flood(here: Site, client: str | None) -> list[int]:
 
 
 @pytest.mark.parametrize("how", [{}, PROXY])
-@pytest.mark.parametrize("client", [None, "203.0.113.9"])
-def test_guesses_of_others_keep_no_good_link_out(how: dict[str, str], client: str | None) -> None:
+def test_guesses_of_others_keep_no_good_link_out(how: dict[str, str]) -> None:
     people = asking("pair")
-    people.people["ben"] = Person("Ben")
+    people.people = {f"judge{n}": Person(f"Judge {n}") for n in range(100)}
     with site(people, clock=Clock(), **how) as here:
-        flood(here, client)
-        for token in people.people:
-            for name in ("about", "turn"):
-                assert here.call(name, token, forwarded=client).status == 200
+        for client in (None, "203.0.113.9"):
+            flood(here, client)
+            assert {
+                here.call("turn", token, forwarded=client).status for token in people.people
+            } == {200}
 
 
 def test_guesses_are_counted_by_the_address_that_the_named_proxy_gives() -> None:
     with site(asking("pair"), clock=Clock(), **PROXY) as here:
         assert flood(here, "203.0.113.9")[29:31] == [401, 429]
         assert flood(here, "203.0.113.9, 203.0.113.10")[0] == 401  # the last is the proxy's word
-        # Whose address isn't known is counted by the link.
-        assert set(flood(here, None)) == {401}
-        assert [here.call("turn", "guess").status for _ in range(31)] == [401] * 30 + [429]
-
-
-def test_nobody_else_says_whose_requests_are_counted() -> None:
-    with site(asking("pair"), clock=Clock(), prefix="/study1") as here:
+    with site(asking("pair"), clock=Clock(), prefix="/study1") as here:  # no proxy is named
         statuses = [here.call("turn", f"g{n}", forwarded=f"10.0.0.{n}").status for n in range(31)]
         assert statuses == [401] * 30 + [429]
 
@@ -379,7 +349,6 @@ def test_a_class_may_join_at_once_but_nobody_makes_judges_without_end() -> None:
     with site(people, clock=Clock()) as here:
         joined = [here.call("join", None, name=f"n{n}").status for n in range(101)]
         assert joined == [200] * 100 + [429]
-        assert here.call("about", None).status == 200
 
 
 def test_what_is_remembered_of_who_asked_is_bounded() -> None:
@@ -391,12 +360,7 @@ def test_what_is_remembered_of_who_asked_is_bounded() -> None:
     assert [rates.take("d") for _ in range(2)] == [0.0, 1.0]
     rates.give_back("d")
     assert rates.take("d") == 0
-
-
-def test_an_address_of_ipv6_counts_with_its_neighbours() -> None:
     assert neighbourhood("2001:db8::1") == neighbourhood("2001:db8::ffff:2") == "2001:db8::/64"
-    assert neighbourhood("10.0.0.1") == "10.0.0.1"
-    assert neighbourhood(None) == ""
 
 
 # Behind a reverse proxy
@@ -420,14 +384,7 @@ def test_links_begin_with_the_prefix(prefix: str, address: str) -> None:
 @pytest.mark.parametrize(
     "prefix",
     [
-        *(
-            "ftp://lab.example.org",
-            "https://",
-            "https:///x",
-            "https://a@b/x",
-            "/a/../b",
-            "/a b",
-        ),
+        *("ftp://lab.example.org", "https://", "https:///x", "https://a@b/x", "/a/../b", "/a b"),
         *("/a?b", "/a#b", "https://lab.example.org:x/", "https://lab.example.org?x", "/<b>", "/ä"),
     ],
 )

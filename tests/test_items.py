@@ -144,7 +144,7 @@ def test_show_says_which_item_is_not_there(runs: Path) -> None:
     run = opened(runs)
     near = run.scores.ids[0][:-1] + "x"
     error = judgeq(runs, "show", "--runs-dir", "lists", "--around", near, expect=2).stderr
-    assert f"has no item '{near}'. Did you mean" in error
+    assert f"has no item '{near}'" in error
     for odd in ("\x1b[31m", "x" * 100_000, ""):
         error = judgeq(runs, "show", "--runs-dir", "lists", "--around", odd, expect=2).stderr
         assert "has no item" in error

@@ -136,10 +136,10 @@ def _places(which: DatasetInfo, data_dir: Path | None, base: Path) -> Sequence[P
     """Every path at which the file of a corpus is looked for, in order; the last one is the cache, where
     a download is put."""
     given = os.environ.get("JUDGEQ_DATA")
-    roots = filter(None, [data_dir, base / given if given else None])
-    own = [folder for root in roots for folder in (root, root / which.name)]
-    shared = (files.shipped("datasets"), base / "datasets", files.user_cache() / "datasets")
-    return [folder / which.file for folder in (*own, *(root / which.name for root in shared))]
+    own = [data_dir, base / given if given else None]
+    shared = [files.shipped("datasets"), base / "datasets", files.user_cache() / "datasets"]
+    roots = filter(None, [*own, *shared])
+    return [folder / which.file for root in roots for folder in (root, root / which.name)]
 
 
 def _found(places: Sequence[Path]) -> Path | None:

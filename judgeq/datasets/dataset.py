@@ -27,17 +27,12 @@ OF_TABLES = ("delimiter", "encoding", "no_header", "skip_empty", "merge_duplicat
 """Which columns of a table are what, and how it is read."""
 
 
-def flag_of(setting: str) -> str:
-    """The flag of a setting."""
-    return "--" + setting.replace("_", "-")
-
-
 def refuse(spec: DatasetSpec, settings: Sequence[str], reason: str) -> None:
     """Raise UsageError for one of these settings that is given, and isn't for this dataset."""
     for setting in settings:
         if getattr(spec, setting) not in (None, False):
-            what = f"{flag_of(setting)} {reason}"
-            raise UsageError(f"{what}; leave it out with --dataset {spec.dataset}")
+            flag = "--" + setting.replace("_", "-")
+            raise UsageError(f"{flag} {reason}; leave it out with --dataset {spec.dataset}")
 
 
 class DatasetInfo(BaseModel, frozen=True, extra="forbid"):
@@ -164,8 +159,9 @@ def part(dataset: Dataset, spec: DatasetSpec, seed: int) -> Dataset:
 def without_repeated(dataset: Dataset, *, merge: bool) -> Dataset:
     """The dataset with a notice of how many texts repeat an earlier one; without these, if they are to
     be merged."""
-    first = {text: row for row, text in reversed([*enumerate(dataset.texts or ())])}
-    repeated = len(dataset.texts or ()) - len(first)
+    texts = dataset.texts or ()
+    first = {texts[row]: row for row in reversed(range(len(texts)))}
+    repeated = len(texts) - len(first)
     if not repeated:
         return dataset
     notice = f"{repeated:,} of {len(dataset):,} texts repeat an earlier one, and "

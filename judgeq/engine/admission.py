@@ -100,30 +100,30 @@ def check_panel(settings: Settings) -> None:
     repeated = [name for name in settings.persona if settings.persona.count(name) > 1]
     twice = [name for name in (*models, "people") if settings.judge.count(name) > 1]
     need_model = [name for name in ("batch", "persona") if getattr(settings, name) and not models]
+    reasons = all(judge.kind_of(name).gives_reasons for name in settings.judge)
+    several = settings.each > 1 and len(settings.panelists) > 1 and settings.ensemble != "each"
     problems = {
         f"--judge {twice and twice[0]} is given twice. One model is asked several times by --persona, "
-        "several people by --each.": twice or len(settings.judge) - len(asked) > 1,
+        "several people by --each": twice or len(settings.judge) - len(asked) > 1,
         f"--judge {REHEARSAL}: its answers are made up, and don't mix with those of other judges. Give "
-        "it alone.": settings.rehearsal and {*settings.judge} != {REHEARSAL},
-        f"{', '.join(SETTINGS[name].flag for name in given)}: for people, whom --judge people "
-        "asks.": people is None and given,
-        "--batch doesn't go with --judge people, who answer when they like.": people is not None
-        and settings.batch,
-        "--each with several judges goes with --ensemble each.": settings.each > 1
-        and len(settings.panelists) > 1
-        and settings.ensemble != "each",
-        "--judge: models and judges that are none can't be asked together.": models
+        "it alone": settings.rehearsal and {*settings.judge} != {REHEARSAL},
+        f"{_flags(given)}: for people, whom --judge people asks": people is None and given,
+        "--batch doesn't go with --judge people": people is not None and settings.batch,
+        "--each with several judges goes with --ensemble each": several,
+        "--judge: models and judges that are none can't be asked together": models
         and len(models) < len(asked),
-        "--reasons: a recording has none to give, and people may write notes. Leave the flag "
-        "out.": settings.reasons
-        and not all(judge.kind_of(n).gives_reasons for n in settings.judge),
-        f"--persona {repeated and repeated[0]} is given twice.": repeated,
-        f"{' and '.join(SETTINGS[name].flag for name in need_model)} goes with a model, which --judge "
-        "names.": need_model,
+        "--reasons: only a model gives some; people may write notes": settings.reasons
+        and not reasons,
+        f"--persona {repeated and repeated[0]} is given twice": repeated,
+        f"{_flags(need_model)} goes with a model, which --judge names": need_model,
     }
     for problem, there in problems.items():
         if there:
-            raise UsageError(problem)
+            raise UsageError(f"{problem}.")
+
+
+def _flags(names: Sequence[str]) -> str:
+    return ", ".join(SETTINGS[name].flag for name in names)
 
 
 # A run that was begun
@@ -212,11 +212,9 @@ def admit(
     asked, facts, run = info.settings, dict(info.facts), f"run {place.id}"
     if config.fingerprint(facts) != info.fingerprint:
         raise RunError(f"{run} is not worked on: what it says of itself doesn't agree.")
-    recorded = any(map(judge.recording_of, asked.judge))
-    if info.imported or asked.batch or asked.people is not None or recorded:
+    if info.imported or asked.batch or asked.people is not None:
         raise UsageError(
-            f"{run} was imported, or asks in batches, or people, or a recording: its own process does "
-            "all of it."
+            f"{run} was imported, or asks people, or in batches: its own process does all of it."
         )
     for name in asked.judge:
         if name not in own.judge:

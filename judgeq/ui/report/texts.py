@@ -143,7 +143,6 @@ def _judgment(
         "judge": None if judgment.judge is None else plain(judgment.judge, 80),
         "partial": judgment.partial,
         "score": _rounded(judgment.score),
-        "surprise": _rounded(judgment.surprise),
         "groups": [
             [place.setdefault(item, len(place)) for item in part] for part in judgment.groups
         ],
