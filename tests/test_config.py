@@ -212,13 +212,6 @@ def test_what_is_of_the_session_makes_no_other_run(dataset: Dataset, judge: str)
         assert facts_of(dataset, judge=judge, **{name: other}) == facts, name
 
 
-def test_how_many_judge_each_question_decides_where_people_do(dataset: Dataset) -> None:
-    assert facts_of(dataset, each=3) == facts_of(dataset)
-    three = facts_of(dataset, judge="people", each=3)
-    assert fingerprint(three) != fingerprint(facts_of(dataset, judge="people"))
-    assert facts_of(dataset, judge="people", repeats=0.05) == facts_of(dataset, judge="people")
-
-
 def test_what_people_read_decides_where_they_are_asked(dataset: Dataset) -> None:
     prompt = prompts.load("bias")
     other = prompt.model_copy(update={"people": (("pair", "Which?"),)})
@@ -251,16 +244,6 @@ def test_what_may_hold_a_key_is_not_repeated(tmp_path: Path, given: dict[str, An
         settle({"dataset": "demo"}, path)
     assert SECRET not in str(told.value)
     assert name in str(told.value)
-
-
-def test_a_table_of_prices_and_paths_made_absolute(tmp_path: Path) -> None:
-    path = written(tmp_path, '[prices."my-model"]\ninput = 0.2\noutput = 0.4\ncached = 0.1\n')
-    settings = settle({"dataset": "demo", "ca_file": Path("ca.pem")}, path)
-    assert settings.prices["my-model"].cached == 0.1
-    assert settings.rooted().ca_file == Path.cwd() / "ca.pem"
-    wrong = written(tmp_path, '[prices."my-model"]\ninput = -1\noutput = 0.4\n')
-    with pytest.raises(DataError, match=r"prices\.my-model\.input = -1"):
-        settle({"dataset": "demo"}, wrong)
 
 
 @pytest.mark.parametrize(

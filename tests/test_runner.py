@@ -15,7 +15,7 @@ import pytest
 from judgeq import config
 from judgeq.engine import assembly, leader, pilot, runner, session
 from judgeq.engine.queue import Stop
-from judgeq.errors import LedError, RunError, StoppedError
+from judgeq.errors import LedError, RunError
 from judgeq.events import Event, Notice
 from judgeq.judge.slices import Keeper
 from judgeq.run_places import whoami
@@ -114,21 +114,6 @@ def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(tmp_path: Pat
         await runner.judge_round(opened, 1, sleep)
         assert len(waits) == 3  # until the lease is over
         assert await state(opened.store) == Counts(done=3)
-
-    story(tmp_path, told)
-
-
-def test_a_stop_ends_the_wait_at_the_barrier(tmp_path: Path) -> None:
-    async def told(opened: assembly.Session, clock: Clock) -> None:
-        await planned(opened)
-        await opened.store.claim(THEIRS, 2, LEASE)
-
-        async def sleep(seconds: float) -> None:
-            asyncio.get_running_loop().call_soon(opened.stop.ask)
-            await opened.stop.sleep(3600)
-
-        with pytest.raises(StoppedError, match="stopped in round 1, with 2 of its jobs left"):
-            await runner.judge_round(opened, 1, sleep)
 
     story(tmp_path, told)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +10,9 @@ import numpy as np
 import pytest
 
 import judgeq as package
-from judgeq import run_places
-from judgeq.engine import session
 from judgeq.engine.scores import SURE, Scores, write_scores
 from judgeq.escaping import excerpt
-from judgeq.rating.intervals import Intervals
+from judgeq.rating.order import Intervals
 from tests.cli import judgeq, only_run, score_columns, scores
 
 
@@ -130,26 +127,6 @@ def test_texts_that_changed_or_are_gone_are_not_shown(tmp_path: Path, run: Path)
     (tmp_path / "d.csv").unlink()
     judgeq(tmp_path, "show", "--write")
     assert "text" not in score_columns(run)
-
-
-def test_a_run_on_standard_input_is_rated_without_reading_it(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = run_places.RunFolder(run)
-    info = folder.info()
-    folder.write_info(
-        info.model_copy(update={"settings": info.settings.model_copy(update={"dataset": "-"})})
-    )
-    monkeypatch.setattr("judgeq.trust.owns", lambda *_: True)
-    monkeypatch.setattr("judgeq.datasets.load", lambda *_, **__: os.abort())
-    assert session.dataset_of(folder) is None
-
-
-def test_an_import_shows_the_texts_of_its_dataset(tmp_path: Path, run: Path) -> None:
-    judgeq(tmp_path, "export", "--out", "j.jsonl")
-    judgeq(tmp_path, "import", "-d", "d.csv", "j.jsonl")
-    (imported,) = (path for path in run.parent.iterdir() if "imported" in path.name)
-    assert score_columns(imported)["text"][1] == "second"
 
 
 def test_scores_csv_is_for_people(tmp_path: Path) -> None:

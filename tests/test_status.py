@@ -17,8 +17,6 @@ from judgeq.cli import show
 from judgeq.engine import results, status
 from judgeq.engine.results import Result
 from judgeq.run_places import FolderRuns, RunFolder, RunPlace
-from judgeq.ui.sections import terminal
-from judgeq.ui.show import status as show_status
 from tests.cli import judgeq, only_run
 
 
@@ -154,13 +152,3 @@ def test_a_strangers_names_neither_style_the_terminal_nor_widen_the_list(tmp_pat
     done = judgeq(tmp_path, "runs")
     assert "unreadable" in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
-
-
-def test_the_id_outlasts_all_else_on_a_narrow_terminal(tmp_path: Path) -> None:
-    judgeq(tmp_path, *JOB, "--name", "a name of many characters")
-    states = [*asyncio.run(status.states(FolderRuns(tmp_path / "runs").all()))]
-    run = only_run(tmp_path).name
-    for width in (80, 60, 40, 20):
-        shown = [str(line) for line in terminal([show_status.runs(states)], width)]
-        assert shown[1].startswith(run)
-        assert len(shown[1]) <= max(width, len(run))

@@ -405,7 +405,7 @@ def _notices(model: str, settings: Settings, pricing: Pricing | None) -> Iterato
             f"No price known for {model}: costs won't be shown, unless the server reports them. Give "
             "--price IN,OUT (dollars per million tokens)."
         )
-    elif pricing.assumed:
+    elif pricing.share < 1:
         yield f"No batch price known for {model}: half of its price is assumed."
     if pricing is not None and settings.max_cost is not None and settings.output_limit is None:
         most = output_bound(settings.reasons)

@@ -68,7 +68,7 @@ class Appearance:
     and of how many.
 
     `residual` says how much the judgment argues against the item's place: above 0 for a higher one,
-    below 0 for a lower one, of mean 0 and variance 1 under the model (`misfit.residuals`). `expected`
+    below 0 for a lower one, of mean 0 and variance 1 under the model (`misfit.Residuals`). `expected`
     and `residual` are nan where the rating has none, as of an item alone.
     """
 
@@ -111,7 +111,7 @@ def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
         by_slot(verdicts)[slots]
         for by_slot in (comparisons.wins_by_slot, comparisons.compared_by_slot)
     )
-    residual, expected = misfit.residuals(verdicts, theta, slots)
+    residual, _, expected = (column[slots] for column in misfit.residuals(verdicts, theta))
     columns = (column.tolist() for column in (of, places, wins, expected, residual, of_all))
     following = (
         Appearance(judgments[at], place if judgments[at].order_known else None, *numbers)
