@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.judges import DESIGNS, JUDGES, play
 from judgeq.rating import ESTIMATORS, Fit, Parameters, correlation, order, plackett_luce
 from judgeq.rating.comparisons import joined
-from judgeq.rating.intervals import intervals, ranks
+from judgeq.rating.order import intervals, ranks
 from judgeq.rating.posterior import Posterior
 from judgeq.types import Floats
 

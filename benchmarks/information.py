@@ -13,7 +13,7 @@ from judgeq import prompts, strategies
 from judgeq.datasets.dataset import tokens_of
 from judgeq.rating import ESTIMATORS, UNKNOWN, Parameters, order, plackett_luce
 from judgeq.rating.comparisons import joined
-from judgeq.rating.information import expected_rho, growth
+from judgeq.rating.order import expected_rho, growth
 from judgeq.types import Floats, Verdicts
 
 N, SEEDS = 300, 8

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from judgeq.rating import Fit, Parameters, bradley_terry, curvature, order, plackett_luce
-from judgeq.rating.intervals import intervals
+from judgeq.rating.order import intervals
 from judgeq.types import Floats, Verdicts
 
 RECORDING = Path("../shared/recordings/babe_gpt-5-mini_listwise10x3.jsonl")
@@ -78,7 +78,8 @@ def _pl(verdicts: Verdicts, n: int, sigma: float | None = SIGMA) -> Fit:
 def _errors(fit: Fit) -> Floats:
     if fit.posterior is None:
         raise SystemExit("no posterior")
-    return fit.posterior.errors
+    errors: Floats = fit.posterior.errors
+    return errors
 
 
 def _bt(verdicts: Verdicts, n: int) -> None:

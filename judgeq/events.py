@@ -26,7 +26,6 @@ class Certainty:
     next_cost: float | None = None
     top: int | None = None
     top_share: float | None = None
-    next_top_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

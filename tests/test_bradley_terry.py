@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from random import Random
 
 import numpy as np
 import pytest
@@ -15,10 +14,10 @@ from judgeq.config import settle
 from judgeq.datasets import load
 from judgeq.errors import NotConvergedError, UsageError
 from judgeq.evaluation import metrics
-from judgeq.rating import Parameters, comparisons, correlation, elo, plackett_luce, rankings
-from judgeq.rating.bradley_terry import fit, fit_mm
+from judgeq.rating import comparisons, correlation, elo, plackett_luce
+from judgeq.rating.bradley_terry import fit_mm
 from judgeq.rating.curvature import Curvature
-from judgeq.rating.posterior import SIGMAS
+from judgeq.rating.prior import SIGMAS
 from judgeq.settings.run import DatasetSpec
 from judgeq.types import Floats
 from tests.build import SHARED, Ranking, fit_map, grouped, needs_recordings, recording, verdicts
@@ -73,7 +72,7 @@ def random_rankings(n: int, count: int, seed: int) -> list[Ranking]:
 # The MAP
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(many=MANY, sigma=st.sampled_from([0.3, 1.0, 2.0, 5.0]))
 def test_the_map_is_the_optimum(many: list[Ranking], sigma: float) -> None:
     won = wins(many, N)
@@ -94,15 +93,6 @@ def test_the_map_is_the_optimum(many: list[Ranking], sigma: float) -> None:
     assert np.linalg.norm(gradient(theta)) * sigma**2 <= 1.01e-8
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_map_of_more_items_is_the_optimum_too(seed: int) -> None:
-    n, sigma = 60, 2.0
-    many = random_rankings(n, 80, seed)
-    theta = fit_map(verdicts(many), n, sigma)
-    gradient = slope(theta, wins(many, n)) + theta / sigma**2
-    assert np.linalg.norm(gradient) * sigma**2 <= 1.01e-8
-
-
 @pytest.mark.parametrize(("sigma", "times"), [(2.0, 1), (1.0, 3), (10.0, 5)])
 def test_two_items_in_closed_form(sigma: float, times: int) -> None:
     """By symmetry θ0 = −θ1 = x with x = σ²·times·σ(−2x)."""
@@ -111,50 +101,16 @@ def test_two_items_in_closed_form(sigma: float, times: int) -> None:
     assert_allclose(theta, [x, -x], atol=1e-8)
 
 
-def test_an_item_that_won_everything_is_finite() -> None:
-    theta = fit_map(verdicts([(0, 1, 2, 3)] * 50), 4, 100.0)
-    assert np.isfinite(theta).all()
-    assert (np.diff(theta) < -1).all()
-
-
 def test_items_never_compared_are_0() -> None:
     theta = fit_map(verdicts([(4, 1), (4, 1)]), 6)
     assert (theta != 0).tolist() == [False, True, False, False, True, False]
     assert_array_equal(fit_map(verdicts([]), 3), np.zeros(3))
 
 
-def test_nothing_but_ties_is_0() -> None:
-    assert_array_equal(fit_map(verdicts([((0, 1, 2),), ((2, 1),)]), 3), np.zeros(3))
-
-
-def test_a_wider_prior_spreads_the_items_more() -> None:
-    many = verdicts(random_rankings(10, 30, 0))
-    spreads = [float(fit_map(many, 10, sigma).std()) for sigma in (0.1, 0.5, 1, 2, 4)]
-    assert spreads == sorted(spreads)
-    assert_array_equal(fit_map(many, 10), fit_map(many, 10, 2.0))
-
-
-@settings(max_examples=30)
-@given(many=MANY, names=st.permutations(range(N)), order=st.randoms(use_true_random=False))
-def test_neither_names_nor_order_matter(
-    many: list[Ranking], names: list[int], order: Random
-) -> None:
-    theta = fit_map(verdicts(many), N)
-    renamed = [[[names[item] for item in group] for group in grouped(each)] for each in many]
-    order.shuffle(renamed)
-    assert_allclose(fit_map(verdicts(renamed), N)[names], theta, atol=2.1e-8)
-
-
-def test_the_map_is_never_shown_before_it_has_converged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Curvature, "solve", lambda _, b, *__: np.zeros_like(b))
-    with pytest.raises(NotConvergedError, match=r"σ = 3\) did not converge.*--sigma"):
-        fit(verdicts([(0, 1)]), 2, Parameters(sigma=3.0))
-
-
 # Its parts
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(many=MANY, theta=THETA, direction=THETA)
 def test_loss_and_derivatives(many: list[Ranking], theta: Floats, direction: Floats) -> None:
     some = plackett_luce.rankings_of(verdicts(many), N, ways=())
@@ -190,13 +146,6 @@ def test_no_gap_is_too_large(gap: float) -> None:
     assert_allclose(Curvature(some, np.zeros(2)).times(theta), 0, atol=1e-12)
 
 
-def test_the_size_of_the_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    many = verdicts(random_rankings(30, 60, 1))
-    whole = fit_map(many, 30)
-    monkeypatch.setattr(rankings, "AT_ONCE", 28)
-    assert_allclose(fit_map(many, 30), whole, atol=2e-8)
-
-
 # The paper's estimator
 
 
@@ -216,7 +165,7 @@ def mm_by_loops(many: list[Ranking], n: int, prior: float, tolerance: float) -> 
             return np.log(strength)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_mm_is_its_definition(seed: int) -> None:
     n = 8
     many = random_rankings(n, 40, seed)
@@ -225,56 +174,9 @@ def test_mm_is_its_definition(seed: int) -> None:
     assert theta.mean() == pytest.approx(0, abs=1e-12)
 
 
-def test_mm_reads_its_settings() -> None:
-    many = random_rankings(8, 40, 9)
-    theta = fit_mm(comparisons.imply(verdicts(many)), 8, prior=0.5, tolerance=1e-3)
-    assert_allclose(theta, mm_by_loops(many, 8, 0.5, 1e-3), atol=1e-9)
-
-
-def test_mm_without_comparisons() -> None:
-    assert_array_equal(fit_mm(comparisons.imply(verdicts([])), 3), np.zeros(3))
-
-
-def test_mm_of_an_item_that_won_everything_is_large_and_finite() -> None:
-    theta = fit_mm(comparisons.imply(verdicts([(0, 1), (1, 2), (2, 1)])), 3)
-    assert np.isfinite(theta).all()
-    assert theta[0] > 5 > theta[1] + 5
-
-
 def test_mm_that_has_not_converged_raises() -> None:
     with pytest.raises(NotConvergedError, match=r"did not converge in 1 sweeps: .*--rating bt"):
         fit_mm(comparisons.imply(verdicts([(0, 1, 2), (1, 0)])), 3, sweeps=1)
-
-
-def sunken(more: int) -> list[Ranking]:
-    """Items 0 to 11, all beaten by another, and `more`, which beat one another but none of them."""
-    many: list[Ranking] = [(i, j) for i in range(12) for j in range(12) if i != j]
-    low = range(12, 12 + more)
-    many += [(i, j) for i in low for j in low if i != j]
-    return many + [(i % 12, j) for i, j in enumerate([*low] * 4)]
-
-
-def test_mm_says_early_that_it_will_not_converge() -> None:
-    """Two items that lost all to the others sink by 1/t, which takes 10⁶ sweeps."""
-    looked = 0
-
-    def look() -> None:
-        nonlocal looked
-        looked += 1
-
-    said = r"did not converge in [\d,]{5} sweeps, and would take about [\d,]{7,}: .*--rating bt"
-    with pytest.raises(NotConvergedError, match=said):
-        fit_mm(comparisons.imply(verdicts(sunken(2))), 14, go_on=look)
-    assert looked <= 8192
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_mm_converges_all_the_same_where_it_can(seed: int) -> None:
-    """Sparse: items that won or lost everything, and chains of them, but in thousands of sweeps."""
-    many = random_rankings(60, 70, seed)
-    theta = fit_mm(comparisons.imply(verdicts(many)), 60)
-    assert theta.max() - theta.min() > 15
-    fit_mm(comparisons.imply(verdicts(sunken(1))), 13)  # a single item is at its place at once
 
 
 @pytest.mark.parametrize("sigma", [1e-170, 1e-4, 101, math.inf, math.nan, 0, -1])
@@ -289,12 +191,6 @@ def test_settings_know_the_bounds_of_sigma() -> None:
         outside = sigma * (0.99 if sigma < 1 else 1.01)
         with pytest.raises(UsageError, match=r"--sigma .*: give .* or (more|less)"):
             settle({"dataset": "demo", "sigma": outside})
-
-
-@pytest.mark.parametrize("sigma", SIGMAS)
-def test_the_least_and_the_largest_sigma(sigma: float) -> None:
-    theta = fit_map(verdicts([(0, 1), (1, 2)] * 3), 3, sigma)
-    assert theta[0] > theta[1] > theta[2]
 
 
 @needs_recordings

@@ -1,22 +1,31 @@
+"""What verdicts imply, and which items they connect."""
+
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
+import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from judgeq.rating import comparisons, correlation
+from judgeq.rating.bradley_terry import fit_mm
 from judgeq.rating.comparisons import (
+    component_sizes,
+    components,
     imply,
-    joined,
     matches_of,
     slots_by_size,
-    tie_groups,
     wins_of,
 )
-from judgeq.types import Comparisons, Verdict, Verdicts
-from tests.build import Ranking, grouped, rankings, verdicts
+from judgeq.types import Comparisons, Verdict
+from tests.build import Ranking, fit_map, grouped, rankings, verdicts
+from tests.cli import judgeq, only_run, score_columns
 
 N = 7
 MANY = st.lists(rankings(N), max_size=8)
@@ -34,67 +43,43 @@ def implied(many: list[Ranking]) -> Counter[tuple[int, int, float]]:
     return found
 
 
-def columns(comparisons: Comparisons) -> Counter[tuple[int, int, float]]:
+def columns(found: Comparisons) -> Counter[tuple[int, int, float]]:
     rows = zip(
-        comparisons.winner.tolist(),
-        comparisons.loser.tolist(),
-        comparisons.weight.tolist(),
+        found.winner.tolist(),
+        found.loser.tolist(),
+        found.weight.tolist(),
         strict=True,
     )
     return Counter(rows)
-
-
-def assert_same(found: Verdicts, expected: Verdicts) -> None:
-    for name in ("matches", "items", "offsets", "tied"):
-        assert_array_equal(getattr(found, name), getattr(expected, name), strict=True)
 
 
 @settings(max_examples=100)
 @given(many=MANY)
 def test_imply(many: list[Ranking]) -> None:
     some = verdicts(many)
-    comparisons = imply(some)
-    assert columns(comparisons) == implied(many)
-    assert (comparisons.winner.dtype.name, comparisons.weight.dtype.name) == ("int32", "float64")
+    found = imply(some)
+    assert columns(found) == implied(many)
+    assert (found.winner.dtype.name, found.weight.dtype.name) == ("int32", "float64")
     sizes = np.diff(some.offsets)
-    assert comparisons.weight.sum() == (sizes * (sizes - 1) / 2).sum()
+    assert found.weight.sum() == (sizes * (sizes - 1) / 2).sum()
 
 
 def test_imply_by_hand() -> None:
-    comparisons = imply(verdicts([(2, (0, 1)), (1, 2)]))
+    found = imply(verdicts([(2, (0, 1)), (1, 2)]))
     # Pairs before lists of three; the other way of a tie after the rest of its size.
-    assert comparisons.winner.tolist() == [1, 2, 2, 0, 1]
-    assert comparisons.loser.tolist() == [2, 0, 1, 1, 0]
-    assert comparisons.weight.tolist() == [1, 1, 1, 0.5, 0.5]
-
-
-def test_of_nothing() -> None:
-    nothing = verdicts([])
-    assert len(imply(nothing)) == 0
-    assert wins_of(nothing, 3).tolist() == [0, 0, 0]
-    assert matches_of(nothing, 3).tolist() == [0, 0, 0]
-    assert list(slots_by_size(nothing)) == []
-    assert_same(joined([]), nothing)
+    assert found.winner.tolist() == [1, 2, 2, 0, 1]
+    assert found.loser.tolist() == [2, 0, 1, 1, 0]
+    assert found.weight.tolist() == [1, 1, 1, 0.5, 0.5]
 
 
 @settings(max_examples=100)
 @given(many=MANY)
 def test_wins_and_matches_are_those_of_the_comparisons(many: list[Ranking]) -> None:
     some, n = verdicts(many), N + 2
-    comparisons = imply(some)
-    assert_array_equal(wins_of(some, n), np.bincount(comparisons.winner, comparisons.weight, n))
+    found = imply(some)
+    assert_array_equal(wins_of(some, n), np.bincount(found.winner, found.weight, n))
     presented = [item for ranking in many for group in grouped(ranking) for item in group]
     assert_array_equal(matches_of(some, n), [presented.count(item) for item in range(n)])
-
-
-@settings(max_examples=60)
-@given(rounds=st.lists(MANY, max_size=4))
-def test_joined(rounds: list[list[Ranking]]) -> None:
-    parts = [verdicts(many) for many in rounds]
-    whole = verdicts(ranking for many in rounds for ranking in many)
-    numbers = np.concatenate([np.empty(0, np.int64), *(part.matches for part in parts)])
-    expected = Verdicts(numbers, whole.items, whole.offsets, whole.tied, whole.presented)
-    assert_same(joined(parts), expected)
 
 
 def test_slots_by_size() -> None:
@@ -102,10 +87,6 @@ def test_slots_by_size() -> None:
     pairs, lists = slots_by_size(some)
     assert some.items[pairs].T.tolist() == [[1, 2], [3, 4]]
     assert some.items[lists].T.tolist() == [[5, 6, 7], [7, 8, 9]]
-
-
-def test_tie_groups_never_reach_over_a_verdict() -> None:
-    assert tie_groups(verdicts([(0, (1, 2)), ((0, 1), 2)])).tolist() == [1, 2, 2, 3, 3, 4]
 
 
 # Verdicts
@@ -120,6 +101,101 @@ def test_a_verdict_gives_back_its_groups(ranking: Ranking) -> None:
     assert verdict.items == tuple(item for group in groups for item in group)
 
 
-def test_a_verdict_without_ties_is_its_items_alone() -> None:
-    """So that one made of groups and one made of items are equal."""
-    assert Verdict.of([[3], [1]]) == Verdict((3, 1))
+# What is connected
+
+
+@given(st.lists(rankings(4).flatmap(lambda ranking: st.permutations(range(12)).map(
+    lambda rows: [[rows[i] for i in ([g] if isinstance(g, int) else g)] for g in ranking]
+)), max_size=6))  # fmt: skip
+def test_components_are_scipys(many: list[Ranking]) -> None:
+    some = verdicts(many)
+    found = components(some, 12)
+    pairs = comparisons.imply(some)
+    edges = scipy.sparse.coo_matrix((pairs.weight, (pairs.winner, pairs.loser)), shape=(12, 12))
+    _, expected = scipy.sparse.csgraph.connected_components(edges, directed=False)
+    judged = comparisons.matches_of(some, 12) > 0
+    assert_array_equal(found > 0, judged)
+    rows = np.flatnonzero(judged)
+    same = found[rows][:, None] == found[rows]
+    assert_array_equal(same, expected[rows][:, None] == expected[rows])
+    assert list(dict.fromkeys(found[rows].tolist())) == list(
+        range(1, len(component_sizes(found)) + 1)
+    )
+    assert component_sizes(found).sum() == len(rows)
+
+
+def test_each_component_is_rated_by_itself() -> None:
+    one, other = [[0, 1, 2], [1, 0, 2]], [[4, 3], [3, 5], [5, 4], [4, 3]]
+    both = verdicts([*one, *other])
+    theta = fit_map(both, 6, 2.0)
+    mm = fit_mm(comparisons.imply(both), 6, component=components(both, 6))
+    for rows, alone in (((0, 1, 2), one), ((3, 4, 5), other)):
+        assert theta[list(rows)].sum() == pytest.approx(0, abs=1e-8)
+        expected = fit_mm(comparisons.imply(verdicts(alone)), 6)[list(rows)]
+        assert mm[list(rows)] == pytest.approx(expected - expected.mean(), abs=1e-4)
+
+
+def test_correlation_within_components_is_pooled() -> None:
+    random = np.random.default_rng(1)
+    component = np.repeat([1, 2, 3, 4], [30, 10, 5, 1])
+    x = np.round(random.normal(size=46), 1) + 100 * component
+    y = np.round(x + random.normal(size=46), 1) * np.array([0, 1, -1, 0, 1])[component]
+    pearson, spearman, n = correlation.within(x, y, component)
+    assert n == 45  # 4 is one item
+    several = component < 4
+    off = [
+        values - np.array([values[component == c].mean() for c in component]) for values in (x, y)
+    ]
+    expected = scipy.stats.pearsonr(off[0][several], off[1][several]).statistic
+    assert pearson == pytest.approx(expected, abs=1e-12)
+    ranks = np.zeros((2, 46))
+    for number in (1, 2, 3):
+        part = component == number
+        for ranked, values in zip(ranks, (x, y), strict=True):
+            ranked[part] = scipy.stats.rankdata(values[part]) / part.sum()
+            ranked[part] -= ranked[part].mean()
+    expected = scipy.stats.pearsonr(ranks[0][several], ranks[1][several]).statistic
+    assert spearman == pytest.approx(expected, abs=1e-12)
+    constant = correlation.within(x, np.repeat([0.1, 0.3, 0.7, 1], [30, 10, 5, 1]), component)
+    assert constant == (None, None, 45)
+    assert correlation.within(x[:1], y[:1], component[:1]) == (None, None, 0)
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Path:
+    """Two topics, never compared with each other: the judge is right about each, and all items of the
+    second have more of the feature by their labels."""
+    rows = [f"text {row},{row % 10 + 10 * (row // 10)}" for row in range(20)]
+    (tmp_path / "my.csv").write_text("\n".join(["text,gold", *rows, "never judged,7"]))
+    first, second = list(range(9, -1, -1)), list(range(19, 9, -1))
+    lines = [json.dumps({"presented": some, "ranking": some}) for some in (first, second)]
+    (tmp_path / "judged.jsonl").write_text("\n".join(lines * 2))
+    return tmp_path
+
+
+def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Path) -> None:
+    flags = ("-d", "my.csv", "--gold-column", "gold", "judged.jsonl")
+    note = "The texts form 2 separate groups (of 10) that were never compared with one another."
+    said = judgeq(topics, "import", *flags).stdout
+    assert note in " ".join(said.split())
+    assert "within groups Spearman 1.00" in said
+    cells = score_columns(only_run(topics))["component"]
+    assert cells == ["1"] * 10 + ["2"] * 10 + [""]
+
+    rated = json.loads(judgeq(topics, "show", "--write", "--json").stdout)
+    assert rated["components"] == {"count": 2, "largest": [10, 10]}
+    _, pl = rated["evaluation"]
+    assert pl["measures"]["spearman"]["value"] < 0.6
+    assert pl["within_components"]["spearman"] == pytest.approx(1)
+    assert pl["within_components"]["components"] == 2
+
+    said = judgeq(topics, "evaluate", "--resamples", "0").stdout
+    assert note in " ".join(said.split())
+    assert "Correlation within groups of compared items" in said
+    evaluated = json.loads(judgeq(topics, "evaluate", "--resamples", "0", "--json").stdout)
+    assert evaluated["components"]["count"] == 2
+    assert evaluated["evaluation"][1]["within_components"] == pl["within_components"]
+    run = only_run(topics).name
+    compared = judgeq(topics, "compare", run, run, "--resamples", "0").stdout
+    assert note in " ".join(compared.split())
+    assert "Correlation within groups of compared items" in compared

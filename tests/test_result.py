@@ -10,7 +10,7 @@ from rich.cells import cell_len
 import judgeq as package
 from judgeq.engine.results import Result
 from judgeq.evaluation.evaluate import evaluated
-from judgeq.rating.position_effect import Effect
+from judgeq.rating.position_bias import Effect
 from judgeq.types import Counts, Totals
 from judgeq.ui.json import plain
 from judgeq.ui.sections import terminal

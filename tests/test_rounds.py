@@ -13,7 +13,7 @@ from judgeq import config, seeds
 from judgeq.engine import rounds, session
 from judgeq.errors import UsageError
 from judgeq.events import Certainty
-from judgeq.rating import ESTIMATORS, Parameters, correlation, order
+from judgeq.rating import ESTIMATORS, Parameters, correlation
 from judgeq.strategies import History, Strategy, parse
 from judgeq.strategies.goal import Goal
 from judgeq.types import Counts, Floats, Matches, Totals, Verdicts
@@ -81,40 +81,6 @@ def expected_of(history: History) -> float:
     assert found.next_rho is not None
     assert found.rho < found.next_rho < 1
     return found.next_rho
-
-
-def test_an_order_by_draws() -> None:
-    """ρ̂, the share of the first, both after another round, and intervals of ranks: as by draws."""
-    n, first = 30, 5
-    random, many = np.random.default_rng(n), 4000
-    mean, se = random.normal(0, 2, n), random.uniform(0.3, 1.0, n)
-
-    def places(values: Floats) -> Floats:
-        ordered: Floats = np.argsort(np.argsort(-values, axis=-1), axis=-1).astype(np.float64)
-        return ordered
-
-    def drawn(about: Floats, left: float) -> Floats:
-        values: Floats = about + left**0.5 * se * random.normal(size=(many, n))
-        return values
-
-    def agreement(one: Floats, other: Floats) -> tuple[float, float]:
-        square = ((one - other) ** 2).sum(axis=-1).mean()
-        both = ((one < first) & (other < first)).sum(axis=-1).mean()
-        return 1 - 6 * square / (n * (n * n - 1)), both / first
-
-    values = places(drawn(mean, 1.0))
-    found = order.known(mean, se, 1.3, first)
-    assert (found.rho, found.top) == pytest.approx(agreement(places(mean), values), abs=0.01)
-    moved = drawn(mean, 1 - 1 / 1.3)
-    later = agreement(places(moved), places(drawn(moved, 1 / 1.3)))
-    assert (found.next_rho, found.next_top) == pytest.approx(later, abs=0.01)
-    exact = np.quantile(values + 1, [0.025, 0.975], axis=0)
-    of_many = order.Order(mean, se).rank_intervals()
-    of_few = [ends[0] for ends in order.rank_intervals_of_few(mean[None], se[None])]
-    for low, high in (of_many, of_few):
-        inside = (np.rint(low) <= values + 1) & (values + 1 <= np.rint(high))
-        assert 0.945 < inside.mean() < 0.98
-        assert (high - low).mean() == pytest.approx((exact[1] - exact[0]).mean(), rel=0.03)
 
 
 # What `--until` says

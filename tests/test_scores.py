@@ -12,7 +12,7 @@ import pytest
 import judgeq as package
 from judgeq.engine.scores import SURE, Scores, write_scores
 from judgeq.escaping import excerpt
-from judgeq.rating.intervals import Intervals
+from judgeq.rating.order import Intervals
 from tests.cli import judgeq, only_run, score_columns, scores
 
 

@@ -87,33 +87,3 @@ def test_nothing_buffered_is_carried_to_another_place(
     expected = bits(Stream(5, "s").at(8))
     draw(stream.at(7))
     assert bits(stream.at(8)) == expected
-
-
-@settings(max_examples=100)
-@given(one=st.tuples(U64, U64), other=st.tuples(U64, U64))
-def test_other_places_give_other_draws(one: tuple[int, int], other: tuple[int, int]) -> None:
-    stream = Stream(5, "s")
-    assert (stream.at(*one).random() == stream.at(*other).random()) == (one == other)
-
-
-def test_streams_of_other_names_and_seeds_differ() -> None:
-    draws = {Stream(seed, name).at(1, 1).random() for seed in (0, 1) for name in "ab"}
-    assert len(draws) == 4
-
-
-def test_the_second_number_is_0_unless_told() -> None:
-    stream = Stream(5, "s")
-    assert stream.at(3).random() == stream.at(3, 0).random()
-
-
-def test_neighbouring_places_are_uncorrelated() -> None:
-    """Matches are numbered 1, 2, 3 …: their noise must not hang together."""
-    stream = Stream(5, "s")
-    n = 2_000
-    by_a = np.array([stream.at(a).random(4) for a in range(n)])
-    by_b = np.array([stream.at(0, b).random(4) for b in range(n)])
-    assert abs(by_a.mean() - 0.5) < 0.02
-    assert abs(by_b.mean() - 0.5) < 0.02
-    columns = [by_a[:-1, 0], by_a[1:, 0], by_a[:-1, 1], by_a[:-1, 3], by_b[1:, 0], by_b[1:, 1]]
-    correlation = np.corrcoef(columns) - np.eye(len(columns))
-    assert np.abs(correlation).max() < 4.5 / n**0.5

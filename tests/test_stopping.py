@@ -20,7 +20,7 @@ from judgeq.engine import session
 from judgeq.engine.interrupts import Interrupts, in_thread
 from judgeq.errors import RunError, StoppedError
 from judgeq.rating import Fit, GoOn, Parameters, bradley_terry, comparisons, plackett_luce
-from judgeq.rating.intervals import intervals
+from judgeq.rating.order import intervals
 from judgeq.rating.posterior import Posterior
 from judgeq.types import Verdicts
 from tests.build import fit_map, verdicts

@@ -25,8 +25,8 @@ from judgeq.engine.queue import Stop
 from judgeq.judge.budget import REASON, answer_tokens
 from judgeq.judge.limiter import MARGIN
 from judgeq.judge.panel import Panel
-from judgeq.rating import UNKNOWN, student
-from judgeq.rating.information import expected_rho
+from judgeq.rating import UNKNOWN
+from judgeq.rating.order import expected_rho
 from judgeq.store import Store
 from judgeq.strategies.repeats import Repeats
 from judgeq.text import LEFT_OUT, money, several
@@ -391,9 +391,16 @@ def plausible(values: Sequence[float], to_come: int, least: float) -> Range:
     if not mean:
         return NOTHING
     off = sum((value / mean - 1) ** 2 for value in values) + 1
-    margin = student.quantile(0.95, n) * math.sqrt(off / n * (1 / n + 1 / max(1, to_come)))
+    margin = _t(n) * math.sqrt(off / n * (1 / n + 1 / max(1, to_come)))
     factor = math.exp(min(margin, math.log(FAR)))
     return Range(mean * min(1 / factor, 1 - least), mean * max(factor, 1 + least), mean)
+
+
+def _t(df: int) -> float:
+    """The t within which lies 95 % of Student's distribution (Abramowitz and Stegun 1972, 26.7.8):
+    too large, by 1 % of 10 degrees of freedom, by 38 % of 3, and infinite of fewer."""
+    room = (1 - 1 / (4 * df)) ** 2 - 1.96**2 / (2 * df)
+    return 1.96 / math.sqrt(room) if room > 0 else math.inf
 
 
 def _mean(values: Sequence[float]) -> float:

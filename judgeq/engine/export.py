@@ -102,8 +102,7 @@ def _implied(verdicts: Verdicts) -> Iterator[tuple[Rows, Rows, Any, Any]]:
         chosen = np.zeros(len(verdicts), np.bool_)
         chosen[span] = True
         part = verdicts.where(chosen)
-        first, second, tie = comparisons.pairs_of(part)
-        tied = np.zeros(len(first), np.bool_) if tie is None else tie
+        first, second, tied = comparisons.pairs_of(part)
         winner = np.concatenate([first, second[tied]])
         loser = np.concatenate([second, first[tied]])
         weight = np.concatenate([np.where(tied, 0.5, 1.0), np.full(int(tied.sum()), 0.5)])

@@ -28,11 +28,9 @@ from judgeq.rating import (
     comparisons,
     correlation,
     position_bias,
-    position_effect,
 )
-from judgeq.rating.intervals import intervals
-from judgeq.rating.position_bias import Flips, Slots
-from judgeq.rating.position_effect import Effect
+from judgeq.rating.order import intervals
+from judgeq.rating.position_bias import Effect, Flips, Slots
 from judgeq.rating.posterior import Posterior
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
@@ -189,7 +187,8 @@ class Result:
         id. Raises UsageError for an id that isn't there, and where the estimator has no errors."""
         if self.fit.posterior is None:
             raise UsageError(f"the rating {self.rating} has no errors: rate by pl or bt.")
-        return self.fit.posterior.probability_above(self.row_of(one), self.row_of(other))
+        rows = self.row_of(one), self.row_of(other)
+        return float(self.fit.posterior.probability_above(*rows))
 
     def row_of(self, item: str) -> int:
         """The row of an item by its id. Raises UsageError."""
@@ -274,7 +273,7 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     *_, main = fits.values()
     component = np.ones(n, dtype=np.int64)  # scores of items judged alone are on one scale
     if not history.alone:
-        component = comparisons.scale_components(verdicts, n)
+        component = comparisons.components(verdicts, n, scored=True)
     scores = Scores(
         ids=items.ids,
         ratings={column: fit.theta for column, fit in fits.items()},
@@ -301,7 +300,7 @@ def _effects(
         fit = rating.ESTIMATORS[settings.rating].fit(asked, n, parameters, go_on)
     if not isinstance(fit.posterior, Posterior):
         return []
-    return position_effect.effects(fit.posterior, asked, joint=fit.position, go_on=go_on)
+    return position_bias.effects(fit.posterior, asked, joint=fit.position, go_on=go_on)
 
 
 async def read(run: RunPlace, settings: Settings) -> Result:

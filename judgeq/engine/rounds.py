@@ -16,7 +16,7 @@ from judgeq.config import Settings
 from judgeq.errors import RunError
 from judgeq.events import Certainty
 from judgeq.judge import panel
-from judgeq.rating import Parameters, comparisons, information, order, position_bias
+from judgeq.rating import Parameters, comparisons, order, position_bias
 from judgeq.run_places import RunPlace
 from judgeq.store import Store
 from judgeq.strategies import History, Strategy
@@ -134,7 +134,7 @@ def how_well(
     k, judged = slots / max(1, sum(map(len, compared))), posterior.component > 0
     growth, n = None, int(judged.sum())
     if calls:
-        growth = information.growth(posterior.sigma, slots / n, calls * k / n, k)
+        growth = order.growth(posterior.sigma, slots / n, calls * k / n, k)
     known = order.known(
         posterior.mean[judged], posterior.errors_across[judged], growth, history.goal.top
     )
@@ -149,7 +149,6 @@ def how_well(
         next_cost=_cost(added * asked, settings, counts, totals),
         top=history.goal.top,
         top_share=known.top,
-        next_top_share=known.next_top,
     )
 
 

@@ -17,7 +17,7 @@ from judgeq.escaping import excerpt, for_spreadsheet
 from judgeq.files import refuse_linked_folder, replacing, unwritable
 from judgeq.rating import ESTIMATORS
 from judgeq.rating.comparisons import component_sizes
-from judgeq.rating.intervals import Intervals
+from judgeq.rating.order import Intervals, ranks
 from judgeq.settings.run import REHEARSAL
 from judgeq.types import Bools, Floats, Offsets
 
@@ -114,17 +114,7 @@ class Scores:
     def rank(self) -> Offsets:
         """The rank of each item within its component, shape (n,): 1 for most of the feature; ties have
         the lowest of their ranks (1, 2, 2, 4); 0 for an item that was never judged."""
-        values = self.main[1]
-        rows = np.flatnonzero(self.scored)
-        rows = rows[np.lexsort((-values[rows], self.component[rows]))]
-        component, values = self.component[rows], values[rows]
-        begins = np.diff(component, prepend=-1) != 0
-        untied = begins | (np.diff(values, prepend=np.nan) != 0)
-        place = np.arange(len(rows))
-        first, tied = (np.maximum.accumulate(np.where(at, place, 0)) for at in (begins, untied))
-        rank = np.zeros(len(self.ids), dtype=np.int64)
-        rank[rows] = tied - first + 1
-        return rank
+        return ranks(self.main[1], np.where(self.judged, np.maximum(self.component, 1), 0))
 
     @property
     def numbers(self) -> dict[str, Offsets | Floats]:

@@ -70,8 +70,7 @@ def codings(verdicts: Verdicts) -> Codings:
     first, second, tie = comparisons.pairs_of(verdicts)
     one, other, at = place[first], place[second], question[of[first]]
     value = (one < other).astype(np.float64)
-    if tie is not None:
-        value[tie] = 0.5
+    value[tie] = 0.5
     unit = (at * largest + np.minimum(one, other)) * largest + np.maximum(one, other)
     return Codings(at, unit, judges[of[first]], value)
 
@@ -249,7 +248,7 @@ def panel_agreement(
     if people is not None and there[0] < people <= there[-1]:
         groups.insert(0, (PEOPLE, [number for number in there if number >= people]))
     parts = [every.where(np.isin(judges, group)) for _, group in groups]
-    components = [comparisons.scale_components(part, n) for part in parts]
+    components = [comparisons.components(part, n, scored=True) for part in parts]
     ratings = [
         np.where(component, estimator.fit(part, n, parameters).theta, np.nan)
         for part, component in zip(parts, components, strict=True)

@@ -26,7 +26,7 @@ from judgeq.evaluation.agreement import Orders, Shared, alpha, codings, judges_o
 from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.person import Check, PersonState, Said
 from judgeq.rating import comparisons
-from judgeq.rating.position_bias import wilson
+from judgeq.rating.posterior import Z
 from judgeq.run_places import RunPlace
 from judgeq.types import Verdict, Verdicts
 
@@ -51,9 +51,10 @@ class Share:
         """The share with its 95 % interval."""
         if not self.total:
             return Measured(None, why="there are none")
-        share = self.count / self.total
-        low, high = wilson(np.array([share]), np.array([self.total]))
-        return Measured(share, float(low[0]), float(high[0]))
+        share, n = self.count / self.total, self.total
+        reach = Z * math.sqrt(share * (1 - share) / n + (Z / n / 2) ** 2)
+        low, high = ((share + Z * Z / n / 2 + end) / (1 + Z * Z / n) for end in (-reach, reach))
+        return Measured(share, max(low, 0.0), min(high, 1.0))
 
 
 @dataclass(frozen=True, slots=True)

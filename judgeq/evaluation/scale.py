@@ -1,5 +1,5 @@
-"""What can be known of a run's scores without gold: how reliable they are, which judges, items and
-judgments don't fit them, and whether longer texts score higher."""
+"""What can be known of a run's scores without gold: how reliable they are, which judges and items don't
+fit them, and whether longer texts score higher."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from judgeq import seeds
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.errors import UsageError
-from judgeq.evaluation import trail
 from judgeq.evaluation.metrics import Measured, bootstrap
-from judgeq.evaluation.trail import Judgment
 from judgeq.rating import (
     ESTIMATORS,
     Estimator,
@@ -29,8 +27,6 @@ from judgeq.rating.misfit import Fit
 from judgeq.rating.reliability import Separation, SplitHalf
 from judgeq.types import Comparisons, Floats, Verdicts
 
-LEAST_EXPECTED = 10
-"""Judgments listed that are least expected."""
 MOST = 2_000_000
 """Comparisons above which the SSR of comparative judgement would take long, and is left out."""
 EPSILON, ITERATIONS, TOLERANCE = 0.3, 400, 1e-4
@@ -58,13 +54,11 @@ class Reliability:
 @dataclass(frozen=True, slots=True, eq=False)
 class Misfit:
     """What doesn't fit the rating `rating`: by judge (None where there is one alone, which can't be
-    compared with others) and by item; and the judgments `least_expected`, the worst first. Of items
-    judged alone there is nothing of it, and `why`."""
+    compared with others) and by item. Of items judged alone there is nothing of it, and `why`."""
 
     rating: str
     judges: Fit | None
     items: Fit | None
-    least_expected: Sequence[Judgment]
     why: str | None = None
 
 
@@ -158,9 +152,9 @@ def misfit_of(run: Result) -> Misfit:
     """What doesn't fit a run's main rating."""
     main, theta = run.scores.main
     if run.history.alone:
-        return Misfit(main, None, None, [], "items judged alone imply no comparisons")
+        return Misfit(main, None, None, "items judged alone imply no comparisons")
     verdicts, judges = comparisons.joined(run.history.verdicts), None
-    names = run.info.judges or run.info.settings.judges
+    names = run.judges
     several = len(names) > 1 and verdicts.judges is not None
     if several:
         # Each order of a pair is answered by another person.
@@ -171,14 +165,7 @@ def misfit_of(run: Result) -> Misfit:
         rating=main,
         judges=judges,
         items=replace(misfit.fit_of_items(verdicts, theta), names=run.items.ids),
-        least_expected=_least_expected(run, verdicts),
     )
-
-
-def _least_expected(run: Result, verdicts: Verdicts) -> list[Judgment]:
-    surprise = misfit.surprise(verdicts, run.scores.main[1])
-    least = np.argsort(-surprise, kind="stable")[:LEAST_EXPECTED].tolist()
-    return [trail.judgment(run, verdicts, at, float(surprise[at])) for at in least]
 
 
 def with_length(scores: Scores, texts: Sequence[str], times: int, seed: int) -> Measured:

@@ -1,5 +1,5 @@
 """The evidence behind one score, or about two items: the judgments that they were in and what each
-argues for, and the calls, reasons and open questions that the ledger holds."""
+argues for, and the calls and reasons that the ledger holds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from judgeq.engine.results import OF_RUN, Result
-from judgeq.errors import RunError
+from judgeq.evaluation.agreement import judges_of
 from judgeq.people import answers
 from judgeq.rating import comparisons, misfit
 from judgeq.replies import reason_in
-from judgeq.store import Store
 from judgeq.strategies import History
 from judgeq.text import INLINE, LEFT_OUT
-from judgeq.types import Call, Floats, Rows, Verdicts
+from judgeq.types import Call, Floats, Verdicts
 
 NEIGHBOURS = 2
 OUTCOMES = ("as expected", "higher", "lower")
@@ -32,9 +31,9 @@ class Judgment:
     """One answer of a judge: to `job`, the number of its question in the ledger, asked in `round` (from
     1). `presented` are the items as shown, by id, and `order_known` whether that order is known;
     `groups` are tied items, most of the feature first, or `partial`: items whose order isn't known.
-    `score` is that of one item alone, else None. `surprise` is that of `misfit.surprise`, nan of an item
-    alone. `judge` is None where there is one judge. `rated`: the ratings are made from it; not from one
-    of two orders whose other brought no answer, nor from a list of one.
+    `score` is that of one item alone, else None. `judge` is None where there is one judge. `rated`: the
+    ratings are made from it; not from one of two orders whose other brought no answer, nor from a list
+    of one.
     """
 
     job: int
@@ -44,7 +43,6 @@ class Judgment:
     order_known: bool
     groups: Sequence[Sequence[str]]
     score: float | None
-    surprise: float
     rated: bool
     partial: bool = False
 
@@ -70,7 +68,7 @@ class Appearance:
     and of how many.
 
     `residual` says how much the judgment argues against the item's place: above 0 for a higher one,
-    below 0 for a lower one, of mean 0 and variance 1 under the model (`misfit.residuals`). `expected`
+    below 0 for a lower one, of mean 0 and variance 1 under the model (`misfit.Residuals`). `expected`
     and `residual` are nan where the rating has none, as of an item alone.
     """
 
@@ -92,32 +90,6 @@ class Appearance:
         ]
 
 
-def judgment(
-    run: Result, verdicts: Verdicts, at: int, surprise: float, *, rated: bool = True
-) -> Judgment:
-    """The verdict of the number `at` among verdicts of a run."""
-    slots, ids = slice(verdicts.offsets[at], verdicts.offsets[at + 1]), run.scores.ids
-    presented = [ids[row] for row in verdicts.presented[slots].tolist()]
-    score = np.nan if verdicts.scores is None else verdicts.scores[at]
-    return Judgment(
-        job=int(verdicts.matches[at]),
-        round=1 if verdicts.rounds is None else int(verdicts.rounds[at]) + 1,
-        judge=_judge(run, verdicts.judges, at),
-        presented=presented,
-        order_known=verdicts.ordered is None or bool(verdicts.ordered[at]),
-        groups=[[ids[row] for row in group] for group in comparisons.groups_of(verdicts, at)],
-        score=None if np.isnan(score) else float(score),
-        surprise=surprise if len(presented) > 1 else float("nan"),
-        rated=rated,
-        partial=verdicts.partial is not None and bool(verdicts.partial[at]),
-    )
-
-
-def _judge(run: Result, judges: Rows | None, at: int) -> str | None:
-    """The name of a question's judge; None where there is one judge."""
-    return run.judges[judges[at]] if judges is not None and len(run.judges) > 1 else None
-
-
 def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
     """Of each of these items the judgments that it was in, in the order asked. Those that several were
     in are the same object."""
@@ -128,27 +100,42 @@ def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
     if run.history.both_orders:
         couples = comparisons.joined(run.history.verdicts).matches // 2
         rated &= np.isin(verdicts.matches // 2, couples)
-    surprise, by_item = misfit.surprise(verdicts, theta), np.argsort(verdicts.items, kind="stable")
+    by_item = np.argsort(verdicts.items, kind="stable")
     ends = np.append(0, np.cumsum(comparisons.matches_of(verdicts, len(theta))))
     of_rows = [by_item[ends[row] : ends[row + 1]] for row in rows]
     slots = np.concatenate([np.empty(0, np.int64), *of_rows])
     of = np.searchsorted(verdicts.offsets, slots, side="right") - 1
-    judgments = {
-        at: judgment(run, verdicts, at, float(surprise[at]), rated=bool(rated[at]))
-        for at in np.unique(of).tolist()
-    }
+    judgments = {at: _judgment(run, verdicts, at, bool(rated[at])) for at in np.unique(of).tolist()}
     places = comparisons.presented_at(verdicts)[slots] - verdicts.offsets[of] + 1
     wins, of_all = (
         by_slot(verdicts)[slots]
         for by_slot in (comparisons.wins_by_slot, comparisons.compared_by_slot)
     )
-    residual, expected = misfit.residuals(verdicts, theta, slots)
+    residual, _, expected = (column[slots] for column in misfit.residuals(verdicts, theta))
     columns = (column.tolist() for column in (of, places, wins, expected, residual, of_all))
     following = (
         Appearance(judgments[at], place if judgments[at].order_known else None, *numbers)
         for at, place, *numbers in zip(*columns, strict=True)
     )
     return [list(islice(following, len(part))) for part in of_rows]
+
+
+def _judgment(run: Result, verdicts: Verdicts, at: int, rated: bool) -> Judgment:
+    """The verdict of the number `at` among verdicts of a run."""
+    slots, ids = slice(verdicts.offsets[at], verdicts.offsets[at + 1]), run.scores.ids
+    score = np.nan if verdicts.scores is None else verdicts.scores[at]
+    several = verdicts.judges is not None and len(run.judges) > 1
+    return Judgment(
+        job=int(verdicts.matches[at]),
+        round=1 if verdicts.rounds is None else int(verdicts.rounds[at]) + 1,
+        judge=run.judges[judges_of(verdicts)[at]] if several else None,
+        presented=[ids[row] for row in verdicts.presented[slots].tolist()],
+        order_known=verdicts.ordered is None or bool(verdicts.ordered[at]),
+        groups=[[ids[row] for row in group] for group in comparisons.groups_of(verdicts, at)],
+        score=None if np.isnan(score) else float(score),
+        rated=rated,
+        partial=verdicts.partial is not None and bool(verdicts.partial[at]),
+    )
 
 
 def against(appearances: Sequence[Appearance]) -> list[Appearance]:
@@ -186,32 +173,19 @@ def who(run: Result, call: Call) -> str | None:
     return run.judges[call.judge]
 
 
-@dataclass(frozen=True, slots=True)
-class Unanswered:
-    """A question that has no verdict: failed, invalid, or not answered yet."""
-
-    job: int
-    round: int
-    judge: str | None  # None where there is one
-    presented: Sequence[str]  # the items' ids
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
     """The evidence about one item, or two, given by their `rows`.
 
     `judgments` are those that the item was in; of two items those that both were in, as of the first.
-    `by_round` is the Elo at the start and after each round, shape (rounds + 1, items). `unanswered` are
-    the questions about them without a verdict, and `calls` those about all of these by job, as they
-    ended. Of two items `probability` is that the first has more of the feature, by the main rating; None
-    where that has no errors, or nothing connects the two, and `why`.
+    `calls` are those behind these by job, as they ended. Of two items `probability` is that the first
+    has more of the feature, by the main rating; None where that has no errors, or nothing connects the
+    two, and `why`.
     """
 
     run: Result
     rows: Sequence[int] = field(metadata=LEFT_OUT)
     judgments: Sequence[Appearance]
-    by_round: Floats = field(metadata=LEFT_OUT)
-    unanswered: Sequence[Unanswered]
     calls: Mapping[int, Sequence[Call]] = field(metadata=LEFT_OUT)
     with_replies: bool = field(metadata=LEFT_OUT)
     probability: float | None = None
@@ -219,8 +193,6 @@ class Explanation:
     JSON_KEYS: ClassVar = {
         **OF_RUN,
         "items": "items",
-        "elo": "by_round.T",
-        "without_verdict": "unanswered",
         "reasons": "reasons",
         "replies": "replies",
         "probability_above": "probability",
@@ -276,33 +248,11 @@ async def explanation(
             why = "no judgments connect the two"
         else:
             probability = posterior.probability_above(row, other)
-    store = run.run.store(read_only=True)
-    try:
-        unanswered = await _unanswered(run, store, rows)
-        wanted = replies or run.info.settings.reasons or run.said is not None
-        jobs = {one.judgment.job for one in judgments} | {one.job for one in unanswered}
-        calls = await store.calls(sorted(jobs)) if wanted else {}
-    finally:
-        await store.close()
-    elo = elo_by_round(run)[:, rows]
-    return Explanation(run, rows, judgments, elo, unanswered, calls, replies, probability, why)
-
-
-async def _unanswered(run: Result, store: Store, rows: Sequence[int]) -> list[Unanswered]:
-    """The questions about these items in the planned rounds that have no verdict."""
-    answered = {job for part in run.history.asked for job in part.matches.tolist()}
-    unanswered: list[Unanswered] = []
-    first, ids = 0, run.scores.ids
-    for round in range(1, run.rounds_planned + 1):
-        matches = await store.matches(round)
-        if len(matches.items) and not 0 <= matches.items.min() <= matches.items.max() < len(ids):
-            raise RunError(f"{run.run.label} is damaged: it asks about an item that isn't there.")
-        about = np.flatnonzero(np.isin(matches.items, rows))
-        for at in np.unique(np.searchsorted(matches.offsets, about, side="right") - 1).tolist():
-            if first + at not in answered:
-                items = matches.items[matches.offsets[at] : matches.offsets[at + 1]].tolist()
-                presented = [ids[item] for item in items]
-                judge = _judge(run, matches.judges, at)
-                unanswered.append(Unanswered(first + at, round, judge, presented))
-        first += len(matches)
-    return unanswered
+    calls: Mapping[int, Sequence[Call]] = {}
+    if replies or run.info.settings.reasons or run.said is not None:
+        store = run.run.store(read_only=True)
+        try:
+            calls = await store.calls(sorted({one.judgment.job for one in judgments}))
+        finally:
+            await store.close()
+    return Explanation(run, rows, judgments, calls, replies, probability, why)

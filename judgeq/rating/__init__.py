@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from judgeq.text import LEFT_OUT
 
 if TYPE_CHECKING:
-    from judgeq.types import Floats, Offsets, Verdicts
+    from judgeq.types import Floats, Verdicts
 
 LIMITS = (0.25, 8.0)
 """The least and the largest σ that is chosen."""
@@ -42,54 +42,17 @@ class Parameters:
     position: bool | None = None
 
 
-class Uncertainty(Protocol):
-    """How sure n ratings are; a `posterior.Posterior`, imported only where one is made."""
-
-    theta: Floats
-    sigma: float
-    component: Offsets
-    share: float | None
-
-    @property
-    def mean(self) -> Floats:
-        """The mean of what they may be, shape (n,): intervals lie around it."""
-
-    @property
-    def errors(self) -> Floats:
-        """Their standard errors, shape (n,)."""
-
-    @property
-    def errors_apart(self) -> Floats:
-        """Those by which ratings of a component are told apart, shape (n,)."""
-
-    @property
-    def errors_across(self) -> Floats:
-        """The same with the doubt about how far components lie apart, shape (n,)."""
-
-    @property
-    def dispersion(self) -> float:
-        """φ: how far the rankings scatter, against how far they should if the model held."""
-
-    @property
-    def interval(self) -> tuple[Floats, Floats]:
-        """The ends of their 95 % intervals, each of shape (n,)."""
-
-    def probability_above(self, i: int, j: int) -> float:
-        """P(θi > θj) of two items, given by their rows."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """What an estimator makes of verdicts: `theta`, a number an item, shape (n,). `posterior` says
-    how sure they are; None where the estimator has no errors. `chosen` where σ was chosen by the
-    judgments, from within LIMITS. `position`: the effect of the place is taken out of θ; its
-    columns are the posterior's last covariates. `reliability` is that of direct scores, by which it
-    was found how much counts what comparisons alone say (`share`); None where that is assumed.
-    `effects` are those of the place that were looked for and not significant
-    (position_effect.py)."""
+    """What an estimator makes of verdicts: `theta`, a number an item, shape (n,). `posterior`, a
+    `posterior.Posterior`, says how sure they are; None where the estimator has no errors. `chosen` where
+    σ was chosen by the judgments, from within LIMITS. `position`: the effect of the place is taken out
+    of θ; its columns are the posterior's last covariates. `reliability` is that of direct scores, by
+    which it was found how much counts what comparisons alone say (`share`); None where that is assumed.
+    `effects` are those of the place that were looked for and not significant (position_bias.py)."""
 
     theta: Floats = field(metadata=LEFT_OUT)
-    posterior: Uncertainty | None = field(default=None, metadata=LEFT_OUT)
+    posterior: Any | None = field(default=None, metadata=LEFT_OUT)
     chosen: bool = False
     position: bool = False
     reliability: float | None = field(default=None, metadata=LEFT_OUT)
@@ -150,7 +113,7 @@ class Estimator:
         plain = rate(verdicts, n, replace(parameters, position=bool(parameters.position)), go_on)
         if parameters.position is not None or plain.posterior is None:
             return plain
-        place = import_module(f"{__name__}.position_effect")
+        place = import_module(f"{__name__}.position_bias")
         effects = place.effects(plain.posterior, verdicts, joint=False, go_on=go_on)
         if not place.significant(effects):
             return replace(plain, effects=effects)

@@ -8,20 +8,12 @@ Parkes and Xia 2013, on top-k breakings).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 
 from judgeq.errors import NotConvergedError
 from judgeq.rating import Fit, GoOn, Parameters, always, plackett_luce
 from judgeq.rating.comparisons import components, imply
 from judgeq.types import Comparisons, Floats, Offsets, Verdicts
-
-FAR = 2
-"""By so many times what it may take a fit is expected to take too long."""
-_LOOKS = frozenset(2**power for power in range(10, 40))
-"""The sweeps after which `fit_mm` looks whether it can converge in time."""
 
 
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
@@ -55,9 +47,7 @@ def fit_mm(
     recordings).
 
     Where `component`, shape (n,), numbers several groups that no comparison connects, each is centred
-    by itself: nothing else says where they lie to each other.
-
-    Raises NotConvergedError after `sweeps`, or as soon as it is clear that they won't do.
+    by itself: nothing else says where they lie to each other. Raises NotConvergedError after `sweeps`.
     """
     if not len(comparisons):
         return np.zeros(n)
@@ -70,47 +60,17 @@ def fit_mm(
     part = np.zeros(n, np.int64) if component is None else component
     count = np.maximum(np.bincount(part), 1)
     theta: Floats = np.zeros(n)
-    falls: list[float] = []
-    needed, sweep = 0.0, 0
-    while sweep < sweeps and needed <= FAR * sweeps:
-        sweep += 1
+    for _ in range(sweeps):
         go_on()
         strength = np.exp(theta)
         rate = met / (strength[a] + strength[b])
         rates = np.bincount(a, rate, n) + np.bincount(b, rate, n)
         new = np.log(wins + prior) - np.log(rates + prior)
         new -= (np.bincount(part, new) / count)[part]
-        step, theta = new - theta, new
-        if float(np.abs(step).max()) < tolerance:
+        change, theta = float(np.abs(new - theta).max()), new
+        if change < tolerance:
             return theta
-        if sweep in _LOOKS:
-            falls.append(-float(step.min()))
-            total = float(met.sum())
-            lift = math.log((total + prior * float(strength.sum())) / (total + prior * n))
-            needed = _needed(sweep, falls, lift, tolerance)
-    compared = np.bincount(a, met, n) + np.bincount(b, met, n)
-    never_won = int(((wins == 0) & (compared > 0)).sum())
-    never_lost = int(((wins == compared) & (compared > 0)).sum())
-    would = f", and would take about {needed:,.0f}" if needed > FAR * sweeps else ""
     raise NotConvergedError(
-        f"bt-mm did not converge in {sweep:,} sweeps{would}: {never_won:,} items never won and "
-        f"{never_lost:,} never lost a comparison. `--rating bt` always converges; or judge more rounds."
+        f"bt-mm did not converge in {sweeps:,} sweeps: items, or groups of them, won or lost every "
+        "comparison with the others. `--rating bt` always converges; or judge more rounds."
     )
-
-
-def _needed(sweep: int, falls: Sequence[float], lift: float, tolerance: float) -> float:
-    """In about how many sweeps the fastest fall of θ is below the tolerance; 0 where that isn't
-    known. `falls` are the largest at each of _LOOKS so far; `lift` is what θ gains in a sweep as λ holds
-    the strongest down, and all are centred.
-
-    A group of items that won nothing against the others sinks by A/t in sweep t: its strength goes
-    as 1/t. Only the lift ends that: the fall is A·lift/(exp(lift·t) − 1). So the changes of two
-    doublings, which both halve the fall, show whether it is such a group's, and how long it takes.
-    """
-    if len(falls) < 3 or falls[-1] <= 0:
-        return 0.0
-    if not all(1.8 < falls[at - 1] / falls[at] < 2.4 for at in (-2, -1)):
-        return 0.0
-    lift = max(lift, 1e-12)
-    amount = falls[-1] * math.expm1(lift * sweep) / lift
-    return math.log1p(amount * lift / tolerance) / lift

@@ -5,7 +5,6 @@ connected: ratings of different components are not on one scale.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +48,9 @@ def compares(verdicts: Verdicts) -> bool:
     return len(verdicts.items) > len(verdicts)
 
 
+# Slots
+
+
 def slots_by_size(verdicts: Verdicts) -> Iterator[Offsets]:
     """The slots of the verdicts of each size k, smallest first, as arrays of shape (k, verdicts).
 
@@ -78,9 +80,16 @@ def slots_by_shape(verdicts: Verdicts) -> Iterator[tuple[Offsets, slice | None]]
 
 
 def tie_groups(verdicts: Verdicts) -> Offsets:
-    """A number a slot: slots of one verdict are tied, or in a partial ranking of no known order, when
-    theirs is the same. Shape (slots,)."""
+    """A number a slot, from 1: slots of one verdict are tied, or in a partial ranking of no known order,
+    when theirs is the same. Shape (slots,)."""
     return np.cumsum(~verdicts.tied)
+
+
+def partial_by_slot(verdicts: Verdicts) -> Bools:
+    """Whether the verdict of each slot is a partial ranking, shape (slots,)."""
+    if verdicts.partial is None:
+        return np.zeros(len(verdicts.items), dtype=np.bool_)
+    return np.repeat(verdicts.partial, np.diff(verdicts.offsets))
 
 
 def groups_of(verdicts: Verdicts, at: int) -> tuple[tuple[int, ...], ...]:
@@ -90,13 +99,12 @@ def groups_of(verdicts: Verdicts, at: int) -> tuple[tuple[int, ...], ...]:
     return Verdict(tuple(rows), tuple(tied)).groups
 
 
-def settled(verdicts: Verdicts) -> Verdicts:
-    """The same verdicts, tied items in the order in which they were presented: the reply's own order of
-    them says nothing."""
+def settled(verdicts: Verdicts) -> Offsets:
+    """The slots of `verdicts.items` with tied items in the order in which they were presented: the
+    reply's own order of them says nothing."""
     if not verdicts.tied.any():
-        return verdicts
-    order = np.lexsort((presented_at(verdicts), tie_groups(verdicts)))
-    return replace(verdicts, items=verdicts.items[order])
+        return np.arange(len(verdicts.items))
+    return np.lexsort((presented_at(verdicts), tie_groups(verdicts)))
 
 
 def presented_at(verdicts: Verdicts) -> Offsets:
@@ -109,61 +117,39 @@ def presented_at(verdicts: Verdicts) -> Offsets:
     return at
 
 
-def imply(verdicts: Verdicts) -> Comparisons:
-    """All comparisons that the verdicts imply: k(k−1)/2 for a ranking of k, and none between items of
-    which a partial one knows no order.
-
-    A tie gives one comparison each way, of weight ½. In the order of `pairs_of`, the second ways of
-    ties at the end: the same verdicts give the same arrays.
-    """
-    first, second, tie = pairs_of(verdicts)
-    winner, loser = verdicts.items[first], verdicts.items[second]
-    if tie is None:
-        return Comparisons(winner, loser, np.ones(len(first)))
-    return Comparisons(
-        np.concatenate([winner, loser[tie]]),
-        np.concatenate([loser, winner[tie]]),
-        np.concatenate([np.where(tie, 0.5, 1.0), np.full(int(tie.sum()), 0.5)]),
-    )
+# What was compared and won
 
 
-def pairs_of(verdicts: Verdicts) -> tuple[Offsets, Offsets, Bools | None]:
-    """Every pair that the verdicts imply: the slots of the one placed first and of the other, and
-    whether they are tied (None: none is), each (pairs,). By size, then place pair, then match order."""
+def pairs_of(verdicts: Verdicts) -> tuple[Offsets, Offsets, Bools]:
+    """Every pair that the verdicts imply, and none of which a partial ranking knows no order: the slots
+    of the one placed first and of the other, and whether they are tied, each (pairs,). By size, then
+    place pair, then match order."""
     pairs = [np.empty((2, 0), np.int64)]
     for slots in slots_by_size(verdicts):
         places = np.stack(np.triu_indices(len(slots), 1))
         pairs.append(slots[places].reshape(2, -1))
     first, second = np.concatenate(pairs, axis=1)
     if not verdicts.tied.any():
-        return first, second, None
+        return first, second, np.zeros(len(first), np.bool_)
     group = tie_groups(verdicts)
     same = group[first] == group[second]
     known = ~(same & partial_by_slot(verdicts)[first])
     return first[known], second[known], same[known]
 
 
-def wins(group: Offsets, partial: Bools | bool) -> Floats:
-    """What each place of rankings won against each other, shape (k, k, rankings): 1 against those after
-    it, ½ against those with the same number in `group`, shape (k, rankings), which grows by place; 0 of
-    `partial` rankings, shape (rankings,), where theirs is a group of no known order."""
-    won = np.where(group[:, None] < group, 1.0, np.where(group[:, None] > group, 0.0, 0.5))
-    won[(won == 0.5) & partial] = 0
-    np.einsum("iim->im", won)[:] = 0
-    return won
+def imply(verdicts: Verdicts) -> Comparisons:
+    """All comparisons that the verdicts imply: k(k−1)/2 for a ranking of k.
 
-
-def matches_of(verdicts: Verdicts, n: int) -> Offsets:
-    """In how many judged matches each of n items was presented, shape (n,)."""
-    return np.bincount(verdicts.items, minlength=n)
-
-
-def repeated(matches: Offsets) -> bool:
-    """Whether judged items, of which each was in so many rankings, were in about two on average (a
-    round may leave some out): only then do the rankings say how far they scatter, and how wide the
-    prior is."""
-    judged = matches[matches > 0]
-    return bool(len(judged)) and float(judged.mean()) >= 1.9
+    A tie gives one comparison each way, of weight ½. In the order of `pairs_of`, the second ways of
+    ties at the end: the same verdicts give the same arrays.
+    """
+    first, second, tie = pairs_of(verdicts)
+    winner, loser = verdicts.items[first], verdicts.items[second]
+    return Comparisons(
+        np.concatenate([winner, loser[tie]]),
+        np.concatenate([loser, winner[tie]]),
+        np.concatenate([np.where(tie, 0.5, 1.0), np.full(int(tie.sum()), 0.5)]),
+    )
 
 
 def wins_by_slot(verdicts: Verdicts) -> Floats:
@@ -174,13 +160,10 @@ def wins_by_slot(verdicts: Verdicts) -> Floats:
     after it; tied items share the mean of their places' wins, and those of which no order is known have
     the least of them.
     """
-    ends = np.repeat(verdicts.offsets[1:], np.diff(verdicts.offsets))
-    won: Floats = (ends - 1 - np.arange(len(ends))).astype(np.float64)
-    if verdicts.tied.any():
-        group = tie_groups(verdicts) - 1
-        won = (np.bincount(group, won) / np.bincount(group))[group]
-        won -= _unknown_by_slot(verdicts) / 2
-    return won
+    group = tie_groups(verdicts) - 1
+    after = np.repeat(verdicts.offsets[1:], np.diff(verdicts.offsets)) - np.arange(len(group)) - 1
+    won = (np.bincount(group, after) / np.bincount(group))[group]
+    return won - _unknown_by_slot(verdicts) / 2
 
 
 def compared_by_slot(verdicts: Verdicts) -> Offsets:
@@ -196,22 +179,31 @@ def _unknown_by_slot(verdicts: Verdicts) -> Offsets:
     return (np.bincount(group)[group] - 1) * partial_by_slot(verdicts)
 
 
-def partial_by_slot(verdicts: Verdicts) -> Bools:
-    """Whether the verdict of each slot is a partial ranking, shape (slots,)."""
-    if verdicts.partial is None:
-        return np.zeros(len(verdicts.items), dtype=np.bool_)
-    return np.repeat(verdicts.partial, np.diff(verdicts.offsets))
-
-
 def wins_of(verdicts: Verdicts, n: int) -> Floats:
     """How many implied comparisons each of n items won (a tie counts ½), shape (n,)."""
-    won = np.bincount(verdicts.items, wins_by_slot(verdicts), minlength=n)
-    return won.astype(np.float64, copy=False)
+    return np.bincount(verdicts.items, wins_by_slot(verdicts), n).astype(np.float64, copy=False)
 
 
-def components(verdicts: Verdicts, n: int) -> Offsets:
+def matches_of(verdicts: Verdicts, n: int) -> Offsets:
+    """In how many judged matches each of n items was presented, shape (n,)."""
+    return np.bincount(verdicts.items, minlength=n)
+
+
+def repeated(matches: Offsets) -> bool:
+    """Whether judged items, of which each was in so many rankings, were in about two on average (a
+    round may leave some out): only then do the rankings say how far they scatter, and how wide the
+    prior is."""
+    judged = matches[matches > 0]
+    return bool(len(judged)) and float(judged.mean()) >= 1.9
+
+
+# What is connected
+
+
+def components(verdicts: Verdicts, n: int, *, scored: bool = False) -> Offsets:
     """The connected component of each of n items, shape (n,): from 1, in the order of their first rows;
-    0 for items that were never judged.
+    0 for items that were never judged. `scored`: scores of items judged alone are on one scale, and so
+    connect these.
 
     Labels spread along the edges, halving the paths in each turn (Shiloach and Vishkin 1982): a few
     passes over the verdicts, however long the chains are.
@@ -219,7 +211,11 @@ def components(verdicts: Verdicts, n: int) -> Offsets:
     inside = np.ones(len(verdicts.items), dtype=np.bool_)
     inside[verdicts.offsets[:-1]] = False
     seconds = np.flatnonzero(inside)  # a ranking connects each place with the one before it
-    a, b = (verdicts.items[places].astype(np.int64) for places in (seconds - 1, seconds))
+    edges = np.stack([seconds - 1, seconds])
+    if scored and verdicts.scores is not None:
+        alone = verdicts.offsets[:-1][~np.isnan(verdicts.scores)]
+        edges = np.append(edges, np.stack([alone[:-1], alone[1:]]), axis=1)
+    a, b = verdicts.items[edges].astype(np.int64)
     label: Offsets = np.arange(n, dtype=np.int64)
     while len(a):
         low, high = np.minimum(label[a], label[b]), np.maximum(label[a], label[b])
@@ -232,23 +228,6 @@ def components(verdicts: Verdicts, n: int) -> Offsets:
     number = np.zeros(n, dtype=np.int64)
     number[judged] = np.unique(label[judged], return_inverse=True)[1] + 1
     return number
-
-
-def scale_components(verdicts: Verdicts, n: int) -> Offsets:
-    """As `components`, with all items that were scored alone in one: their scores are on one scale."""
-    component = components(verdicts, n)
-    if verdicts.scores is None:
-        return component
-    scored = np.diff(verdicts.offsets) == 1
-    scored &= ~np.isnan(verdicts.scores)
-    several = component[verdicts.items[verdicts.offsets[:-1][scored]]]
-    if not len(several):
-        return component
-    first = np.arange(int(component.max()) + 1)
-    first[several] = several.min()
-    kept, number = np.unique(first[component], return_inverse=True)
-    joined: Offsets = number.reshape(-1) + (kept[0] > 0)
-    return joined
 
 
 def component_sizes(component: Offsets) -> Offsets:

@@ -8,11 +8,11 @@ and None where it is shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from judgeq.types import Bools, Floats, Offsets
+from judgeq.types import Floats, Offsets
 
 _DOUBTFUL = 1e-8
 """Below such a variance of values within ±1, rounding may show in a correlation."""
@@ -49,20 +49,8 @@ class Order:
 
 def pearson(x: Floats, y: Floats) -> Measure:
     """Pearson's r between two ratings of shape (n,), without nan."""
-    scaled_x, scaled_y = _scaled(x), _scaled(y)
-
-    def measure(weights: Floats) -> Floats:
-        r = _pearson(scaled_x, scaled_y, weights)
-        # Those drawn may be equal, or so close to each other that they need a scale of their own.
-        for row in np.flatnonzero(np.isnan(r)):
-            drawn = np.flatnonzero(weights[row])
-            own_x, own_y = x[drawn], y[drawn]
-            if (own_x != own_x[:1]).any() and (own_y != own_y[:1]).any():
-                own_weights = weights[row, drawn][None]
-                (r[row],) = _pearson(_scaled(own_x), _scaled(own_y), own_weights)
-        return r
-
-    return measure
+    x, y = _scaled(x), _scaled(y)
+    return lambda weights: _pearson(x, y, weights)
 
 
 def spearman(x: Floats, y: Floats) -> Measure:
@@ -102,35 +90,31 @@ def _pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
 
 
 def within(x: Floats, y: Floats, component: Offsets) -> tuple[float | None, float | None, int]:
-    """Pearson's r and Spearman's ρ within components, and over how many items: the mean over those
-    components that have a correlation, weighted by their items. All of shape (n,), without nan."""
+    """Pearson's r and Spearman's ρ within components, pooled, and over how many items: those of
+    deviations from a component's mean, and of its ranks as shares of its items. (The mean of the
+    components' own r would count a pair of items as ±1.) All of shape (n,), without nan."""
     part = np.unique(component, return_inverse=True)[1].reshape(-1)
-    count = np.bincount(part)
-
-    def scaled(values: Floats) -> Floats:
-        """Of mean 0 and length 1 within each component; nan where all are the same."""
-        off = values - (np.bincount(part, values) / count)[part]
-        largest = np.zeros(len(count))
-        np.maximum.at(largest, part, np.abs(off))
-        off = off / np.where(largest > 0, largest, 1)[part]
-        squares = np.bincount(part, off * off)
-        near: Floats = off / np.sqrt(np.where(squares > _DOUBTFUL, squares, np.nan))[part]
-        return near
+    several = np.bincount(part)[part] > 1
+    x, y, part = x[several], y[several], part[several]
+    n = len(part)
 
     def ranks(values: Floats) -> Floats:
-        # Ranks of all items, component by component: within each the same but for a constant.
-        by_part = Order((part * len(values) + Order(values).group).astype(np.float64))
-        ranked: Floats = by_part.ranks(np.ones((1, len(part))))[0]
-        return ranked
+        by_part = Order((part * n + Order(values).group).astype(np.float64))
+        of_all: Floats = by_part.ranks(np.ones((1, n)))[0]
+        return of_all / np.bincount(part)[part]
 
-    def mean(x: Floats, y: Floats) -> tuple[float | None, int]:
-        r = np.bincount(part, scaled(x) * scaled(y))
-        known = ~np.isnan(r)
-        n = int(count[known].sum())
-        return (float(np.clip(r[known], -1, 1) @ count[known]) / n if n else None), n
+    both = (
+        (centred(one, part), centred(other, part)) for one, other in ((x, y), (ranks(x), ranks(y)))
+    )
+    of_values, of_ranks = (point(pearson(*pair), n) for pair in both)
+    return of_values, of_ranks, n
 
-    pearson, n = mean(x, y)
-    return pearson, mean(ranks(x), ranks(y))[0], n
+
+def centred(values: Floats, part: Offsets) -> Floats:
+    """Values less the mean of their part; what rounding leaves of a constant is 0."""
+    off = values - (np.bincount(part, values) / np.maximum(np.bincount(part), 1))[part]
+    off[np.abs(off) < 1e-12 * np.abs(values).max(initial=0)] = 0
+    return off
 
 
 class Kendall:
@@ -145,30 +129,24 @@ class Kendall:
         # Pairs tied in both: the groups of equal (x, y).
         self._both = Order((self._x.group * len(y) + self._y.group).astype(np.float64))
         self._first: Offsets = np.lexsort((y, x))
-        self._levels = list(self._merged(self._y.group[self._first]))
-
-    @staticmethod
-    def _merged(y: Offsets) -> Iterator[tuple[Offsets, Bools, Offsets, Offsets]]:
-        """Of each level: places by y within blocks of 2s, whether each is of a block's left half, and
-        of those of the right half the place and the end of the block."""
-        n, half = len(y), 1
-        place = np.arange(n)
-        while half < n:
-            block, right = place // (2 * half), place // half % 2
-            order = np.lexsort((right, y, block))
-            rights = np.flatnonzero(right[order])
-            ends = np.minimum((block[order][rights] + 1) * 2 * half, n) - 1
-            yield order, right[order] == 0, rights, ends
-            half *= 2
+        self._levels: list[tuple[Offsets, Offsets, Offsets]] = []
+        place, values = np.arange(len(y)), self._y.group[self._first]
+        for half in (1 << level for level in range(max(len(y) - 1, 0).bit_length())):
+            # Places by y within blocks of two halves, those of left halves before equal ones of right.
+            order = np.lexsort((place // half % 2, values, place // (2 * half)))
+            rights = np.flatnonzero(order // half % 2)
+            ends = np.minimum((order[rights] // (2 * half) + 1) * 2 * half, len(y)) - 1
+            self._levels.append((order, rights, ends))
 
     def __call__(self, weights: Floats) -> Floats:
         """τ-b of shape (b,) for weights of shape (b, n)."""
-        sorted_weights = weights[:, self._first]
         discordant = np.zeros(len(weights))
-        for order, left, rights, ends in self._levels:
-            level = sorted_weights[:, order]
-            before = np.cumsum(np.where(left, level, 0.0), axis=1)
-            discordant += (level[:, rights] * (before[:, ends] - before[:, rights])).sum(axis=1)
+        for order, rights, ends in self._levels:
+            level = weights[:, self._first[order]]
+            of_right = level[:, rights]
+            level[:, rights] = 0
+            lefts = np.cumsum(level, axis=1)
+            discordant += (of_right * (lefts[:, ends] - lefts[:, rights])).sum(axis=1)
         total = weights.sum(axis=1) ** 2
         tied_x, tied_y, tied_both = (
             (order.sums(weights) ** 2).sum(axis=1) for order in (self._x, self._y, self._both)

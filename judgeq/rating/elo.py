@@ -46,9 +46,8 @@ def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always
 
 def fold(ratings: Floats, verdicts: Verdicts, k: float = K) -> Floats:
     """The ratings after one round's verdicts; a new array of the same shape. Their sum is kept."""
-    verdicts = settled(verdicts)
     folded: list[float] = ratings.tolist()
-    items: list[int] = verdicts.items.tolist()
+    items: list[int] = verdicts.items[settled(verdicts)].tolist()
     group: list[int] = tie_groups(verdicts).tolist()
     partial: list[bool] = partial_by_slot(verdicts).tolist()
     for begin, end in pairwise(verdicts.offsets.tolist()):

@@ -26,9 +26,9 @@ from judgeq.rating import (
     always,
     direct,
     plackett_luce,
-    position_effect,
+    position_bias,
 )
-from judgeq.rating.comparisons import compares, scale_components, settled
+from judgeq.rating.comparisons import compares, components
 from judgeq.rating.posterior import Posterior
 from judgeq.types import Floats, Verdicts
 
@@ -41,16 +41,16 @@ def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always
     if not compares(verdicts):
         return Fit(np.full(n, np.nan))
     z = direct.standardised(direct.fit(verdicts, n, parameters).theta)
-    numbers, loadings = z[settled(verdicts).items][:, None], z[:, None]
+    numbers, loadings = z[verdicts.items][:, None], z[:, None]
     if parameters.position:
-        places = position_effect.columns(verdicts).numbers
+        places = position_bias.columns(verdicts).numbers
         numbers = np.concatenate([numbers, places], axis=1)
         loadings = np.concatenate([loadings, np.zeros((n, places.shape[1]))], axis=1)
     found = plackett_luce.maximum(verdicts, n, parameters, numbers, go_on)
     reliability, share = direct.reliability(verdicts, n), SHARE
     if reliability is not None:
         share = share_of(z * found.parameters[n], found.prior.sigma, reliability)
-    component = scale_components(verdicts, n)
+    component = components(verdicts, n, scored=True)
     posterior = Posterior(found.rankings, found.parameters, found.prior, component, loadings, share)
     return Fit(posterior.theta, posterior, found.chosen, bool(parameters.position), reliability)
 

@@ -30,8 +30,7 @@ Gaussian gain so much in 5 of 100 cases, in 300 sets each of 30, 100 and 1,000 (
 _SPLITS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 """EM starts from the lower and the upper scores, parted at these shares."""
 _SHORT, _LONG, _KEPT = 45, 3_000, 2
-_CLOSE = 1e-9
-_LEAST = 2 * math.log(FLOOR)
+_CLOSE = 1e-10
 _LOG_ROOT = 0.5 * math.log(2 * math.pi)
 
 
@@ -105,7 +104,7 @@ def fit(scores: Floats) -> Mixture:
     starts (Dempster, Laird and Rubin 1977). The same scores give the same mixture, in any order.
 
     Of more than AT_MOST scores as many evenly spaced quantiles are fitted. The starts run for some
-    steps, the best two until the likelihood of a score grows by less than 1e-9 in a step, or for 3,000
+    steps, the best two until the likelihood of a score grows by less than _CLOSE in a step, or for _LONG
     steps: components that EM can't settle by then overlap so much that nothing parts them.
     """
     ordered = np.sort(scores)
@@ -116,73 +115,59 @@ def fit(scores: Floats) -> Mixture:
     centre = float(ordered[0] / 2 + ordered[-1] / 2)
     centre += float((ordered - centre).mean())
     spread = float((ordered - centre).std())
-    z = (ordered - centre) / spread
-    runs = [_climb(z, _start(z, share), _SHORT) for share in _SPLITS]
-    best = sorted(runs, key=lambda run: -run[1])[:_KEPT]
-    parameters, likelihood = max((_climb(z, run[0], _LONG) for run in best), key=lambda run: run[1])
-    weights = 1 / (1 + np.exp(np.array([1.0, -1.0]) * parameters[0]))
-    means, variances = parameters[1:3], np.exp(parameters[3:])
+    z, place = (ordered - centre) / spread, np.arange(len(ordered)) / len(ordered)
+    starts = [_mixed(z, (place >= share).astype(np.float64)) for share in _SPLITS]
+    runs = sorted((_climb(z, start, _SHORT) for start in starts), key=lambda run: run[1])
+    best = [_climb(z, parameters, _LONG) for parameters, _ in runs[-_KEPT:]]
+    parameters, likelihood = max(best, key=lambda run: run[1])
+    weights, means = 1 / (1 + np.exp(np.array([1.0, -1.0]) * parameters[0])), parameters[1:3]
     order = np.argsort(means, kind="stable")
     return Mixture(
         weights[order],
         means[order] * spread + centre,
-        np.sqrt(variances[order]) * spread,
+        np.exp(parameters[3:][order]) * spread,
         likelihood - math.log(spread),
         -0.5 - _LOG_ROOT - math.log(spread),
     )
 
 
-def _start(z: Floats, share: float) -> Floats:
-    """The parameters that describe the scores below and above a quantile, each by itself."""
-    cut = min(max(int(share * len(z)), 2), len(z) - 2)
-    parts = (z[:cut], z[cut:])
-    variances = np.maximum([part.var() for part in parts], FLOOR**2)
-    return np.array(
-        [math.log((len(z) - cut) / cut), *(part.mean() for part in parts), *np.log(variances)]
-    )
-
-
-def _climb(z: Floats, start: Floats, steps: int) -> tuple[Floats, float]:
-    """EM from a start for so many steps at most: the parameters, and the mean log-likelihood of a score
-    under them.
+def _climb(z: Floats, here: Floats, steps: int) -> tuple[Floats, float]:
+    """EM from parameters for so many steps at most: these, and the mean log-likelihood of a score.
 
     After two steps of EM the way they took is followed further, as far as SQUAREM has it (Varadhan and
     Roland 2008, step length 3), unless that lowers the likelihood: where components overlap, EM alone
     takes thousands of steps.
     """
-    here, likelihood = _step(z, start)
+    reached = -math.inf
     for _ in range(steps // 3):
         once, before = _step(z, here)
-        twice, after = _step(z, once)
+        twice, reached = _step(z, once)
         first, second = once - here, twice - 2 * once + here
-        bend = float(np.sqrt((second**2).sum()))
-        length = -float(np.sqrt((first**2).sum())) / bend if bend > 0 else -1.0
-        there, reached = twice, after
-        if length < -1:
-            far = here - 2 * length * first + length**2 * second
-            far[3:] = np.maximum(far[3:], _LEAST)
-            further, at_far = _step(z, far)
-            if at_far > after:
-                there, reached = further, at_far
-        here = there
+        length = max(1.0, float(np.sqrt((first**2).sum() / max((second**2).sum(), 1e-300))))
+        here, (far, at_far) = twice, _step(z, here + 2 * length * first + length**2 * second)
+        if at_far > reached:
+            here, reached = far, at_far
         if reached - before < _CLOSE:
-            return here, reached
-        likelihood = reached
-    return here, likelihood
+            break
+    return here, reached
 
 
 def _step(z: Floats, parameters: Floats) -> tuple[Floats, float]:
-    """One step of EM from parameters (log w₂/w₁, means, log variances), and the mean log-likelihood of a
-    score before it."""
+    """One step of EM from parameters, and the mean log-likelihood of a score before it."""
     ratio, means, logs = parameters[0], parameters[1:3], parameters[3:]
     upper = np.array([-np.logaddexp(0, ratio), -np.logaddexp(0, -ratio)])
-    parts = (upper - 0.5 * logs - _LOG_ROOT)[:, None]
-    parts = parts - (z - means[:, None]) ** 2 * (0.5 * np.exp(-logs))[:, None]
+    parts = (upper - logs - _LOG_ROOT)[:, None]
+    parts = parts - (z - means[:, None]) ** 2 * (0.5 * np.exp(-2 * logs))[:, None]
     total = np.logaddexp(parts[0], parts[1])
-    share = np.exp(parts - total)
+    return _mixed(z, np.exp(parts[1] - total)), float(total.mean())
+
+
+def _mixed(z: Floats, upper: Floats) -> Floats:
+    """The parameters log w₂/w₁, means and log deviations, by the share of each score that is of the
+    second component."""
+    share = np.stack([1 - upper, upper])
     items = np.maximum(share.sum(axis=1), 1e-9)
     means = (share * z).sum(axis=1) / items
     variances = ((z - means[:, None]) ** 2 * share).sum(axis=1) / items
-    ratio = np.log(items[1]) - np.log(items[0])
-    logs = np.maximum(np.log(np.maximum(variances, 1e-300)), _LEAST)
-    return np.array([ratio, *means, *logs]), float(total.mean())
+    logs = np.log(np.maximum(variances, FLOOR**2)) / 2
+    return np.array([np.log(items[1] / items[0]), *means, *logs])

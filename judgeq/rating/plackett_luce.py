@@ -31,12 +31,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from judgeq.rating import UNKNOWN, Fit, GoOn, Parameters, always, newton, position_effect
-from judgeq.rating.comparisons import components, wins
-from judgeq.rating.posterior import Posterior, Prior
-from judgeq.rating.prior import choose_sigma
+from judgeq.rating import UNKNOWN, Fit, GoOn, Parameters, always, curvature, position_bias
+from judgeq.rating.comparisons import components
+from judgeq.rating.posterior import Posterior
+from judgeq.rating.prior import Prior, choose_sigma
 from judgeq.rating.rankings import Block, Rankings
-from judgeq.types import Bools, Floats, Offsets, Verdicts
+from judgeq.types import Floats, Offsets, Verdicts
 
 NAME = "Plackett-Luce"
 BOTH = (True, False)
@@ -63,7 +63,7 @@ def fit(
     """`pl`: θ by the MAP, 0 for items that were never compared, with their posterior. Of the comparisons
     that lists imply (`implied`): `bt`."""
     position = bool(parameters.position)
-    places = position_effect.columns(verdicts).numbers if position else None
+    places = position_bias.columns(verdicts).numbers if position else None
     found = maximum(verdicts, n, parameters, places, go_on, implied=implied)
     component = components(verdicts, n)
     posterior = Posterior(found.rankings, found.parameters, found.prior, component)
@@ -88,12 +88,10 @@ def maximum(
     chosen = sigma is None and rankings.repeated and not implied
     if chosen:
         from_the_top = rankings_of(verdicts, n, covariates, go_on, (True,))
-        with from_the_top.threads():
-            sigma, start = choose_sigma(from_the_top, components(verdicts, n))
+        sigma, start = choose_sigma(from_the_top, components(verdicts, n))
     prior = Prior(UNKNOWN if sigma is None else sigma)
-    with rankings.threads():
-        what = f"{'Bradley-Terry' if implied else NAME} (MAP, σ = {prior.sigma:g})"
-        best = newton.maximum(rankings, prior.precision(rankings), start=start, what=what)
+    what = f"{'Bradley-Terry' if implied else NAME} (MAP, σ = {prior.sigma:g})"
+    best = curvature.maximum(rankings, prior.precision(rankings), start=start, what=what)
     return Maximum(rankings, best, prior, chosen)
 
 
@@ -105,13 +103,13 @@ def rankings_of(
     ways: Sequence[bool] = BOTH,
 ) -> Rankings:
     """The likelihood of verdicts over n items. `covariates`, shape (slots, p), stand in the order
-    of `verdicts.items`, tied ones in the order presented (`comparisons.settled`). `ways`: lists are
+    of `verdicts.items`. `ways`: lists are
     chosen from the top (True), from the bottom, or as the mean of both; none: as the comparisons
     that they imply. One way alone is a probability of all that a judge may say, adding up to 1."""
 
     def make(k: int, groups: Offsets | None, unknown: slice | None) -> Block:
         if not ways or (unknown is None and k == 2):
-            return _Implied(wins(*_numbered(k, groups, unknown)))
+            return _Implied(_wins(k, groups, unknown))
         if unknown is not None:
             return _partial(k, unknown, ways)
         orders: list[slice | Offsets] = [slice(None)]
@@ -123,16 +121,15 @@ def rankings_of(
     return Rankings(verdicts, n, make, covariates, go_on)
 
 
-def _numbered(
-    k: int, groups: Offsets | None, unknown: slice | None
-) -> tuple[Offsets, Bools | bool]:
-    """As `wins` takes them: places of no order among them have one number."""
-    if groups is not None:
-        return groups, False
-    number = np.arange(k)[:, None]
+def _wins(k: int, groups: Offsets | None, unknown: slice | None) -> Floats:
+    """What each place of rankings won against each other, shape (k, k, rankings): 1 against those after
+    it, ½ against those of its group, and 0 where theirs is no known order."""
+    number = np.arange(k)[:, None] if groups is None else groups
+    won = np.where(number[:, None] < number, 1.0, np.where(number[:, None] > number, 0.0, 0.5))
     if unknown is not None:
-        number[unknown] = unknown.start
-    return number, True
+        won[unknown, unknown] = 0
+    np.einsum("iim->im", won)[:] = 0
+    return won
 
 
 def _partial(k: int, unknown: slice, ways: Sequence[bool]) -> Block:

@@ -1,24 +1,38 @@
-"""Does the judge favour a place in the order presented? And what asking in both orders does about it.
+"""Does the judge favour a place in the order presented, what is that worth, and what asking in both
+orders does about it.
 
 The order within a match is random, so that each slot should win half of its comparisons. A judge with
 a favourite slot is seen by the win rates of the slots.
+
+How much the place is worth is γ, in the units of θ, one a judge: what stands in slot s of k (from 0, in
+the order presented) is judged as if its rating were γ·(s/(k − 1) − ½) higher, the last one γ higher than
+the first. γ is a covariate's parameter, estimated jointly with θ; what is left in θ is without the
+effect.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
-from judgeq.rating import student
+from judgeq.rating import GoOn, always, curvature
 from judgeq.rating.comparisons import compared_by_slot, presented_at, wins_by_slot
-from judgeq.types import Floats, Matches, Offsets, Verdicts
+from judgeq.rating.curvature import Curvature
+from judgeq.rating.posterior import LEVEL, Posterior, Z
+from judgeq.types import Bools, Floats, Matches, Offsets, Verdicts
 
-LEVEL = 0.95
 ENOUGH = 30
-"""Matches below which no favourite is claimed: the intervals are those of large numbers."""
+"""Matches below which no favourite is claimed, and a judge has no γ of its own: intervals are those of
+large numbers."""
+MOST = 10
+"""A judge with a γ of its own has one part in so many of all matches, too: the others, as those of a
+crowd, share one."""
+_NEAR = 1e-4
+"""How near γ and its errors are worked out: far less than an error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,9 +44,10 @@ class Slots:
     beat (a tie counts ½; with partial rankings, the mean of items beaten over the mean of those that it
     is known to be above or below); `low` and `high` its 95 % interval; `matches` how many had the slot.
     `chance` is the probability that the rate of some slot differs from ½ as much as that of the slot
-    `furthest`, if no slot is favoured: of k slots 1 − (1 − p)^k (Šidák 1967), with p by Student's t. It
-    is None of fewer than ENOUGH matches. `favoured` and `slighted` are the slots whose rate is above and
-    below ½ with such a probability of less than 5 %, or None. These three are numbered from 1.
+    `furthest`, if no slot is favoured: of k slots 1 − (1 − p)^k (Šidák 1967), with p by the normal
+    distribution. It is None of fewer than ENOUGH matches. `favoured` and `slighted` are the slots whose
+    rate is above and below ½ with such a probability of less than 5 %, or None. These three are numbered
+    from 1.
     """
 
     rate: Floats
@@ -59,46 +74,45 @@ class Flips:
 def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
     """The win rates of the slots; None without a verdict, and where items were judged alone.
 
-    Of pairs the intervals are Wilson's (1927). Of lists they are mean ± t standard errors over lists,
-    cut to 0..1, and of up to three lists all of it: lists are independent of one another, comparisons
-    within one are not. With `couples`, of pairs asked in both orders (`doubled`), standard errors are
-    those over couples, whose two answers hang together.
+    Intervals are mean ± 1.96 standard errors over matches, cut to 0..1: these are independent of one
+    another, comparisons within one are not. With `couples`, of pairs asked in both orders (`doubled`),
+    they are over couples, whose two answers hang together. To the squares is added what a match more
+    would have, or two couples that flipped, one each way: with few or none an error of almost 0 would
+    claim too much.
     """
-    compared = np.diff(verdicts.offsets) > 1
+    compared, ordered = np.diff(verdicts.offsets) > 1, _with_order(verdicts)
     if not compared.any():
         return None
-    ordered = np.ones_like(compared) if verdicts.ordered is None else verdicts.ordered
-    unordered = int((compared & ~ordered).sum())
-    verdicts = verdicts.where(compared & ordered)
+    unordered = int(compared.sum() - ordered.sum())
+    verdicts = verdicts.where(ordered)
     if not len(verdicts):
         none = np.empty(0)
         return Slots(none, none, none, np.empty(0, np.int64), None, None, unordered)
-    share, known = _shares(verdicts)
-    slot = np.arange(len(share)) - np.repeat(verdicts.offsets[:-1], np.diff(verdicts.offsets))
+    sizes = np.diff(verdicts.offsets)
+    share, known = np.empty((2, len(verdicts.items)))  # of its match's others, by slot presented
+    at, others = presented_at(verdicts), np.repeat(sizes - 1, sizes)
+    share[at], known[at] = wins_by_slot(verdicts) / others, compared_by_slot(verdicts) / others
+    slot = np.arange(len(share)) - np.repeat(verdicts.offsets[:-1], sizes)
     matches, of_all = np.bincount(slot), np.bincount(slot, known)
-    rate = np.bincount(slot, share) / of_all
+    rate, units = np.bincount(slot, share) / of_all, matches
+    off = share - rate[slot] * known
+    squares = np.bincount(slot, off * off) + 0.5
     if couples:
-        units, error = _over_couples(verdicts.matches // 2, slot, share, matches)
-    else:
-        units = matches
-        squares = np.bincount(slot, (share - rate[slot] * known) ** 2)
-        error = np.sqrt(squares / np.maximum(matches - 1, 1) * matches) / of_all
-    each = list(zip((rate - 0.5).tolist(), error.tolist(), units.tolist(), strict=True))
-    if len(rate) == 2 and not couples:
-        low, high = wilson(rate, matches)
-    else:
-        reach = [student.quantile(LEVEL, n - 1) * one if n > 3 else 1.0 for _, one, n in each]
-        low, high = np.clip(rate - reach, 0, 1), np.clip(rate + reach, 0, 1)
+        couple = np.unique(verdicts.matches // 2, return_inverse=True)[1].reshape(-1)
+        both = np.bincount(np.repeat(couple * 2, 2) + slot, off).reshape(-1, 2)
+        squares, units = np.einsum("cs,cs->s", both, both) + 2, np.full(2, len(both))
+    error = np.sqrt(squares * units / np.maximum(units - 1, 1)) / of_all
+    tails = [2 * NormalDist().cdf(-abs(z)) for z in ((rate - 0.5) / error).tolist()]
     # Two slots say the same, so that they are one test.
-    tests = len(rate) if len(rate) > 2 else 1
-    chance = 1 - (1 - np.array([_chance(*one) for one in each])) ** tests
+    chance = 1 - (1 - np.array(tails)) ** (len(rate) if len(rate) > 2 else 1)
+    chance[units < ENOUGH] = 1
     furthest = int(np.argmin(chance))
     likely = np.where(chance < 1 - LEVEL, rate - 0.5, 0.0)
     best, worst = int(np.argmax(likely)), int(np.argmin(likely))
     return Slots(
         rate=rate,
-        low=low,
-        high=high,
+        low=np.clip(rate - Z * error, 0, 1),
+        high=np.clip(rate + Z * error, 0, 1),
         matches=matches,
         favoured=best + 1 if likely[best] > 0 else None,
         slighted=worst + 1 if likely[worst] < 0 else None,
@@ -108,48 +122,125 @@ def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
     )
 
 
-def _over_couples(
-    couple: Offsets, slot: Offsets, share: Floats, matches: Offsets
-) -> tuple[Offsets, Floats]:
-    """How many couples there are, and the standard error of each slot's rate, over couples.
-
-    A judge without a favourite slot flips as often to one as to the other, so that a couple's wins of
-    a slot are expected to be half of its matches. Two flips, one each way, are added: with few or none
-    an error of almost 0 would claim too much (as Agresti and Coull 1998 do for a share).
-    """
-    number = np.repeat(np.unique(couple, return_inverse=True)[1], 2)
-    n = int(number.max()) + 1
-    excess = np.bincount(number * 2 + slot, share - 0.5, 2 * n).reshape(n, 2)
-    error = np.sqrt((excess * excess).sum(axis=0) + 2) / matches
-    return np.array([n, n]), error
+def _with_order(verdicts: Verdicts) -> Bools:
+    """Which verdicts compare items presented in an order that is known."""
+    several: Bools = np.diff(verdicts.offsets) > 1
+    return several if verdicts.ordered is None else several & verdicts.ordered
 
 
-def _chance(away: float, error: float, units: int) -> float:
-    """How likely chance alone makes a rate so far from ½; 1 of a slot with few units."""
-    if units < ENOUGH:
-        return 1.0
-    t = away / error if error else math.inf if away else 0.0
-    return student.two_sided(t, units - 1)
+def sentence(slots: Slots) -> str:
+    """Whether the judge favours a position, with the probability that chance alone does as much."""
+    if slots.chance is None:
+        return "Too few matches to test for position bias."
+    p = "p < 0.001" if slots.chance < 0.001 else f"p = {slots.chance:.2g}"
+    claims = [
+        f"position {slot} wins {how} often than chance ({slots.rate[slot - 1]:.3f} of its comparisons)"
+        for slot, how in ((slots.favoured, "more"), (slots.slighted, "less"))
+        if slot is not None
+    ]
+    if claims:
+        return f"Position bias: {' and '.join(claims)}, {p}."
+    return f"No position bias found ({p}, largest deviation: position {slots.furthest})."
 
 
-def wilson(rate: Floats, matches: Offsets) -> tuple[Floats, Floats]:
-    """Wilson's 95 % interval of each `rate` of so many `matches`, (low, high): Wilson 1927, JASA 22."""
-    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
-    centre = rate + z * z / (2 * matches)
-    spread = z * np.sqrt(rate * (1 - rate) / matches + z * z / (4.0 * matches * matches))
-    scale = 1 + z * z / matches
-    low, high = (centre - spread) / scale, (centre + spread) / scale
-    return np.clip(low, 0, 1), np.clip(high, 0, 1)  # rounding
+# What the place is worth
 
 
-def _shares(verdicts: Verdicts) -> Floats:
-    """For each item as presented, the share of its match's others that it beat, and the share that it
-    was compared with; shape (2, slots)."""
+class Columns(NamedTuple):
+    """Covariates: `numbers`, shape (slots, p), in the order of `verdicts.items`; the `judges`
+    of each column, and in how many `matches` it has a say, shape (p,)."""
+
+    numbers: Floats
+    judges: tuple[tuple[int, ...], ...]
+    matches: Offsets
+
+
+def numbers(verdicts: Verdicts) -> Floats:
+    """s/(k − 1) − ½ of the item in each slot of `verdicts.items`, shape (slots,), where it was presented
+    in s; 0 where the order presented isn't known, and for an item judged alone."""
     sizes = np.diff(verdicts.offsets)
-    counts = np.stack([wins_by_slot(verdicts), compared_by_slot(verdicts)])
-    presented: Floats = np.empty_like(counts)
-    presented[:, presented_at(verdicts)] = counts / np.repeat(sizes - 1, sizes)
-    return presented
+    slot = np.arange(len(verdicts.items)) - np.repeat(verdicts.offsets[:-1], sizes)
+    value: Floats = slot / np.maximum(np.repeat(sizes, sizes) - 1, 1) - 0.5
+    value[~np.repeat(_with_order(verdicts), sizes)] = 0
+    return value[presented_at(verdicts)]
+
+
+def columns(verdicts: Verdicts) -> Columns:
+    """A column for each judge with ENOUGH matches, and 1/MOST of all, and one for the others; none for
+    those of whose matches the order isn't known."""
+    value, sizes = numbers(verdicts), np.diff(verdicts.offsets)
+    judge = np.zeros(len(sizes), np.int64) if verdicts.judges is None else verdicts.judges
+    count = np.bincount(judge[_with_order(verdicts)])
+    own = np.flatnonzero((count >= ENOUGH) & (count * MOST >= count.sum())).tolist()
+    rest = np.setdiff1d(np.flatnonzero(count), own).tolist()
+    if len(rest) == 1:
+        own, rest = sorted(own + rest), []
+    groups = [*((number,) for number in own), *([tuple(rest)] if rest else [])]
+    spread = np.zeros((len(value), len(groups)))
+    for column, group in zip(spread.T, groups, strict=True):
+        mine = np.repeat(np.isin(judge, group), sizes)
+        column[mine] = value[mine]
+    matches = np.array([int(count[list(group)].sum()) for group in groups], dtype=np.int64)
+    return Columns(spread, tuple(groups), matches)
+
+
+class Effect(NamedTuple):
+    """γ of the judges of these numbers: its `value`, standard error and 95 % interval, from so many
+    matches."""
+
+    judges: tuple[int, ...]
+    value: float
+    se: float
+    low: float
+    high: float
+    matches: int
+
+
+def significant(effects: Sequence[Effect]) -> bool:
+    """Whether some judge's γ is further from 0 than that of one in twenty panels without any effect
+    (Šidák 1967)."""
+    if not effects:
+        return False
+    reach = NormalDist().inv_cdf((1 + LEVEL ** (1 / len(effects))) / 2)
+    return max(abs(one.value) / one.se for one in effects) > reach
+
+
+def effects(
+    posterior: Posterior, verdicts: Verdicts, *, joint: bool, go_on: GoOn = always
+) -> list[Effect]:
+    """γ of the judges of some verdicts, of which `posterior` is; none where too few of them are known
+    to have been presented in an order.
+
+    `joint`: the last of its covariates are `columns(verdicts)`. Else they are taken into the same
+    model here, with the same σ and dispersion: θ of the posterior is left as it is. Both give γ at the
+    joint maximum, with the errors of the curvature there. Raises NotConvergedError.
+    """
+    taken = columns(verdicts)
+    rankings, parameters, p = posterior.rankings, posterior.parameters, len(taken.judges)
+    if not p:
+        return []
+    go_on()
+    precision = posterior.prior.precision(rankings)
+    if not joint:
+        rankings = rankings.with_covariates(taken.numbers)
+        precision = posterior.prior.precision(rankings)
+        start = np.concatenate([parameters, np.zeros(p)])
+        what = "the effect of the position"
+        parameters = curvature.maximum(rankings, precision, _NEAR, start, what=what)
+    rankings.gradient(parameters)
+    _, variance = Curvature(rankings, precision).shared
+    value = parameters[-p:]
+    se = np.sqrt(posterior.dispersion * np.diagonal(variance)[-p:])
+    return [
+        Effect(judges, at, error, at - Z * error, at + Z * error, count)
+        for judges, at, error, count in zip(
+            taken.judges, value.tolist(), se.tolist(), taken.matches.tolist(), strict=True
+        )
+        if count >= ENOUGH
+    ]
+
+
+# Both orders
 
 
 def doubled(matches: Matches) -> Matches:
@@ -168,35 +259,13 @@ def merged(verdicts: Verdicts) -> tuple[Verdicts, Flips]:
     """One verdict for each couple of matches 2m and 2m + 1 that `doubled` made: what both say, or a
     tie where they differ. Where only one was answered the couple is left out: half an answer is none.
     """
-    couple, where, count = np.unique(verdicts.matches // 2, return_index=True, return_counts=True)
-    first = where[count == 2]
-    second = first + 1
-    items, tied = verdicts.items.reshape(-1, 2)[:, 0], verdicts.tied[1::2]
-    both_tied = tied[first] & tied[second]
-    same = both_tied | ((tied[first] == tied[second]) & (items[first] == items[second]))
-    answered = np.zeros(len(verdicts), dtype=np.bool_)
-    answered[first] = True
+    couple, at, count = np.unique(verdicts.matches // 2, return_index=True, return_counts=True)
+    first = at[count == 2]
+    highest, tied = verdicts.items[verdicts.offsets[:-1]], verdicts.tied[1::2]
+    same = tied[first] == tied[first + 1]
+    same &= tied[first] | (highest[first] == highest[first + 1])
     tie = np.zeros((len(first), 2), dtype=np.bool_)
-    tie[:, 1] = both_tied | ~same
+    tie[:, 1] = tied[first] | ~same
+    both = verdicts.where(np.isin(np.arange(len(verdicts)), first))
     flips = Flips(len(couple), int((~same).sum()), len(couple) - len(first))
-    return replace(verdicts.where(answered), tied=tie.reshape(-1)), flips
-
-
-def plus(a: Flips, b: Flips) -> Flips:
-    """The sum of two rounds."""
-    return Flips(a.couples + b.couples, a.flipped + b.flipped, a.incomplete + b.incomplete)
-
-
-def sentence(slots: Slots) -> str:
-    """Whether the judge favours a position, with the probability that chance alone does as much."""
-    if slots.chance is None:
-        return "Too few matches to test for position bias."
-    p = "p < 0.001" if slots.chance < 0.001 else f"p = {slots.chance:.2g}"
-    claims = [
-        f"position {slot} wins {how} often than chance ({slots.rate[slot - 1]:.3f} of its comparisons)"
-        for slot, how in ((slots.favoured, "more"), (slots.slighted, "less"))
-        if slot is not None
-    ]
-    if claims:
-        return f"Position bias: {' and '.join(claims)}, {p}."
-    return f"No position bias found ({p}, largest deviation: position {slots.furthest})."
+    return replace(both, tied=tie.reshape(-1)), flips

@@ -13,55 +13,21 @@ from 1 to 6. Means are within 0.1 of an error of it, and errors 2 % wider on ave
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
 
 import numpy as np
 
-from judgeq.rating.curvature import Curvature, dot
+from judgeq.rating.curvature import Curvature
+from judgeq.rating.prior import Prior, further, wider
 from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats, Offsets
 
-SIGMAS = (1e-3, 100.0)
-"""The least and the largest σ: below, all θ are equal but for the digits that are shown."""
 LEVEL = 0.95
+Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 FREER = 2.0
 """By what the prior of intervals is wider than σ: without it they would cover the most extreme
 tenth of the items in 77 % of cases."""
-Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
-
-
-@dataclass(frozen=True, slots=True)
-class Prior:
-    """θ ~ N(0, σ²) of the items; `loose` is the σ of covariates, which is as good as flat. Raises
-    ValueError for a σ outside SIGMAS."""
-
-    sigma: float
-    loose: float = 100.0
-
-    def __post_init__(self) -> None:
-        if not SIGMAS[0] <= self.sigma <= SIGMAS[1]:
-            limits = f"{SIGMAS[0]:g} to {SIGMAS[1]:g}"
-            raise ValueError(f"σ must be from {limits}, not {self.sigma:g}")
-
-    def precision(self, rankings: Rankings) -> Floats:
-        """1/σ² by parameter, shape (n + p,)."""
-        items = np.full(rankings.n, self.sigma**-2)
-        return np.concatenate([items, np.full(rankings.p, self.loose**-2)])
-
-
-def further(v: Floats, size: float) -> Floats:
-    """By what the mean of a rating is farther out than the maximum, by its variance there, in
-    rankings of `size` items."""
-    factor: Floats = 1 + (0.14 + 0.2 / max(size, 2.0)) * v / (1 + 0.4 * v)
-    return factor
-
-
-def wider(v: Floats, sigma: float) -> Floats:
-    """By what its standard error is larger than the curvature at the maximum says."""
-    factor: Floats = 1 + 0.17 * v * np.maximum(1 - v / sigma**2, 0) * np.exp(-v / 2)
-    return factor
 
 
 class Posterior:
@@ -92,10 +58,15 @@ class Posterior:
     @cached_property
     def _curved(self) -> tuple[Curvature, list[Floats]]:
         """The curvature at the maximum, and the rankings' gradients there by block, (k, rankings)."""
-        with self.rankings.threads():
-            slopes = self.rankings.slopes(self.parameters)
-            precision = self.prior.precision(self.rankings)
-            return Curvature(self.rankings, precision, self.component), slopes
+        slopes = self.rankings.slopes(self.parameters)
+        return Curvature(self.rankings, self.prior.precision(self.rankings), self.component), slopes
+
+    @cached_property
+    def dispersion(self) -> float:
+        """φ: how far the rankings scatter, against how far they should if the model held; 1 until items
+        are in two rankings on average, which say nothing of it before."""
+        curvature, slopes = self._curved
+        return curvature.dispersion(slopes) if self.rankings.repeated else 1.0
 
     @property
     def mean(self) -> Floats:
@@ -124,21 +95,35 @@ class Posterior:
     def interval(self) -> tuple[Floats, Floats]:
         """The 95 % interval of each rating, each of shape (n,), with most of the prior's pull to the
         middle taken out: as if σ were twice as wide. So it covers items far out nearly as often as
-        others; it reaches as far as the rating itself."""
+        others; it reaches as far as the rating itself. What direct scores lead to expect is no pull."""
         pull = np.minimum(self._wider**2 * self._variance / self.sigma**2, 1)
-        if (
-            self.share is not None
-        ):  # what direct scores lead to expect is no pull, but known of the item
-            pull = np.zeros_like(pull)
-        pull[self.component == 0] = 0
+        pull[(self.component == 0) | (self.share is not None)] = 0
         freed = 1 / (1 - pull * (1 - 1 / FREER**2))
         middle, reach = self.mean * freed, Z * self.errors * np.sqrt(freed)
         return np.minimum(middle - reach, self.theta), np.maximum(middle + reach, self.theta)
+
+    def probability_above(self, i: int, j: int) -> float:
+        """P(θi > θj) of two items, given by their rows."""
+        apart = float(np.hypot(*self.errors_apart[[i, j]]))
+        return 0.5 if i == j else NormalDist().cdf(float(self.mean[i] - self.mean[j]) / apart)
 
     @property
     def _size(self) -> Offsets:
         """The items of each item's component, 2 at least, shape (n,)."""
         return np.maximum(np.bincount(self.component), 2)[self.component]
+
+    @cached_property
+    def _variance(self) -> Floats:
+        """s/(s − 1)·(V_ii − σ²/s) of the ratings in a component of s, shape (n,): σ² where nothing is
+        known."""
+        curvature, size = self._curved[0], self._size
+        variance = self._scale**2 * (curvature.variance - self.sigma**2 / size)
+        if self.rankings.p:
+            shared, spread = curvature.shared
+            through = self._loadings - self._scale * shared
+            variance += ((through @ spread) * through).sum(axis=1)
+        whole: Floats = np.maximum(variance, 0) * size / (size - 1)
+        return whole
 
     def _errors(self, variance: Floats) -> Floats:
         errors = np.sqrt(self._wider**2 * self.dispersion * variance + self._apart)
@@ -148,43 +133,3 @@ class Posterior:
     def _wider(self) -> Floats:
         """By what the posterior is wider than its curvature says, shape (n,)."""
         return wider(self._variance, self.sigma)
-
-    @cached_property
-    def dispersion(self) -> float:
-        """φ; 1 until items are in two rankings on average, which say nothing of it before."""
-        if not self.rankings.repeated:
-            return 1.0
-        curvature, slopes = self._curved
-        with self.rankings.threads():
-            return curvature.dispersion(slopes)
-
-    @cached_property
-    def _variance(self) -> Floats:
-        """s/(s − 1)·(V_ii − σ²/s) of the ratings in a component of s, shape (n,): σ² where nothing is
-        known."""
-        curvature, size = self._curved[0], self._size
-        with self.rankings.threads():
-            variance = self._scale**2 * (curvature.variance - self.sigma**2 / size)
-            if self.rankings.p:
-                shared, spread = curvature.shared
-                through = self._loadings - self._scale * shared
-                variance += ((through @ spread) * through).sum(axis=1)
-        whole: Floats = np.maximum(variance, 0) * size / (size - 1)
-        return whole
-
-    def error_between(self, i: int, j: int) -> float:
-        """The standard error of θi − θj of two items, given by their rows."""
-        n = self.rankings.n
-        load = np.zeros(n + self.rankings.p)
-        load[i], load[j] = self._scale, -self._scale
-        load[n:] = self._loadings[i] - self._loadings[j]
-        with self.rankings.threads():
-            variance = dot(load, self._curved[0].solve(load, 1e-5))
-        wider = float(self._wider[[i, j]].mean())
-        return float(np.sqrt(wider**2 * self.dispersion * variance + 2 * self._apart))
-
-    def probability_above(self, i: int, j: int) -> float:
-        """P(θi > θj) of two items, given by their rows."""
-        if i == j:
-            return 0.5
-        return NormalDist().cdf(float(self.mean[i] - self.mean[j]) / self.error_between(i, j))

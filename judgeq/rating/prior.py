@@ -13,13 +13,13 @@ Until items are in two rankings on average these say next to nothing of σ: it i
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from judgeq import seeds
-from judgeq.rating import LIMITS, UNKNOWN, newton
+from judgeq.rating import LIMITS, UNKNOWN, curvature
 from judgeq.rating.curvature import Curvature, dot
-from judgeq.rating.posterior import Prior, further, wider
 from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats, Offsets
 
@@ -29,6 +29,40 @@ SPREAD = 0.7
 """What is expected of σ before any judgment, as the sd of log σ about log UNKNOWN: where similar
 texts were matched from the first answers on, judgments alone leave it open by a factor of ten."""
 _STEP = math.sqrt(2)
+SIGMAS = (1e-3, 100.0)
+"""The least and the largest σ: below, all θ are equal but for the digits that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """θ ~ N(0, σ²) of the items; `loose` is the σ of covariates, which is as good as flat. Raises
+    ValueError for a σ outside SIGMAS."""
+
+    sigma: float
+    loose: float = 100.0
+
+    def __post_init__(self) -> None:
+        if not SIGMAS[0] <= self.sigma <= SIGMAS[1]:
+            limits = f"{SIGMAS[0]:g} to {SIGMAS[1]:g}"
+            raise ValueError(f"σ must be from {limits}, not {self.sigma:g}")
+
+    def precision(self, rankings: Rankings) -> Floats:
+        """1/σ² by parameter, shape (n + p,)."""
+        items = np.full(rankings.n, self.sigma**-2)
+        return np.concatenate([items, np.full(rankings.p, self.loose**-2)])
+
+
+def further(v: Floats, size: float) -> Floats:
+    """By what the mean of a rating is farther out than the maximum, by its variance there, in
+    rankings of `size` items."""
+    factor: Floats = 1 + (0.14 + 0.2 / max(size, 2.0)) * v / (1 + 0.4 * v)
+    return factor
+
+
+def wider(v: Floats, sigma: float) -> Floats:
+    """By what its standard error is larger than the curvature at the maximum says."""
+    factor: Floats = 1 + 0.17 * v * np.maximum(1 - v / sigma**2, 0) * np.exp(-v / 2)
+    return factor
 
 
 def choose_sigma(rankings: Rankings, component: Offsets) -> tuple[float, Floats]:
@@ -47,7 +81,7 @@ def choose_sigma(rankings: Rankings, component: Offsets) -> tuple[float, Floats]
             return -math.inf
         if step not in found:
             prior = Prior(UNKNOWN * _STEP**step)
-            start = newton.maximum(rankings, prior.precision(rankings), 1e-2, start)
+            start = curvature.maximum(rankings, prior.precision(rankings), 1e-2, start)
             expected = -((step * math.log(_STEP) / SPREAD) ** 2) / 2
             found[step] = evidence(rankings, component, start, prior) + expected
         return found[step]
@@ -66,8 +100,8 @@ def evidence(rankings: Rankings, component: Offsets, parameters: Floats, prior: 
     """The evidence of σ, up to a constant; `parameters` are at the maximum under it, and their curvature
     is kept by `rankings`."""
     precision = prior.precision(rankings)
-    curvature = Curvature(rankings, precision, component)
-    v, far, wide = 1 / curvature.diagonal, *np.ones((2, len(parameters)))
+    bent = Curvature(rankings, precision, component)
+    v, far, wide = 1 / bent.diagonal, *np.ones((2, len(parameters)))
     items = slice(0, rankings.n)
     far[items] = further(v[items], rankings.size)
     wide[items] = wider(v[items], prior.sigma)
@@ -77,5 +111,5 @@ def evidence(rankings: Rankings, component: Offsets, parameters: Floats, prior: 
         rankings.loss(x) + dot(x, precision * x) / 2
         for x in (far * parameters + way * one for one in off for way in (1, -1))
     ]
-    spread = float(np.log(precision).sum()) - curvature.log_determinant()
+    spread = float(np.log(precision).sum()) - bent.log_determinant()
     return spread / 2 + float(np.log(wide).sum()) - math.fsum(losses) / len(losses)

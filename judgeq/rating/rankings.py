@@ -11,9 +11,8 @@ effect of the place presented, or a direct score, is estimated jointly with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from copy import copy
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -48,13 +47,13 @@ class Block(Protocol):
 class Rankings:
     """Verdicts as blocks of a likelihood in n items and in p covariates.
 
-    `make` makes the block of some rankings of a size k, given k; numbers by place, shape (k,
-    rankings), that are the same for tied places (None where nothing is tied); and, of partial rankings,
-    the places whose order isn't known, the same of all (else None). Tied items stand in the order
-    presented (`comparisons.settled`). Parameters are vectors of shape (n + p,): the items', then
-    the covariates', whose numbers by slot are `covariates`, shape (slots, p). Blocks are worked on by
-    threads while inside of `threads()` (NumPy lets go of the interpreter lock) and added up in their
-    order, so that the number of threads changes no bit. `go_on` is called before each pass.
+    `make` makes the block of some rankings of a size k, given k; numbers by place, shape (k, rankings),
+    that are the same for tied places (None where nothing is tied); and, of partial rankings, the places
+    whose order isn't known, the same of all (else None). Tied items stand in the order presented
+    (`comparisons.settled`). Parameters are vectors of shape (n + p,): the items', then the covariates',
+    whose numbers by slot are `covariates`, shape (slots, p), in the order of `verdicts.items`. Blocks
+    are worked on by threads (NumPy lets go of the interpreter lock) and added up in their order, so that
+    the number of threads changes no bit. `go_on` is called before each pass.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Rankings:
         self.go_on = go_on
         self.blocks: list[Block] = []
         self.shapes: list[tuple[int, int]] = []
-        verdicts = settled(verdicts)
+        order = settled(verdicts)
         groups = tie_groups(verdicts) if verdicts.tied.any() else None
         slots = [np.empty(0, np.int64)]
         for alike, unknown in slots_by_shape(verdicts):
@@ -81,14 +80,13 @@ class Rankings:
                 tied = None if groups is None or unknown is not None else groups[part]
                 self.blocks.append(make(k, tied, unknown))
                 self.shapes.append((k, part.shape[1]))
-                slots.append(part.reshape(-1))
+                slots.append(order[part].reshape(-1))
         self.slots = np.concatenate(slots)
         self.items: NDArray[np.intp] = verdicts.items[self.slots].astype(np.intp)
         self.covariates = np.empty((len(self.items), 0))
         if covariates is not None:
             self.covariates = covariates[self.slots]
         self._bounds = [0, *np.cumsum([k * m for k, m in self.shapes]).tolist()]
-        self._map: Callable[..., Iterable[Any]] = map
 
     @property
     def p(self) -> int:
@@ -113,29 +111,19 @@ class Rankings:
         of_covariates = np.abs(self.covariates).sum(axis=0)
         return float(np.sqrt((of_items**2).sum() + (of_covariates**2).sum()))
 
-    def beside(self, covariates: Floats) -> Rankings:
+    def with_covariates(self, covariates: Floats) -> Rankings:
         """The same with more covariates, shape (slots, q), after its own. The blocks are the same, and
         keep the curvature of whichever took a gradient last."""
         other = copy(self)
         other.covariates = np.concatenate([self.covariates, covariates[self.slots]], axis=1)
         return other
 
-    @contextmanager
-    def threads(self) -> Iterator[None]:
-        """While inside, several threads work on the blocks, where there is work for them."""
-        if self._bounds[-1] < 2 * AT_ONCE or self._map is not map:
-            yield
-            return
+    def map(self, work: Callable[..., T], *values: Iterable[Any]) -> list[T]:
+        """What `work` makes of each of some values: of many slots by several threads."""
+        if len(self.items) < 2 * AT_ONCE:
+            return list(map(work, *values))
         with ThreadPoolExecutor() as pool:
-            self._map = pool.map
-            try:
-                yield
-            finally:
-                self._map = map
-
-    def map(self, work: Callable[..., T], *more: Iterable[Any]) -> list[T]:
-        """What `work` makes of each of some values, by the threads."""
-        return list(self._map(work, *more))
+            return list(pool.map(work, *values))
 
     def by_block(self, flat: Values) -> list[Values]:
         """Values by slot as arrays by place, one a block."""
@@ -145,17 +133,14 @@ class Rankings:
     def spread(self, parameters: Floats) -> list[Floats]:
         """Parameters, shape (n + p,), as arrays by place, one a block."""
         self.go_on()
-        flat = parameters[self.items]
-        for number, column in enumerate(self.covariates.T, start=self.n):
-            flat += column * parameters[number]
+        flat = parameters[self.items] + self.covariates @ parameters[self.n :]
         return self.by_block(flat)
 
     def added_up(self, parts: Iterable[Values]) -> Floats:
         """By parameter, shape (n + p,), what blocks have by place."""
         flat = np.concatenate([np.empty(0), *(part.reshape(-1) for part in parts)])
-        of_items = np.bincount(self.items, flat, self.n).astype(np.float64, copy=False)
-        effects = [float((column * flat).sum()) for column in self.covariates.T]
-        return np.concatenate([of_items, effects]) if effects else of_items
+        of_items = np.bincount(self.items, flat, self.n)
+        return np.concatenate([of_items, (self.covariates * flat[:, None]).sum(axis=0)])
 
     def loss(self, parameters: Floats) -> float:
         """−log likelihood."""

@@ -15,13 +15,13 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.errors import NotConvergedError
-from judgeq.rating.comparisons import joined, scale_components
+from judgeq.rating.comparisons import components, joined
+from judgeq.rating.correlation import centred, within
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 Rate: TypeAlias = Callable[[Verdicts, int], Floats]
 """From verdicts on n items, and n, to their ratings, shape (n,): each component's by itself."""
-SPLITS = 100
-_LEAST_SPLITS = 3
+SPLITS, LEAST_SPLITS = 100, 3
 _ENTRIES = 500_000
 """About so many entries of verdicts are rated in all splits together, some seconds' work."""
 _AT_ONCE = 100_000
@@ -55,32 +55,19 @@ def separation(
     of MAP; `likeliest` as the R package sirt computes both (`btm`: mle.rel, sepG).
     """
     known = ~(np.isnan(theta) | np.isnan(se))
-    part = np.zeros(int(known.sum()), np.int64) if component is None else component[known]
-    values, errors, part = _of_several(theta[known], se[known], part)
-    n = len(values)
-    if n < 2:
+    part = np.zeros(len(theta), np.int64) if component is None else component
+    part = np.unique(part[known], return_inverse=True)[1].reshape(-1)
+    several = np.bincount(part)[part] > 1
+    part = np.unique(part[several], return_inverse=True)[1].reshape(-1)
+    values, errors = centred(theta[known][several], part), se[known][several]
+    if not (n := len(values)):
         return Separation(None, None, n, "fewer than two items have a standard error")
-    off, groups = _centred(values, part)
-    variance = float((off * off).sum()) / (n - groups)
+    variance = float((values * values).sum()) / (n - int(part.max()) - 1)
     if variance == 0:
         return Separation(None, None, n, "all items are rated the same")
     error = float((errors * errors).mean())
     whole = variance if likeliest else variance + error
     return Separation(1 - error / whole, math.sqrt(whole / error) if error else None, n)
-
-
-def _of_several(x: Floats, y: Floats, part: Offsets) -> tuple[Floats, Floats, Offsets]:
-    """Without the items that are alone in their part; parts are numbered anew, from 0."""
-    part = np.unique(part, return_inverse=True)[1].reshape(-1)
-    kept = (np.bincount(part) > 1)[part]
-    part = np.unique(part[kept], return_inverse=True)[1].reshape(-1)
-    return x[kept], y[kept], part
-
-
-def _centred(values: Floats, part: Offsets) -> tuple[Floats, int]:
-    """Values less the mean of their part, and how many parts there are."""
-    count = np.bincount(part)
-    return values - (np.bincount(part, values) / count)[part], len(count)
 
 
 # Split halves
@@ -93,8 +80,7 @@ class SplitHalf:
 
     `by` is what was halved, "judges" or "judgments". `whole` is the reliability that the median
     predicts of all judgments together, 2r / (1 + r) (Spearman 1910, Brown 1910). `items` is the median
-    number of items that both halves rate, and `components` that of the groups of them that both halves
-    connect. None where it is undefined, and `why`.
+    number of items that both halves rate. None where it is undefined, and `why`.
     """
 
     r: float | None
@@ -104,72 +90,55 @@ class SplitHalf:
     by: str
     whole: float | None = None
     items: int = 0
-    components: int = 0
     why: str | None = None
     JSON_KEYS: ClassVar = {"median": "r"}
 
 
-def splits_for(verdicts: Verdicts) -> int:
-    """How many splits there are by default: SPLITS, fewer of large runs, whose items make a single
-    split as precise as many."""
-    entries = max(len(verdicts.items), 1)
-    return max(_LEAST_SPLITS, min(SPLITS, _ENTRIES // entries))
-
-
 def split_half(verdicts: Verdicts, rate: Rate, seed: int, splits: int | None = None) -> SplitHalf:
-    """Split-half reliability of the ratings that `rate` makes of verdicts.
+    """Split-half reliability of the ratings that `rate` makes of verdicts; by default over SPLITS, fewer
+    of large runs, whose items make a single split as precise as many.
 
     The judges are halved where there are many (as many as MANY_JUDGES that judge equally much: 1/Σp²
     with p a judge's share of the judgments), else the judgments. Items that a half doesn't connect have
-    no common scale in it, so that r is taken within the groups that both halves connect: of deviations
-    from the groups' means, pooled. (The mean of the groups' own r would count a pair of items as ±1.)
+    no common scale in it, so that r is taken within the groups that both halves connect.
     Items judged alone are on one scale. A rating that raises NotConvergedError gives no value.
     """
     judge = np.zeros(len(verdicts), np.int64) if verdicts.judges is None else verdicts.judges
     counts = np.bincount(judge)
     many = int(counts.sum()) ** 2 >= MANY_JUDGES * max(1, int((counts * counts).sum()))
     by, unit = ("judges", judge) if many else ("judgments", np.arange(len(verdicts)))
-    splits = splits_for(verdicts) if splits is None else splits
-
-    def unknown(why: str, items: int = 0, components: int = 0) -> SplitHalf:
-        return SplitHalf(None, None, None, 0, by, None, items, components, why)
-
-    if splits < 1:
-        return unknown("no splits were asked for")
-    if len(verdicts) < 2:
-        return unknown("there are fewer than two judgments")
-    which = np.unique(unit, return_inverse=True)[1].reshape(-1)
-    units = int(which.max()) + 1
-    seconds = [
-        seeds.rng(seed, "split-half", at).permutation(units)[which] >= units // 2
-        for at in range(splits)
-    ]
-    together = max(1, _AT_ONCE // len(verdicts.items))
-    values: list[tuple[float, int, int]] = []
+    entries = max(len(verdicts.items), 1)
+    if splits is None:
+        splits = max(LEAST_SPLITS, min(SPLITS, _ENTRIES // entries))
+    units, which = np.unique(unit, return_inverse=True)
+    why, items = "no splits were asked for", 0
+    found: list[tuple[float | None, int]] = []
     try:
-        for begin in range(0, splits, together):
-            values += _rated_by_halves(verdicts, seconds[begin : begin + together], rate)
+        for begin in range(0, splits, at_once := max(1, _AT_ONCE // entries)):
+            seconds = [
+                seeds.rng(seed, "split-half", at).permutation(len(units))[which] >= len(units) // 2
+                for at in range(begin, min(begin + at_once, splits))
+            ]
+            found += _by_halves(verdicts, seconds, rate)
     except NotConvergedError as error:
-        return unknown(f"half of the {by} can't be rated: {error}")
-    r, items, groups = (np.array(column) for column in zip(*values, strict=True))
-    known = r[~np.isnan(r)]
-    common, connected = int(np.median(items)), int(np.median(groups))
-    if len(known) * 2 < splits:
-        why = "all items are rated the same" if common else "both halves connect no two items"
-        return unknown(why, common, connected)
-    median = float(np.median(known))
-    whole = 2 * median / (1 + median) if median > -1 else None
-    low, high = float(known.min()), float(known.max())
-    return SplitHalf(median, low, high, len(known), by, whole, common, connected)
+        why, found = f"half of the {by} can't be rated: {error}", []
+    if found:
+        items = int(np.median([n for _, n in found]))
+        why = "all items are rated the same" if items else "both halves connect no two items"
+    known = [r for r, _ in found if r is not None]
+    if len(known) * 2 < max(splits, 1):
+        return SplitHalf(None, None, None, 0, by, None, items, why)
+    r = float(np.median(known))
+    whole = 2 * r / (1 + r) if r > -1 else None
+    return SplitHalf(r, min(known), max(known), len(known), by, whole, items)
 
 
-def _rated_by_halves(
+def _by_halves(
     verdicts: Verdicts, seconds: list[Bools], rate: Rate
-) -> list[tuple[float, int, int]]:
-    """Of each split, given by which verdicts are of its second half: as of `_correlated`.
-
-    All are rated in one go, as components of one large rating: each half has items of its own.
-    """
+) -> list[tuple[float | None, int]]:
+    """Of each split, given by which verdicts are of its second half: r of the two ratings within the
+    groups of items that both connect, and over how many items. All are rated in one go, as components of
+    one large rating: each half has items of its own."""
     rows, item = np.unique(verdicts.items, return_inverse=True)
     presented, m = np.searchsorted(rows, verdicts.presented), len(rows)
     parts = []
@@ -179,21 +148,11 @@ def _rated_by_halves(
         parts.append(replace(verdicts, items=own, presented=shown))
     whole, n = joined(parts), 2 * len(seconds) * m
     ratings = rate(whole, n).reshape(-1, 2, m)
-    components = scale_components(whole, n).reshape(-1, 2, m)
-    return [_correlated(*both, *groups) for both, groups in zip(ratings, components, strict=True)]
-
-
-def _correlated(x: Floats, y: Floats, one: Offsets, other: Offsets) -> tuple[float, int, int]:
-    """Pearson's r of x with y within the groups of items that both halves connect, by their components
-    (nan where it is undefined), how many items these are, and how many groups."""
-    both = (one > 0) & (other > 0)
-    part = (one * (int(other.max()) + 1) + other)[both]
-    x, y, part = _of_several(x[both], y[both], part)
-    if not len(x):
-        return math.nan, 0, 0
-    (x, groups), (y, _) = _centred(x, part), _centred(y, part)
-    sizes = float((x * x).sum()), float((y * y).sum())
-    if min(sizes) <= np.finfo(float).eps * len(x):  # what rounding leaves of a constant
-        return math.nan, len(x), groups
-    r = float((x * y).sum()) / math.sqrt(sizes[0] * sizes[1])
-    return max(-1.0, min(1.0, r)), len(x), groups
+    groups = components(whole, n, scored=True).reshape(-1, 2, m)
+    found = []
+    for (x, y), (one, other) in zip(ratings, groups, strict=True):
+        both = (one > 0) & (other > 0)
+        part = one * (int(other.max(initial=0)) + 1) + other
+        r, _, items = within(x[both], y[both], part[both])
+        found.append((r, items))
+    return found

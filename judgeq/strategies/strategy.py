@@ -138,7 +138,6 @@ class History:
     seed: int = 0
     both_orders: bool = False
     asked: list[Verdicts] = field(default_factory=list)
-    flips: Flips | None = None
     over: bool = False
     goal: Goal = Goal()  # noqa: RUF009  (immutable)
     go_on: GoOn = always
@@ -170,6 +169,11 @@ class History:
             return "both" if scored else "comparisons"
         direct = self.strategy is not None and self.strategy.kind == "direct"
         return "scores" if scored or direct else "comparisons"
+
+    @property
+    def flips(self) -> Flips | None:
+        """The pairs asked in both orders, whose answers differ; None where they weren't."""
+        return position_bias.merged(comparisons.joined(self.asked))[1] if self.both_orders else None
 
     @property
     def alone(self) -> bool:
@@ -214,8 +218,7 @@ class History:
             return
         self.asked.append(verdicts)
         if self.both_orders:
-            verdicts, flips = position_bias.merged(verdicts)
-            self.flips = flips if self.flips is None else position_bias.plus(self.flips, flips)
+            verdicts, _ = position_bias.merged(verdicts)
         self.verdicts.append(verdicts)
         before, round = self.standings, len(self.verdicts)
         if verdicts.scores is None:

@@ -17,7 +17,6 @@ from judgeq.evaluation.metrics import MEASURES, Measured
 from judgeq.evaluation.scale import Misfit, Reliability
 from judgeq.events import Certainty
 from judgeq.rating import position_bias
-from judgeq.rating.misfit import UNEXPECTED
 from judgeq.ui.sections import Cell, Column, Section, numbers, stated, words
 from judgeq.ui.show import people as show_people
 from judgeq.ui.show.run import cautions, rating
@@ -40,8 +39,6 @@ RULES = {
     "default": "the default of each rating",
     "mixture": "where two Gaussian components of the scores cross (the gold isn't used)",
 }
-LEAST_EXPECTED = 3
-"""Judgments that are listed at most."""
 
 Runs = Sequence[Sequence[Assessment]]
 """The assessments of each run."""
@@ -258,22 +255,9 @@ def order(result: Result) -> Iterator[Section]:
 
 
 def misfit(found: Misfit) -> Iterator[Section]:
-    """How many judges and items don't fit, and judgments that are unexpected."""
+    """How many judges and items don't fit."""
     parts = (("judge", found.judges), ("item", found.items))
     yield stated("misfit", m=found, fits=[(what, fit) for what, fit in parts if fit is not None])
-    facts = []
-    for one in found.least_expected[:LEAST_EXPECTED]:
-        if one.surprise > UNEXPECTED:
-            judge = "" if one.judge is None else f", {one.judge}"
-            groups = " > ".join(_group(ids, one.partial) for ids in one.groups)
-            facts.append((f"round {one.round}{judge}", groups))
-    if facts:
-        yield Section("Judgments least expected (most of the feature first)", facts)
-
-
-def _group(names: Sequence[str], partial: bool) -> str:
-    """Items at one place of a judgment: tied, or `partial`, in an order that wasn't asked."""
-    return f"{{{', '.join(names)}}}" if partial and len(names) > 1 else " = ".join(names)
 
 
 def agreement_of_judges(judges: PanelAgreement) -> Section:

@@ -19,12 +19,11 @@ from judgeq.evaluation.trail import Appearance, Explanation, who
 from judgeq.people import answers
 from judgeq.text import count, several
 from judgeq.types import Call
-from judgeq.ui.sections import Cell, Column, Section, line, numbers, stated, words
+from judgeq.ui.sections import Cell, Column, Section, line, stated
 
 Further = tuple[Column, Callable[[int], Cell]]
 """A column, and its cell for an item's row."""
 NOTES = {
-    "spread": "spread: the standard deviation of the scores that the item was given.",
     "z": "z: how much less predictable an item's comparisons are than those of the others, as its "
     "standardised infit; 2 and more is unusual.",
     "gap": "gap: how far the judge ranks it above its place by gold, as a share of the items; below 0 "
@@ -137,8 +136,6 @@ def explain(found: Explanation) -> Iterator[Section]:
         yield Section(columns=columns, rows=rows)
     if found.judgments:
         yield _judgments(found)
-    if not others and found.unanswered:
-        yield _unanswered(found)
     reasons = [
         (f"round {one.round}, {one.judge or result.judge}", plain(found.reasons[one.job], LONG))
         for one in (one.judgment for one in found.judgments)
@@ -151,12 +148,8 @@ def explain(found: Explanation) -> Iterator[Section]:
 
 
 def _facts(found: Explanation) -> Section:
-    """What the item is, where it stands, how often it was judged, and how its Elo moved."""
+    """What the item is, where it stands, and how often it was judged."""
     scores, (row,), seen = found.run.scores, found.rows, found.judgments
-    elo = []
-    if "elo" in scores.ratings:
-        rounds = sorted({one.judgment.round for one in seen})
-        elo = [f"{found.by_round[at, 0]:.0f}" for at in (0, *rounds)]
     return stated(
         "item",
         scores=scores,
@@ -165,7 +158,6 @@ def _facts(found: Explanation) -> Section:
         score=score,
         seen=seen,
         results=Counter(map(_result, seen)).most_common(),
-        elo=elo,
     )
 
 
@@ -208,18 +200,6 @@ def _judgments(found: Explanation) -> Section:
     used = [at for at in range(len(columns)) if any(row[at] != "" for row in rows)]
     rows = [[row[at] for at in used] for row in rows]
     return Section("Judgments", columns=[columns[at] for at in used], rows=rows, notes=notes)
-
-
-def _unanswered(found: Explanation) -> Section:
-    """The questions about the item that have no verdict."""
-    rows, own = [], found.run.scores.ids[found.rows[0]]
-    for one in found.unanswered:
-        others = [plain(name, NAME) for name in one.presented if name != own]
-        calls = [_call(found.run, call) for call in found.calls.get(one.job, ())]
-        rows.append((one.round, ", ".join(others), "; ".join(calls)))
-    columns = [Column("with", at_most=50, least=16), *words("calls", at_most=80)]
-    title = "Questions without a verdict: failed, invalid, or not answered yet"
-    return Section(title, columns=[*numbers("round"), *columns], rows=rows)
 
 
 def _replies(found: Explanation) -> Section:
