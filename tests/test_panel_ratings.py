@@ -55,17 +55,6 @@ def test_judges_who_say_the_same_agree_wholly() -> None:
     assert found.kendall[0, 1] == pytest.approx(1)
 
 
-def test_what_cannot_be_told_is_none() -> None:
-    alone = by(verdicts([(0, 1), (2, 3)]), 0, 1)
-    found = panel_agreement(judged(4, alone), ["a", "b"], BT, Parameters(2.0), 50, 0)
-    assert (
-        found.krippendorff_alpha.value,
-        found.krippendorff_alpha.low,
-        found.judged_by_several,
-    ) == (None, None, 0)
-    assert np.isnan(found.kendall[0, 1])
-
-
 def test_scores_of_items_alone_have_an_alpha_of_their_own() -> None:
     items = verdicts([(row,) for row in range(6) for _ in "ab"])
     scores = np.array([0.1, 0.1, 0.2, 0.2, 0.5, 0.5, 0.7, 0.7, 0.9, 0.9, 1.0, 1.0])
