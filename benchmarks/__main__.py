@@ -105,7 +105,7 @@ def simulation() -> None:
     """The whole paper grid: 528 cases, each rated by Elo and BT. Goal: under 60 s on two cores."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "study"
-        job = (*JUDGEQ, "simulate", "--grid", "paper", "--no-figures", "--quiet")
+        job = (*JUDGEQ, "simulate", "--grid", "paper", "--quiet")
         ours = cost((*job, "--out", str(out)))
         with (out / "study.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))

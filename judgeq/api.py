@@ -96,9 +96,9 @@ def run(
     text, gold, id: the columns of the texts, the gold labels and the ids: their names (by default
         "text", none, "id"), or their values.
     sample: only this many items, drawn by `seed`.
-    judge: a model ("gpt-5-mini"), "simulated", "people" or "recorded:FILE"; or a function of texts and
-        feature that returns the places of the texts, most of the feature first. By default "simulated",
-        which knows the gold labels; without these a rehearsal, with made-up answers.
+    judge: a model ("gpt-5-mini"), "simulated" or "people"; or a function of texts and feature that
+        returns the places of the texts, most of the feature first. By default "simulated", which
+        knows the gold labels; without these a rehearsal, with made-up answers.
     prompt, base_url, api_key_env: how a model is asked, where, and the variable that holds its key.
     strategy, rounds, until: "listwise10"; how many rounds; when to stop early ("0.95", "top20").
     rating, seed: "pl", "bt" or "bt-mm"; the seed of all randomness.
@@ -107,7 +107,7 @@ def run(
     settings: all others by name, as the flags of `judgeq run --help-all` ({"sim_accuracy": 0.9}).
     store, runs_dir, new: where runs are kept; start afresh next to a run of the same.
     retry_failed: ask failed and invalid jobs again.
-    progress: show a bar on standard error (None: on a terminal and in a notebook).
+    progress: show it on standard error (None: on a terminal and in a notebook).
     on_event: called with every event.
 
     With judge="people" it opens their page, and returns when all is judged. Raises a JudgeqError;
@@ -304,10 +304,10 @@ def _presented(
     on_event: OnEvent | None,
     interrupts: Interrupts | None = None,
 ) -> T:
-    """What `work` returns, with a bar if that is wanted; it can be interrupted."""
+    """What `work` returns, with its progress if that is wanted; it can be interrupted."""
     from judgeq.ui import dashboard
 
-    face = dashboard.choose_bar(sys.stderr, progress)
+    face = dashboard.choose_in_python(sys.stderr, progress)
 
     def emit(event: Event) -> None:
         face(event)

@@ -270,12 +270,3 @@ def test_what_the_store_says_of_a_run_must_agree(tmp_path: Path) -> None:
     for facts in ({"prompt": "x"}, {"prompt": {"name": "x"}}, {"personas": 5}):
         with pytest.raises(RunError, match="an invalid prompt set"):
             admit(changed(another, facts), mine)
-
-
-def test_a_recording_answers_in_the_runs_own_process(tmp_path: Path) -> None:
-    judged = {"round": 1, "group": 0, "presented": [0, 1], "winner": 1}
-    recording = tmp_path / "theirs.jsonl"
-    recording.write_text(json.dumps(judged) + "\n")
-    place = begun(tmp_path / "runs", judge=(f"recorded:{recording}",))
-    changed(place, judge=["recorded:/etc/passwd"])
-    assert "its own process does all" in refused(place, own(judge=(f"recorded:{recording}",)))

@@ -21,7 +21,7 @@ from tests import judging as engine
 from tests.browser import Seen, opened, violations
 from tests.cli import LONGEST
 from tests.judging import register as register_people
-from tests.people import ABOUT, FakePeople, Person, as_people, asking
+from tests.people import ABOUT, FakePeople, as_people, asking
 from tests.test_report_page import HOSTILE
 from tests.web import in_thread
 
@@ -90,28 +90,6 @@ def test_all_kinds_are_answered_by_keyboard_alone() -> None:
 def order(page: Any) -> list[str]:
     """The texts of a list, as they stand."""
     return [text.inner_text() for text in page.locator(".ranking .text").all()]
-
-
-# Lists
-
-
-def test_a_list_is_ranked_by_the_arrows_of_the_text_in_focus() -> None:
-    people = asking("list")
-    with judging(people) as seen:
-        page = seen.page
-        question(page, "list", "alpha 0")
-        page.get_by_role("button", name="Text 3, 3rd of 4").focus()
-        page.keyboard.press("ArrowUp")
-        page.keyboard.press("ArrowUp")
-        assert order(page) == ["gamma 0", "alpha 0", "beta 0", "delta 0"]
-        assert page.get_by_role("status").inner_text() == "Text 3 is 1st of 4"
-        assert page.evaluate("document.activeElement.ariaLabel") == "Text 3, 1st of 4"
-        page.keyboard.press("End")
-        page.keyboard.press("Tab")
-        page.keyboard.press("Shift+Tab")
-        page.keyboard.press("Enter")
-        said(page, "All done, thank you")
-    assert kept(people) == [Answer((0, 1, 3, 2))]
 
 
 def test_a_list_of_twelve_is_ranked_by_digits_and_places_are_taken_back() -> None:
@@ -214,66 +192,6 @@ def test_a_list_is_ranked_by_touch_and_scrolls_along() -> None:
     assert kept(people) == [Answer((2, 1, 3, 4, 5, 6, 7, 0))]
 
 
-# Pairs and single texts
-
-
-def test_pairs_and_single_texts_are_answered_by_clicks_and_twice_is_once() -> None:
-    people = asking("pair", "pair", "direct", "direct")
-    with judging(people) as seen:
-        page = seen.page
-        question(page, "pair", "left 0")
-        page.get_by_text("right 0").dblclick()
-        question(page, "pair", "left 1")
-        assert len(people.answers) == 1
-        page.get_by_role("button", name="Equal").dblclick()
-        question(page, "direct", "alone 2")
-        page.get_by_role("button", name="3 of 9").click()
-        question(page, "direct", "alone 3")
-        page.keyboard.press("0")
-        said(page, "All done, thank you")
-    assert kept(people) == [
-        Answer((1, 0)),
-        Answer((0, 1), tied=True),
-        Answer(score=3 / 9),
-        Answer(score=0.0),
-    ]
-
-
-def test_words_are_marked_without_choosing_and_ties_only_where_they_are_allowed() -> None:
-    people = asking("pair", texts={"pair": ("some words here", "others")})
-    people.about = ABOUT._replace(ties=False)
-    with judging(people) as seen:
-        page = seen.page
-        question(page, "pair", "others 0")
-        box = page.get_by_text("some words here 0").bounding_box()
-        page.mouse.move(box["x"] + 2, box["y"] + 8)
-        page.mouse.down()
-        page.mouse.move(box["x"] + 90, box["y"] + 8, steps=4)
-        page.mouse.up()
-        assert page.evaluate("String(getSelection())")
-        page.keyboard.press("=")
-        assert page.get_by_role("button", name="Equal").count() == 0
-        assert people.answers == []
-
-
-def test_keys_that_are_turned_off_stay_off() -> None:
-    people = asking("pair")
-    with judging(people) as seen:
-        page = seen.page
-        question(page, "pair", "left 0")
-        page.keyboard.press("h")
-        page.get_by_label("Answer with single keys").uncheck()
-        page.keyboard.press("Escape")
-        for again in (False, True):
-            if again:
-                page.reload()
-            question(page, "pair", "left 0")
-            for key in "12=snph":
-                page.keyboard.press(key)
-            assert people.answers == []
-            assert page.locator("dialog[open]").count() == 0
-
-
 # Undo, skip, note, pause
 
 
@@ -304,20 +222,6 @@ def test_answers_are_taken_back_and_given_again() -> None:
         page.keyboard.press("2")
         said(page, "All done, thank you")
     assert kept(people) == [Answer((3, 2, 0, 1), note="odd"), Answer((1, 0))]
-
-
-def test_a_note_is_kept_before_the_next_key_is_heard() -> None:
-    """Else an answer that is sent at once goes without it."""
-    with judging(asking("pair")) as seen:
-        question(seen.page, "pair", "left 0")
-        seen.page.keyboard.press("n")
-        seen.page.get_by_label("Whoever runs the study reads it").fill("odd")
-        shown = seen.page.evaluate("""() => {
-          const key = new KeyboardEvent("keydown", { key: "Enter", ctrlKey: true, bubbles: true });
-          document.getElementById("note-text").dispatchEvent(key);
-          return document.getElementById("note").textContent;
-        }""")
-    assert "Note ✓" in shown
 
 
 def test_questions_are_skipped_with_a_reason() -> None:
@@ -402,58 +306,6 @@ def question_of(page: Any, text: str) -> None:
     question(page, "pair", text)
 
 
-# The guidelines
-
-
-def test_guidelines_are_shown_first_and_whenever_they_are_asked_for() -> None:
-    people = asking("pair", "pair")
-    people.about = ABOUT._replace(guidelines="The wording.\n\nNot <b>the topic</b>.")
-    with judging(people) as seen:
-        page = seen.page
-        dialog = page.get_by_role("dialog", name="Guidelines")
-        dialog.get_by_text("Not <b>the topic</b>.").wait_for()
-        assert violations(page) == []
-        page.keyboard.press("1")
-        assert people.answers == []
-        page.get_by_role("button", name="Close").click()
-        question(page, "pair", "left 0")
-        page.reload()
-        question(page, "pair", "left 0")
-        assert not dialog.is_visible()
-        page.keyboard.press("?")
-        assert dialog.is_visible()
-        assert page.evaluate("document.activeElement.id") == "help-title"
-        page.keyboard.press("Escape")
-        assert not dialog.is_visible()
-
-
-# Several judges, several windows
-
-
-def test_two_judges_at_once_have_their_own_questions() -> None:
-    people = asking("pair", "pair", "pair", "pair")
-    people.people["ben"] = Person("Ben", quota=2)
-    with judging(people) as seen:
-        anna = seen.page
-        ben = anna.context.browser.new_context().new_page()
-        ben.goto(anna.url.replace("#anna", "#ben"))
-        question(anna, "pair", "left 0")
-        question(ben, "pair", "left 1")
-        anna.keyboard.press("1")
-        question(anna, "pair", "left 2")
-        ben.keyboard.press("2")
-        question(ben, "pair", "left 3")
-        assert ben.locator("#count").inner_text() == "1 of 2"
-        anna.keyboard.press("1")
-        said(anna, "No question for you right now")
-        ben.keyboard.press("2")
-        said(ben, "You have done your share")
-        anna.get_by_role("button", name="Check now").click()
-        said(anna, "All done, thank you")
-    by_judge = [(one.token, one.question) for one in people.taken]
-    assert by_judge == [("anna", 0), ("ben", 1), ("anna", 2), ("ben", 3)]
-
-
 def test_the_second_of_two_windows_says_that_it_was_answered_and_goes_on() -> None:
     people = asking("pair", "pair", "pair")
     with judging(people) as seen:
@@ -473,24 +325,6 @@ def test_the_second_of_two_windows_says_that_it_was_answered_and_goes_on() -> No
         # Without being touched, it finds out when it would keep the question.
         assert kept(people) == [Answer((0, 1)), Answer((1, 0))]
         first.close()
-
-
-def test_who_waits_is_given_what_there_is_and_told_by_the_title() -> None:
-    people = asking("pair")
-    people.people["anna"].state = "wait"
-    with judging(people) as seen:
-        page = with_clock(seen)
-        said(page, "No question for you right now")
-        people.people["anna"].state = ""
-        page.clock.run_for(6_000)
-        page.get_by_text("left 0").wait_for()
-        assert page.title().startswith("● 1 · ")
-        page.clock.run_for(6_000)
-        assert page.title().startswith("1 · ")
-        people.people["anna"].state = "removed"
-        page.keyboard.press("1")
-        said(page, "You no longer take part")
-        assert violations(page) == []
 
 
 def test_a_page_that_is_left_open_gives_its_question_back() -> None:
@@ -555,50 +389,6 @@ def test_an_answer_whose_reply_is_lost_is_sent_again_and_counts_once() -> None:
     assert kept(people) == [Answer((0, 1))]
 
 
-def test_what_is_taken_back_without_a_reply_is_taken_back_once() -> None:
-    people = asking("pair", "pair", "pair")
-    with judging(people) as seen:
-        page = seen.page
-        wire = Wire(page, "undo")
-        for number in range(2):
-            question(page, "pair", f"left {number}")
-            page.keyboard.press("1")
-        question(page, "pair", "left 2")
-
-        def lose(route: Any) -> None:
-            route.fetch()
-            route.abort()
-
-        wire.does = lose
-        page.keyboard.press("u")
-        question(page, "pair", "left 1")
-        wire.does = wire.cut
-        page.keyboard.press("u")
-        page.get_by_text("wasn't taken back").wait_for()
-        question(page, "pair", "left 1")
-        assert people.calls.count("undo") == 1
-        seen.errors.clear()
-    assert [one.question for one in people.taken] == [0]
-
-
-def test_an_answer_survives_the_page_being_loaded_again() -> None:
-    people = asking("pair", "pair")
-    with judging(people) as seen:
-        page = seen.page
-        wire = Wire(page, "*")
-        question(page, "pair", "left 0")
-        wire.does = wire.cut
-        page.keyboard.press("2")
-        page.get_by_text("Your answer is kept here").first.wait_for()
-        assert people.answers == []
-        wire.does = wire.on
-        page.on("dialog", lambda dialog: dialog.accept())
-        page.reload()
-        question(page, "pair", "left 1")
-        seen.errors.clear()
-    assert kept(people) == [Answer((1, 0))]
-
-
 def test_a_server_that_is_started_again_is_found_again_and_nothing_is_lost() -> None:
     people = asking("pair", "list", "pair")
     with socket.socket() as free:
@@ -629,30 +419,6 @@ def test_a_server_that_is_started_again_is_found_again_and_nothing_is_lost() -> 
     finally:
         browser.__exit__(None, None, None)
     assert kept(people) == [Answer((0, 1)), Answer((3, 2, 1, 0)), Answer((1, 0))]
-
-
-def test_who_waits_learns_that_the_study_may_be_over_when_its_server_is_gone() -> None:
-    people = asking("pair", "pair")
-    people.people["anna"].state = "wait"
-    with judging(people) as seen:
-        page = seen.page
-        wire = Wire(page, "*")
-        said(page, "No question for you right now")
-        wire.does = wire.cut
-        page.get_by_role("button", name="Check now").click()
-        page.locator("#link").get_by_text("you can close this page").wait_for()
-        assert violations(page) == []
-        wire.does = wire.on
-        people.people["anna"].state = ""
-        page.locator("#link-button").dispatch_event("click")
-        question(page, "pair", "left 0")
-        assert page.locator("#link").is_hidden()
-        wire.does = wire.cut
-        page.keyboard.press("p")
-        said(page, "Paused")
-        page.keyboard.press("p")
-        page.locator("#link").get_by_text("you can close this page").wait_for()
-        seen.errors.clear()
 
 
 # Who takes part
@@ -800,43 +566,3 @@ def test_all_kinds_are_accessible_and_fit(scheme: str, width: int, height: int) 
             if kind == "list":
                 assert violations(page) == []
                 page.keyboard.press("Enter")
-
-
-def test_on_a_desktop_the_buttons_follow_the_texts_and_on_a_phone_no_keys_are_named() -> None:
-    people = asking("pair")
-    with judging(people, viewport={"width": 1280, "height": 1000}) as seen:
-        page = seen.page
-        question(page, "pair", "left 0")
-        texts, bar = (page.locator(part).bounding_box() for part in (".pair", "#bar"))
-        assert 0 <= bar["y"] - (texts["y"] + texts["height"]) < 40
-        assert page.locator("#count").inner_text() == "0 of about 1"
-        assert page.locator("#answers kbd").first.is_visible()
-    with judging(asking("pair", "list"), viewport={"width": 390, "height": 844}) as seen:
-        page = seen.page
-        for kind, text in (("pair", "left 0"), ("list", "alpha 1")):
-            question(page, kind, text)
-            assert page.locator("kbd:visible, .by-keys:visible").count() == 0
-            page.keyboard.press("?")
-            page.get_by_role("dialog", name="Guidelines").wait_for()
-            assert page.locator("#help-keys:visible").count() == 0
-            page.keyboard.press("Escape")
-            page.keyboard.press("1")
-
-
-def test_the_last_screen_says_what_will_happen() -> None:
-    people = asking("pair", "pair")
-    people.people["ben"] = Person("Ben")
-    with judging(people) as seen:
-        page = seen.page
-        question(page, "pair", "left 0")
-        ben = page.context.browser.new_context().new_page()
-        ben.goto(page.url.replace("#anna", "#ben"))
-        question(ben, "pair", "left 1")
-        page.keyboard.press("1")
-        said(page, "No question for you right now")
-        for text in ("Your answer is saved", "1 question is left, for other", "come back later"):
-            assert page.get_by_text(text).is_visible()
-        ben.keyboard.press("1")
-        said(page, "All done, thank you")
-        assert page.get_by_text("you can close this page").is_visible()
-        assert page.locator("#count").inner_text() == "1 of 2"

@@ -100,19 +100,6 @@ def test_a_batch_goes_out_and_its_results_are_read_as_live_answers_are(
 
 
 @forms
-def test_files_that_are_there_are_not_asked_for(form: Form, tmp_path: Path) -> None:
-    async def story(rig: Rig) -> None:
-        remote = await ended(rig, await rig.api.create(NAME, lines(rig)))
-        first = await rig.api.download(remote, tmp_path)
-        first[0].write_bytes(b"")
-        assert await rig.api.download(remote, tmp_path) == first
-        assert first[0].read_bytes() == b""
-        assert names(tmp_path) == [f"{name}.jsonl" for name in remote.results]
-
-    rehearsed(form, story)
-
-
-@forms
 def test_what_failed_beside_what_succeeded_is_read(form: Form, tmp_path: Path) -> None:
     async def story(rig: Rig) -> None:
         remote = await ended(rig, await rig.api.create(NAME, lines(rig, 40)))
@@ -126,17 +113,6 @@ def test_what_failed_beside_what_succeeded_is_read(form: Form, tmp_path: Path) -
                 rig.backend.read_result(result, 400, rig.backend.form)
 
     rehearsed(form, story, batch_failing=0.4)
-
-
-@forms
-def test_lines_that_were_not_asked_say_why(form: Form, tmp_path: Path) -> None:
-    async def story(rig: Rig) -> None:
-        remote = await ended(rig, await rig.api.create(NAME, lines(rig)))
-        results = await collected(rig, remote, tmp_path)
-        assert [r.ended for r in results].count("expired") == 5
-        assert {r.status for r in results if r.ended} == {0}
-
-    rehearsed(form, story, batch_expire=1.0)
 
 
 @forms
@@ -164,14 +140,6 @@ def test_a_batch_that_failed_its_validation_says_which_line_and_why() -> None:
         assert any(problem.startswith("line ") for problem in remote.problems)
 
     rehearsed("openai", story, batch_invalid=1.0)
-
-
-def test_a_batch_for_which_too_many_tokens_wait_is_full() -> None:
-    async def story(rig: Rig) -> None:
-        remote = await ended(rig, await rig.api.create(NAME, lines(rig)))
-        assert (remote.stands, remote.full) == ("refused", True)
-
-    rehearsed("openai", story, batch_queue_tokens=1)
 
 
 @forms

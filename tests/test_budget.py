@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgeq.errors import BudgetError, StoppedError
+from judgeq.errors import BudgetError
 from judgeq.judge.budget import (
     HIDDEN,
     NANO,
@@ -87,21 +87,6 @@ def test_rounding_lets_no_call_too_many_through() -> None:
     asyncio.run(story())
 
 
-def test_a_stop_ends_all_waiting() -> None:
-    async def story() -> None:
-        budget = Budget(Allowance(1.0))
-        await budget.reserve(1.0)
-        waiting = asyncio.create_task(budget.reserve(1.0))
-        await turns()
-        budget.abort()
-        with pytest.raises(StoppedError):
-            await waiting
-        with pytest.raises(StoppedError):
-            await budget.reserve(0.0)
-
-    asyncio.run(story())
-
-
 def test_a_cap_needs_a_bound() -> None:
     with pytest.raises(ValueError, match="without knowing what a call may cost"):
         asyncio.run(Budget(Allowance(1.0)).reserve(None))
@@ -158,42 +143,6 @@ def test_the_cap_is_never_overshot_and_nobody_waits_for_ever(
 
 
 # What several processes share
-
-
-class Shared(Allowance):
-    """Money that another process spends as well: whoever doesn't get it may ask again."""
-
-    def __init__(self, cap: float) -> None:
-        super().__init__(cap)
-        self.wait = 0.001
-        self.asked = asyncio.Event()
-
-    def reserve(self, amount: int) -> float | None:
-        wait = super().reserve(amount)
-        self.asked.set()
-        return wait and self.wait
-
-
-def test_two_that_share_a_cap_keep_to_it_together() -> None:
-    async def story() -> None:
-        shared = Shared(1.0)
-        one, two = Budget(shared), Budget(shared)
-        await one.reserve(0.6)
-        second = asyncio.create_task(two.reserve(0.6))
-        for _ in range(3):  # it asks again, though no call of its own is in flight
-            shared.asked.clear()
-            await shared.asked.wait()
-        assert not second.done()
-        one.settle(0.6, 0.1)
-        await second
-        assert dollars(one) == dollars(two) == (0.1, 0.6)
-        third = asyncio.create_task(one.reserve(0.6))
-        await turns()
-        two.settle(0.6, 0.5)
-        with pytest.raises(BudgetError, match=r"--max-cost 1: \$0.6 is spent"):
-            await third
-
-    asyncio.run(story())
 
 
 # Bounds of what a call may cost

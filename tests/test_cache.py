@@ -84,17 +84,6 @@ def test_what_is_kept_is_found_again_to_the_last_bit(tmp_path: Path) -> None:
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
-def test_many_at_once(tmp_path: Path) -> None:
-    async def put(cache: ReplyCache) -> None:
-        for number in range(3000):
-            cache.put(f"k{number}", "m", REPLY._replace(at=float(number)))
-
-    using(tmp_path, put)
-    found, told = lookups(tmp_path, *(f"k{number}" for number in range(3500)))
-    assert told == []
-    assert [each and each.at for each in found] == [*map(float, range(3000)), *[None] * 500]
-
-
 def test_who_only_looks_keeps_nothing_and_makes_no_folder(tmp_path: Path) -> None:
     async def look(folder: Path, *keys: str) -> list[Cached | None]:
         cache = ReplyCache(folder, warn=pytest.fail, read_only=True)
@@ -144,14 +133,6 @@ def test_overview_prune_and_clear(tmp_path: Path) -> None:
     assert lookups(tmp_path, "k") == ([None], [])
 
 
-def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
-    folder = tmp_path / "none"
-    assert overview(folder).replies == 0
-    assert prune(folder, older_than=0, model=None, now=0) == 0
-    assert clear(folder) == 0
-    assert not folder.exists()
-
-
 # What goes wrong
 
 
@@ -167,17 +148,6 @@ def test_a_folder_that_can_not_be_used_is_told_once_and_the_run_goes_on(tmp_path
     (told,) = using(folder, story)
     assert str(folder) in told
     assert "--no-cache" in told
-
-
-def test_what_is_no_cache_is_left_alone(tmp_path: Path) -> None:
-    content = b"no database at all" * 100
-    (tmp_path / "cache.db").write_bytes(content)
-    found, told = lookups(tmp_path, "k")
-    assert found == [None]
-    assert len(told) == 1
-    assert (tmp_path / "cache.db").read_bytes() == content
-    with pytest.raises(DataError, match="can't be used as a reply cache"):
-        overview(tmp_path)
 
 
 def test_a_folder_of_another_user_is_refused_and_the_run_goes_on(
@@ -278,23 +248,6 @@ def test_settings_in_the_file_are_never_applied(tmp_path: Path, name: str, value
     with closing(sqlite3.connect(tmp_path / "cache.db")) as db:
         kept = db.execute("SELECT value FROM Settings WHERE key = ?", (name,)).fetchall()
     assert kept != [(value,)]
-
-
-def test_costs_that_we_never_wrote_are_left_out(tmp_path: Path) -> None:
-    filled(tmp_path, k=REPLY, j=REPLY)
-    execute(tmp_path, "UPDATE Cache SET tag = 'o' WHERE key = 'k'")
-    execute(tmp_path, "UPDATE Cache SET value = ? WHERE key = 'k'", b'{"cost": 1e999}')
-    shown = overview(tmp_path)
-    assert shown.replies == 2
-    assert shown.models == {"m": (1, 0.25), "o": (1, None)}
-
-
-def test_nothing_is_evicted_whatever_the_file_says(tmp_path: Path) -> None:
-    filled(tmp_path)
-    for setting in (("eviction_policy", "least-recently-used"), ("size_limit", 1)):
-        execute(tmp_path, "INSERT OR REPLACE INTO Settings VALUES (?, ?)", *setting)
-    filled(tmp_path, **{f"k{number}": REPLY for number in range(300)})
-    assert overview(tmp_path).replies == 301
 
 
 # Several processes

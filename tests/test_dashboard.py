@@ -23,7 +23,7 @@ from judgeq.events import (
     Stopping,
 )
 from judgeq.types import Batch, Counts, JobState, Totals, Usage
-from judgeq.ui.dashboard import Dashboard, Face, PlainLines, Quiet, choose
+from judgeq.ui.dashboard import Dashboard, Face, PlainLines, Quiet, choose, choose_in_python
 from judgeq.ui.progress import WINDOW, Progress
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -355,6 +355,19 @@ def test_choose() -> None:
     assert isinstance(choose(dumb, quiet=False), PlainLines)
     coloured_file = Console(file=StringIO(), _environ={"FORCE_COLOR": "1"})
     assert isinstance(choose(coloured_file, quiet=False), PlainLines)
+
+
+def test_scripts_and_notebooks_have_the_dashboard_or_lines() -> None:
+    screen, file = Screen(), StringIO()
+    assert isinstance(choose_in_python(screen, None), Dashboard)
+    assert isinstance(choose_in_python(screen, False), Quiet)
+    assert isinstance(choose_in_python(file, True), PlainLines)
+    assert isinstance(choose_in_python(None, True), Quiet)
+    notebook = type("OutStream", (StringIO,), {"__module__": "ipykernel.iostream"})()
+    assert isinstance(choose_in_python(notebook, None), PlainLines)
+    with choose_in_python(file, None) as quiet:
+        quiet(Notice("beware", warning=True))
+    assert file.getvalue() == ""
 
 
 def test_plain_lines_say_how_batches_stand_when_that_changes() -> None:

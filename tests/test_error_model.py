@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from judgeq import seeds
 from judgeq.judge.error_model import (
     HIGH,
     LOW,
@@ -245,34 +244,7 @@ def test_so_many_items_are_off_by_the_bias_and_no_others(
 # Scores of texts alone
 
 
-@pytest.mark.parametrize("latent", [400.0, 500.5, 600.0])
-def test_the_mean_score_of_a_text_is_its_place_on_the_scale(latent: float) -> None:
-    """The noise has mean 0 and a sd of τ√2; a lapse, to either end alike, draws to the middle."""
-    model, rng = ErrorModel(VG), np.random.default_rng(1)
-    draws = 4000
-    mean = sum(model.score(latent, rng) for _ in range(draws)) / draws
-    place = (latent - LOW) / (HIGH - LOW)
-    expected = place + VG.lapse * (0.5 - place)
-    sd = math.hypot(VG.tau / (HIGH - LOW), 0.5 * math.sqrt(VG.lapse))
-    assert mean == pytest.approx(expected, abs=4 * sd / math.sqrt(draws) + 0.002)  # cut at the ends
-
-
 # Equal latent scores
-
-
-def test_equal_items_win_equally_often_in_every_slot() -> None:
-    """By `rrt`, also of whole rounds: the order presented doesn't break ties of equal latent scores."""
-    k, n = 10, 4000
-    same = np.full(k, 500.0)
-    matches = Matches(np.tile(np.arange(k, dtype=np.int32), n), np.arange(n + 1) * k)
-    verdicts = answers(matches, same, RRT, seeds.rng(1, "round"))
-    stream = seeds.Stream(1, "lists")
-    model = ErrorModel(RRT)
-    alone = [model.order(same.tolist(), stream.at(number)) for number in range(n)]
-    for ranked in (verdicts.items.reshape(n, k), np.array(alone)):
-        place = np.argsort(ranked, axis=1)
-        # The mean place of a slot has a standard error of 0.045.
-        assert np.abs(place.mean(axis=0) - 4.5).max() < 0.2
 
 
 # Position bias

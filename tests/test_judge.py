@@ -8,12 +8,10 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
 import pytest
 
 from judgeq import prompts
 from judgeq.errors import (
-    BudgetError,
     CallTimeoutError,
     ConnectionFailedError,
     ContextTooLongError,
@@ -33,11 +31,8 @@ from judgeq.judge.judge import Judge
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.questions import FIRST, LAST, SHOWN, Questions, Unusable
 from judgeq.judge.retry import Policy
-from judgeq.judge.simulated import make_simulated
-from judgeq.replies import read_reply
 from judgeq.settings.model import Model
-from judgeq.settings.run import Simulation
-from judgeq.types import Attempt, Call, Floats, Job, JobState, Match, Outcome, Usage, Verdict
+from judgeq.types import Attempt, Call, Job, JobState, Match, Outcome, Usage, Verdict
 from tests.fakes import Answer, Clock, FakeBackend, turns
 
 if TYPE_CHECKING:
@@ -294,25 +289,6 @@ def test_without_an_answer_a_job_fails() -> None:
     assert asking.steps.count("begin") == 3
 
 
-@pytest.mark.parametrize("policy", [Policy(attempts=1), Policy(in_all=0)])
-def test_one_attempt_means_one(policy: Policy) -> None:
-    asking = Asking(CallTimeoutError("silence"), GOOD, policy=policy, among_others=True)
-    assert asking.outcome().state is JobState.FAILED
-    assert asking.steps == ["begin", "send 1/1", "note"]
-
-
-def test_each_asking_has_its_attempts_and_keeps_its_problem() -> None:
-    silence = [CallTimeoutError("silence")] * 2
-    asking = Asking(*silence, BAD, *silence, GOOD, policy=Policy(3))
-    outcome = asking.outcome()
-    assert (outcome.state, calls(outcome)) == (JobState.DONE, [(6, "ok")])
-    sent = [step for step in asking.steps if step.startswith("send")]
-    assert sent == ["send 1/1", "send 2/1", "send 3/1", "send 4/2", "send 5/2", "send 6/2"]
-    # A network error must not take the place of the problem that the model is to be told.
-    assert [each.error for each in asking.noted] == ["silence"] * 2 + [MISSING] * 3
-    assert MISSING in asking.said(5)
-
-
 @pytest.mark.parametrize("after", [(), (CallTimeoutError("silence"),), (BAD,)])
 def test_what_no_other_try_can_mend_is_raised_and_in_the_ledger(after: Sequence[Answer]) -> None:
     asking = Asking(*after, JudgeError("no such model: x"), GOOD)
@@ -330,16 +306,6 @@ def test_a_stop_during_a_wait_gives_the_job_back() -> None:
     asking = Asking(*[CallTimeoutError("silence")] * 3, GOOD, stop_at=1)
     assert asking.outcome() == Outcome(7, JobState.PENDING)
     assert asking.steps == ["begin", "send 1/1", "note", "begin", "send 2/1", "note"]
-
-
-def test_a_stop_before_the_second_asking_gives_the_job_back_with_its_problem() -> None:
-    async def stopped_meanwhile(_: Request) -> str:
-        asking.limiter.abort()
-        return BAD
-
-    asking = Asking(stopped_meanwhile, GOOD)
-    assert asking.outcome() == Outcome(7, JobState.PENDING, error=MISSING)
-    assert asking.steps == ["begin", "send 1/1", "note"]
 
 
 def test_cancelling_is_not_swallowed() -> None:
@@ -404,14 +370,6 @@ def test_a_place_is_given_back_however_it_ends() -> None:
         assert asking.budget._own.reserved == 0
 
 
-def test_a_call_that_might_exceed_the_cap_is_not_sent() -> None:
-    asking = Asking(BAD, GOOD, cap=0.7)
-    with pytest.raises(BudgetError):
-        asking.outcome()
-    assert asking.steps == ["begin", "send 1/1", "note"]
-    assert asking.budget._own.spent == (0.25) * NANO
-
-
 def test_what_may_have_been_paid_counts_as_spent() -> None:
     asking = Asking(CallTimeoutError("silence"), RateLimitedError("429", cost=0.0), GOOD, cap=9.0)
     assert asking.outcome().state is JobState.DONE
@@ -423,17 +381,6 @@ def test_too_long_a_question_names_the_longest_item() -> None:
     with pytest.raises(ContextTooLongError, match="of its 3 items is item 'i4', with 4 characters"):
         asking.outcome()
     assert asking.ledger == [(1, "too_long")]
-
-
-def test_a_server_that_is_full_is_asked_less_at_once_and_again() -> None:
-    full = ServerFailedError("Context size has been exceeded.", cost=0.0, too_many=True)
-    asking = Asking(full, GOOD)
-    for _ in range(8):
-        asking.limiter.succeeded(SENT)
-    assert asking.limiter.window == 9
-    assert asking.outcome().state is JobState.DONE
-    assert asking.ledger == [(1, "server_error")]
-    assert asking.limiter.window == 4
 
 
 # Outages
@@ -489,17 +436,6 @@ def test_a_server_that_is_away_for_minutes_is_waited_for() -> None:
     first, last = notices(asking)
     assert "doesn't answer; one call at a time is tried, for up to 10 minutes" in first
     assert re.fullmatch(r"fake answers again, after \d+ s\.", last)
-
-
-def test_a_server_that_stays_away_ends_the_run_and_jobs_stay_open() -> None:
-    asking = Asking(GOOD, *[REFUSED] * 999)
-    outcomes = asked_together(asking, 20)
-    (error,) = (each for each in outcomes if isinstance(each, BaseException))
-    assert "fake doesn't answer" in str(error)
-    assert asking.clock.now == pytest.approx(600, abs=30)
-    assert len(asking.backend.requests) < 50
-    states = [each.state for each in outcomes if isinstance(each, Outcome)]
-    assert sorted(states) == [JobState.DONE] + [JobState.PENDING] * 18
 
 
 def test_what_was_waited_for_a_server_is_not_the_jobs_time() -> None:
@@ -569,15 +505,6 @@ def test_only_valid_replies_are_kept(answer: Answer) -> None:
     assert cache.kept == {}
 
 
-def test_what_another_wrote_and_is_no_verdict_is_not_believed() -> None:
-    cache = FakeCache()
-    cache.kept["k 1"] = Cached(BAD, Usage(), 0.0, 0.0)
-    asking = keyed(GOOD, cache=cache)
-    assert asking.outcome().state is JobState.DONE
-    assert asking.steps == ["begin", "send 1/1"]
-    assert cache.kept["k 1"].text == GOOD
-
-
 def test_the_same_question_in_flight_is_asked_once() -> None:
     async def story() -> None:
         asking = keyed(GOOD)
@@ -604,27 +531,6 @@ def test_when_the_first_has_no_luck_the_next_asks() -> None:
     asyncio.run(story())
 
 
-def test_who_waits_for_another_may_be_cancelled() -> None:
-    async def story() -> None:
-        gate = asyncio.Event()
-
-        async def hang(_: Request) -> str:
-            await gate.wait()
-            return GOOD
-
-        asking = keyed(hang)
-        leading, following = (asyncio.create_task(asking.ask()) for _ in range(2))
-        await turns()
-        following.cancel()
-        await turns()
-        gate.set()
-        assert (await leading).state is JobState.DONE
-        with pytest.raises(asyncio.CancelledError):
-            await following
-
-    asyncio.run(story())
-
-
 # Judges by name
 
 
@@ -639,32 +545,6 @@ def test_judges_by_name() -> None:
         check("two words", Model())
     with pytest.raises(UsageError, match="--base-url, --temperature: for a model"):
         check("simulated", Model(base_url="http://h/v1", temperature=0.5))
-
-
-def simulated(latent: Floats | None, gold: Floats | None, synthetic: bool = False) -> Verdict:
-    """How the items 0, 1 and 2 are ranked by a judge that hardly errs."""
-    backend = make_simulated(
-        Simulation(sim_accuracy=0.999, sim_pmax=1, sim_distance=1),
-        latent=latent,
-        gold=gold,
-        synthetic=synthetic,
-        seed=1,
-        sleep=asyncio.sleep,
-    )
-    match = Match(0, 1, (0, 1, 2))
-    reply = asyncio.run(backend.complete(Request(match, 1, 1, list), Prepared()))
-    asyncio.run(backend.close())
-    assert reply.cost == 0
-    return read_reply(reply.text, match)
-
-
-def test_the_simulated_judge_answers_from_latent_scores_else_gold() -> None:
-    up, down = np.array([0.0, 0.5, 1.0]), np.array([3.0, 2.0, 1.0])
-    assert simulated(None, up) == Verdict((2, 1, 0))
-    assert simulated(down, up) == Verdict((0, 1, 2))
-    assert simulated(np.array([300.0, 100.0, 200.0]), up, synthetic=True) == Verdict((0, 2, 1))
-    with pytest.raises(UsageError, match=r"this dataset has none\. Give --gold-column"):
-        simulated(None, None)
 
 
 # Replies that can't be used
@@ -692,11 +572,6 @@ def test_more_than_half_of_the_last_hundred_stop_it() -> None:
     assert fed(Unusable(), "yn" * 500) == 0
     assert fed(Unusable(), "y" * 1000 + "n" * 100) == 1000 + LAST // 2 + 1
     assert fed(Unusable(), "y" + "n" * 200) == LAST
-
-
-@pytest.mark.parametrize(("most", "stopped"), [(0.2, 121), (0.9, 191), (1.0, 0)])
-def test_the_share_can_be_set(most: float, stopped: int) -> None:
-    assert fed(Unusable(most), "y" * 100 + "n" * 200) == stopped
 
 
 def test_it_says_what_the_replies_looked_like_and_what_to_do() -> None:

@@ -140,12 +140,6 @@ def test_a_limit_of_tokens_is_kept_though_estimates_are_wrong(wrong: float) -> N
     assert refused <= max(3, passed // 200)
 
 
-def test_limits_are_learned_from_the_first_answer() -> None:
-    share, _, refused = achieved(600, Limit, learned=True, minutes=5)
-    assert share >= 0.97
-    assert refused <= 3
-
-
 # The window
 
 
@@ -260,20 +254,6 @@ def test_the_lower_of_two_limits_holds_and_is_told_once() -> None:
     ]
 
 
-def test_when_nothing_remains_it_waits_a_moment() -> None:
-    async def story() -> None:
-        time = Time()
-        limiter = Limiter(concurrency=9, clock=time, sleep=time.sleep)
-        limiter.believe(RateHeaders(requests_remaining=0))
-        task = asyncio.create_task(limiter.acquire(0))
-        await time.pass_until(1000.9)
-        assert not task.done()
-        await time.pass_until(1001.1)
-        assert task.done()
-
-    asyncio.run(story())
-
-
 # In order, and nothing lost
 
 
@@ -287,22 +267,6 @@ def test_a_question_larger_than_the_limit_goes_out_at_last() -> None:
         assert tasks[0].done()
         await time.pass_until(1000 + 60 * 7)
         assert tasks[1].done()
-
-    asyncio.run(story())
-
-
-def test_a_stop_ends_all_waiting() -> None:
-    async def story() -> None:
-        time = Time()
-        limiter = Limiter(concurrency=9, rpm=1, clock=time, sleep=time.sleep)
-        limiter.succeeded(SENT)
-        tasks = [asyncio.create_task(limiter.acquire(0)) for _ in range(5)]
-        await turns()
-        limiter.abort()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert sum(isinstance(each, StoppedError) for each in found) == 4
-        with pytest.raises(StoppedError):
-            await limiter.acquire(0)
 
     asyncio.run(story())
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import re
 import string
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,9 +52,6 @@ FORMS: dict[str, Callable[[str], str]] = {
     "quoted by Python": lambda key: repr(key.encode()),
     "percent": lambda key: quote(key, safe=""),
     "percent in a path": quote,
-    "percent in lower case": lambda key: re.sub(
-        "%..", lambda code: code[0].lower(), quote(key, safe="")
-    ),
     "JSON": lambda key: json.dumps(key)[1:-1],
     "JSON with slashes": lambda key: json.dumps(key)[1:-1].replace("/", "\\/"),
     "base64": lambda key: encoded(b"", key),
@@ -233,24 +228,6 @@ def test_a_secret_that_is_a_word_of_answers_changes_no_verdict(
         assert made.shown(200, {}, completion(answer))[0] == answer
 
 
-def test_a_hostile_answer_costs_little() -> None:
-    mask = Mask([KEY])
-    began = time.process_time()
-    for piece in (
-        KEY,
-        KEY[:9] + " ",
-        KEY[:4],
-        "\\",
-        "%73",
-        "\\u006b-",
-        "&#115;",
-        '{"a":',
-        "\u200b",
-    ):
-        mask.body(piece.encode() * (2_000_000 // len(piece)))
-    assert time.process_time() - began < 10
-
-
 # Where secrets come from
 
 
@@ -261,17 +238,6 @@ def mask_of(access: Access, monkeypatch: pytest.MonkeyPatch, **variables: str) -
 
     proxy = access.proxy and from_environment(access.proxy, "--proxy")
     return Mask.of(access, None, extra_headers(access), proxy)
-
-
-@pytest.mark.parametrize(
-    "back", ["Bearer {}", "{}", "bearer: {}", "Basic dXNlcjp4"], ids=lambda back: back[:8]
-)
-def test_a_header_is_masked_with_and_without_its_scheme(
-    back: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    access = Access(headers=("Authorization: env:AUTH",))
-    mask = mask_of(access, monkeypatch, AUTH=f"Bearer {KEY}")
-    assert not leaks(KEY, mask.text(back.format(KEY)))
 
 
 @pytest.mark.parametrize("given", ["http://me:{}@127.0.0.1:9", "env:PROXY", "me:{}@127.0.0.1:9"])

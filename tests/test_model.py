@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from judgeq.config import settle
 from judgeq.errors import UsageError
 from judgeq.judge.secrets import api_key, extra_headers, from_environment
-from judgeq.settings.model import Access, Model, Price
+from judgeq.settings.model import Access, Model
 
 HERE = Model(base_url="http://127.0.0.1:8000/v1")
 
@@ -57,14 +57,6 @@ def test_addresses_that_can_not_be_kept(given: str, told: str) -> None:
 
 
 # What decides
-
-
-def test_only_what_is_set_decides() -> None:
-    assert Model().deciding() == {}
-    assert Model(temperature=0.0, structured="json").deciding() == {
-        "temperature": 0.0,
-        "structured": "json",
-    }
 
 
 @pytest.mark.parametrize(
@@ -145,15 +137,3 @@ def test_what_may_hold_a_secret_is_not_kept_on_disk() -> None:
 
 
 # Prices
-
-
-def test_a_price_is_that_of_input_and_output_and_perhaps_of_cached_input() -> None:
-    for given in ((1, 2, 0.5), [1, 2, 0.5], "1,2,0.5"):
-        price = Access(price=given).flat
-        assert price is not None
-        assert (price.input, price.output, price.cached) == (1, 2, 0.5)
-    assert Access(price="1,2").flat == Price(input=1, output=2)
-    assert Access().flat is None
-    for wrong in ({"price": (1.0,)}, {"price": (1, 2, 3, 4)}, {"price": "1"}, {"price": "a,b"}):
-        with pytest.raises(ValidationError, match=r"give dollars per million tokens|valid number"):
-            Access(**wrong)

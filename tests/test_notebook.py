@@ -13,7 +13,7 @@ import pytest
 
 import judgeq
 from judgeq.types import JobState
-from judgeq.ui import figures, html, plots
+from judgeq.ui import figures, html
 from tests import python
 from tests.browser import opened
 from tests.test_api import Frame
@@ -92,22 +92,21 @@ def test_hostile_texts_and_ids_stay_text(tmp_path: Path) -> None:
 # Figures
 
 
-@pytest.mark.parametrize("name", plots.NAMES)
+@pytest.mark.parametrize("name", figures.NAMES)
 def test_a_figure_is_drawn_into_axes_of_ours_or_the_users(name: str, tmp_path: Path) -> None:
     from matplotlib import pyplot
     from matplotlib.figure import Figure
 
     result = run(tmp_path, "demo", sample=40)
-    more = {"positive_over": 2} if name in ("roc", "thresholds") else {}
     figure = Figure()
     axes = figure.subplots(2)[1]
     draw = getattr(result.plot, name)
-    assert draw(axes, **more) is axes
+    assert draw(axes) is axes
     assert axes.has_data()
     assert axes.get_xlabel()
     assert not figure.axes[0].has_data()
     assert not pyplot.get_fignums()
-    own = draw(**more)
+    own = draw()
     assert own.figure is pyplot.gcf()
     assert draw.__doc__
 
@@ -127,9 +126,6 @@ def test_a_figure_shows_the_runs_numbers(result: judgeq.Result) -> None:
         ({"strategy": "direct", "latent_column": "g"}, "intervals", "has no standard errors"),
         ({"strategy": "direct", "latent_column": "g"}, "settling", "has one round"),
         ({"latent_column": "g"}, "gold", "no judged item has a gold label"),
-        ({"latent_column": "g"}, "roc", "no judged item has a gold label"),
-        ({"gold_column": "g"}, "roc", r"aren't of two classes: plot\.roc\(positive_over=X\)"),
-        ({"gold_column": "g"}, "thresholds", r"aren't of two classes"),
     ],
 )
 def test_what_cannot_be_drawn_says_why(
@@ -232,7 +228,7 @@ def test_a_notebook_in_a_real_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyP
     nbclient.NotebookClient(notebook, kernel_name="python3", timeout=60).execute()
     ran, showed, drew = (cell.outputs for cell in notebook.cells)
     progress = "".join(output.text for output in ran if output.output_type == "stream")
-    assert "█" * 20 + " round 2/2 · 2/2 jobs" in progress
+    assert "round 2/2 rated · 2 done" in progress
     assert showed[0].data["text/plain"].startswith("<Result demo-listwise10x2")
     assert showed[0].data["text/html"].startswith('<div class="judgeq">')
     assert [name for output in drew for name in output.data] == [

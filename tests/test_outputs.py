@@ -151,7 +151,7 @@ def test_what_studies_and_lists_print(tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text(
         'strategies = ["listwise5x1"]\nn = 20\nseeds = 1\nbias = [0]\ndistributions = ["linear"]'
     )
-    flags = ("--grid", "grid.toml", "--jobs", "1", "--no-figures")
+    flags = ("--grid", "grid.toml", "--jobs", "1")
     assert checked("simulate", tmp_path, *flags)["ranking"]
     parts = checked("reproduce", tmp_path, "--recordings", str(tmp_path), expect=3)
     assert all(part["missing"] for part in parts)

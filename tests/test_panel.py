@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,13 +26,11 @@ from judgeq.errors import JudgeError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.imports import recordings
 from judgeq.judge.panel import copy_for_each, draw_judges
-from judgeq.judge.simulated import SimulatedJudge, make_simulated
 from judgeq.mock_server import MockServer
 from judgeq.rating import position_bias
 from judgeq.run_places import RunFolder
 from judgeq.settings.mock_server import MockSettings
-from judgeq.settings.run import Simulation
-from judgeq.types import Match, Matches
+from judgeq.types import Matches
 from tests import python
 from tests.cli import judgeq, only_run, query, scores
 from tests.mock import mock
@@ -116,44 +114,7 @@ def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], j
     assert [*zip(found.judges.tolist(), told(found), strict=True)] == expected
 
 
-def test_judges_are_named_and_the_like_are_numbered() -> None:
-    def names(**given: Any) -> tuple[str, ...]:
-        return config.settle({"dataset": "demo", **given}).judges
-
-    assert names() == ("simulated",)
-    assert names(judge="m") == ("m",)
-    assert names(judge=TWO) == ("simulated 1", "simulated 2")
-    assert names(judge=("simulated", "recorded:f", "simulated")) == (
-        *("simulated 1", "recorded:f", "simulated 2"),
-    )
-    assert names(judge=("a", "b"), persona=("x", "y")) == (
-        *("a as x", "a as y", "b as x", "b as y"),
-    )
-
-
 # Simulated judges
-
-
-def test_the_second_judge_errs_in_its_own_way() -> None:
-    def make(number: int = 0) -> SimulatedJudge:
-        return make_simulated(
-            Simulation(sim_biased_items=20),
-            latent=np.linspace(1, 1000, 40),
-            gold=None,
-            synthetic=True,
-            seed=3,
-            sleep=asyncio.sleep,
-            number=number,
-        )
-
-    asked = [Match(number, 1, tuple(range(number, number + 10))) for number in range(30)]
-    only, first, second, third = (
-        [each.judge(match) for match in asked]
-        for each in (make(), make(number=0), make(number=1), make(number=2))
-    )
-    assert only == first
-    assert sum(a == b for a, b in zip(first, second, strict=True)) < 3
-    assert sum(a == b for a, b in zip(second, third, strict=True)) < 3
 
 
 def test_each_match_is_put_to_each_judge(tmp_path: Path) -> None:
@@ -189,30 +150,6 @@ def test_each_match_is_put_to_each_judge(tmp_path: Path) -> None:
     assert alone.run == one.run
 
 
-def test_both_orders_of_a_pair_are_put_to_the_same_judge(tmp_path: Path) -> None:
-    ensembles: tuple[tuple[Literal["each", "rotate"], int], ...] = (("each", 2), ("rotate", 1))
-    for ensemble, times in ensembles:
-        result = python.run(
-            "demo",
-            judge=TWO,
-            ensemble=ensemble,
-            strategy="pairwise2",
-            both_orders=True,
-            runs_dir=tmp_path,
-        )
-        assert result.flips is not None
-        assert (result.flips.couples, result.flips.incomplete) == (240 * times, 0)
-        assert 0 < result.flips.flipped < 120 * times
-        jobs = query(result.run.path, "SELECT judge, hex(items) FROM jobs ORDER BY id")
-        asked = [(number, str(items)) for number, items in jobs]
-        numbers = [number for number, _ in asked]
-        assert numbers[::2] == numbers[1::2]
-        assert sorted(numbers) == [0] * (240 * times) + [1] * (240 * times)
-        assert (numbers == [0, 0, 1, 1] * (120 * times)) == (ensemble == "each")
-        for (_, one), (_, other) in zip(asked[::2], asked[1::2], strict=True):
-            assert other == one[8:] + one[:8]
-
-
 def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> None:
     result = python.run("demo", judge=TWO, runs_dir=tmp_path / "one")
     assert result.counts.done == 72
@@ -236,22 +173,6 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
     assert query(folder.path, "SELECT judge, count(*) FROM jobs GROUP BY 1") == [(0, 36), (1, 36)]
     ids, rounds, judges = asyncio.run(results.judgments(folder))
     assert [*recordings.lines(recordings.of(rounds, judges), ids)] == lines
-
-    # Of several recorded judges each says its own.
-    swapped = [json.loads(line) for line in lines]
-    for line in swapped:
-        line["ranking"] = line["ranking"][::-1]
-    other = tmp_path / "reversed.jsonl"
-    other.write_text("".join(json.dumps(line) + "\n" for line in swapped))
-    both = python.run(
-        "demo",
-        judge=(f"recorded:{file}", f"recorded:{other}"),
-        ensemble="each",
-        strategy="listwise10x1",
-        runs_dir=tmp_path / "three",
-    )
-    assert set(both.scores.wins.tolist()) == {9.0}
-    assert both.run.id.startswith("demo-listwise10x1-recorded-recorded-")
 
 
 def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None:
@@ -381,7 +302,6 @@ def test_what_a_persona_is_decides_the_run(tmp_path: Path) -> None:
     [
         ({"judge": ("gpt-m", "gpt-n", "gpt-m")}, r"--judge gpt-m is given twice.*--persona"),
         ({"judge": ("gpt-m", "simulated")}, "models and judges that are none"),
-        ({"judge": ("recorded:f", "gpt-m")}, "models and judges that are none"),
         (
             {"judge": "gpt-m", "persona": "poet"},
             r"'poet': prompt set .* has no such persona; it has ",

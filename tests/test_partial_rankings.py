@@ -183,7 +183,3 @@ def test_a_run_of_them_is_explained_and_written_as_it_was(tmp_path: Path) -> Non
     (page,) = tmp_path.glob("runs/*/report.html")
     assert '"partial":true' in page.read_text()
     assert "2 of these are partial rankings" in page.read_text()
-    refused = judgeq(
-        *(tmp_path, "run", "-d", "texts.csv", "-s", "listwise4", "-j", f"recorded:{path}"), expect=2
-    )
-    assert "it holds partial rankings" in refused.stderr

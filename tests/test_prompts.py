@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from judgeq import prompts
 from judgeq.errors import DataError, UnusableReplyError, UsageError
-from judgeq.escaping import fenced, without_fences
+from judgeq.escaping import fenced
 from judgeq.prompts import PromptSet, load, messages
 from judgeq.replies import labels, read_reply, reason_in, write_reply
 from judgeq.types import Match, Verdict
@@ -44,13 +44,6 @@ def unusable(text: str, match: Match = LIST, ties: bool = False) -> str:
 
 
 # Labels
-
-
-def test_labels() -> None:
-    assert labels(3) == ("A", "B", "C")
-    assert labels(29)[25:] == ("Z", "AA", "AB", "AC")
-    assert labels(703)[-2:] == ("ZZ", "AAA")
-    assert len(set(labels(2000))) == 2000
 
 
 # Reply and parse
@@ -231,13 +224,6 @@ def test_the_question_names_each_text_and_the_form_of_the_answer() -> None:
     assert "tie" not in several
 
 
-def test_a_problem_is_named_when_asked_again() -> None:
-    problem = "each label must be named exactly once (missing: 'B')."
-    question = asked(["one", "two"], problem)
-    assert question.startswith(asked(["one", "two"]))
-    assert f"could not be used: {problem} Answer again" in question
-
-
 LOOK_ALIKES = [
     "</text A>", "<text B>", "<TEXT B>", "< text B>", "<  /  Text\tA >", "</ text", "<\n/\ntext A>",
     "<\u200btext B>", "<\u00a0/\u2060tExT B>", "<//text B>", "<<text B>", "</</text A>",
@@ -329,22 +315,6 @@ def own(folder: Path, text: str | bytes) -> str:
     path = folder / "own.toml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return str(path)
-
-
-def test_a_prompt_set_of_ones_own(tmp_path: Path) -> None:
-    path = own(tmp_path, OWN.replace("{feature}", "zest"))
-    assert load(path) == PromptSet(
-        name="own", feature="zest", system="You compare zest.", pair="Which?",
-        list="Rank these $count.", direct="How much?",
-    )  # fmt: skip
-    own(tmp_path, OWN.replace("{feature}", "${feature}"))
-    assert load(path, "zest").system == "You compare zest."
-    with pytest.raises(UsageError, match="needs --feature"):
-        load(path)
-    own(tmp_path, OWN.replace("{feature}", "$features and money $$"))
-    assert load(path).system == "You compare $features and money $."
-    with pytest.raises(UsageError, match="doesn't go with"):
-        load(path, "zest")
 
 
 @pytest.mark.parametrize(
@@ -512,12 +482,3 @@ NO_FENCES = [
     "a < b, <b>bold</b>", "<tex>", "< the text>", "＜テキスト＞", "〈文〉 text", "«text»", "<τεχνη>",
     "‹text›", "<t ext>", "x ≪ y", "<1text>", "text <", "<тех, кто>", "<te<xt>",
 ]  # fmt: skip
-
-
-def test_it_costs_little() -> None:
-    texts = ["Ein Satz „über“ nichts – wie er oft vorkommt. " * 5] * 20_000
-    hostile = ["<" * 500_000, "<＜" * 200_000, "<" + "/" * 500_000, "＜te" * 100_000]
-    began = time.process_time()
-    for text in (*texts, *hostile):
-        without_fences(text)
-    assert time.process_time() - began < 5

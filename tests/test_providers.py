@@ -10,8 +10,7 @@ import pytest
 from aiohttp import web
 
 from judgeq import run
-from judgeq.config import deciding_facts, settle
-from judgeq.datasets import load
+from judgeq.config import settle
 from judgeq.engine import assembly
 from judgeq.errors import KeyMissingError, UsageError
 from judgeq.judge.http.openai import OpenAIChat
@@ -125,21 +124,6 @@ def test_a_server_that_is_given_gets_the_whole_name_and_no_providers_key(prefix:
         assert api_key(name, own, Access()) == KEYS["JUDGEQ_API_KEY"]
 
 
-def test_openais_gateway_is_not_asked_for_models_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "gemini/gemini-2.5-flash"
-    dataset = load(settle({"dataset": "demo"}), seed=0)
-    before = settle({"dataset": "demo", "judge": name})
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway/v1")
-    settings = settle({"dataset": "demo", "judge": name})
-    assert settings.address_of(name) == PREFIXED["gemini"].address
-    assert deciding_facts(settings, dataset, None) == deciding_facts(before, dataset, None)
-    shown = list(assembly._notices(name, settings, None))
-    assert shown[:1] == [f"{name} is asked at {PREFIXED['gemini'].address}."]
-    both = settle({"dataset": "demo", "judge": (name, "gpt-5-mini")})
-    assert both.address_of("gpt-5-mini") == "http://gateway/v1"
-    assert both.address_of(name) == PREFIXED["gemini"].address
-
-
 def test_models_of_several_providers_judge_one_run_each_with_its_own_key(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -176,12 +160,6 @@ def test_nothing_that_may_hold_a_key_is_sent_to_several(given: dict[str, Any], f
     assert "from $OPENAI_API_KEY and $GROQ_API_KEY)" in str(caught.value)
     assert "s3cret" not in str(caught.value)
     settle({"dataset": "demo", "judge": ("groq/a", "groq/b"), **given})
-
-
-def test_batches_are_for_those_whose_batches_are_known() -> None:
-    with pytest.raises(UsageError, match=r"--batch: .* not to Mistral, which mistral/x is"):
-        settle({"dataset": "demo", "judge": ("gpt-5-mini", "mistral/x"), "batch": True})
-    settle({"dataset": "demo", "judge": "mistral/x", "base_url": "http://h/v1", "batch": True})
 
 
 def test_the_page_lists_every_provider() -> None:

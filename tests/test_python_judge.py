@@ -89,24 +89,6 @@ def test_what_is_no_order_stops_the_run(answer: Any, message: str) -> None:
         judgeq.run(TEXTS, FEATURE, judge=lambda *_: answer, strategy="listwise4:overlap=2")
 
 
-def test_texts_gold_and_ids_as_they_come() -> None:
-    gold = [float(len(text)) for text in TEXTS]
-    names = [f"t{number}" for number in range(len(TEXTS))]
-    by_list = judgeq.load_dataset(TEXTS, gold=gold, id=names)
-    by_dict = judgeq.load_dataset(dict(zip(names, TEXTS, strict=True)), gold=gold)
-    assert (by_list.ids, by_list.content, by_list.labels) == (
-        by_dict.ids,
-        by_dict.content,
-        by_dict.labels,
-    )
-    with pytest.raises(judgeq.UsageError, match=r"differ in length \(gold 1, text 10\)"):
-        judgeq.load_dataset(TEXTS, gold=[1.0])
-    with pytest.raises(judgeq.UsageError, match="gold: give the name of a column of demo"):
-        judgeq.load_dataset("demo", gold=gold)
-    with pytest.raises(judgeq.UsageError, match="seed: given twice"):
-        judgeq.run(TEXTS, seed=1, settings={"seed": 2})
-
-
 def test_a_run_is_awaited_and_stops_when_cancelled() -> None:
     async def both() -> judgeq.Result:
         loop, started = asyncio.get_running_loop(), asyncio.Event()

@@ -15,7 +15,6 @@ import pytest
 
 from judgeq import prompts
 from judgeq.mock_server.chat import question_id
-from judgeq.replies import reason_in
 from tests.cli import (
     answered,
     in_flight,
@@ -343,29 +342,6 @@ def test_limits_are_kept_and_learned_from_headers(
 
 
 # Reasons
-
-
-@pytest.mark.parametrize("structured", ["schema", "text"])
-@pytest.mark.parametrize("strategy", ["pairwise1", "listwise10x1", "direct"])
-def test_reasons_are_kept_with_the_replies(
-    tmp_path: Path, texts: Path, strategy: str, structured: str
-) -> None:
-    mine = ("--strategy", strategy, "--json", "--reasons", "--sample", "40")
-    with mock(tmp_path, "--structured", structured) as url:
-        first = json.loads(judgeq(tmp_path, *job(texts, url, *mine)).stdout)
-        again = json.loads(judgeq(tmp_path, *job(texts, url, *mine, "--new")).stdout)
-        plain = json.loads(
-            judgeq(
-                tmp_path, *job(texts, url, *(part for part in mine if part != "--reasons"))
-            ).stdout
-        )
-    assert first["jobs"]["done"] == again["cache_hits"] > 0
-    assert plain["cache_hits"] == 0, "another question"
-    assert first["tokens"]["output"] > plain["tokens"]["output"]
-    assert len({first["run"], again["run"], plain["run"]}) == 3
-    run = tmp_path / "runs" / first["run"]
-    replies = query(run, "SELECT reply FROM calls WHERE outcome = 'ok'")
-    assert all(reason_in(str(text)) for (text,) in replies)
 
 
 # Secrets

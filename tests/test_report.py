@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from judgeq.evaluation.metrics import Measured
 from judgeq.ui import html, markdown
 from judgeq.ui.figures import inline
 from judgeq.ui.report import chapters
-from judgeq.ui.sections import Chapter, Column, Section, words
+from judgeq.ui.sections import Chapter, Section, words
 from tests.cli import REPO, judgeq, only_run
 from tests.fakes import faults
 from tests.mock import mock
@@ -151,9 +150,16 @@ def test_where_files_lie_is_in_nothing_that_is_shared(tmp_path: Path) -> None:
     (home / "mine.csv").write_text("\n".join(("id,text,gold", *rows)))
     (home / "labels.csv").write_text("\n".join(("id,gold", *(f"{row},{row}" for row in range(12)))))
     judgeq(work, "run", "-d", home / "mine.csv", "-s", "pairwise2", "--gold-column", "gold", "-q")
-    recording = home / "said.jsonl"
-    judgeq(work, "export", "last", "--out", recording)
-    again = ("-s", "pairwise2", "--judge", f"recorded:{recording}", "--cache-dir", home / "cache")
+    again = (
+        "-s",
+        "pairwise2",
+        "--gold-column",
+        "gold",
+        "--cache-dir",
+        home / "cache",
+        "--seed",
+        "2",
+    )
     judgeq(work, "run", "-d", home / "mine.csv", *again, "-q", "--no-texts")
     gold = ("--gold", home / "labels.csv")
     shared = [
@@ -174,7 +180,7 @@ def test_where_files_lie_is_in_nothing_that_is_shared(tmp_path: Path) -> None:
     assert str(home) in (run / "config.json").read_text()
     for text in shared:
         assert "home-of-anna" not in text
-    for name in ("mine.csv", "labels.csv", "recorded:said.jsonl"):
+    for name in ("mine.csv", "labels.csv"):
         assert name in shared[-1]
 
 
@@ -195,7 +201,7 @@ def test_what_went_wrong_is_on_the_first_screen(tmp_path: Path) -> None:
         judgeq(tmp_path, "run", "-d", "synthetic:normal", "--quiet", "--n", "30")
     page = report(tmp_path)
     wrong = page.index("got no usable answer, left out of the scores")
-    assert wrong < page.index("The highest, middle and lowest texts") < page.index('id="texts"')
+    assert wrong < page.index("The highest and lowest texts") < page.index('id="texts"')
     assert "Every question was answered" not in page
     assert "unusable" in page
     assert "timeout" in page
@@ -305,10 +311,11 @@ def test_the_paper_and_the_software_are_cited_as_citation_cff_has_them() -> None
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_title_asks_the_question(tmp_path: Path) -> None:
-    feature = ("--feature", "how urgent the demands of the writer are")
-    judgeq(tmp_path, *JOB, "-s", "listwise6x1", *feature)
-    title = "How urgent are the demands of the writer? 60 texts ranked by a simulated judge"
+def test_the_title_is_what_the_run_answers(tmp_path: Path) -> None:
+    judgeq(tmp_path, *JOB, "-s", "listwise6x1", "--feature", "how <b> it is")
+    title = (
+        "60 texts of demo ranked by &#34;how &lt;b&gt; it is&#34;, judged by the simulated judge"
+    )
     assert f"<title>{title}</title>" in report(tmp_path)
 
 
@@ -350,18 +357,6 @@ def test_words_stay_words_in_html_and_markdown() -> None:
     assert not re.search(r"(?<!\\)[<`*]", outside.replace("> **", "").replace("**", ""))
     assert not re.search(r"(?<!\\)\]\(", outside)
     assert text.count("\n````text\n") == 1  # longer than any fence within
-
-
-def test_a_measured_cell_is_drawn_on_its_axis() -> None:
-    column = Column(BAD, axis=(-2.0, 2.0))
-    cells = [(Measured(0.0, -1.0, 2.0),), (Measured(-2.0),)]
-    page = str(html.sections([Section("", columns=[column], rows=cells)]))
-    assert '<line x1="25.0" x2="100.0"' in page
-    assert re.findall(r'<circle cx="([0-9.]+)"', page) == ["50.0", "0.0"]
-    assert 'title="0.000 [-1.000, 2.000]"' in page
-    assert "−2.00" in page
-    level = Section("", columns=[Column("", axis=(1.0, 1.0))], rows=[(Measured(1.0),)])
-    assert '<circle cx="0.0"' in str(html.sections([level]))
 
 
 def test_json_in_a_page_ends_no_script() -> None:

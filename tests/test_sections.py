@@ -12,7 +12,9 @@ from jinja2 import Environment, UndefinedError
 from rich.console import Console
 
 from judgeq.evaluation.metrics import Measured
+from judgeq.study.simulation import StudyRow
 from judgeq.ui.sections import FOLDER, Column, Section, numbers, stated, table, terminal, words
+from judgeq.ui.show.study import ranked
 
 SECTION = Section(
     "A [bold]title[/]",
@@ -128,3 +130,18 @@ def test_every_template_of_sentences_is_sound_and_used() -> None:
         Environment().parse(path.read_text(encoding="utf-8"))
         calls = rf'(stated|line|lines_of)\(\s*"{path.stem}"|import "{path.name}"'
         assert re.search(calls, used), path.name
+
+
+def test_strategies_are_ranked_by_means_over_distributions_biases_and_seeds() -> None:
+    rows = [
+        StudyRow(name, "x", "elo", "linear", 0, seed, rho, 0, 4, 9, 7.0, score)
+        for name, seed, rho, score in (
+            *(("a", 1, 0.9, 0.5), ("a", 1, 0.7, 0.3), ("a", 2, 0.6, 0.2), ("a", 2, 0.4, 0.0)),
+            ("b", 1, 0.1, 0.9),
+        )
+    ]
+    best, other = ranked(rows)
+    assert (best.strategy, best.rho_se, best.runs) == ("b", None, 1)
+    # Seed means 0.8 and 0.5: a standard deviation of 0.3/√2, over √2.
+    assert (other.rho, other.rho_se, other.score) == pytest.approx((0.65, 0.15, 0.25))
+    assert ranked(rows[::-1]) == [best, other]

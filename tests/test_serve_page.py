@@ -48,26 +48,6 @@ def seen_at(here: Served, path: str, **context: Any) -> Iterator[Seen]:
         assert seen.page.evaluate("window.hacked") is None
 
 
-def test_the_report_is_served_as_it_is_written(here: Served) -> None:
-    with seen_at(here, "/") as seen:
-        seen.page.get_by_role("link", name=original(here.folder).name).click()
-        seen.page.wait_for_selector("#table tbody tr")
-        assert seen.page.locator("figure svg").count() > 3
-        seen.page.locator("#table [data-item]").first.click()
-        assert seen.page.locator("tr.detail").count() == 1
-        seen.page.get_by_role("link", name="All runs").click()
-        seen.page.get_by_role("heading", name="All runs").wait_for()
-
-
-def test_the_whole_list_is_seen_on_a_laptop(here: Served) -> None:
-    with seen_at(here, "/", viewport={"width": 1280, "height": 800}) as seen:
-        width, shown = seen.page.evaluate(
-            "(({scrollWidth, clientWidth}) => [scrollWidth, clientWidth])"
-            "(document.querySelector('.wide'))"
-        )
-        assert width <= shown
-
-
 @pytest.mark.parametrize(
     ("scheme", "width"), [("dark", 390), pytest.param("light", 1200, marks=pytest.mark.long)]
 )
@@ -194,19 +174,3 @@ def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
         assert process.wait(LONGEST) == 0
         out, err = process.communicate()
         assert (out, err) == ("", "")
-
-
-def test_a_run_that_goes_on_says_how_to_see_more_without_scripts(tmp_path: Path) -> None:
-    gate = Gate(4)
-    with in_thread(gated(gate)) as url, served(tmp_path) as here:
-        model = ("--judge", "m", "--base-url", url, "--price", "1,1")
-        process = start(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", *model, "-q")
-        with seen_at(here, "/", java_script_enabled=False) as seen:
-            while not seen.page.get_by_role("cell", name="running").count():
-                assert process.poll() is None
-                seen.page.reload()
-            seen.page.locator("td a").click()
-            assert "reload this page" in seen.page.locator("noscript").inner_text()
-            assert seen.page.get_by_role("heading", name="Progress").is_visible()
-            gate.open()
-        assert process.wait(LONGEST) == 0

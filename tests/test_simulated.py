@@ -13,10 +13,9 @@ from judgeq.errors import CallTimeoutError, RateLimitedError
 from judgeq.judge.backend import Prepared, Request
 from judgeq.judge.error_model import latent_scores, probability_correct
 from judgeq.judge.simulated import SimulatedJudge
-from judgeq.replies import labels, read_reply, reason_in, write_reply
+from judgeq.replies import write_reply
 from judgeq.settings.run import Simulation
 from judgeq.types import Match
-from tests.fakes import Clock
 
 VG, RRT = Simulation(), Simulation(sim_model="rrt")
 DRAWS = 4000
@@ -130,14 +129,6 @@ def test_two_labels_make_two_groups() -> None:
     assert (wide.min(), wide.max()) == (1, 1000)
 
 
-@pytest.mark.parametrize(
-    "gold", [[0.0, 1.0, 4.0, 2.0], [-10.0, -9.0, -6.0, -8.0], [0.1, 0.3, 0.9, 0.5]]
-)
-def test_more_values_are_scaled_linearly(gold: list[float]) -> None:
-    scores = latent_scores(np.array(gold), VG, seed=1)
-    assert scores == pytest.approx([1, 250.75, 1000, 500.5])
-
-
 def test_items_without_a_label_get_some_score_and_change_no_other() -> None:
     for values in ([0.0, 1.0], [0.0, 1.0, 2.0], [3.0]):
         gold = np.array(values * 500)
@@ -153,32 +144,3 @@ def test_items_without_a_label_get_some_score_and_change_no_other() -> None:
 
 
 # Latency
-
-
-def test_latency_is_slept_and_varies() -> None:
-    clock = Clock()
-    judge = SimulatedJudge(SCORES, VG, latency=2, seed=2, sleep=clock.sleep)
-    for match in LISTS:
-        ask(judge, match)
-    assert len(clock.slept) == len(LISTS)
-    assert all(1 <= seconds <= 3 for seconds in clock.slept)
-    assert np.mean(clock.slept) == pytest.approx(2, abs=4 * 0.58 / math.sqrt(len(LISTS)))
-    assert len(set(clock.slept)) == len(LISTS)
-
-
-def test_a_reason_is_made_from_what_was_seen_and_changes_no_verdict() -> None:
-    plain = SimulatedJudge(SCORES, VG, seed=3)
-    judge = SimulatedJudge(SCORES, VG, seed=3, reasons=True)
-    for match in (*LISTS[:20], Match(60, 1, (4, 9)), Match(61, 1, (19,))):
-        said = ask(judge, match)
-        assert said == ask(judge, match)
-        verdict, reason = read_reply(said, match), reason_in(said)
-        assert verdict == read_reply(ask(plain, match), match)
-        assert reason is not None
-        assert reason.startswith("Simulated: ")
-        if verdict.score is None:
-            label = labels(len(match.items))[match.items.index(verdict.items[0])]
-            seen = f"{SCORES[verdict.items[0]]:.0f}"
-            assert f"{label} comes first, seen at {seen}" in reason
-        else:
-            assert "seen at 600 on a scale" in reason

@@ -275,17 +275,14 @@ def test_defaults_are_not_in_the_name() -> None:
 @pytest.mark.parametrize(
     ("text", "n", "message"),
     [
-        ("streak:r=2,d=100000000", 60, r"d=100000000: no item meets 100,000,000 .* among 60 items"),
         (
-            "streak",
-            3,
-            r"no item meets 3 distinct opponents among 3 items\. Give d=2, or pairwise24",
+            "streak:r=2,d=100000000",
+            60,
+            "no item meets 100,000,000 distinct opponents among 60 items",
         ),
-        ("streak:r=24", 60, "24 in a row against 3 .* are 24 rounds: no item would leave before"),
-        ("streak:r=2,d=50", 60, "take 50 rounds, and there are 24 rounds: .*more --rounds, or"),
-        ("tail:w=24", 60, "first items leave after round 24, and there are 24 rounds"),
-        ("tail:w=1,p=20,rounds=1", 60, "and there is 1 round: no item would leave"),
-        ("tail", 3, "two items are left at least, so that of 3 none leaves"),
+        ("streak:r=24", 60, "leave after round 24, and there are no more than 24.*pairwise24"),
+        ("tail:w=24", 60, "first items leave after round 24"),
+        ("tail", 3, "of 3 items none leaves from each end"),
         ("listwise100000x1", 100_000, "1 lists of 100,000 implies 4,999,950,000 comparisons"),
         ("listwise1000:overlap=999", 1_000_000, "implies .* Give shorter lists, or less overlap"),
         ("complete", 100_000, "calls, more than 1,000,000"),

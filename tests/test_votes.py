@@ -222,7 +222,7 @@ def test_parquet_and_a_store_hold_the_same_as_csv_and_a_folder(tmp_path: Path) -
         (("--best", "best"), "--item-columns a,b,c,d"),
         (("--item-columns", "a,b,c,d"), "--best, --worst or both"),
         (("--item-columns", "a,b,a", "--best", "best"), "each once"),
-        (("--item-columns", "a,b", "--best", "best", "--left", "a"), "--left is of votes on pairs"),
+        (("--item-columns", "a,b", "--best", "best", "--left", "a"), "name the columns"),
         ((), "name the columns. Votes have --left, --right and --winner"),
     ],
 )

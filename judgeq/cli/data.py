@@ -68,25 +68,18 @@ def columns_of(file: Path, values: Values) -> votes.Columns | None:
     None for a recording. Raises UsageError where one is missing."""
     from judgeq.imports import votes
 
-    one, other, both = (
-        [flag.opts[0] for flag in COLUMNS if flag.group == group and values[flag.name]]
-        for group in (VOTES, BEST_WORST, EITHER)
+    left, right, winner, best, worst = (
+        values[name] for name in ("left", "right", "winner", "best", "worst")
     )
-    if one and other:
-        raise UsageError(
-            f"{one[0]} is of votes on pairs, and {other[0]} of best-worst answers: give those of one."
-        )
     shared = values["judge_column"], values["round_column"]
     items = next(csv.reader([values["item_columns"] or ""], skipinitialspace=True), [])
-    best, worst = values["best"], values["worst"]
-    if len({*items}) == len(items) >= 2 and (best or worst):
+    of_votes, of_best = (any(part) for part in ((left, right, winner), (items, best, worst)))
+    if not of_votes and len({*items}) == len(items) >= 2 and (best or worst):
         return votes.Columns(items, best, worst, *shared, None, values["winner_is"])
-    left, right, winner = values["left"], values["right"], values["winner"]
-    if left and right and winner:
-        return votes.Columns(
-            (left, right), winner, None, *shared, values["tie"], values["winner_is"]
-        )
-    if one or other or both or file.suffix.lower() in _TABLES:
+    if not of_best and left and right and winner:
+        ties = values["tie"]
+        return votes.Columns((left, right), winner, None, *shared, ties, values["winner_is"])
+    if any(values[flag.name] for flag in COLUMNS) or file.suffix.lower() in _TABLES:
         raise UsageError(
             f"{file}: name the columns. Votes have --left, --right and --winner; best-worst answers "
             "--item-columns a,b,c,d (two or more, each once), and --best, --worst or both."

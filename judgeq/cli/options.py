@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 Values: TypeAlias = dict[str, Any]
 """Values of options or settings, by name."""
-Names: TypeAlias = Callable[[], Iterable[str]]
-"""What a word may be completed to."""
 F = TypeVar("F", bound=Callable[..., Answer | None])
 
 MANY = 24
@@ -131,7 +129,7 @@ def _of_setting(setting: Setting, of_run: bool) -> Option:
         shown=(not of_run and setting.shown_default) or False,
         default=None,
         multiple=setting.repeatable,
-        shell_complete=_completing(COMPLETIONS.get(setting.name, lambda: setting.choices)),
+        shell_complete=_choices(setting),
         **how,
     )
     made.setting = setting
@@ -274,53 +272,23 @@ def _within(context: Context, incomplete: str) -> list[str]:
     return [name.removeprefix(before) for name in MODULES if name.startswith(begun)]
 
 
-def _completing(names: Names) -> Any:
+def _choices(setting: Setting) -> Any:
     return lambda context, parameter, incomplete: [
-        name for name in names() if name.startswith(incomplete)
+        name for name in setting.choices if name.startswith(incomplete)
     ]
 
 
-def _datasets() -> Iterable[str]:
-    from judgeq import datasets
-
-    return (info.name for info in datasets.catalog())
-
-
-def _runs() -> Iterable[str]:
-    from judgeq.run_places import FolderRuns
-
-    return ("last", *(run.id for run in FolderRuns(Path("runs")).all()))
-
-
-def _strategies() -> Iterable[str]:
-    from judgeq.strategies import REGISTRY
-
-    return ("listwise10", *REGISTRY)
+def argument(name: str, metavar: str, text: str, **how: Any) -> click.Argument:
+    """An argument, in whose place a word may also be a command of its command."""
+    return click.Argument(
+        [name],
+        metavar=metavar,
+        help=text,
+        shell_complete=lambda context, _, incomplete: _within(context, incomplete),
+        **how,
+    )
 
 
-def _prompts() -> Iterable[str]:
-    from judgeq import prompts
-
-    return (prompt.name for prompt in prompts.catalog())
-
-
-def argument(
-    name: str, metavar: str, text: str, names: Names = tuple, **how: Any
-) -> click.Argument:
-    """An argument, whose completions are `names`, and the commands of its command."""
-
-    def complete(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
-        words: list[str] = _completing(names)(context, parameter, incomplete)
-        return words + _within(context, incomplete)
-
-    return click.Argument([name], metavar=metavar, help=text, shell_complete=complete, **how)
-
-
-COMPLETIONS: Mapping[str, Names] = {
-    "dataset": _datasets,
-    "strategy": _strategies,
-    "prompt": _prompts,
-}
 ALL = [name for name, setting in SETTINGS.items() if setting.flag]
 RESUMED = [
     *("dataset", "data_dir", "judge", "prompt", "base_url", "api", "extra_body"),
@@ -331,11 +299,9 @@ RATED = ("rating", "sigma", "unbias_position")
 """The settings that decide how a run's comparisons become scores."""
 
 _IS_A_RUN = "A run's id, a unique beginning of it, its name or folder, or 'last'"
-RUN = argument("run", "[RUN]", f"{_IS_A_RUN} (the default).", _runs, default="last")
-NAMED_RUN = argument("run", "RUN", f"{_IS_A_RUN}.", _runs)
-DATASET = argument(
-    "data", "[DATASET]", "The texts, as --dataset names them.", _datasets, required=False
-)
+RUN = argument("run", "[RUN]", f"{_IS_A_RUN} (the default).", default="last")
+NAMED_RUN = argument("run", "RUN", f"{_IS_A_RUN}.")
+DATASET = argument("data", "[DATASET]", "The texts, as --dataset names them.", required=False)
 RUNS_DIR = option(
     "--runs-dir", "Where run folders are kept.", Path,
     group=RUNNING, common=False, envvar="JUDGEQ_RUNS", default=Path("runs"),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from judgeq.cli.options import Values, argument, command, of_settings, option
+from judgeq.cli.options import CSV, Values, argument, command, of_settings, option
 from judgeq.cli.printing import Answer, complain
 from judgeq.errors import DataError, StoppedError
 
@@ -21,7 +22,7 @@ from judgeq.errors import DataError, StoppedError
         "--alpha", "The weight of effectiveness in score_α.", float, default=0.4, least=0, most=1
     ),
     option("--parquet", "Write study.parquet instead of study.csv."),
-    option("--figures/--no-figures", "Draw the figures too.", default=True),
+    CSV,
 )  # fmt: skip
 def simulate(
     grid: str,
@@ -30,14 +31,14 @@ def simulate(
     jobs: int | None,
     alpha: float,
     parquet: bool,
-    figures: bool,
     quiet: bool,
 ) -> Answer:
     """Run the paper's simulation study, or one of your own.
 
     All strategies, distributions, annotator biases and seeds are combined, with the
     strategies and ratings of real runs, on all cores. After an interruption, run the
-    same command to continue. Writes study.csv, its ranking and figures.
+    same command to continue. Writes study.csv; --csv writes the
+    ranking.
 
     Your own grid is a TOML file with strategies = ["listwise10x2", …]; it may
     have n, distributions, bias, ratings, seeds, sigma and [judge]
@@ -65,19 +66,16 @@ def simulate(
         ) from None
     table = out / ("study.parquet" if parquet else "study.csv")
     simulation.write_table(rows, table)
-    drawn = show_study.write(rows, out / "figures") if figures else []
     ranked = show_study.ranked(rows)
     return Answer(
         {
             "grid": chosen,
             "rows": len(rows),
             "table": table,
-            "figures": drawn,
             "ranking": ranked,
         },
-        lambda found: show_study.study(
-            chosen, rows, ranked, table, out / "figures" if drawn else None
-        ),
+        lambda _: show_study.study(chosen, rows, ranked, table),
+        rows=lambda _: map(asdict, ranked),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from judgeq.cli.app import EVERYTHING, EXIT_CODES, app
-from judgeq.cli.options import COMPLETIONS, DATASET, Values, argument, command, of_settings, option
+from judgeq.cli.options import DATASET, Values, argument, command, of_settings, option
 from judgeq.cli.printing import Answer, confirm, show_text
 from judgeq.errors import DataError, JudgeError, UsageError
 from judgeq.settings.declaration import in_words, settings_of
@@ -150,7 +150,7 @@ def models(pattern: str | None) -> Answer:
     "list prompts",
     argument(
         "name", "[PROMPT]", "A prompt set's name, or a .toml file's path: what it would send.",
-        names=COMPLETIONS["prompt"], required=False,
+        required=False,
     ),
     *of_settings(
         *("dataset", "text_column", "delimiter", "encoding", "skip_empty", "data_dir", "feature"),

@@ -166,9 +166,8 @@ def admit(
 
 def _check_judges(run: str, asked: Settings, own: Settings) -> None:
     """Raise UsageError for judges that a worker can't ask, or that its user didn't name."""
-    if asked.people is not None or any(map(judge.recording_of, asked.judge)):
-        what = "a recording" if asked.people is None else "people"
-        raise UsageError(f"{run} asks {what}: its own process does all of it.")
+    if asked.people is not None:
+        raise UsageError(f"{run} asks people: its own process does all of it.")
     for name in asked.judge:
         if name not in own.judge:
             cost = ""

@@ -106,7 +106,7 @@ def check_panel(settings: Settings) -> None:
         raise UsageError("--judge: models and judges that are none can't be asked together.")
     if settings.reasons and not all(judge.kind_of(name).gives_reasons for name in settings.judge):
         raise UsageError(
-            "--reasons: a recording has none to give, and people may write notes. Leave the flag out."
+            "--reasons: only a model gives some; people may write notes. Leave the flag out."
         )
     for name in {name for name in settings.persona if settings.persona.count(name) > 1}:
         raise UsageError(f"--persona {name} is given twice.")

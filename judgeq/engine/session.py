@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from judgeq import config, datasets, files, judge, prompts, run_places, trust
+from judgeq import config, datasets, files, prompts, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.tables import Table
@@ -62,8 +62,7 @@ def prepare(
     prompt = _prompt(settings, dataset)
     settings, dataset = assembly.fitted(settings, dataset, prompt)
     facts = config.deciding_facts(settings, dataset, prompt)
-    # Where a recording lies must not decide the run, nor its folder's name.
-    judges = ["recorded" if judge.recording_of(name) else name for name in settings.judge]
+    judges = settings.judge
     by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
     fingerprint, strategy = config.fingerprint(facts), settings.make_strategy().name
     folder = there.place(f"{dataset.name}-{strategy}-{by}", fingerprint, new)

@@ -82,7 +82,12 @@ class FunctionJudge(Offline):
             ) from error
         verdict = _verdict(answer, match)
         if verdict is None:
-            raise JudgeError(f"the judge {self.name} returned {_wrong(answer, match)}.", cost=0.0)
+            raise JudgeError(
+                f"the judge {self.name} returned {repr(answer)[:100]}, not an order of the places 0 to "
+                f"{len(match.items) - 1}, most of the feature first; or, of a single text, a number "
+                "from 0 to 1.",
+                cost=0.0,
+            )
         return Reply(write_reply(verdict, match), NO_TOKENS, 0.0)
 
     async def _called(self, texts: list[str]) -> Any:
@@ -105,13 +110,3 @@ def _verdict(answer: Any, match: Match) -> Verdict | None:
     if sorted(places) != list(range(len(match.items))):
         return None
     return Verdict(tuple(match.items[place] for place in places))
-
-
-def _wrong(answer: Any, match: Match) -> str:
-    """What an answer is, and what it should be."""
-    if match.kind == "direct":
-        return f"{repr(answer)[:100]}, not a number from 0 to 1"
-    last = len(match.items) - 1
-    return (
-        f"{repr(answer)[:100]}, not an order of the places 0 to {last}, most of the feature first"
-    )

@@ -8,7 +8,7 @@ is imported where it is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from operator import itemgetter
@@ -31,42 +31,36 @@ class Pricing:
     """What one model's calls cost, in dollars; `source` says who says so.
 
     `dearest` is the highest price that any of its calls may be billed at. `exact` computes a call's
-    cost where the price changes with its length or the hour; else `price` does. `assumed`: it is that of
-    batches, for which only the price of single calls is known.
+    cost where the price changes with its length or the hour; else `price` does. Of all that a `share` is
+    billed: half for batches, where only the price of single calls is known.
     """
 
     source: str
     price: Price
     dearest: Price
     exact: Callable[[Usage], float] | None = None
-    assumed: bool = False
+    share: float = 1.0
 
     @property
     def halved(self) -> Pricing:
         """Half of this, which is what providers bill for batches."""
-        exact = self.exact
-        return Pricing(
-            f"half of {self.source}",
-            _half(self.price),
-            _half(self.dearest),
-            None if exact is None else lambda usage: exact(usage) / 2,
-            assumed=True,
-        )
+        return replace(self, source=f"half of {self.source}", share=0.5)
 
     def cost(self, usage: Usage) -> float:
         """Dollars. Reasoning tokens are inside output, and never added again."""
         if self.exact is not None:
-            return self.exact(usage)
+            return self.exact(usage) * self.share
         price = self.price
         cached = price.input if price.cached is None else price.cached
         dollars = usage.input * price.input + usage.cached * cached + usage.output * price.output
-        return dollars / MILLION
+        return dollars * self.share / MILLION
 
     def bound(self, input_tokens: int, output_tokens: int) -> float:
         """The most that a call with at most so many tokens can cost, in dollars."""
         dearest = self.dearest
         reading = max(dearest.input, dearest.cached or 0.0)
-        return (input_tokens * reading + output_tokens * dearest.output) / MILLION
+        dollars = input_tokens * reading + output_tokens * dearest.output
+        return dollars * self.share / MILLION
 
 
 def find(
@@ -86,9 +80,13 @@ def find(
 
     None where it is unknown. A service tier is priced only if genai-prices knows it.
     """
-    given = _given(model, flat, table, batch=batch)
-    if given is not None:
-        return given
+    price = flat or table.get(model)
+    if price is not None:
+        source = "--price" if flat is not None else "the configuration's prices"
+        if batch and price.batch is not None:
+            return Pricing(f"{source} of batches", price.batch, price.batch)
+        mine = Pricing(source, price, price)
+        return mine.halved if batch else mine
     found = _in_table(model_id or model, base_url)
     if found is None:
         return None
@@ -118,25 +116,6 @@ def _in_table(model: str, base_url: str) -> tuple[Provider, ModelInfo] | None:
         return get_snapshot().find_provider_model(model, None, None, base_url)
     except LookupError:
         return None
-
-
-def _given(
-    model: str, flat: Price | None, table: Mapping[str, Price], *, batch: bool
-) -> Pricing | None:
-    """The user's own price of a model, if there is one."""
-    price = flat or table.get(model)
-    if price is None:
-        return None
-    source = "--price" if flat is not None else "the configuration's prices"
-    if batch and price.batch is not None:
-        return Pricing(f"{source} of batches", price.batch, price.batch)
-    pricing = Pricing(source, price, price)
-    return pricing.halved if batch else pricing
-
-
-def _half(price: Price) -> Price:
-    cached = None if price.cached is None else price.cached / 2
-    return Price(input=price.input / 2, output=price.output / 2, cached=cached)
 
 
 def _knows(info: ModelInfo, context: Mapping[str, str], at: datetime) -> bool:

@@ -51,7 +51,11 @@ class Stats:
 
     def as_json(self, *, questions: bool = False) -> dict[str, Any]:
         """As `/stats` tells it."""
-        stats: dict[str, Any] = {
+        by_question = {
+            number: {"asked": asked, "answered": self.delivered[number]}
+            for number, asked in self.asked.items()
+        }
+        return {
             "requests": self.requests,
             "answered": self.answered,
             "outcomes": dict(self.outcomes),
@@ -59,31 +63,22 @@ class Stats:
             "tokens": dict(zip(Usage._fields, self.tokens, strict=True)),
             "in_flight": self.in_flight,
             "most_in_flight": self.most_in_flight,
-            "questions": len(self.asked),
-            "asked_again": self.asked.total() - len(self.asked),
+            "questions": len(by_question),
+            "asked_again": self.asked.total() - len(by_question),
+            **({"by_question": by_question} if questions else {}),
         }
-        if questions:
-            stats["by_question"] = {
-                number: {"asked": asked, "answered": self.delivered[number]}
-                for number, asked in self.asked.items()
-            }
-        return stats
 
 
 class Question(NamedTuple):
-    """A question: what it is known by, the text of each message, how much form its reply is to have
-    (STRUCTURED), and the most tokens that it may have."""
+    """A question: what it is known by, all of its text, the tokens of that, how much form its reply is
+    to have (STRUCTURED), and the most tokens that it may have."""
 
     id: str
     model: str
-    texts: Sequence[str]
+    content: str
+    tokens: int
     structured: int
     limit: float
-
-    @property
-    def content(self) -> str:
-        """All of the question's text."""
-        return "\n\n".join(self.texts)
 
 
 class LineAnswer(NamedTuple):
@@ -150,12 +145,10 @@ class Chat:
         """The answer as its fault and the limits leave it, and the tokens that it took."""
         settings = self._settings
         beside = usage.reasoning if settings.reasoning_beside else 0
-        message, reason = _spoilt(answer, fault)
         if usage.output - beside > asked.limit:
-            limit = int(asked.limit)
-            message, reason = {"content": answer[: len(answer) // 2]}, "length"
-            usage = usage._replace(output=limit, reasoning=min(usage.reasoning, limit))
-            beside = usage.reasoning if settings.reasoning_beside else 0
+            fault, output = "cut_off", int(asked.limit) + beside
+            usage = usage._replace(output=output, reasoning=min(usage.reasoning, output))
+        message, reason = _spoilt(answer, fault)
         completion: dict[str, Any] = {
             "id": f"chatcmpl-{number}",
             "object": "chat.completion",
@@ -182,11 +175,8 @@ class Chat:
 
     def usage(self, asked: Question, answer: str) -> Usage:
         """The tokens that an answer takes."""
-        prompt = sum(_tokens(text) + 8 for text in asked.texts)
-        cached, reasoning = (
-            int(prompt * self._settings.cached_share),
-            self._settings.reasoning_tokens,
-        )
+        prompt, reasoning = asked.tokens, self._settings.reasoning_tokens
+        cached = int(prompt * self._settings.cached_share)
         return Usage(prompt - cached, cached, _tokens(answer) + reasoning, reasoning)
 
     def line(self, stats: Stats, data: bytes, serial: int, at: float) -> LineAnswer:
@@ -249,7 +239,8 @@ def _read(data: bytes) -> Question | None:
         return None
     limits = [body.get(name) for name in ("max_completion_tokens", "max_tokens")]
     limit = min((limit for limit in limits if isinstance(limit, int)), default=math.inf)
-    return Question(question_id(messages), model, texts, structured, limit)
+    tokens = sum(_tokens(text) + 8 for text in texts)
+    return Question(question_id(messages), model, "\n\n".join(texts), tokens, structured, limit)
 
 
 def _text(content: Any) -> str:

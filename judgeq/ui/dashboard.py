@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self, TextIO, TypeAlias
 
-from rich.cells import set_cell_size
 from rich.console import Console, Group, RenderableType
 from rich.constrain import Constrain
 from rich.live import Live
@@ -45,7 +44,6 @@ WIDTH = 100
 """Cells of the picture, at most: a wider one is harder to read."""
 ENDS = 5
 """Items that are shown from each end of the ranking, at most."""
-BAR, BAR_LINE = 20, 110
 SELDOM = 1800.0  # seconds: a log of a day that is waited for batches stays short
 
 
@@ -60,16 +58,14 @@ def choose(console: Console, *, quiet: bool) -> Face:
     return Dashboard(console) if live else PlainLines(console)
 
 
-def choose_bar(stream: TextIO | None, wanted: bool | None) -> Face:
-    """The face for a script or a notebook: a bar on a terminal and in a notebook. Elsewhere plain lines
-    if `wanted`, and nothing if that is None."""
-    drawn = stream is not None and (
+def choose_in_python(stream: TextIO | None, wanted: bool | None) -> Face:
+    """The face for a script or a notebook; None `wanted`: nothing where that goes into a file."""
+    watched = stream is not None and (
         stream.isatty() or type(stream).__module__.startswith("ipykernel")
     )
-    if stream is None or wanted is False or (wanted is None and not drawn):
+    if stream is None or wanted is False or (wanted is None and not watched):
         return Quiet(Console(quiet=True))
-    console = Console(file=stream, width=LINE)
-    return ProgressBar(console) if drawn else PlainLines(console)
+    return choose(Console(file=stream), quiet=False)
 
 
 class Face:
@@ -102,15 +98,14 @@ class Face:
             self.draw()
             await asyncio.sleep(self.every)
 
-    def write(self, line: str, end: str = "\n") -> None:
+    def write(self, line: str) -> None:
         """Write a line, broken between words where it is longer than LINE, without rich, which would end
         the process at a closed pipe. A stream that can't be written to any longer is left alone."""
         console = self._console
         if console.quiet:
             return
-        text = log_lines(line) if end == "\n" else line
         try:
-            console.file.write(f"{text}{end}")
+            console.file.write(f"{log_lines(line)}\n")
             console.file.flush()
         except (OSError, ValueError):
             console.quiet = True
@@ -282,27 +277,6 @@ class PlainLines(Face):
         self.write_notices()
         self._written = self._clock()
         self.write(line)
-
-
-class ProgressBar(Face):
-    """A bar on one line, written over itself, for scripts and notebooks; notices stand above it."""
-
-    def __exit__(self, *exc: object) -> None:
-        self.draw()
-        if self.progress.round:
-            self.write("")
-
-    def draw(self) -> None:
-        """Write the notices that came, and the bar below them."""
-        progress = self.progress
-        if progress.notices and progress.round:
-            self.write(f"\r{' ' * BAR_LINE}\r", end="")
-        self.write_notices()
-        if progress.round:
-            ended = progress.done + progress.invalid + progress.failed
-            bar = ("█" * (BAR * ended // max(1, progress.total))).ljust(BAR, "░")
-            whole = f"{bar} {plain(progress_line(progress, self._clock()), BAR_LINE)}"
-            self.write(f"\r{set_cell_size(whole, BAR_LINE)}", end="")
 
 
 class WorkerLines(Face):

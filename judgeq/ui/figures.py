@@ -1,4 +1,5 @@
-"""Figures: their style, axes and files.
+"""Figures: their style, axes and files; and those of a run, which `result.plot` draws in a user's own
+style, and a report in ours.
 
 Matplotlib is imported when something is drawn. Neither pyplot nor the user's matplotlibrc has a
 part in it: the same data give the same bytes.
@@ -7,10 +8,18 @@ part in it: the same data give the same bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from judgeq.engine.results import Result
+from judgeq.errors import UsageError
+from judgeq.evaluation import trail
+from judgeq.rating import correlation
+from judgeq.types import Floats, Offsets
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +29,6 @@ if TYPE_CHECKING:
 PALETTE = ["#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000", "#F0E442"]
 LEVELS = ["#440154", "#443983", "#31688E", "#21918C", "#35B779", "#90D743"]
 """Colours of ordered levels (viridis), from the lowest; levels of gold labels are at most as many."""
-FAINT = "#777777"
 GRID = "#E4E4E4"
 STYLE = {
     "font.size": 9,
@@ -32,7 +40,6 @@ STYLE = {
 }
 _THEMED = {
     "#000000": "var(--ink)",
-    FAINT: "var(--faint)",
     GRID: "var(--rule)",
     **{colour: f"var(--series-{at}, {colour})" for at, colour in enumerate(PALETTE[:6], start=1)},
     **{colour: f"var(--level-{at}, {colour})" for at, colour in enumerate(LEVELS, start=1)},
@@ -53,16 +60,13 @@ def style(**more: Any) -> Iterator[None]:
         yield
 
 
-def figure(*panels: Callable[[Axes], object]) -> Figure:
-    """A figure in our style: side by side, what these draw."""
+def figure(draw: Callable[[Axes], object]) -> Figure:
+    """A figure in our style, with axes into which it is drawn."""
     from matplotlib.figure import Figure
 
     with style():
         figure = Figure(figsize=SIZE, layout="constrained")
-        for axes, draw in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-        ):
-            draw(axes)
+        draw(figure.subplots())
         figure.draw_without_rendering()  # ticks take their style when first drawn
     return figure
 
@@ -109,16 +113,115 @@ def label(ax: Axes | None, x: str, y: str, *, whole: str = "", grid: bool = Fals
     return ax
 
 
-def logarithmic(axes: Axes, at: Sequence[float]) -> None:
-    """A logarithmic x axis with plain numbers, `at` these multiples of each power of ten."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=at))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))
-
-
 def legend(axes: Axes, title: str | None = None) -> None:
     """A legend next to the axes: to look for the best place within takes seconds if much is drawn."""
     axes.legend(title=title, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+
+
+# Of a run
+
+EACH = 300
+"""Items, or points of a curve, that are drawn one by one at most."""
+POINTS = 2_000
+"""Points that are drawn as shapes at most; more become pixels."""
+GROUPS = 12
+"""Gold labels whose medians are drawn, at most."""
+BINS = 40
+
+
+class Plots:
+    """The figures of a run. Each is drawn into the Matplotlib axes `ax` (default: those of a new pyplot
+    figure) and returns them. Raises UsageError if there is nothing to draw."""
+
+    def __init__(self, result: Result) -> None:
+        scores = result.scores
+        name, values = scores.main
+        self._result, self._name, self._label = result, name, f"Score ({name})"
+        self._rows = np.flatnonzero(scores.scored)
+        self._values, self._golds = values[self._rows], scores.gold[self._rows]
+
+    def __repr__(self) -> str:
+        return f"<Plots of {self._result.run.id}: {', '.join(NAMES)}>"
+
+    def scale(self, ax: Axes | None = None) -> Axes:
+        """How many items have which score; by gold label, if there are few."""
+        ax, values = self._on(ax, self._label, "Items", whole="y"), self._values
+        bins = min(BINS, max(8, round(len(values) ** 0.5)))
+        edges = np.histogram_bin_edges(values, bins=bins).tolist()
+        labels = _levels(self._golds, len(LEVELS))
+        shades = np.linspace(0, len(LEVELS) - 1, len(labels)).round().astype(int)
+        parts = [values[self._golds == one] for one in labels] or [values]
+        colours = [LEVELS[shade] for shade in shades] or PALETTE[:1]
+        ax.hist(parts, edges, stacked=True, color=colours, label=[f"{one:g}" for one in labels])
+        if labels:
+            legend(ax, "Gold label")
+        return ax
+
+    def intervals(self, ax: Axes | None = None) -> Axes:
+        """Judged items by score, with their 95 % intervals; of many some, evenly."""
+        sure, values = self._result.scores.intervals, self._values
+        if sure is None:
+            raise UsageError(
+                f"plot.intervals: the rating {self._name} has no standard errors; "
+                'judgeq.open_run(…, rating="pl") may have.'
+            )
+        at = _some(len(values))
+        which = np.argsort(-values, kind="stable")[at]
+        rows, place = self._rows[which], at + 1
+        ax = self._on(ax, "Place in the order", self._label, whole="x")
+        ax.axhline(0, color=GRID, linewidth=1)
+        ax.vlines(place, sure.low[rows], sure.high[rows], color=PALETTE[4], linewidth=1.2)
+        ax.plot(place, values[which], "o", ms=2.5, color=PALETTE[0])
+        return ax
+
+    def settling(self, ax: Axes | None = None) -> Axes:
+        """How near the Elo after each round was to the final scores (Spearman's ρ)."""
+        if self._result.rounds_planned < 2:
+            raise UsageError("plot.settling: the run has one round: there is nothing to settle.")
+        elo, n = trail.elo_by_round(self._result)[1:, self._rows], len(self._rows)
+        near = [correlation.point(correlation.spearman(one, self._values), n) for one in elo]
+        ax = self._on(ax, "After round", "ρ with the final order", whole="x", grid=True)
+        ax.plot(np.arange(1, len(near) + 1), np.array(near, float), "o-", color=PALETTE[0], ms=4)
+        return ax
+
+    def gold(self, ax: Axes | None = None) -> Axes:
+        """Each item's score by its gold label; if labels are few, with the median of each."""
+        known = ~np.isnan(self._golds)
+        if not known.any():
+            raise UsageError("plot.gold: no judged item has a gold label.")
+        gold, values = self._golds[known], self._values[known]
+        ax = self._on(ax, "Gold label", self._label)
+        _scatter(ax, gold, values)
+        if labels := _levels(gold, GROUPS):
+            medians = [float(np.median(values[gold == one])) for one in labels]
+            ends = np.array(labels) + 0.3 * np.diff(labels).min() * np.array([[-1], [1]])
+            ax.hlines(medians, *ends, color=PALETTE[1], linewidth=1.5)
+            ax.set_xticks(labels, [f"{one:g}" for one in labels])
+        return ax
+
+    def _on(self, ax: Axes | None, x: str, y: str, **how: Any) -> Axes:
+        """The axes, named; the title of a rehearsal's says what it is."""
+        ax = label(ax, x, y, **how)
+        if mark := self._result.scores.mark:
+            ax.set_title(f"{mark}made-up answers", loc="left")
+        return ax
+
+
+NAMES = tuple(name for name in vars(Plots) if not name.startswith("_"))
+
+
+def _levels(gold: Floats, most: int) -> list[float]:
+    """The different gold labels, ascending; none if they are more than `most`, or all the same."""
+    labels = np.unique(gold[~np.isnan(gold)])
+    return labels.tolist() if 2 <= len(labels) <= most else []
+
+
+def _some(n: int) -> Offsets:
+    """Of n places those that are drawn, evenly: EACH at most."""
+    return np.unique(np.linspace(0, n - 1, EACH).round().astype(np.int64))
+
+
+def _scatter(ax: Axes, x: Floats, y: Floats) -> None:
+    many = len(x) > POINTS
+    size, alpha = (3, 0.25) if many else (5, 0.5) if len(x) > EACH else (7, 0.6)
+    ax.plot(x, y, ".", ms=size, alpha=alpha, mew=0, color=PALETTE[0], rasterized=many)

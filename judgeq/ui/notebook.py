@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas
 
     from judgeq.datasets.tables import Table
-    from judgeq.ui.plots import Plots
+    from judgeq.ui.figures import Plots
     from judgeq.ui.sections import Section
 
 WIDTH = 100
@@ -87,7 +87,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
     @property
     def plot(self) -> Plots:
         """The figures of the run: `plot.scale()` and others draw them."""
-        from judgeq.ui.plots import Plots
+        from judgeq.ui.figures import Plots
 
         return Plots(self)
 

@@ -44,8 +44,7 @@ class Column:
 
     `show` turns a cell into text (default `cell_text`), of which a terminal shows `at_most` cells. Where
     it is too narrow for the table, columns that are `spare` are left out, the last first, and then the
-    text is cut to `least` cells. On a page, measured cells are drawn on an `axis` from the one value to
-    the other, and `whole` ones stay on one line.
+    text is cut to `least` cells. On a page, `whole` ones stay on one line.
     """
 
     name: str
@@ -55,7 +54,6 @@ class Column:
     least: int = LONGEST
     spare: bool = False
     show: Callable[[Any], str] | None = None
-    axis: tuple[float, float] | None = None
 
     def text(self, cell: Cell, at_most: int = LONGEST) -> str:
         """The cell as it is shown, on one line of so many cells at most."""

@@ -7,7 +7,6 @@ requests that were answered, and of those that failed (platform.openai.com/docs/
 from __future__ import annotations
 
 import asyncio
-import io
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -27,7 +26,7 @@ from judgeq.judge.batches.provider import (
     object_from,
     seconds,
 )
-from judgeq.judge.http.connection import Passed, bounded, system_authorities
+from judgeq.judge.http.connection import bounded, system_authorities
 from judgeq.judge.http.model_backend import ModelBackend, api_url, count_in, fields_in, objects_in
 from judgeq.judge.http.openai import is_azure
 from judgeq.types import Fields, Sleep
@@ -96,13 +95,11 @@ class OpenAIBatches(ProviderBatches):
 
     async def _upload(self, name: str, lines: BinaryIO) -> str:
         """The id of a file with the lines, once it can be used. Raises errors of no cost."""
-        passed = Passed()
         try:
-            async with self._client("files", passed=passed) as client:
+            async with self._client("files") as client:
                 lines.seek(0)
-                rest = io.BufferedReader(_Counted(lines, passed))
                 made = client.files.with_streaming_response.create(
-                    file=(f"{name}.jsonl", rest, "application/jsonl"), purpose="batch"
+                    file=(f"{name}.jsonl", lines, "application/jsonl"), purpose="batch"
                 )
                 said = await self._answer(made)
             file = self.checked_id(said.get("id"))
@@ -132,9 +129,7 @@ class OpenAIBatches(ProviderBatches):
             return await self._answer(batches.list(limit=PAGE, extra_query=more))
 
     @asynccontextmanager
-    async def _client(
-        self, path: str, what: str = "", passed: Passed | None = None
-    ) -> AsyncIterator[AsyncOpenAI]:
+    async def _client(self, path: str, what: str = "") -> AsyncIterator[AsyncOpenAI]:
         """The package's client for one call: our key and headers, proxy, certificates and time limit,
         no redirect and no second try. Raises as ProviderBatches.refusal, and as live calls."""
         import httpx2  # openai's own, which comes with it
@@ -158,7 +153,7 @@ class OpenAIBatches(ProviderBatches):
                 raise self.refusal(response.status_code, refused, what)
 
         parts = urlsplit(self._address)
-        async with connection.watched(url, passed), AsyncOpenAI(
+        async with connection.watched(url), AsyncOpenAI(
             api_key="among the headers",
             base_url=parts._replace(query="").geturl(),
             default_query=dict(parse_qsl(parts.query)),
@@ -258,23 +253,3 @@ class OpenAIBatches(ProviderBatches):
             return Result(custom_id, status, encoded(response.get("body")))
         ended = _ENDED.get(str(fields_in(error).get("code")))
         return Result(custom_id, 0, b"" if error is None else encoded({"error": error}), ended)
-
-
-class _Counted(io.RawIOBase):
-    """A file; what is read of it has passed."""
-
-    def __init__(self, file: BinaryIO, passed: Passed) -> None:
-        self._file, self._passed = file, passed
-        self.seek, self.tell = file.seek, file.tell  # type: ignore[method-assign]
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        self._passed.count(data)
-        return len(data)

@@ -46,13 +46,9 @@ class Passed:
     async def through(self, parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         """The parts, counted before they are handed on."""
         async for part in parts:
-            self.count(part)
+            self.total_bytes += len(part)
+            self.extend()
             yield part
-
-    def count(self, part: bytes) -> None:
-        """A part passes."""
-        self.total_bytes += len(part)
-        self.extend()
 
 
 async def read_all(response: aiohttp.ClientResponse) -> bytes:

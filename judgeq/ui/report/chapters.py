@@ -15,18 +15,14 @@ import numpy as np
 
 from judgeq import prompts
 from judgeq.engine.results import Result
-from judgeq.escaping import plain
 from judgeq.evaluation import items
-from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.record import Record
 from judgeq.files import shipped
 from judgeq.rating import of_run
-from judgeq.settings.run import REHEARSAL
 from judgeq.text import count, listed, several
 from judgeq.ui import html
-from judgeq.ui.figures import figure
-from judgeq.ui.plots import EACH, Plots
-from judgeq.ui.sections import Chapter, Column, Picture, Section
+from judgeq.ui.figures import EACH, Plots, figure
+from judgeq.ui.sections import Chapter, Picture, Section
 from judgeq.ui.show import evaluation as show_evaluation
 from judgeq.ui.show import items as show_items
 from judgeq.ui.show import run as show_run
@@ -35,10 +31,6 @@ from judgeq.ui.show.people import sentence
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PART = 3
-"""Texts that are shown from the top, the middle and the bottom of the ranking."""
-EXCERPT = 50
-"""Characters of a text that are shown there: a line."""
 AT_ODDS = 10
 """Texts that are listed on which judge and gold disagree most."""
 QUOTED = 400
@@ -58,28 +50,13 @@ FIGURES = {
         "Scores and gold labels",
         "Each text's score by its gold label; lines are medians, if labels are few.",
     ),
-    "roc": (
-        "ROC curve and thresholds",
-        "Left: ROC curve of each rating. Right: precision, recall and F1 by the score above which a "
-        "text is labelled positive; dashed: the threshold used.",
-    ),
 }
 """The titles of figures, and what they show, in words."""
 
 
 def title(record: Record) -> str:
-    """The question, and who answered it about how many texts."""
-    run = record.evaluation.run
-    judges = {"simulated": "a simulated judge", "recorded": "imported judgments"}
-    judges[REHEARSAL] = "made-up answers"
-    judge = judges.get(run.info.judge) or listed(run.judge.split(" + "))
-    question = f"{run.info.dataset}:"
-    if run.info.feature:
-        feature = plain(run.info.feature, 200)
-        asked = re.sub(r"^how (.+?) (the .+) (is|are)$", r"how \1 \3 \2?", feature)
-        question = asked[:1].upper() + asked[1:] + ("" if asked.endswith("?") else ":")
-    done = "scored" if run.history.alone else "ranked"
-    return f"{run.info.settings.mark}{question} {several(run.info.items, 'text')} {done} by {judge}"
+    """How many texts were ranked by what, and who judged."""
+    return next(show_run.result(record.evaluation.run)).title
 
 
 def chapters(record: Record, texts: Chapter) -> list[Chapter]:
@@ -118,34 +95,8 @@ def result(record: Record) -> Iterator[Section]:
         warnings=warnings,
         notes=[NO_PROBLEM] if {*warnings} <= {show_run.SIMULATED} else [],
     )
-    yield ends(record)
-
-
-def ends(record: Record) -> Section:
-    """The texts at the top, in the middle and at the bottom, on the scale."""
-    texts = record.texts and [plain(text, EXCERPT) for text in record.texts]
-    scores = replace(record.evaluation.run.scores, texts=texts)
-    (name, values), sure = scores.main, scores.intervals
-    rows = items.ranked(scores)
-    if len(rows) > 3 * PART:
-        middle = (len(rows) - PART) // 2
-        rows = [*rows[:PART], *rows[middle : middle + PART], *rows[-PART:]]
-    low, high = (values, values) if sure is None else (sure.low, sure.high)
-    axis = Column(f"score ({name})", axis=(float(low[rows].min()), float(high[rows].max())))
-
-    def measured(row: int) -> Measured:
-        return Measured(values[row], *((None, None) if sure is None else (low[row], high[row])))
-
-    heads, table = show_items.table(scores, rows, [(axis, measured)])
-    drawn = [at for at, head in enumerate(heads) if head.name not in ("score", "95 % interval")]
-    return Section(
-        "The highest, middle and lowest texts",
-        columns=[heads[at] for at in drawn],
-        rows=[[row[at] for at in drawn] for row in table],
-        notes=[]
-        if sure is None
-        else ["The 95 % intervals: of ranks in figures, of scores as lines."],
-    )
+    scores = replace(run.scores, texts=record.texts)
+    yield replace(show_run.ends(scores), title="The highest and lowest texts")
 
 
 def certainty(record: Record) -> Iterator[Section]:
@@ -169,10 +120,10 @@ def with_gold(record: Record) -> Result:
     return replace(run, scores=replace(run.scores, gold=labels, texts=record.texts))
 
 
-def _pictured(name: str, *panels: Callable[[Axes], object]) -> Section:
-    """A section with a figure of FIGURES, made of what the panels draw."""
+def _pictured(name: str, draw: Callable[[Axes], object]) -> Section:
+    """A section with a figure of FIGURES."""
     title, about = FIGURES[name]
-    return Section(title, picture=Picture(name, about, partial(figure, *panels)))
+    return Section(title, picture=Picture(name, about, partial(figure, draw)))
 
 
 def against_gold(record: Record) -> Iterator[Section]:
@@ -186,14 +137,7 @@ def against_gold(record: Record) -> Iterator[Section]:
     yield from others
     if np.isnan(gold.values[run.scores.scored]).all():
         return
-    if gold.positive is None:
-        yield _pictured("gold", Plots(run).gold)
-    else:
-        over, name = evaluation.plan.positive_over, run.scores.main[0]
-        used = next(one.threshold for one in run.evaluation if one.rating == name)
-        curves = partial(Plots(run).roc, positive_over=over)
-        cut = None if used is None else used.value
-        yield _pictured("roc", curves, partial(Plots(run).thresholds, positive_over=over, used=cut))
+    yield _pictured("gold", Plots(run).gold)
     _, table, *_ = show_items.views(run, [items.against_gold(run, AT_ODDS)])
     yield table
 

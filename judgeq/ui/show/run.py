@@ -12,10 +12,11 @@ from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.engine.status import State
 from judgeq.escaping import quoted
+from judgeq.evaluation import items
 from judgeq.evaluation.evaluate import apart
 from judgeq.events import Forecast, Notice
 from judgeq.rating import of_run, position_bias
-from judgeq.types import Floats, Totals
+from judgeq.types import Totals
 from judgeq.ui.progress import reliability
 from judgeq.ui.sections import Section, lines_of, stated
 from judgeq.ui.show import items as show_items
@@ -62,18 +63,12 @@ def result(result: Result) -> Iterator[Section]:
 
 def ends(scores: Scores) -> Section:
     """The texts at both ends of the ranking, with 95 % intervals where there are some."""
-    top, bottom = rows_at_ends(np.where(scores.rank > 0, scores.main[1], np.nan))
+    ranked = items.ranked(scores)
+    top, bottom = ranked[:ENDS], ranked[max(ENDS, len(ranked) - ENDS) :]
     columns, rows = show_items.table(scores, [*top, *bottom])
     if len(rows) < int(scores.scored.sum()):
         rows.insert(len(top), ("…", *[""] * (len(columns) - 1)))
     return Section(columns=columns, rows=rows)
-
-
-def rows_at_ends(ratings: Floats) -> tuple[list[int], list[int]]:
-    """The rows of the items at the top and at the bottom, each from high to low."""
-    order = np.argsort(-ratings, kind="stable")
-    rows: list[int] = order[~np.isnan(ratings[order])].tolist()
-    return (rows, []) if len(rows) <= 2 * ENDS else (rows[:ENDS], rows[-ENDS:])
 
 
 def order(run: Result | State) -> str:

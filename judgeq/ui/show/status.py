@@ -13,7 +13,7 @@ from judgeq.store.protocol import Crew, WorkerState
 from judgeq.text import count, duration, money, rate, several
 from judgeq.types import Batch
 from judgeq.ui.progress import batch_state
-from judgeq.ui.sections import Column, Field, Section, numbers, stated, table, words
+from judgeq.ui.sections import Column, Field, Section, stated, table
 from judgeq.ui.show.run import ends, of_models, order, rating
 
 WORKERS = 30
@@ -150,14 +150,11 @@ def batches(listed: Sequence[Listed], now: float) -> Section:
 
 def cancelled(batches: Sequence[tuple[Batch, Remote]], run: str) -> Section:
     """Those that providers were asked to cancel."""
-    if not batches:
-        return Section(notes=[f"run {run} has no batch that is out."])
-    rows = [(batch.name, batch.jobs, remote.status) for batch, remote in batches]
-    columns = [*words("batch"), *numbers("questions"), *words("state")]
+    names = ", ".join(batch.name for batch, _ in batches)
     note = (
         f"Answers so far are billed: `judgeq resume {run}` collects them, and asks the rest again."
     )
-    return Section(columns=columns, rows=rows, notes=[note])
+    return Section(notes=[f"Asked to cancel: {names}.", note] if names else ["No batch is out."])
 
 
 def _at_most(batch: Batch) -> str:

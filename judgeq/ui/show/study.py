@@ -1,34 +1,24 @@
-"""What a simulation study and a reproduction found: sections, a ranking of strategies, and a figure."""
+"""What a simulation study and a reproduction found, as sections; and the ranking of strategies."""
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
-from io import StringIO
+from dataclasses import astuple, dataclass
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from judgeq.files import replacing
-from judgeq.rating import ESTIMATORS
 from judgeq.study.reproduction import Reproduced
 from judgeq.study.simulation import Grid, StudyRow
 from judgeq.text import count, several
-from judgeq.ui import figures
-from judgeq.ui.figures import GRID, PALETTE
 from judgeq.ui.sections import Column, Section, numbers, words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 BEST = 12
 """Strategies that are shown."""
 FIELDS = ("strategy", "parameters", "rating", "rho", "rho_se", "cost", "score")
 """What is shown of each."""
-MARKERS = dict(zip(ESTIMATORS, "os^DvP", strict=False))
 ELO = {
     None: "",
     True: "; all Elo ratings equal the published ones to the last bit",
@@ -80,71 +70,17 @@ def _grouped(things: Iterable[Thing], key: Callable[[Thing], Any]) -> dict[Any, 
     return groups
 
 
-def write(rows: Sequence[StudyRow], folder: Path) -> list[Path]:
-    """Draw the figure into the folder, as .png and .svg, and write the ranking as .csv; the paths in
-    order. No file is ever half written. Raises RunError if one can't be."""
-    drawn, table = figure(rows), StringIO()
-    contents = {f"rho_by_cost.{kind}": figures.content(drawn, kind) for kind in ("png", "svg")}
-    ranking = csv.writer(table, lineterminator="\n")  # floats with all their digits
-    ranking.writerows([[field.name for field in fields(Ranked)], *map(astuple, ranked(rows))])
-    contents["ranking.csv"] = table.getvalue().encode()
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        with replacing(folder / name) as file:
-            file.buffer.write(content)
-    return [folder / name for name in contents]
-
-
-def figure(rows: Sequence[StudyRow]) -> Figure:
-    """ρ by cost, a panel a distribution; colours are strategies, shapes are ratings."""
-    from matplotlib.figure import Figure
-
-    panels = _grouped(rows, attrgetter("distribution"))
-    colours = dict(zip(sorted({row.strategy for row in rows}), PALETTE, strict=False))
-    with figures.style():
-        figure = Figure(figsize=(2.6 * len(panels) + 2.4, 3.2), layout="constrained")
-        grid = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
-        for axes, (distribution, inside) in zip(grid, panels.items(), strict=True):
-            axes.set_title(distribution, fontsize=9)
-            axes.grid(color=GRID, linewidth=0.6)
-            for (strategy, rating), runs in _grouped(
-                inside, attrgetter("strategy", "rating")
-            ).items():
-                axes.plot(
-                    *zip(*((row.cost, row.rho) for row in runs), strict=True),
-                    *(MARKERS[rating],),
-                    color=colours[strategy],
-                    ms=4,
-                    mew=0,
-                    alpha=0.6,
-                    label=f"{strategy} ({rating})",
-                )
-        costs = [row.cost for row in rows]
-        if 0 < 10 * min(costs) <= max(costs):
-            figures.logarithmic(grid[0], (1, 3))
-        figure.legend(
-            *grid[0].get_legend_handles_labels(), loc="outside right upper", frameon=False
-        )
-        figure.supxlabel("Cost-equivalent calls (1 a pair, k/2 a list of k)", fontsize=9)
-        figure.supylabel("Spearman’s ρ against the latent order", fontsize=9)
-        figure.draw_without_rendering()  # ticks take their style when first drawn
-    return figure
-
-
 def study(
     grid: Grid,
     rows: Sequence[StudyRow],
     ranked: Sequence[Ranked],
     table: Path,
-    figures: Path | None,
 ) -> Iterator[Section]:
     """The best strategies of a study, by score_α, and its files."""
     notes = [f"Table {table}  (a line for each case and rating)"]
     if len(ranked) > BEST:
         what = "means over distributions, biases and seeds"
         notes.insert(0, f"The best {BEST} of {count(len(ranked))}; {what}.")
-    if figures is not None:
-        notes.append(f"Figure {figures}  (PNG and SVG, and the ranking as CSV)")
     cases = several(len(rows) // len(grid.ratings), "case")
     cost = Column("cost", right=True, show="{:,.0f}".format)
     yield Section(
