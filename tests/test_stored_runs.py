@@ -164,7 +164,6 @@ def test_another_schema_and_another_programs_are_left_alone(
             ("runs",),
             ("status",),
             ("show", "--write"),
-            ("store", "check"),
         ):
             refused = ended(tmp_path, *command, *at)
             message = f"has version {version} of judgeq's schema, and this judgeq writes version"
@@ -327,10 +326,6 @@ def test_every_command_needs_only_the_address_and_a_name(
     assert {one["store"] for one in json.loads(compared.stdout)["runs"]} == {status["store"]}
     estimate = ("estimate", "-d", "demo", "-s", "listwise10x2", *at, "--json")
     assert json.loads(judgeq(tmp_path, *estimate).stdout)["calls"] == 0
-    checked = json.loads(judgeq(tmp_path, "store", "check", *at, "--json").stdout)
-    assert checked["version"] == schema.VERSION
-    assert {run["run"] for run in checked["runs"]} >= {folder.run.id}
-    judgeq(tmp_path, "store", "check", *at)
     dropped = judgeq(tmp_path, "runs", "rm", "demo-imp", *at, "--yes", "--json")
     json.loads(dropped.stdout)
 
