@@ -96,9 +96,9 @@ def run(
     text, gold, id: the columns of the texts, the gold labels and the ids: their names (by default
         "text", none, "id"), or their values.
     sample: only this many items, drawn by `seed`.
-    judge: a model ("gpt-5-mini"), "simulated", "people" or "recorded:FILE"; or a function of texts and
-        feature that returns the places of the texts, most of the feature first. By default "simulated",
-        which knows the gold labels; without these a rehearsal, with made-up answers.
+    judge: a model ("gpt-5-mini"), "simulated" or "people"; or a function of texts and feature that
+        returns the places of the texts, most of the feature first. By default "simulated", which
+        knows the gold labels; without these a rehearsal, with made-up answers.
     prompt, base_url, api_key_env: how a model is asked, where, and the variable that holds its key.
     strategy, rounds, until: "listwise10"; how many rounds; when to stop early ("0.95", "top20").
     rating, seed: "pl", "bt" or "bt-mm"; the seed of all randomness.

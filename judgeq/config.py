@@ -23,7 +23,6 @@ from judgeq.datasets.formats import format_of
 from judgeq.errors import DataError, UsageError
 from judgeq.escaping import quoted
 from judgeq.files import read_toml
-from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
 from judgeq.settings.declaration import in_words
@@ -49,10 +48,8 @@ class Panelist(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As it is reported: of a file its name, not where it lies."""
-        recording = judge.recording_of(self.judge)
-        name = self.judge if recording is None else f"recorded:{recording.name}"
-        return name if self.persona is None else f"{name} as {self.persona}"
+        """As it is reported."""
+        return self.judge if self.persona is None else f"{self.judge} as {self.persona}"
 
 
 PAGE = ("anchors", "host", "port", "url_prefix", "open_to_all")
@@ -178,12 +175,6 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
             changes["dataset"] = str(change(Path(self.dataset)))
         if self.prompt is not None and Path(self.prompt).suffix == ".toml":
             changes["prompt"] = str(change(Path(self.prompt)))
-        recordings = [judge.recording_of(name) for name in self.judge]
-        if any(recordings):
-            changes["judge"] = tuple(
-                name if path is None else f"recorded:{change(path)}"
-                for name, path in zip(self.judge, recordings, strict=True)
-            )
         for name in ("data_dir", "api_key_file", "ca_file", "cache_dir", "anchors"):
             path: Path | None = getattr(self, name)
             if path is not None:
@@ -284,7 +275,7 @@ def deciding_facts(
     settings: Settings, dataset: Dataset, prompt: PromptSet | None
 ) -> dict[str, Any]:
     """Everything that decides a run's verdicts, as plain JSON."""
-    simulated = "simulated" in settings.judge
+    names, simulated = settings.judge, "simulated" in settings.judge
     answering = settings.deciding()
     if simulated or settings.rehearsal:
         answering |= simulation_facts(settings)
@@ -295,7 +286,7 @@ def deciding_facts(
         # The simulated judge answers from the labels; a model never sees them, so that adding a
         # gold column to a finished run costs nothing.
         "labels": dataset.labels if simulated else None,
-        "judge": {"name": _names(settings, dataset), **answering},
+        "judge": {"name": names[0] if len(names) == 1 else [*names], **answering},
         "prompt": prompt.model_dump(exclude={"personas", "people"}) if prompt else None,
         "seed": settings.seed,
     }
@@ -310,17 +301,6 @@ def deciding_facts(
             facts["people"] = [list(words) for words in prompt.people]
     # What came after runs were first kept is a fact only where it is asked for.
     return facts | {name: True for name in ("both_orders", "reasons") if getattr(settings, name)}
-
-
-def _names(settings: Settings, dataset: Dataset) -> str | list[str]:
-    """Who judges: of a recording what it says decides, not where it lies."""
-    names = []
-    for name in settings.judge:
-        path = judge.recording_of(name)
-        if path is not None:
-            name = f"recorded:{recordings.checksum(recordings.read(path, dataset.ids).judgments)}"
-        names.append(name)
-    return names[0] if len(names) == 1 else names
 
 
 def fingerprint(facts: Mapping[str, Any]) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 
 import orjson
 
-from judgeq import judge
 from judgeq.config import NEVER_KEPT, Settings, as_flags, as_text, settle
 from judgeq.datasets.formats import format_of
 from judgeq.errors import RunError
@@ -159,7 +158,7 @@ def _own(settings: Settings, name: str, mark: Mark | None) -> bool:
     if name == "prompt":
         return value is None or Path(value).suffix != ".toml"
     if name == "judge":
-        return not settings.models and not any(map(judge.recording_of, value))
+        return not settings.models
     default = Settings.model_fields[name].get_default(call_default_factory=True)
     return bool(value == default)
 

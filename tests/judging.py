@@ -72,7 +72,7 @@ async def judge(people: People, token: str, noise: float = 0.0, seed: int = 0) -
 
 async def register(people: People, names: Sequence[str], quota: int | None = None) -> list[str]:
     """Add people; their tokens."""
-    return [token for _, token in await people.change(Change("add", tuple(names), quota))]
+    return [one.link or "" for one in await people.change(Change("add", tuple(names), quota))]
 
 
 @asynccontextmanager

@@ -243,7 +243,6 @@ def test_a_run_that_cannot_be_read_can_be_removed(run: Path) -> None:
     ("code", "arguments"),
     [
         (3, ("run", "--config", "{}")),
-        (3, ("run", "-d", "demo", "--judge", "recorded:{}")),
         (2, ("run", "-d", "demo", "--judge", "gpt-m", "--api-key-file", "{}")),
         (3, ("import", "{}", "-d", "demo")),
         (3, ("simulate", "--grid", "{}")),

@@ -143,25 +143,6 @@ def test_measures_are_those_of_scipy_and_scikit_learn(folder: Path) -> None:
         assert all(each.why is None for each in row.measures.values())
 
 
-def test_intervals_hold_the_value_and_shrink_with_the_items(folder: Path) -> None:
-    run = scored(folder, "babe")
-    gold = own(run)
-    few = gold_of(np.where(np.arange(3674) % 16 == 0, gold.values, np.nan), "a few", None)
-    plan = Plan(resamples=300, rating_name="pl")
-    (all_of,), (some,) = evaluate(run, gold, plan), evaluate(run, few, plan)
-    assert some.n == pytest.approx(all_of.n / 16, rel=0.01)
-    for name in ("pearson", "recall", "accuracy", "f1"):
-        widths = []
-        for row in (all_of, some):
-            found = row.measures[name]
-            assert found.low is not None
-            assert found.high is not None
-            assert found.value is not None
-            assert found.low < found.value < found.high
-            widths.append(found.high - found.low)
-        assert 2 < widths[1] / widths[0] < 8  # √16
-
-
 def test_intervals_depend_on_the_seed_and_on_nothing_else(folder: Path) -> None:
     run = scored(folder, "demo")
     gold = own(run, 2)
@@ -222,18 +203,6 @@ def test_what_cannot_be_told_says_why(folder: Path) -> None:
     assert "the gold is of one class only (recall of elo over low" in " ".join(said.split())
     assert "\x1b" not in said
     json.dumps(plain(evaluation), allow_nan=False)
-
-
-def test_items_without_a_direct_score_are_left_out_and_counted(folder: Path) -> None:
-    run = scored(folder, "direct")
-    scores = run.scores.ratings["direct"].copy()
-    scores[:7] = np.nan
-    gold = gold_of(np.where(np.arange(240) >= 235, np.nan, own(run).values), "some", 2)
-    part = with_scores(run, direct=scores)
-    (row,) = evaluate(part, gold, QUICK)
-    assert (row.n, row.without_gold, row.without_score) == (228, 5, 7)
-    said = shown(*terminal(sections.evaluation(evaluated(part, gold, [row]))))
-    assert "5 items without a gold label; 7 items without a score" in " ".join(said.split())
 
 
 def test_all_commands_report_the_same_of_what_was_judged(tmp_path: Path) -> None:
@@ -337,22 +306,6 @@ def test_gold_from_a_file_by_row_number(folder: Path, say: Say) -> None:
     assert found["gold"]["classes"].startswith("the gold has 20 values")
 
 
-def test_a_gold_file_of_the_whole_of_which_the_run_has_a_part(folder: Path, say: Say) -> None:
-    whole = score_columns(one(folder, "demo"))
-    rows = "".join(
-        f"{name},{gold}\n" for name, gold in zip(whole["id"], whole["gold"], strict=True)
-    )
-    (folder / "whole.csv").write_text(f"id,gold\n{rows}")
-    say("run", "--dataset=demo", "--sample", "30", "--runs-dir", "part", "--quiet")
-    flags = ("--gold", "whole.csv", "--runs-dir", "part")
-    found = json.loads(say("evaluate", "last", *flags, "--json").stdout)
-    assert (found["evaluation"][0]["n"], found["gold"]["not_in_run"]) == (30, 210)
-    own = json.loads(say("evaluate", "last", "--runs-dir", "part", "--json").stdout)
-    assert (own["evaluation"], own["gold"]["not_in_run"]) == (found["evaluation"], 0)
-    shown = say("evaluate", "last", *flags).stdout
-    assert "30 labels of whole.csv; 210 rows of it not in the run" in shown
-
-
 BY_ID = ("--id-column", "id")
 
 
@@ -386,25 +339,6 @@ def test_a_gold_file_that_cannot_be(
 
 
 # Thresholds
-
-
-def test_a_threshold_for_one_rating(say: Say) -> None:
-    flags = ("--positive-over", "2", "--resamples", "0", "--json")
-    found = json.loads(
-        say("evaluate", "demo", "--threshold", "1600", "--rating-name", "elo", *flags).stdout
-    )
-    (elo,) = found["evaluation"]
-    nothing = {"why": None}
-    assert elo["threshold"] == {"rule": "given", "value": 1600.0, **nothing}
-    (default,) = json.loads(say("evaluate", "demo", "--rating-name", "elo", *flags).stdout)[
-        "evaluation"
-    ]
-    assert elo["measures"]["recall"]["value"] < default["measures"]["recall"]["value"]
-    assert elo["measures"]["auc"] == default["measures"]["auc"]
-    (direct,) = json.loads(say("evaluate", "direct", "--threshold", "-0.5", *flags).stdout)[
-        "evaluation"
-    ]
-    assert direct["measures"]["recall"]["value"] == 1
 
 
 def test_a_mixture_threshold_never_sees_the_gold(folder: Path, say: Say) -> None:
@@ -524,11 +458,6 @@ def test_a_run_against_itself_differs_by_nothing(folder: Path) -> None:
     for pair in found.agreement:
         assert pair.measures["kendall"].value == pytest.approx(1)
         assert pair.measures["spearman"].value == pytest.approx(1)
-
-
-def test_a_run_given_twice_is_remarked_on(say: Say) -> None:
-    shown = say("compare", "few", "few", "--resamples", "0").stdout
-    assert shown.startswith("Runs 1 and 2 are the same run, synthetic-normal-listwise5")
 
 
 def test_runs_without_gold_are_compared_by_how_alike_they_rank(tmp_path: Path) -> None:
@@ -689,12 +618,6 @@ def test_the_mark_agrees_with_the_bounds_that_are_shown() -> None:
     assert sections.difference(Measured(0.0301)) == "+0.030 "
 
 
-def test_what_makes_a_comparison_doubtful_stands_above_it(folder: Path, say: Say) -> None:
-    shown = say("compare", "few", "other", "--resamples", "20").stdout
-    notice = shown.index("The gold labels of run")
-    assert notice < shown.index("2 runs over 30 items")
-
-
 def test_runs_over_other_items_are_refused_or_told(folder: Path) -> None:
     run, other = scored(folder, "few"), scored(folder, "other")
     less = replace(run, items=replace(run.items, ids=[*run.items.ids[:29], "30"]))
@@ -735,14 +658,6 @@ def test_evaluate_on_babe_fits_a_hundred_columns(folder: Path) -> None:
         assert words in done.stdout
     assert all(len(line) <= 100 for line in done.stdout.splitlines())
     assert done.stderr == ""
-
-
-def test_compare_fits_a_hundred_columns(say: Say) -> None:
-    done = say("compare", "demo", "seed", "direct", "--positive-over", "2", "--resamples", "50")
-    assert "3 runs over 240 items" in done.stdout
-    assert "direct − pl" in done.stdout
-    assert "Do they rank alike?" in done.stdout
-    assert all(len(line) <= 100 for line in done.stdout.splitlines())
 
 
 def numbers(path: Path) -> list[dict[str, Any]]:

@@ -26,8 +26,6 @@ pytestmark = pytest.mark.usefixtures("rated_once")
 N = ("-d", "demo", "--sample", "60")
 JOBS: Mapping[str, tuple[str, ...]] = {
     "lists": (*N, "-s", "listwise6x4"),
-    "alone": (*N, "-s", "direct"),
-    "panel": (*N, "-s", "direct", *2 * ("--judge", "simulated"), "--ensemble", "each"),
     "paper": (*N, "-s", "pairwise4", "--rating", "bt-mm"),
 }
 
@@ -92,17 +90,6 @@ def test_uncertain_and_contested_are_those_of_the_largest_measures(runs: Path) -
     assert items.uncertain(paper, 3).why == "the rating bt-mm has no standard errors"
     few = items.contested(paper, 3)
     assert few.why == "no item was in 10 comparisons, which this takes"
-
-
-def test_of_scores_alone_those_of_several_judges_may_differ(runs: Path) -> None:
-    alone, panel = opened(runs, "alone"), opened(runs, "panel")
-    assert items.contested(alone, 3).why == "no item was given two scores that differ"
-    view = items.contested(panel, 3)
-    judged = joined(panel.history.verdicts)
-    assert judged.scores is not None
-    worst = judged.scores[judged.items == view.rows[0]]
-    assert view.measures["spread"][view.rows[0]] == pytest.approx(np.std(worst, ddof=1))
-    assert view.measures["spread"][view.rows[0]] == np.nanmax(view.measures["spread"])
 
 
 def test_against_gold_are_those_whose_ranks_differ_most(runs: Path) -> None:

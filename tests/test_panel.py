@@ -174,22 +174,6 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
     ids, rounds, judges = asyncio.run(results.judgments(folder))
     assert [*recordings.lines(recordings.of(rounds, judges), ids)] == lines
 
-    # Of several recorded judges each says its own.
-    swapped = [json.loads(line) for line in lines]
-    for line in swapped:
-        line["ranking"] = line["ranking"][::-1]
-    other = tmp_path / "reversed.jsonl"
-    other.write_text("".join(json.dumps(line) + "\n" for line in swapped))
-    both = python.run(
-        "demo",
-        judge=(f"recorded:{file}", f"recorded:{other}"),
-        ensemble="each",
-        strategy="listwise10x1",
-        runs_dir=tmp_path / "three",
-    )
-    assert set(both.scores.wins.tolist()) == {9.0}
-    assert both.run.id.startswith("demo-listwise10x1-recorded-recorded-")
-
 
 def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None:
     result = python.run("demo", judge=TWO, strategy="listwise10x1", runs_dir=tmp_path / "runs")
@@ -318,7 +302,6 @@ def test_what_a_persona_is_decides_the_run(tmp_path: Path) -> None:
     [
         ({"judge": ("gpt-m", "gpt-n", "gpt-m")}, r"--judge gpt-m is given twice.*--persona"),
         ({"judge": ("gpt-m", "simulated")}, "models and judges that are none"),
-        ({"judge": ("recorded:f", "gpt-m")}, "models and judges that are none"),
         (
             {"judge": "gpt-m", "persona": "poet"},
             r"'poet': prompt set .* has no such persona; it has ",

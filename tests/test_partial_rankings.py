@@ -236,7 +236,3 @@ def test_a_run_of_them_is_explained_and_written_as_it_was(tmp_path: Path) -> Non
     assert "2 of these are partial rankings" in page.read_text()
     evaluated = json.loads(judgeq(tmp_path, "evaluate", "--json").stdout)
     assert any(one["partial"] for one in evaluated["misfit"]["least_expected"])
-    refused = judgeq(
-        *(tmp_path, "run", "-d", "texts.csv", "-s", "listwise4", "-j", f"recorded:{path}"), expect=2
-    )
-    assert "it holds partial rankings" in refused.stderr

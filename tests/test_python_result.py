@@ -94,7 +94,6 @@ def test_a_report_is_written_where_it_is_wanted(result: judgeq.Result, tmp_path:
     ("call", "message"),
     [
         (lambda: judgeq.run("demo", sample=1), r"(?<!-)\bsample\b"),
-        (lambda: judgeq.run(TEXTS, gold=GOLD, judge="recorded"), r"^judge recorded: name the file"),
         (lambda: judgeq.run(TEXTS, settings={"n": 4}), r"^n is for synthetic datasets only"),
         (lambda: judgeq.run(TEXTS, judge="simulated"), r"Give gold or latent_column, or judge reh"),
         (lambda: judgeq.open_run().evaluate(threshold="bset"), r"^threshold bset"),

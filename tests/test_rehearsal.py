@@ -179,8 +179,6 @@ def test_what_it_wrote_is_read_neither_as_judgments_nor_as_labels(made: Path) ->
     (made / "judgments.jsonl").write_text(judgments)
     imported = judgeq(made, "import", "-d", "my.csv", "judgments.jsonl", expect=3).stderr
     assert "judgments.jsonl, line 1: it is from a rehearsal" in imported
-    recorded = (*JOB, "--judge", "recorded:judgments.jsonl")
-    assert "line 1: it is from a rehearsal" in judgeq(made, *recorded, expect=3).stderr
     for name in ("comparisons.csv", "comparisons.jsonl"):
         judgeq(made, "export", "--table", "comparisons", "-o", name)
         votes = ("--left", "winner", "--right", "loser", "--winner", "winner")

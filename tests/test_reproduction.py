@@ -86,15 +86,6 @@ def test_something_else_than_expected_is_told(tmp_path: Path, content: object) -
         reproduction.read_pickle(path, put(path, content), 3)
 
 
-def test_cut_off_files_are_told(tmp_path: Path) -> None:
-    path = tmp_path / "a.pkl"
-    put(path, GOOD)
-    data = path.read_bytes()[:-20]
-    path.write_bytes(data)
-    with pytest.raises(DataError, match="something else than expected"):
-        reproduction.read_pickle(path, hashlib.sha256(data).hexdigest(), 3)
-
-
 def test_without_judgments_it_says_what_is_missing_and_makes_nothing(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = judgeq(tmp_path, "reproduce", "paper", "--recordings", "empty", expect=3)

@@ -93,16 +93,6 @@ def test_the_ssr_of_comparative_judgement_stands_under_its_own_name(runs: Path) 
     assert f"SSR (CJ) {ssr:.3f} as studies of comparative judgement publish it" in shown
 
 
-def test_the_ssr_is_the_share_of_the_latent_scores(tmp_path: Path) -> None:
-    """Squared correlation of MAP scores with the latent ones, where few judgments draw them in."""
-    job = ("-d", "synthetic:normal", "--n", "400", "-s", "pairwise4", "--matchmaking", "random")
-    judgeq(tmp_path, "run", *job, "--quiet")
-    run = package.open_run(runs_dir=tmp_path / "runs")
-    found = scale.reliability_of(run, splits=0)
-    true = np.corrcoef(run.scores.main[1], run.scores.gold)[0, 1] ** 2
-    assert found.separation.ssr == pytest.approx(true, abs=0.09)
-
-
 def test_halves_are_rated_as_the_whole_with_its_prior_and_without_the_position(
     tmp_path: Path,
 ) -> None:

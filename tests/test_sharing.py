@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from judgeq import api, config, run_places
-from judgeq.engine import import_run, results, session
+from judgeq.engine import import_run, results
 from judgeq.engine.results import Result
 from judgeq.engine.status import state
-from judgeq.errors import DataError, JudgeError, RunError, UsageError
+from judgeq.errors import DataError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.evaluation.metrics import Measured
 from judgeq.imports import recordings
@@ -213,11 +213,6 @@ def test_runs_come_back_as_they_went(tmp_path: Path, strategy: str) -> None:
     assert bool(whole.scores.left_after.any()) == pruned
     assert not again.scores.left_after.any()
     assert exported(again.run, tmp_path / "two.jsonl").read_bytes() == file.read_bytes()
-    said = python.run(
-        "demo", strategy=strategy, judge=f"recorded:{file}", runs_dir=tmp_path / "three"
-    )
-    same(whole, said)
-    np.testing.assert_array_equal(said.scores.left_after, whole.scores.left_after)
 
 
 def test_only_verdicts_are_exported(tmp_path: Path) -> None:
@@ -262,11 +257,6 @@ def test_both_orders_are_exported_as_they_were_asked(tmp_path: Path) -> None:
     rates, asked = (order(each)["slots"]["rate"] for each in (again, both))
     assert rates == asked
     assert exported(again.run, tmp_path / "two.jsonl").read_bytes() == file.read_bytes()
-    # A recorded judge tells the two orders apart.
-    judge = f"recorded:{file}"
-    said = python.run("demo", **settings, judge=judge, runs_dir=tmp_path / "three")
-    assert said.flips == both.flips
-    same(both, said)
 
 
 def test_an_order_that_is_not_known_is_no_bias(tmp_path: Path) -> None:
@@ -345,12 +335,6 @@ def test_failures_recorded_as_presented_are_reported_and_left_out(
     file.write_text("".join(f"{line}\n" for line in lines))
     assert json.loads(judgeq(tmp_path, *given, "--json").stdout)["run"] == dropped
     assert "lists" not in judgeq(tmp_path, *given).stderr
-
-
-def test_a_recorded_judge_of_failures_is_reported(demo: Path, tmp_path: Path) -> None:
-    file = failed(tmp_path / "failed.jsonl", demo, 2)
-    done = judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", "-j", f"recorded:{file}")
-    assert "2 of 72 lists were ranked exactly in the order presented" in done.stderr
 
 
 def test_a_recording_of_nothing_but_failures_is_none(tmp_path: Path) -> None:
@@ -435,95 +419,6 @@ def test_published_recordings_give_the_published_ratings(tmp_path: Path, name: s
         np.testing.assert_array_equal(mine.tied, theirs.tied)
 
 
-# The recorded judge
-
-
-def test_a_recorded_judge_says_the_same_again(demo: Path, tmp_path: Path) -> None:
-    judge = f"recorded:{demo / 'demo.jsonl'}"
-    said = python.run("demo", judge=judge, runs_dir=tmp_path)
-    same(
-        said,
-        api.open_run(str(only_run(demo))),
-    )
-    # Its answers don't depend on how many are asked at once.
-    one = python.run("demo", judge=judge, concurrency=1, new=True, runs_dir=tmp_path)
-    same(said, one)
-
-
-def test_ties_are_said_again_whatever_the_prompt_allows(tmp_path: Path) -> None:
-    first = python.run("demo", strategy="pairwise1", runs_dir=tmp_path / "one")
-    file = exported(first.run, tmp_path / "one.jsonl")
-    for number in range(1, 61):
-        changed(file, number, winner="tie")
-    said = python.run("demo", strategy="pairwise1", judge=f"recorded:{file}", runs_dir=tmp_path)
-    assert said.counts.done == 120
-    assert sum(said.scores.wins == 0.5) == 120
-    same(said, imported(file, tmp_path / "two"))
-
-
-def test_what_decides_is_what_was_recorded_not_where_it_lies(demo: Path, tmp_path: Path) -> None:
-    def run(path: Path, **more: Any) -> Result:
-        return python.run("demo", judge=f"recorded:{path}", runs_dir=tmp_path / "runs", **more)
-
-    one = run(demo / "demo.jsonl")
-    copied = tmp_path / ("x" * 200) / "another.jsonl"
-    copied.parent.mkdir()
-    lines = (demo / "demo.jsonl").read_text().splitlines()
-    copied.write_text("\n\n".join(lines))
-    assert run(copied).run == one.run
-    assert "demo.jsonl" not in one.run.id
-    last = json.loads(lines[-1])["ranking"]
-    changed(copied, 2 * len(lines) - 1, ranking=last[::-1])
-    assert run(copied).run != one.run
-    assert len(run_places.FolderRuns(tmp_path / "runs").all()) == 2
-
-
-def test_what_was_not_recorded_stops_the_run_which_can_go_on(demo: Path, tmp_path: Path) -> None:
-    # A whole number of lists is missing in round 2, and what follows them.
-    file = tmp_path / "part.jsonl"
-    lines = (demo / "demo.jsonl").read_text().splitlines()
-    file.write_text("\n".join(lines[:40]))
-    job = ("run", "-d", "demo", "--judge", "recorded:part.jsonl", "--concurrency", "1")
-    done = judgeq(tmp_path, *job, expect=4)
-    message = " ".join(done.stderr.split())
-    assert "part.jsonl holds no judgment on the items in rows" in message
-    assert "give the same dataset, strategy and seed" in message
-    run = only_run(tmp_path)
-    assert f"or `judgeq resume {run.name}`" in message
-    assert query(run, "SELECT count(*) FROM verdicts") == [(40,)]
-    assert query(run, "SELECT count(*) FROM jobs WHERE state = 'running'") == [(0,)]
-    # Taken up, nothing is lost, and it stops at the same question; with another file it is another.
-    judgeq(tmp_path, "resume", expect=4)
-    assert query(run, "SELECT count(*) FROM verdicts") == [(40,)]
-    file.write_text("\n".join(lines))
-    with pytest.raises(RunError, match="its judge changed"):
-        session.resume(RunFolder(run), {"judge": (f"recorded:{file}",)})
-    file.unlink()
-    with pytest.raises(DataError, match=r"part\.jsonl can't be read"):
-        session.resume(RunFolder(run), {"judge": (f"recorded:{file}",)})
-
-
-def test_a_recorded_judge_that_can_not_be(demo: Path, tmp_path: Path) -> None:
-    for judge, error, told in (
-        ("recorded", UsageError, "name the file as well"),
-        ("recorded:", UsageError, "recorded"),
-        (f"recorded:{tmp_path / 'gone'}", DataError, "can't be read"),
-    ):
-        with pytest.raises(error, match=told):
-            python.run("demo", judge=judge, runs_dir=tmp_path / "runs")
-    with pytest.raises(UsageError, match="temperature: for a model, which judge names"):
-        python.run(
-            "demo",
-            judge=f"recorded:{demo / 'demo.jsonl'}",
-            temperature=1.0,
-            runs_dir=tmp_path / "runs",
-        )
-    with pytest.raises(JudgeError, match="holds no judgment"):
-        python.run(
-            "demo", judge=f"recorded:{demo / 'demo.jsonl'}", seed=1, runs_dir=tmp_path / "runs"
-        )
-
-
 def test_a_single_judge_keeps_its_name(tmp_path: Path) -> None:
     lines = [
         '{"round": 1, "group": 0, "presented": [0, 1], "winner": 0, "judge": "gpt"}',
@@ -549,15 +444,6 @@ def test_several_judges_of_single_items_give_their_mean(tmp_path: Path) -> None:
     direct = imported(path, tmp_path / "runs").scores.ratings["direct"]
     assert direct[:2] == pytest.approx([0.55, 0.5])
     assert np.isnan(direct[2:]).all()
-
-
-def test_who_of_several_judges_is_to_answer_can_not_be_told(tmp_path: Path) -> None:
-    path = written(
-        tmp_path / "two.jsonl",
-        *({"presented": [0, 1], "winner": row, "judge": who} for row, who in ((0, "x"), (1, "y"))),
-    )
-    told = judgeq(tmp_path, "run", "-d", "demo", "--judge", f"recorded:{path}", expect=2).stderr
-    assert "several judges were recorded on the same items" in told
 
 
 def test_nobody_is_no_name_of_a_judge(tmp_path: Path) -> None:

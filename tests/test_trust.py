@@ -177,14 +177,6 @@ def test_a_model_is_named_again_for_a_run_of_somebody_elses(tmp_path: Path) -> N
     assert session.resume(folder, {"judge": ("gpt-5-mini",)}).settings.judge == ("gpt-5-mini",)
 
 
-def test_a_recording_is_named_again(tmp_path: Path) -> None:
-    (tmp_path / "r.jsonl").write_text('{"round": 1, "presented": [0, 1], "winner": 0}\n')
-    folder = begun(tmp_path / "runs", judge=f"recorded:{tmp_path / 'r.jsonl'}")
-    session.resume(folder, {})
-    forget(tmp_path)
-    refused(folder, f"--judge recorded:{tmp_path / 'r.jsonl'}")
-
-
 def test_what_was_given_again_is_remembered(tmp_path: Path) -> None:
     (tmp_path / "my.csv").write_text("text,gold\n" + "".join(f"text {i},{i}\n" for i in range(12)))
     mine = {"dataset": str(tmp_path / "my.csv"), "gold_column": "gold"}

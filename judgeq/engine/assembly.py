@@ -23,7 +23,6 @@ from judgeq.engine.queue import Stop
 from judgeq.errors import DataError, UsageError
 from judgeq.events import Emit, Notice
 from judgeq.files import user_cache
-from judgeq.imports import recordings
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
 from judgeq.judge.budget import NANO, Allowance, Budget, answer_tokens, output_bound
@@ -34,7 +33,7 @@ from judgeq.judge.panel import Panel
 from judgeq.judge.prices import Pricing
 from judgeq.judge.questions import Questions, Unusable
 from judgeq.judge.secrets import api_key, extra_headers
-from judgeq.judge.simulated import RecordedJudge, make_simulated
+from judgeq.judge.simulated import make_simulated
 from judgeq.judge.slices import Slices
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
@@ -324,11 +323,9 @@ def _backend(run: Run, number: int, limiter: Limiter, emit: Emit) -> Backend:
     """The backend of a judge by its number. Raises UsageError for a function that isn't given, as by the
     command line."""
     name = run.settings.judge[number]
-    recording, kind = judge.recording_of(name), judge.kind_of(name)
+    kind = judge.kind_of(name)
     if kind is judge.MODEL:
         return _model(run, name, limiter, emit)
-    if recording is not None:
-        return _recorded(name, recording, run.dataset, emit)
     if kind is not judge.FUNCTION:
         return _simulated(run.settings, run.dataset, number)
     if run.function is None or run.dataset.texts is None or run.prompt is None:
@@ -337,24 +334,6 @@ def _backend(run: Run, number: int, limiter: Limiter, emit: Emit) -> Backend:
             "judgeq.resume(run, judge=function)."
         )
     return FunctionJudge(name, run.function, run.dataset.texts, run.prompt.feature)
-
-
-def _recorded(name: str, path: Path, dataset: Dataset, emit: Emit) -> Backend:
-    judgments = recordings.read(path, dataset.ids).judgments
-    if warning := recordings.too_many_as_presented(judgments):
-        emit(Notice(f"--judge {name}: {warning}", warning=True))
-    if any(judgment.verdict.partial for judgment in judgments):
-        raise UsageError(
-            f"--judge {name}: it holds partial rankings, as of best-worst questions, and a judge is "
-            "asked for whole ones: `judgeq import` makes a run of them."
-        )
-    answers = {(one.round, frozenset(one.presented), one.judge) for one in judgments}
-    if len(answers) > len({match[:2] for match in answers}):
-        raise UsageError(
-            f"--judge {name}: several judges were recorded on the same items. Keep the lines of one, "
-            "or make a run of them all: `judgeq import`."
-        )
-    return RecordedJudge(name, judgments)
 
 
 def backend_of(settings: Settings, model: str) -> type[ModelBackend]:

@@ -81,26 +81,10 @@ def uncertain(run: Result, n: int) -> View:
 
 def contested(run: Result, n: int) -> View:
     """The items whose judgments contradict one another most: of the highest infit, standardised (z) to
-    allow for how many comparisons it is made of; of those of misfit.LEAST comparisons or more. Of items
-    judged alone by several judges, those of the largest standard deviation of their scores."""
-    if run.history.alone:
-        why, spread = "no item was given two scores that differ", _spread(run)
-        known = np.full_like(spread, np.nan) if not (spread > 0).any() else spread
-        return _largest(run, "contested", n, known, why, spread=spread)
+    allow for how many comparisons it is made of; of those of misfit.LEAST comparisons or more."""
     fit = misfit.fit_of_items(comparisons.joined(run.history.verdicts), run.scores.main[1])
     few = f"no item was in {misfit.LEAST} comparisons, which this takes"
     return _largest(run, "contested", n, fit.z, few, z=fit.z, infit=fit.infit)
-
-
-def _spread(run: Result) -> Floats:
-    """The standard deviation of each item's scores; nan of those of one."""
-    verdicts, n = comparisons.joined(run.history.verdicts), len(run.scores.ids)
-    if verdicts.scores is None:
-        return np.full(n, np.nan)
-    off = verdicts.scores - run.scores.main[1][verdicts.items]
-    count = np.bincount(verdicts.items, minlength=n)
-    squares = np.bincount(verdicts.items, off * off, n)
-    return np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)), np.nan)
 
 
 def against_gold(run: Result, n: int) -> View:

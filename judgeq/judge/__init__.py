@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 
 from judgeq.errors import UsageError
 from judgeq.settings.model import Model
@@ -25,7 +24,7 @@ class Kind:
     is_person: bool = False
 
 
-SIMULATED, RECORDED = Kind(), Kind(gives_reasons=False)
+SIMULATED = Kind()
 MODEL = Kind(reads_text=True, costs_money=True)
 PEOPLE = Kind(reads_text=True, gives_reasons=False, is_person=True)
 FUNCTION = Kind(reads_text=True, gives_reasons=False)
@@ -34,7 +33,6 @@ FUNCTION_PREFIX = "python:"
 JUDGES = {
     "simulated": SIMULATED,
     REHEARSAL: SIMULATED,
-    "recorded": RECORDED,
     "people": PEOPLE,
 }
 """The judges that are built in; any other name is a model's, behind an API."""
@@ -42,23 +40,15 @@ JUDGES = {
 
 def kind_of(name: str) -> Kind:
     """The kind of judge that a name means."""
-    if recording_of(name) is not None:
-        return RECORDED
     if name.startswith(FUNCTION_PREFIX):
         return FUNCTION
     return JUDGES.get(name, MODEL)
 
 
-def recording_of(name: str) -> Path | None:
-    """The file of a recorded judge; None for another."""
-    kind, colon, path = name.partition(":")
-    return Path(path) if kind == "recorded" and colon and path else None
-
-
 def check(name: str, model: Model) -> None:
     """Raise UsageError for a judge's name that can't be meant, or settings that don't go with it."""
-    if name == "recorded":
-        raise UsageError("--judge recorded: name the file as well: recorded:judgments.jsonl.")
+    if name.partition(":")[0] == "recorded":
+        raise UsageError("--judge recorded: `judgeq import` makes a run of recorded judgments.")
     if kind_of(name) is not MODEL:
         if given := model.deciding():
             flags = ", ".join("--" + setting.replace("_", "-") for setting in given)

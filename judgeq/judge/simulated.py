@@ -1,6 +1,6 @@
-"""Judges that read no text, ask nobody and cost nothing: one that is simulated, one that was recorded.
+"""The simulated judge, which reads no text, asks nobody and costs nothing.
 
-The simulated one knows the items' latent scores, and errs as a real one would (error_model.py). What it
+It knows the items' latent scores, and errs as a real one would (error_model.py). What it
 answers to a match depends on the seed and the match alone, whatever the attempt: so a call that is tried
 again, a kill or another order of completion never changes a score.
 """
@@ -14,8 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from judgeq import seeds
-from judgeq.errors import JudgeError, UsageError
-from judgeq.imports.recordings import Judgment
+from judgeq.errors import UsageError
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.error_model import HIGH, LOW, ErrorModel, latent_scores, seen_scores
 from judgeq.replies import labels, write_reply
@@ -138,30 +137,3 @@ def make_simulated(
     scores = source if synthetic else latent_scores(source, settings, seed)
     seen = seen_scores(scores, settings, seed, number)
     return SimulatedJudge(seen, settings, latency, seed, sleep, number, reasons)
-
-
-class RecordedJudge(Offline):
-    """The backend. Answers a match about the same items as a recorded one, whatever their order; of
-    several with one of the match's round, of those with one in the order presented, else the last."""
-
-    def __init__(self, name: str, judgments: Sequence[Judgment]) -> None:
-        self.name = name
-        self._known: dict[frozenset[int], list[Judgment]] = {}
-        for judgment in reversed(judgments):
-            self._known.setdefault(frozenset(judgment.presented), []).append(judgment)
-
-    async def complete(self, request: Request, prepared: Prepared) -> Reply:
-        """The recorded verdict. Raises JudgeError for a match that wasn't recorded."""
-        match = request.match
-        known = self._known.get(frozenset(match.items))
-        if known is None:
-            raise JudgeError(
-                f"{self.name} holds no judgment on the items in rows "
-                f"{', '.join(map(str, sorted(match.items)))}. It can judge only what was asked when "
-                "it was recorded: give the same dataset, strategy and seed, or use `judgeq import`.",
-                cost=0.0,
-            )
-        best = max(
-            known, key=lambda each: (each.round == match.round, each.presented == match.items)
-        )
-        return Reply(write_reply(best.verdict, match), NO_TOKENS, 0.0)

@@ -29,6 +29,7 @@ SKIPS = 3
 """Times that a question may be skipped before it is left out."""
 NEVER = float("-inf")
 WORKER = "people"
+DAMAGED = "the run's record is damaged: it has answers or questions of people or checks that don't exist."
 STALE = "This question is no longer yours: it was answered in another window, or given to another judge."
 
 
@@ -182,15 +183,14 @@ class Assignment:
                     self.match(handed)
                     self.people[handed.person].handed = handed
         except KeyError as error:
-            raise RunError(
-                "the run's record is damaged: it has answers or questions of people or checks that "
-                "don't exist."
-            ) from error
+            raise RunError(DAMAGED) from error
         self._loaded = True
 
     async def learn(self) -> None:
         """Read who the people are."""
         people = await self.store.people()
+        if [person.number for person in people] != [*range(len(people))]:
+            raise RunError(DAMAGED)
         self._tokens = {person.token: person.number for person in people}
         for person in people:
             self.people.setdefault(person.number, PersonProgress(person)).person = person

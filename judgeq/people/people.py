@@ -26,7 +26,7 @@ from judgeq.judge.questions import Questions
 from judgeq.people import answers, registry
 from judgeq.people.answers import LONGEST, About, Answer, Question, Turn, Why
 from judgeq.people.assignment import NEVER, STALE, Assignment, PersonProgress
-from judgeq.person import Handed, Person, PersonState
+from judgeq.person import Handed, PersonState
 from judgeq.text import listed, several
 from judgeq.types import Usage, Verdict
 
@@ -122,16 +122,18 @@ class People:
 
     # For those who run the study
 
-    async def change(self, change: registry.Change) -> list[tuple[Person, str]]:
+    async def change(
+        self, change: registry.Change, make_link: Callable[[str], str] = str
+    ) -> tuple[registry.Changed, ...]:
         """As `registry.apply`, with effect at once: the question of a person who is removed is for
         others."""
         async with self._alone() as assignment:
-            now = assignment.now()
-            changed = await registry.apply(assignment.store, change, now, assignment.panel)
+            now, panel = assignment.now(), assignment.panel
+            changed = await registry.apply(assignment.store, change, now, panel, make_link)
             await assignment.learn()
-            for person, _ in changed:
-                if person.state is not PersonState.ACTIVE:
-                    await assignment.give_back(assignment.people[person.number])
+            for person in assignment.people.values():
+                if person.person.state is not PersonState.ACTIVE:
+                    await assignment.give_back(person)
         return changed
 
     # For the people: all raise UnknownPersonError
@@ -145,8 +147,8 @@ class People:
         possible, or is taken."""
         if not self.open_to_all:
             raise UsageError("To take part you need a link of your own.")
-        ((_, token),) = await self.change(registry.Change("join", (name,)))
-        return token
+        (joined,) = await self.change(registry.Change("join", (name,)))
+        return joined.link or ""
 
     async def turn(self, token: str) -> Turn:
         """The question that a person has, or the next."""

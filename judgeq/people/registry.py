@@ -50,34 +50,31 @@ def digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
-def with_links(
-    changed: Sequence[tuple[Person, str]], make_link: Callable[[str], str]
-) -> tuple[Changed, ...]:
-    """Add each person's link, made of their token."""
-    return tuple(
-        Changed(person.name, person.state, person.quota, make_link(token) if token else None)
-        for person, token in changed
-    )
-
-
 async def apply(
-    store: Store, change: Change, now: float, panel: Sequence[str] = ()
-) -> list[tuple[Person, str]]:
-    """Change the people in a store: those who were changed, each with the token of their new link, or
-    "". Raises UsageError for a name that isn't possible, is taken (also by one of the run's `panel`), or
-    isn't there; then nothing is changed."""
+    store: Store,
+    change: Change,
+    now: float,
+    panel: Sequence[str] = (),
+    make_link: Callable[[str], str] = str,
+) -> tuple[Changed, ...]:
+    """Change the people in a store: those who were changed, those who are added with a link, which
+    `make_link` makes of its token. Raises UsageError for a name that isn't possible, is taken (also by
+    one of the run's `panel`), or isn't there; then nothing is changed."""
     people = {person.name.casefold(): person for person in await store.people()}
     names = [" ".join(unicodedata.normalize("NFC", name).split()) for name in change.names]
     if change.what in ("add", "join"):
         taken = {name.casefold() for name in panel}
-        changed = [*_added(people, names, change, now, taken)]
+        changed = dict(_added(people, names, change, now, taken))
     else:
         each = {name.casefold(): name for name in names}.values()
-        changed = [(_ended(people, name, change.what), "") for name in each]
+        changed = {_ended(people, name, change.what): "" for name in each}
     async with store.together():
-        for person, _ in changed:
+        for person in changed:
             await store.put_person(person)
-    return changed
+    return tuple(
+        Changed(person.name, person.state, person.quota, make_link(token) if token else None)
+        for person, token in changed.items()
+    )
 
 
 async def change(
@@ -86,8 +83,7 @@ async def change(
     """As `apply`, in a run that no process has open."""
     store = place.store()
     try:
-        changed = await apply(store, change, time.time(), place.info().judge_names)
-        return with_links(changed, make_link)
+        return await apply(store, change, time.time(), place.info().judge_names, make_link)
     finally:
         await store.close()
 

@@ -297,9 +297,9 @@ class Choices(Declarations):
     )
 
     judge: tuple[str, ...] = setting(
-        "simulated, people, a model, or recorded:FILE. Several times for several judges. The "
+        "simulated, people, or a model. Several times for several judges. The "
         "simulated judge knows the gold; REHEARSAL, the default without gold, makes answers up; people "
-        "answer on a page; recorded:FILE says what was judged before; models: gpt-5-mini, gemini/….",
+        "answer on a page; models: gpt-5-mini, gemini/….",
         JUDGE, ("simulated",), common=True, short="-j", metavar="NAME", limits={"min_length": 1},
     )  # fmt: skip
     persona: tuple[str, ...] = setting(

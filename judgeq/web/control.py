@@ -23,7 +23,7 @@ from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import problems, read_start, remembered, write_private
 from judgeq.people.people import People
-from judgeq.people.registry import Change, Changed, with_links
+from judgeq.people.registry import Change, Changed
 from judgeq.run_places import RunPlace
 from judgeq.web.guard import Place, RefusedError, listening, logger, refusal, token_of
 
@@ -59,14 +59,15 @@ async def controlled(
             at.check_name(request)
             if not secrets.compare_digest(token_of(request), secret):
                 raise RefusedError(401, "This needs the secret.")
-            changed = await people.change(_CHANGE.validate_json(await request.read()))
+            wanted = _CHANGE.validate_json(await request.read())
+            changed = await people.change(wanted, make_link)
         except RefusedError as error:
             return refusal(error.status, str(error))
         except ValidationError as error:
             return refusal(400, f"This is no change: {problems(error)}.")
         except JudgeqError as error:
             return refusal(400 if isinstance(error, UsageError) else 409, str(error))
-        content = _CHANGED.dump_json(with_links(changed, make_link))
+        content = _CHANGED.dump_json(changed)
         return web.Response(body=content, content_type="application/json")
 
     app = web.Application(client_max_size=LARGEST)

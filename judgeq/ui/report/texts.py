@@ -104,8 +104,7 @@ def _items(
     scores = run.scores
     (name, values), sure, rank = scores.main, scores.intervals, scores.rank
     measures = items.contested(run, 0).measures
-    known = (one for one in ("z", "spread") if not np.isnan(measures.get(one, np.nan)).all())
-    measure = next(known, None)
+    measure = "z" if "z" in measures else None
     numbers = {
         "score": np.where(scores.judged, values, np.nan),
         "low": None if sure is None else sure.low,

@@ -24,7 +24,6 @@ from judgeq.ui.sections import Cell, Column, Section, line, stated
 Further = tuple[Column, Callable[[int], Cell]]
 """A column, and its cell for an item's row."""
 NOTES = {
-    "spread": "spread: the standard deviation of the scores that the item was given.",
     "z": "z: how much less predictable an item's comparisons are than those of the others, as its "
     "standardised infit; 2 and more is unusual.",
     "gap": "gap: how far the judge ranks it above its place by gold, as a share of the items; below 0 "

@@ -165,7 +165,6 @@
 
   const CONTESTED = {
     z: "Contested: yes if the comparisons of a text contradict one another more than chance explains (standardised infit above 2).",
-    spread: "Contested: the standard deviation of the scores that a text was given.",
   };
   const search = make("input", { type: "search", on: { input: (event) => { state.words = event.target.value; state.page = 0; draw(); } } });
   const controls = make("div", { class: "controls" }, make("label", {}, "Search ids and texts", search));
