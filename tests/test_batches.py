@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from judgeq.engine import batch, batch_sending
+from judgeq.engine import batch
 from judgeq.types import Batch, BatchState
 from judgeq.ui.show.status import DAY, deadlines
 from tests.cli import judgeq, only_run, scores
@@ -26,9 +26,9 @@ APIS = {"openai": ("--judge", "m"), "anthropic": ("--judge", "m", "--api", "anth
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "FIRST_WAIT", 0.01)
     monkeypatch.setattr(batch, "LONGEST_WAIT", 0.05)
-    monkeypatch.setattr(batch_sending, "FIRST_WAIT", 0.01)
-    monkeypatch.setattr(batch_sending, "SETTLING", 0.01)
-    monkeypatch.setattr(batch_sending, "FULL_WAIT", 0.05)
+    monkeypatch.setattr(batch, "AGAIN", 0.01)
+    monkeypatch.setattr(batch, "SETTLING", 0.01)
+    monkeypatch.setattr(batch, "FULL_WAIT", 0.05)
 
 
 @pytest.fixture(params=list(APIS))

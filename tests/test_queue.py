@@ -331,7 +331,7 @@ def test_many_answers_are_committed_by_the_pump_where_a_commit_can_be_waited_for
             await working
             return at_once
 
-    assert asyncio.run(story(True)) == ["settle", "claim"]
+    assert asyncio.run(story(True)) == ["settle"]
     assert asyncio.run(story(False)) == []
 
 

@@ -13,10 +13,15 @@ import pytest
 
 from judgeq import config
 from judgeq.engine import remote_worker, session
-from judgeq.engine.admission import Prospect, StoreRuns
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.queue import Stop
-from judgeq.engine.remote_worker import LONGEST, PATIENCE, SHORTEST, Worker
+from judgeq.engine.remote_worker import (
+    LONGEST,
+    PATIENCE,
+    SHORTEST,
+    StoreRuns,
+    Worker,
+)
 from judgeq.errors import (
     JudgeError,
     JudgeqError,
@@ -32,6 +37,7 @@ from judgeq.judge.panel import Panel
 from judgeq.judge.questions import Questions
 from judgeq.run_places import RunFolder
 from judgeq.store import Store
+from judgeq.store.protocol import Prospect
 from judgeq.types import Job, JobState, Match
 from tests.fakes import Clock, FakeBackend, FakeStore, in_order, opened, turns
 
@@ -55,6 +61,7 @@ class FakeRuns:
         self.unopened: dict[str, JudgeqError] = {}
         self.looks: list[Callable[[], None]] = []
         self.exhausted = False
+        self.named: list[str] = []
 
     def add(self, name: str, jobs: int, *answers: Any) -> None:
         self.stores[name] = FakeStore(jobs)
@@ -64,8 +71,9 @@ class FakeRuns:
         if self.looks:
             self.looks.pop(0)()
         return [
-            Prospect(name, "f", bool(store.pending), name in self.over)
-            for name, store in self.stores.items()
+            Prospect(name, "f", bool(self.stores[name].pending), False, 1, False)
+            for name in self.named or self.stores
+            if name not in self.over
         ]
 
     async def admit(self, name: str) -> Run:
@@ -88,12 +96,12 @@ class FakeRuns:
 class Scene:
     def __init__(self, tmp_path: Path, *names: str, **how: Any) -> None:
         self.runs, self.stop, self.clock = FakeRuns(tmp_path), Stop(), Clock()
+        self.runs.named = list(names)
         self.events: list[Event] = []
         self.worker = Worker(
             cast("StoreRuns", self.runs),
             self.stop,
             self.events.append,
-            named=names,
             **how,
             clock=self.clock,
             sleep=self.sleep,
@@ -353,7 +361,7 @@ def test_it_leaves_in_time_before_its_hours_are_over(tmp_path: Path) -> None:
         async def sleep(seconds: float) -> None:
             await scene.clock.sleep(seconds)
             if scene.clock() - start > 5000:  # the first calls take long to come back
-                scene.worker.tally.latencies.extend([300.0] * 100)
+                scene.worker.tally.slowest = 300.0
 
         await remote_worker.within(
             2.0, scene.worker, scene.stop, scene.events.append, clock=scene.clock, sleep=sleep

@@ -6,8 +6,7 @@ from typing import cast
 import pytest
 
 from judgeq import prompts
-from judgeq.engine.queue import Queue, Stop
-from judgeq.engine.worker import drain
+from judgeq.engine.queue import Stop, drain
 from judgeq.errors import JudgeError
 from judgeq.events import CallEnded, Event, JobEnded, JobStarted
 from judgeq.judge.backend import Request
@@ -34,8 +33,8 @@ class Scene:
         self.stop.calls(self.judge.limiter.abort)
 
     async def play(self, workers: int) -> None:
-        async with Queue(cast("Store", self.store), "me", self.stop) as queue:
-            await drain(queue, self.judge, self.stop, self.events.append, workers)
+        store = cast("Store", self.store)
+        await drain(store, self.judge, self.stop, self.events.append, workers)
 
     @property
     def states(self) -> dict[int, JobState]:

@@ -15,7 +15,7 @@ import pytest
 
 from judgeq.engine import remote_worker
 from judgeq.engine.interrupts import Interrupts, run_loop
-from judgeq.engine.remote_worker import Tally, WorkerOptions
+from judgeq.engine.remote_worker import Tally
 from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.store.postgres.address import parse
@@ -36,19 +36,20 @@ class Hand:
     """A worker in a thread of this process."""
 
     def __init__(self, store: str, *runs: str, **more: Any) -> None:
-        datasets = more.pop("datasets", ())
-        exit_when = more.pop("exit_when", "done")
-        self.options = WorkerOptions({"store": store, **more}, datasets, runs, exit_when)
+        self.how: dict[str, Any] = {"runs": runs, "exit_when": "done"}
+        self.how |= {name: more.pop(name) for name in ("datasets", "exit_when") if name in more}
+        self.given = {"store": store, **more}
         self.tally, self.events, self.interrupts = Tally(), list[Event](), Interrupts()
         self.error: JudgeqError | None = None
         self._thread = threading.Thread(target=self._work)
 
     def _work(self) -> None:
-        work = remote_worker.join(
-            self.options, self.events.append, self.tally, interrupts=self.interrupts
-        )
         try:
-            run_loop(work)
+            own = remote_worker.settings_of(self.given)
+            show = self.events.append
+            run_loop(
+                remote_worker.join(own, show, self.tally, interrupts=self.interrupts, **self.how)
+            )
         except JudgeqError as error:
             self.error = error
 

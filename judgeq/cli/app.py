@@ -44,7 +44,6 @@ COMMANDS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "runs": "List the runs, the latest first.",
             "runs batches": "List the batches of all runs, and what they cost so far.",
             "runs batches cancel": "Ask the provider to stop a run's batches.",
-            "runs batches give-up": "Give up batches that may never have been created.",
             "runs rm": "Remove runs, with all that was answered.",
         },
         "show": {
@@ -87,7 +86,6 @@ COMMANDS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     FURTHER: {
         "store": {
             "worker": "Answer the jobs of runs in a store, until stopped.",
-            "workers": "Start workers on your Dask or Ray cluster.",
             "store": "Look after a PostgreSQL store.",
             "store check": "Check a store: its schema, rights, clock, tables and runs.",
             "store copy": "Copy a run between a folder and a store, losing nothing.",

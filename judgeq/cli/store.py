@@ -1,11 +1,10 @@
-"""The commands around all runs, and the store that may keep them: runs, worker, workers, store.
+"""The commands around all runs, and the store that may keep them: runs, worker, store.
 
 What they need is imported when they run.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from judgeq.cli.options import (
     of_settings,
     option,
 )
-from judgeq.cli.printing import Answer, complain, confirm, console, print_json, show, show_text
+from judgeq.cli.printing import Answer, complain, confirm, console, show, show_text
 from judgeq.cli.run import restore_ctrl_c
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.settings.declaration import DATA, JUDGE
@@ -30,9 +29,6 @@ from judgeq.settings.model import Access
 from judgeq.settings.run import SETTINGS
 
 if TYPE_CHECKING:
-    from judgeq.config import Settings
-    from judgeq.engine.assembly import Run
-    from judgeq.engine.remote_worker import WorkerOptions
     from judgeq.run_places import RunPlace, Runs
 
 OF_WORKERS = [
@@ -101,7 +97,7 @@ def batches(there: Runs) -> Answer:
     import asyncio
     import time
 
-    from judgeq.engine.batch import listed
+    from judgeq.engine.status import listed
     from judgeq.ui.show import status as show_status
 
     found, errors = asyncio.run(listed(there))
@@ -110,10 +106,7 @@ def batches(there: Runs) -> Answer:
     return Answer(found, lambda found: show_status.batches(found, time.time()))
 
 
-ON_BATCHES = of_settings(*RESUMED, of_run=True)
-
-
-@command("runs batches cancel", *ON_BATCHES)
+@command("runs batches cancel", *of_settings(*RESUMED, of_run=True))
 def cancel(place: RunPlace, given: Values) -> Answer:
     """Ask the provider to stop a run's batches.
 
@@ -122,47 +115,20 @@ def cancel(place: RunPlace, given: Values) -> Answer:
     """
     import asyncio
 
+    from judgeq.engine import session
     from judgeq.engine.batch import cancel as end
     from judgeq.ui import dashboard
     from judgeq.ui.show import status as show_status
 
-    run = _with_batches(place, given)
+    run = session.resume(place, given)
+    if not run.settings.models:
+        raise UsageError(f"run {place.id} asks no model, so that it has no batches.")
     with dashboard.choose(console(stderr=True), quiet=True) as face:
         cancelled = asyncio.run(end(run, face))
     return Answer(
         [batch._replace(status=remote.status) for batch, remote in cancelled],
         lambda _: show_status.cancelled(cancelled, run.folder.argument),
     )
-
-
-@command("runs batches give-up", *ON_BATCHES)
-def give_up(place: RunPlace, given: Values) -> Answer:
-    """Give up batches that may never have been created.
-
-    Their questions are asked again by `judgeq resume`; the batches count as possibly
-    paid. Look at your provider's page of batches first.
-    """
-    from judgeq.engine import session
-    from judgeq.engine.runner import batches_of
-    from judgeq.text import several
-    from judgeq.ui import dashboard
-
-    run = _with_batches(place, given)
-    with dashboard.choose(console(stderr=True), quiet=True) as face:
-        released = session.at_work(run, face, lambda at: batches_of(at).give_up())
-    return Answer(
-        {"released": released}, lambda _: f"{several(released, 'batch', 'batches')} given up."
-    )
-
-
-def _with_batches(place: RunPlace, given: Values) -> Run:
-    """An existing run, with the settings of this user."""
-    from judgeq.engine import session
-
-    prepared = session.resume(place, given)
-    if not prepared.settings.models:
-        raise UsageError(f"run {place.id} asks no model, so that it has no batches.")
-    return prepared
 
 
 OF_A_WORKER = (
@@ -197,16 +163,6 @@ OF_A_WORKER = (
         float, least=1e-6,
     ),
 )  # fmt: skip
-"""The options of a worker, also of each that `workers` starts."""
-
-
-def _worker(given: Values, values: Values) -> WorkerOptions:
-    """What they give; the settings among them are a worker's own."""
-    from judgeq.engine.remote_worker import WorkerOptions
-
-    judges = {"judge": values["judge"]} if values["judge"] else {}
-    names = ("dataset", "runs", "exit_when", "max_hours")
-    return WorkerOptions(given | judges, *(values[name] for name in names))
 
 
 @command("worker", *OF_A_WORKER, LOG)
@@ -233,90 +189,28 @@ def worker(given: Values, values: Values, quiet: bool) -> Answer:
     from judgeq.ui.json import plain
     from judgeq.ui.sections import line
 
-    mine = _worker(given, values)
+    own = remote_worker.settings_of(given | ({"judge": values["judge"]} if values["judge"] else {}))
+    names = {
+        "datasets": "dataset",
+        "runs": "runs",
+        "exit_when": "exit_when",
+        "max_hours": "max_hours",
+    }
+    mine = {name: values[given] for name, given in names.items()}
     tally = remote_worker.Tally()
     shown = console(stderr=True)
     face = dashboard.Quiet(shown) if quiet else dashboard.WorkerLines(shown, tally)
     ended: JudgeqError | None = None
     restore_ctrl_c()
     try:
-        interrupts.run_loop(remote_worker.join(mine, face, tally, beside=face.draw_forever))
+        work = remote_worker.join(own, face, tally, **mine, beside=face.draw_forever)
+        interrupts.run_loop(work)
     except StoppedError as error:
         ended = StoppedError(f"{error}. Jobs without an answer were given back: others take them.")
     except JudgeqError as error:
         ended = error
-    left = mine.exit_when or "" if ended is None else type(ended).__name__
+    left = values["exit_when"] or "" if ended is None else type(ended).__name__
     return Answer({"left": left, **plain(tally)}, lambda _: line("worker", tally=tally), ended)
-
-
-@command(
-    "workers",
-    *OF_A_WORKER,
-    option(
-        "--on", "dask=tcp://HOST:8786, ray=auto or ray=ray://HOST:10001.", str,
-        metavar="CLUSTER", required=True,
-    ),
-    option("-n --number", "How many.", int, default=1, least=1),
-)  # fmt: skip
-def workers(
-    context: click.Context,
-    given: Values,
-    values: Values,
-    on: str,
-    number: int,
-    quiet: bool,
-    as_json: bool,
-) -> None:
-    """Start workers on your Dask or Ray cluster.
-
-    It watches them and stops them. Takes the options of `judgeq worker`, for each of
-    them. The cluster must be running; Ctrl-C stops the workers as SIGTERM does.
-
-    Keys are never sent: they come from the environment there, as does a store's
-    address that isn't given by --store here.
-
-    Examples:
-
-      judgeq workers --on dask=tcp://head:8786 -n 20 --store postgresql://me@db/judgeq
-    """
-    from judgeq import config
-    from judgeq.engine import cluster
-
-    source = context.get_parameter_source("store")
-    if source is not click.core.ParameterSource.COMMANDLINE:  # it may hold a password
-        given.pop("store", None)
-    mine = _worker(given, values)
-    _check_secrets(config.settle({"dataset": "demo", **mine.settings}))
-    here = [str(Path(name).absolute()) for name in mine.datasets]  # on a file system that all have
-    reports = dict[int, cluster.Report]()
-
-    def ended(number: int, report: cluster.Report) -> None:
-        reports[number] = report
-        if not quiet or report.error:
-            did = f"{report.tally.get('done', 0):,} jobs, {report.tally.get('calls', 0):,} calls"
-            why = f": {report.error}" if report.error else ""
-            complain(f"worker {number} ({report.where}) has ended, {did}{why}")
-            for text in report.warnings:
-                complain(f"worker {number}: {text}")
-
-    restore_ctrl_c()
-    with cluster.submitted(on, replace(mine, datasets=here), number) as (tasks, stop):
-        cluster.watch(tasks, stop, ended)
-    ordered = sorted(reports.items())
-    if as_json:
-        print_json([{"number": number, **report._asdict()} for number, report in ordered])
-    context.exit(next((report.exit_code for _, report in ordered if report.exit_code), 0))
-
-
-def _check_secrets(settings: Settings) -> None:
-    """Raise UsageError for settings that hold a secret, which would be sent."""
-    kept = settings.kept()
-    for name in ("headers", "proxy"):
-        if getattr(kept, name) != getattr(settings, name):
-            raise UsageError(
-                f"{SETTINGS[name].flag} holds what may be a secret, which is never sent to other "
-                "machines: give it as env:VARIABLE, and set the variable there."
-            )
 
 
 @command("store")

@@ -1,17 +1,16 @@
-"""Which runs of a store a worker works on: what of a run is taken, and what is the worker's own.
+"""What may begin, or go on: settings that go together, a run that is still what it was begun as, and the
+runs of a store that a worker may work on.
 
-Whoever can write to the database decides what is asked, but of judges and about texts that this
+Of a store, whoever can write to it decides what is asked, but of judges and about texts that the
 worker's user named, at servers and with keys that are the worker's own. Nothing in the database names a
 file that is opened, an address that is called, a variable that is read, or what may be spent.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import orjson
 
@@ -20,105 +19,180 @@ from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
 from judgeq.datasets.formats import format_of
 from judgeq.datasets.synthetic import NAMES
-from judgeq.engine import assembly
-from judgeq.engine.assembly import Run, Session
-from judgeq.engine.queue import Stop
-from judgeq.engine.session import opened
+from judgeq.engine import assembly, status
+from judgeq.engine.assembly import Run
+from judgeq.engine.interrupts import awaited
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.escaping import quoted
-from judgeq.events import Emit
-from judgeq.judge.budget import Allowance
 from judgeq.prompts import PromptSet
-from judgeq.run_places import RunInfo, RunPlace
-from judgeq.run_places.stored import StoredRuns
-from judgeq.store import Store
+from judgeq.run_places import RunInfo, RunPlace, Runs, name_of
+from judgeq.run_places.info import MODELS, Ended
+from judgeq.settings.run import REHEARSAL, SETTINGS, Asking
+from judgeq.strategies import Strategy
 
+MORE = 3
+"""Times the rounds that a run was begun with: so many more at most are what `--until` may take."""
 OWN = (*trust.ADDRESSES, "api", "extra_body", "data_dir")
 """Settings that decide a run's result, and yet are never taken from the database: they name a server,
 what else it is sent, and a folder."""
 
 
-class Prospect(NamedTuple):
-    """What a store says of a run."""
+def check_workers(settings: Settings) -> None:
+    """Raise UsageError where nobody could work on the run, or only its own process could."""
+    apart = settings.workers == 0
+    if apart and (settings.store is None or settings.batch or settings.people is not None):
+        raise UsageError(
+            "--workers 0 leaves all questions to `judgeq worker`: it goes with --store, and not with "
+            "--batch or --judge people."
+        )
+    for name in ("standby", "share_texts"):
+        if getattr(settings, name) and settings.store is None:
+            raise UsageError(f"{SETTINGS[name].flag} goes with --store.")
 
-    name: str
-    fingerprint: str
-    pending: bool  # jobs of it can be taken now
-    over: bool  # no job is left, and no round will come
+
+def check_strategy(settings: Settings, strategy: Strategy, n: int) -> None:
+    """Raise UsageError for n items that the strategy can't judge, for a goal that it can't have, and for
+    rounds that wait for answers where people give them: these are asked all rounds at once."""
+    strategy.check(n)
+    goal, named = settings.goal, f"--strategy {strategy.name}"
+    if settings.both_orders and not strategy.pairs:
+        raise UsageError(f"--both-orders goes with pairs, not with {named}.")
+    if settings.people is not None and (goal or strategy.adaptive):
+        what = f"--until {goal.name}" if goal else named
+        raise UsageError(
+            f"{what} needs ratings between rounds, and --judge people is asked all rounds at once. Give "
+            "--strategy pairwise or --matchmaking random, without --until."
+        )
+    if goal and strategy.kind == "direct":
+        raise UsageError(f"--until goes with strategies that compare, not with {named}.")
+    if goal.top is not None and goal.top >= n:
+        raise UsageError(f"--until top{goal.top}: there are only {n:,} items.")
 
 
-class StoreRuns:
-    """The runs of a store, as a worker may work on them."""
+def check_name(name: str | None, folder: RunPlace, there: Runs) -> None:
+    """Raise UsageError for a name that another run has, or whose id it is."""
+    for other in there.all() if name else ():
+        if other.id != folder.id and name in (other.id, name_of(other)):
+            raise UsageError(f"--name {name}: run {other.id} has that name. Choose another.")
 
-    def __init__(self, settings: Settings, files: Sequence[Path], named: Sequence[str]) -> None:
-        self._settings = settings
-        self._files = files
-        self._store = StoredRuns.at(settings.store or "", Path("runs"))
-        self.named = [self._store.find(name).id for name in named]
-        self._lookout = self._store.lookout()
-        self._open: Store | None = None  # of the run that is worked on: one connection is enough
-        self._allowance = Allowance(settings.max_cost)
-        self._rounds: dict[tuple[str, str], int] = {}
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether this worker may spend no more."""
-        return self._allowance.exhausted
+def check_judge(run: str, settings: Settings, info: RunInfo) -> None:
+    """Raise RunError where another judge is to continue a rehearsal."""
+    if info.settings.rehearsal and not settings.rehearsal:
+        _, begin = info.real_run(settings.models or MODELS)
+        raise RunError(
+            f"run {run} is a rehearsal, and its answers are made up: no other judge can continue it. "
+            f"To begin a real run: `{begin}`"
+        )
 
-    async def prospects(self) -> Sequence[Prospect]:
-        """All runs, the first that was begun first. Raises RunError while the store can't be read."""
-        listed = []
-        looking = self._lookout.prospects() if self._open is None else self._open.prospects()
-        for row in await looking:
-            over = False
-            if not row.pending and not row.running and row.planned:
-                key = row.name, row.fingerprint
-                over = row.ended or row.planned >= await self._total(key, row.planned)
-            listed.append(Prospect(row.name, row.fingerprint, row.pending, over))
-        return listed
 
-    async def _total(self, run: tuple[str, str], planned: int) -> int:
-        """How many rounds a run has, of which so many are planned; 0 of one that can't be read, which
-        is as if it was over."""
-        if run not in self._rounds:
-            try:
-                info = await asyncio.to_thread(lambda: self._place(run[0]).info())
-            except RunError:
-                return 0
-            if info.settings.goal:  # which decides anew after each round, and in each session
-                return planned if info.ended_after(planned) else info.rounds
-            self._rounds[run] = info.rounds
-        return self._rounds[run]
+def check_panel(settings: Settings) -> None:
+    """Raise UsageError for judges that can't be meant, or can't be asked together."""
+    models, people = settings.models, settings.people
+    asked = [name for name in settings.judge if not (models and judge.kind_of(name).is_person)]
+    for name in asked:
+        judge.check(name, settings)
+    given = [
+        name
+        for name in Asking.model_fields
+        if getattr(settings, name) != Asking.model_fields[name].default
+    ]
+    repeated = [name for name in settings.persona if settings.persona.count(name) > 1]
+    twice = [name for name in (*models, "people") if settings.judge.count(name) > 1]
+    need_model = [name for name in ("batch", "persona") if getattr(settings, name) and not models]
+    reasons = all(judge.kind_of(name).gives_reasons for name in settings.judge)
+    several = settings.each > 1 and len(settings.panelists) > 1 and settings.ensemble != "each"
+    problems = {
+        f"--judge {twice and twice[0]} is given twice. One model is asked several times by --persona, "
+        "several people by --each": twice or len(settings.judge) - len(asked) > 1,
+        f"--judge {REHEARSAL}: its answers are made up, and don't mix with those of other judges. Give "
+        "it alone": settings.rehearsal and {*settings.judge} != {REHEARSAL},
+        f"{_flags(given)}: for people, whom --judge people asks": people is None and given,
+        "--batch doesn't go with --judge people": people is not None and settings.batch,
+        "--each with several judges goes with --ensemble each": several,
+        "--judge: models and judges that are none can't be asked together": models
+        and len(models) < len(asked),
+        "--reasons: only a model gives some; people may write notes": settings.reasons
+        and not reasons,
+        f"--persona {repeated and repeated[0]} is given twice": repeated,
+        f"{_flags(need_model)} goes with a model, which --judge names": need_model,
+    }
+    for problem, there in problems.items():
+        if there:
+            raise UsageError(f"{problem}.")
 
-    def _place(self, name: str) -> RunPlace:
-        for place in self._store.all():
-            if place.id == name:
-                return place
-        raise RunError(f"there is no run {name!r} in {self._store.label} that can be worked on.")
 
-    async def admit(self, name: str) -> Run:
-        """The run as this worker may work on it; raises what says why it may not."""
-        return await asyncio.to_thread(self._admit, name)
+def _flags(names: Sequence[str]) -> str:
+    return ", ".join(SETTINGS[name].flag for name in names)
 
-    def _admit(self, name: str) -> Run:
-        place, named = self._place(name), name in self.named
-        return admit(place, place.info(), self._settings, self._files, named=named)
 
-    @asynccontextmanager
-    async def open(self, run: Run, stop: Stop, emit: Emit) -> AsyncIterator[Session]:
-        """A run with its store and its judges, open while inside. What this worker spends counts for its
-        own cap, whatever the run."""
-        await self._lookout.close()
-        async with opened(run, stop, emit, self._allowance) as session:
-            self._open = session.store
-            try:
-                yield session
-            finally:
-                self._open = None
+# A run that was begun
 
-    async def close(self) -> None:
-        """Let go of the store."""
-        await self._lookout.close()
+
+def differing(facts: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
+    """What of what decides a run's result isn't the same."""
+    return [name for name in {**facts, **kept} if facts.get(name) != kept.get(name)]
+
+
+def check_unchanged(run: str, facts: Mapping[str, Any], info: RunInfo, source: str) -> None:
+    """Raise RunError where what decides a run's result isn't what it was when the run was begun.
+    `source` is what its dataset is called."""
+    changed = differing(facts, info.facts)
+    if not changed and config.fingerprint(facts) == info.fingerprint:
+        return
+    raise RunError(
+        f"run {run} can't continue: its {' and '.join(changed) or 'configuration'} changed since it "
+        f"began (dataset: {source}). Restore what it was, or start another run with `judgeq run`."
+    )
+
+
+def check_rounds(run: str, settings: Settings, info: RunInfo) -> None:
+    """Raise UsageError where a run wouldn't get the rounds that it is to have in all."""
+    rounds = settings.total_rounds or 0
+    if rounds < info.rounds:
+        raise UsageError(
+            f"--rounds {rounds}: run {run} has {info.rounds} rounds already. Give {info.rounds + 1} or "
+            "more."
+        )
+    if info.ended is not None and info.ended.goal == settings.goal.name:
+        raise UsageError(
+            f"run {run} ended after round {info.ended.round} by --until {info.ended.goal}. Give a "
+            "higher --until to continue."
+        )
+
+
+def until_reached(settings: Settings, folder: RunPlace, info: RunInfo) -> Settings:
+    """The settings with further rounds for a finished run that hasn't ended by its goal of now."""
+    state = awaited(lambda: status.state(folder))
+    rounds = len(state.rounds)
+    if state.word != "finished" or state.over or info.ended_after(rounds, settings.goal):
+        return settings
+    total = rounds + MORE * settings.strategy_at_start().rounds
+    return settings.model_copy(update={"total_rounds": total})
+
+
+def again(settings: Settings, info: RunInfo) -> Settings:
+    """The settings with the rounds that the same command's run was given since, and the goal that these
+    were given for."""
+    total, until = info.settings.total_rounds, info.settings.until
+    goal = settings.until or (None if total is None else until)
+    return settings.model_copy(update={"total_rounds": total, "until": goal})
+
+
+def ended(run: Run, info: RunInfo, end: Ended) -> RunInfo:
+    """What is kept of a run that ended by its goal: no later session has more rounds, unless they are
+    asked for."""
+    info = info.model_copy(update={"ended": end})
+    if run.settings.total_rounds is None:
+        return info
+    begun = run.settings.strategy_at_start().rounds
+    total = {"total_rounds": end.round if end.round > begun else None}
+    own, kept = (one.model_copy(update=total) for one in (run.settings, info.settings))
+    trust.remember(run.folder, info.fingerprint, own, run.held)
+    return info.model_copy(update={"rounds": max(end.round, begun), "settings": kept})
+
+
+# A worker's runs
 
 
 def admit(
@@ -136,21 +210,25 @@ def admit(
     is missing.
     """
     asked, facts, run = info.settings, dict(info.facts), f"run {place.id}"
-    if info.imported:
-        raise RunError(f"{run} was imported: nothing is left to ask.")
     if config.fingerprint(facts) != info.fingerprint:
         raise RunError(f"{run} is not worked on: what it says of itself doesn't agree.")
-    _check_judges(run, asked, own)
-    _check_servers(run, asked, own, named)
-    if asked.batch:
-        raise UsageError(f"{run} is asked in batches, which its own process sends.")
+    if info.imported or asked.batch or asked.people is not None:
+        raise UsageError(
+            f"{run} was imported, or asks people, or in batches: its own process does all of it."
+        )
+    for name in asked.judge:
+        if name not in own.judge:
+            paid = judge.kind_of(name).costs_money
+            cost = ", at your cost (--max-cost DOLLARS caps that)" if paid else ""
+            raise UsageError(
+                f"{run} asks {name}: --judge {quoted(name)} lets this worker ask it{cost}."
+            )
+        _check_server(run, name, asked, own, named)
     strategy, prompt = asked.make_strategy(), _prompt(run, info)
     dataset = _dataset(place, info, own, files)
-    here = config.deciding_facts(asked, dataset, prompt)
-    differing = [name for name in {**here, **facts} if here.get(name) != facts.get(name)]
-    if differing:
+    if changed := differing(config.deciding_facts(asked, dataset, prompt), facts):
         raise RunError(
-            f"{run} is not worked on: its {' and '.join(differing)} here and in the store differ."
+            f"{run} is not worked on: its {' and '.join(changed)} here and in the store differ."
         )
     # What decides the result is as the run has it, and all else as the worker's user gave it.
     decided = asked.model_dump(exclude={*SESSION, *OWN, "dataset", "prompt"})
@@ -164,44 +242,32 @@ def admit(
     return Run(settings, dataset, strategy, prompt, pricing, facts, place)
 
 
-def _check_judges(run: str, asked: Settings, own: Settings) -> None:
-    """Raise UsageError for judges that a worker can't ask, or that its user didn't name."""
-    if asked.people is not None:
-        raise UsageError(f"{run} asks people: its own process does all of it.")
-    for name in asked.judge:
-        if name not in own.judge:
-            cost = ""
-            if judge.kind_of(name).costs_money:
-                cost = ", at your cost (--max-cost DOLLARS caps that)"
-            raise UsageError(
-                f"{run} asks {name}: --judge {quoted(name)} lets this worker ask it{cost}."
-            )
-
-
-def _check_servers(run: str, asked: Settings, own: Settings, named: bool) -> None:
+def _check_server(run: str, model: str, asked: Settings, own: Settings, named: bool) -> None:
     """Raise UsageError where a model is to be asked at a server, or be sent what, the worker's user
     didn't give. Of a run that was named, a server that was given stands in for the run's."""
-    for name in asked.models if not (named and own.base_url) else ():
-        theirs, ours = (
-            (one.address_of(name), one.api_of(name), one.id_of(name)) for one in (asked, own)
+    if model not in asked.models:
+        return
+    theirs, ours = (
+        {
+            "--base-url": one.address_of(model),
+            "--api": one.api_of(model),
+            "--extra-body": orjson.dumps(one.extra_body or {}).decode(),
+            "model": one.id_of(model),
+        }
+        for one in (asked, own)
+    )
+    changed = differing(theirs, ours)
+    if named and own.base_url:
+        changed = [name for name in changed if name == "--extra-body"]
+    if changed:
+        names = [name for name in theirs if name in (*changed, "--base-url", "--api")]
+        have, here = (
+            " ".join(f"{name} {quoted(str(one[name]))}" for name in names) for one in (theirs, ours)
         )
-        if theirs != ours and asked.prefixed(name):
-            raise UsageError(
-                f"{run} asks {name} at {theirs[0]}, and this worker at {ours[0]}. To ask it there, "
-                "leave out --base-url and --api."
-            )
-        if theirs != ours:
-            raise UsageError(
-                f"{run} asks {name} at {theirs[0]} (API: {theirs[1]}), and this worker at {ours[0]} "
-                f"(API: {ours[1]}). To ask it there: --base-url {quoted(theirs[0])} --api {theirs[1]}."
-                + (f" To ask it here all the same, name the {run}." if own.base_url else "")
-            )
-    if asked.models and asked.extra_body != own.extra_body:
-        if asked.extra_body is None:
-            raise UsageError(f"{run} sends no more fields with a request: leave out --extra-body.")
-        fields = quoted(orjson.dumps(asked.extra_body).decode())
         raise UsageError(
-            f"{run} sends more fields with each request: --extra-body {fields} allows them."
+            f"{run} asks {model} with {have}, and this worker would with {here}. Start it with the "
+            "run's own (where its model has a prefix, without --base-url and --api); to ask at a server "
+            f"of yours, give --base-url and name the {run}."
         )
 
 

@@ -5,43 +5,63 @@ that it may cost. From then on they are the batch's, in this session or another,
 by a line of its results. A batch whose creation nobody knows the end of is looked for at its provider
 by its random name; its jobs go out again only once it is certain that it isn't there, which is
 reported, and counts as possibly paid.
+
+So a batch is intended (in the ledger), then sent (its provider's id is known), then over: collected,
+refused or lost. What leads on is `_look`, batch by batch.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import BinaryIO
 
-from judgeq.engine import assembly, batch_sending
-from judgeq.engine.assembly import Run
-from judgeq.engine.batch_lines import Collecting, backend_of, named, remove
-from judgeq.engine.batch_sending import Sending, looked_for, note
+from judgeq.engine import assembly
+from judgeq.engine.assembly import Run, Session
+from judgeq.engine.batch_lines import (
+    Requests,
+    Settlement,
+    asked,
+    backend_of,
+    budget_of,
+    named,
+    results_of,
+    tidy,
+)
 from judgeq.engine.queue import Stop
 from judgeq.errors import (
     BatchGoneError,
+    BrokenResultsError,
     CallError,
     JudgeError,
     JudgeqError,
-    RunError,
     StoppedError,
     StoreAwayError,
 )
-from judgeq.events import BatchesOpen, CallStarted, Emit, JobStarted, Notice
-from judgeq.judge.backend import BatchAPI, Remote
-from judgeq.judge.budget import NANO, rounded_up
+from judgeq.events import BatchesOpen, CallStarted, Emit, JobEnded, JobStarted, Notice
+from judgeq.files import refuse_linked_folder, unwritable
+from judgeq.judge.backend import BatchAPI, Remote, is_refusal
+from judgeq.judge.budget import NANO
 from judgeq.judge.judge import Judge
-from judgeq.judge.panel import Panel
-from judgeq.run_places import RunPlace, Runs
+from judgeq.run_places import whoami
 from judgeq.store import Store
-from judgeq.text import INLINE
-from judgeq.types import Batch, BatchState
+from judgeq.types import Batch, BatchState, Counts, JobState, Outcome
 
 FIRST_WAIT, LONGEST_WAIT = 10.0, 300.0
 """Seconds between two looks at a batch: the first wait, which grows by half up to the longest."""
+AGAIN = 1.0
+"""Seconds until a batch is sent after one that its provider surely did not take; doubled each time."""
+TRIES = 8
+"""How often batches are offered, one after the other, before one of ours has to end first."""
+BROKEN = 3
+"""How often results are downloaded that are broken, or hold less than was answered."""
+SETTLING = 120.0
+"""Seconds after which a provider lists a batch that it was asked to create, if it ever will."""
+FULL_WAIT = 300.0
+"""Seconds until a batch is sent after one was refused because too much waits at its provider."""
 
 
 async def out_of(store: Store) -> list[Batch]:
@@ -53,273 +73,328 @@ async def held(store: Store) -> float | None:
     """The most that the open batches of a run may cost, in dollars (0 where that is unknown); None where
     there are none."""
     out = await out_of(store)
-    lines = [line for batch in out for line in await store.lines(batch.name)]
-    return sum(rounded_up(line.bound) for line in lines) / NANO if out else None
+    return sum(round((batch.at_risk or 0.0) * NANO) for batch in out) / NANO if out else None
 
 
-def asked(panel: Panel, batch: Batch) -> Judge:
-    """The judge whose batch it is.
+async def needed(session: Session, counts: Counts) -> bool:
+    """Whether it is batches that are to be sent, or waited for, now: also before single calls under a
+    cap, for which what batches hold of it may not be left."""
+    settings = session.run.settings
+    if counts.pending and (settings.batch or settings.max_cost is None):
+        return settings.batch
+    return bool(await out_of(session.store))
 
-    Raises JudgeError where it is at another server than its judge is asked at now: which server gets a
-    key is not the ledger's to say.
+
+async def ask(session: Session) -> None:
+    """Have all that is pending answered by batches; or, where the run asks live, wait for those that are
+    out from before.
+
+    Raises StoppedError while batches are out, on a stop or where we don't wait; JudgeError or RunError
+    where none of what follows would fare better, when all that has ended is settled; BudgetError where
+    the next question can't be paid.
     """
-    if not 0 <= batch.judge < len(panel.judges):
-        raise JudgeError(f"{named(batch)} is for judge {batch.judge}, which isn't there.")
-    judge = panel.judges[batch.judge]
-    if judge is None:
-        raise RunError(f"the batch {batch.name} is of people, who are asked none.")
-    address = backend_of(judge).address
-    if batch.address != address:
-        raise JudgeError(
-            f"{named(batch)} is at {batch.address!r}, and its judge is asked at {address} now: give "
-            "the address that it had (--base-url) until it is collected."
-        )
-    return judge
+    await session.judge.open()
+    folder = results_of(session.run)
+    refuse_linked_folder(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    try:
+        await Batches(session).go_through()
+    finally:
+        tidy(session.run)
 
 
-@dataclass(slots=True)
-class Watch:
-    """When to look at a batch next, by the monotonic clock, and how long to wait after that. It is there
-    since `since`, if it is."""
+@dataclass(slots=True, eq=False)
+class Open:
+    """A batch that is out, or may be (since `since`, if it is): looked at when it is `due`, by the
+    monotonic clock, and then after a longer `wait`."""
 
+    batch: Batch
     due: float
     since: float
     wait: float
+    broken: int = 0  # downloads
     reported: bool = False
 
+    def later(self, at_least: float | None = None) -> None:
+        """Look at it again, after a longer wait than before."""
+        self.due = time.monotonic() + max(self.wait, at_least or 0.0)
+        self.wait = min(self.wait * 1.5, LONGEST_WAIT)
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
+class Outlet:
+    """The way to one judge: it is sent batches of so many lines at most, and none before `closed_until`
+    (infinity: until one of ours has ended). `tries` failed, one after the other."""
+
+    judge: Judge
+    api: BatchAPI
+    most: int
+    closed_until: float = 0.0
+    tries: int = 0
+
+
 class Batches:
     """The batches of a run, while a session works on them."""
 
-    store: Store
-    panel: Panel
-    stop: Stop
-    emit: Emit
-    sending: Sending
-    collecting: Collecting
-    open: dict[str, Batch] = field(default_factory=dict)
-    _watches: dict[str, Watch] = field(default_factory=dict)
-    _stopping: JudgeqError | None = None
+    def __init__(self, session: Session) -> None:
+        from judgeq.judge import batches  # brings aiohttp
 
-    async def go_through(self, *, send: bool, wait: bool) -> None:
+        self._session = session
+        self._settlement = Settlement(session)
+        self._open: list[Open] = []
+        self._more = True  # may be pending
+        self._outlets: dict[int, Outlet] = {}  # by judge
+        for number, judge in enumerate(session.judge.judges):
+            if judge is not None and judge.batches is not None:
+                api, size = batches.api_of(judge.batches), session.run.settings.batch_size
+                most = min(api.limits.lines, size or api.limits.lines)
+                self._outlets[number] = Outlet(judge, api, most)
+
+    async def go_through(self) -> None:
         """Send what is pending, if we are to, and wait until all batches have ended and nothing is to be
-        sent, if we are to.
-
-        Raises StoppedError while batches are out, on a stop or where we don't wait; JudgeError or
-        RunError where none of what follows would fare better, when all that has ended is settled;
-        BudgetError where the next question can't be paid.
-        """
-        await self._take_up()
-        while True:
-            await self._look()
-            stopping = self._stopping or self.collecting.error
-            if stopping is not None:
-                raise stopping
-            if send and not self.stop.asked:
-                for batch in await self.sending.send(self.open):
-                    self._watch(batch, FIRST_WAIT)
-            later = self.sending.again_at if send else None
-            if not self.open and later is None:
-                return
-            if self.stop.asked or not wait:
-                raise StoppedError(self._still())
-            await self._wait(math.inf if later is None else later)
-
-    async def _take_up(self) -> None:
-        """Go on with the batches that earlier sessions left."""
-        for batch in await out_of(self.store):
-            try:
-                asked(self.panel, batch)
-            except JudgeError as error:  # the others are collected before it is raised
-                self._stopping = self._stopping or error
-                continue
-            self._watch(batch, 0.0, time.time() - batch.made)
+        sent, if we are to; as `ask`."""
+        session, settings, stop = self._session, self._session.run.settings, self._session.stop
+        for batch in await out_of(session.store):
+            self._watch(batch)
             for _ in range(batch.left):
-                self.emit(JobStarted(batch.judge))
-                self.emit(CallStarted())
-            if batch.remote is None:
-                self._notify(
-                    f"{named(batch)} was about to be created when the last session ended: it is looked "
-                    "for at its provider."
-                )
+                session.emit(JobStarted(batch.judge))
+                session.emit(CallStarted())
+        while True:
+            for one in [one for one in self._open if one.due <= time.monotonic()]:
+                await self._look(one)
+            if settings.batch and self._settlement.error is None:
+                await self._send()
+            if self._settlement.error is not None:
+                raise self._settlement.error
+            due = [one.due for one in self._open]
+            if settings.batch:
+                closed = [outlet.closed_until for outlet in self._outlets.values()]
+                due += [until for until in closed if until > time.monotonic()]
+            if not due:
+                return
+            if stop.asked or not settings.wait:
+                raise StoppedError(self._still())
+            seconds = max(0.0, min(due) - time.monotonic())
+            session.emit(BatchesOpen(tuple(one.batch for one in self._open), seconds))
+            with suppress(StoppedError):  # which is seen above, when what has ended is collected
+                await stop.sleep(seconds)
 
-    def _api(self, batch: Batch) -> BatchAPI:
-        return self.sending.outlet(asked(self.panel, batch)).api
-
-    async def give_up(self) -> int:
-        """Take all batches for lost that nobody has found at their provider; how many they were."""
-        unknown = [one for one in await out_of(self.store) if one.remote is None]
-        for batch in unknown:
-            self._watch(batch, 0.0)
-            await self._lost(batch, "it was given up")
-        return len(unknown)
-
-    def _watch(self, batch: Batch, wait: float, age: float = 0.0) -> None:
-        self.open[batch.name] = batch
+    def _watch(self, batch: Batch) -> Open:
+        """Look at a batch from now on."""
         now = time.monotonic()
-        self._watches[batch.name] = Watch(now + wait, now - max(0.0, age), FIRST_WAIT)
-
-    def _later(self, batch: Batch, at_least: float | None = None) -> None:
-        """Look at a batch again, after a longer wait than before."""
-        watch = self._watches[batch.name]
-        watch.due = time.monotonic() + max(watch.wait, at_least or 0.0)
-        watch.wait = min(watch.wait * 1.5, LONGEST_WAIT)
-
-    async def _wait(self, until: float) -> None:
-        """Sleep until a batch is to be looked at, or until that moment."""
-        due = min([until, *(watch.due for watch in self._watches.values())])
-        self.emit(BatchesOpen(tuple(self.open.values()), max(0.0, due - time.monotonic())))
-        with suppress(StoppedError):  # which the caller sees, and says what goes on elsewhere
-            await self.stop.sleep(max(0.0, due - time.monotonic()))
+        self._open.append(
+            one := Open(batch, now, now - max(0.0, time.time() - batch.made), FIRST_WAIT)
+        )
+        return one
 
     def _still(self) -> str:
         """What is still out, for a session that ends."""
-        if not self.open:
+        if not self._open:
             return "stopped while batches wait to be sent"
-        questions = sum(batch.left for batch in self.open.values())
-        answered = sum(batch.done for batch in self.open.values())
-        batches = "1 batch is" if len(self.open) == 1 else f"{len(self.open):,} batches are"
-        return (
-            f"{batches} still out, with {questions:,} questions, of which {answered:,} are said to be "
-            "answered; they go on at their provider"
-        )
+        questions = sum(one.batch.left for one in self._open)
+        batches = "1 batch is" if len(self._open) == 1 else f"{len(self._open):,} batches are"
+        return f"{batches} still out, with {questions:,} questions; they go on at their provider"
 
     def _notify(self, text: str, *, warning: bool = False) -> None:
-        self.emit(Notice(text, warning=warning))
+        self._session.emit(Notice(text, warning=warning))
 
-    # Looking
+    # From one state to the next
 
-    async def _look(self) -> None:
-        """Ask about all batches that are due, and settle what has ended."""
-        for name in list(self.open):
-            batch, watch = self.open[name], self._watches[name]
-            if watch.due > time.monotonic():
-                continue
-            try:
-                ledger = {one.name: one for one in await self.store.batches()}
-                batch = ledger.get(name, batch)  # what is known here may not have been committed
-                if batch.remote is None:
-                    await self._identify(batch)
-                else:
-                    await self._ask(batch, batch.remote)
-                    watch.reported = False
-            except BatchGoneError as error:
-                await self._lost(batch, str(error))
-            except (CallError, StoreAwayError) as error:
-                self._later(batch, error.retry_after if isinstance(error, CallError) else None)
-                if not watch.reported:
-                    watch.reported = True
-                    self._notify(f"{named(batch)} can't be asked about just now: {error}")
-            except (JudgeError, RunError) as error:  # the others are collected before it is raised
-                self._later(batch)
-                self._stopping = self._stopping or error
+    async def _look(self, one: Open) -> None:
+        """Lead a batch on that is due. What fails now is tried again later; what always will ends the
+        session, once the others are collected."""
+        try:
+            ledger = {batch.name: batch for batch in await self._session.store.batches()}
+            one.batch = ledger[one.batch.name]  # what is known here may not have been committed
+            asked(self._session.judge, one.batch)
+            outlet = self._outlets[one.batch.judge]
+            if one.batch.remote is None:
+                await self._find(one, outlet, ledger.values())
+            else:
+                await self._step(one, outlet, await outlet.api.get(one.batch.remote))
+                one.reported = False
+        except BatchGoneError as error:
+            await self._lose(one, str(error))
+        except (CallError, StoreAwayError) as error:
+            one.broken += isinstance(error, BrokenResultsError)
+            one.later(error.retry_after if isinstance(error, CallError) else None)
+            if not one.reported:
+                one.reported = True
+                self._notify(f"{named(one.batch)} can't be asked about just now: {error}")
+        except JudgeqError as error:
+            one.later()
+            self._settlement.error = self._settlement.error or error
 
-    async def _identify(self, batch: Batch) -> None:
-        """Look for a batch that may have been created."""
-        found = await looked_for(self.store, batch, self._api(batch), time.time())
+    async def _step(self, one: Open, outlet: Outlet, remote: Remote) -> None:
+        """Lead a batch on that is there, by what its provider says of it."""
+        one.batch = one.batch._replace(
+            remote=remote.id,
+            state=BatchState.SENT,
+            status=remote.status,
+            total=remote.total,
+            done=remote.done,
+            failed=remote.failed,
+            expires=remote.expires,
+            seen=time.time(),
+            error=None,
+        )
+        await self._session.store.note_batch(one.batch)
+        if remote.stands == "working":
+            one.later()
+        elif remote.stands == "refused":
+            await self._refused(one, outlet, remote)
+        else:
+            last = one.broken >= BROKEN
+            one.batch = await self._settlement.collect(outlet.api, one.batch, remote, last=last)
+            await self._end(one)
+
+    async def _find(self, one: Open, outlet: Outlet, ledger: Iterable[Batch]) -> None:
+        """Look for a batch that may have been created. Where its provider doesn't list it when it would,
+        it is lost; or it was refused, if that was the answer."""
+        batch, since = one.batch, min(one.batch.made, time.time())
+        known = {other.remote for other in ledger if other.remote is not None}
+        found = await outlet.api.identify(batch.name, batch.jobs, since, known)
         if found.remote is not None:
             self._notify(f"{named(batch)} was created all the same, and is taken up.")
-            await self._ask(batch._replace(error=None), found.remote.id)
+            await self._step(one, outlet, found.remote)
         elif found.doubtful:
-            watch = self._watches[batch.name]
-            if not watch.reported:
-                others = ", ".join(found.doubtful)
-                self._notify(
-                    f"{named(batch)} may be {others}, which its results will tell: until then its "
-                    "questions are not sent again."
-                )
-            self._later(batch)
-            watch.reported = True
-        elif time.monotonic() - self._watches[batch.name].since < batch_sending.SETTLING:
-            self._later(batch)
-        elif batch.error is not None:  # its creation was refused, and the list agrees
-            why = f"its batch was not sent: {batch.error}"
-            await self._give_back(batch, BatchState.REFUSED, "not_sent", why)
+            raise CallError(f"it may be {', '.join(found.doubtful)}, which its results will tell.")
+        elif time.monotonic() < one.since + SETTLING:
+            one.later()
+        elif batch.error is None:
+            await self._lose(one, "its provider doesn't list it")
         else:
-            await self._lost(batch, "its provider doesn't list it")
+            await self._not_taken(one, outlet, CallError(batch.error))
 
-    async def _ask(self, batch: Batch, remote_id: str) -> None:
-        remote = await self._api(batch).get(remote_id)
-        batch = await note(self.store, batch, remote, time.time())
-        self.open[batch.name] = batch
-        if remote.stands == "working":
-            self._later(batch)
-        elif remote.stands == "refused":
-            await self._refused(batch, remote)
+    async def _create(self, one: Open, outlet: Outlet, file: BinaryIO) -> None:
+        """Create a batch, of which the ledger knows."""
+        try:
+            remote = await outlet.api.create(one.batch.name, file)
+        except JudgeError as error:
+            if error.cost is not None:
+                await self._not_taken(one, outlet, error)
+                return
+            # It may be there all the same: it is looked for.
+            one.since = time.monotonic()
+            one.due = one.since + SETTLING if is_refusal(error) else one.due
+            if is_refusal(error):
+                await self._session.store.note_batch(one.batch._replace(error=str(error)))
+            else:
+                self._notify(f"{named(one.batch)} may not have been created: {error}")
         else:
-            batch = await self.collecting.collect(self._api(batch), batch, remote)
-            await self._over(batch._replace(state=BatchState.COLLECTED))
+            outlet.tries = 0
+            await self._step(one, outlet, remote._replace(stands="working"))
 
-    async def _refused(self, batch: Batch, remote: Remote) -> None:
-        """The provider took none of it: all goes back, and goes out again if that may help."""
-        why = "; ".join(remote.problems) or f"its state is {remote.status!r}"
-        await self._give_back(
-            batch, BatchState.REFUSED, "not_sent", f"its batch was refused: {why}"
-        )
-        if remote.full:
-            wait = self.sending.too_much(asked(self.panel, batch), batch.jobs)
-            self._notify(
-                f"{named(batch)} was refused, because too much waits at its provider already. Batches "
-                f"half as large are sent once one of ours has ended, or in {wait:.0f} s."
-            )
+    async def _not_taken(self, one: Open, outlet: Outlet, error: JudgeError) -> None:
+        """A batch was surely not taken: its jobs go back, and cost nothing. They are sent again after a
+        pause; after many, once a batch of ours has ended. Where that won't help the session ends."""
+        await self._over(one, BatchState.REFUSED, f"its batch was not taken: {error}")
+        if not isinstance(error, CallError) or (outlet.tries >= TRIES and not self._open):
+            self._settlement.error = self._settlement.error or error
             return
-        self._stopping = self._stopping or JudgeError(
-            f"{batch.api} refused {named(batch)}: {why}. None of it was paid for."
-        )
+        pause = max(AGAIN * 2**outlet.tries, error.retry_after or 0.0)
+        outlet.closed_until = time.monotonic() + pause if outlet.tries < TRIES else math.inf
+        outlet.tries += 1
+        self._notify(f"{named(one.batch)} was not taken: {error} Its questions are sent again.")
 
-    async def _lost(self, batch: Batch, why: str) -> None:
-        """Nobody can say what became of it: all goes back, as possibly paid."""
-        at_risk = "at a price that isn't known"
-        if batch.at_risk is not None:
-            at_risk = f"for up to ${batch.at_risk:,.6g}"
+    async def _refused(self, one: Open, outlet: Outlet, remote: Remote) -> None:
+        """The provider took none of it: that is an error, unless too much waits there already."""
+        why = "; ".join(remote.problems) or f"its state is {remote.status!r}"
+        why = f"{one.batch.api} refused {named(one.batch)}: {why}"
+        error = JudgeError(f"{why}. None of it was paid for.")
+        if remote.full:
+            outlet.most = max(1, one.batch.jobs // 2)
+            error = CallError(f"{why}.", retry_after=FULL_WAIT)
+        await self._not_taken(one, outlet, error)
+
+    async def _lose(self, one: Open, why: str) -> None:
+        """Nobody can say what became of a batch: all goes back, as possibly paid."""
+        risk = one.batch.at_risk
+        at_risk = "at a price that isn't known" if risk is None else f"for up to ${risk:,.6g}"
         self._notify(
-            f"{named(batch)} is lost: {why}. It may have been paid for, {at_risk}, which counts for "
+            f"{named(one.batch)} is lost: {why}. It may have been paid for, {at_risk}, which counts for "
             "--max-cost. Its questions are asked again.",
             warning=True,
         )
-        await self._give_back(batch, BatchState.LOST, "missing", f"its batch is lost: {why}")
+        await self._over(one, BatchState.LOST, f"its batch is lost: {why}")
 
-    async def _give_back(self, batch: Batch, state: BatchState, why: str, error: str) -> None:
-        """All jobs that a batch has go back; it is over."""
-        lines = await self.store.lines(batch.name)
-        batch = batch._replace(error=error)
-        batch = await self.collecting.give_back(batch, lines, why, state, error)
-        await self._over(batch._replace(state=state))
+    async def _over(self, one: Open, state: BatchState, error: str) -> None:
+        """All jobs that a batch has go back."""
+        one.batch = await self._settlement.give_back(one.batch, state, error)
+        await self._end(one)
 
-    async def _over(self, batch: Batch) -> None:
-        await self.store.note_batch(batch)
-        remove(self.collecting.folder / batch.name)
-        del self.open[batch.name], self._watches[batch.name]
-        self.sending.ended(batch.name)
+    async def _end(self, one: Open) -> None:
+        """A batch is over: there may be room for another."""
+        await self._session.store.note_batch(one.batch)
+        self._open.remove(one)
+        self._more = True
+        for outlet in self._outlets.values():
+            outlet.closed_until = 0.0
 
+    # Sending
 
-# From outside a session
+    async def _send(self) -> None:
+        """Send what is pending, as far as that may go now. Raises BudgetError where nothing is out, and
+        the next question can't be paid; JudgeError where a provider takes no batch."""
+        if not self._more:
+            return
+        self._more = False
+        for number, outlet in self._outlets.items():
+            going = True
+            while going and not (self._session.stop.asked or self._settlement.error):
+                if outlet.closed_until > time.monotonic():
+                    self._more, going = True, False
+                else:
+                    going = await self._send_one(number, outlet)
 
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A batch of a run; whether a session works on the run now."""
-
-    run: RunPlace
-    batch: Batch = field(metadata=INLINE)
-    running: bool
-    JSON_KEYS: ClassVar = {"run": "run.id"}
-
-
-async def listed(runs: Runs) -> tuple[list[Listed], list[str]]:
-    """The batches of all runs, the latest run first; and what could not be read of which runs."""
-    batches, errors = list[Listed](), list[str]()
-    for place in runs.all():
+    async def _send_one(self, number: int, outlet: Outlet) -> bool:
+        """Send a judge one batch of what is pending, but for what the cache knows; whether there may be
+        more to send."""
+        store, budget, stop = self._session.store, budget_of(self._session), self._session.stop
+        store.claim_for([number])
+        jobs = await store.claim(whoami(), outlet.most, store.lease)
+        left, cached = {job.match.id for job in jobs}, list[Outcome]()
         try:
-            running, store = place.is_running(), place.store(read_only=True)
-            try:
-                batches += [Listed(place, batch, running) for batch in await store.batches()]
-            finally:
-                await store.close()
-        except (RunError, OSError) as error:
-            errors.append(f"{place.label}: {error}")
-    return batches, errors
+            with Requests(self._session, number, outlet.api) as requests:
+                unpaid = await requests.fill(jobs, cached)
+                await store.settle(whoami(), cached)
+                for outcome in cached:
+                    self._session.emit(JobStarted(outcome.job))
+                    self._session.emit(JobEnded(outcome.job, outcome.state))
+                left.difference_update(outcome.job for outcome in cached)
+                if stop.asked:
+                    for asked_line in requests.lines:
+                        budget.release(asked_line.bound)
+                elif requests.lines:
+                    left.difference_update(line.job.match.id for line in requests.lines)
+                    await self._submit(outlet, requests)
+        finally:
+            await store.settle(whoami(), [Outcome(job, JobState.PENDING) for job in left])
+        if unpaid is not None and not (self._open or stop.asked):
+            raise unpaid
+        return unpaid is None and bool(jobs)
+
+    async def _submit(self, outlet: Outlet, requests: Requests) -> None:
+        """Write down that a batch is about to be created, and create it."""
+        batch, session = requests.batch(), self._session
+        lost = await session.store.hand_over(whoami(), batch, requests.lines)
+        for line in requests.lines:
+            if line.job.match.id in lost:
+                budget_of(session).release(line.bound)
+            else:
+                session.emit(JobStarted(line.job.match.id))
+                session.emit(CallStarted())
+        if len(lost) == batch.jobs:  # nothing was written down
+            return
+        one = self._watch(batch)
+        if lost:
+            why = f"{len(lost):,} of its questions are another process's by now"
+            await self._over(one, BatchState.REFUSED, f"its batch was not sent: {why}")
+        else:
+            await self._create(one, outlet, requests.file)
 
 
 async def cancel(run: Run, emit: Emit) -> Sequence[tuple[Batch, Remote]]:

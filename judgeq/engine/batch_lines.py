@@ -10,38 +10,46 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
-from judgeq.errors import BrokenResultsError, CallError, JudgeError, UnusableReplyError
-from judgeq.events import CallEnded, Emit, JobEnded, Notice
+from judgeq.engine.assembly import Run, Session
+from judgeq.errors import (
+    BrokenResultsError,
+    BudgetError,
+    CallError,
+    JudgeError,
+    JudgeqError,
+    RunError,
+    UnusableReplyError,
+)
+from judgeq.events import CallEnded, JobEnded, Notice
 from judgeq.judge.backend import BatchAPI, Prepared, Remote, Reply, Request, Result
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import ASKS, Judge, cut_reply
 from judgeq.judge.panel import Panel
-from judgeq.store import Store
-from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage, Verdict
+from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage
 
 if TYPE_CHECKING:
     from judgeq.judge.http.model_backend import ModelBackend
 
+PATIENCE = 5.0
+"""Seconds that a batch is kept open for money that other processes may give back."""
 GROUP = 500
 """Results that are committed together."""
-TRIES = 3
-"""Times that results are asked for again which are broken, or hold less than was answered."""
 NO_ANSWER = {
     "cancelled": "its batch was cancelled before it was asked",
     "expired": "its batch expired before it was asked",
     "missing": "the results of its batch lack it: it may have been paid for",
-    "not_sent": "its batch was not taken",
 }
-"""Why a line has no answer, by the outcome of its call in the ledger."""
-FREE = ("cancelled", "expired", "not_sent")
+"""Why a line has no answer, by what is said of it in the results."""
 
 
 def backend_of(judge: Judge) -> ModelBackend:
@@ -49,6 +57,11 @@ def backend_of(judge: Judge) -> ModelBackend:
     if judge.batches is None:
         raise JudgeError(f"{judge.backend.name} can't be asked in batches.")
     return judge.batches
+
+
+def budget_of(session: Session) -> Budget:
+    """What a session may spend."""
+    return session.judge.asked[0].budget
 
 
 def prepared(judge: Judge, job: Job) -> tuple[Request, Prepared]:
@@ -63,132 +76,205 @@ def named(batch: Batch) -> str:
     return f"batch {batch.name} of {batch.jobs:,} questions"
 
 
+def results_of(run: Run) -> Path:
+    """The folder in which results of batches are kept until they are in the store."""
+    return run.folder.scores.parent / "batches"
+
+
+def tidy(run: Run) -> None:
+    """Remove what a killed session left of results: they are downloaded again, for nothing."""
+    shutil.rmtree(results_of(run), ignore_errors=True)  # which follows no link
+
+
+def asked(panel: Panel, batch: Batch) -> Judge:
+    """The judge whose batch it is.
+
+    Raises JudgeError where it is at another server than its judge is asked at now: which server gets a
+    key is not the ledger's to say.
+    """
+    judge = panel.judges[batch.judge] if 0 <= batch.judge < len(panel.judges) else None
+    if judge is None:
+        raise JudgeError(f"{named(batch)} is for judge {batch.judge}, and there is no such model.")
+    address = backend_of(judge).address
+    if batch.address != address:
+        raise JudgeError(
+            f"{named(batch)} is at {batch.address!r}, and its judge is asked at {address} now: give "
+            "the address that it had (--base-url) until it is collected."
+        )
+    return judge
+
+
+class Requests:
+    """The requests of a batch for one judge that is to be created, in a file that has no name on the
+    disk, since it holds texts, and a kill must leave none. Use as `with`."""
+
+    def __init__(self, session: Session, judge: int, api: BatchAPI) -> None:
+        self.name = f"jq{secrets.token_hex(10)}"
+        folder = results_of(session.run)
+        self.file = cast(BinaryIO, tempfile.TemporaryFile(dir=folder))  # noqa: SIM115 - closed by `with`
+        self.lines: list[Line] = []
+        self._session, self._judge, self._api = session, judge, api
+        self._size, self._tokens = 0, 0.0
+
+    def __enter__(self) -> Requests:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    async def fill(self, jobs: Sequence[Job], cached: list[Outcome]) -> BudgetError | None:
+        """Put jobs in, as far as there is room and money; `cached` gets the outcomes of those that the
+        cache knows. The error where there was no money."""
+        for job in jobs:
+            judge = self._session.judge.of(job.match)
+            request, how = prepared(judge, job)
+            known = judge.recall(request, how)
+            if known is not None:
+                cached.append(judge.for_nothing(request, *known))
+                continue
+            line = self._api.line(f"{self.name}-{job.match.id}", how.body)
+            if self.lines and self._size + len(line) > self._api.limits.bytes:
+                break
+            if not await self._pay(how.bound):
+                return budget_of(self._session).exceeded(how.bound)
+            self.lines.append(Line(job, how.bound, len(how.body)))
+            self._size += len(line)
+            self._tokens += how.tokens
+            try:
+                self.file.write(line)
+            except OSError as error:
+                raise RunError(
+                    f"a batch can't be put together on the disk: {error.strerror}."
+                ) from error
+        return None
+
+    async def _pay(self, bound: float | None) -> bool:
+        """Reserve what a request may cost at most; False where that can't be had soon."""
+        budget, stop = budget_of(self._session), self._session.stop
+        until = time.monotonic() + PATIENCE
+        while wait := budget.reserve_now(bound):
+            if wait == math.inf or time.monotonic() > until or stop.asked:
+                return False
+            await asyncio.sleep(wait)
+        return wait is not None
+
+    def batch(self) -> Batch:
+        """The batch as it is written down before it is created."""
+        line, jobs = self.lines[0], len(self.lines)
+        backend = backend_of(self._session.judge.of(line.job.match))
+        bounds = [line.bound for line in self.lines if line.bound is not None]
+        reserved = math.fsum(bounds) if len(bounds) == jobs else None
+        return Batch(
+            name=self.name,
+            judge=self._judge,
+            api=backend.model.api_of(backend.name),
+            address=backend.address,
+            form=backend.form,
+            made=time.time(),
+            jobs=jobs,
+            reserved=reserved,
+            tokens=self._tokens,
+            left=jobs,
+            at_risk=reserved,
+        )
+
+
 @dataclass(slots=True)
-class Collecting:
-    """What settles the jobs of batches; results are kept in a folder until they are in the ledger, those
-    of each batch in one of its name. `error` is the first of those that are to stop the run."""
+class Settlement:
+    """What settles the jobs of a session's batches. `error` is the first of those that are to stop the
+    run."""
 
-    store: Store
-    panel: Panel
-    emit: Emit
-    budget: Budget
-    folder: Path
-    error: JudgeError | None = None
-    _tries: dict[str, int] = field(default_factory=dict)  # that brought broken results, by batch
-    _fetched: set[Path] = field(default_factory=set)  # what this session downloaded
+    session: Session
+    error: JudgeqError | None = None
 
-    async def collect(self, api: BatchAPI, batch: Batch, remote: Remote) -> Batch:
-        """Settle every job of a batch that ended; the batch then. Raises CallError where its results are
-        to be asked for again, and BatchGoneError where they are no longer there."""
-        files = await self._downloaded(api, batch, remote)
-        lines = {line.job.match.id: line for line in await self.store.lines(batch.name)}
-        left = dict(lines)
-        results = (result for file in files for result in api.results(file))
-        # What lay there before may be anybody's: it is the run's, and not for the cache of all runs.
-        fresh, answered = self._fetched.issuperset(files), batch.answered
+    async def collect(self, api: BatchAPI, batch: Batch, remote: Remote, *, last: bool) -> Batch:
+        """Settle every job of a batch that ended, by its results; the batch then. Raises
+        BrokenResultsError for results that are broken, or hold less than was answered; but not at the
+        `last` try."""
+        folder = results_of(self.session.run) / batch.name
+        try:
+            files = await api.download(remote, folder, as_it_is=last)
+            if not last and sum(map(_lines, files)) < remote.done:
+                raise BrokenResultsError("its results came shorter than they are said to be.")
+            results = (result for file in files for result in api.results(file))
+            return await self._collect(batch, remote, results)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
-        def outcomes() -> Iterator[Outcome]:
+    async def _collect(self, batch: Batch, remote: Remote, results: Iterable[Result]) -> Batch:
+        lines = await self.session.store.lines(batch.name)
+        left = {f"{batch.name}-{line.job.match.id}": line for line in lines}
+        answered = batch.answered
+
+        def outcomes() -> Iterator[tuple[Line, Outcome]]:
             nonlocal answered
-            for line, result in self._ours(batch, lines, left, results):
-                answered += result.status == 200
-                yield self._settled(batch, line, result, keep=fresh)
+            for result in results:
+                line = left.pop(result.custom_id, None)
+                if line is not None:  # else it is there twice, or isn't ours
+                    answered += result.status == 200
+                    yield line, self._settled(batch, line, result)
 
-        batch = await self._settle(batch, lines, outcomes(), BatchState.COLLECTED)
-        said_why = remote.status in ("expired", "cancelled")
-        whole = answered >= remote.done and (remote.total > 0 or not files)
-        why = remote.status if said_why and whole and not any(map(_left_out, files)) else "missing"
+        batch = await self._settle(batch, outcomes(), BatchState.COLLECTED)
+        # Of what its provider broke off the rest is free, if all that was answered is there.
+        whole = answered >= remote.done and (remote.total > 0 or not remote.results)
+        why = remote.status if remote.status in ("expired", "cancelled") and whole else "missing"
         if left and why == "missing":
-            self._notify(
+            text = (
                 f"the results of {named(batch)} lack {len(left):,} of its lines, which may have been "
-                "paid for. These questions are asked again.",
-                warning=True,
+                "paid for. These questions are asked again."
             )
-        if said_why:
-            self._notify(f"{named(batch)} {remote.status}; what it had answered is kept.")
-        return await self.give_back(batch, list(left.values()), why, BatchState.COLLECTED)
+            self.session.emit(Notice(text, warning=True))
+        over = ((line, self._unanswered(line, why)) for line in left.values())
+        batch = await self._settle(batch, over, BatchState.COLLECTED)
+        return batch._replace(state=BatchState.COLLECTED)
 
-    async def give_back(
-        self,
-        batch: Batch,
-        lines: Sequence[Line],
-        why: str,
-        over: BatchState,
-        error: str | None = None,
-    ) -> Batch:
-        """Give the jobs of these lines back, unanswered, `why` as in NO_ANSWER; the batch then, which
-        is `over` with its last job."""
-        by_job = {line.job.match.id: line for line in lines}
-        outcomes = (self._unanswered(line, why, error) for line in lines)
-        return await self._settle(batch, by_job, outcomes, over)
+    async def give_back(self, batch: Batch, state: BatchState, error: str) -> Batch:
+        """Give all jobs back that a batch has, unanswered: of one that is lost as possibly paid for. The
+        batch then, which is over."""
+        lines = await self.session.store.lines(batch.name)
+        why = "not_sent" if state is BatchState.REFUSED else "missing"
+        batch = batch._replace(error=error, left=len(lines))
+        outcomes = ((line, self._unanswered(line, why, error)) for line in lines)
+        return (await self._settle(batch, outcomes, state))._replace(state=state)
 
     async def _settle(
-        self,
-        batch: Batch,
-        lines: Mapping[int, Line],
-        outcomes: Iterable[Outcome],
-        over: BatchState,
+        self, batch: Batch, outcomes: Iterable[tuple[Line, Outcome]], over: BatchState
     ) -> Batch:
-        """Commit outcomes of a batch's jobs, and what they make of the batch, whatever is killed."""
-        outcomes = iter(outcomes)
+        """Commit outcomes of a batch's jobs, and what they make of the batch, which is `over` with its
+        last job; whatever is killed."""
+        store, outcomes = self.session.store, iter(outcomes)
         while group := list(islice(outcomes, GROUP)):
-            calls = [call for outcome in group for call in outcome.calls]
-            replies = sum(call.outcome in ("ok", "unusable") for call in calls)
+            calls = [call for _, outcome in group for call in outcome.calls]
             left = batch.left - len(group)
             batch = batch._replace(
                 cost=math.fsum([batch.cost, *(call.cost or 0.0 for call in calls)]),
-                answered=batch.answered + replies,
+                answered=batch.answered + sum(c.outcome in ("ok", "unusable") for c in calls),
                 left=left,
                 state=batch.state if left else over,
             )
-            async with self.store.together():
-                await self.store.settle(batch.name, group)
-                await self.store.note_batch(batch)
-            for outcome in group:
+            async with store.together():
+                await store.settle(batch.name, [outcome for _, outcome in group])
+                await store.note_batch(batch)
+            for line, outcome in group:
                 cost = outcome.calls[-1].cost if outcome.calls else None
-                self.budget.settle(lines[outcome.job].bound, cost)
+                budget_of(self.session).settle(line.bound, cost)
             await asyncio.sleep(0)
         return batch
 
-    def _ours(
-        self,
-        batch: Batch,
-        lines: Mapping[int, Line],
-        left: dict[int, Line],
-        results: Iterable[Result],
-    ) -> Iterator[tuple[Line, Result]]:
-        """The first result that there is of each line, which is then no longer `left`."""
-        twice = strange = 0
-        for result in results:
-            number = _number(batch, result.custom_id)
-            line = left.pop(number, None) if number is not None else None
-            if line is not None:
-                yield line, result
-            elif number in lines:
-                twice += 1
-            elif number is None:
-                strange += 1
-        if twice:
-            self._notify(
-                f"the results of {named(batch)} held {twice:,} lines twice: the first counts."
-            )
-        if strange:
-            self._notify(f"the results of {named(batch)} held {strange:,} lines that aren't ours.")
-
-    def _settled(self, batch: Batch, line: Line, result: Result, *, keep: bool) -> Outcome:
-        """What a result says of its job; with `keep` a verdict's reply is kept for other runs."""
+    def _settled(self, batch: Batch, line: Line, result: Result) -> Outcome:
+        """What a result says of its job; a verdict's reply is kept for other runs."""
         if result.ended is not None or not result.status:
             return self._unanswered(line, result.ended or "missing")
-        judge = self.panel.of(line.job.match)
+        judge = self.session.judge.of(line.job.match)
         backend = backend_of(judge)
         try:
             reply = backend.read_result(result, line.size, batch.form)
         except JudgeError as error:
-            again = isinstance(error, CallError)
-            state = JobState.FAILED if again and self._often(line) else JobState.PENDING
-            if not again:
-                self.error = self.error or error
             failed = Reply(str(error), Usage(), error.cost, str(error))
-            return self._ended(line, state, error.outcome, failed)
+            if isinstance(error, CallError):
+                return self._ended(line, self._again(line), error.outcome, failed)
+            self.error = self.error or error
+            return self._ended(line, JobState.PENDING, error.outcome, failed)
         try:
             verdict = judge.questions.read(reply, line.job.match)
         except UnusableReplyError as error:
@@ -198,108 +284,47 @@ class Collecting:
                 self.error = self.error or too_many
             again = line.job.unusable + 1 < ASKS
             state = JobState.PENDING if again else JobState.INVALID
-            return self._ended(line, state, "unusable", reply._replace(problem=None), str(error))
+            return self._ended(line, state, "unusable", reply._replace(problem=str(error)))
         judge.unusable.usable()
-        outcome = self._ended(line, JobState.DONE, "ok", reply, verdict=verdict)
+        outcome = self._ended(line, JobState.DONE, "ok", reply)._replace(verdict=verdict)
         # Under the request that it answers, which would be sent so now: what a run's file says must not
         # decide what replies are kept under.
-        if keep and judge.cache is not None and batch.form == backend.form:
+        if judge.cache is not None and batch.form == backend.form:
             _, now = prepared(judge, line.job)
             if now.key is not None and len(now.body) == line.size:
                 judge.keep(now.key, backend.name, reply, outcome.calls[-1].at)
         return outcome
 
     def _unanswered(self, line: Line, why: str, error: str | None = None) -> Outcome:
-        """A line without an answer: the job goes back. Unless it cost nothing for sure, its attempt
-        stays in the ledger as one that may have been paid for; after too many the job has failed."""
+        """A line without an answer: the job goes back. What wasn't asked for sure cost nothing; else its
+        attempt stays in the ledger as one that may have been paid for, and after too many the job has
+        failed."""
         error = error or f"{NO_ANSWER[why]}."
-        if why in FREE:
-            return self._ended(line, JobState.PENDING, why, Reply(error, Usage(), 0.0), error)
-        state = JobState.FAILED if self._often(line) else JobState.PENDING
-        job = line.job.match.id
-        self.emit(JobEnded(job, state))
+        if why != "missing":
+            return self._ended(line, JobState.PENDING, why, Reply(error, Usage(), 0.0, error))
+        job, state = line.job.match.id, self._again(line)
+        self.session.emit(JobEnded(job, state))
         return Outcome(job, state, None, (), None if line.job.unusable else error)
 
-    def _often(self, line: Line) -> bool:
-        """Whether a job was asked so often that it isn't asked again."""
-        return line.job.attempts >= self.panel.of(line.job.match).policy.attempts
+    def _again(self, line: Line) -> JobState:
+        """The state of a job without an answer: failed once it was asked too often."""
+        policy = self.session.judge.of(line.job.match).policy
+        return JobState.FAILED if line.job.attempts >= policy.attempts else JobState.PENDING
 
-    def _ended(
-        self,
-        line: Line,
-        state: JobState,
-        how: str,
-        reply: Reply,
-        error: str | None = None,
-        verdict: Verdict | None = None,
-    ) -> Outcome:
+    def _ended(self, line: Line, state: JobState, how: str, reply: Reply) -> Outcome:
         """The outcome of a line with an answer. How long that took isn't known: a batch ends as a whole.
         What was wrong with a job's last reply stays, since that is asked again."""
-        job, problem = line.job, reply.problem
-        self.emit(CallEnded(how, reply.usage, reply.cost, 0.0, error=problem))
-        self.emit(JobEnded(job.match.id, state))
+        job = line.job
+        shown = None if how == "unusable" else reply.problem
+        self.session.emit(CallEnded(how, reply.usage, reply.cost, 0.0, error=shown))
+        self.session.emit(JobEnded(job.match.id, state))
         text = reply.text if how == "ok" else cut_reply(reply.text)
-        at = self.panel.of(job.match).wall_clock()
+        at = self.session.judge.of(job.match).wall_clock()
         call = Call(job.attempts, how, reply.usage, reply.cost, 0.0, text, at, line.bound)
-        if how != "unusable" and job.unusable:
-            error = problem = None
-        return Outcome(job.match.id, state, verdict, (call,), error or problem)
-
-    async def _downloaded(self, api: BatchAPI, batch: Batch, remote: Remote) -> list[Path]:
-        """The files of a batch's results; asked for again a few times where they are broken, or hold
-        less than was answered."""
-        folder, tries = self.folder / batch.name, self._tries.get(batch.name, 0)
-        before, last = _files(folder), tries >= TRIES
-        try:
-            files = await api.download(remote, folder, as_it_is=last)
-            if not last and sum(map(_lines, files)) < remote.done:
-                remove(folder)
-                raise BrokenResultsError("its results came shorter than they are said to be.")
-        except BrokenResultsError:
-            self._tries[batch.name] = tries + 1
-            raise
-        finally:
-            self._fetched |= _files(folder) - before
-        return files
-
-    def _notify(self, text: str, *, warning: bool = False) -> None:
-        self.emit(Notice(text, warning=warning))
+        error = None if job.unusable and how != "unusable" else reply.problem
+        return Outcome(job.match.id, state, None, (call,), error)
 
 
 def _lines(file: Path) -> int:
     with file.open("rb") as lines:
         return sum(1 for _ in lines)
-
-
-def _files(folder: Path) -> set[Path]:
-    return set(folder.iterdir()) if folder.is_dir() else set()
-
-
-def _left_out(file: Path) -> bool:
-    """Whether a line was broken: it is empty."""
-    with file.open("rb") as lines:
-        return any(not line.strip() for line in lines)
-
-
-def _number(batch: Batch, custom_id: str) -> int | None:
-    """The job that a line is about; None where it is none of this batch's."""
-    name, dash, number = custom_id.rpartition("-")
-    if name != batch.name or not dash or not number.isascii() or not number.isdigit():
-        return None
-    return int(number) if len(number) < 19 else None
-
-
-def remove(results: Path) -> None:
-    """Remove a batch's folder of results, as far as that can be done."""
-    shutil.rmtree(results, ignore_errors=True)
-
-
-def tidy(folder: Path, needed: Collection[str]) -> None:
-    """Remove what killed sessions left in the folder of results, but for the batches named."""
-    if folder.is_symlink() or not folder.is_dir():
-        return
-    for results in folder.iterdir():
-        if results.name not in needed:
-            remove(results)
-    with suppress(OSError):  # what isn't empty is needed
-        folder.rmdir()

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import signal
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -31,32 +32,31 @@ class Interrupts:
     thread, or by a signal's handler; what comes before the loop listens isn't lost."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal's handler may run while its own thread holds it
-        self._early = 0
-        self._react: Callable[[], object] | None = None
+        self._asked = deque[None]()
+        self._wake: Callable[[], object] | None = None
 
     def interrupt(self, *_: object) -> None:
         """Ask for a stop; again: at once. Nothing happens after the work's end."""
-        with self._lock:
-            if self._react is None:
-                self._early += 1
-                return
+        self._asked.append(None)
+        if (wake := self._wake) is not None:
             with suppress(RuntimeError):  # the loop is closed
-                self._react()
+                wake()
 
     @contextmanager
     def listening(self, react: Callable[[], object]) -> Iterator[None]:
         """While inside, have the running loop call `react` at each interrupt."""
-        with self._lock:
-            self._react = partial(asyncio.get_running_loop().call_soon_threadsafe, react)
-            early, self._early = self._early, 0
-        for _ in range(early):
-            react()
+
+        def each() -> None:
+            while self._asked:
+                self._asked.pop()
+                react()
+
+        self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, each)
+        each()
         try:
             yield
         finally:
-            with self._lock:
-                self._react = None
+            self._wake = None
 
 
 @contextmanager
@@ -96,12 +96,10 @@ async def in_thread(
     StoppedError, saying `why`, once a stop is asked for, or this coroutine was cancelled. What
     `work` made may go on calling it: then it does nothing.
     """
-    abandoned, finished = threading.Event(), threading.Event()
+    over = made = False
 
     def go_on() -> None:
-        if finished.is_set():
-            return
-        if abandoned.is_set() or (stop is not None and stop.asked):
+        if not made and (over or (stop is not None and stop.asked)):
             raise StoppedError(why)
 
     task = asyncio.ensure_future(asyncio.to_thread(work, go_on))
@@ -109,12 +107,12 @@ async def in_thread(
         # A signal that comes just before the loop sleeps doesn't wake it, and waits until it does.
         while not task.done():
             await asyncio.wait((task,), timeout=LOOK)
-        made = task.result()
-        finished.set()
+        result = task.result()
+        made = True
+        return result
     finally:
-        abandoned.set()
+        over = True
         task.cancel()
-    return made
 
 
 @asynccontextmanager

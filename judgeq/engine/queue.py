@@ -1,7 +1,7 @@
-"""The queue as workers see it: take a job, commit an attempt, hand in an outcome.
+"""The queue as workers see it: take a job, commit an attempt, hand in an outcome; and these workers.
 
-It groups what many workers want into few transactions of the store. A pump runs at most once a turn
-of the event loop: it settles all outcomes handed in, begins all attempts and claims for all workers
+The queue groups what many workers want into few transactions of the store. A pump runs at most once a
+turn of the event loop: it settles all outcomes handed in, begins all attempts and claims for all workers
 that wait, so that an answer is on disk within the turn that brought it. When answers pour in one by
 one, turns closer than INTERVAL share a commit. It also renews the leases of the jobs that are held.
 Nothing cuts a commit off: whoever leaves the queue or is cancelled lets one that has begun finish.
@@ -17,9 +17,12 @@ from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Protocol
 
 from judgeq.errors import JobLostError, RunError, StoppedError, StoreAwayError
+from judgeq.events import Emit, JobEnded, JobStarted
+from judgeq.judge.judge import Ledger
+from judgeq.run_places import whoami
 from judgeq.store import Store
 from judgeq.types import Attempt, Clock, Job, JobState, Outcome, Sleep
 
@@ -96,21 +99,16 @@ class Queue:
         self._outcomes: list[Outcome] = []
         self._beginning: list[tuple[Attempt, asyncio.Future[None]]] = []
         self._waiting: list[asyncio.Future[Job | None]] = []
-        self._jobs: set[int] = set()  # that were claimed, and have no outcome yet
-        self._unbegun: set[int] = set()  # of them: nothing was sent for them yet
+        self._jobs: dict[int, bool] = {}  # claimed, without an outcome yet: whether they were begun
         self._begun_at: deque[float] = deque()  # the last AHEAD seconds
-        self._away = False  # the store, for too long
         self._renewal_due = False
         self._closing = False
         self._wake = asyncio.Event()
-        self._committed = float("-inf")
-        self._pump: asyncio.Task[None] | None = None
-        self._renewal: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._error: BaseException | None = None
 
     async def __aenter__(self) -> Queue:
-        self._pump = asyncio.create_task(self._run(), name="judgeq-queue")
-        self._renewal = asyncio.create_task(self._renew(), name="judgeq-leases")
+        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._renew())]
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -131,9 +129,8 @@ class Queue:
         committing, which is raised here."""
         self._closing = True
         self._wake.set()
-        if self._renewal is not None and self._pump is not None:
-            self._renewal.cancel()
-            await asyncio.gather(self._renewal, self._pump, return_exceptions=True)
+        self._tasks[1].cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             while self._error is None and self._outcomes:
                 await self._commit()
@@ -141,61 +138,46 @@ class Queue:
             self._error, alone = error, True
         if self._error is None:
             return
-        if not self._away:  # what is away may have it already
-            with suppress(RunError):  # which was raised already; a folder that was moved takes it
-                await self._settle()
+        with suppress(RunError):  # which was raised already; a folder that was moved takes it
+            await self._store.settle(self._worker, self._outcomes)
         if alone:
             raise self._error
-
-    async def _settle(self) -> None:
-        outcomes, self._outcomes = self._outcomes, []
-        if outcomes:
-            await self._store.settle(self._worker, outcomes)
 
     async def get(self) -> Job | None:
         """The next job; None when there is none left, or on a stop.
 
         Raises what kept the store from committing, if anything did.
         """
-        if self._error is not None:
-            raise self._error
-        future: asyncio.Future[Job | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
         if len(self._outcomes) >= self._at_once and self._store.blocking:
             # When many answers come in one turn of the loop, the pump would come after all of them.
-            try:
-                await self._turn()
-            except BaseException:
-                if future.done() and not future.cancelled():
-                    future.exception()  # it is raised here
-                raise
-        self._wake.set()
+            await self._turn()
+        future: asyncio.Future[Job | None] = self._asked()
+        self._waiting.append(future)
         return await future
 
     async def begin(self, attempt: Attempt) -> None:
         """Return when the attempt is committed. Raises as `get` does, and JobLostError where the job
         is no longer ours: nothing may be sent for it."""
+        future = self._asked()
+        self._beginning.append((attempt, future))
+        if self._jobs.get(attempt.job) is False:
+            self._jobs[attempt.job] = True
+            self._begun_at.append(self._clock())
+        await future
+
+    def _asked(self) -> asyncio.Future[Any]:
+        """What a worker waits for. Raises as `get` does."""
         if self._error is not None:
             raise self._error
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._beginning.append((attempt, future))
-        if attempt.job in self._unbegun:
-            self._unbegun.remove(attempt.job)
-            self._begun_at.append(self._clock())
         self._wake.set()
-        await future
+        return asyncio.get_running_loop().create_future()
 
     def settle(self, outcome: Outcome) -> None:
         """Take an outcome; it is committed with the others of this turn, and no worker waits for it."""
         if outcome.state is not JobState.RUNNING:
-            self._drop(outcome.job)
+            self._jobs.pop(outcome.job, None)
         self._outcomes.append(outcome)
         self._wake.set()
-
-    def _drop(self, job: int) -> None:
-        """A claimed job is no longer worked on: it has its outcome, or another worker may have it."""
-        self._jobs.discard(job)
-        self._unbegun.discard(job)
 
     def _room(self) -> float:
         """How many jobs may be claimed now: where others work, too, those that can soon be begun."""
@@ -203,20 +185,22 @@ class Queue:
             self._begun_at.popleft()
         if self._store.keeper is None:
             return math.inf
-        return max(FEW, 2 * len(self._begun_at)) - len(self._unbegun)
+        unbegun = len(self._jobs) - sum(self._jobs.values())
+        return max(FEW, 2 * len(self._begun_at)) - unbegun
 
     async def _run(self) -> None:
-        while not self._closing:
+        committed = -math.inf
+        while True:
             await self._wake.wait()
             if self._closing:
                 return
-            since = self._clock() - self._committed
+            since = self._clock() - committed
             # All workers wait for us, or it is a while since the last commit: at once.
             if len(self._jobs) > len(self._beginning) and since < INTERVAL:
                 await self._sleep(INTERVAL - since)
             self._wake.clear()
             await self._turn()
-            self._committed = self._clock()
+            committed = self._clock()
 
     async def _renew(self) -> None:
         while True:
@@ -225,59 +209,55 @@ class Queue:
             self._wake.set()
 
     async def _turn(self) -> None:
-        """One grouped commit of everything that is wanted. An error reaches all that wait for it."""
+        """One grouped commit of everything that is wanted. An error, whatever it is, reaches all that
+        wait for it, or come: workers must not wait for ever."""
         try:
             await self._commit()
         except BaseException as error:
-            self._give_up(error)  # whatever it was: workers must not wait for ever
+            self._error = error
+            begun: list[asyncio.Future[Any]] = [future for _, future in self._beginning]
+            for future in (*self._waiting, *begun):
+                if not future.done():
+                    future.set_exception(error)
             raise
 
     async def _commit(self) -> None:
         outcomes, self._outcomes = self._outcomes, []
-        self._beginning = [wanted for wanted in self._beginning if not wanted[1].done()]
-        self._waiting = [future for future in self._waiting if not future.done()]
-        begun, wanted = len(self._beginning), len(self._waiting)
-        attempts = [attempt for attempt, _ in self._beginning]
-        count = int(max(0, min(wanted, self._to_claim, self._room())))
+        begun = [wanted for wanted in self._beginning if not wanted[1].done()]
+        waiting = [future for future in self._waiting if not future.done()]
+        self._beginning, self._waiting = [], []
+        attempts = [attempt for attempt, _ in begun]
+        count = int(max(0, min(len(waiting), self._to_claim, self._room())))
         try:
             lost, jobs = await self._store.again(lambda: self._together(outcomes, attempts, count))
-        except StoreAwayError as error:
-            self._away = True
-            answers = sum(len(outcome.calls) for outcome in (*outcomes, *self._outcomes))
-            raise StoreAwayError(
-                f"{error} What it could not take any more ({answers:,} calls that were answered or "
-                "failed, and those still in flight) is lost: it counts as possibly paid, and is asked "
-                "again."
-            ) from error
-        except RunError:
+        except BaseException as error:
+            self._beginning[:0], self._waiting[:0] = begun, waiting
+            if isinstance(error, StoreAwayError):  # which may have it already
+                raise StoreAwayError(
+                    f"{error} What it could not take any more is lost, as are calls in flight: it "
+                    "counts as possibly paid, and is asked again."
+                ) from error
             self._outcomes[:0] = outcomes
             raise
         self._to_claim -= len(jobs)
         none_left = len(jobs) < count or self._to_claim <= 0 or self._stop.asked
-        for job in lost:
-            self._drop(job)
+        for attempt, may in begun:
+            if attempt.job in lost:
+                self._jobs.pop(attempt.job, None)
+                if not may.done():
+                    may.set_exception(
+                        JobLostError(f"job {attempt.job} is another worker's by now.")
+                    )
+            elif not may.done():
+                may.set_result(None)
         # One that was another's for a while is still with the worker that had it.
         jobs = [job for job in jobs if job.match.id not in self._jobs]
-        self._hand_out(begun, lost, wanted if none_left else len(jobs), jobs)
-
-    def _hand_out(self, begun: int, lost: Collection[int], count: int, jobs: list[Job]) -> None:
-        """The first so many that wait to begin may, unless their job is lost; the first so many that
-        wait for a job get one, or none."""
-        beginning, self._beginning = self._beginning[:begun], self._beginning[begun:]
-        for attempt, future in beginning:
-            if future.done():
-                continue
-            if attempt.job in lost:
-                future.set_exception(JobLostError(f"job {attempt.job} is another worker's by now."))
-            else:
-                future.set_result(None)
-        numbers = [job.match.id for job in jobs]
-        self._jobs.update(numbers)
-        self._unbegun.update(numbers)
-        waiting, self._waiting = self._waiting[:count], self._waiting[count:]
-        for wanted, job in zip_longest(waiting, jobs):
-            if not wanted.done():
-                wanted.set_result(job)
+        self._jobs.update((job.match.id, False) for job in jobs)
+        served = len(waiting) if none_left else len(jobs)
+        self._waiting[:0] = waiting[served:]
+        for future, job in zip_longest(waiting[:served], jobs):
+            if not future.done():
+                future.set_result(job)
             elif job is not None:  # its worker was cancelled meanwhile
                 self.settle(Outcome(job.match.id, JobState.PENDING))
 
@@ -285,9 +265,7 @@ class Queue:
         self, outcomes: list[Outcome], attempts: list[Attempt], count: int
     ) -> tuple[Collection[int], list[Job]]:
         """One transaction; the jobs of attempts that were lost, and those claimed, so many at most."""
-        store = self._store
-        lost: Collection[int] = ()
-        jobs: list[Job] = []
+        store, lost, jobs = self._store, list[int](), list[Job]()
         async with store.together():
             if outcomes:
                 await store.settle(self._worker, outcomes)
@@ -295,15 +273,60 @@ class Queue:
                 self._renewal_due = False
                 await store.renew(self._worker, store.lease)
             if attempts:
-                lost = await store.begin(self._worker, attempts)
+                lost = list(await store.begin(self._worker, attempts))
             if count and not self._stop.asked:
                 jobs = await store.claim(self._worker, count, store.lease)
         return lost, jobs
 
-    def _give_up(self, error: BaseException) -> None:
-        """The store can't commit: all that wait, or come, get the error."""
-        self._error = error
-        begun: list[asyncio.Future[Any]] = [future for _, future in self._beginning]
-        for future in (*self._waiting, *begun):
-            if not future.done():
-                future.set_exception(error)
+
+class Asked(Protocol):
+    """What is asked about a job: a judge, or several as one."""
+
+    async def ask(self, job: Job, ledger: Ledger) -> Outcome:
+        """As Judge.ask."""
+
+
+async def work(queue: Queue, judge: Asked, stop: Stop, emit: Emit) -> None:
+    """One worker. An error asks all others to stop, and is raised when its job is given back."""
+    while (job := await queue.get()) is not None:
+        number = job.match.id
+        if stop.asked:  # between the claim and this turn: nothing has been sent
+            queue.settle(Outcome(number, JobState.PENDING))
+            return
+        try:
+            emit(JobStarted(number))
+            outcome = await judge.ask(job, queue)
+        except JobLostError:  # another worker has it by now, or will
+            emit(JobEnded(number, JobState.PENDING))
+            continue
+        except Exception:
+            queue.settle(Outcome(number, JobState.PENDING))
+            stop.ask()
+            emit(JobEnded(number, JobState.PENDING))
+            raise
+        queue.settle(outcome)
+        emit(JobEnded(number, outcome.state))
+
+
+async def drain(
+    store: Store,
+    judge: Asked,
+    stop: Stop,
+    emit: Emit,
+    workers: int,
+    *,
+    most: float = math.inf,
+    paid: bool = True,
+) -> None:
+    """Let `workers` workers empty the queue, of `most` jobs at most. Those in flight are let finish,
+    whatever one raises. Of answers that nobody `paid` for a kill may cost more.
+
+    Raises the first error of a worker. Cancelled, it cancels them all at once.
+    """
+    at_once = AT_ONCE if paid else AT_ONCE_UNPAID
+    async with Queue(store, whoami(), stop, at_once=at_once, most=most) as queue:
+        tasks = [asyncio.create_task(work(queue, judge, stop, emit)) for _ in range(workers)]
+        # Cancelled, gather cancels what it waits for, and still waits for it.
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -19,16 +19,20 @@ from typing import Any, ClassVar, Literal
 from judgeq import config
 from judgeq.config import Settings
 from judgeq.engine import assembly
-from judgeq.engine.admission import Prospect, StoreRuns
-from judgeq.engine.assembly import Run
+from judgeq.engine.admission import admit
+from judgeq.engine.assembly import Run, Session
 from judgeq.engine.interrupts import Beside, Interrupts, background, stoppable
-from judgeq.engine.queue import Stop
-from judgeq.engine.worker import drain, queue_of
+from judgeq.engine.queue import Stop, drain
+from judgeq.engine.session import opened
 from judgeq.errors import JudgeqError, RunError, StoppedError, StoreAwayError, UsageError
 from judgeq.events import CallEnded, Emit, Event, JobEnded, Notice, RunStarted
+from judgeq.judge.budget import Allowance
 from judgeq.judge.judge import Ledger
 from judgeq.judge.panel import Panel
+from judgeq.run_places import RunPlace
+from judgeq.run_places.stored import StoredRuns
 from judgeq.store import Store
+from judgeq.store.protocol import Prospect
 from judgeq.text import LEFT_OUT
 from judgeq.types import Clock, Job, JobState, Outcome, Sleep
 
@@ -41,37 +45,8 @@ PATIENCE = 60.0
 """Seconds for which a worker that leaves when the runs are done looks for one that isn't, before it has
 worked on any: the run that it is meant for may be starting just now. Also how long it waits for a store
 that could never be read yet."""
-LAST_CALLS = 100
-"""Calls by which it is known how long one usually takes."""
 MARGIN = 60.0
 """Seconds before the end of --max-hours by which the last call should be over; a tenth of it at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
-    """What a worker's user asked for. All of it is plain data, which may be sent to another machine."""
-
-    settings: Mapping[str, Any]  # by name
-    datasets: Sequence[str] = ()  # files that may hold texts of runs
-    runs: Sequence[str] = ()  # to work on; none named: all that it may work on
-    exit_when: ExitWhen | None = None
-    max_hours: float | None = None
-
-    def to_settings(self) -> Settings:
-        """The settings. Raises UsageError for what can't be."""
-        settings = config.settle({"dataset": "demo", **self.settings})
-        if settings.store is None:
-            raise UsageError(
-                "--store is missing: the address of the PostgreSQL database that holds the runs, "
-                "postgresql://user@host/database; or set JUDGEQ_STORE."
-            )
-        if "-" in self.datasets:
-            raise UsageError("--dataset - can't be: a worker reads texts from files.")
-        if settings.people is not None:
-            raise UsageError(
-                "--judge people: a worker asks none. `judgeq annotate` opens the page of a run's people."
-            )
-        return settings
 
 
 @dataclass(slots=True)
@@ -87,9 +62,7 @@ class Tally:
     cost: float = 0.0  # dollars
     unpriced: int = 0  # calls without a known cost
     runs: list[str] = field(default_factory=list)  # in the order worked on
-    latencies: deque[float] = field(
-        default_factory=lambda: deque(maxlen=LAST_CALLS), metadata=LEFT_OUT
-    )
+    slowest: float = field(default=0.0, metadata=LEFT_OUT)  # seconds that a call took
     JSON_KEYS: ClassVar = {"cost": "known_cost", "unpriced_calls": "unpriced"}
 
     def fold(self, event: Event) -> None:
@@ -99,7 +72,7 @@ class Tally:
                 self.cached += 1
                 return
             self.calls += 1
-            self.latencies.append(event.latency)
+            self.slowest = max(self.slowest, event.latency)
             self.unpriced += event.cost is None
             self.cost += event.cost or 0.0
         elif type(event) is JobEnded:
@@ -111,16 +84,79 @@ class Tally:
         """Dollars; None where no call has a known cost."""
         return None if self.unpriced and self.unpriced == self.calls else self.cost
 
-    @property
-    def ended(self) -> int:
-        """Jobs that got an outcome."""
-        return self.done + self.invalid + self.failed
+
+class StoreRuns:
+    """The runs of a store, as a worker may work on them."""
+
+    def __init__(self, settings: Settings, files: Sequence[Path], named: Sequence[str]) -> None:
+        self._settings = settings
+        self._files = files
+        self._store = StoredRuns.at(settings.store or "", Path("runs"))
+        self.named = [self._store.find(name).id for name in named]
+        self._lookout = self._store.lookout()
+        self._open: Store | None = None  # of the run that is worked on: one connection is enough
+        self._allowance = Allowance(settings.max_cost)
+        self._over: set[tuple[str, str, int]] = set()
 
     @property
-    def usual(self) -> float:
-        """Seconds that a call takes at most, but for one in twenty."""
-        ordered = sorted(self.latencies)
-        return ordered[int(len(ordered) * 0.95)] if ordered else 0.0
+    def exhausted(self) -> bool:
+        """Whether this worker may spend no more."""
+        return self._allowance.exhausted
+
+    async def prospects(self) -> Sequence[Prospect]:
+        """The runs that are meant and not over, the first that was begun first. Raises RunError while
+        the store can't be read, and for a run that was named and isn't there any more."""
+        rows = {row.name: row for row in await (self._open or self._lookout).prospects()}
+        for name in self.named:
+            if name not in rows:
+                raise UsageError(f"there is no run {name!r} in the store any more.")
+        return [row for name in self.named or rows if not await self._is_over(row := rows[name])]
+
+    async def _is_over(self, row: Prospect) -> bool:
+        """Whether no job is left and no round will come; one that can't be read is as if it was over."""
+        key = row.name, row.fingerprint, row.planned
+        if row.pending or row.running or not row.planned:
+            return False
+        if not row.ended and key not in self._over:
+            try:
+                info = await asyncio.to_thread(lambda: self._place(row.name).info())
+            except RunError:
+                return True
+            if row.planned < info.rounds and not info.ended_after(row.planned):
+                return False
+            self._over.add(key)
+        return True
+
+    def _place(self, name: str) -> RunPlace:
+        for place in self._store.all():
+            if place.id == name:
+                return place
+        raise RunError(f"there is no run {name!r} in {self._store.label} that can be worked on.")
+
+    async def admit(self, name: str) -> Run:
+        """The run as this worker may work on it; raises what says why it may not."""
+
+        def admitted() -> Run:
+            place, named = self._place(name), name in self.named
+            return admit(place, place.info(), self._settings, self._files, named=named)
+
+        return await asyncio.to_thread(admitted)
+
+    @asynccontextmanager
+    async def open(self, run: Run, stop: Stop, emit: Emit) -> AsyncIterator[Session]:
+        """A run with its store and its judges, open while inside. What this worker spends counts for its
+        own cap, whatever the run."""
+        await self._lookout.close()
+        async with opened(run, stop, emit, self._allowance) as session:
+            self._open = session.store
+            try:
+                yield session
+            finally:
+                self._open = None
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        await self._lookout.close()
 
 
 class Worker:
@@ -132,7 +168,6 @@ class Worker:
         stop: Stop,
         emit: Emit,
         *,
-        named: Sequence[str] = (),
         exit_when: ExitWhen | None = None,
         tally: Tally | None = None,
         clock: Clock = time.monotonic,
@@ -141,7 +176,6 @@ class Worker:
     ) -> None:
         self.tally = tally or Tally()
         self._runs = runs
-        self._named = named
         self._exit_when = exit_when
         self._stop = stop
         self._show = emit
@@ -183,7 +217,7 @@ class Worker:
             if self._stop.asked:
                 raise StoppedError("the worker was stopped")
             try:
-                prospects = {prospect.name: prospect for prospect in await self._runs.prospects()}
+                prospects = await self._runs.prospects()
                 break
             except RunError as error:
                 if not self._reached and self._clock() >= since + PATIENCE:
@@ -193,10 +227,7 @@ class Worker:
                 reported = True
                 await self._pause()
         self._reached = True
-        for name in self._named:
-            if name not in prospects:
-                raise RunError(f"there is no run {name!r} in the store any more.")
-        return [prospects[name] for name in self._named or prospects]
+        return prospects
 
     async def _admit(self, prospect: Prospect) -> Run | None:
         """The run, if it is this worker's to work on; if not, that is reported once in a while."""
@@ -214,43 +245,38 @@ class Worker:
         return self._admitted[key]
 
     def _put_aside(self, name: str, error: JudgeqError) -> None:
-        _, before = self._aside.get(name, (0.0, None))
-        if str(before) != str(error):
+        if name not in self._aside or str(self._aside[name][1]) != str(error):
             self._emit(Notice(str(error), warning=True))
         self._aside[name] = self._clock() + ASIDE, error
 
     def _is_aside(self, prospect: Prospect) -> bool:
-        until, _ = self._aside.get(prospect.name, (0.0, None))
-        return self._clock() < until
+        return prospect.name in self._aside and self._clock() < self._aside[prospect.name][0]
 
     def _ends(self, prospects: Sequence[Prospect]) -> bool:
         """Whether there is no more to do. Raises the error of a run that was named, or worked on, when
         nothing else is left; and of one that is refused, where this worker could do nothing at all."""
-        left = [prospect for prospect in prospects if not prospect.over]
-        ours = [prospect for prospect in left if not self._is_aside(prospect)]
-        if ours:
-            return self._exit_when == "idle" and not any(prospect.pending for prospect in ours)
-        begun, names = self.tally.runs, [prospect.name for prospect in left]
-        if self._exit_when is None and not names and not begun:
-            names = list(self._aside)  # others did them meanwhile
-        waits = self._exit_when == "done" or (self._exit_when is None and bool(names))
-        if waits and not self._named and not begun and self._one_may_begin():
+        left = [one for one in prospects if not self._is_aside(one)]
+        if left:
+            return self._exit_when == "idle" and not any(one.pending for one in left)
+        begun = self.tally.runs
+        refused = [
+            error
+            for name, (_, error) in self._aside.items()
+            if self._runs.named or not begun or name in begun
+        ]
+        waits = self._exit_when == "done" or (self._exit_when is None and refused)
+        if waits and not (self._runs.named or begun) and self._one_may_begin():
             return False
-        for name in names:
-            if self._named or not begun or name in begun:
-                raise self._aside[name][1]
+        for error in refused:
+            raise error
         return self._exit_when is not None
 
     def _one_may_begin(self) -> bool:
         """Whether the run that this worker is meant for may be about to begin; that is reported once."""
         if self._patient_until is None:
             self._patient_until = self._clock() + PATIENCE
-            self._emit(
-                Notice(
-                    "There is no unfinished run that this worker may work on: it looks for one for "
-                    f"{PATIENCE:.0f} s."
-                )
-            )
+            text = "There is no unfinished run that this worker may work on: it looks for one for "
+            self._emit(Notice(f"{text}{PATIENCE:.0f} s."))
         return self._clock() < self._patient_until
 
     async def _pause(self) -> None:
@@ -270,26 +296,25 @@ class Worker:
         self._stop.calls(stop.ask)
         try:
             async with self._runs.open(run, stop, self._emit) as session:
-                panel, items = session.judge, len(run.dataset)
+                panel, settings = session.judge, session.run.settings
                 await panel.open()
-                self._emit(RunStarted(name, items, run.strategy.rounds, panel.name))
-                judge, workers = CheckedPanel(panel, items), session.run.settings.concurrency
-                async with queue_of(session) as queue:
-                    more = True
-                    while more:
-                        ended = self.tally.ended
-                        await drain(queue, judge, stop, self._emit, workers)
-                        if self.tally.ended > ended:
-                            self._longest_pause = SHORTEST
-                        more = await self._comes_more(session.store, name, fingerprint)
-        except StoppedError:
+                rounds, items = run.strategy.rounds, len(run.dataset)
+                self._emit(RunStarted(name, items, rounds, panel.name))
+                judge = CheckedPanel(panel.judges, panel.name, items)
+                ours = (session.store, judge, stop, self._emit, settings.concurrency)
+                more = True
+                while more:
+                    done = self.tally.done
+                    await drain(*ours, paid=bool(settings.models))
+                    if self.tally.done > done:
+                        self._longest_pause = SHORTEST
+                    more = await self._comes_more(session.store, name, fingerprint)
+        except (StoppedError, StoreAwayError) as error:
             if self._stop.asked:
                 raise
-        except StoreAwayError as error:
-            if self._stop.asked:
-                raise
-            self._emit(Notice(f"{error} It is tried again.", warning=True))
-            await self._pause()
+            if isinstance(error, StoreAwayError):
+                self._emit(Notice(f"{error} It is tried again.", warning=True))
+                await self._pause()
         except JudgeqError as error:
             if self._runs.exhausted:
                 raise
@@ -303,65 +328,78 @@ class Worker:
             await store.reap()
             await store.take_unbegun()
             prospects = await self._look()
-            here = next((prospect for prospect in prospects if prospect.name == name), None)
-            if here is None or here.over or here.fingerprint != fingerprint:
-                return False
-            if here.pending:
-                return True
-            if any(other.pending and not self._is_aside(other) for other in prospects):
-                return False
-            if self._ends(prospects):
+            here = [one for one in prospects if (one.name, one.fingerprint) == (name, fingerprint)]
+            if not here or here[0].pending:
+                return bool(here)
+            others = any(one.pending and not self._is_aside(one) for one in prospects)
+            if others or self._ends(prospects):
                 return False
 
 
-class CheckedPanel:
-    """A panel that is asked only about items that are there: the job may be anybody's."""
+@dataclass(frozen=True, slots=True)
+class CheckedPanel(Panel):
+    """A panel that is asked only about the `n` items that are there: the job may be anybody's."""
 
-    def __init__(self, panel: Panel, n: int) -> None:
-        self._panel = panel
-        self._n = n
+    n: int
 
     async def ask(self, job: Job, ledger: Ledger) -> Outcome:
         """As Judge.ask. Raises RunError for items that aren't there."""
         items = job.match.items
-        if not items or min(items) < 0 or max(items) >= self._n:
+        if not items or min(items) < 0 or max(items) >= self.n:
             raise RunError(f"job {job.match.id} is about an item that isn't there.")
-        return await self._panel.ask(job, ledger)
+        return await self.of(job.match).ask(job, ledger)
+
+
+def settings_of(given: Mapping[str, Any]) -> Settings:
+    """The settings of a worker. Raises UsageError for what can't be."""
+    settings = config.settle({"dataset": "demo", **given})
+    if settings.store is None:
+        raise UsageError(
+            "--store is missing: the address of the PostgreSQL database that holds the runs, "
+            "postgresql://user@host/database; or set JUDGEQ_STORE."
+        )
+    if settings.people is not None:
+        raise UsageError(
+            "--judge people: a worker asks none. `judgeq annotate` opens the page of a run's people."
+        )
+    assembly.check_access(settings)
+    return settings
 
 
 async def join(
-    options: WorkerOptions,
+    settings: Settings,
     emit: Emit,
     tally: Tally,
     *,
+    datasets: Sequence[str] = (),
+    runs: Sequence[str] = (),
+    exit_when: ExitWhen | None = None,
+    max_hours: float | None = None,
     beside: Beside | None = None,
     interrupts: Interrupts | None = None,
 ) -> None:
-    """Work on a store's runs until there is no more to do, or --max-hours are over; `tally` counts what
-    is done meanwhile.
+    """Work on a store's `runs` (none named: all that this worker may work on) until there is no more to
+    do, or `max_hours` are over; `tally` counts what is done meanwhile. `datasets` are files that may
+    hold their texts.
 
     Ctrl-C, SIGTERM, SIGHUP and `interrupts` ask for a stop, a second one cancels at once; `beside` is a
     coroutine function that runs beside the work. Raises StoppedError then; UsageError, JudgeError,
     RunError and BudgetError as they come. All that was answered is kept, and jobs that weren't are given
     back.
     """
-    settings = options.to_settings()
-    assembly.check_access(settings)
-    runs = StoreRuns(settings, [Path(name) for name in options.datasets], options.runs)
+    of_store = StoreRuns(settings, [Path(name) for name in datasets], runs)
 
     async def work(stop: Stop) -> None:
-        worker = Worker(
-            runs, stop, emit, named=runs.named, exit_when=options.exit_when, tally=tally
-        )
-        if options.max_hours is None:
+        worker = Worker(of_store, stop, emit, exit_when=exit_when, tally=tally)
+        if max_hours is None:
             await worker.go_on()
         else:
-            await within(options.max_hours, worker, stop, emit)
+            await within(max_hours, worker, stop, emit)
 
     try:
         await stoppable(work, emit, beside, interrupts)
     finally:
-        await runs.close()
+        await of_store.close()
 
 
 async def within(
@@ -373,15 +411,16 @@ async def within(
     clock: Clock = time.monotonic,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Let a worker go on for so many hours at most. As long before as calls usually take it is asked to
-    stop; what is still in flight at the end is given up."""
-    in_time, end = False, clock() + hours * 3600
+    """Let a worker go on for so many hours at most. As long before as the slowest call took it is asked
+    to stop; what is still in flight at the end is given up."""
+    end = clock() + hours * 3600
+
+    def left() -> float:
+        return end - min(MARGIN, hours * 360) - worker.tally.slowest - clock()
 
     async def leave() -> None:
-        nonlocal in_time
-        while (left := end - min(MARGIN, hours * 360) - worker.tally.usual - clock()) > 0:
-            await sleep(min(left, 1.0))  # how long calls take is only known by and by
-        in_time = not stop.asked
+        while left() > 0:
+            await sleep(min(left(), 1.0))  # how long calls take is only known by and by
         stop.ask()
 
     try:
@@ -389,11 +428,9 @@ async def within(
             await worker.go_on()
             return
     except TimeoutError:
-        text = (
-            f"--max-hours {hours:g} are over. Calls in flight were given up: others ask them again."
-        )
+        text = "over. Calls in flight were given up: others ask them again."
     except StoppedError:
-        if not in_time:
+        if left() > 0:  # somebody else asked for it
             raise
-        text = f"--max-hours {hours:g} are nearly over: this worker left in time."
-    emit(Notice(text, needed=True))
+        text = "nearly over: this worker left in time."
+    emit(Notice(f"--max-hours {hours:g} are {text}", needed=True))

@@ -13,21 +13,17 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from judgeq.config import Settings, as_flags
-from judgeq.engine import batch, conflicts, results, rounds
+from judgeq.engine import admission, batch, results, rounds
 from judgeq.engine.assembly import Run, Session
-from judgeq.engine.batch import Batches
-from judgeq.engine.batch_lines import Collecting, tidy
-from judgeq.engine.batch_sending import Sending
+from judgeq.engine.batch_lines import tidy
 from judgeq.engine.interrupts import background, in_thread
 from judgeq.engine.leader import BARRIER_WAIT, leading
-from judgeq.engine.worker import drain, queue_of
+from judgeq.engine.queue import drain
 from judgeq.errors import BudgetError, JudgeError, RunError, StoppedError
 from judgeq.events import Certainty, EndedEarly, Notice, PeopleHere, RoundStarted, RunStarted
-from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.people.people import People
 from judgeq.rating import GoOn, comparisons
 from judgeq.run_places import RunInfo
@@ -54,8 +50,7 @@ async def go_through(session: Session) -> results.Result:
     async with leading(session) as epoch:
         started = await start_event(session)
         session.emit(started)
-        if (folder := results_of_batches(run)).exists():  # of a session that was killed
-            tidy(folder, {one.name for one in await batch.out_of(store)})
+        tidy(run)
         if session.people is not None:
             history = await _by_people(session, session.people, epoch)
         else:
@@ -216,7 +211,7 @@ async def _end_early(session: Session, history: History, known: Certainty) -> No
     )
     info = await _info(session)
     if info.ended != ended:
-        changed = conflicts.ended(session.run, info, ended)
+        changed = admission.ended(session.run, info, ended)
         await asyncio.to_thread(session.run.folder.write_info, changed)
     session.emit(Notice(f"Enough is known after round {known.round}: {ended.sentence}."))
     session.emit(EndedEarly(known.round))
@@ -262,8 +257,8 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
     counts, ours = await _state(session, round), session.run.settings.workers > 0
     session.emit(RoundStarted(round, counts))
     while counts.left and not session.stop.asked:
-        if ours and await _needs_batches(session, counts):
-            await _ask_in_batches(session)
+        if ours and await batch.needed(session, counts):
+            await batch.ask(session)
             counts = await _state(session, round)
             continue
         freed = counts.pending or await session.store.reap()
@@ -286,9 +281,10 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
 async def drain_ours(session: Session, jobs: int) -> None:
     """Let our own workers take so many pending jobs at most."""
     await session.judge.open()
-    async with queue_of(session, jobs) as queue:
-        workers = min(session.run.settings.concurrency, jobs)
-        await drain(queue, session.judge, session.stop, session.emit, workers)
+    settings = session.run.settings
+    workers, paid = min(settings.concurrency, jobs), bool(settings.models)
+    ours = (session.store, session.judge, session.stop, session.emit)
+    await drain(*ours, workers, most=jobs, paid=paid)
 
 
 async def _state(session: Session, round: int) -> Counts:
@@ -326,46 +322,3 @@ async def _check_cap(session: Session, round: int) -> None:
             f"no worker may go on under --max-cost {crew.cap.max_cost:,.6g}: the next call could cost "
             f"up to ${bound:,.3g}, and ${max(0.0, rest):,.3g} is left."
         )
-
-
-# Its batches
-
-
-async def _needs_batches(session: Session, counts: Counts) -> bool:
-    """Whether it is batches that are to be sent, or waited for, now: also before single calls under a
-    cap, for which what batches hold of it may not be left."""
-    settings = session.run.settings
-    if counts.pending and (settings.batch or settings.max_cost is None):
-        return settings.batch
-    return bool(await batch.out_of(session.store))
-
-
-async def _ask_in_batches(session: Session) -> None:
-    """Have all that is pending answered by batches; or, where we ask live, wait for those that are out
-    from before."""
-    await session.judge.open()
-    settings, folder = session.run.settings, results_of_batches(session.run)
-    refuse_linked_folder(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(folder, error) from error
-    try:
-        await batches_of(session).go_through(send=settings.batch, wait=settings.wait)
-    finally:
-        with suppress(OSError):  # what isn't empty is needed
-            folder.rmdir()
-
-
-def results_of_batches(run: Run) -> Path:
-    """The folder in which results of batches are kept until they are in the store."""
-    return run.folder.scores.parent / "batches"
-
-
-def batches_of(session: Session) -> Batches:
-    """The batches of a session's run."""
-    ours = (session.store, session.judge, session.stop, session.emit)
-    budget, folder = session.judge.asked[0].budget, results_of_batches(session.run)
-    collecting = Collecting(session.store, session.judge, session.emit, budget, folder)
-    sending = Sending(*ours, collecting, session.run.settings.batch_size)
-    return Batches(*ours, sending, collecting)

@@ -15,12 +15,12 @@ from judgeq import config, datasets, files, prompts, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.tables import Table
-from judgeq.engine import assembly, batch, conflicts, results, status
+from judgeq.engine import admission, assembly, batch, results, status
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.interrupts import Beside, Interrupts, run_loop, stoppable
 from judgeq.engine.queue import Stop
-from judgeq.engine.runner import go_through, results_of_batches
+from judgeq.engine.runner import go_through
 from judgeq.engine.scores import write_scores
 from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Emit, Notice
@@ -55,8 +55,8 @@ def prepare(
     Raises UsageError, DataError or RunError for what can't be.
     """
     settings, there = settings.rooted(), there or run_places.runs_in(root, settings.store)
-    conflicts.check_panel(settings)
-    conflicts.check_workers(settings)
+    admission.check_panel(settings)
+    admission.check_workers(settings)
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
     settings = _fitting(settings, dataset)
     prompt = _prompt(settings, dataset)
@@ -66,10 +66,10 @@ def prepare(
     by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
     fingerprint, strategy = config.fingerprint(facts), settings.make_strategy().name
     folder = there.place(f"{dataset.name}-{strategy}-{by}", fingerprint, new)
-    conflicts.check_name(settings.name, folder, there)
+    admission.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
-        settings = conflicts.again(settings, info)
+        settings = admission.again(settings, info)
     return _run(settings, dataset, prompt, facts, folder, function=function)
 
 
@@ -103,16 +103,16 @@ def resume(
     held = [] if dataset is None else ["dataset", "data_dir"]
     held += [] if kept is None else ["prompt"]
     settings = trust.own_settings(folder, info, changes, held).rooted()
-    conflicts.check_judge(folder.id, settings, info)
-    conflicts.check_workers(settings)
+    admission.check_judge(folder.id, settings, info)
+    admission.check_workers(settings)
     if "total_rounds" in given:
-        conflicts.check_rounds(folder.id, settings, info)
+        admission.check_rounds(folder.id, settings, info)
     elif "until" in given:
-        settings = conflicts.until_reached(settings, folder, info)
+        settings = admission.until_reached(settings, folder, info)
     dataset = dataset or datasets.load(settings, seed=settings.seed, frame=frame)
     prompt = _prompt(settings, dataset) if kept is None else prompts.kept(kept)
     facts = config.deciding_facts(settings, dataset, prompt)
-    conflicts.check_unchanged(folder.id, facts, info, dataset.source)
+    admission.check_unchanged(folder.id, facts, info, dataset.source)
     return _run(settings, dataset, prompt, facts, folder, held=held, function=function)
 
 
@@ -125,7 +125,7 @@ def _run(
     **more: Any,
 ) -> Run:
     strategy = settings.make_strategy()
-    conflicts.check_strategy(settings, strategy, len(dataset))
+    admission.check_strategy(settings, strategy, len(dataset))
     pricing = assembly.check(settings, dataset, prompt)
     if settings.anchors is not None:
         more["known"] = known_in(settings.anchors, dataset.ids, dataset.texts)
@@ -207,7 +207,7 @@ def _finished(run: Run) -> results.Result | None:
         return None
     with run.folder.locked():
         _look_again(run, info)
-        tidy(results_of_batches(run), ())  # a kill may have left results that are in the store
+        tidy(run)  # a kill may have left results that are in the store
         return _written(run, run_loop(results.read(run.folder, settings)))
 
 
@@ -324,20 +324,20 @@ async def opened(
             await _fill(store, run)
             totals, out = await store.totals(), await batch.held(store)
         models, wanted = len(run.settings.models), run.settings.concurrency
-        with files.room_for(wanted * models) as connections:
-            possible = max(1, min(wanted, connections // models)) if models else wanted
-            if possible < wanted:
-                emit(
-                    Notice(
-                        f"This process may have few files open at once (`ulimit -Hn`): {possible:,} "
-                        f"calls are in flight together at most, and not {wanted:,}."
-                    )
+        room = files.room_for(wanted * models) // models if models else wanted
+        if room < wanted:
+            emit(
+                Notice(
+                    f"This process may have few files open at once (`ulimit -Hn`): {max(1, room):,} "
+                    f"calls are in flight together at most, and not {wanted:,}."
                 )
-            run = replace(run, settings=run.settings.model_copy(update={"concurrency": possible}))
-            async with assembly.panel(
-                run, totals, stop, emit, store=store, out=out, allowance=allowance
-            ) as judge:
-                yield Session(run, store, judge, stop, emit)
+            )
+        possible = {"concurrency": max(1, min(wanted, room))}
+        run = replace(run, settings=run.settings.model_copy(update=possible))
+        async with assembly.panel(
+            run, totals, stop, emit, store=store, out=out, allowance=allowance
+        ) as judge:
+            yield Session(run, store, judge, stop, emit)
     finally:
         await store.close()
 

@@ -12,7 +12,7 @@ from judgeq.engine import results, rounds
 from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.events import Certainty
-from judgeq.run_places import RunInfo, RunPlace
+from judgeq.run_places import RunInfo, RunPlace, Runs
 from judgeq.run_places.info import Ended
 from judgeq.store.protocol import Crew
 from judgeq.text import INLINE, LEFT_OUT
@@ -158,3 +158,31 @@ async def state(run: RunPlace, *, rated: bool = False, before: State | None = No
         with suppress(NotConvergedError, NoVerdictsError):
             return replace(state, result=await results.read(run, info.settings))
     return state
+
+
+# Batches
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A batch of a run; whether a session works on the run now."""
+
+    run: RunPlace
+    batch: Batch = field(metadata=INLINE)
+    running: bool
+    JSON_KEYS: ClassVar = {"run": "run.id"}
+
+
+async def listed(runs: Runs) -> tuple[list[Listed], list[str]]:
+    """The batches of all runs, the latest run first; and what could not be read of which runs."""
+    batches, errors = list[Listed](), list[str]()
+    for place in runs.all():
+        try:
+            running, store = place.is_running(), place.store(read_only=True)
+            try:
+                batches += [Listed(place, batch, running) for batch in await store.batches()]
+            finally:
+                await store.close()
+        except (RunError, OSError) as error:
+            errors.append(f"{place.label}: {error}")
+    return batches, errors

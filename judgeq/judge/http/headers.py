@@ -53,12 +53,14 @@ def rate(headers: Headers) -> RateHeaders | None:
     """What a server's headers say of limits a minute: of several the tightest. None where they say
     nothing. Groq's limit on requests is one a day (console.groq.com/docs/rate-limits), and left out."""
     limits: dict[str, float] = {}
+    groq = False
     for name, value in headers.items():
-        field = _field(name.lower())
+        field = _field(lowered := name.lower())
+        groq |= lowered == "x-groq-region"
         number = _number(value) if field else None
         if number is not None:
             limits[field] = min(number, limits.get(field, number))
-    if limits and "x-groq-region" in CIMultiDict(headers):
+    if groq:
         limits.pop("requests_limit", None)
     return RateHeaders(**limits) if limits else None
 

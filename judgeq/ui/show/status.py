@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from judgeq.engine.batch import Listed
-from judgeq.engine.status import State, Unreadable
+from judgeq.engine.status import Listed, State, Unreadable
 from judgeq.judge.backend import KEPT, Remote
 from judgeq.store.protocol import Crew, WorkerState
 from judgeq.text import count, duration, money, rate, several
