@@ -37,7 +37,7 @@ from judgeq.settings.run import (
     simulation_facts,
 )
 from judgeq.strategies import Strategy
-from judgeq.strategies.goal import Goal
+from judgeq.strategies.strategy import Goal
 
 
 class Panelist(NamedTuple):

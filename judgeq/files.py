@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 PACKAGE = Path(__file__).resolve().parent
-RESERVE = 48
-"""Files for all but connections: the ledger, the cache, a log, look-ups of names."""
-NO_LISTING = 32
-"""Files taken to be open where that can't be seen."""
+RESERVE = 96
+"""Files for all but connections: the program's own, the ledger, the cache, a log, look-ups of names."""
 
 
 # Where they lie
@@ -201,35 +199,18 @@ def _umask() -> int:
 # How many may be open
 
 
-@contextmanager
-def room_for(connections: int) -> Iterator[int]:
-    """While inside, the soft limit (`ulimit -n`) is raised as far as these connections need it and
-    the hard one allows; how many of them there is room for then."""
+def room_for(connections: int) -> int:
+    """How many of these connections this process has room for: the soft limit of open files (`ulimit
+    -n`) is raised as far as they need it and the hard one allows."""
     try:
         import resource
     except ImportError:  # Windows: there is no such limit
-        yield connections
-        return
+        return connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = _open_now() + RESERVE
-    needed = taken + connections
-    allowed = soft
-    if resource.RLIM_INFINITY != soft < needed:
-        wanted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    endless, needed = resource.RLIM_INFINITY, connections + RESERVE
+    if soft != endless and soft < needed:
+        wanted = needed if hard == endless else min(needed, hard)
         with suppress(OSError, ValueError):  # macOS has another limit below the hard one
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            allowed = wanted
-    try:
-        yield (
-            connections if allowed == resource.RLIM_INFINITY else min(connections, allowed - taken)
-        )
-    finally:
-        if allowed != soft:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def _open_now() -> int:
-    try:
-        return len(list(Path("/dev/fd").iterdir()))
-    except OSError:
-        return NO_LISTING
+            soft = wanted
+    return connections if soft == endless else min(connections, soft - RESERVE)

@@ -191,7 +191,7 @@ def test_a_pilots_answers_count_and_narrow_the_estimate(tmp_path: Path) -> None:
         shown = judgeq(tmp_path, "estimate", *flags, "--pilot", "8").stdout
         assert "8 questions asked" in shown
         assert "8 of 24 done" in shown
-        assert "from 8 calls of this run" in " ".join(shown.split())
+        assert "from 8 answered calls" in " ".join(shown.split())
         assert stats(url)["requests"] == 8
 
         # Once more: nothing is asked twice, and the run goes on from there.

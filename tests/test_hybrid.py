@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy
 from numpy.testing import assert_allclose, assert_array_equal
 
 from judgeq import seeds, strategies
@@ -24,7 +23,7 @@ from judgeq.rating.posterior import Posterior
 from judgeq.settings.run import Simulation
 from judgeq.strategies import History
 from judgeq.types import Floats, Verdicts
-from tests.build import Ranking, verdicts
+from tests.build import verdicts
 from tests.cli import exact_columns, judgeq
 from tests.test_posterior import posterior_and_matrix
 
@@ -71,34 +70,6 @@ def test_scores_are_standardised_over_the_items_that_have_one() -> None:
 
 
 @pytest.mark.usefixtures("by_lists")
-def test_the_maximum_and_its_errors_by_a_general_solver() -> None:
-    """θ = βz + ε by BFGS, and its errors by the inverse of the whole curvature."""
-    n, sigma = 7, 1.4
-    rankings: list[Ranking] = [(0, 1, 2), (3, 2, 4), (4, 0, 5), (1, 3), (5, 2, 1, 0)] * 3
-    judged = joined([scored([0.9, 0.7, 0.7, np.nan, 0.1, 0.4]), verdicts(rankings)])
-    z = standardised(np.array([0.9, 0.7, 0.7, np.nan, 0.1, 0.4, np.nan]))
-
-    def objective(x: Floats) -> float:
-        theta = x[:n] + x[n] * z
-        total = 0.0
-        for ranking in rankings:
-            values = theta[list(ranking)]
-            for row in (values, -values[::-1]):
-                total += sum(row[a] - np.log(np.exp(row[a:]).sum()) for a in range(len(row)))
-        return float(-total / 2 + x[:n] @ x[:n] / (2 * sigma**2) + x[n] ** 2 / (2 * 100.0**2))
-
-    best = scipy.optimize.minimize(
-        objective, np.zeros(n + 1), method="BFGS", options={"gtol": 1e-7}
-    )
-    posterior = posterior_of(judged, n, sigma)
-    assert_allclose(posterior.parameters, best.x, atol=2e-5)
-    assert_allclose(posterior.theta, best.x[:n] + best.x[n] * z, atol=5e-5)
-    assert posterior.theta[:6].sum() == pytest.approx(0, abs=1e-6)
-    assert posterior.component.tolist() == [1, 1, 1, 1, 1, 1, 0]
-    assert posterior.errors[6] == sigma
-
-
-@pytest.mark.usefixtures("by_lists")
 def test_intervals_cover_where_the_model_holds() -> None:
     inside = []
     for seed in range(12):
@@ -107,15 +78,6 @@ def test_intervals_cover_where_the_model_holds() -> None:
         off = (posterior.mean - posterior.mean.mean()) - (theta - theta.mean())
         inside += (np.abs(off) < 1.96 * posterior.errors).tolist()
     assert 0.92 <= np.mean(inside) <= 0.98
-
-
-def test_sigma_is_what_scores_dont_say() -> None:
-    for spread in (0.7, 1.5, 3.0):
-        fitted = hybrid.fit(drawn(300, 10, 5, 1, spread)[0], 300, Parameters())
-        assert fitted.chosen
-        assert fitted.sigma == pytest.approx(spread, rel=0.25)
-    once = hybrid.fit(drawn(20, 5, 1, 0)[0], 20, Parameters())
-    assert (once.sigma, once.chosen, once.at_limit) == (2.0, False, False)
 
 
 def test_of_what_lists_alone_say_a_share_counts() -> None:
@@ -178,21 +140,6 @@ def test_scores_connect_what_comparisons_dont() -> None:
 
 
 # The strategy
-
-
-def test_the_strategy() -> None:
-    strategy = strategies.parse("hybrid10")
-    assert (strategy.name, strategy.rounds, strategy.kind) == ("hybrid10", 3, "hybrid")
-    assert strategies.parse("hybrid5x4").name == "hybrid5x4"
-    assert strategy.calls(1000) == 1000 + 2 * 100
-    assert [strategy.calls_of(round, 1000) for round in (1, 2, 3)] == [1000, 100, 100]
-    assert strategy.cost(1000) == strategies.parse("listwise10").cost(1000)
-    assert not strategy.adaptive
-    assert strategies.parse("hybrid10", matchmaking="similar").adaptive
-    with pytest.raises(UsageError, match="a hybrid has 2 rounds or more"):
-        strategies.parse("hybrid10x1").check(100)
-    with pytest.raises(UsageError, match="give hybrid8 or smaller"):
-        strategy.check(8)
 
 
 def played(text: str, seed: int, lists: Simulation, alone: Simulation) -> tuple[History, Floats]:
@@ -291,7 +238,7 @@ def test_a_run_of_it(run: Path) -> None:
     )
     assert by_bt["rating"] == "hybrid"
     assert by_bt["components"]["count"] == 1
-    assert list(rows(place)[0])[2:7] == ["direct", "elo", "bt", "pl", "hybrid"]
+    assert list(rows(place)[0])[2:6] == ["direct", "elo", "bt", "hybrid"]
     plain = [row["hybrid"] for row in rows(place)]
     without = json.loads(judgeq(run, "show", "--write", place.name, "--json").stdout)
     assert without["fit"]["position_taken_out"]
@@ -300,21 +247,6 @@ def test_a_run_of_it(run: Path) -> None:
     assert [row["hybrid"] for row in rows(place)] != plain
     judgeq(run, "show", "--write", place.name, "-q")
     assert [row["hybrid"] for row in rows(place)] == plain
-
-
-def test_it_is_evaluated_and_compared(run: Path) -> None:
-    flags = ("--resamples", "0")
-    place = only(run, "hybrid6x4").name
-    found = json.loads(judgeq(run, "evaluate", place, *flags, "--json").stdout)
-    assert [one["rating"] for one in found["evaluation"]] == ["direct", "elo", "pl", "hybrid"]
-    assert found["reliability"]["separation"]["ssr"] > 0.2
-    assert found["misfit"]["items"]
-    judgeq(run, "run", *RUN[:4], "-s", "listwise6x4", "-q")
-    compared = judgeq(run, "compare", place, only(run, "listwise6x4").name, *flags, "--json")
-    pairs = {
-        (one["rating"], one["against_rating"]) for one in json.loads(compared.stdout)["differences"]
-    }
-    assert ("pl", "hybrid") in pairs
 
 
 def test_it_comes_back_as_it_went(run: Path, tmp_path: Path) -> None:
@@ -332,11 +264,6 @@ def test_it_comes_back_as_it_went(run: Path, tmp_path: Path) -> None:
     (tmp_path / "mixed.jsonl").write_text("\n".join(mixed) + "\n", encoding="utf-8")
     error = judgeq(tmp_path, "import", *RUN[:4], "mixed.jsonl", expect=3).stderr
     assert "can't stand in one round" in error
-
-
-def test_it_asks_in_one_order(tmp_path: Path) -> None:
-    error = judgeq(tmp_path, "run", *RUN, "--both-orders", expect=2).stderr
-    assert "--both-orders goes with pairs" in error
 
 
 def test_it_says_that_direct_scores_and_lists_hardly_agree(tmp_path: Path) -> None:

@@ -55,17 +55,6 @@ def test_judges_who_say_the_same_agree_wholly() -> None:
     assert found.kendall[0, 1] == pytest.approx(1)
 
 
-def test_what_cannot_be_told_is_none() -> None:
-    alone = by(verdicts([(0, 1), (2, 3)]), 0, 1)
-    found = panel_agreement(judged(4, alone), ["a", "b"], BT, Parameters(2.0), 50, 0)
-    assert (
-        found.krippendorff_alpha.value,
-        found.krippendorff_alpha.low,
-        found.judged_by_several,
-    ) == (None, None, 0)
-    assert np.isnan(found.kendall[0, 1])
-
-
 def test_scores_of_items_alone_have_an_alpha_of_their_own() -> None:
     items = verdicts([(row,) for row in range(6) for _ in "ab"])
     scores = np.array([0.1, 0.1, 0.2, 0.2, 0.5, 0.5, 0.7, 0.7, 0.9, 0.9, 1.0, 1.0])
@@ -96,18 +85,6 @@ def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> 
     assert judges["kendall"][0][1] == judges["kendall"][1][0]
 
 
-def test_agreement_needs_no_gold(tmp_path: Path) -> None:
-    rows = "".join(f"text {n},{n}\n" for n in range(30))
-    (tmp_path / "my.csv").write_text(f"text,hidden\n{rows}")
-    data = ("-d", "my.csv", "--latent-column", "hidden")
-    judgeq(tmp_path, "run", *data, *TWO, "--ensemble", "each", "--quiet")
-    done = judgeq(tmp_path, "evaluate")
-    assert "There are no gold labels" in done.stdout
-    assert "Krippendorff's α" in done.stdout
-    judgeq(tmp_path, "run", *data, "--quiet")
-    assert "--gold" in judgeq(tmp_path, "evaluate").stdout
-
-
 def test_ratings_by_a_judge_are_measured_within_its_groups(tmp_path: Path) -> None:
     """What nothing connects has no common scale, whoever judged it."""
     pairs = [(at + first, at + first + 1) for first in (0, 60) for at in range(8)]
@@ -124,11 +101,6 @@ def test_ratings_by_a_judge_are_measured_within_its_groups(tmp_path: Path) -> No
         assert (within[rating]["components"], within[rating]["n"]) == (2, 18)
 
 
-def test_one_judge_is_no_ensemble(tmp_path: Path) -> None:
-    judgeq(tmp_path, "run", "-d", "demo", "--quiet")
-    assert json.loads(judgeq(tmp_path, "evaluate", "--json").stdout)["judges"] is None
-
-
 def test_of_many_judges_the_largest_are_rated_and_all_agree_or_not() -> None:
     """As in what thousands of people judged."""
     rankings = [(0, 1), (1, 2), (2, 3), (0, 3)]
@@ -143,23 +115,3 @@ def test_of_many_judges_the_largest_are_rated_and_all_agree_or_not() -> None:
     assert found.others == 30
     assert found.judged_by_several == 4
     assert found.krippendorff_alpha.value == pytest.approx(1)
-
-
-def test_many_judges_fill_neither_screen_nor_json(tmp_path: Path) -> None:
-    file = tmp_path / "judged.jsonl"
-    lines = [
-        {"presented": [at % 7, at % 7 + 1], "winner": at % 7, "judge": f"w{at:04}"}
-        for at in range(500)
-    ]
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    shown = judgeq(tmp_path, "import", "-d", "demo", file).stdout
-    assert "500 judges: w0000, w0001, w0002 …" in shown
-    assert "w0003" not in shown
-    shown = judgeq(tmp_path, "evaluate", "--resamples", "20").stdout
-    assert "without 490 other judges" in " ".join(shown.split())
-    assert len(shown.splitlines()) < 160
-    assert "w0003" not in judgeq(tmp_path, "status").stdout
-    done = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "20", "--json").stdout)
-    assert len(done["judges"]["names"]) == 10
-    assert done["judges"]["others"] == 490
-    assert len(json.dumps(done)) < 40_000

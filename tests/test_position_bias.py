@@ -80,16 +80,6 @@ def test_a_favourite_slot_is_seen_and_none_is_made_up(k: int) -> None:
     assert position_bias.sentence(fair).startswith("No position bias found (p = ")
 
 
-def test_of_few_matches_nothing_is_claimed() -> None:
-    few = position_bias.slots(said(*[((1, 2), (1, 2))] * 29))
-    assert few is not None
-    assert few.favoured is None
-    assert "Too few" in position_bias.sentence(few)
-    enough = position_bias.slots(said(*[((1, 2), (1, 2))] * 30, ((1, 2), (2, 1))))
-    assert enough is not None
-    assert enough.favoured == 1
-
-
 # Both orders
 
 
@@ -123,14 +113,6 @@ def test_a_flip_is_a_tie_and_half_an_answer_none() -> None:
     found, flips = position_bias.merged(half)
     assert found.matches.tolist() == [0]
     assert flips == position_bias.Flips(couples=3, flipped=0, incomplete=2)
-
-
-def test_two_ties_are_one_and_a_tie_against_a_winner_is_a_flip() -> None:
-    a = (1, 2)
-    verdicts = said((a, a), ((2, 1), a), (a, a), ((2, 1), a), tied=[0, 1, 0, 1, 0, 1, 0, 0])
-    found, flips = position_bias.merged(verdicts)
-    assert found.tied.tolist() == [False, True, False, True]
-    assert flips.flipped == 1
 
 
 # How likely chance is
@@ -325,47 +307,6 @@ def test_the_joint_maximum_and_its_curvature(k: int) -> None:
     assert beside.matches == len(some)
 
 
-@pytest.mark.parametrize(("k", "rounds", "effect"), [(5, 6, 0.0), (2, 12, 0.7)])
-def test_the_interval_covers(k: int, rounds: int, effect: float) -> None:
-    several = [
-        effect_of(simulated(30, k, rounds, effect, seed), 30, sigma=2.0)[0] for seed in range(20)
-    ]
-    covered = np.mean([one.low <= effect <= one.high for one in several])
-    assert covered >= 0.85  # of 200 runs 0.965 of each kind
-    values, errors = np.array([(one.value, one.se) for one in several]).T
-    assert 0.7 <= errors.mean() / values.std() <= 1.5
-    assert values.mean() == pytest.approx(effect, abs=0.2)
-
-
-def test_two_judges_have_two_effects() -> None:
-    some = simulated(100, 5, 8, [1.5, -0.5], seed=0)
-    first, second = effect_of(some, 100)
-    assert (first.judges, second.judges) == ((0,), (1,))
-    assert first.low < 1.5 < first.high
-    assert second.low < -0.5 < second.high
-    assert first.low > second.high
-
-
-def test_taken_out_of_theta() -> None:
-    """Where some items always stand last, θ without γ is nearer to the truth."""
-    rng = np.random.default_rng(0)
-    n, lists, k, effect = 30, 300, 5, 3.0
-    theta = rng.normal(0, 1, n)
-    presented = np.sort(np.stack([rng.permutation(n)[:k] for _ in range(lists)]), axis=1)
-    utility = theta[presented] + effect * (np.arange(k) / (k - 1) - 0.5)
-    utility = utility + rng.gumbel(size=utility.shape)
-    ranked = np.take_along_axis(presented, np.argsort(-utility, axis=1), axis=1)
-    some = verdicts(ranked.tolist())
-    off = {
-        position: np.corrcoef(
-            plackett_luce.fit(some, n, Parameters(2.0, position=position)).theta, theta
-        )[0, 1]
-        for position in (False, True)
-    }
-    assert off[True] > off[False] + 0.1
-    assert off[True] > 0.9
-
-
 def test_it_is_taken_out_where_it_is_significant() -> None:
     """Of a judge without an effect in about one of twenty runs; unless asked otherwise."""
     estimator = ESTIMATORS["pl"]
@@ -417,20 +358,6 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
     assert "Being shown last instead of first changes a score by +" in text
     assert "--unbias-position corrects for it" in text
     assert scores() != without
-    # A run that was made so is rated with it again.
-    another = (*biased, "--seed", "5", "--sim-position-bias", "150")
-    judgeq(tmp_path, "run", *another, "--no-unbias-position", "-q")
-    assert not rated("show --write")["taken_out"]
-    assert rated("show", "--write", "--unbias-position")["taken_out"]
-    fair = (*biased, "--seed", "6")
-    judgeq(tmp_path, "run", *fair, "-q")
-    assert not rated("show --write")["taken_out"]
-    said = judgeq(tmp_path, "evaluate", "--resamples", "0", "--splits", "0").stdout
-    assert "that may be chance, so nothing is corrected" in " ".join(said.split())
-    error = judgeq(
-        tmp_path, "show", "--write", "--unbias-position", "--rating", "bt-mm", expect=2
-    ).stderr
-    assert "--unbias-position goes with --rating pl or bt, not bt-mm" in error
     judgeq(tmp_path, "run", *biased, "--both-orders", "--sim-position-bias", "150")
     evaluated = judgeq(tmp_path, "evaluate", "--resamples", "0", "--splits", "0").stdout
     assert "asking in both orders cancels it" in " ".join(evaluated.split())

@@ -65,25 +65,6 @@ def of_lists(*about: Any, sigma: float = SIGMA) -> Posterior:
 # The normal distribution itself
 
 
-def test_two_items_by_quadrature() -> None:
-    """Of d = θ0 − θ1 after three wins of 0, under N(0, 2σ²): mean and spread are nearly those of the
-    posterior itself, which is skew: a normal distribution of its mean and spread has 0.916 of 0.923."""
-    posterior = posterior_of(bradley_terry.fit(verdicts([(0, 1)] * 3), 2, Parameters(sigma=1.0)))
-    d = np.linspace(-15, 15, 200_001)
-    density = np.exp(-3 * np.log1p(np.exp(-d)) - d**2 / 4)
-    density /= density.sum()
-    mean = float((d * density).sum())
-    spread = math.sqrt(float(((d - mean) ** 2 * density).sum()))
-    assert posterior.mean[0] - posterior.mean[1] == pytest.approx(mean, abs=0.05)
-    assert np.hypot(*posterior.errors_apart) == pytest.approx(spread, rel=0.05)
-    # Each is half of d, since their mean is 0.
-    assert_allclose(posterior.errors, spread / 2, rtol=0.05)
-    above = float(density[d > 0].sum())
-    assert posterior.probability_above(0, 1) == pytest.approx(above, abs=0.015)
-    assert posterior.probability_above(1, 0) == pytest.approx(1 - above, abs=0.015)
-    assert posterior.probability_above(1, 1) == 0.5
-
-
 @pytest.mark.parametrize(("k", "rounds", "sigma"), [(10, 3, 2.0), (2, 10, 2.0)])
 def test_means_and_errors_are_near_those_of_the_posterior(
     k: int, rounds: int, sigma: float
@@ -131,15 +112,6 @@ def by_chain(posterior: Posterior, steps: int) -> tuple[Floats, Floats]:
         kept.append(x - x.mean())
     chain = np.array(kept[steps // 10 :])
     return chain.mean(axis=0), chain.std(axis=0)
-
-
-def test_nothing_is_added_where_nothing_is_known() -> None:
-    """However wide the prior: a linear correction would make the mean of an unbeaten item infinite."""
-    for sigma in (20.0, 100.0):
-        fit = plackett_luce.fit(verdicts([(0, 1, 2)]), 3, Parameters(sigma=sigma))
-        posterior = posterior_of(fit)
-        assert np.abs(posterior.mean).max() < 2 * np.abs(posterior.theta).max()
-        assert posterior.errors.max() < sigma
 
 
 # Errors
@@ -317,13 +289,6 @@ def test_sigma_at_its_limits(spread: float, limit: float) -> None:
     assert fit.sigma == limit
     assert fit.chosen
     assert fit.at_limit
-
-
-def test_sigma_is_2_until_items_are_in_two_lists() -> None:
-    once = plackett_luce.fit(lists(100, 10, 1, 0, 5.0), 100, Parameters())
-    twice = plackett_luce.fit(lists(100, 10, 2, 0, 5.0), 100, Parameters())
-    assert once.sigma == 2.0 < (twice.sigma or 0)
-    assert (once.chosen, twice.chosen) == (False, True)
 
 
 @pytest.mark.parametrize("sigma", [0.0, 1e-4, 101.0])

@@ -15,7 +15,7 @@ from judgeq.errors import UsageError
 from judgeq.events import Certainty
 from judgeq.rating import ESTIMATORS, Parameters, correlation
 from judgeq.strategies import History, Strategy, parse
-from judgeq.strategies.goal import Goal
+from judgeq.strategies.strategy import Goal
 from judgeq.types import Counts, Floats, Matches, Totals, Verdicts
 from judgeq.ui import progress
 from tests.cli import judgeq, only_run, query, scores

@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,16 +73,3 @@ def test_a_stream_gives_the_same_at_a_place_whatever_was_drawn_before(
         draw(stream.at(at, bt))
     np.testing.assert_array_equal(stream.at(a, b).random(6), fresh)
     np.testing.assert_array_equal(stream.at(a, b).random(6), fresh)
-
-
-@pytest.mark.parametrize("draw", DRAWS)
-def test_nothing_buffered_is_carried_to_another_place(
-    draw: Callable[[np.random.Generator], object],
-) -> None:
-    def bits(generator: np.random.Generator) -> object:
-        return generator.integers(0, 2**32, 5, dtype=np.uint32).tolist()
-
-    stream = Stream(5, "s")
-    expected = bits(Stream(5, "s").at(8))
-    draw(stream.at(7))
-    assert bits(stream.at(8)) == expected

@@ -153,21 +153,6 @@ def test_direct_scores_take_the_place_of_ratings(tmp_path: Path) -> None:
     assert done["slots"] is None
 
 
-def test_an_item_without_a_direct_score_is_left_out_and_told(tmp_path: Path) -> None:
-    job = ("run", "-d", "demo", "-s", "direct", "--max-invalid", "1", "--json")
-    with faults(unreadable=0.4):
-        done = json.loads(judgeq(tmp_path, *job).stdout)
-    missing = score_columns(only_run(tmp_path))["direct"].count("")
-    assert missing == done["jobs"]["invalid"] > 0
-    assert [one["n"] for one in done["evaluation"]] == [240 - missing]
-
-
-def test_absurd_sizes_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    done = judgeq(tmp_path, "run", "-d", "babe", "-s", "complete", expect=2)
-    assert "6,747,301 calls" in done.stderr
-    assert not (tmp_path / "runs").exists()
-
-
 @pytest.mark.parametrize("strategy", ["listwise5x6", "tail:w=2,p=20", "hybrid5x3"])
 def test_each_round_replayed_from_the_ledger_is_planned_as_it_was(
     tmp_path: Path, strategy: str
@@ -188,13 +173,3 @@ def test_each_round_replayed_from_the_ledger_is_planned_as_it_was(
             await store.close()
 
     asyncio.run(replayed())
-
-
-def test_a_run_whose_strategy_is_not_written_down_says_so(tmp_path: Path) -> None:
-    judgeq(tmp_path, *SMALL, "-s", "listwise5x1")
-    file = only_run(tmp_path) / "config.json"
-    config = json.loads(file.read_text(encoding="utf-8"))
-    del config["facts"]["strategy"]
-    file.write_text(json.dumps(config), encoding="utf-8")
-    done = judgeq(tmp_path, "resume", expect=7)
-    assert "its strategy changed since it began" in done.stderr

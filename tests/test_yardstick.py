@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgeq.evaluation import agreement, people
+from judgeq.evaluation import agreement
 from judgeq.evaluation.agreement import Orders, codings
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.people import (
@@ -90,26 +90,6 @@ def test_people_who_share_no_question_are_no_yardstick(tmp_path: Path) -> None:
     assert held.agreement.value is not None
     assert held.questions == 12
     assert "--each 2" in (held.difference.why or "")
-
-
-def test_models_that_were_asked_something_else_are_in_no_row(tmp_path: Path) -> None:
-    measured = of(tmp_path, **BESIDE | {"each": 1, "ensemble": "rotate"})
-    (held,) = measured.models
-    assert "--ensemble each" in (held.agreement.why or "")
-
-
-def test_a_few_questions_have_no_interval(tmp_path: Path) -> None:
-    measured = of(tmp_path, **BESIDE | {"strategy": "listwise6x2"})
-    (held,) = measured.models
-    assert held.difference.value is not None
-    assert held.difference.low is None
-    assert "8 questions in common are too few" in sentence(held)
-
-
-def test_single_texts_have_alpha_alone(tmp_path: Path) -> None:
-    measured = of(tmp_path, **BESIDE | {"strategy": "direct"})
-    assert (measured.agreement.value, measured.agreement.why) == (None, people.ALONE)
-    assert measured.krippendorff_alpha.value is not None
 
 
 def test_people_together_stand_beside_models_and_nobody_stands_there_without_an_answer(

@@ -44,8 +44,8 @@ BYTES_A_TOKEN = (4.8, 3.0)
 """Of English text with its JSON around it; other scripts take more tokens a byte, up to one each."""
 REASONING = 2_000
 """Tokens that a call may take for reasoning, where no limit is set and nothing is known."""
-FAR = 4
-"""The factor by which a mean is said to be off at most."""
+FAR = math.log(4)
+"""The log of the factor by which a mean is said to be off at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
     most, of_people = rounds.judgments_per_match(settings) * strategy.calls(n), 0.0
     if settings.people is not None:
         of_people = settings.each / (settings.each - 1 + len(settings.panelists))
-    planned, over, answered, left = list[Counts](), False, 0, list[Match]()
+    planned, over, answers, left = list[Counts](), False, round(most * of_people), list[Match]()
     if store is not None:
         planned, over = await rounds.planned(store)
         over = over or run.folder.info().ended_after(len(planned), settings.goal)
@@ -221,8 +221,7 @@ async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
             left += await store.left(number)
         # Which ones batches have makes no difference: they are of one kind.
         left = left[sum(one.left for one in await store.batches() if one.open) :]
-        calls = await store.people_calls() if of_people else ()
-        answered = sum(call.outcome == "ok" for _, call in calls)
+        answers -= sum(call.outcome == "ok" for _, call in await store.people_calls())
     if not planned and not over:
         first = rounds.questions(rounds.begin(n, strategy, settings), settings)
         left = _single(replace(first, repeats=Repeats().add(first)))
@@ -231,10 +230,8 @@ async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
     later = max(0, most - (total.total or len(left))) if rounds_open else 0
     if settings.models:
         later = round(later * (1 - of_people))
-    if retry_failed:
-        later += total.failed + total.invalid
-    answers = max(0, round(most * of_people) - answered)
-    return _Left(total.total - total.left, left, later, rounds_open, answers)
+    later += total.failed + total.invalid if retry_failed else 0
+    return _Left(total.total - total.left, left, later, rounds_open, max(0, answers))
 
 
 def _single(matches: Matches) -> list[Match]:
@@ -319,15 +316,12 @@ def _by_samples(known: Estimate, asked: _ToAsk, samples: Sequence[_Question]) ->
     written = [usage.output / (3 + one.items) for one, usage in usages]
     costs = [one.cost / one.size for one in samples if one.cost is not None]
     latencies = [one.latency for one in samples if one.latency]
-    counts = (len(latencies), "of this run"), (len(samples) - len(latencies), "in the cache")
-    parts = [f"{several(count, 'call')} {where}" for count, where in counts if count]
-    reasons = ", reasons included" if known.prepared.settings.reasons else ""
     known = replace(
         known,
         input=plausible(read, n, 0.03) * asked.size,
         output=plausible(written, n, 0.1) * (3 * n + asked.items),
         cost=plausible(costs, n, 0.05) * asked.size if len(costs) == len(samples) else None,
-        basis=f"from {' and '.join(parts)}{reasons}",
+        basis=f"from {several(len(samples), 'answered call')}",
     )
     if known.prepared.settings.batch or not n or not latencies:
         return known
@@ -339,7 +333,7 @@ def _by_rule(known: Estimate, asked: _ToAsk) -> Estimate:
     settings, n = known.prepared.settings, max(1, asked.calls)
     size, items, pricing = asked.size / n, asked.items / n, known.prepared.pricing
     prices = [one for one in pricing.values() if one is not None]
-    least, most = REASON if settings.reasons else (0, 0)
+    least = REASON[0] if settings.reasons else 0
     longest = settings.output_limit or answer_tokens(items, settings.reasons) + REASONING
     read = Range(*(size / bytes_a_token for bytes_a_token in BYTES_A_TOKEN))
     written = Range(min(3 + items + least, longest), longest)
@@ -347,31 +341,26 @@ def _by_rule(known: Estimate, asked: _ToAsk) -> Estimate:
         _mean([price.cost(Usage(math.ceil(into), 0, math.ceil(out))) for price in prices])
         for into, out in ((read.low, written.low), (read.high, written.high))
     )
-    more = f", {least} to {most} of them for a reason" if most else ""
     return replace(
         known,
         input=read * asked.calls,
         output=written * asked.calls,
         cost=Range(low, high) * asked.calls if len(prices) == len(pricing) else None,
-        basis=f"rough: assumes {BYTES_A_TOKEN[1]:g} to {BYTES_A_TOKEN[0]:g} bytes a token, answers of "
-        f"up to {longest:,.0f} tokens with reasoning{more}, no retries; --pilot 20 measures instead",
+        basis=f"rough: assumes answers of up to {longest:,.0f} tokens with reasoning, and no retries; "
+        "--pilot 20 measures instead",
     )
 
 
 def _seconds(known: Estimate, latencies: Sequence[float]) -> Range:
     """How long the calls may take, from all in flight that may be, to as many as the pilot had."""
     settings, models, pilot = known.prepared.settings, len(known.prepared.pricing), known.pilot
-    most = least = settings.concurrency * models
-    rpm, tpm = (limit and limit * models for limit in (settings.rpm, settings.tpm))
-    if pilot is not None:
-        least = min(most, pilot.questions)
-        rpm, tpm = pilot.requests_a_minute, pilot.tokens_a_minute
+    most = settings.concurrency * models
+    least = most if pilot is None else min(most, pilot.questions)
     latency, left = plausible(latencies, known.calls, 0.1), max(1, known.rounds_open)
 
     def lasting(at_once: int, latency: float, tokens: float) -> float:
-        paced = [
-            60 / MARGIN * n / limit for n, limit in ((known.calls, rpm), (tokens, tpm)) if limit
-        ]
+        limits = ((known.calls, settings.rpm), (tokens, settings.tpm))
+        paced = [60 / MARGIN * n / limit / models for n, limit in limits if limit]
         return max(*paced, 0, left * latency * max(1, known.calls / left / at_once))
 
     low = lasting(most, latency.low, known.input.low + known.output.low)
@@ -391,16 +380,10 @@ def plausible(values: Sequence[float], to_come: int, least: float) -> Range:
     if not mean:
         return NOTHING
     off = sum((value / mean - 1) ** 2 for value in values) + 1
-    margin = _t(n) * math.sqrt(off / n * (1 / n + 1 / max(1, to_come)))
-    factor = math.exp(min(margin, math.log(FAR)))
+    t = 1.96 + 2.4 / n + 6 / n**2  # Student's for 95 %, or a little more
+    margin = t * math.sqrt(off / n * (1 / n + 1 / max(1, to_come)))
+    factor = math.exp(min(margin, FAR))
     return Range(mean * min(1 / factor, 1 - least), mean * max(factor, 1 + least), mean)
-
-
-def _t(df: int) -> float:
-    """The t within which lies 95 % of Student's distribution (Abramowitz and Stegun 1972, 26.7.8):
-    too large, by 1 % of 10 degrees of freedom, by 38 % of 3, and infinite of fewer."""
-    room = (1 - 1 / (4 * df)) ** 2 - 1.96**2 / (2 * df)
-    return 1.96 / math.sqrt(room) if room > 0 else math.inf
 
 
 def _mean(values: Sequence[float]) -> float:

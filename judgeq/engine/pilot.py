@@ -23,13 +23,11 @@ from judgeq.types import Counts
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """What a pilot of so many `questions` brought: the jobs of the first round by state, the limits in
-    force at its end, and the error that ended it early, if one did."""
+    """What a pilot of so many `questions` brought: the jobs of the first round by state, and the error
+    that ended it early, if one did."""
 
     questions: int
     counts: Counts
-    requests_a_minute: float | None
-    tokens_a_minute: float | None
     error: JudgeError | BudgetError | None = field(default=None, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {"jobs": "counts"}
 
@@ -66,11 +64,7 @@ def ask(
                 f"no question of the pilot brought a verdict ({counts.invalid:,} invalid, "
                 f"{counts.failed:,} failed), so it gives no estimate."
             )
-        limiters = {judge.limiter for judge in session.judge.asked}
-        limits = [limit.rpm for limit in limiters], [limit.tpm for limit in limiters]
-        # No limit of all models in a minute where one has none.
-        rpm, tpm = (None if None in known else sum(filter(None, known)) for known in limits)
-        return Pilot(min(questions, counts.total), counts, rpm, tpm, error)
+        return Pilot(min(questions, counts.total), counts, error)
 
     return at_work(run, emit, first, beside=beside, interrupts=interrupts)
 

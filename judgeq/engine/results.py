@@ -267,7 +267,7 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     """The scores, and the fit of the main rating."""
     n, verdicts = len(items.ids), comparisons.joined(history.verdicts)
     fits = {
-        estimator.column: history.fit(estimator, settings.parameters, go_on)
+        estimator.column: history.fit(estimator, settings.parameters)
         for estimator in rating.of_run(settings.rating, history.basis)
     }
     *_, main = fits.values()

@@ -94,13 +94,6 @@ def judgments_per_match(settings: Settings) -> int:
     return (settings.each - 1 + judges) * (2 if settings.both_orders else 1)
 
 
-def share_of_people(settings: Settings) -> float:
-    """The share of the jobs that are for people."""
-    if settings.people is None:
-        return 0.0
-    return settings.each / (settings.each - 1 + len(settings.panelists))
-
-
 # How well the order is known
 
 

@@ -324,20 +324,20 @@ async def opened(
             await _fill(store, run)
             totals, out = await store.totals(), await batch.held(store)
         models, wanted = len(run.settings.models), run.settings.concurrency
-        with files.room_for(wanted * models) as connections:
-            possible = max(1, min(wanted, connections // models)) if models else wanted
-            if possible < wanted:
-                emit(
-                    Notice(
-                        f"This process may have few files open at once (`ulimit -Hn`): {possible:,} "
-                        f"calls are in flight together at most, and not {wanted:,}."
-                    )
+        room = files.room_for(wanted * models) // models if models else wanted
+        if room < wanted:
+            emit(
+                Notice(
+                    f"This process may have few files open at once (`ulimit -Hn`): {max(1, room):,} "
+                    f"calls are in flight together at most, and not {wanted:,}."
                 )
-            run = replace(run, settings=run.settings.model_copy(update={"concurrency": possible}))
-            async with assembly.panel(
-                run, totals, stop, emit, store=store, out=out, allowance=allowance
-            ) as judge:
-                yield Session(run, store, judge, stop, emit)
+            )
+        possible = {"concurrency": max(1, min(wanted, room))}
+        run = replace(run, settings=run.settings.model_copy(update=possible))
+        async with assembly.panel(
+            run, totals, stop, emit, store=store, out=out, allowance=allowance
+        ) as judge:
+            yield Session(run, store, judge, stop, emit)
     finally:
         await store.close()
 

@@ -22,7 +22,7 @@ from judgeq.config import NEVER_KEPT, Settings, as_flags, fingerprint, settle
 from judgeq.datasets import FROM_PYTHON, STDIN, Dataset
 from judgeq.errors import RunError
 from judgeq.settings.run import SETTINGS
-from judgeq.strategies.goal import Goal
+from judgeq.strategies.strategy import Goal
 
 JUDGES_NAMED = 10
 """Of more judges than this only the first are named on screens."""

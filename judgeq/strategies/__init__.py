@@ -13,8 +13,7 @@ from typing import Any
 
 from judgeq.errors import UsageError
 from judgeq.rating.direct import ENOUGH
-from judgeq.strategies.direct import Direct
-from judgeq.strategies.hybrid import Hybrid
+from judgeq.strategies.hybrid import Direct, Hybrid
 from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.pairwise import Complete, Pairwise, Streak, Tail
 from judgeq.strategies.strategy import History, Strategy
@@ -106,17 +105,21 @@ REGISTRY: Mapping[str, Entry] = {
 
 __all__ = ["FLAGS", "MOST_ROUNDS", "REGISTRY", "History", "Strategy", "parse"]
 
-MOST_ROUNDS = 10_000
-LEAST: Mapping[str, tuple[int, str]] = {
-    "k": (2, "a list needs at least 2 items"),
-    "rounds": (1, "at least 1 round is needed"),
-    "overlap": (0, "no lists share fewer than 0 items"),
-    "repeat": (ENOUGH, "at least 100 texts are scored twice, to know how reliable scores are"),
-    "r": (1, "a streak is at least 1 match long"),
-    "d": (1, "a streak is against at least 1 opponent"),
-    "w": (1, "the first to leave can do so after round 1"),
-    "p": (1, "at least 1 % leave"),
-    "m": (1, "all pairs are compared at least once"),
+MOST, MOST_ROUNDS = 10**9, 10_000
+LIMITS: Mapping[str, tuple[int, int, str]] = {
+    "k": (2, MOST, "a list needs at least 2 items"),
+    "rounds": (1, MOST_ROUNDS, f"there are 1 to {MOST_ROUNDS:,} rounds"),
+    "overlap": (0, MOST, "no lists share fewer than 0 items"),
+    "repeat": (
+        ENOUGH,
+        MOST,
+        f"at least {ENOUGH} texts are scored twice, to know their reliability",
+    ),
+    "r": (1, MOST, "a streak is at least 1 match long"),
+    "d": (1, MOST, "a streak is against at least 1 opponent"),
+    "w": (1, MOST, "the first to leave can do so after round 1"),
+    "p": (1, 49, "1 to 49 % leave from each end"),
+    "m": (1, MOST, "all pairs are compared at least once"),
 }
 
 
@@ -138,18 +141,27 @@ def parse(text: str, *, at_once: bool = False, **flags: Any) -> Strategy:
             f"--strategy {text!r}: no such strategy. Give one of {forms}, for example listwise10; "
             "`judgeq list strategies` explains them."
         )
-    said: dict[str, str] = {}
+    in_text: list[tuple[Any, ...]] = [*match.groupdict().items()]
+    in_text += [tuple(map(str.strip, part.split("=", 1))) for part in long.split(",") if part]
+    given: list[tuple[Any, ...]] = [(f"--strategy {text}", *pair) for pair in in_text]
+    given += [(f"--{flag} {value}", flag, value) for flag, value in flags.items()]
     settings: dict[str, Any] = {}
-    for name, value in [*match.groupdict().items(), *_pairs_in(text, long, entry)]:
-        if value is not None:
-            _take(settings, said, name, _number(text, name, value), f"--strategy {text}")
-    for flag, value in flags.items():
-        if value is None:
+    for by, name, *values in given:
+        if values and values[0] is None:
             continue
-        if flag not in entry.settings:
-            raise UsageError(f"--{flag} doesn't go with --strategy {text}.")
-        _take(settings, said, flag, value, f"--{flag} {value}")
-    _check(settings, said)
+        if name not in entry.settings or not values:
+            has = ", ".join(f"{name}=…" for name in entry.settings) or "nothing"
+            raise UsageError(f"{by}: {name} is no setting of {short}; it takes {has}.")
+        value = _value(by, name, str(values[0]))
+        if settings.setdefault(name, value) != value:
+            raise UsageError(
+                f"{by} says {name} = {value}, and before it {settings[name]}: give it once."
+            )
+    k, overlap = settings.get("k", 10), settings.get("overlap", 0)
+    if overlap >= k:
+        raise UsageError(
+            f"--strategy {text}: consecutive lists of {k} can share 0 to {k - 1} items."
+        )
     if at_once and "matchmaking" in entry.settings:
         settings.setdefault("matchmaking", "random")
     if "r" in settings:  # by default no more opponents than matches are asked for
@@ -157,52 +169,14 @@ def parse(text: str, *, at_once: bool = False, **flags: Any) -> Strategy:
     return entry.make(**settings)
 
 
-def _pairs_in(text: str, long: str, entry: Entry) -> list[tuple[str, str]]:
-    """The settings after the colon: "w=8,p=20"."""
-    pairs = []
-    for part in filter(None, long.split(",")):
-        name, equals, value = part.partition("=")
-        name = name.strip()
-        if name not in entry.settings or not equals:
-            has = ", ".join(f"{name}=…" for name in entry.settings) or "nothing"
-            raise UsageError(f"--strategy {text}: {part!r} is no setting of it; it takes {has}.")
-        pairs.append((name, value.strip()))
-    return pairs
-
-
-def _number(text: str, name: str, value: str) -> int | str:
+def _value(by: str, name: str, value: str) -> int | str:
     if name == "matchmaking":
+        if value not in ("similar", "random"):
+            raise UsageError(f"{by}: matchmaking is similar or random.")
         return value
     if not re.fullmatch(r"\d{1,9}", value):
-        raise UsageError(f"--strategy {text}: {name} = {value!r} is no whole number.")
+        raise UsageError(f"{by}: {name} = {value!r} is no whole number.")
+    least, most, why = LIMITS[name]
+    if not least <= int(value) <= most:
+        raise UsageError(f"{by}: {why}, not {int(value):,}.")
     return int(value)
-
-
-def _take(settings: dict[str, Any], said: dict[str, str], name: str, value: Any, by: str) -> None:
-    if settings.get(name, value) != value:
-        raise UsageError(
-            f"{said[name]} says {name} = {settings[name]}, but {by} says {value}: give it once."
-        )
-    settings[name] = value
-    said[name] = by
-
-
-def _check(settings: Mapping[str, Any], said: Mapping[str, str]) -> None:
-    """Raise UsageError, naming what says so, for values that can't be."""
-    for name, (least, why) in LEAST.items():
-        if settings.get(name, least) < least:
-            raise UsageError(f"{said[name]}: {why}, not {settings[name]}.")
-    if settings.get("rounds", 1) > MOST_ROUNDS:
-        raise UsageError(
-            f"{said['rounds']}: at most {MOST_ROUNDS:,} rounds, not {settings['rounds']:,}."
-        )
-    k, overlap = settings.get("k", 10), settings.get("overlap", 0)
-    if overlap >= k:
-        raise UsageError(
-            f"{said['overlap']}: consecutive lists of {k} can share 0 to {k - 1} items."
-        )
-    if settings.get("p", 1) > 49:
-        raise UsageError(f"{said['p']}: at most 49 % can leave from each end.")
-    how = settings.get("matchmaking", "similar")
-    if how not in ("similar", "random"):
-        raise UsageError(f"{said['matchmaking']}: matchmaking is similar or random.")

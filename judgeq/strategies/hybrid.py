@@ -1,4 +1,4 @@
-"""Hybrid: each item alone first, then lists."""
+"""Each item alone: direct scores, the paper's baseline; and the hybrid, in which lists follow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,31 @@ import numpy as np
 
 from judgeq.errors import UsageError
 from judgeq.strategies.listwise import Listwise
-from judgeq.strategies.strategy import History
+from judgeq.strategies.strategy import History, Strategy
 from judgeq.types import Matches
+
+
+@dataclass(frozen=True, slots=True)
+class Direct(Strategy):
+    """One round, in which each item is scored alone, 0 to 1."""
+
+    kind: ClassVar[str] = "direct"
+    name: ClassVar[str] = "direct"
+    pairs: ClassVar[bool] = False
+
+    def check(self, n: int) -> None:
+        """Raise UsageError when there is nothing to judge."""
+        if n < 1:
+            raise UsageError(f"--strategy {self.name}: there are no items.")
+
+    def next_round(self, history: History, rng: np.random.Generator) -> Matches:
+        """Each item by itself, in the order of the rows."""
+        rows = history.rows
+        return Matches(items=rows, offsets=np.arange(len(rows) + 1, dtype=np.int64))
+
+    def asked(self, round: int, n: int) -> tuple[int, int]:
+        """A question an item."""
+        return n, n
 
 
 @dataclass(frozen=True, slots=True)

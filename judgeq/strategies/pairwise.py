@@ -39,14 +39,13 @@ class Pairwise(Strategy):
         return matchmaking.pairs(history.standings.elo, history.rows, self.matchmaking, rng)
 
 
-def _check_leaving(strategy: Pairwise, after: int, why: str) -> None:
+def _check_leaving(strategy: Pairwise, after: int) -> None:
     """Raise UsageError where the first item could leave only after round `after`, for that would
     spare no question."""
     if after >= strategy.rounds:
         raise UsageError(
-            f"--strategy {strategy.name}: {why}, and there "
-            f"{'is 1 round' if strategy.rounds == 1 else f'are {strategy.rounds} rounds'}: no item "
-            f"would leave before the end. Give less, more --rounds, or pairwise{strategy.rounds}, "
+            f"--strategy {strategy.name}: the first items leave after round {after:,}, and there are "
+            f"no more than {strategy.rounds}. Give less, more --rounds, or pairwise{strategy.rounds}, "
             "which asks the same."
         )
 
@@ -73,12 +72,9 @@ class Streak(Pairwise):
         Pairwise.check(self, n)
         if self.d >= n:
             raise UsageError(
-                f"--strategy {self.name}: no item meets {self.d:,} distinct opponents among {n:,} "
-                f"items. Give d={min(n - 1, self.r, 3)}, or pairwise{self.rounds}."
+                f"--strategy {self.name}: no item meets {self.d:,} distinct opponents among {n:,} items."
             )
-        least = max(self.r, self.d)
-        streak = f"{self.r:,} in a row against {self.d:,} distinct opponents"
-        _check_leaving(self, least, f"{streak} take {least:,} rounds")
+        _check_leaving(self, max(self.r, self.d))
 
     def stay(self, history: History, rng: np.random.Generator) -> Bools:
         """Which items stay active after the rounds so far: those without a streak.
@@ -136,11 +132,8 @@ class Tail(Pairwise):
         """Raise UsageError when n items can't be judged so, or none could ever leave early."""
         Pairwise.check(self, n)
         if n < 4:
-            raise UsageError(
-                f"--strategy {self.name}: two items are left at least, so that of {n} none leaves "
-                f"from each end. Give pairwise{self.rounds}, which asks the same."
-            )
-        _check_leaving(self, self.w, f"the first items leave after round {self.w:,}")
+            raise UsageError(f"--strategy {self.name}: of {n} items none leaves from each end.")
+        _check_leaving(self, self.w)
 
     def stay(self, history: History, rng: np.random.Generator) -> Bools:
         """Which items stay active after the rounds so far: the middle, from round w on."""

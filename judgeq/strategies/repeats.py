@@ -25,29 +25,18 @@ class Repeats:
 
     def __init__(self) -> None:
         self.rounds = 0
-        self._known: _U64 = np.zeros(0, dtype=np.uint64)  # sorted
-        self._times: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._asked: _U64 = np.zeros(0, dtype=np.uint64)
 
     def add(self, matches: Matches) -> Rows:
         """The numbers of the next round's questions, shape (matches,)."""
         self.rounds += 1
-        names = _names(matches)
-        kinds, which, times = np.unique(names, return_inverse=True, return_counts=True)
-        order = np.argsort(which, kind="stable")
-        within = np.empty(len(names), dtype=np.int64)
-        within[order] = np.arange(len(names)) - np.repeat(np.cumsum(times) - times, times)
-        before = self._before(kinds)
-        self._known, place = np.unique(np.concatenate([self._known, kinds]), return_inverse=True)
-        every = np.concatenate([self._times, times])
-        self._times = np.bincount(place, every, len(self._known)).astype(np.int64)
-        return (before[which] + within).astype(np.int32)
-
-    def _before(self, kinds: _U64) -> NDArray[np.int64]:
-        """How often each was asked in the rounds before."""
-        if not len(self._known):
-            return np.zeros(len(kinds), dtype=np.int64)
-        at = np.minimum(np.searchsorted(self._known, kinds), len(self._known) - 1)
-        return np.where(self._known[at] == kinds, self._times[at], 0)
+        before, self._asked = len(self._asked), np.concatenate([self._asked, _names(matches)])
+        order, place = np.argsort(self._asked, kind="stable"), np.arange(len(self._asked))
+        same = self._asked[order[1:]] == self._asked[order[:-1]]
+        first = np.where(np.append(False, same)[: len(place)], 0, place)
+        number = np.empty(len(place), dtype=np.int32)
+        number[order] = place - np.maximum.accumulate(first)
+        return number[before:]
 
 
 def _names(matches: Matches) -> _U64:

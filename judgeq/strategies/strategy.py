@@ -1,4 +1,4 @@
-"""What a strategy is, and what it plans from: the history of a run's rounds."""
+"""What a strategy is, what it plans from, the history of a run's rounds, and when enough is known."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from judgeq.rating import (
 )
 from judgeq.rating.position_bias import Flips
 from judgeq.rating.posterior import Posterior
-from judgeq.strategies.goal import Goal
 from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Standings, Verdicts
 
 T = TypeVar("T")
+SETTLED = 0.95
+"""The share of the first items that have to be among the first in draws of the posterior."""
 
 
 class Strategy:
@@ -121,6 +122,38 @@ class Strategy:
             n = self.left(round, n)
 
 
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a run ends at: ρ̂, or the first `top` items settled. None of them: when its rounds are
+    over."""
+
+    rho: float | None = None
+    top: int | None = None
+
+    @classmethod
+    def read(cls, text: str | None) -> Goal:
+        """What `--until` says, as the setting lets it be said: "0.95", "top20"."""
+        if text is None:
+            return cls()
+        return cls(top=int(text[3:])) if text.startswith("top") else cls(rho=float(text))
+
+    def __bool__(self) -> bool:
+        return self != Goal()
+
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        if self.rho is not None:
+            return f"{self.rho:g}"
+        return "" if self.top is None else f"top{self.top}"
+
+    def reached(self, rho: float, top_share: float | None) -> bool:
+        """Whether an order is known well enough, of which this is ρ̂ and the share of the first items."""
+        if self.rho is not None and rho >= self.rho:
+            return True
+        return self.top is not None and top_share is not None and top_share >= SETTLED
+
+
 @dataclass(slots=True, eq=False)
 class History:
     """What was judged so far, round by round, and the `standings` that it folds to.
@@ -139,7 +172,7 @@ class History:
     both_orders: bool = False
     asked: list[Verdicts] = field(default_factory=list)
     over: bool = False
-    goal: Goal = Goal()  # noqa: RUF009  (immutable)
+    goal: Goal = Goal()
     go_on: GoOn = always
     left_after: Offsets = field(init=False)
     _made: dict[str, tuple[int, Any]] = field(default_factory=dict)
@@ -155,7 +188,7 @@ class History:
         seed: int = 0,
         *,
         both_orders: bool = False,
-        goal: Goal = Goal(),  # noqa: B008  (immutable)
+        goal: Goal = Goal(),
     ) -> History:
         """Before anything was judged."""
         standings = Standings(elo.start(n), np.ones(n, dtype=np.bool_))
@@ -258,9 +291,6 @@ class History:
         finally:
             self.go_on = before
 
-    def _step(self) -> None:
-        self.go_on()  # that of now, however old the fit is
-
     def _once(self, name: str, make: Callable[[], T]) -> T:
         """What `make` makes of the rounds so far, made once."""
         round = len(self.verdicts)
@@ -275,10 +305,10 @@ class History:
         if self.alone or not any(map(len, self.verdicts)):
             return None
         estimator = ESTIMATORS["hybrid" if self.basis == "both" else "pl"]
-        posterior = self.fit(estimator, Parameters(), self.go_on).posterior
-        return posterior if isinstance(posterior, Posterior) else None
+        posterior: Posterior | None = self.fit(estimator, Parameters()).posterior
+        return posterior
 
-    def fit(self, estimator: Estimator, parameters: Parameters, go_on: GoOn = always) -> Fit:
+    def fit(self, estimator: Estimator, parameters: Parameters) -> Fit:
         """The fit of an estimator to all that was judged; Elo is there after every round. Raises
         UsageError where the effect of the place can't be taken out."""
         if estimator.name == "elo":
@@ -292,15 +322,17 @@ class History:
             parameters = replace(parameters, position=False)
 
         def fitted() -> Fit:
-            verdicts = comparisons.joined(self.verdicts)
-            return estimator.fit(verdicts, len(self.standings.elo), parameters, self._step)
+            verdicts, n = comparisons.joined(self.verdicts), len(self.standings.elo)
+            return estimator.fit(verdicts, n, parameters, self._step)
 
-        with self.going(go_on):
-            return self._once(f"{estimator.name} {parameters}", fitted)
+        return self._once(f"{estimator.name} {parameters}", fitted)
 
-    def rate(self, estimator: Estimator, parameters: Parameters, go_on: GoOn = always) -> Floats:
+    def _step(self) -> None:
+        self.go_on()  # that of now, however old the fit is
+
+    def rate(self, estimator: Estimator, parameters: Parameters) -> Floats:
         """The ratings by an estimator, shape (items,)."""
-        return self.fit(estimator, parameters, go_on).theta
+        return self.fit(estimator, parameters).theta
 
     @property
     def latest(self) -> tuple[str, Floats]:
