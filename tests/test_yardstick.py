@@ -57,7 +57,7 @@ def test_a_model_is_held_against_two_people_on_the_same_questions(tmp_path: Path
 
 def test_each_question_counts_alike_however_many_people_answered_it() -> None:
     from judgeq.types import Verdict
-    from tests.test_people_records import of as verdicts_of
+    from tests.test_people_results import of as verdicts_of
 
     up, down = Verdict((0, 1)), Verdict((1, 0))
     answers: list[tuple[int, tuple[int, ...], Verdict]] = [
