@@ -23,7 +23,7 @@ import psycopg
 
 from benchmarks.measure import JUDGEQ, PYTHON
 from judgeq.store import statements
-from judgeq.store.postgres import dialect, schema
+from judgeq.store.postgres import connection, runs
 from judgeq.store.postgres.address import Address, parse
 from judgeq.store.postgres.link import Link, connect, in_schema
 from judgeq.store.postgres.store import PostgresStore
@@ -35,12 +35,12 @@ OF_PEERS = 4_000
 MILLIONS = 10
 HOT = {
     statements.FENCE: "FENCE",
-    dialect.CLAIM: "CLAIM",
-    dialect.over_arrays(statements.BEGIN)[0]: "BEGIN",
-    dialect.over_arrays(statements.SETTLE)[0]: "SETTLE",
+    connection.CLAIM: "CLAIM",
+    connection.over_arrays(statements.BEGIN)[0]: "BEGIN",
+    connection.over_arrays(statements.SETTLE)[0]: "SETTLE",
     statements.WORKED: "WORKED",
-    dialect.END_DEAD: "END_DEAD",
-    dialect.COUNTS: "COUNTS",
+    connection.END_DEAD: "END_DEAD",
+    connection.COUNTS: "COUNTS",
 }
 """The statements of a worker's transactions, and those of the barrier."""
 
@@ -133,7 +133,7 @@ def _filled(place: Address) -> int:
     """A run in its last jobs, put in by statements: only its size matters."""
     every, left = MILLIONS * 1_000_000, 50_000
     with connect(place) as connection:
-        schema.prepare(Link(place, connection))
+        runs.prepare(Link(place, connection))
 
         def execute(statement: str) -> None:
             connection.execute(in_schema(statement, place.schema))

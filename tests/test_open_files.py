@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +13,7 @@ import pytest
 
 from judgeq import files
 from judgeq.errors import ConnectionFailedError
-from tests.cli import command, environment, judgeq, only_run, query, start, wait_until
+from tests.cli import command, environment, only_run, query
 from tests.mock import mock, stats
 from tests.test_openai_chat import ask, backend, saying
 from tests.web import answering
@@ -101,36 +100,3 @@ def test_no_room_for_a_connection_means_fewer_at_once_and_is_no_failure_of_the_s
 
 
 # Files that go away
-
-
-@pytest.mark.parametrize("deleted", [False, True])
-def test_a_run_whose_folder_goes_away_stops_and_says_what_is_lost(
-    tmp_path: Path, deleted: bool
-) -> None:
-    with mock(tmp_path, "--latency", "0.1") as url:
-        flags = judging(tmp_path, url, "--concurrency", "4", "--quiet")
-        process = start(tmp_path, *flags)
-        try:
-            wait_until(lambda: stats(url)["answered"] >= 8, process)
-            run, elsewhere = only_run(tmp_path), tmp_path / "elsewhere"
-            if deleted:
-                shutil.rmtree(run)
-            else:
-                run.rename(elsewhere)
-            _, err = process.communicate(timeout=60)
-        finally:
-            process.kill()
-        seen = stats(url)
-        said = " ".join(err.split())
-        assert process.returncode == 7, said
-        assert seen["answered"] < JOBS / 2
-        if deleted:
-            assert "was deleted" in said
-            assert "its record is lost" in said
-            return
-        assert "was moved during the run" in said
-        assert query(elsewhere, "SELECT count(*) FROM calls") == [(seen["answered"],)]
-        elsewhere.rename(run)
-        done = judgeq(tmp_path, *flags, "--concurrency", "64")
-        assert done.returncode == 0
-        assert stats(url)["requests"] == JOBS

@@ -2,17 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
 
-from judgeq.errors import CallError, ConnectionFailedError, RateLimitedError, ServerFailedError
-from judgeq.judge.limiter import FIRST_WINDOW, IN_A_ROW, Limiter, Outage, Permit
-from tests.cli import judgeq, only_run, query, start, wait_until
-from tests.fakes import Clock, opened, turns
+from judgeq.errors import CallError, ConnectionFailedError
+from judgeq.judge.limiter import FIRST_WINDOW, IN_A_ROW, Limiter, Permit
+from tests.cli import judgeq, only_run, query
+from tests.fakes import opened, turns
 from tests.mock import mock, stats
 from tests.test_limiter import Time
 from tests.web import serving
@@ -98,33 +96,6 @@ def test_an_answer_to_what_was_sent_before_says_that_it_was_no_outage() -> None:
     asyncio.run(story())
 
 
-def test_calls_that_hang_do_not_keep_one_from_being_tried() -> None:
-    async def story() -> None:
-        time = Time()
-        limiter = Limiter(concurrency=8, clock=time, sleep=time.sleep)
-        limiter.succeeded(Permit(0.0, 0))
-        for _ in range(4):
-            await sent(limiter)
-        for _ in range(IN_A_ROW):
-            await sent(limiter, BROKEN)
-        waiting = [asyncio.create_task(sent(limiter)) for _ in range(9)]
-        await time.pass_until(1060)
-        assert limiter.in_flight == 4 + 1
-        limiter.abort()
-        await asyncio.gather(*waiting, return_exceptions=True)
-
-    asyncio.run(story())
-
-
-def test_what_the_server_asks_for_is_waited_before_the_next_try() -> None:
-    clock = Clock()
-    outage = Outage(clock)
-    outage.failed(RateLimitedError("429", retry_after=57.0), tried=True)
-    assert outage.next_try - clock.now == 57
-    outage.failed(ServerFailedError("503", retry_after=3600.0, unavailable=True), tried=True)
-    assert outage.next_try - clock.now == 60
-
-
 # Whole runs
 
 
@@ -166,28 +137,3 @@ def test_a_server_that_always_fails_is_asked_ten_times_and_its_words_are_shown(
     assert "10 calls since the last answer: the server answered 500: out of cheese 10." in status
     last = json.loads(judgeq(tmp_path, "status", "--json").stdout)["last_failure"]
     assert last["in_a_row"] == 10
-
-
-def test_a_server_that_is_started_again_meets_the_run_where_it_was(tmp_path: Path) -> None:
-    with mock(tmp_path, "--latency", "0.2") as url:
-        flags = ("--base-url", url, "--concurrency", "4", "--strategy", "pairwise2", "--no-cache")
-        process = start(tmp_path, *texts(tmp_path), *flags)
-        wait_until(lambda: stats(url)["answered"] >= 8, process)
-    try:
-        assert process.stderr is not None
-        lines = list(_until(process.stderr, "doesn't answer; one call at a time"))
-        with mock(tmp_path, "--port", str(urlsplit(url).port)):
-            _, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 0, (lines, err)
-    assert "m answers again, after" in err
-    assert query(only_run(tmp_path), "SELECT count(*), sum(state = 'done') FROM jobs") == [(48, 48)]
-
-
-def _until(lines: Iterable[str], words: str) -> Iterator[str]:
-    """The lines up to the first that holds these words."""
-    for line in lines:
-        yield line
-        if words in line:
-            return

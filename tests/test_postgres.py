@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-import uuid
 import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,15 +18,13 @@ import psutil
 import pytest
 
 from judgeq.engine.queue import Queue, Stop
-from judgeq.errors import JobLostError, LedError, RunError, StoreAwayError
-from judgeq.events import Event, Notice
+from judgeq.errors import RunError
 from judgeq.store import Items
-from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import Address, parse
-from judgeq.store.postgres.link import Link, connect, in_schema
+from judgeq.store.postgres.link import connect, in_schema
 from judgeq.store.postgres.store import PART, Heartbeat, PostgresStore
-from judgeq.store.protocol import Cap, Leader
-from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Usage, Verdict
+from judgeq.store.protocol import Cap
+from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Verdict
 from judgeq.ui.show.status import crew as sections
 from tests.fakes import Clock, call
 from tests.postgres import new_run, server
@@ -266,27 +263,6 @@ async def test_money_moves_with_calls(address: Address, run: int, clock: Clock) 
 # The scheduler
 
 
-@stories
-async def test_only_one_leads(address: Address, run: int, clock: Clock) -> None:
-    async with opened(address, run, clock) as one, opened(address, run, clock) as other:
-        first = await one.lead("one", 60)
-        with pytest.raises(LedError, match="is led by one") as error:
-            await other.lead("other", 60)
-        clock.now += 30
-        await one.renew_lead(first, 60)
-        with pytest.raises(LedError) as renewed:
-            await other.lead("other", 60)
-        assert renewed.value.until == pytest.approx(error.value.until + 30)
-        assert await one.lead("one", 60) == 2  # it may begin anew
-        clock.now += 61
-        assert await other.lead("other", 60) == 3
-        assert (await one.crew()).leader == Leader("other", 3, leads=True)
-        with pytest.raises(
-            RunError, match=r"taken the run over.*led by other.*nothing was changed"
-        ):
-            await one.renew_lead(2, 60)
-
-
 # A database that is away
 
 
@@ -404,75 +380,6 @@ def test_a_commit_whose_answer_is_lost_is_not_done_twice(tmp_path: Path) -> None
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("lost", ["before", "after"])
-def test_what_was_paid_while_the_database_is_away_is_committed_once_it_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
-) -> None:
-    monkeypatch.setattr("judgeq.store.postgres.connection.QUIET", 0.0)
-
-    async def story() -> None:
-        address, run = new_run()
-        way, there = through(address, tmp_path)
-        noticed = asyncio.Event()
-        async with Away(tmp_path, there) as away, opened(way, run) as store:
-            store.report_to(lambda event: noticed.set())
-            await planned(store, 4)
-            async with Queue(store, "w", Stop()) as queue:
-                for _ in range(3):
-                    job = await queue.get()
-                    assert job is not None
-                    await queue.begin(Attempt(job.match.id, 0.5))
-                away.breaks.append(lost)
-                away.closed = True
-                queue.settle(answer(0))
-                await noticed.wait()
-                queue.settle(answer(1))
-                away.closed = False
-        assert sql(address, "SELECT count(*), sum(attempt) FROM @.calls") == [(2, 2)]
-        assert sql(address, "SELECT count(*) FROM @.verdicts") == [(2,)]
-
-    asyncio.run(story())
-
-
-def test_what_was_answered_when_database_and_worker_died_is_possibly_paid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("judgeq.store.postgres.connection.HURRIED", 0.05)
-    monkeypatch.setattr("judgeq.store.postgres.connection.QUIET", 0.0)
-
-    async def story() -> None:
-        address, run = new_run()
-        way, there = through(address, tmp_path)
-        clock, events = Clock(time.time() + 86_400), list[Event]()
-
-        async def stopped(away: Away) -> None:
-            async with opened(way, run, clock) as store:
-                store.report_to(events.append)
-                await planned(store, 4)
-                async with Queue(store, "w", Stop()) as queue:
-                    for job in [await queue.get() for _ in range(2)]:
-                        assert job is not None
-                        await queue.begin(Attempt(job.match.id, 0.5))
-                    away.breaks.append("before")
-                    away.closed = True
-                    store.hurry()
-                    queue.settle(answer(0))
-                    queue.settle(answer(1))
-
-        async with Away(tmp_path, there) as away:
-            with pytest.raises(StoreAwayError, match=r"2 calls .* is lost: .* is asked again"):
-                await stopped(away)
-        assert [event.warning for event in events if isinstance(event, Notice)] == [True]
-        async with opened(address, run, clock) as store:
-            clock.now += 2 * store.lease
-            assert await store.reap() == 2
-            totals = await store.totals()
-            assert (totals.calls, totals.unknown, totals.at_risk) == (0, 2, 1.0)
-            assert [job.match.id for job in await store.claim("later", 9, LEASE)] == [0, 1, 2, 3]
-
-    asyncio.run(story())
-
-
 def test_a_killed_database_loses_nothing_and_nothing_is_asked_again(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -521,37 +428,6 @@ CREATE FUNCTION @.no_room() RETURNS trigger LANGUAGE plpgsql AS
 CREATE CONSTRAINT TRIGGER no_room AFTER INSERT ON @.calls DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION @.no_room()
 """
-
-
-def test_a_database_that_can_not_commit_is_tried_again_seldom(tmp_path: Path) -> None:
-    async def story() -> None:
-        address, run = new_run()
-        events: list[Event] = []
-        waits: list[float] = []
-
-        async def sleep(seconds: float) -> None:
-            waits.append(seconds)
-            if len(waits) == 12:
-                sql(address, "DROP TRIGGER no_room ON @.calls")
-
-        store = PostgresStore(address, run, sleep=sleep)
-        store.report_to(events.append)
-        await planned(store, 2)
-        async with Queue(store, "w", Stop()) as queue:
-            job = await queue.get()
-            assert job is not None
-            await queue.begin(Attempt(0, 0.5))
-            sql(address, FULL)
-            queue.settle(answer(0))
-            assert (await queue.get() or job).match.id == 1
-        assert sum(waits) > 30
-        (notice,) = [event for event in events if isinstance(event, Notice)]
-        assert "could not extend file" in notice.text
-        assert (await store.counts()).done == 1
-        assert (await store.totals()).calls == 1
-        await store.close()
-
-    asyncio.run(story())
 
 
 def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:
@@ -640,82 +516,14 @@ async def test_a_role_that_reads_backslashes_as_escapes_is_refused(
         connect(odd)
 
 
-def test_a_database_that_can_not_hold_every_text_is_refused() -> None:
-    name = f"latin_{uuid.uuid4().hex[:12]}"
-    with connect(parse(server())) as connection:
-        made: Any = (
-            f"CREATE DATABASE {name} ENCODING 'LATIN1' TEMPLATE template0 "
-            "LC_COLLATE 'C' LC_CTYPE 'C' STRATEGY wal_log"
-        )
-        connection.execute(made)
-    joint = "&" if "?" in server() else "?"
-    address = parse(f"{server()}{joint}dbname={name}")
-    with connect(address) as connection, pytest.raises(RunError, match="encoding is LATIN1"):
-        schema.prepare(Link(address, connection))
-
-
 @stories
-async def test_many_matches_of_any_size_come_back(address: Address, run: int, clock: Clock) -> None:
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(1, 6, 1000)
-    items = np.concatenate([rng.permutation(N)[:size] for size in sizes]).astype(np.int32)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    judges = rng.integers(0, 3, len(sizes)).astype(np.int32)
-    matches = Matches(items, offsets, judges, repeats=judges + 1)
-    async with opened(address, run, clock) as store:
-        epoch = await planned(store, 0)
-        everybody = np.ones(N, dtype=np.bool_)
-        await store.plan_round(2, epoch, everybody, matches)
-        kept = await store.matches(2)
-        assert kept.judges is not None
-        np.testing.assert_array_equal(kept.items, items)
-        np.testing.assert_array_equal(kept.offsets, offsets)
-        np.testing.assert_array_equal(kept.judges, judges)
-        jobs = await store.claim("a", 5000, LEASE)
-        assert [job.match.repeat for job in jobs] == (judges + 1).tolist()
-        said = [
-            Outcome(
-                job.match.id,
-                DONE,
-                Verdict(
-                    job.match.items,
-                    tuple(
-                        bool(i) and (i + job.match.id) % 3 == 0 for i in range(len(job.match.items))
-                    ),
-                    0.5 if len(job.match.items) == 1 else None,
-                ),
-                (call(usage=Usage()),),
-            )
-            for job in reversed(jobs)
-        ]
-        await store.settle("a", said)
-        verdicts = await store.verdicts()
-        np.testing.assert_array_equal(verdicts.items, items)
-        np.testing.assert_array_equal(verdicts.presented, items)
-        tied = [
-            tie for outcome in reversed(said) if outcome.verdict for tie in outcome.verdict.tied
-        ]
-        assert verdicts.tied.tolist() == tied
-        assert verdicts.scores is not None
-        np.testing.assert_array_equal(np.isnan(verdicts.scores), sizes > 1)
-
-
-def test_a_lost_job_is_dropped_by_its_worker() -> None:
-    async def story() -> None:
-        address, run = new_run()
-        async with opened(address, run) as store:
-            await planned(store, 2)
-            async with Queue(store, "w", Stop()) as queue:
-                job = await queue.get()
-                assert job is not None
-                sql(address, "UPDATE @.workers SET until = 0")
-                sql(address, "UPDATE @.workers SET over = true")
-                sql(address, "UPDATE @.jobs SET state = 'pending' WHERE state = 'running'")
-                with pytest.raises(JobLostError):
-                    await queue.begin(Attempt(0, 0.5))
-                assert (await queue.get() or job).match.id == 0  # by a new worker
-                await queue.begin(Attempt(0, 0.5))
-                queue.settle(answer(0))
-            assert await store.counts() == Counts(pending=1, done=1)
-
-    asyncio.run(story())
+async def test_rounds_are_read_block_by_block(address: Address, run: int, clock: Clock) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("judgeq.store.postgres.connection.BLOCK", 2)
+        async with opened(address, run, clock) as store:
+            await planned(store, 5)
+            await store.claim("a", 5, LEASE)
+            await store.settle("a", [answer(job) for job in range(5)])
+            matches, verdicts = await store.matches(1), await store.verdicts()
+    assert matches.items.tolist() == verdicts.items.tolist() == pairs(5).items.tolist()
+    assert verdicts.matches.tolist() == [0, 1, 2, 3, 4]

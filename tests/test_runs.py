@@ -1,21 +1,29 @@
+"""Run folders: what they hold, made, found, held; and those that can't be read."""
+
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from judgeq.config import Settings
 from judgeq.errors import RunError
-from judgeq.files import replacing
-from judgeq.run_places import FolderRuns, RunFolder, RunInfo, folders, network_file_system, whoami
+from judgeq.run_places import FolderRuns, RunFolder, RunInfo, folders, whoami
 from judgeq.run_places.folders import file_system
+from tests.cli import ended, judgeq, only_run
+
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
 PRINT = "0123456789abcdef" * 4
 
@@ -83,53 +91,6 @@ def test_touched_is_when_the_ledger_was_last_written(tmp_path: Path) -> None:
     assert folder.touched() == 70
 
 
-# Replacing a file
-
-
-def test_replacing_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "scores.csv"
-    path.write_text("old")
-    with replacing(path) as temporary:
-        temporary.write("new")
-        assert path.read_text() == "old"
-        assert len(list(tmp_path.iterdir())) == 2
-    assert path.read_text() == "new"
-    assert [each.name for each in tmp_path.iterdir()] == ["scores.csv"]
-
-
-def test_a_replaced_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
-    (tmp_path / "other").touch()
-    with replacing(tmp_path / "scores.csv"):
-        pass
-    assert (tmp_path / "scores.csv").stat().st_mode == (tmp_path / "other").stat().st_mode
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_replacing_leaves_nothing_behind_on_an_error(
-    tmp_path: Path, error: type[BaseException]
-) -> None:
-    path = tmp_path / "scores.csv"
-    path.write_text("old")
-
-    def fail() -> None:
-        with replacing(path) as temporary:
-            temporary.write("half")
-            raise error
-
-    with pytest.raises(error):
-        fail()
-    assert path.read_text() == "old"
-    assert [each.name for each in tmp_path.iterdir()] == ["scores.csv"]
-
-
-def test_replacing_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with (
-        pytest.raises(RunError, match="can't be written: No such file"),
-        replacing(tmp_path / "none" / "scores.csv"),
-    ):
-        pass
-
-
 # Where a run is
 
 
@@ -152,11 +113,6 @@ def test_the_same_run_is_found_again_and_new_ones_are_numbered(tmp_path: Path) -
     assert found == ["demo-0123456789", "demo-0123456789-2", "demo-0123456789-3"]
     assert FolderRuns(tmp_path).place("demo", PRINT, new=False).id == "demo-0123456789-3"
     assert FolderRuns(tmp_path).place("demo", "f" + PRINT, new=False).id == "demo-f012345678"
-
-
-def test_a_run_killed_before_it_said_what_it_is_is_taken_up(tmp_path: Path) -> None:
-    (tmp_path / "demo-0123456789").mkdir()
-    assert FolderRuns(tmp_path).place("demo", PRINT, new=False).id == "demo-0123456789"
 
 
 def test_another_runs_folder_is_refused(tmp_path: Path) -> None:
@@ -283,19 +239,6 @@ def test_a_run_is_held_by_one_process(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (folder.path / "holder").exists()
 
 
-def test_an_error_lets_the_run_go(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "demo")  # locked makes it
-
-    def fail() -> None:
-        with folder.locked():
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert not folder.is_running()
-    assert not (folder.path / "holder").exists()
-
-
 def test_a_folder_that_can_not_be_locked_or_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "demo" / "lock").mkdir(parents=True)
     with (
@@ -315,44 +258,172 @@ def test_a_folder_that_can_not_be_locked_or_made_is_told(tmp_path: Path) -> None
 
 MOUNTS = r"""
 /dev/sda1 / ext4 rw,relatime 0 0
-proc /proc proc rw 0 0
-systemd-1 /home autofs rw 0 0
 server:/home /home nfs4 rw,vers=4.2 0 0
 /dev/sdb1 /home/me/local xfs rw 0 0
 //nas/team /mnt/team\040share cifs rw 0 0
-10.0.0.1@tcp:/scratch /scratch lustre rw 0 0
-tmpfs /scratch/tmp tmpfs rw 0 0
 me@host: /mnt/ssh fuse.sshfs rw 0 0
-C:\134 /mnt/c 9p rw 0 0
 """.strip()
 
 
-@pytest.mark.parametrize(
-    ("folder", "kind"),
-    [
-        ("/", None),
+def test_network_file_systems_are_known() -> None:
+    for folder, kind in (
         ("/var/runs", None),
         ("/home/me/runs", "nfs4"),
-        ("/home", "nfs4"),
         ("/homestead/runs", None),
         ("/home/me/local/runs", None),
         ("/mnt/team share/runs", "cifs"),
-        ("/mnt/team", None),
-        ("/scratch/me", "lustre"),
-        ("/scratch/tmp/me", None),
         ("/mnt/ssh", "fuse.sshfs"),
-        ("/mnt/c/runs", "9p"),
-    ],
-)
-def test_network_file_systems_are_known(folder: str, kind: str | None) -> None:
-    assert file_system(Path(folder), MOUNTS) == kind
+    ):
+        assert file_system(Path(folder), MOUNTS) == kind
 
 
-def test_a_mount_over_another_counts() -> None:
-    mounts = "server:/a /data nfs rw 0 0\n/dev/sdc /data ext4 rw 0 0\n"
-    assert file_system(Path("/data/runs"), mounts) is None
-    assert file_system(Path("/data/runs"), "") is None
+# Runs that can't be read stand in nobody's way
+
+RUN = ("run", "--dataset", "synthetic:normal", "--n", "20", "--strategy", "listwise5", "--quiet")
 
 
-def test_this_machine_has_a_table_or_none(tmp_path: Path) -> None:
-    assert isinstance(network_file_system(tmp_path), str | None)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unreadable")
+    judgeq(folder, *RUN)
+    return only_run(folder)
+
+
+@pytest.fixture
+def spoilable(finished: Path, tmp_path: Path) -> Path:
+    """Two runs; the later is "bad"."""
+    for name, touched in (("good", 1_000), ("bad", 2_000)):
+        shutil.copytree(finished, tmp_path / "runs" / name)
+        os.utime(tmp_path / "runs" / name / "run.db", (touched, touched))
+    return tmp_path / "runs"
+
+
+def invoke(root: Path, *arguments: str) -> tuple[int, str, str]:
+    done = ended(root.parent, *arguments, "--runs-dir", root)
+    return done.returncode, done.stdout, done.stderr
+
+
+def newest(path: Path) -> None:
+    os.utime(path, (3_000, 3_000), follow_symlinks=False)
+
+
+def garbage_config(run: Path) -> None:
+    (run / "config.json").write_text("{")
+
+
+def odd_date(run: Path) -> None:
+    text = (run / "config.json").read_text()
+    values = json.loads(text) | {"created": "0001-01-01T00:00:00Z"}
+    (run / "config.json").write_text(json.dumps(values))
+
+
+def garbage_database(run: Path) -> None:
+    (run / "run.db").write_bytes(b"garbage" * 1000)
+    newest(run / "run.db")
+
+
+def no_database_but_a_folder(run: Path) -> None:
+    (run / "run.db").unlink()
+    (run / "run.db").mkdir()
+    newest(run / "run.db")
+
+
+def a_link_to_itself(run: Path) -> None:
+    (run / "run.db").unlink()
+    (run / "run.db").symlink_to("run.db")
+
+
+def no_database(run: Path) -> None:
+    (run / "run.db").unlink()
+
+
+def no_database_but_its_log(run: Path) -> None:
+    (run / "run.db").rename(run / "run.db-wal")
+
+
+def an_emptied_database(run: Path) -> None:
+    (run / "run.db").write_bytes(b"")
+
+
+def a_database_without_tables(run: Path) -> None:
+    (run / "run.db").unlink()
+    with closing(sqlite3.connect(run / "run.db")) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+LOST = [no_database, no_database_but_its_log, an_emptied_database, a_database_without_tables]
+SPOILT = [
+    *(garbage_config, odd_date, garbage_database, no_database_but_a_folder, a_link_to_itself),
+    *LOST,
+]
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_it_is_listed_with_the_reason_and_others_are_used(
+    spoilable: Path, spoil: Callable[[Path], None]
+) -> None:
+    spoil(spoilable / "bad")
+    code, output, errors = invoke(spoilable, "runs", "--json")
+    listed = {run["run"]: run for run in json.loads(output)}
+    assert (code, listed["good"]["state"], listed["bad"]["state"]) == (0, "finished", "unreadable")
+    assert f"bad can't be read: {listed['bad']['reason']}" in errors
+    assert invoke(spoilable, "status", "good")[0] == 0
+    assert invoke(spoilable, "status", "bad")[0] == 7
+
+
+def test_last_names_it_rather_than_another(spoilable: Path) -> None:
+    garbage_config(spoilable / "bad")
+    code, _, errors = invoke(spoilable, "status", "last")
+    assert code == 7
+    assert "the last run, bad, can't be read" in errors
+    assert "can't be read: Invalid JSON" in errors
+    assert "The latest before it is good." in errors
+
+
+def test_a_run_that_can_not_be_read_is_begun_anew_beside_it(finished: Path, tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    shutil.copytree(finished, root / finished.name)
+    garbage_config(root / finished.name)
+    code, _, errors = invoke(root, *RUN)
+    assert code == 7
+    assert "begin beside it with --new" in errors
+    assert invoke(root, *RUN, "--new")[0] == 0
+    assert (root / f"{finished.name}-2").is_dir()
+
+
+@pytest.mark.parametrize("spoil", LOST)
+def test_a_run_whose_ledger_is_lost_is_not_begun_anew_in_its_place(
+    finished: Path, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    root = tmp_path / "runs"
+    run = root / finished.name
+    shutil.copytree(finished, run)
+    spoil(run)
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.name != "lock"}
+    for command in (RUN, (*RUN, "--dry-run"), ("resume", run.name), ("status", run.name)):
+        code, _, errors = invoke(root, *command)
+        assert code == 7, (command, errors)
+        assert f"{run / 'run.db'} is " in errors
+        assert "the same `judgeq run` with --new" in " ".join(errors.split())
+    assert {name: (run / name).read_bytes() for name in before} == before
+    assert invoke(root, *RUN, "--new")[0] == 0
+    assert invoke(root, *RUN)[0] == 0  # of the new one from now on
+    assert (root / f"{finished.name}-2" / "scores.csv").read_bytes() == before["scores.csv"]
+
+
+@pytest.mark.parametrize("step", ["make_store", "replacing"])
+def test_a_run_that_was_killed_while_it_was_made_is_begun_all_the_same(
+    finished: Path, tmp_path: Path, step: str
+) -> None:
+    run = RunFolder(tmp_path / "runs" / finished.name)
+    info = RunFolder(finished).info()
+    with run.locked(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"judgeq.run_places.folders.{step}", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run.write_info(info)
+    assert run.database.exists() is (step == "replacing")
+    assert not run.exists
+    code, _, errors = invoke(run.path.parent, *RUN)
+    assert (code, errors) == (0, "")
+    assert only_run(tmp_path) == run.path
+    assert run.scores.read_bytes() == (finished / "scores.csv").read_bytes()

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from judgeq.errors import BudgetError, RunError
 from judgeq.judge.budget import NANO, Allowance, Budget
 from judgeq.judge.limiter import SLACK
-from judgeq.judge.slices import AGAIN, FIRST_WAIT, IDLE, LOOK, Keeper, Slice, Slices
+from judgeq.judge.slices import Keeper, Slice, Slices
 from judgeq.store.postgres.address import parse
 from judgeq.store.postgres.connection import PostgresDatabase
 from judgeq.store.postgres.link import connect, in_schema
@@ -382,36 +382,6 @@ def test_nobody_gets_more_than_a_share_of_what_is_left_unless_one_call_needs_it(
     story(tell)
 
 
-def test_a_cap_of_any_size_is_kept() -> None:
-    async def tell(database: Database) -> None:
-        sharing = database.sharing(database.worker())
-        await sharing.set_cap(10**30)
-        assert (await sharing.reserve(None, 1, 10, 0)).granted == 10
-
-    story(tell)
-
-
-def test_money_that_others_may_give_back_is_asked_for_again() -> None:
-    async def tell() -> None:
-        clock, keeper = Clock(), Scripted()
-        slices = Slices(keeper, clock=clock)
-        await slices.open()
-        keeper.slices = [Slice(0, 0, NANO, NANO // 2, 0, pending=True)]
-        assert slices.reserve(NANO)
-        await slices.ask()
-        assert slices.due() == clock.now + IDLE  # or until somebody still wants it
-        assert slices.reserve(NANO)
-        assert slices.due() == clock.now + AGAIN
-        clock.now += AGAIN
-        keeper.slices = [Slice(0, 0, NANO, NANO // 2, 0, pending=False)]
-        await slices.ask()
-        assert slices.reserve(NANO) is None
-        assert slices.spent == NANO // 2
-        await slices.close()
-
-    asyncio.run(tell())
-
-
 def test_nothing_is_spent_of_what_lapsed_with_the_worker_that_was_found_dead() -> None:
     async def tell() -> None:
         keeper = Scripted()
@@ -424,89 +394,6 @@ def test_nothing_is_spent_of_what_lapsed_with_the_worker_that_was_found_dead() -
         assert slices.reserve(NANO // 4)
         await slices.ask()
         assert keeper.asked[-1][0] is None
-        await slices.close()
-
-    asyncio.run(tell())
-
-
-def test_money_that_nobody_wants_is_given_back() -> None:
-    async def tell() -> None:
-        clock, keeper = Clock(), Scripted()
-        slices = Slices(keeper, clock=clock)
-        await slices.open()
-        slices.reserve(1000)
-        await slices.ask()
-        assert slices.reserve(1000) == 0
-        keeper.settled(1000, 400)
-        clock.now = slices.due()
-        await slices.ask()
-        while keeper.asked[-1][2]:  # a slice for those that may come
-            clock.now = slices.due()
-            await slices.ask()
-        held, least, wanted, reserved = keeper.asked[-1]
-        assert (held, least, wanted, reserved) == (600, 0, 0, 0)
-        assert slices.reserved == 0
-        await slices.close()
-
-    asyncio.run(tell())
-
-
-def test_calls_wait_while_the_store_is_away_and_the_user_is_notified_once() -> None:
-    async def tell() -> None:
-        clock, keeper = Clock(), Scripted()
-        notices: list[str] = []
-        slices = Slices(keeper, clock=clock, notify=notices.append)
-        await slices.open()
-        keeper.slices = [RunError("It is away."), RunError("It is away."), RunError("It is away.")]
-        waits = []
-        assert slices.reserve(1000)
-        for _ in range(3):
-            clock.now = slices.due()
-            await slices.ask()
-            assert slices.reserve(1000)
-            waits.append(slices.due() - clock.now)
-        assert waits == [FIRST_WAIT, 2 * FIRST_WAIT, 4 * FIRST_WAIT]
-        clock.now = slices.due()
-        await slices.ask()
-        assert slices.reserve(1000) == 0
-        assert len(notices) == 1
-        assert "It is away" in notices[0]
-        await slices.close()
-
-    asyncio.run(tell())
-
-
-def test_a_cap_that_is_given_changed_or_taken_away_holds_soon() -> None:
-    async def tell() -> None:
-        clock, keeper = Clock(), Scripted()
-        keeper.cap = None
-        slices = Slices(keeper, clock=clock)
-        await slices.open()
-        for _ in range(3):
-            assert slices.reserve(10**12) == 0
-            clock.now = slices.due()
-            await slices.ask()
-            assert keeper.asked[-1] == (None, 0, 0, 0)
-        keeper.cap = NANO
-        assert slices.due() == clock.now + LOOK
-        clock.now = slices.due()
-        await slices.ask()
-        assert slices.cap == NANO
-        assert slices.reserve(1000)
-        clock.now = slices.due()
-        await slices.ask()
-        assert slices.reserve(1000) == 0
-        keeper.cap = NANO // 2
-        clock.now += LOOK
-        await slices.ask()
-        assert slices.cap == NANO // 2
-        await slices.ask()  # what was held under the other cap is given back first
-        held, least, *_ = keeper.asked[-1]
-        assert (held, least) == (1000, 0)
-        keeper.cap = None
-        clock.now += LOOK
-        await slices.ask()
-        assert slices.reserve(10**12) == 0
         await slices.close()
 
     asyncio.run(tell())

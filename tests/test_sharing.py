@@ -8,7 +8,6 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -138,23 +137,6 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
     assert (folder.id, before) == (f"{there.name}-2", False)
 
 
-def test_the_other_commands_know_an_imported_run(demo: Path, tmp_path: Path) -> None:
-    imported(demo / "demo.jsonl", tmp_path / "runs")
-    run, before = only_run(tmp_path), score_columns(only_run(demo))
-    rated = judgeq(tmp_path, "show", "--write", "--sigma", "0.5")
-    assert f"{run.name}/scores.csv" in rated.stdout
-    after = score_columns(run)
-    assert after["elo"] == before["elo"]
-    assert max(map(float, after["pl"])) < max(map(float, before["pl"]))
-    state = json.loads(judgeq(tmp_path, "status", "--json").stdout)
-    assert (state["state"], state["strategy"]) == ("finished", "imported")
-    assert [jobs["done"] for jobs in state["jobs_by_round"]] == [24, 24, 24]
-    assert run.name in judgeq(tmp_path, "runs").stdout
-    done = judgeq(tmp_path, "resume", expect=7)
-    assert "was imported: nothing is left to ask" in done.stderr
-    assert score_columns(run) == after
-
-
 def test_what_can_not_be_imported_leaves_nothing(demo: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     lines = (demo / "demo.jsonl").read_text().splitlines()
@@ -239,53 +221,6 @@ def test_only_verdicts_are_exported(tmp_path: Path) -> None:
     assert imported(tmp_path / "part.jsonl", tmp_path / "three").rounds == 1
 
 
-def test_both_orders_are_exported_as_they_were_asked(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"strategy": "pairwise2", "both_orders": True}
-    both = python.run("demo", **settings, runs_dir=tmp_path / "one")
-    assert both.flips is not None
-    assert both.flips.flipped > 10
-    file = exported(both.run, tmp_path / "one.jsonl")
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert len(lines) == 480
-    for one, other in zip(lines[::2], lines[1::2], strict=True):
-        assert one["presented"] == other["presented"][::-1]
-    assert sum(
-        a["winner"] != b["winner"] for a, b in zip(lines[::2], lines[1::2], strict=True)
-    ) == (both.flips.flipped)
-    again = imported(file, tmp_path / "two")
-    # A recording has no couples: the rates are the same, but not how sure one is of them.
-    rates, asked = (order(each)["slots"]["rate"] for each in (again, both))
-    assert rates == asked
-    assert exported(again.run, tmp_path / "two.jsonl").read_bytes() == file.read_bytes()
-
-
-def test_an_order_that_is_not_known_is_no_bias(tmp_path: Path) -> None:
-    """As in what people judged, where the winner often stands first in each line."""
-    data, file = tmp_path / "my.csv", tmp_path / "my.jsonl"
-    data.write_text("text\n" + "".join(f"text {i}\n" for i in range(20)))
-    lines = [
-        {"presented": [a, b], "winner": a, "judge": "x", "ordered": False}
-        for a in range(20)
-        for b in range(a + 1, 20)
-    ]
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    shown = judgeq(tmp_path, "import", "-d", data, file).stdout
-    assert "Position bias" not in shown
-    shown = judgeq(tmp_path, "evaluate").stdout
-    assert "The order of presentation isn't known for 190 verdicts" in shown
-    assert "osition bias" not in shown
-    again = judgeq(tmp_path, "export").stdout
-    assert {json.loads(line)["ordered"] for line in again.splitlines()} == {False}
-
-    for line in lines[:100]:
-        del line["ordered"]
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    result = imported(file, tmp_path / "runs", str(data))
-    assert order(result)["slots"]["unordered"] == 90
-    assert order(result)["slots"]["matches"] == [100, 100]
-    assert exported(result.run, tmp_path / "out.jsonl").read_text().count('"ordered": false') == 90
-
-
 def test_what_an_import_should_know_is_reported(tmp_path: Path) -> None:
     data, file = tmp_path / "my.csv", tmp_path / "my.jsonl"
     data.write_text("id,text\n1,a\n0,b\n2,c\n")
@@ -337,49 +272,6 @@ def test_failures_recorded_as_presented_are_reported_and_left_out(
     assert "lists" not in judgeq(tmp_path, *given).stderr
 
 
-def test_a_recording_of_nothing_but_failures_is_none(tmp_path: Path) -> None:
-    data, file = tmp_path / "my.csv", tmp_path / "my.jsonl"
-    data.write_text("text\na\nb\nc\n")
-    file.write_text('{"presented": [0, 1, 2], "ranking": [0, 1, 2]}\n')
-    done = judgeq(tmp_path, "import", "-d", data, file, "--drop-identity", expect=3)
-    assert "every one of the 1 judgments is a list ranked as presented" in done.stderr
-    assert not (tmp_path / "runs").exists()
-
-
-def test_other_labels_make_another_run(tmp_path: Path) -> None:
-    data, file = tmp_path / "my.csv", tmp_path / "my.jsonl"
-    data.write_text("text,gold\n" + "".join(f"text {i},{i}\n" for i in range(6)))
-    file.write_text('{"presented": [0, 1, 2, 3, 4, 5], "ranking": [5, 4, 3, 2, 1, 0]}\n')
-    first = imported(file, tmp_path / "runs", str(data))
-    assert not first.evaluation
-    second = imported(file, tmp_path / "runs", str(data), gold_column="gold")
-    assert measures(second)["all", "elo"]["spearman"].value == pytest.approx(1)
-    assert second.run.id != first.run.id
-
-
-def test_names_out_of_a_file_can_not_style_or_move_the_terminal(demo: Path, tmp_path: Path) -> None:
-    file = tmp_path / "evil\x1b[2J.jsonl"
-    file.write_bytes((demo / "demo.jsonl").read_bytes())
-    changed(file, 1, judge="\x1b[2J[red]x\nrun.db")
-    shown = judgeq(tmp_path, "import", "-d", "demo", file).stdout
-    assert "[red]x" in shown
-    assert "\x1b" not in shown
-
-
-def test_a_ledger_with_a_judge_that_nobody_is_can_not_be_exported(
-    demo: Path, tmp_path: Path
-) -> None:
-    for number in ("1", "-1", "1.5", "'x'", str(2**40)):
-        run = RunFolder(tmp_path / f"run {number}")
-        copytree(only_run(demo), run.path)
-        database = sqlite3.connect(run.database)
-        with database:
-            database.execute(f"UPDATE jobs SET judge = {number} WHERE id = 3")
-        database.close()
-        with pytest.raises(RunError, match="is damaged"):
-            exported(run, tmp_path / "out.jsonl")
-
-
 # The published recordings
 
 
@@ -419,88 +311,6 @@ def test_published_recordings_give_the_published_ratings(tmp_path: Path, name: s
         np.testing.assert_array_equal(mine.tied, theirs.tied)
 
 
-def test_a_single_judge_keeps_its_name(tmp_path: Path) -> None:
-    lines = [
-        '{"round": 1, "group": 0, "presented": [0, 1], "winner": 0, "judge": "gpt"}',
-        '{"round": 1, "group": 1, "presented": [3, 2], "winner": "tie", "judge": "gpt"}',
-    ]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
-    done = judgeq(tmp_path, "import", "-d", "demo", "a.jsonl")
-    assert "judged by gpt" in " ".join(done.stdout.split())
-    assert judgeq(tmp_path, "export").stdout.splitlines() == lines
-
-
 def written(path: Path, *lines: dict[str, Any]) -> Path:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
-
-
-def test_several_judges_of_single_items_give_their_mean(tmp_path: Path) -> None:
-    judged = [("x", 0, 0.9), ("y", 0, 0.2), ("x", 1, 0.5)]
-    path = written(
-        tmp_path / "direct.jsonl",
-        *({"presented": [row], "score": score, "judge": who} for who, row, score in judged),
-    )
-    direct = imported(path, tmp_path / "runs").scores.ratings["direct"]
-    assert direct[:2] == pytest.approx([0.55, 0.5])
-    assert np.isnan(direct[2:]).all()
-
-
-def test_nobody_is_no_name_of_a_judge(tmp_path: Path) -> None:
-    path = written(tmp_path / "no.jsonl", {"presented": [0, 1], "winner": 0, "judge": ""})
-    with pytest.raises(DataError, match='line 1: "judge" must be a name'):
-        imported(path, tmp_path / "runs")
-
-
-def test_who_was_never_judged_is_left_out_of_the_evaluation(tmp_path: Path) -> None:
-    lines = [{"presented": [row, 239 - row], "winner": row} for row in range(10)]
-    path = written(tmp_path / "few.jsonl", *lines)
-    judgeq(tmp_path, "import", "-d", "demo", path, "--quiet")
-    shown = json.loads(judgeq(tmp_path, "evaluate", "last", "--json").stdout)
-    assert {row["n"] for row in shown["evaluation"]} == {20}
-
-
-def test_a_configuration_of_other_items_than_the_ledger_is_damaged(
-    demo: Path, tmp_path: Path
-) -> None:
-    folder = RunFolder(copytree(only_run(demo), tmp_path / only_run(demo).name))
-    path = folder.path / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "items": 2}))
-    with pytest.raises(RunError, match=r"is damaged: config\.json has 2 items, run\.db 240"):
-        asyncio.run(results.read(folder, folder.info().settings))
-
-
-def test_a_name_out_of_a_file_does_not_style_a_table_of_judges(tmp_path: Path) -> None:
-    lines = [
-        {"presented": [row, 239 - row], "winner": row, "judge": who}
-        for row in range(10)
-        for who in ("\x1b[31mred\x9b\u202e", "other")
-    ]
-    judgeq(tmp_path, "import", "-d", "demo", written(tmp_path / "x.jsonl", *lines), "--quiet")
-    shown = judgeq(tmp_path, "evaluate", "last").stdout
-    assert "pl by" in shown
-    assert not {"\x1b", "\x9b", "\u202e"} & set(shown)
-
-
-def test_an_export_spares_runs_and_says_what_a_recording_can_not(tmp_path: Path) -> None:
-    run = ("run", "-d", "synthetic:normal", "--n", "20", "--seed", "3", "-s", "pairwise2")
-    judgeq(tmp_path, *run, "--both-orders", "--quiet")
-    before = (only_run(tmp_path) / "run.db").read_bytes()
-    told = judgeq(
-        tmp_path, "export", "last", "--out", only_run(tmp_path) / "run.db", expect=2
-    ).stderr
-    assert "is in a run's folder" in told
-    assert (only_run(tmp_path) / "run.db").read_bytes() == before
-    told = judgeq(tmp_path, "export", "last", "--out", "no/where.jsonl", expect=2).stderr
-    assert "--out no/where.jsonl can't be written" in told
-    assert "in both orders" in judgeq(tmp_path, "export", "last", "--out", "some.jsonl").stderr
-
-
-def test_what_a_simulated_corpus_was_is_told_to_the_import(tmp_path: Path) -> None:
-    corpus = ("-d", "synthetic:normal", "--n", "20", "--seed", "3")
-    judgeq(tmp_path, "run", *corpus, "-s", "pairwise8", "--quiet")
-    before = score_columns(only_run(tmp_path))
-    judgeq(tmp_path, "export", "last", "--out", "some.jsonl")
-    judgeq(tmp_path, "import", *corpus, "some.jsonl", "--runs-dir", "others", "--quiet")
-    (other,) = (tmp_path / "others").iterdir()
-    assert score_columns(other) == before

@@ -12,7 +12,6 @@ from typing import TypeAlias, cast
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
 
 from judgeq.errors import RunError
 from judgeq.store import Items, Spent, Store
@@ -23,7 +22,6 @@ from judgeq.types import (
     Bools,
     Counts,
     JobState,
-    Match,
     Matches,
     Outcome,
     Usage,
@@ -130,12 +128,6 @@ def answer(job: int, *items: int, attempt: int = 1) -> Outcome:
 
 
 @contract
-async def test_no_items_at_first(store: Store, clock: Clock) -> None:
-    items = await store.items()
-    assert (list(items.ids), items.gold, dict(items.subsets)) == ([], None, {})
-
-
-@contract
 async def test_items_come_back_and_gold_may_change(store: Store, clock: Clock) -> None:
     ids = ["a", "β", "'; drop"]
     first = Items(ids, None, {})
@@ -154,21 +146,6 @@ async def test_items_come_back_and_gold_may_change(store: Store, clock: Clock) -
     assert (await store.items()).same_as(other)
 
 
-def test_items_are_the_same_only_if_all_is() -> None:
-    mask = np.array([True, False])
-    items = Items(["a", "b"], np.array([1.0, np.nan]), {"x": mask})
-    assert items.same_as(Items(("a", "b"), np.array([1.0, np.nan]), {"x": mask.copy()}))
-    for other in (
-        Items(["a"], np.array([1.0]), {"x": mask[:1]}),
-        Items(["a", "c"], items.gold, items.subsets),
-        Items(items.ids, None, items.subsets),
-        Items(items.ids, np.array([1.0, 0.0]), items.subsets),
-        Items(items.ids, items.gold, {}),
-        Items(items.ids, items.gold, {"x": ~mask}),
-    ):
-        assert not items.same_as(other)
-
-
 # The scheduler
 
 
@@ -185,21 +162,6 @@ async def test_a_planned_round_is_there_whole(store: Store, clock: Clock) -> Non
         (2, 1, (2, 3)),
         (3, 2, (0, 1)),
         (4, 2, (1, 2)),
-    ]
-
-
-@contract
-async def test_matches_may_differ_in_size_and_a_round_may_be_empty(
-    store: Store, clock: Clock
-) -> None:
-    epoch = await begun(store, 0)
-    ragged = Matches(np.array([5, 0, 1, 4, 3, 2], dtype=np.int32), np.array([0, 4, 6]))
-    await store.plan_round(2, epoch, most(), ragged)
-    assert await store.round_state(1) == Counts()
-    jobs = await store.claim("a", 10, LEASE)
-    assert [(j.match.id, j.match.round, j.match.items) for j in jobs] == [
-        (0, 2, (5, 0, 1, 4)),
-        (1, 2, (3, 2)),
     ]
 
 
@@ -233,40 +195,6 @@ async def test_the_schedulers_lease_is_renewed_until_another_leads(
 
 
 @contract
-async def test_nobody_plans_without_leading(store: Store, clock: Clock) -> None:
-    for epoch in (0, 1):
-        with pytest.raises(RunError):
-            await store.plan_round(1, epoch, most(), pairs(3))
-    assert await store.counts() == Counts()
-
-
-@contract
-async def test_rounds_come_once_and_in_turn(store: Store, clock: Clock) -> None:
-    epoch = await begun(store, 2)
-    for wrong in (1, 3, 0):
-        with pytest.raises(RunError, match=f"round {wrong} can't follow round 1"):
-            await store.plan_round(wrong, epoch, most(), pairs(3))
-    assert await store.counts() == Counts(pending=2)
-    found = await store.active(1)
-    assert found is not None
-    assert_array_equal(found, most())
-
-
-@contract
-async def test_a_round_keeps_which_items_were_active(store: Store, clock: Clock) -> None:
-    assert await store.active(1) is None
-    epoch = await begun(store, 2)
-    nobody = np.zeros(N, dtype=np.bool_)
-    await store.plan_round(2, epoch, nobody, pairs(0))
-    for round, expected in ((1, most()), (2, nobody)):
-        active = await store.active(round)
-        assert active is not None
-        assert active.dtype == np.bool_
-        assert_array_equal(active, expected)
-    assert await store.active(3) is None
-
-
-@contract
 async def test_jobs_are_counted_by_round_and_state(store: Store, clock: Clock) -> None:
     epoch = await begun(store, 5)
     await store.plan_round(2, epoch, most(), pairs(2))
@@ -284,17 +212,6 @@ async def test_jobs_are_counted_by_round_and_state(store: Store, clock: Clock) -
     assert await store.round_state(1) == one
     assert await store.round_state(2) == Counts(pending=1, running=1)
     assert await store.counts() == one + Counts(pending=1, running=1)
-
-
-def test_epochs_rise_when_the_store_is_opened_again(place: Place) -> None:
-    async def told() -> None:
-        epochs = []
-        for _ in range(3):
-            async with place.open() as store:
-                epochs += [await store.lead("a", 60), await store.lead("a", 60)]
-        assert epochs == sorted(set(epochs))
-
-    asyncio.run(told())
 
 
 def test_what_was_committed_is_there_when_opened_again(place: Place) -> None:
@@ -325,17 +242,6 @@ async def test_claims_take_the_lowest_numbers_and_no_more_than_there_are(
     assert await claimed(store, "b", 2) == [0, 2]
     assert await claimed(store, "a", 9) == [3, 4]
     assert await claimed(store, "a", 9) == []
-
-
-@contract
-async def test_beginning_commits_an_attempt_and_claiming_none(store: Store, clock: Clock) -> None:
-    await begun(store, 2)
-    first = await store.claim("a", 2, LEASE)
-    assert [job.attempts for job in first] == [0, 0]
-    await store.begin("a", [Attempt(0, 0.5)])
-    await store.begin("a", [Attempt(0, 0.25), Attempt(1, 0.25)])
-    await store.settle("a", [Outcome(0, PENDING), Outcome(1, PENDING)])
-    assert [job.attempts for job in await store.claim("a", 2, LEASE)] == [2, 1]
 
 
 @contract
@@ -383,15 +289,6 @@ async def test_an_answer_from_the_cache_is_no_call(store: Store, clock: Clock) -
 
 
 @contract
-async def test_what_is_left_of_a_round(store: Store, clock: Clock) -> None:
-    await begun(store, 3)
-    await claimed(store, "a", 2)
-    await store.settle("a", [answer(0, 1, 0)])
-    assert await store.left(1) == [Match(1, 1, (1, 2)), Match(2, 1, (2, 3))]
-    assert await store.left(2) == []
-
-
-@contract
 async def test_a_lease_ends_unless_it_is_renewed(store: Store, clock: Clock) -> None:
     await begun(store, 3)
     await claimed(store, "a", 2)
@@ -409,16 +306,6 @@ async def test_a_lease_ends_unless_it_is_renewed(store: Store, clock: Clock) -> 
     await store.renew("a", LEASE)  # has none of them any longer
     assert await store.counts() == Counts(pending=3)
     assert await claimed(store, "c", 3) == [0, 1, 2]
-
-
-@contract
-async def test_a_settled_job_is_not_reaped(store: Store, clock: Clock) -> None:
-    await begun(store, 2)
-    await claimed(store, "a", 2)
-    await store.settle("a", [answer(0, 0, 1), Outcome(1, FAILED)])
-    clock.now += 2 * LEASE
-    assert await store.reap() == 0
-    assert await store.counts() == Counts(done=1, failed=1)
 
 
 # Outcomes
@@ -463,17 +350,6 @@ async def test_partial_rankings_are_kept_beside_ties(store: Store, clock: Clock)
 
 
 @contract
-async def test_a_job_that_goes_on_only_gains_calls(store: Store, clock: Clock) -> None:
-    await begun(store, 2)
-    await claimed(store, "a")
-    note = Outcome(0, RUNNING, calls=(call(1, "unusable"),), error="missing: B")
-    await store.settle("a", [note, Outcome(0, RUNNING, calls=(call(2, "timeout"),))])
-    assert await store.counts() == Counts(pending=1, running=1)
-    assert (await store.totals()).calls == 2
-    assert len(await store.verdicts()) == 0
-
-
-@contract
 async def test_several_outcomes_of_one_job_in_one_batch(store: Store, clock: Clock) -> None:
     await begun(store, 2)
     await claimed(store, "a", 2)
@@ -483,23 +359,6 @@ async def test_several_outcomes_of_one_job_in_one_batch(store: Store, clock: Clo
     assert await store.counts() == Counts(done=2)
     assert (await store.totals()).calls == 3
     assert (await store.verdicts()).items.tolist() == [1, 0, 1, 2]
-
-
-@contract
-async def test_the_next_claim_is_told_what_was_wrong(store: Store, clock: Clock) -> None:
-    await begun(store, 1)
-    (job,) = await store.claim("a", 1, LEASE)
-    assert (job.unusable, job.error) == (0, None)
-    unusable = Outcome(0, RUNNING, calls=(call(1, "unusable"),), error="missing: B")
-    await store.begin("a", [Attempt(0)])
-    await store.settle("a", [unusable, Outcome(0, PENDING)])
-    (job,) = await store.claim("a", 1, LEASE)
-    assert (job.attempts, job.unusable, job.error) == (1, 1, "missing: B")
-    later = Outcome(0, PENDING, calls=(call(2, "timeout"),), error="no answer")
-    await store.begin("a", [Attempt(0)])
-    await store.settle("a", [later])
-    (job,) = await store.claim("a", 1, LEASE)
-    assert (job.attempts, job.unusable, job.error) == (2, 1, "no answer")
 
 
 @contract
@@ -561,22 +420,6 @@ async def test_the_calls_about_a_job_are_read_again(store: Store, clock: Clock) 
     assert await store.calls(range(1, 3)) == kept
     assert await store.calls(range(3, 3)) == await store.calls(range(3, 100)) == {}
     assert list(await store.calls(range(0, 4, 2))) == [2, 0]
-
-
-@contract
-async def test_replies_without_usage_are_counted(store: Store, clock: Clock) -> None:
-    await begun(store, 3)
-    await claimed(store, "a", 3)
-    await store.settle(
-        "a",
-        [
-            Outcome(0, DONE, Verdict((0, 1)), (call(1, "ok", None, Usage()),)),
-            Outcome(1, DONE, Verdict((0, 1)), (call(1, "ok", 0.0, Usage()),)),
-            Outcome(2, INVALID, None, (call(1, "timeout", None, Usage()),)),
-        ],
-    )
-    totals = await store.totals()
-    assert (totals.calls, totals.unpriced, totals.uncounted) == (3, 2, 1)
 
 
 @contract
@@ -646,25 +489,6 @@ async def test_the_first_answer_counts_and_a_later_one_is_a_duplicate(
 
 
 @contract
-async def test_both_answers_in_one_batch(store: Store, clock: Clock) -> None:
-    await taken_over(store, clock)
-    await store.settle("b", [answer(0, 1, 0), answer(0, 0, 1, attempt=2)])
-    assert (await store.verdicts()).items.tolist() == [1, 0]
-    assert (await store.totals()).calls == 2
-
-
-@contract
-async def test_a_late_answer_is_kept_while_nobody_has_the_job(store: Store, clock: Clock) -> None:
-    await begun(store, 1)
-    await claimed(store, "a")
-    clock.now += 2 * LEASE
-    await store.reap()
-    await store.settle("a", [answer(0, 1, 0)])
-    assert await store.counts() == Counts(done=1)
-    assert await claimed(store, "b") == []
-
-
-@contract
 async def test_without_an_answer_a_late_worker_changes_nothing(store: Store, clock: Clock) -> None:
     await taken_over(store, clock)
     for calls, late in enumerate((PENDING, FAILED, INVALID, RUNNING), 1):
@@ -673,27 +497,6 @@ async def test_without_an_answer_a_late_worker_changes_nothing(store: Store, clo
         assert (await store.totals()).calls == calls
     await store.settle("b", [answer(0, 0, 1, attempt=5)])
     assert await store.counts() == Counts(done=1)
-
-
-@contract
-async def test_a_late_note_does_not_take_the_job_up_again(store: Store, clock: Clock) -> None:
-    await begun(store, 1)
-    await claimed(store, "a")
-    clock.now += 2 * LEASE
-    await store.reap()
-    await store.settle("a", [Outcome(0, RUNNING, calls=(call(1, "timeout"),))])
-    assert await store.counts() == Counts(pending=1)
-
-
-@contract
-async def test_a_late_answer_is_no_longer_unknown(store: Store, clock: Clock) -> None:
-    await taken_over(store, clock)
-    await store.settle("b", [answer(0, 0, 1, attempt=2)])
-    totals = await store.totals()
-    assert (totals.unknown, totals.at_risk) == (1, 0.5)
-    await store.settle("a", [answer(0, 1, 0)])
-    totals = await store.totals()
-    assert (totals.unknown, totals.at_risk, totals.calls) == (0, 0.0, 2)
 
 
 @contract
@@ -745,28 +548,3 @@ async def test_what_is_done_together_is_one_transaction(store: Store, clock: Clo
         await store.settle("a", [answer(0, 1, 0)])
         assert len(await store.claim("a", 1, LEASE)) == 1
     assert await store.counts() == Counts(running=2, done=1)
-
-
-@contract
-async def test_a_batch_that_can_not_be_kept_leaves_nothing(store: Store, clock: Clock) -> None:
-    await begun(store, 2)
-    await claimed(store, "a", 2)
-    before = await store.totals()
-    unkeepable = call()._replace(reply=cast("str", object()))
-    with pytest.raises((RunError, TypeError, ValueError)):
-        await store.settle("a", [answer(0, 0, 1), Outcome(1, DONE, Verdict((1, 2)), (unkeepable,))])
-    assert await store.counts() == Counts(running=2)
-    assert await store.totals() == before
-    assert len(await store.verdicts()) == 0
-    await store.settle("a", [answer(0, 0, 1)])
-    assert await store.counts() == Counts(running=1, done=1)
-
-
-@contract
-async def test_items_that_can_not_be_kept_leave_the_old_ones(store: Store, clock: Clock) -> None:
-    old = Items(["a", "b"], np.array([1.0, 2.0]), {"x": np.array([True, False])})
-    await store.set_items(old)
-    unkeepable = {cast("str", object()): np.array([True, True])}
-    with pytest.raises((RunError, TypeError, ValueError)):
-        await store.set_items(Items(["a", "b"], np.array([3.0, 4.0]), unkeepable))
-    assert (await store.items()).same_as(old)

@@ -17,7 +17,6 @@ from judgeq.types import (
     JobState,
     Line,
     Outcome,
-    Verdict,
 )
 from tests.fakes import Clock, call
 from tests.test_store import LEASE, Place, answer, begun, claimed, contract
@@ -42,13 +41,6 @@ async def handed(store: Store, jobs: int, name: str = "jq-1a_B") -> list[int]:
     taken = await store.claim("w", jobs, LEASE)
     assert not await store.hand_over("w", batch(name, jobs), lines(taken))
     return [job.match.id for job in taken]
-
-
-@contract
-async def test_there_are_no_batches_at_first(store: Store, clock: Clock) -> None:
-    await begun(store, 2)
-    assert await store.batches() == []
-    assert await store.lines("none") == []
 
 
 @contract
@@ -112,21 +104,6 @@ async def test_whatever_a_provider_says_is_kept_as_far_as_it_can_be(
     for expires in (float("nan"), -1.0):
         await store.note_batch(odd._replace(expires=expires))
         assert (await store.batches())[0].expires is None
-
-
-@contract
-async def test_a_name_is_given_once_and_can_be_part_of_an_id(store: Store, clock: Clock) -> None:
-    await begun(store, 4)
-    await handed(store, 1, "twice")
-    jobs = await store.claim("w", 1, LEASE)
-    with pytest.raises(RunError, match="there is a batch 'twice' already"):
-        await store.hand_over("w", batch("twice", 1), lines(jobs))
-    for name in ("", "../x", "a b", "a\n", "é", "x" * 65):
-        with pytest.raises(ValueError, match="can't be named"):
-            await store.hand_over("w", batch(name, 1), lines(jobs))
-    (kept,) = await store.batches()
-    assert (kept.left, (await store.totals()).in_flight) == (1, 1)
-    assert not await store.hand_over("w", batch("x" * 64, 1), lines(jobs))
 
 
 @contract
@@ -237,78 +214,3 @@ async def test_an_answer_after_the_batch_gave_the_job_back_is_a_paid_duplicate(
     await store.settle("w", [answer(1, 2, 1, attempt=2)])
     assert (await store.totals()).at_risk == 0.0
     assert await store.counts() == Counts(done=2)
-
-
-@contract
-async def test_a_job_that_was_given_back_may_be_in_a_later_batch(
-    store: Store, clock: Clock
-) -> None:
-    await begun(store, 2)
-    await handed(store, 2, "first")
-    await store.settle("first", [Outcome(0, PENDING, None, (call(1, "expired", 0.0),), "expired")])
-    assert await handed(store, 1, "second") == [0]
-    assert [kept.left for kept in await store.batches()] == [1, 1]
-    (line,) = await store.lines("second")
-    assert (line.job.attempts, line.job.error) == (2, "expired")
-    await store.settle("first", [Outcome(0, PENDING)])  # which is no longer its own
-    assert (await store.lines("second"))[0].job.match.id == 0
-    assert [line.job.match.id for line in await store.lines("first")] == [1]
-
-
-@contract
-async def test_reopened_jobs_are_no_longer_the_batchs(store: Store, clock: Clock) -> None:
-    await begun(store, 1)
-    await handed(store, 1)
-    await store.settle("jq-1a_B", [Outcome(0, FAILED, None, (call(1, "expired", 0.0),), "expired")])
-    assert await store.reopen(FAILED) == 1
-    assert await store.lines("jq-1a_B") == []
-    assert await claimed(store, "w") == [0]
-    assert (await store.batches())[0].left == 0
-
-
-@contract
-async def test_handing_over_is_whole_or_not_at_all(store: Store, clock: Clock) -> None:
-    await begun(store, 3)
-    jobs = await store.claim("w", 3, LEASE)
-
-    async def in_vain() -> None:
-        async with store.together():
-            assert not await store.hand_over("w", batch(jobs=3), lines(jobs))
-            raise KeyError("stop")
-
-    with pytest.raises(KeyError, match="stop"):
-        await in_vain()
-    assert await store.batches() == []
-    assert (await store.totals()).at_risk == 0.0
-    async with store.together():
-        assert not await store.hand_over("w", batch(jobs=3), lines(jobs))
-        await store.note_batch(batch(jobs=3, status="about to be created"))
-    assert [kept.status for kept in await store.batches()] == ["about to be created"]
-
-
-@pytest.mark.long
-@contract
-async def test_fifty_thousand_lines(store: Store, clock: Clock) -> None:
-    count = 50_000
-    await begun(store, count)
-    jobs = await store.claim("w", count, LEASE)
-    assert not await store.hand_over("w", batch(jobs=count), lines(jobs, 0.001))
-    kept = await store.lines("jq-1a_B")
-    assert [line.size for line in kept] == [100 + number for number in range(count)]
-    for start in range(0, count, 10_000):
-        part = kept[start : start + 10_000]
-        await store.settle(
-            "jq-1a_B",
-            [
-                Outcome(
-                    line.job.match.id,
-                    DONE,
-                    Verdict(line.job.match.items),
-                    (call(1, cost=0.0005)._replace(bound=line.bound),),
-                )
-                for line in part
-            ],
-        )
-    assert (await store.batches())[0].left == 0
-    totals = await store.totals()
-    assert (totals.calls, totals.at_risk, round(totals.cost, 6)) == (count, 0.0, 25.0)

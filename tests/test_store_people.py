@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from judgeq.errors import RunError
-from judgeq.person import Check, Handed, Person, PersonState
+from judgeq.person import Check, Handed, Person
 from judgeq.store import Store
 from judgeq.types import Call, Counts, JobState, Outcome, Usage, Verdict
 from tests.fakes import Clock
-from tests.test_store import DONE, INVALID, PENDING, begun, contract, place
+from tests.test_store import DONE, begun, contract, place
 
 __all__ = ["place"]
 ANN = Person(0, "Ann", b"a" * 32, 60, since=5.0)
@@ -22,17 +22,6 @@ def said(
 ) -> Outcome:
     call = Call(1, outcome, Usage(), 0.0, 2.5, '{"ranking": ["A", "B"]}', 1000.0, judge=person)
     return Outcome(job, state, Verdict(items) if items else None, (call,))
-
-
-@contract
-async def test_people_are_kept_by_number(store: Store, clock: Clock) -> None:
-    assert await store.people() == []
-    await store.put_person(BOB)
-    await store.put_person(ANN)
-    assert await store.people() == [ANN, BOB]
-    changed = BOB._replace(name="person 2", quota=3, state=PersonState.REMOVED)
-    await store.put_person(changed)
-    assert await store.people() == [ANN, changed]
 
 
 @contract
@@ -92,17 +81,6 @@ async def test_an_answer_is_its_persons(store: Store, clock: Clock) -> None:
     (first, call), _ = await store.people_calls()
     assert (first.id, first.items, call.judge, call.latency) == (0, (0, 1), 3, 2.5)
     assert (await store.calls([0]))[0] == [call]
-
-
-@contract
-async def test_what_was_skipped_is_pending_and_no_failure(store: Store, clock: Clock) -> None:
-    await begun(store, 3)
-    await store.settle("people", [said(0, 2, state=PENDING, outcome="skipped")])
-    await store.settle("people", [said(1, 2, state=INVALID, outcome="skipped")])
-    assert await store.counts() == Counts(pending=2, invalid=1)
-    assert await store.last_failure() is None
-    assert (await store.totals()).retries == 0
-    assert [call.outcome for _, call in await store.people_calls()] == ["skipped", "skipped"]
 
 
 @contract

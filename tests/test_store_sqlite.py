@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-import signal
 import sqlite3
 import struct
-import subprocess
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -119,16 +115,6 @@ def test_another_schema_is_refused_and_left_alone(
     refused(path, message, read_only=read_only)
 
 
-def test_a_schema_that_can_not_be_made_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "run.db"
-    monkeypatch.setattr(schema, "TABLES", schema.TABLES + "SELECT nonsense;")
-    with pytest.raises(RunError, match="no such column"):
-        SqliteStore(path)
-    assert query(path, "SELECT * FROM sqlite_master") == []
-
-
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("version", [0, schema.VERSION])
 def test_another_programs_file_is_left_alone(tmp_path: Path, version: int, read_only: bool) -> None:
@@ -157,11 +143,6 @@ def test_only_a_writer_makes_a_file(tmp_path: Path) -> None:
         assert asyncio.run(store.counts()) == Counts()
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"run\.db: unable to open"):
-        SqliteStore(tmp_path / "none" / "run.db")
-
-
 BATCHES: Read = lambda store: store.batches()  # noqa: E731
 LINES: Read = lambda store: store.lines("b")  # noqa: E731
 
@@ -173,25 +154,17 @@ def line(job: int = 2, bound: float = 0.5, size: int = 1) -> str:
 @pytest.mark.parametrize(
     ("change", "read"),
     [
-        *((f"name = '{name}'", BATCHES) for name in ("", "../b", "b'' --", "x" * 65, "b\x1b[m")),
-        *((f"{column} = -1", BATCHES) for column in ("judge", "jobs", "total", "done", "failed")),
-        *((f"{column} = {2**31}", BATCHES) for column in ("judge", "answered")),
-        *(
-            (f"{column} = -1.0", BATCHES)
-            for column in ("made", "seen", "expires", "cost", "tokens")
-        ),
-        *((f"{column} = 9e999", BATCHES) for column in ("made", "expires", "cost", "reserved")),
+        *((f"name = '{name}'", BATCHES) for name in ("../b", "x" * 65, "b\x1b[m")),
+        *((f"{column} = -1", BATCHES) for column in ("judge", "jobs", "total")),
+        (f"answered = {2**31}", BATCHES),
+        *((f"{column} = -1.0", BATCHES) for column in ("made", "expires", "cost", "tokens")),
+        *((f"{column} = 9e999", BATCHES) for column in ("expires", "reserved")),
         ("state = 'odd'", BATCHES),
         ("sent = x''", LINES),
-        ("sent = x'00'", LINES),
         (f"sent = {line(1)}", LINES),
         ("sent = substr(sent, 1, 19)", LINES),
         (f"sent = CAST({line()} || {line()} AS BLOB)", LINES),
-        (f"sent = CAST({line(3)} || {line(1)} AS BLOB)", LINES),
-        (f"sent = CAST({line(1)} || {line(3)} AS BLOB)", LINES),
-        (f"sent = {line(bound=-2.0)}", LINES),
-        (f"sent = {line(bound=float('nan'))}", LINES),
-        (f"sent = {line(bound=float('inf'))}", LINES),
+        *((f"sent = {line(bound=float(bound))}", LINES) for bound in ("-2", "nan", "inf")),
         (f"sent = {line(size=-1)}", LINES),
     ],
 )
@@ -225,32 +198,24 @@ ITEMS: Read = lambda store: store.items()  # noqa: E731
 DAMAGE: list[tuple[str, Read]] = [
     ("UPDATE verdicts SET ranking = substr(ranking, 1, 6) WHERE job = 0", VERDICTS),
     ("UPDATE verdicts SET ranking = x'' WHERE job = 1", VERDICTS),
-    ("UPDATE verdicts SET ranking = 'abcdefgh' WHERE job = 0", VERDICTS),
-    ("UPDATE verdicts SET ranking = 7 WHERE job = 0", VERDICTS),
     ("UPDATE verdicts SET ranking = x'0000000000000000' WHERE job = 0", VERDICTS),
     ("UPDATE verdicts SET ranking = x'0000000002000000' WHERE job = 0", VERDICTS),
     ("UPDATE verdicts SET ties = x'01' WHERE job = 0", VERDICTS),
     ("UPDATE verdicts SET ties = x'0100' WHERE job = 0", VERDICTS),
     ("UPDATE verdicts SET ties = x'000100' WHERE job = 0", VERDICTS),
-    ("UPDATE verdicts SET ties = 'no' WHERE job = 0", VERDICTS),
     ("UPDATE verdicts SET ties = x'0003' WHERE job = 0", VERDICTS),
     ("UPDATE verdicts SET ties = x'0002' WHERE job = 0", VERDICTS),  # of two, in no known order
     ("UPDATE jobs SET items = x'' WHERE id = 0", VERDICTS),
     ("DELETE FROM items WHERE row > 1", VERDICTS),
-    ("UPDATE items SET gold = 'much' WHERE row = 1", ITEMS),
     ("UPDATE items SET id = CAST(x'ff' AS TEXT) WHERE row = 1", ITEMS),
     ("UPDATE subsets SET members = x'63000000'", ITEMS),
-    ("UPDATE subsets SET members = 'x'", ITEMS),
     ("UPDATE rounds SET active = x'0000'", lambda store: store.active(1)),
-    ("UPDATE rounds SET active = 7", lambda store: store.active(1)),
     ("UPDATE jobs SET state = 'odd' WHERE id = 0", lambda store: store.counts()),
     ("UPDATE jobs SET items = x'000000' WHERE id = 2", lambda store: store.claim("a", 1, 60)),
     ("UPDATE jobs SET items = x'0000000000000000' WHERE id = 2", lambda store: store.left(1)),
     ("UPDATE jobs SET items = x'0000000004000000' WHERE id = 2", lambda store: store.left(1)),
     ("UPDATE jobs SET items = x'00000000ffffffff' WHERE id = 2", lambda store: store.left(1)),
     ("DELETE FROM items WHERE row = 0", ITEMS),
-    ("UPDATE jobs SET items = 'x' WHERE id = 2", lambda store: store.claim("a", 1, 60)),
-    ("DROP TABLE calls", lambda store: store.totals()),
 ]
 
 
@@ -317,37 +282,6 @@ async def read_everything(path: Path) -> None:
 # Transactions
 
 
-def test_an_error_within_a_transaction_leaves_nothing(path: Path) -> None:
-    """Each operation changes several rows; here the last of them can't be."""
-    no = "BEGIN SELECT RAISE(ABORT, 'no'); END"
-
-    async def told() -> None:
-        store = SqliteStore(path)
-        execute(
-            path,
-            f"CREATE TRIGGER one AFTER INSERT ON jobs WHEN new.id = 5 {no}",
-            f"CREATE TRIGGER two AFTER INSERT ON verdicts WHEN new.job = 2 {no}",
-            f"CREATE TRIGGER three AFTER UPDATE ON jobs WHEN new.id = 2 AND new.attempts > 0 {no}",
-        )
-        epoch = await store.lead("test", 60)
-        pairs = Matches(np.array([0, 1] * 3, dtype=np.int32), np.arange(4) * 2)
-        with pytest.raises(RunError, match="no"):
-            await store.plan_round(2, epoch, everybody(N), pairs)
-        assert await store.round_state(2) is None
-        await store.claim("a", 1, 60)
-        with pytest.raises(RunError, match="no"):
-            await store.begin("a", [Attempt(0), Attempt(1), Attempt(2)])
-        with pytest.raises(RunError, match="no"):
-            await store.settle("a", [done(0, 0, 1), done(2, 2, 3)])
-        assert await store.counts() == Counts(running=1, done=2)
-        assert (await store.totals()).calls == 2
-        await store.close()
-
-    asyncio.run(told())
-    assert query(path, "SELECT attempts FROM jobs") == [(1,), (1,), (0,)]
-    assert query(path, "SELECT count(*), max(job) FROM calls") == [(2, 1)]
-
-
 def test_calls_are_kept_whole_and_a_late_one_as_a_duplicate(path: Path) -> None:
     with opened(path) as store:
         asyncio.run(store.settle("b", [done(0, 0, 1)._replace(calls=(call(2),))]))
@@ -355,72 +289,6 @@ def test_calls_are_kept_whole_and_a_late_one_as_a_duplicate(path: Path) -> None:
         (1, 1, 0, 1, "ok", 10, 2, 5, 3, 0.25, 0.5, "a reply", 1000.0, None, 1),
         (3, 1, 0, 2, "duplicate", 10, 2, 5, 3, 0.25, 0.5, "a reply", 1000.0, None, 2),
     ]
-
-
-def test_leading_puts_back_what_the_dead_held(path: Path) -> None:
-    async def told() -> None:
-        store = SqliteStore(path)
-        await store.claim("dead", 9, 3600)
-        await store.begin("dead", [Attempt(2)])
-        await store.lead("heir", 60)
-        assert await store.counts() == Counts(pending=1, done=2)
-        assert (await store.totals()).unknown == 1
-        await store.close()
-
-    asyncio.run(told())
-
-
-SETTLES = """
-import asyncio, sys
-from pathlib import Path
-from judgeq.store.sqlite import SqliteStore
-from tests.test_store_sqlite import done, fill
-
-async def main():
-    store = SqliteStore(Path(sys.argv[1]))
-    await fill(store, 20_000)
-    while jobs := await store.claim("child", 1, 60):
-        await store.settle("child", [done(jobs[0].match.id, *jobs[0].match.items)])
-        print(jobs[0].match.id, flush=True)
-
-asyncio.run(main())
-"""
-
-
-def test_killed_while_settling_every_transaction_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
-    child = subprocess.Popen(
-        [sys.executable, "-c", SETTLES, str(path)],
-        cwd=Path(__file__).parents[1],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with child:
-        assert child.stdout is not None
-        told = [int(child.stdout.readline()) for _ in range(200)]
-        child.send_signal(signal.SIGKILL)
-        told += [int(line) for line in child.stdout if line.endswith("\n")]
-    assert child.returncode == -signal.SIGKILL
-
-    async def kept() -> list[int]:
-        store = SqliteStore(path, read_only=True)
-        counts, totals, ranked = (
-            await store.counts(),
-            await store.totals(),
-            await store.verdicts(),
-        )
-        assert counts.total == 20_000
-        assert counts.running <= 1
-        assert counts.done == totals.calls == len(ranked)
-        await store.close()
-        return [int(match) for match in ranked.matches]
-
-    kept_jobs = asyncio.run(kept())
-    assert kept_jobs[: len(told)] == told
-    assert len(kept_jobs) <= len(told) + 1
-    with opened(path) as store:
-        asyncio.run(store.lead("heir", 60))
-        assert asyncio.run(store.counts()).running == 0
 
 
 # Readers
@@ -446,22 +314,6 @@ def test_a_reader_looks_while_a_writer_works(tmp_path: Path) -> None:
         await writer.close()
 
     asyncio.run(told())
-
-
-def test_reading_changes_nothing(path: Path) -> None:
-    before = path.read_bytes()
-    asyncio.run(read_everything(path))
-    assert path.read_bytes() == before
-
-
-def test_the_log_is_gone_when_closed(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
-    log = tmp_path / "run.db-wal"
-    with opened(path) as store:
-        asyncio.run(fill(store))
-        assert log.stat().st_size > 0
-    assert not log.exists() or log.stat().st_size == 0
-    assert query(path, "SELECT count(*) FROM jobs") == [(3,)]
 
 
 def test_the_log_is_emptied_even_beside_a_reader(tmp_path: Path) -> None:
@@ -566,36 +418,6 @@ def test_the_log_moves_into_the_database_now_and_then(
     assert seen == [[(None,)], [(None,)], [("turn 2",)]]
 
 
-def test_a_large_log_begins_anew(
-    path: Path, writer: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite, "CHECKPOINT_EVERY", 1)
-    monkeypatch.setattr(sqlite, "RESTART_BYTES", 0)
-    log = path.with_name("run.db-wal")
-    sizes: list[int] = []
-
-    def write() -> None:
-        written(writer, f"turn {len(sizes)}")
-        sizes.append(log.stat().st_size)
-
-    flush(path, *[write] * 5)
-    assert len(set(sizes)) == 1
-
-
-def test_a_flusher_of_its_own_thread_syncs_and_stops(
-    path: Path, writer: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    happened = threading.Event()
-    monkeypatch.setattr(Flusher, "_sync", lambda _: happened.set())
-    written(writer, "x")
-    thread = Flusher(path, interval=0.001)
-    thread.start()
-    assert happened.wait(10)
-    thread.stop()
-    assert not thread.is_alive()
-    assert thread.error is None
-
-
 def test_a_disk_that_fails_is_told_to_the_writer(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -620,20 +442,6 @@ def test_a_disk_that_fails_is_told_to_the_writer(
     asyncio.run(told())
 
 
-def test_a_disk_that_fails_at_the_end_is_told_and_the_file_let_go(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    store = SqliteStore(path)
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(RunError, match="Input/output error"):
-        asyncio.run(store.close())
-    with pytest.raises(RunError, match="closed database"):
-        asyncio.run(store.counts())
-
-
 # Where the files are
 
 
@@ -647,9 +455,7 @@ def test_a_folder_that_was_moved_or_deleted_is_noticed_at_the_next_commit(tmp_pa
             (first, *_) = await store.claim("w", 3, 60)
             await store.begin("w", [Attempt(first.match.id)])
         folder.rename(elsewhere)
-        with pytest.raises(
-            RunError, match=r"/run was moved during the run.* All answers so far are saved"
-        ):
+        with pytest.raises(RunError, match="/run was moved or deleted during the run"):
             async with store.together():
                 pytest.fail("it goes on")
         await store.settle("w", [done(0, 0, 1)])
@@ -659,7 +465,7 @@ def test_a_folder_that_was_moved_or_deleted_is_noticed_at_the_next_commit(tmp_pa
         while elsewhere.exists():  # its flusher may make a file beside us
             with suppress(OSError):
                 shutil.rmtree(elsewhere)
-        with pytest.raises(RunError, match=r"was deleted.* its record is lost.*the cache has"):
+        with pytest.raises(RunError, match="moved or deleted"):
             store.check()
         await store.close()
         assert not elsewhere.exists()

@@ -8,11 +8,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -20,18 +17,16 @@ from urllib.parse import parse_qsl, urlsplit
 import psycopg
 import pytest
 
-from judgeq import api, config, prompts, run_places, trust
+from judgeq import api, prompts, run_places, trust
 from judgeq.datasets import Dataset
 from judgeq.engine import session
 from judgeq.engine.results import Result
-from judgeq.errors import RunError, StoreAwayError, UsageError
+from judgeq.errors import RunError, UsageError
 from judgeq.run_places import RunInfo, copying
-from judgeq.run_places import stored as stored_runs
 from judgeq.run_places.stored import StoredRun, StoredRuns
 from judgeq.store import Store, schema
-from judgeq.store.postgres import link
 from judgeq.store.postgres import runs as rows
-from judgeq.store.postgres.address import Address, parse, unreachable
+from judgeq.store.postgres.address import parse
 from judgeq.store.postgres.link import in_schema
 from judgeq.types import Job
 from tests import python
@@ -95,37 +90,6 @@ def test_runs_are_made_named_and_listed_as_in_folders(store: str, there: StoredR
         there.place("demo", PRINT, new=False)
 
 
-def test_of_several_that_make_a_run_at_once_one_does(there: StoredRuns) -> None:
-    run = there.place("demo", PRINT, new=False)
-    infos = [info().model_copy(update={"judgeq": str(number)}) for number in range(8)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(run.write_info, infos))
-    (there_is,) = there.all()
-    assert there_is.info() in infos
-
-
-def test_a_run_that_is_led_is_running(store: str, there: StoredRuns) -> None:
-    run = made(there)
-    lead = "INSERT INTO @.lead SELECT run, 1, 'me', extract(epoch FROM now()) + {} FROM @.runs"
-    execute(store, lead.format(60))
-    assert run.is_running()
-    execute(store, "UPDATE @.lead SET until = extract(epoch FROM now())")
-    assert not run.is_running()
-    worker = (
-        "INSERT INTO @.workers (run, name, until) "
-        "SELECT run, 'w', extract(epoch FROM now()) + 60 FROM"
-    )
-    execute(store, f"{worker} @.runs")
-    assert run.is_running()
-    with pytest.raises(RunError, match="worked on by 1 worker just now"):
-        rows.drop(there.address, run.id)
-    execute(store, "UPDATE @.workers SET over = true")
-    assert not run.is_running()
-    execute(store, "UPDATE @.runs SET fingerprint = 'other'")
-    with pytest.raises(RunError, match="two fingerprints"):
-        run.info()
-
-
 def test_a_strangers_rows_lead_nowhere(store: str, there: StoredRuns) -> None:
     run = made(there)
     insert = "INSERT INTO @.runs (name, fingerprint, info) VALUES (%s, 'x', '{}')"
@@ -135,18 +99,6 @@ def test_a_strangers_rows_lead_nowhere(store: str, there: StoredRuns) -> None:
     execute(store, insert, "odd")
     with pytest.raises(RunError, match="#odd can't be read: judgeq: Field required"):
         there.find("odd").info()
-
-
-def test_times_and_amounts_that_can_not_be_are_no_crash(store: str, tmp_path: Path) -> None:
-    there = StoredRuns.at(store, tmp_path / "runs")
-    run = made(there)
-    for touched in ("infinity", "-infinity", "nan", "1e300"):
-        execute(store, "UPDATE @.runs SET touched = %s::float8", touched)
-        judgeq(tmp_path, "store", "check", "--store", store)
-        assert 0 <= there.all()[0].touched() < 1e12
-    insert = "INSERT INTO @.workers (run, name, since, until) SELECT run, 'w', 'infinity', 0 FROM"
-    execute(store, f"{insert} @.runs")
-    judgeq(tmp_path, "status", run.id, "--store", store, "--json", expect=RunError.exit_code)
 
 
 # Addresses
@@ -172,25 +124,6 @@ def test_a_password_that_is_written_wrong_is_not_shown(login: str) -> None:
     with pytest.raises(UsageError, match="%40") as raised:
         parse(f"postgresql://{login}/d")
     assert "cret" not in str(raised.value)
-
-
-def test_parameters_are_read_as_libpq_reads_them() -> None:
-    address = parse("postgresql://h/d?options=-c%20a%3Db&password=1+2")
-    assert address.conninfo == "postgresql://h/d?options=-c%20a%3Db&password=1%2B2"
-    assert address.label == "postgresql://h/d?options=-c%20a%3Db"
-    assert "1+2" not in str(unreachable(address, ValueError("no 1+2")))
-
-
-def test_identities_are_those_of_places(tmp_path: Path) -> None:
-    addresses = ["", "?schema=a", "?dbname=other", "?hostaddr=10.0.0.1", "?service=x"]
-    places = [
-        StoredRuns.at(f"postgresql://h/d{end}", tmp_path).called(name)
-        for end in addresses
-        for name in ("a", "b")
-    ]
-    assert len({place.identity for place in places}) == len(places)
-    with_password = replace(places[0], address=parse("postgresql://:secret@h/d"))
-    assert with_password.identity == places[0].identity
 
 
 @pytest.mark.parametrize("address", ["mysql://x/y", "postgresql://h/d?schema=a-b", "runs"])
@@ -240,26 +173,6 @@ def test_another_schema_and_another_programs_are_left_alone(
     execute(store, "DROP TABLE @.meta")
     refused = ended(tmp_path, "run", "-d", "demo", *at)
     assert (refused.returncode, "another program's" in refused.stderr) == (7, True)
-
-
-def test_exit_codes_and_the_environment(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stored_runs, "PATIENCE", 0.0)
-    nowhere, there = {"JUDGEQ_STORE": ME[1]}, {"JUDGEQ_STORE": store}
-    for words in ("runs", "run -d demo", "store check", "show x --write"):
-        refused = ended(tmp_path, *words.split(), variables=nowhere)
-        assert (refused.returncode, "can't be used: " in refused.stderr) == (7, True), words
-        assert "secret" not in refused.stderr
-    judgeq(tmp_path, "runs", "--store", "", variables=nowhere)  # of folders
-    for words in ("store check", "runs --store x", "store copy"):
-        assert ended(tmp_path, *words.split()).returncode == 2, words
-    shown = judgeq(tmp_path, "runs", variables=there).stdout
-    assert "No runs in postgresql://" in " ".join(shown.split())
-    assert "not there yet" in judgeq(tmp_path, "store", "check", variables=there).stdout
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    refused = ended(tmp_path, "runs", variables=there)
-    assert (refused.returncode, "pip install 'judgeq[postgres]'" in refused.stderr) == (2, True)
 
 
 def test_folders_need_no_psycopg(tmp_path: Path) -> None:
@@ -480,40 +393,6 @@ def test_texts_and_prompt_come_from_the_store(
     assert not [row for row in execute(store, "SELECT info FROM @.runs") if address.label in row[0]]
 
 
-def test_another_machine_lists_what_it_needs(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What names a file, an address, a key or money is taken from no database."""
-    (tmp_path / "d.csv").write_text("text\n" + "".join(f"text {n}\n" for n in range(12)))
-    settings = config.settle(
-        {
-            "dataset": str(tmp_path / "d.csv"), "judge": "m", "prompt": "bias", "store": store,
-            "base_url": "http://127.0.0.1:9/v1", "api_key_env": "THE_KEY", "max_cost": 3.0,
-            "price": (1.0, 1.0),
-        }
-    )  # fmt: skip
-    prepared = session.prepare(settings, tmp_path / "runs")
-    with prepared.folder.locked():
-        session._begin(prepared, lambda _: None)
-    assert session.resume(prepared.folder, {}).settings.max_cost == 3.0
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
-    with pytest.raises(RunError) as error:
-        session.resume(prepared.folder, {})
-    message = str(error.value)
-    for flag in (
-        "--dataset",
-        "--judge m",
-        "--base-url",
-        "--api-key-env",
-        "--max-cost 3.0",
-        "--price",
-    ):
-        assert flag in message
-    assert "wasn't begun by you from here" in message
-    assert f"judgeq resume {prepared.folder.argument} " in message
-    assert session.dataset_of(prepared.folder) is None
-
-
 # Copies
 
 
@@ -588,52 +467,6 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     execute(store, "UPDATE @.jobs SET state = 'pending' WHERE state = 'running'")
     result = api.resume(folder.run.id, runs_dir=tmp_path, store=store, retry_failed=True)
     assert (result.counts.failed, result.counts.left) == (0, 0)
-
-
-def test_a_run_waits_for_a_database_that_is_just_starting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    socket = dict(parse_qsl(urlsplit(server()).query)).get("host", "")
-    if not socket.startswith("/"):
-        pytest.skip("$JUDGEQ_TEST_STORE is no unix socket")
-    given = ("run", "-d", "demo", "--sample", "8", "-s", "pairwise2", "--quiet")
-    with tempfile.TemporaryDirectory() as sockets:  # by a short path
-        store = new_store().replace(socket, sockets)
-        process = start(tmp_path, *given, "--store", store)
-        assert process.stderr is not None
-        said = ""
-        while "again for 60 s." not in said:
-            line = process.stderr.readline()
-            assert line, said
-            said += line.strip()
-        for name in (".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
-            (Path(sockets) / name).symlink_to(Path(socket) / name)
-        assert process.communicate(timeout=60)[1] == ""
-        assert process.returncode == 0
-    monkeypatch.setattr(stored_runs, "PATIENCE", 0.0)
-    for words in (given, ("resume",)):
-        assert ended(tmp_path, *words, "--store", store).returncode == RunError.exit_code
-
-
-def test_who_works_on_a_run_waits_for_the_database_also_later(
-    there: StoredRuns, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made(there)
-    patient, connect, left = there.patient(pytest.fail), link.connect, 0
-
-    def away(address: Address) -> psycopg.Connection[Any]:
-        nonlocal left
-        left -= 1
-        if left >= 0:
-            raise StoreAwayError("The database is just starting.")
-        return connect(address)
-
-    monkeypatch.setattr(link, "connect", away)
-    left = link.TRIES
-    with pytest.raises(StoreAwayError):
-        there.all()
-    left = link.TRIES
-    assert len(patient.all()) == 1
 
 
 def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
-"""A run's database that judgeq didn't write: refused by name, whatever is done with the run."""
+"""A run's record that judgeq didn't write, or that doesn't add up: refused by name, whatever is done
+with the run; or rated by what is left where that is accepted."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +18,11 @@ from judgeq.errors import RunError
 from judgeq.store import schema, vetting
 from judgeq.store.sqlite import SqliteStore, damage_of
 from tests.cli import ended, judgeq, only_run
+from tests.mock import mock
+from tests.postgres import new_store
+from tests.test_stored_runs import execute as execute_in
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
 SMALL = ("run", "--dataset", "synthetic:normal", "--n", "20", "-s", "listwise5x3", "--quiet")
 
 
@@ -36,8 +42,8 @@ def refused(path: Path, match: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one run that was stopped: some jobs are done, one is pending, one failed."""
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one run that was stopped, with a row in each table."""
     folder = tmp_path_factory.mktemp("vetting")
     judgeq(folder, *SMALL)
     run = only_run(folder)
@@ -63,9 +69,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def path(folder: Path, tmp_path: Path) -> Path:
+def path(stopped: Path, tmp_path: Path) -> Path:
     """The database of a copy of that run."""
-    (run,) = run_places.FolderRuns(folder / "runs").all()
+    (run,) = run_places.FolderRuns(stopped / "runs").all()
     shutil.copytree(run.path, tmp_path / "runs" / run.id)
     return tmp_path / "runs" / run.id / "run.db"
 
@@ -86,51 +92,43 @@ def test_a_changed_schema_has_another_version() -> None:
         ("CREATE TRIGGER t AFTER INSERT ON calls BEGIN DELETE FROM calls; END", "trigger 't'"),
         ("CREATE VIEW v AS SELECT * FROM jobs", "view 'v'"),
         ("CREATE TABLE more (a)", "table 'more'"),
-        ("CREATE INDEX i ON calls (job)", "index 'i'"),
-        ("CREATE VIRTUAL TABLE f USING fts5(a)", "table 'f"),
         ("CREATE TRIGGER '\x1b[2J' AFTER INSERT ON calls BEGIN SELECT 1; END", r"'\\x1b\[2J'"),
-        ("ANALYZE", "table 'sqlite_stat1'"),
-        ("ALTER TABLE jobs ADD COLUMN more INTEGER", "its table 'jobs' differs"),
-        ("ALTER TABLE jobs ADD COLUMN g AS (abs(id))", "its table 'jobs' differs"),
+        ("ALTER TABLE jobs ADD COLUMN g AS (abs(id))", "table 'jobs'"),
         ("DROP INDEX jobs_pending", "index 'jobs_pending'"),
-        ("DROP TABLE calls", "(index|table) 'calls"),
     ],
 )
 def test_what_judgeq_did_not_make_is_refused_by_name(path: Path, statement: str, what: str) -> None:
     execute(path, statement)
-    refused(path, rf"run\.db is .*{what}")
+    refused(path, rf"run\.db is damaged: its {what}|run\.db is damaged: its trigger {what}")
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "what"),
+    "change",
     [
-        ("epoch bigint NOT NULL, holder", "epoch bigint, holder", "table 'lead'"),
-        ("gold float8", "gold float8 DEFAULT 1", "table 'items'"),
-        ("gold float8", "gold float8 CHECK (gold > 0)", "table 'items'"),
-        ("state = 'pending'", "state = 'pending '", "index 'jobs_pending'"),
+        "sql = replace(sql, 'epoch bigint NOT NULL, holder', 'epoch bigint, holder')",
+        "sql = replace(sql, 'gold float8', 'gold float8 DEFAULT 1')",
+        "sql = replace(sql, 'state = ''pending''', 'state = ''pending ''')",
+        "type = 'table', name = 'calls' WHERE type = 'trigger'",
     ],
 )
-def test_another_definition_is_refused(path: Path, before: str, after: str, what: str) -> None:
-    quoted = [text.replace("'", "''") for text in (before, after)]
-    execute(
-        path,
-        "PRAGMA writable_schema = ON",
-        f"UPDATE sqlite_master SET sql = replace(sql, '{quoted[0]}', '{quoted[1]}')",
-    )
-    refused(path, rf"run\.db is damaged: its {what} differs")
-
-
-def test_a_trigger_that_says_it_is_a_table_is_refused(path: Path) -> None:
-    execute(
-        path,
-        "CREATE TRIGGER t AFTER INSERT ON calls BEGIN DELETE FROM calls; END",
-        "PRAGMA writable_schema = ON",
-        "UPDATE sqlite_master SET type = 'table', name = 'calls' WHERE type = 'trigger'",
-    )
+def test_another_definition_is_refused(path: Path, change: str) -> None:
+    if "trigger" in change:  # one that says it is a table
+        execute(path, "CREATE TRIGGER t AFTER INSERT ON calls BEGIN DELETE FROM calls; END")
+    execute(path, "PRAGMA writable_schema = ON", f"UPDATE sqlite_master SET {change}")
     refused(path, r"run\.db")
 
 
 # The cells
+
+
+KINDS = {"float8": "real", "text": "text", "bytea": "blob"}
+WRONG = {
+    "integer": ("'x'", "x'00'", "1.5"),
+    "real": ("'x'", "x'00'"),
+    "text": ("x'00'",),
+    "blob": ("'x'", "1"),
+}
+"""What SQLite lets stand in a column of this type, and judgeq never writes."""
 
 
 def columns() -> Iterator[tuple[str, str, str]]:
@@ -142,15 +140,7 @@ def columns() -> Iterator[tuple[str, str, str]]:
                     yield table, name, KINDS.get(stored.lower(), "integer")
 
 
-KINDS = {"float8": "real", "text": "text", "bytea": "blob"}
 COLUMNS = list(columns())
-WRONG = {
-    "integer": ("'x'", "x'00'", "1.5", "1e300"),
-    "real": ("'x'", "x'00'"),
-    "text": ("x'00'",),
-    "blob": ("'x'", "1", "1.5"),
-}
-"""What SQLite lets stand in a column of this type, and judgeq never writes."""
 
 
 def damaged(path: Path, table: str, column: str, value: str) -> bool:
@@ -166,59 +156,34 @@ def damaged(path: Path, table: str, column: str, value: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("table", "column", "stored"), COLUMNS)
-def test_a_cell_of_another_type_is_refused(
-    path: Path, table: str, column: str, stored: str
-) -> None:
+def test_a_cell_of_another_type_is_refused(path: Path) -> None:
     original = path.read_bytes()
-    for value in WRONG[stored]:
-        path.write_bytes(original)
-        if damaged(path, table, column, value):
-            refused(path, rf"run\.db is damaged: the column '{column}' of table '{table}' holds a")
+    for table, column, stored in COLUMNS:
+        for value in WRONG[stored]:
+            path.write_bytes(original)
+            if damaged(path, table, column, value):
+                refused(
+                    path, rf"run\.db is damaged: the column '{column}' of table '{table}' holds"
+                )
 
 
-COMMANDS: list[Callable[[str], list[str]]] = [
-    lambda run: ["resume", run],
-    lambda run: ["resume", run, "--retry-failed"],
-    lambda run: ["status", run],
-    lambda run: ["status", run, "--json"],
-    lambda run: ["show", run, "--write"],
-    lambda run: ["evaluate", run, "--resamples", "10"],
-    lambda run: ["compare", run, run, "--resamples", "10"],
-    lambda run: ["export", run],
-    lambda run: ["runs"],
-]
-
-
-@pytest.mark.parametrize(
-    ("table", "column", "value"),
-    [
-        ("jobs", "attempts", "'x'"),
-        ("jobs", "unusable", "'x'"),
-        ("jobs", "open", "x'00'"),
-        ("jobs", "at_risk", "'1'"),
-        ("rounds", "first", "'x'"),
-        ("rounds", "last", "1.5"),
-        ("calls", "cost", "'x'"),
-        ("items", "id", "x'00'"),
-    ],
+COMMANDS = (
+    ["resume"],
+    ["status"],
+    ["show", "--write"],
+    ["evaluate", "--resamples", "10"],
+    ["export"],
 )
-def test_every_command_names_the_file(
-    tmp_path: Path, path: Path, table: str, column: str, value: str
-) -> None:
-    original = path.read_bytes()
-    if value == "'1'":  # which the column's affinity would make a number
-        value = "'1x'"
-    assert damaged(path, table, column, value)
-    for command in COMMANDS:
-        arguments = command(path.parent.name)
-        done = judgeq(tmp_path, *arguments, expect=0 if arguments[0] == "runs" else 7)
+
+
+def test_every_command_names_the_file(tmp_path: Path, path: Path) -> None:
+    assert damaged(path, "jobs", "attempts", "'x'")
+    for command in (*COMMANDS, ["runs"]):
+        done = judgeq(tmp_path, *command, expect=0 if command == ["runs"] else 7)
         said = done.stdout + done.stderr
-        assert f"run.db is damaged: the column '{column}' of table '{table}'" in said
-    path.write_bytes(original)
+        assert "run.db is damaged: the column 'attempts' of table 'jobs'" in said
 
 
-NUMBERS = ("-1", "99", "9223372036854775807")
 WHOLE = [
     (number, table, name)
     for number, (table, name, stored) in enumerate(COLUMNS)
@@ -230,30 +195,104 @@ WHOLE = [
 def test_no_number_makes_a_traceback(
     tmp_path: Path, path: Path, number: int, table: str, column: str
 ) -> None:
-    """Each column with each number, read by one of four commands in turn: by all of them takes a
-    minute."""
-    original = path.read_bytes()
-    commands = COMMANDS[:1] + COMMANDS[2:3] + COMMANDS[4:6]
-    for turn, value in enumerate(NUMBERS):
-        path.write_bytes(original)
-        if damaged(path, table, column, value):
-            ended(tmp_path, *commands[(number + turn) % 4](path.parent.name))
+    """Each column with a number, read by one of four commands in turn."""
+    value = ("-1", "99", "9223372036854775807")[number % 3]
+    if damaged(path, table, column, value):
+        ended(tmp_path, *COMMANDS[number // 3 % 4])
 
 
-@pytest.mark.parametrize("epoch", [-1, 2**62, 2**63 - 1])
-def test_an_epoch_after_which_none_can_come_is_damage(
-    tmp_path: Path, path: Path, epoch: int
-) -> None:
-    execute(path, f"UPDATE lead SET epoch = {epoch}")
-    done = judgeq(tmp_path, "resume", path.parent.name, expect=7)
+def test_an_epoch_after_which_none_can_come_is_damage(tmp_path: Path, path: Path) -> None:
+    execute(path, f"UPDATE lead SET epoch = {2**62}")
+    done = judgeq(tmp_path, "resume", expect=7)
     assert "run.db is damaged: a number of who led last can't be." in done.stderr
 
 
 @pytest.mark.parametrize("cost", ["9e999", "1.7e308"])
 def test_costs_that_add_up_to_no_number_are_refused(tmp_path: Path, path: Path, cost: str) -> None:
     execute(path, f"UPDATE calls SET cost = {cost}")
-    for command in COMMANDS[:4]:
-        done = judgeq(tmp_path, *command(path.parent.name), expect=7)
-        assert "dollars: inf of " in done.stderr
-    accepted = judgeq(tmp_path, "show", "--write", path.parent.name, "--accept-damage", expect=7)
+    assert "dollars: inf of " in judgeq(tmp_path, "status", expect=7).stderr
+    accepted = judgeq(tmp_path, "show", "--write", "--accept-damage", expect=7)
     assert "run.db is damaged: the costs of its calls add up to inf." in accepted.stderr
+
+
+# The sums
+
+
+RUN = (
+    *("run", "-d", "demo", "--sample", "20", "-s", "pairwise3", "--quiet", "--no-cache"),
+    *("--judge", "m", "--price", "1,10"),
+)
+DAMAGE = [
+    ("DELETE FROM verdicts WHERE job = 7", "answered questions with a verdict: 29 of 30"),
+    ("UPDATE jobs SET state = 'pending' WHERE id = 7", "verdicts: 30 of 29"),
+    ("DELETE FROM jobs WHERE id = 7", "questions: 29 of 30; verdicts: 30 of 29"),
+    ("DELETE FROM rounds WHERE round = 2", "questions: 30 of 20"),
+    ("DELETE FROM calls WHERE id <= 10", "calls: 20 of 30; calls of attempts"),
+    ("UPDATE calls SET cost = 0 WHERE id = 7", "dollars: 0.0"),
+    ("UPDATE calls SET output = 0", "tokens: "),
+    ("UPDATE jobs SET open = 1 WHERE id = 7", "calls of attempts that ended: 30 of 29"),
+    ("DELETE FROM workers", "calls: 30 of 0; tokens: "),
+    ("UPDATE jobs SET at_risk = 7 WHERE id = 7", "nano-dollars at risk: 7 of 0"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a finished run."""
+    folder = tmp_path_factory.mktemp("damage")
+    with mock(folder) as url:
+        variables = {"OPENAI_API_KEY": "k"}
+        judgeq(folder, *RUN, "--base-url", url, variables=variables)
+        yield folder
+
+
+@pytest.fixture
+def run(folder: Path) -> Iterator[Path]:
+    """That run, which may be damaged."""
+    run = only_run(folder)
+    before = {path: path.read_bytes() for path in (run / "run.db", run / "scores.csv")}
+    yield run
+    for path in run.glob("run.db-*"):
+        path.unlink()
+    for path, content in before.items():
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("statement", "what"), DAMAGE, ids=[each for each, _ in DAMAGE])
+def test_a_run_that_does_not_add_up_is_refused(
+    folder: Path, run: Path, statement: str, what: str
+) -> None:
+    execute(run / "run.db", statement)
+    before = {name: (run / name).read_bytes() for name in ("run.db", "scores.csv")}
+    for command in (("resume",), ("show", "--write")):
+        refused = judgeq(folder, *command, expect=7, variables={"OPENAI_API_KEY": "k"}).stderr
+        assert f"run.db is damaged, and doesn't add up: {what}" in refused
+        assert "--accept-damage" in refused
+    assert {name: (run / name).read_bytes() for name in before} == before
+
+
+def test_what_is_left_is_rated_where_that_is_accepted(folder: Path, run: Path) -> None:
+    assert json.loads(judgeq(folder, "show", "--write", "--json").stdout)["damage"] == []
+    execute(run / "run.db", "DELETE FROM verdicts WHERE job = 7")
+    damage = "answered questions with a verdict: 29 of 30"
+    rated = json.loads(judgeq(folder, "show", "--write", "--accept-damage", "--json").stdout)
+    assert rated["damage"] == [damage]
+    for command in (["show"], ["export"]):
+        done = judgeq(folder, *command, "--accept-damage")
+        said = " ".join((done.stdout + done.stderr).split())
+        assert f"doesn't add up ({damage}): this is of what is left" in said
+    judgeq(folder, "resume", "--accept-damage", expect=2)  # never gone on with
+
+
+def test_a_run_in_a_store_that_does_not_add_up_is_refused_as_well(
+    folder: Path, tmp_path: Path
+) -> None:
+    store = new_store()
+    judgeq(folder, "store", "copy", "last", "--to", store)
+    where = ("last", "--store", store, "--runs-dir", tmp_path)
+    judgeq(folder, "status", *where)
+    execute_in(store, "DELETE FROM @.verdicts WHERE job = 7")
+    for command in (("status",), ("resume",)):
+        refused = judgeq(folder, *command, *where, expect=7).stderr
+        assert "answered questions with a verdict: 29 of 30" in refused
+    judgeq(folder, "show", "--accept-damage", *where)

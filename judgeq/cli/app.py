@@ -87,7 +87,6 @@ COMMANDS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "store": {
             "worker": "Answer the jobs of runs in a store, until stopped.",
             "store": "Look after a PostgreSQL store.",
-            "store check": "Check a store: its schema, rights, clock, tables and runs.",
             "store copy": "Copy a run between a folder and a store, losing nothing.",
         },
         "study": {

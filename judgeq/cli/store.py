@@ -219,23 +219,6 @@ def store(context: click.Context) -> None:
     show_text(context.get_help())
 
 
-@command("store check", STORE)
-def check(values: Values) -> Answer:
-    """Check a store: its schema, rights, clock, tables and runs."""
-    from judgeq.run_places.stored import StoredRuns
-    from judgeq.store.postgres import schema
-    from judgeq.ui.json import plain
-    from judgeq.ui.show import lists as show_lists
-
-    runs = StoredRuns.at(values["store"] or "", Path("runs"))
-    overview = schema.check(runs.address)
-    listed = [] if overview.version is None else runs.all()
-    return Answer(
-        {**plain(overview), "runs": [run.row() for run in listed]},
-        lambda _: show_lists.store(overview, listed),
-    )
-
-
 @command(
     "store copy", RUN,
     option(

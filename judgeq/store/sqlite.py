@@ -147,10 +147,6 @@ class Flusher(threading.Thread):
         else:
             os.fsync(self._log)
 
-    def is_deleted(self) -> bool:
-        """Whether no folder holds the log any longer."""
-        return not os.fstat(self._log).st_nlink
-
     def stop(self) -> None:
         """End the thread, sync what came after its last turn, and let go of the log."""
         self._stop_asked.set()
@@ -323,16 +319,10 @@ class SqliteStore(Store):
         """SQLite would go on writing to a file that was deleted or moved."""
         if self._db.flusher is None or self._seen() == self._identity:
             return
-        folder = self._place.parent
-        if self._db.flusher.is_deleted():
-            raise RunError(
-                f"{folder} was deleted during the run, or its run.db replaced. The run is stopped, and "
-                "its record is lost. Unless --no-cache was given the cache has the replies: the same "
-                "command starts again with them."
-            )
         raise RunError(
-            f"{folder} was moved during the run, which is stopped. All answers so far are saved. Move "
-            "it back, or continue with `judgeq resume PATH`."
+            f"{self._place.parent} was moved or deleted during the run, which is stopped. All answers "
+            "so far are in it: move it back, or continue with `judgeq resume PATH`. If it is lost, the "
+            "same command starts again with the replies in the cache, unless --no-cache was given."
         )
 
 

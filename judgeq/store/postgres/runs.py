@@ -1,4 +1,5 @@
-"""The runs that a store holds: the rows of `runs`, their shared texts, which have work, a run taken out.
+"""The runs that a store holds, in PostgreSQL: the tables, made and checked, which are those of schema.py
+and some more; the rows of `runs`, their shared texts, which have work, a run taken out.
 
 Each function opens a connection of its own, for one short transaction, and raises RunError where the
 database can't be used. Where that connection breaks it is done again: each may be done twice.
@@ -8,19 +9,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 from judgeq.errors import RunError
 from judgeq.store import rows, statements, vetting
-from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.connection import PostgresDatabase
 from judgeq.store.postgres.link import Link, opened, retried
 from judgeq.store.protocol import Items, Prospect
-from judgeq.store.schema import OF_A_RUN
-from judgeq.text import LEFT_OUT, several
+from judgeq.store.schema import OF_A_RUN, TABLES, VERSION
+from judgeq.text import several
 
+_IDENTITY = "bigint GENERATED ALWAYS AS IDENTITY"
+_WORDS = {
+    "{key}": f"{_IDENTITY} PRIMARY KEY",
+    "{counter}": _IDENTITY,
+    "{number}": "bigint NOT NULL",
+    "{key_of_id}": ", PRIMARY KEY (run, id)",
+    "{key_of_job}": ", PRIMARY KEY (run, job)",
+    "{clustered}": "",
+}
+# Texts that a run's user shares with workers elsewhere, what is read of many runs at once, and room in
+# the blocks of what changes often. No job is looked for among those of all runs.
+_MORE = """
+CREATE TABLE @.meta (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL);
+CREATE TABLE @.texts (run int NOT NULL, row int NOT NULL, text text NOT NULL, PRIMARY KEY (run, row));
+ALTER TABLE @.calls ADD PRIMARY KEY (run, id);
+ALTER TABLE @.workers SET (fillfactor = 50, autovacuum_vacuum_threshold = 200);
+ALTER TABLE @.jobs SET (
+    fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX jobs_running ON @.jobs (run, worker) WHERE state = 'running';
+CREATE INDEX jobs_lost ON @.jobs (run, id) WHERE state IN ('invalid', 'failed');
+CREATE INDEX jobs_open ON @.jobs (run, id) WHERE open > 0 OR at_risk > 0 OR unbounded > 0;
+"""
+_LOCK = 0x6A716462  # "jqdb": only one process makes a schema at a time
+
+
+# Whether the schema is there, and how many tables are in it.
+_THERE = """
+SELECT to_regclass(:meta) IS NOT NULL, count(*) FROM pg_class c JOIN pg_namespace n
+ON n.oid = c.relnamespace WHERE n.nspname = :schema
+"""
 _ROWS = """
 SELECT r.run, r.name, r.fingerprint, r.info, r.prompt, greatest(0, least(253402300799, greatest(
     r.touched, (SELECT max(w.seen) FROM @.workers w WHERE w.run = r.run)))),
@@ -50,25 +79,64 @@ ORDER BY r.run
 """
 
 
-@dataclass(frozen=True, slots=True)
-class RunRow:
+class RunRow(NamedTuple):
     """A run as the store knows it: when it was last written to (seconds since the epoch), who leads it
     now, whether its texts are there, and how many workers are at it."""
 
     run: int
     name: str
-    fingerprint: str = field(metadata=LEFT_OUT)
-    info: str = field(metadata=LEFT_OUT)
-    prompt: str | None = field(metadata=LEFT_OUT)
+    fingerprint: str
+    info: str
+    prompt: str | None
     touched: float
     leader: str | None
     texts: bool
     workers: int
-    JSON_KEYS: ClassVar = {
-        "run": "name",
-        "led_by": "leader",
-        "texts_shared": "texts",
-    }
+
+
+def prepare(link: Link) -> None:
+    """Make the schema where there is none; in one transaction. Raises RunError as `made`, and in a
+    database that can't hold every text."""
+    address = link.address
+    encoding = link.connection.info.parameter_status("server_encoding")
+    if encoding not in ("UTF8", "SQL_ASCII"):
+        raise RunError(
+            f"{address.label} can't hold every text: its encoding is {encoding}. Have one made by "
+            "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0."
+        )
+    with link.transaction():
+        link.execute("SELECT pg_advisory_xact_lock(:lock)", lock=_LOCK)
+        if made(link):
+            return
+        there = "SELECT FROM pg_namespace WHERE nspname = :schema"
+        if link.row(there, schema=address.schema) is None:
+            # IF NOT EXISTS would want the right to make it all the same.
+            link.execute(f'CREATE SCHEMA "{address.schema}"')
+        tables = TABLES + _MORE
+        for word, ours in _WORDS.items():
+            tables = tables.replace(word, ours)
+        link.execute(f"{tables} INSERT INTO @.meta (version) VALUES ({VERSION})")  # noqa: S608
+
+
+def made(link: Link) -> bool:
+    """Whether the schema is there. Raises RunError for what isn't ours, or is of another version."""
+    address = link.address
+    there, tables = link.row(_THERE, meta=f'"{address.schema}".meta', schema=address.schema)
+    if not there and tables:
+        raise RunError(
+            f"the schema {address.schema!r} of {address.label} is another program's: it holds "
+            "tables, but none of judgeq's. --store …?schema=NAME names another."
+        )
+    if not there:
+        return False
+    (version,) = link.row("SELECT version FROM @.meta") or (0,)
+    if version != VERSION:
+        raise RunError(
+            f"{address.label} has version {version} of judgeq's schema, and this judgeq writes version "
+            f"{VERSION}: use the judgeq that made it, or another schema (--store …?schema=NAME). "
+            "Nothing was changed."
+        )
+    return True
 
 
 @contextmanager
@@ -77,8 +145,8 @@ def connected(address: Address, *, write: bool = False) -> Iterator[Link]:
     RunError where there is no such schema."""
     with opened(address) as link:
         if write:
-            schema.prepare(link)
-        elif not schema.made(link):
+            prepare(link)
+        elif not made(link):
             raise RunError(f"No runs yet in {address.label}: it has no schema {address.schema!r}.")
         yield link
 
@@ -87,14 +155,14 @@ def connected(address: Address, *, write: bool = False) -> Iterator[Link]:
 def listed(address: Address) -> list[RunRow]:
     """All runs; none where the schema isn't there yet."""
     with opened(address) as link:
-        return [RunRow(*row) for row in link.execute(f"{_ROWS} true")] if schema.made(link) else []
+        return [RunRow(*row) for row in link.execute(f"{_ROWS} true")] if made(link) else []
 
 
 @retried
 def read(address: Address, name: str) -> RunRow | None:
     """The run of this name, if there is one."""
     with opened(address) as link:
-        return row_of(link, name) if schema.made(link) else None
+        return row_of(link, name) if made(link) else None
 
 
 def row_of(link: Link, name: str) -> RunRow | None:

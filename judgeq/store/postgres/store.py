@@ -16,8 +16,7 @@ from judgeq.errors import JudgeqError, StoreAwayError
 from judgeq.judge.slices import Keeper, Slice
 from judgeq.store import statements as sql
 from judgeq.store.postgres.address import Address
-from judgeq.store.postgres.connection import PostgresDatabase
-from judgeq.store.postgres.dialect import END_DEAD, PUT_BACK_UNBEGUN
+from judgeq.store.postgres.connection import END_DEAD, PUT_BACK_UNBEGUN, PostgresDatabase
 from judgeq.store.postgres.link import opened
 from judgeq.store.postgres.runs import prospects
 from judgeq.store.protocol import Cap, Crew, Leader, Prospect, WorkerState, holder_name

@@ -4,7 +4,6 @@ PostgreSQL store, and a doctor's checks."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -12,9 +11,7 @@ import orjson
 from judgeq.datasets import DatasetInfo
 from judgeq.errors import UsageError
 from judgeq.prompts import PromptSet
-from judgeq.run_places.stored import StoredRun
 from judgeq.settings.providers import PREFIXED
-from judgeq.store.postgres.schema import MOST_SKEW
 from judgeq.strategies import REGISTRY
 from judgeq.text import money
 from judgeq.ui.sections import Column, Field, Section, numbers, stated, table, words
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     from judgeq.doctor import Check
     from judgeq.judge.cache import Overview
     from judgeq.judge.prices import ListedPrice
-    from judgeq.store.postgres.schema import Overview as Upkeep
 
 
 def datasets(infos: Sequence[DatasetInfo]) -> Iterator[Section]:
@@ -128,29 +124,3 @@ def cache(cache: Overview) -> Iterator[Section]:
 def megabytes(size: int) -> str:
     """ "1,234.5 MB"."""
     return f"{size / 1e6:,.1f} MB"
-
-
-def store(overview: Upkeep, runs: Sequence[StoredRun]) -> Iterator[Section]:
-    """A store's state, and its runs."""
-    yield stated("store", store=overview, runs=runs, most_skew=MOST_SKEW, megabytes=megabytes)
-    if overview.tables:
-        fields: list[Field] = [
-            (Column("table"), "name"),
-            (Column("rows, about", right=True), "rows"),
-            (Column("MB", right=True), lambda table: f"{table.bytes / 1e6:,.1f}"),
-        ]
-        yield table(overview.tables, fields)
-    if runs:
-        rows = [(run.id, run.row()) for run in runs]
-        columns: list[Field] = [
-            (Column("run"), lambda one: one[0]),
-            (Column("last written"), lambda one: _utc(one[1].touched)),
-            (Column("led by"), lambda one: one[1].leader),
-            (Column("texts"), lambda one: "shared" if one[1].texts else ""),
-            (Column("workers", right=True), lambda one: one[1].workers),
-        ]
-        yield table(rows, columns)
-
-
-def _utc(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
