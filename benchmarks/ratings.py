@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from judgeq.rating import Fit, Parameters, bradley_terry, curvature, order, plackett_luce
+from judgeq.rating import Fit, Parameters, bradley_terry, curvature, elo, order, plackett_luce
 from judgeq.rating.order import intervals
 from judgeq.types import Floats, Verdicts
 
@@ -26,26 +29,42 @@ BABE = 3674
 SIGMA = 2.0
 CHOIX = """
 import choix
+pairs = pairs.tolist()
+begun = time.process_time()
 choix.opt_pairwise(n, pairs, alpha=1 / 8)
 """
-EVALICA = """
+_EVALICA = """
 import evalica
 from evalica import Winner
-xs, ys = [a for a, b in pairs], [b for a, b in pairs]
-begun = time.perf_counter()
-evalica.newman(xs, ys, [Winner.X] * len(xs), tolerance=1e-6, limit=100_000)
+xs, ys = pairs.T.tolist()
+winners = [Winner.X] * len(xs)
+begun = time.process_time()
 """
+EVALICA = _EVALICA + "evalica.newman(xs, ys, winners, tolerance=1e-6, limit=100_000)"
+EVALICA_ELO = _EVALICA + "evalica.elo(xs, ys, winners)"
+PEERS = (
+    ("evalica, Elo", EVALICA_ELO, "Elo"),
+    ("choix, Newton-CG, the same σ", CHOIX, "bt, σ given"),
+    ("evalica, Newman's", EVALICA, "bt, σ given"),
+)
+"""Each with what it is held against."""
 LIMIT = 300
 """Seconds that a peer is given."""
+ROOM = 16
+"""Gigabytes that a peer is given."""
 PEER = """
-import json, resource, sys, time
-n, pairs = json.load(open(sys.argv[1]))
-pairs = [tuple(pair) for pair in pairs]
-begun = time.perf_counter()
-{}
-used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps([time.perf_counter() - begun, used]))
+import resource, sys, time
+import numpy as np
+resource.setrlimit(resource.RLIMIT_AS, ({room} << 30, {room} << 30))
+n, pairs = int(sys.argv[1]), np.load(sys.argv[2])
+try:
+    exec(sys.argv[3])
+except MemoryError:
+    sys.exit({no_room})
+print(time.process_time() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
+NO_ROOM = 3
+"""The exit code of a peer that wants more than it is given."""
 
 
 def judged(n: int) -> Verdicts:
@@ -101,6 +120,7 @@ def _everything(verdicts: Verdicts, n: int) -> None:
 
 
 WHAT: dict[str, Callable[[Verdicts, int], object]] = {
+    "Elo": lambda verdicts, n: elo.fit(verdicts, n, Parameters()),
     "bt, σ given": _bt,
     "pl, σ given": _pl,
     "pl, σ chosen": lambda verdicts, n: _pl(verdicts, n, None),
@@ -136,14 +156,23 @@ def _beside_peers() -> None:
     if not peers:
         print("  choix and evalica: $JUDGEQ_PEERS names no Python that has them")
         return
-    base = ours["bt, σ given"][0]
-    for name, script in (("choix, Newton-CG, the same σ", CHOIX), ("evalica, Newman's", EVALICA)):
-        known = _peer(peers, script)
-        if known is None:
-            print(f"  {name:32}   stopped after {LIMIT} s   over {LIMIT / base:,.0f} × bt")
-            continue
-        seconds, memory = known
-        print(f"  {name:32} {seconds:8.3f} s {memory:6.0f} MB   {seconds / base:,.0f} × bt")
+    for n in (BABE, 10_000, 100_000, 1_000_000):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "pairs.npy"
+            np.save(path, _pairs(judged(n)))
+            for name, script, like in PEERS:
+                base = _run(like, n)[0] if n != BABE else ours[like][0]
+                print(f"  {n:9,} {name:30} {_peer(peers, script, n, path, base)} × our {like}")
+
+
+def _pairs(verdicts: Verdicts) -> NDArray[np.int64]:
+    """The pairs that lists imply, the higher item first, in the order in which Elo folds them."""
+    pairs = [
+        np.stack([ranking[above], ranking[below]], axis=1)
+        for ranking in np.split(verdicts.items, verdicts.offsets[1:-1])
+        for above, below in [np.triu_indices(len(ranking), 1)]
+    ]
+    return np.concatenate(pairs).astype(np.int64)
 
 
 def _growth() -> None:
@@ -176,26 +205,19 @@ def _run(what: str, n: int) -> tuple[float, float]:
     return seconds, memory
 
 
-def _peer(python: str, script: str) -> tuple[float, float] | None:
-    """Seconds and peak megabytes; None where it takes longer than LIMIT."""
-    verdicts = judged(BABE)
-    pairs = [
-        (int(ranking[a]), int(ranking[b]))
-        for ranking in np.split(verdicts.items, verdicts.offsets[1:-1])
-        for a in range(len(ranking))
-        for b in range(a + 1, len(ranking))
-    ]
-    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"judgeq-pairs-{os.getpid()}.json"
-    path.write_text(json.dumps([BABE, pairs]))
+def _peer(python: str, script: str, n: int, pairs: Path, base: float) -> str:
+    """Seconds and peak megabytes of a peer, and how many times `base` seconds that is."""
+    program = PEER.format(room=ROOM, no_room=NO_ROOM)
+    command = (python, "-c", program, str(n), str(pairs), script)
     try:
-        command = (python, "-c", PEER.format(script), str(path))
-        out = subprocess.check_output(command, timeout=LIMIT)
-        seconds, memory = json.loads(out.splitlines()[-1])
+        done = subprocess.run(command, check=False, timeout=LIMIT, capture_output=True, text=True)
     except subprocess.TimeoutExpired:
-        return None
-    finally:
-        path.unlink()
-    return seconds, memory
+        return f"stopped after {LIMIT} s, over {LIMIT / base:,.0f}"
+    if done.returncode in (NO_ROOM, -signal.SIGABRT):  # evalica aborts
+        return f"needs more than {ROOM} GB:"
+    done.check_returncode()
+    seconds, memory = map(float, done.stdout.split())
+    return f"{seconds:8.2f} s {memory:6.0f} MB  {seconds / base:8,.1f}"
 
 
 if __name__ == "__main__":

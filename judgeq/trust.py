@@ -178,22 +178,17 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
         why = f"{folder.label} says other things than you gave for this run."
     values = settings.model_dump(mode="json", include=set(asked))
     wanted = "; ".join(f"{name} = {quoted(as_text(values[name]))}" for name in asked)
-    variables = [
-        name for name in asked if SETTINGS[name].declared.envvar and not SETTINGS[name].flag
-    ]
-    here = "".join(
-        f"{SETTINGS[name].declared.envvar}={quoted(values[name] or '')} " for name in variables
-    )
-    flags = " ".join(
-        part
-        for name in asked
-        if name not in variables
-        for part in as_flags(name, getattr(settings, name))
-    )
+    here, flags = "", list[str]()
+    for name in asked:
+        setting = SETTINGS[name]
+        if setting.declared.envvar and not setting.flag:
+            here += f"{setting.declared.envvar}={quoted(values[name] or '')} "
+        else:
+            flags += as_flags(name, getattr(settings, name))
     cap = ""
     if settings.models and settings.max_cost is None:
         cap = " (--max-cost DOLLARS caps what you pay)"
     return (
         f"{why} It asks for: {wanted}. Nothing was opened or sent. If you want all of that, give it "
-        f"again{cap}: {here}judgeq resume {' '.join(map(quoted, folder.words))} {flags}"
+        f"again{cap}: {here}judgeq resume {' '.join([*map(quoted, folder.words), *flags])}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -150,32 +150,12 @@ def remarked(folder: Path, note: str, reason: str, **more: Any) -> Result:
     return session.execute(prepared, lambda _: None, page=page)
 
 
-def skipping(folder: Path, reason: str, text: str = "text number 3 ", **more: Any) -> Result:
-    """The result of a run of one person, who skips all questions about a text."""
-
-    @asynccontextmanager
-    async def page(people: People) -> AsyncIterator[None]:
-        (ann,) = await register(people, ["Ann"])
-        async with _beside(_noting(people, ann, "", {text: reason})):
-            yield
-
-    prepared = session.prepare(settings(folder, **more), folder / "runs")
-    return session.execute(prepared, lambda _: None, page=page)
-
-
-async def _noting(
-    people: People, token: str, note: str, skipped: Mapping[str, str] | None = None
-) -> None:
+async def _noting(people: People, token: str, note: str) -> None:
     turn = await people.turn(token)
     while turn.why in ("", "wait"):
-        question = turn.question
-        if question is None:
+        if turn.question is None:
             await asyncio.sleep(0.01)
             turn = await people.turn(token)
-            continue
-        whole = " ".join(question.texts)
-        reasons = [reason for text, reason in (skipped or {}).items() if text in whole]
-        if reasons:
-            turn = await people.skip(token, question.id, reasons[0])
         else:
-            turn = await people.answer(token, question.id, answered(question)._replace(note=note))
+            answer = answered(turn.question)._replace(note=note)
+            turn = await people.answer(token, turn.question.id, answer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from judgeq.errors import (
     BatchGoneError,
     CallError,
-    CallTimeoutError,
     JudgeError,
     QuotaError,
     RateLimitedError,
@@ -26,7 +24,6 @@ from judgeq.errors import (
     ServerFailedError,
     SteppedDownError,
 )
-from judgeq.escaping import plain
 from judgeq.judge.backend import BatchAPI, Remote, Result
 from judgeq.judge.batches import api_of, provider
 from judgeq.judge.batches.provider import ProviderBatches
@@ -89,22 +86,6 @@ def test_a_file_that_may_not_be_whole_is_not_kept(form: str, how: str, tmp_path:
     server.answers = {"/content": answer, "/results": answer}
     with pytest.raises(CallError):
         downloading(server, tmp_path, form)
-    assert list(tmp_path.iterdir()) == []
-
-
-@forms
-def test_a_download_that_stalls_is_given_up(form: str, tmp_path: Path) -> None:
-    async def stalls(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        await response.write(orjson.dumps(LINE) + b"\n")
-        await asyncio.Event().wait()
-        return response
-
-    server = Server(form)
-    server.answers |= {"/content": stalls, "/results": stalls}
-    with pytest.raises(CallTimeoutError):
-        downloading(server, tmp_path, form, timeout=0.05)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -282,26 +263,6 @@ def test_any_line_is_a_result_and_any_result_a_reply_or_an_error(
 
 
 @forms
-@given(fields=st.dictionaries(WORDS, ANYTHING))
-def test_any_object_is_a_batch_or_an_error(form: str, fields: dict[str, Any]) -> None:
-    api = api_of(unopened(form))
-    assert isinstance(api, ProviderBatches)
-    remote = api.remote({**fields, "id": "b", "output_file_id": "", "error_file_id": None})
-    assert remote.made >= 0
-    assert min(remote.total, remote.done, remote.failed) >= 0
-    said = [remote.status, *remote.problems]
-    assert [plain(words, 1_000) for words in said] == said
-
-
-@forms
-def test_a_file_of_something_else_is_not_read(form: str, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no result of a batch"):
-        read(tmp_path / "f.jsonl", form, {"custom_id": "a-1"}, 7)
-    with pytest.raises(RunError, match="can't be read"):
-        told(Server(form), lambda api: _read(api, tmp_path / "none.jsonl"), form)
-
-
-@forms
 def test_a_file_taken_as_it_is_has_empty_lines_for_those_that_cant_be_results(
     form: str, tmp_path: Path
 ) -> None:
@@ -369,14 +330,6 @@ def test_a_line_that_failed_is_the_error_it_would_be_live_and_cost_nothing(
     assert raised.value.cost == 0.0
 
 
-@pytest.mark.parametrize("ended", ["expired", "cancelled"])
-def test_a_line_that_was_never_asked_cost_nothing(ended: Any) -> None:
-    backend = chat()
-    with pytest.raises(ServerFailedError, match=ended) as raised:
-        backend.read_result(Result("a-1", 0, b"", ended), SIZE, backend.form)
-    assert raised.value.cost == 0.0
-
-
 @pytest.mark.parametrize("result", [Result("a-1", 0, b"{}"), line(200, None), line(200, [1])])
 def test_a_line_that_says_nothing_may_have_cost(result: Result) -> None:
     backend = chat()
@@ -393,11 +346,3 @@ def test_a_whole_batch_that_was_refused_steps_down_once() -> None:
             backend.read_result(no, SIZE, form)
     assert backend.mode == "json"
     assert backend.form != form
-
-
-def test_a_session_that_knows_better_already_does_not_step_down_again() -> None:
-    form, backend = chat().form, chat()
-    backend.mode = "json"  # as another batch has shown
-    with pytest.raises(SteppedDownError):
-        backend.read_result(line(400, refused("json_schema is not supported")), SIZE, form)
-    assert backend.mode == "json"

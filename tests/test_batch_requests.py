@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +11,19 @@ import pytest
 from aiohttp import web
 
 from judgeq.errors import (
-    CallTimeoutError,
-    ConnectionFailedError,
     JudgeError,
     KeyRefusedError,
     RefusedRequestError,
     ServerFailedError,
 )
-from judgeq.judge.backend import BatchAPI, Identified, Remote, Result
-from judgeq.judge.batches import anthropic, api_of, provider
-from judgeq.judge.batches.openai import OpenAIBatches
+from judgeq.judge.backend import BatchAPI, Remote
+from judgeq.judge.batches import api_of, provider
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.settings.model import Access, Model
 from tests.batch_server import (
     BATCH,
     KEY,
-    LINE,
     NAME,
     Server,
     creating,
@@ -105,21 +100,6 @@ def test_openais_wire_form(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("piece", [1, 7, 1_000])
-@pytest.mark.parametrize("count", [1, 2, 9])
-def test_anthropics_body_is_framed_as_it_is_read(
-    piece: int, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(anthropic, "PIECE", piece)
-    server = Server("anthropic")
-    told(server, lambda api: api.create(NAME, lines(api, count)), "anthropic")
-    [(method, url, headers, body)] = server.seen
-    assert (method, url.partition("/v1")[2]) == ("POST", "/messages/batches")
-    assert int(headers["Content-Length"]) == len(body)
-    asked = [{"custom_id": f"{NAME}-{n}", "params": {"a": "b"}} for n in range(count)]
-    assert orjson.loads(body) == {"requests": asked}
-
-
 @forms
 @pytest.mark.parametrize("flag", [True, False])
 def test_the_proxy_is_used_and_the_query_of_the_base_url_is_kept(
@@ -150,44 +130,6 @@ def test_the_proxy_is_used_and_the_query_of_the_base_url_is_kept(
         assert orjson.loads(server.seen[1][3])["endpoint"] == "/chat/completions"
 
 
-def test_limits_are_those_of_each_provider() -> None:
-    def limits(base: str, form: str) -> tuple[int, ...]:
-        async def story(api: BatchAPI) -> tuple[int, ...]:
-            return tuple(api.limits)
-
-        found: tuple[int, ...] = told(Server(), story, form, base)
-        return found
-
-    assert limits("{url}", "openai") == (50_000, 200_000_000)
-    assert limits("http://x.openai.azure.com/openai", "openai") == (100_000, 200_000_000)
-    assert limits("{url}", "anthropic") == (100_000, 256_000_000 - 15)
-
-
-def test_azures_file_is_waited_for() -> None:
-    server = Server().says("/files", {"id": "f0", "status": "pending"}, 201)
-    looks = 0
-
-    async def look(request: web.Request) -> web.Response:
-        nonlocal looks
-        looks += 1
-        said = {"id": "f0", "status": "processed" if looks == 3 else "pending"}
-        return web.json_response(said, status=200)
-
-    server.answers["/files/f0"] = look
-    waits: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-
-    async def story(api: BatchAPI) -> None:
-        assert isinstance(api, OpenAIBatches)
-        api._sleep = sleep
-        await api.create(NAME, lines(api))
-
-    told(server, story)
-    assert (looks, waits) == (3, [1.0, 2.0, 4.0])
-
-
 # What a server may not decide
 
 BAD_IDS = ["../../x", "a/b", "", "x" * 129, "a\n", ".", "é", 7, None, ["a"], KEY]
@@ -216,17 +158,6 @@ def test_no_id_of_a_server_gets_into_an_address_or_a_name_of_a_file(
     told(server, story, form)
     assert len(server.seen) == asked
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("bad", [bad for bad in BAD_IDS if bad])
-def test_no_id_of_a_file_is_believed_either(bad: Any) -> None:
-    with pytest.raises(ServerFailedError):
-        creating(Server().says("/batches", {**BATCH["openai"], "error_file_id": bad}))
-    server = Server().says("/files", {"id": bad})
-    with pytest.raises(ServerFailedError) as raised:
-        creating(server)
-    assert raised.value.cost == 0.0
-    assert server.asked == ["POST /files"]
 
 
 def test_the_key_never_goes_where_results_are_said_to_be(tmp_path: Path) -> None:
@@ -297,28 +228,6 @@ def test_what_a_server_says_is_masked(form: str, tmp_path: Path) -> None:
     assert orjson.loads(file.read_bytes().splitlines()[0])["custom_id"] == own
 
 
-def test_our_ids_come_back_whole_though_the_key_holds_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = f"sk-{NAME}-judgeq-batch_1-response-status_code"
-    monkeypatch.setenv("JUDGEQ_API_KEY", key)
-    batch = {**BATCH["openai"], "metadata": {"judgeq": NAME}}
-    error = {"status_code": 400, "body": {"error": {"message": f"no {key}"}}}
-    line = orjson.dumps({**LINE, "response": error})
-    server = Server().says("/batches", {"data": [batch], "has_more": False}).says("/content", line)
-
-    async def story(api: BatchAPI) -> list[Result]:
-        identified = await api.identify(NAME, 1, 0.0, ())
-        assert identified.remote is not None
-        [file] = await api.download(identified.remote, tmp_path)
-        return list(api.results(file))
-
-    [result] = told(server, story)
-    assert (result.custom_id, result.status) == (f"{NAME}-0", 400)
-    assert b"sk-jq" not in result.body
-    assert b"no ***" in result.body
-
-
 # Answers that are none
 
 
@@ -364,83 +273,6 @@ def test_an_answer_that_is_no_batch_may_have_made_one(form: str, said: bytes) ->
         told(server, lambda api: api.identify(NAME, 1, 0.0, ()), form)
 
 
-@forms
-def test_a_server_that_is_silent_or_not_there(form: str, tmp_path: Path) -> None:
-    async def never(request: web.Request) -> web.Response:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    server = Server(form)
-    server.answers = {"/batches": never, "/content": never}
-    with pytest.raises(CallTimeoutError) as raised:
-        told(server, lambda api: api.get("b"), form, timeout=0.05)
-    assert raised.value.cost is None
-
-    async def cut(request: web.Request) -> web.Response:
-        assert request.transport is not None
-        request.transport.close()
-        return web.Response()
-
-    server.answers = {"/batches": cut, "/files": {"id": "f0"}}
-    with pytest.raises(ConnectionFailedError) as broken:
-        creating(server, form)
-    assert broken.value.cost is None
-    assert "DELETE /files/f0" not in server.asked
-    with pytest.raises(ConnectionFailedError) as nobody:
-        told(server, lambda api: api.create(NAME, lines(api)), form, "http://127.0.0.1:9/v1")
-    assert nobody.value.cost == 0.0
-
-
-@forms
-def test_an_upload_that_nobody_takes_is_given_up(form: str) -> None:
-    async def story() -> None:
-        taken = asyncio.Event()
-
-        async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await taken.wait()
-            writer.close()
-
-        async with await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1_000) as listening:
-            url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
-            kind = AnthropicMessages if form == "anthropic" else OpenAIChat
-            backend = kind("m", Model(base_url=url, api=form), Access(timeout=0.1), None)
-            await backend.open()
-            api = api_of(backend)
-            text = orjson.dumps({"a": "b" * 1_000_000})
-            file = io.BytesIO(b"".join(api.line(f"a-{n}", text) for n in range(30)))
-            with pytest.raises(CallTimeoutError) as raised:
-                await api.create(NAME, file)
-            assert raised.value.cost == 0.0  # nobody makes a batch of a part
-            await backend.close()
-            taken.set()
-
-    asyncio.run(story())
-
-
-@forms
-@pytest.mark.parametrize("counts", [None, 3, {"total": -1, "completed": "x", "failed": 2**60}])
-def test_counts_and_times_are_believed_within_reason(form: str, counts: Any) -> None:
-    batch = {
-        "id": "b",
-        "created_at": 1e30,
-        "request_counts": counts,
-        "expires_at": "x",
-        "errors": 7,
-    }
-    remote = creating(Server(form).says("/batches", batch), form)
-    assert (remote.stands, remote.status) == ("working", "")
-    assert (remote.total, remote.done, remote.failed, remote.expires) == (0, 0, 0, None)
-    assert remote.made > 1e9
-
-
-def test_a_batch_that_failed_with_results_has_ended() -> None:
-    batch = {**BATCH["openai"], "status": "failed"}
-    assert creating(Server().says("/batches", batch)).stands == "ended"
-    assert (
-        creating(Server().says("/batches", {**batch, "output_file_id": None})).stands == "refused"
-    )
-
-
 def test_the_file_of_our_texts_is_deleted_once_when_its_batch_ended() -> None:
     server = Server().says("/batches", {**BATCH["openai"], "input_file_id": "f0"})
     server.says("/files/f0", {}, 500)
@@ -457,16 +289,6 @@ def test_the_file_of_our_texts_is_deleted_once_when_its_batch_ended() -> None:
 
 
 @forms
-def test_a_server_that_knows_no_pages_is_asked_for_two(form: str) -> None:
-    page = {"data": [{**BATCH[form], "request_counts": {}}]}
-    server = Server(form).says("/batches", page)
-    assert told(server, lambda api: api.identify(NAME, 1, 0.0, ()), form) == Identified(None, [])
-    assert len(server.asked) == 2
-    after = "after" if form == "openai" else "after_id"
-    assert server.asked[1].endswith(f"/batches?limit=100&{after}=batch_1")
-
-
-@forms
 def test_a_list_without_an_end_is_given_up(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider, "MOST_PAGES", 4)
     server, made = Server(form), 0
@@ -480,12 +302,3 @@ def test_a_list_without_an_end_is_given_up(form: str, monkeypatch: pytest.Monkey
     with pytest.raises(ServerFailedError, match="without an end"):
         told(server, lambda api: api.identify(NAME, 5, 0.0, ()), form)
     assert made == 4
-
-
-@forms
-def test_pages_are_read_as_far_back_as_needed(form: str) -> None:
-    page = {"data": [BATCH[form]], "has_more": True}  # made at 1,000
-    server = Server(form).says("/batches", page)
-    identified = told(server, lambda api: api.identify(NAME, 1, 200_000.0, ()), form)
-    assert identified == Identified(None, [])
-    assert len(server.asked) == 1

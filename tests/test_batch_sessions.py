@@ -22,8 +22,8 @@ from judgeq.errors import (
 from judgeq.judge.backend import Remote
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Batch, JobState, Line, Outcome
-from tests.cli import judgeq, query
-from tests.fake_batches import FakeBatches, answered, by_model
+from tests.cli import judgeq
+from tests.fake_batches import FakeBatches, by_model
 from tests.mock import mock
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
@@ -121,17 +121,6 @@ def test_what_has_ended_is_collected_before_an_error_of_another_batch_ends_the_s
     assert status(tmp_path)["jobs"]["done"] == 24
 
 
-def test_batches_are_cancelled_though_one_cant_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good, bad = FakeBatches(), FakeBatches()
-    by_model(monkeypatch, m=bad, n=good)
-    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--no-wait", expect=5)
-    bad.errors["cancel"] = ConnectionFailedError("no connection.")
-    judgeq(tmp_path, "runs", "batches", "cancel", expect=4)
-    assert good.asked[-1] == "cancel"
-
-
 def test_a_batch_that_may_not_have_been_created_cant_be_cancelled_which_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,31 +192,6 @@ def test_a_batch_refused_and_offered_again_to_no_answer_may_have_been_paid_for(
     by_model(monkeypatch, m=fake)
     judgeq(tmp_path, *RUN)
     assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 24)
-
-
-def test_of_a_long_answer_that_is_no_verdict_the_beginning_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    long = UNUSABLE.replace(b"Who knows?", b"Who knows? " * 100_000)
-    by_model(monkeypatch, m=FakeBatches(lambda custom_id: answered(custom_id, long)))
-    judgeq(tmp_path, *RUN, "--max-invalid", "1", expect=4)
-    (ledger,) = tmp_path.glob("runs/*/run.db")
-    assert ledger.stat().st_size < 5_000_000  # 48 answers of a megabyte
-    replies = query(ledger.parent, "SELECT DISTINCT reply FROM calls")
-    ((kept,),) = replies
-    assert str(kept).startswith("Who knows? ")
-    assert len(str(kept)) < 66_000
-    assert "[cut here: the reply had 1,100,000 bytes" in str(kept)
-
-
-def test_answers_that_are_always_missing_end_as_failed_jobs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = FakeBatches(lambda custom_id: None)
-    by_model(monkeypatch, m=fake)
-    judgeq(tmp_path, *RUN, expect=4)
-    assert status(tmp_path)["jobs"]["failed"] == 24
-    assert len(fake.created) == 8
 
 
 def test_a_line_of_results_that_is_always_broken_counts_as_possibly_paid_and_is_asked_again(

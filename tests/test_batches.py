@@ -104,6 +104,19 @@ def test_without_waiting_a_session_sends_and_ends_and_the_same_command_goes_on(
     assert scores(only_run(tmp_path)) == live(tmp_path, *api)
 
 
+def test_equal_questions_are_bought_once_also_in_one_batch(
+    tmp_path: Path, api: tuple[str, ...]
+) -> None:
+    texts = tmp_path / "texts.csv"
+    texts.write_text("id,text\na,good\nb,bad\nc,good\nd,good\n")
+    run = ("run", "-d", str(texts), "--prompt", "bias", "-s", "direct", *LISTS[4:], "--batch")
+    with mock(tmp_path, "--batch-time", "0") as url:
+        judgeq(tmp_path, *run, "--base-url", url, *api)
+        assert by_question(url) == [1, 1]
+    state = status(tmp_path)
+    assert (state["jobs"]["done"], state["calls"], state["cache_hits"]) == (4, 2, 2)
+
+
 # Deadlines of results
 
 

@@ -20,7 +20,6 @@ from judgeq.rating.comparisons import (
     components,
     imply,
     matches_of,
-    slots_by_size,
     wins_of,
 )
 from judgeq.types import Comparisons, Verdict
@@ -80,13 +79,6 @@ def test_wins_and_matches_are_those_of_the_comparisons(many: list[Ranking]) -> N
     assert_array_equal(wins_of(some, n), np.bincount(found.winner, found.weight, n))
     presented = [item for ranking in many for group in grouped(ranking) for item in group]
     assert_array_equal(matches_of(some, n), [presented.count(item) for item in range(n)])
-
-
-def test_slots_by_size() -> None:
-    some = verdicts([(5, 6, 7), (1, 2), (7, (8, 9)), (3, 4)])
-    pairs, lists = slots_by_size(some)
-    assert some.items[pairs].T.tolist() == [[1, 2], [3, 4]]
-    assert some.items[lists].T.tolist() == [[5, 6, 7], [7, 8, 9]]
 
 
 # Verdicts

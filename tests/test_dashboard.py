@@ -150,14 +150,6 @@ def test_the_picture_tells_what_matters() -> None:
     assert len(text.splitlines()) <= 24
 
 
-def test_the_ends_of_scores_that_are_no_elo() -> None:
-    end = [Placed("i0", "text", 0.5)]
-    started: list[Event] = [RunStarted("r", 9, 1, "j"), RoundStarted(1, Counts(pending=5))]
-    face = shown(*started, RoundRated(1, None, end, end, rating="direct"))
-    assert re.search(r"highest +0\.50 +i0 +text", picture(face))
-    assert "Elo" not in picture(face)
-
-
 def test_a_picture_before_any_event() -> None:
     assert picture(Dashboard(terminal())) == "judgeq · starting\n"
     with Dashboard(terminal()) as face:
@@ -182,12 +174,6 @@ def test_an_unknown_price_is_never_nothing(costs: list[float | None], text: str)
     assert text in picture(face)
 
 
-def test_after_a_resume_the_cost_goes_on_from_what_was_spent() -> None:
-    counts, totals = Counts(pending=5, done=5), Totals(calls=5, cost=0.1)
-    face = shown(RunStarted("r", 9, 1, "j", [counts], totals), RoundStarted(1, counts), *job())
-    assert "$0.11 so far · about $0.15 in all" in picture(face)
-
-
 def test_stopping_says_how_many_calls_are_out() -> None:
     face = shown(*a_run(), JobStarted(3), CallStarted(), JobStarted(4), Stopping())
     line = "stopping: letting 2 calls finish (Ctrl-C again to stop now)"
@@ -205,13 +191,6 @@ def test_the_picture_is_as_wide_as_any_terminal(width: int, word: str) -> None:
     assert max(map(cell_len, lines)) <= min(width, 100)
     assert lines[0].startswith("judgeq")
     assert any(line.startswith("stopping"[:width]) for line in lines)
-
-
-def test_a_resize_between_two_draws() -> None:
-    with shown(*a_run(), face=Dashboard(terminal(200, 50))) as face:
-        for size in ((200, 50), (40, 10), (300, 12), (16, 5)):
-            face._console.size = size
-            face.draw()
 
 
 def test_no_stranger_steers_the_terminal() -> None:
@@ -313,15 +292,6 @@ def test_plain_lines_tell_the_run() -> None:
         "round 3/3 · 1/50 jobs · 1 failed · 1 invalid · 3.0 calls/s · $0.91 so far"
         " · about $1.50 in all",
     ]
-
-
-def test_plain_lines_have_no_codes_even_where_colour_is_forced() -> None:
-    console = Console(file=StringIO(), force_terminal=True, color_system="truecolor", _environ={})
-    with PlainLines(console) as face:
-        for event in [*a_run(EVIL), Notice(EVIL, warning=True), Stopping()]:
-            face(event)
-    assert "\x1b" not in written(console)
-    assert not set(written(console)) & set("\x9b\x07\x08\r\u202e")
 
 
 def test_plain_lines_go_on_while_nothing_moves() -> None:
@@ -478,13 +448,3 @@ def test_the_rate_forgets_what_is_older_than_the_window() -> None:
     assert rate == pytest.approx(100, rel=0.02)
     assert len(progress._marks) < 1000
     assert progress.call_rate(125 + WINDOW) == pytest.approx(0, abs=1)
-
-
-def test_projected_cost_adds_to_what_earlier_sessions_spent() -> None:
-    counts = Counts(pending=4, done=5)
-    progress = folded(
-        started(counts, rounds=1, totals=Totals(calls=5, cost=7.0)), RoundStarted(1, counts)
-    )
-    assert progress.projected_cost() is None  # this session's prices may be others
-    finish(progress, 1, 1.0)
-    assert progress.projected_cost() == pytest.approx(7.01 + 3 * 0.01)

@@ -365,24 +365,6 @@ def test_a_mixture_threshold_never_sees_the_gold(folder: Path, say: Say) -> None
     assert f"{value.value:.5g}" in shown
 
 
-def test_why_a_mixture_has_no_threshold(folder: Path, say: Say) -> None:
-    (folder / "half.csv").write_text("gold\n" + "0\n" * 15 + "1\n" * 15)
-    flags = ("--gold", "half.csv", "--threshold", "mixture", "--resamples", "50")
-    for row in json.loads(say("evaluate", "few", *flags, "--json").stdout)["evaluation"]:
-        why = row["threshold"]["why"]
-        assert row["threshold"]["value"] is None
-        assert "hardly better than one" in why
-        assert row["measures"]["f1"] == {
-            **dict.fromkeys(("value", "low", "high")),
-            "why": f"no threshold: {why}",
-        }
-        assert row["measures"]["tp"]["value"] is None
-        assert row["measures"]["auc"]["value"] is not None
-    assert "none: two components" in " ".join(say("evaluate", "few", *flags).stdout.split())
-    compared = json.loads(say("compare", "few", "other", *flags, "--json").stdout)
-    assert compared["differences"][0]["measures"]["f1"]["value"] is None
-
-
 def test_what_is_asked_wrongly_is_told(folder: Path, say: Say) -> None:
     (folder / "three.csv").write_text("gold\n" + "0\n" * 27 + "1\n" * 3)
     (folder / "labels.docx").write_text("gold\n1\n")
@@ -634,32 +616,6 @@ def test_runs_over_other_items_are_refused_or_told(folder: Path) -> None:
 # The command line
 
 
-def test_evaluate_on_babe_fits_a_hundred_columns(folder: Path) -> None:
-    done = judgeq(
-        folder,
-        "evaluate",
-        "--runs-dir",
-        "babe",
-        "--threshold",
-        "mixture",
-        "--resamples",
-        "50",
-        "--splits",
-        "3",
-    )
-    for words in (
-        "3,673 labels of run babe",
-        "where two Gaussian components of the scores cross",
-        "percentile bootstrap over items, 50 resamples",
-        "1 item without a gold label",
-        "F1 (positive)",
-        "reads the gold labels, so its agreement with them says nothing",
-    ):
-        assert words in done.stdout
-    assert all(len(line) <= 100 for line in done.stdout.splitlines())
-    assert done.stderr == ""
-
-
 def numbers(path: Path) -> list[dict[str, Any]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -703,29 +659,6 @@ def test_json_and_csv_of_an_evaluation_agree(folder: Path, say: Say) -> None:
     assert same(
         whole["reliability.separation.ssr"]["value"], found["reliability"]["separation"]["ssr"]
     )
-
-
-def test_json_and_csv_of_a_comparison_agree(folder: Path, say: Say) -> None:
-    flags = ("--resamples", "60", "--csv", "c.csv", "--json")
-    found = json.loads(say("compare", "demo", "seed", "direct", *flags).stdout)
-    told = found["differences"] + found["agreement"]
-    assessed = [one for run in found["runs"] for one in run["evaluation"]]
-    assert [len(run["evaluation"]) for run in found["runs"]] == [2, 2, 1]
-    for of, listed, n in (
-        ("runs.evaluation", assessed, 5 * 3),
-        ("differences", found["differences"], 3 * 3),
-        ("agreement", found["agreement"], 4 * 2),
-    ):
-        labels = ("run", "rating", "against", "against_rating")
-        rows = in_long_form(folder / "c.csv", of, *labels)
-        assert len(rows) == n
-        for one in listed:
-            for name, measured in one["measures"].items():
-                row = rows.pop((name, *(one.get(label, "") for label in labels)))
-                assert all(same(row[part], measured[part]) for part in ("value", "low", "high"))
-        assert not rows
-    assert [run["strategy"] for run in found["runs"]][2].startswith("direct")
-    assert all(set(one["zero_outside"]) <= set(one["measures"]) for one in told)
 
 
 def test_a_csv_file_holds_nothing_that_a_spreadsheet_would_run(tmp_path: Path) -> None:

@@ -203,15 +203,6 @@ def test_a_score_is_explained(runs: Path, name: str) -> None:
         assert outcome == (None if residual is None else words[abs(residual) > 1.6])
 
 
-def test_an_item_alone_is_of_the_last_run(runs: Path) -> None:
-    (item,) = some(runs, "lists")
-    flags = ("--runs-dir", "lists")
-    shown = judgeq(runs, "explain", item, *flags).stdout
-    assert shown == judgeq(runs, "explain", "last", item, *flags).stdout
-    error = judgeq(runs, "explain", "last", item, "x", *flags, expect=2).stderr
-    assert "Compare two items with --vs" in error
-
-
 def test_replies_are_read_on_demand(runs: Path) -> None:
     (item,) = some(runs, "lists")
     found = explained(runs, "lists", item, "--replies")

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,13 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from judgeq import config
-from judgeq.engine import session
-from judgeq.engine.estimate import Estimate, Range
 from judgeq.evaluation.metrics import Measured
 from judgeq.run_places.info import Ended
 from judgeq.text import INLINE, LEFT_OUT
-from judgeq.types import JobState, Totals, Usage
+from judgeq.types import JobState, Usage
 from judgeq.ui.json import plain, rows
 from tests.cli import commands, judgeq
 from tests.mock import mock
@@ -156,21 +153,6 @@ def test_what_studies_and_lists_print(tmp_path: Path) -> None:
     parts = checked("reproduce", tmp_path, "--recordings", str(tmp_path), expect=3)
     assert all(part["missing"] for part in parts)
     check_keys("lists")
-
-
-def test_a_field_that_a_result_gets_is_in_the_json() -> None:
-    @dataclass(frozen=True)
-    class Longer(Estimate):
-        more: Range | None = None
-
-    assert "more" not in {field.name for field in fields(Estimate)}
-    prepared: Any = session.prepare(config.settle({"dataset": "demo"}), Path("runs"))
-    longer = Longer(prepared, 0, 0, 0, 0, Totals(), "", more=Range(1.0, 2.0))
-    assert plain(longer)["more"] == {
-        "low": 1.0,
-        "high": 2.0,
-        "expected": None,
-    }
 
 
 @dataclass

@@ -309,7 +309,6 @@ def test_what_a_persona_is_decides_the_run(tmp_path: Path) -> None:
         ({"judge": "gpt-m", "persona": ("reader", "reader")}, "--persona reader is given twice"),
         ({"persona": "reader"}, "--persona goes with a model"),
         ({"judge": TWO, "persona": "reader"}, "--persona goes with a model"),
-        ({"judge": ("gpt-m", "recorded")}, "name the file as well"),
         ({"judge": ("gpt-m", "simulate")}, "did you mean simulated"),
         ({"judge": TWO, "temperature": 1.0}, "--temperature: for a model"),
         ({"judge": (), "temperature": 1.0}, "--judge"),

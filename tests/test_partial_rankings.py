@@ -26,7 +26,6 @@ from tests.cli import judgeq
 N = 6
 MANY = st.lists(partial_rankings(N), min_size=1, max_size=8)
 THETA = st.lists(st.floats(-4, 4), min_size=N, max_size=N).map(np.array)
-Order = tuple[int, ...]
 
 
 def known(many: Sequence[Ranking]) -> Counter[tuple[int, int]]:
@@ -96,18 +95,6 @@ def test_plackett_luce_against_the_definition(
     assert_allclose(diagonal, np.diag(hessian), atol=1e-6)
     assert_allclose(dense(curvature), hessian + np.eye(N), atol=1e-5)
     assert np.isfinite(curvature.variance).all()
-
-
-@settings(max_examples=12)
-@given(many=MANY)
-def test_of_three_items_the_best_and_the_worst_are_a_ranking(many: list[Ranking]) -> None:
-    full = [[item for group in grouped(one)[:3] for item in group[:1]] for one in many]
-    full = [one for one in full if len(one) == 3] or [[0, 1, 2]]
-    named = plackett_luce._partial(3, slice(1, 2), plackett_luce.BOTH)
-    theta = np.linspace(-1, 2, N)
-    eta = theta[np.array(full).T]
-    whole = plackett_luce.rankings_of(verdicts(full), N)
-    assert named.loss(eta) == pytest.approx(whole.loss(theta))
 
 
 @settings(max_examples=12)

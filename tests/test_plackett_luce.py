@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 from judgeq.datasets import load
 from judgeq.errors import NotConvergedError
-from judgeq.rating import Parameters, correlation, rankings
+from judgeq.rating import Parameters, correlation
 from judgeq.rating.comparisons import joined
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.plackett_luce import fit, rankings_of
@@ -142,32 +142,6 @@ def test_it_raises_unless_it_has_converged(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Curvature, "solve", lambda _, b, *__: np.zeros_like(b))
     with pytest.raises(NotConvergedError, match=r"Plackett-Luce \(MAP, σ = 3\) did not converge"):
         fit(verdicts([(0, 1)]), 2, Parameters(sigma=3.0))
-
-
-@pytest.mark.parametrize("gap", [50.0, 300.0, 600.0, 1e5])
-def test_no_gap_is_too_large(gap: float) -> None:
-    """Overflow is a warning, and a warning an error here."""
-    some = rankings_of(verdicts([(0, 1, 2), (2, 1, 0)]), 3)
-    theta = np.array([gap, 0.0, 0.0])
-    assert some.loss(theta) == pytest.approx(1.5 * gap, rel=0.1)
-    assert_allclose(some.gradient(theta), [1.5, -1, -0.5], atol=1e-9)
-    bent = Curvature(some, np.zeros(3)).times(np.array([0, 1.0, -1.0]))
-    assert_allclose(bent, [0, 1, -1], atol=1e-9)
-    assert np.isfinite(Curvature(some, np.ones(3)).variance).all()
-
-
-def test_the_size_of_the_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    random = np.random.default_rng(1)
-    many: list[Ranking] = [
-        random.permutation(30)[: int(random.integers(2, 7))].tolist() for _ in range(60)
-    ]
-    whole = fit(verdicts(many), 30, Parameters(sigma=2.0)).posterior
-    monkeypatch.setattr(rankings, "AT_ONCE", 28)
-    parts = fit(verdicts(many), 30, Parameters(sigma=2.0)).posterior
-    assert whole is not None
-    assert parts is not None
-    assert_allclose(parts.theta, whole.theta, atol=2e-8)
-    assert_allclose(parts.errors, whole.errors, rtol=1e-5)
 
 
 @needs_recordings

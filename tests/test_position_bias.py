@@ -21,8 +21,6 @@ from judgeq.types import Floats, Matches, Verdicts
 from tests.build import verdicts
 from tests.cli import judgeq
 
-Said = tuple[tuple[int, ...], tuple[int, ...]]
-
 
 def said(*answers: tuple[tuple[int, ...], tuple[int, ...]], tied: object = None) -> Verdicts:
     """Verdicts from (presented, ranked)."""
@@ -230,14 +228,6 @@ def posterior_of(some: Verdicts, n: int, parameters: Parameters = Parameters()) 
 def effect_of(some: Verdicts, n: int, **parameters: float | bool) -> list[Effect]:
     given = Parameters(**parameters)  # type: ignore[arg-type]
     return effects(posterior_of(some, n, given), some, joint=bool(given.position))
-
-
-def test_numbers_by_slot() -> None:
-    """In the order of the ranking; 0 where no order is known."""
-    some = verdicts([(2, 0, 1), (1, 0), (0,), (3, 1), (2, [3, 0], 1)])
-    some = replace(some, ordered=np.array([True, True, True, False, True]))
-    expected = [0.5, -0.5, 0, 0.5, -0.5, 0, 0, 0, 1 / 6, 0.5, -0.5, -1 / 6]
-    assert_allclose(position_bias.numbers(some), expected)
 
 
 def test_columns_by_judge() -> None:

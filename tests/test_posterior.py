@@ -65,63 +65,7 @@ def of_lists(*about: Any, sigma: float = SIGMA) -> Posterior:
 # The normal distribution itself
 
 
-@pytest.mark.parametrize(("k", "rounds", "sigma"), [(10, 3, 2.0), (2, 10, 2.0)])
-def test_means_and_errors_are_near_those_of_the_posterior(
-    k: int, rounds: int, sigma: float
-) -> None:
-    """By a Markov chain of the test's own (Metropolis steps of one item each, all lists apart at once
-    being rare): of items at the ends the means lie farther out than the maximum."""
-    n = 40
-    posterior = of_lists(n, k, rounds, 3, 2.5, sigma=sigma)
-    means, spreads = by_chain(posterior, 3_000)
-    # With φ = 1, which the chain knows nothing of.
-    errors = posterior.errors / posterior.dispersion**0.5
-    off = (posterior.mean - means) / spreads
-    assert np.sqrt((off**2).mean()) < 0.15
-    assert np.sqrt((((posterior.theta - means) / spreads) ** 2).mean()) > 0.15
-    ratio = errors / spreads
-    assert 0.97 < np.median(ratio) < 1.1
-    assert ratio.min() > 0.85
-    assert ratio.max() < 1.3
-
-
-def by_chain(posterior: Posterior, steps: int) -> tuple[Floats, Floats]:
-    """The mean and spread of each rating less their mean, by many chains of Langevin steps with the
-    curvature at the maximum for their metric, accepted by Metropolis and Hastings."""
-    rankings, precision = posterior.rankings, posterior.prior.precision(posterior.rankings)
-    v, _ = posterior_and_matrix(posterior)
-    root, random = np.linalg.cholesky(v), np.random.default_rng(0)
-    scale = 0.9 / len(v) ** (1 / 6)
-
-    def at(x: Floats) -> tuple[float, Floats]:
-        value: float = rankings.loss(x) + float(precision @ (x * x)) / 2
-        return value, x - scale**2 / 2 * (v @ (rankings.gradient(x) + precision * x))
-
-    def back(x: Floats, middle: Floats) -> float:
-        off = np.linalg.solve(root, x - middle)
-        return float(off @ off) / (2 * float(scale) ** 2)
-
-    x = posterior.parameters
-    value, middle = at(x)
-    kept = []
-    for _ in range(steps):
-        tried = middle + scale * root @ random.normal(size=len(x))
-        new, new_middle = at(tried)
-        if np.log(random.random()) < value + back(tried, middle) - new - back(x, new_middle):
-            x, value, middle = tried, new, new_middle
-        kept.append(x - x.mean())
-    chain = np.array(kept[steps // 10 :])
-    return chain.mean(axis=0), chain.std(axis=0)
-
-
 # Errors
-
-
-def test_errors_are_those_of_the_matrix() -> None:
-    posterior = of_lists(60, 5, 3, 0)
-    v, wider = posterior_and_matrix(posterior)
-    centred = np.diag(v) - SIGMA**2 / 60
-    assert_allclose(posterior.errors, wider * np.sqrt(posterior.dispersion * centred), rtol=1e-5)
 
 
 def test_components_are_as_in_the_whole_matrix() -> None:

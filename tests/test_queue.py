@@ -1,3 +1,5 @@
+"""The queue of one process: its commits in groups; and the workers that empty it."""
+
 from __future__ import annotations
 
 import asyncio
@@ -6,11 +8,17 @@ from typing import cast
 
 import pytest
 
-from judgeq.engine.queue import FEW, INTERVAL, RENEWAL, Queue, Stop
-from judgeq.errors import JobLostError, RunError, StoppedError, StoreAwayError
+from judgeq import prompts
+from judgeq.engine.queue import FEW, INTERVAL, RENEWAL, Queue, Stop, drain
+from judgeq.errors import JobLostError, JudgeError, RunError, StoreAwayError
+from judgeq.events import CallEnded, Event, JobEnded, JobStarted
+from judgeq.judge.backend import Request
+from judgeq.judge.budget import Allowance, Budget
+from judgeq.judge.judge import Judge
+from judgeq.judge.questions import Questions
 from judgeq.store import Store
 from judgeq.types import Attempt, Job, JobState, Outcome, Verdict
-from tests.fakes import Clock, FakeStore, turns
+from tests.fakes import Clock, FakeBackend, FakeStore, in_order, opened, turns
 
 
 def queue_of(store: FakeStore, stop: Stop | None = None, clock: Clock | None = None) -> Queue:
@@ -42,21 +50,6 @@ def test_one_turn_is_one_claim_and_one_settle() -> None:
             assert await queue.get() is None
         every = list(range(50))
         assert store.done == [("claim", [50]), ("settle", every), ("claim", [1])]
-
-    asyncio.run(story())
-
-
-def test_no_more_is_claimed_than_workers_wait() -> None:
-    async def story() -> None:
-        store = FakeStore(jobs=50)
-        async with queue_of(store) as queue:
-            for waiting in (1, 7):
-                jobs = await asyncio.gather(*(wanted(queue) for _ in range(waiting)))
-                assert store.done[-1] == ("claim", [waiting])
-                for job in jobs:
-                    queue.settle(done(job))
-            await turns()
-        assert [what for operation, what in store.done if operation == "claim"] == [[1], [7]]
 
     asyncio.run(story())
 
@@ -96,39 +89,6 @@ def test_where_others_work_only_what_can_soon_be_begun_is_claimed() -> None:
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
-
-    asyncio.run(story())
-
-
-def test_a_job_that_comes_back_stays_with_the_worker_that_has_it() -> None:
-    """Another process had it for a while: two of ours would each send it."""
-
-    async def story() -> None:
-        store = FakeStore(jobs=2)
-        async with queue_of(store) as queue:
-            job = await wanted(queue)
-            store.pending.appendleft(job)
-            other = asyncio.create_task(queue.get())
-            await turns()
-            assert not other.done()
-            queue.settle(done(job))
-            found = await asyncio.wait_for(other, 10)
-            assert found is not None
-            assert found.match.id == 1
-
-    asyncio.run(story())
-
-
-def test_who_was_cancelled_while_waiting_gets_no_job() -> None:
-    async def story() -> None:
-        store = FakeStore(jobs=2)
-        async with queue_of(store) as queue:
-            gone, stays = (asyncio.create_task(queue.get()) for _ in range(2))
-            await asyncio.sleep(0)
-            gone.cancel()
-            assert (await stays) is not None
-            assert store.done == [("claim", [1])]
-            assert gone.cancelled()
 
     asyncio.run(story())
 
@@ -180,19 +140,6 @@ def test_answers_that_pour_in_share_a_commit() -> None:
             await turns()
             assert store.done[-1] == ("settle", [2])
             assert len(slept) == 1
-
-    asyncio.run(story())
-
-
-def test_nobody_waits_for_more_answers_when_all_have_come() -> None:
-    async def story() -> None:
-        clock = Clock()
-        store = FakeStore(jobs=2)
-        async with queue_of(store, clock=clock) as queue:
-            for _ in range(2):  # no time passes
-                queue.settle(done(await wanted(queue)))
-            assert await queue.get() is None
-        assert clock.slept == []
 
     asyncio.run(story())
 
@@ -252,19 +199,6 @@ def test_leaving_commits_what_is_left() -> None:
         assert [outcome.job for outcome in store.outcomes] == [0]
 
     asyncio.run(story())
-
-
-def test_leaving_by_an_error_commits_what_is_left() -> None:
-    store = FakeStore(jobs=1)
-
-    async def story() -> None:
-        async with queue_of(store) as queue:
-            queue.settle(done(await wanted(queue)))
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(story())
-    assert [outcome.job for outcome in store.outcomes] == [0]
 
 
 def test_a_commit_that_has_begun_is_let_finish_whoever_is_cancelled() -> None:
@@ -392,50 +326,7 @@ def test_all_who_wait_are_told_and_all_who_come(operation: str, error: Exception
         asyncio.run(story())
 
 
-def test_an_error_while_nobody_waits_comes_out_at_the_end() -> None:
-    async def story() -> None:
-        store = FakeStore(jobs=1)
-        async with queue_of(store) as queue:
-            job = await wanted(queue)
-            store.fails["settle"] = RunError("disk full")
-            queue.settle(done(job))
-            await turns()
-
-    with pytest.raises(RunError, match="disk full"):
-        asyncio.run(story())
-
-
-def test_an_error_at_the_end_does_not_hide_another() -> None:
-    async def story() -> None:
-        store = FakeStore(jobs=1)
-        async with queue_of(store) as queue:
-            job = await wanted(queue)
-            store.fails["settle"] = RunError("disk full")
-            queue.settle(done(job))
-            await turns()
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(story())
-
-
 # A store that is away, and jobs that are lost
-
-
-def test_a_lost_job_is_not_begun() -> None:
-    async def story() -> None:
-        store = FakeStore(jobs=2)
-        store.lost = {0}
-        async with queue_of(store) as queue:
-            jobs = [await wanted(queue) for _ in range(2)]
-            begun = [queue.begin(Attempt(job.match.id)) for job in jobs]
-            lost, kept = await asyncio.gather(*begun, return_exceptions=True)
-            assert isinstance(lost, JobLostError)
-            assert kept is None
-            queue.settle(done(jobs[1]))
-        assert [outcome.job for outcome in store.outcomes] == [1]
-
-    asyncio.run(story())
 
 
 def test_a_job_that_was_lost_and_is_claimed_again_at_once_is_handed_out() -> None:
@@ -489,20 +380,142 @@ def test_what_may_not_have_been_committed_is_sent_again(lost: set[int]) -> None:
 # Stop
 
 
-def test_sleep_ends_with_its_time_or_at_once_on_a_stop() -> None:
+# Workers
+
+
+TEXTS = ["first", "second"]
+
+
+class Scene:
+    """Workers over a store in memory and a scripted backend."""
+
+    def __init__(self, store: FakeStore, backend: FakeBackend) -> None:
+        self.store, self.backend, self.stop = store, backend, Stop()
+        self.events: list[Event] = []
+        questions = Questions(prompts.load("bias"), TEXTS)
+        self.judge = Judge(
+            questions, backend, self.events.append, self.stop.sleep, limiter=opened()
+        )
+        self.stop.calls(self.judge.limiter.abort)
+
+    async def play(self, workers: int) -> None:
+        store = cast("Store", self.store)
+        await drain(store, self.judge, self.stop, self.events.append, workers)
+
+    @property
+    def states(self) -> dict[int, JobState]:
+        return {outcome.job: outcome.state for outcome in self.store.outcomes}
+
+    @property
+    def asked(self) -> list[int]:
+        return [request.match.id for request in self.backend.requests]
+
+
+@pytest.mark.parametrize("workers", [1, 3, 20])
+def test_workers_empty_the_queue(workers: int) -> None:
+    scene = Scene(FakeStore(jobs=10), FakeBackend())
+    asyncio.run(scene.play(workers))
+    assert sorted(scene.asked) == list(range(10))
+    assert scene.states == dict.fromkeys(range(10), JobState.DONE)
+    for job in range(10):
+        at = scene.events.index(JobStarted(job))
+        assert scene.events.index(JobEnded(job, JobState.DONE)) > at
+    assert sum(isinstance(event, CallEnded) for event in scene.events) == 10
+
+
+def test_a_job_that_is_lost_is_neither_sent_nor_settled_nor_charged() -> None:
+    store = FakeStore(jobs=6)
+    store.lost = {1, 4}
+    scene = Scene(store, FakeBackend())
+    allowance = Allowance(10.0)
+    scene.judge.budget = Budget(allowance)
+    asyncio.run(scene.play(3))
+    assert sorted(scene.asked) == [0, 2, 3, 5]
+    assert scene.states == dict.fromkeys([0, 2, 3, 5], JobState.DONE)
+    assert JobEnded(1, JobState.PENDING) in scene.events
+    assert (allowance.spent, allowance.reserved) == (1_000_000_000, 0)
+    assert scene.judge.limiter.in_flight == 0
+    assert not scene.stop.asked
+
+
+@pytest.mark.parametrize("error", [JudgeError("no such model"), ValueError("a bug")])
+def test_an_error_of_one_stops_the_others_when_they_have_finished(error: Exception) -> None:
     async def story() -> None:
-        stop = Stop()
-        await stop.sleep(0)
-        await stop.sleep(0.001)
-        assert not stop.asked
-        long = asyncio.create_task(stop.sleep(3600))
-        await asyncio.sleep(0)
-        stop.ask()
-        with pytest.raises(StoppedError):
-            await asyncio.wait_for(long, 10)
-        assert stop.asked
-        for seconds in (0, 3600):
-            with pytest.raises(StoppedError):
-                await asyncio.wait_for(stop.sleep(seconds), 10)
+        failed = asyncio.Event()
+        finished: list[int] = []
+
+        async def fail(request: Request) -> str:
+            await turns()
+            failed.set()
+            raise error
+
+        async def finish(request: Request) -> str:
+            await failed.wait()
+            await turns()
+            finished.append(request.match.id)
+            return in_order(request.match)
+
+        scene = Scene(FakeStore(jobs=9), FakeBackend(finish, fail, finish))
+        with pytest.raises(type(error), match=str(error)):
+            await scene.play(3)
+        assert finished == [0, 2]
+        assert scene.asked == [0, 1, 2]
+        assert scene.states == {0: JobState.DONE, 1: JobState.PENDING, 2: JobState.DONE}
+        assert JobEnded(1, JobState.PENDING) in scene.events
+        assert scene.stop.asked
+        assert len(scene.store.pending) == 6
+
+    asyncio.run(story())
+
+
+def test_a_stop_lets_those_in_flight_finish_and_sends_nothing_new() -> None:
+    async def story() -> None:
+        async def answer(request: Request) -> str:
+            await turns()
+            scene.stop.ask()
+            await turns()
+            return in_order(request.match)
+
+        scene = Scene(FakeStore(jobs=5), FakeBackend(answer, answer))
+        await scene.play(2)
+        assert scene.states == {0: JobState.DONE, 1: JobState.DONE}
+        assert len(scene.store.pending) == 3
+
+    asyncio.run(story())
+
+
+def test_cancelled_it_cancels_all_at_once() -> None:
+    async def story() -> None:
+        cancelled: list[int] = []
+
+        async def hang(request: Request) -> str:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(request.match.id)
+                raise
+            return ""
+
+        scene = Scene(FakeStore(jobs=5), FakeBackend(hang, hang, hang))
+        playing = asyncio.create_task(scene.play(3))
+        await turns()
+        assert scene.asked == [0, 1, 2]
+        playing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await playing
+        assert sorted(cancelled) == [0, 1, 2]
+        assert scene.store.outcomes == []  # sent, and perhaps paid for: nothing is taken back
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(story())
+
+
+def test_a_store_that_fails_ends_all() -> None:
+    async def story() -> None:
+        scene = Scene(FakeStore(jobs=50), FakeBackend())
+        scene.store.fails["settle"] = OSError("disk full")
+        with pytest.raises(OSError, match="disk full"):
+            await asyncio.wait_for(scene.play(3), 10)
+        assert len(scene.asked) == 3
 
     asyncio.run(story())

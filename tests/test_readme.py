@@ -88,18 +88,6 @@ def test_the_readmes_python_runs(tmp_path: Path) -> None:
     assert "Nice weather." in (tmp_path / "report.html").read_text("utf-8")
 
 
-def test_the_python_interface_works_inside_a_running_loop(tmp_path: Path) -> None:
-    code = (
-        "import asyncio, judgeq\n"
-        "async def main():\n"
-        "    result = judgeq.run('synthetic:linear', settings={'n': 50})\n"
-        "    assert (result.scores.matches == 3).all()\n"
-        "    assert not result.partial\n"
-        "asyncio.run(main())\n"
-    )
-    python(tmp_path, code)
-
-
 def test_its_pictures_are_there_and_ask_nobody_for_anything() -> None:
     linked = {
         picture.removeprefix("docs/")

@@ -79,18 +79,6 @@ def test_the_help_of_judgeq_has_18_commands_in_groups(tmp_path: Path) -> None:
     assert "No such command 'bogus'" in judgeq(tmp_path, "help", "bogus", expect=2).stderr
 
 
-def test_the_help_of_run_has_at_most_24_options_in_four_groups() -> None:
-    text = helps(80)["run"]
-    headings = re.findall(r"^(\w+):$", text, re.MULTILINE)
-    assert [each for each in headings if each != "Examples"] == [
-        "Texts",
-        "Judge",
-        "Money",
-        "Running",
-    ]
-    assert 15 < len(re.findall(r"^  -", text, re.MULTILINE)) <= 24
-
-
 def test_a_command_on_a_run_names_no_default_of_its_settings() -> None:
     for name in ("resume", "annotate", "runs batches cancel", "show", "evaluate", "export"):
         settings = [one for one in commands()[name].params if getattr(one, "setting", None)]
@@ -99,24 +87,6 @@ def test_a_command_on_a_run_names_no_default_of_its_settings() -> None:
             record = one.get_help_record(click.Context(commands()[name]))
             assert record is not None
             assert "default:" not in record[1], (name, one.name)
-
-
-def test_no_words_of_an_option_speak_of_a_command() -> None:
-    for name, command in commands().items():
-        for one in command.params:
-            assert "judgeq " not in (one.help or ""), (name, one.name)
-    assert not [setting for setting in SETTINGS.values() if "judgeq " in setting.declared.help]
-
-
-def test_usage_lines_show_what_may_be_left_out_or_repeated() -> None:
-    texts = helps(80)
-    for name, usage in (
-        ("run", "run [OPTIONS] [DATASET]"),
-        ("compare", "compare [OPTIONS] RUN1 RUN2 [RUN …]"),
-        ("annotate add", "annotate add [OPTIONS] RUN NAME…"),
-        ("explain", "explain [OPTIONS] [RUN] ITEM"),
-    ):
-        assert texts[name].splitlines()[0] == f"Usage: judgeq {usage}"
 
 
 def test_the_list_of_commands_says_what_each_says_first() -> None:
@@ -158,12 +128,6 @@ def test_words_complete() -> None:
     assert completed("list", "p") == ["prompts"]
     assert completed("run", "--rating", "bt-") == ["bt-mm"]
     assert "--retry-failed" in completed("resume", "--re")
-
-
-def test_a_judge_with_a_near_name_is_asked_about(tmp_path: Path) -> None:
-    done = judgeq(tmp_path, "run", "-d", "demo", "--judge", "simulatd", expect=2)
-    assert "'simulatd': did you mean simulated?" in done.stderr
-    assert not (tmp_path / "runs").exists()
 
 
 def test_import_and_prompts_show_read_tables_as_runs_do(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from judgeq.errors import NotConvergedError
-from judgeq.rating import reliability
 from judgeq.rating.reliability import Separation, SplitHalf, separation, split_half
 from judgeq.types import Floats, Verdicts
 from tests.build import fit_map, verdicts
@@ -94,14 +93,3 @@ def test_halves_without_a_common_scale_say_so() -> None:
         raise NotConvergedError("no end")
 
     assert split_half(same, fails, 0, 2).why == "half of the judgments can't be rated: no end"
-
-
-def test_halves_rated_together_are_as_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(3)
-    judged = verdicts([rng.permutation(30)[:4].tolist() for _ in range(50)])
-    together = split_half(judged, fit_map, 0, 7)
-    monkeypatch.setattr(reliability, "_AT_ONCE", 1)
-    alone = split_half(judged, fit_map, 0, 7)
-    for name in ("r", "low", "high", "whole"):
-        assert getattr(together, name) == pytest.approx(getattr(alone, name), abs=1e-6)
-    assert together.items == alone.items

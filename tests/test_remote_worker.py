@@ -27,7 +27,6 @@ from judgeq.errors import (
     JudgeqError,
     RunError,
     StoppedError,
-    StoreAwayError,
     UsageError,
 )
 from judgeq.events import Event, Notice
@@ -239,17 +238,6 @@ def test_a_worker_that_may_work_on_nothing_ends_with_the_reason(tmp_path: Path) 
     assert busy.done("a") == [0]
 
 
-def test_others_runs_are_no_error_where_there_were_some_to_work_on(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, exit_when="done")
-    scene.runs.add("a", 2)
-    scene.runs.add("strange", 1)
-    scene.runs.refused["strange"] = UsageError("run strange asks gpt")
-    scene.runs.looks = [lambda: None] * 3 + [lambda: scene.runs.over.add("a")]
-    scene.go_on()
-    assert scene.done("a") == [0, 1]
-    assert scene.warnings == ["run strange asks gpt"]
-
-
 def test_an_error_of_one_run_gives_its_jobs_back_and_sets_it_aside(tmp_path: Path) -> None:
     scene = Scene(tmp_path, exit_when="done")
     scene.runs.add("bad", 9, JudgeError("no such model"))
@@ -271,14 +259,6 @@ def test_a_job_about_items_that_are_not_there_is_given_back(tmp_path: Path) -> N
         scene.go_on()
     assert not scene.runs.backends["a"].requests
     assert [one.state for one in scene.runs.stores["a"].outcomes] == [JobState.PENDING]
-
-
-def test_what_it_may_not_spend_ends_it(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.runs.add("a", 1, JudgeError("the next call might exceed --max-cost"))
-    scene.runs.exhausted = True
-    with pytest.raises(JudgeError, match="might exceed"):
-        scene.go_on()
 
 
 def test_a_stop_lets_calls_in_flight_finish_and_gives_the_rest_back(tmp_path: Path) -> None:
@@ -332,19 +312,6 @@ def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
         later.go_on()
 
 
-def test_a_store_that_goes_away_in_the_middle_sets_no_run_aside(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, "a", exit_when="done")
-    scene.runs.add("a", 3)
-    away = StoreAwayError("the database can't be used")
-    scene.runs.refused["a"] = scene.runs.unopened["a"] = away
-    scene.runs.looks = [lambda: None] * 3 + [scene.runs.refused.clear]
-    scene.runs.looks += [lambda: None] * 3 + [scene.runs.unopened.clear]
-    scene.runs.looks += [lambda: None] * 3 + [lambda: scene.runs.over.add("a")]
-    scene.go_on()
-    assert scene.done("a") == [0, 1, 2]
-    assert scene.clock.now < 1000 + remote_worker.ASIDE
-
-
 def test_it_leaves_in_time_before_its_hours_are_over(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     start, asked_at = scene.clock(), 0.0
@@ -387,11 +354,3 @@ def test_calls_in_flight_are_given_up_when_its_hours_are_over(tmp_path: Path) ->
     (notice,) = scene.warnings
     assert notice.startswith("--max-hours 1e-05 are over. Calls in flight were given up")
     assert not scene.done("a")
-
-
-def test_a_stop_that_a_user_asked_for_is_no_end_of_its_hours(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-    scene.runs.looks = [scene.stop.ask]
-    with pytest.raises(StoppedError):
-        asyncio.run(remote_worker.within(2.0, scene.worker, scene.stop, scene.events.append))
-    assert not scene.warnings

@@ -148,24 +148,6 @@ def test_items_judged_alone_say_why_there_is_nothing(runs: Path) -> None:
     assert "imply no comparisons" in judgeq(runs, "evaluate", *flags[:-1]).stdout
 
 
-def test_every_judge_and_item_stands_in_the_csv(runs: Path) -> None:
-    flags = ("--runs-dir", "panel", "--resamples", "0", "--splits", "5")
-    judgeq(runs, "evaluate", *flags, "--csv", "numbers.csv")
-    with (runs / "numbers.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["key"].startswith("misfit.")]
-    infit = [row for row in rows if row["key"].endswith(".furthest.infit")]
-    names = {(row["key"].split(".")[1], row["name"]) for row in infit}
-    judges = {("judges", "simulated 1"), ("judges", "simulated 2")}
-    assert names >= {*judges, ("items", "0"), ("items", "59")}
-    assert len(names) == len(infit) == 62
-    assert all(float(row["value"]) > 0 for row in infit)
-    counts = [row for row in rows if row["key"] == "misfit.items.furthest.comparisons"]
-    assert [row["value"] for row in counts] == ["8"] * 60
-    found = json.loads(judgeq(runs, "evaluate", *flags, "--json").stdout)["misfit"]
-    assert found["judges"]["known"] == 2
-    assert found["items"]["known"] == 0  # eight comparisons are too few
-
-
 def test_from_python_and_by_the_papers_estimator(runs: Path) -> None:
     run = package.open_run(runs_dir=runs / "complete", rating="bt-mm")
     found = run.evaluate(splits=4, resamples=0)

@@ -28,7 +28,6 @@ from judgeq.study.simulation import (
     Grid,
     StudyRow,
     load_grid,
-    parameters,
     scored,
     simulate,
     study,
@@ -66,23 +65,6 @@ def test_the_grid_of_the_paper(grid: Grid) -> None:
     assert grid.judge == Simulation(sim_model="rrt")
     kinds = Counter(strategies.parse(text).kind for text in grid.strategies)
     assert kinds == {"streak": 7, "tail": 7, "pairwise": 1, "listwise": 7}
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("streak:r=3,d=2", "r=3,d=2"),
-        ("tail:w=8,p=20,matchmaking=random", "matchmaking=random,w=8,p=20"),
-        ("tail:w=8,p=20,rounds=12", "rounds=12,w=8,p=20"),
-        ("pairwise24", "rounds=24"),
-        ("pairwise24:matchmaking=random", "rounds=24,matchmaking=random"),
-        ("listwise10x3:matchmaking=similar", "k=10,rounds=3,overlap=0"),
-        ("listwise10x24:overlap=2", "k=10,rounds=24,overlap=2,matchmaking=random"),
-        ("complete", "m=1"),
-    ],
-)
-def test_parameters_as_one_reads_them(text: str, expected: str) -> None:
-    assert parameters(strategies.parse(text)) == expected
 
 
 def test_a_grid_from_a_file(tmp_path: Path) -> None:
@@ -141,17 +123,6 @@ def test_a_grid_that_can_not_be(tmp_path: Path, toml: str | bytes, message: str)
         load_grid(str(path))
     assert str(error.value).startswith(f"--grid {path}")
     assert message in str(error.value)
-
-
-def test_a_grid_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'papers': give paper, paper-random, or the path of a"):
-        load_grid("papers")
-    missing = tmp_path / "none.toml"
-    with pytest.raises(DataError, match=r"none\.toml can't be read: No such file"):
-        load_grid(str(missing))
-    missing.mkdir()
-    with pytest.raises(DataError, match=r"none\.toml can't be read: Is a directory"):
-        load_grid(str(missing))
 
 
 @pytest.mark.parametrize(
@@ -324,21 +295,6 @@ def test_an_interrupted_study_plays_only_what_is_missing(
     assert len(asked) == len(set(asked)) == left
     assert told == [(done, 16) for done in range(16 - left, 17)]
     assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines())
-
-
-def test_an_error_keeps_what_was_played(
-    tmp_path: Path, expected: list[StudyRow], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def tell(done: int, total: int) -> None:
-        if done == 3:
-            raise KeyboardInterrupt
-
-    for jobs in (1, 2):
-        folder = tmp_path / str(jobs)
-        with pytest.raises(KeyboardInterrupt):
-            study(SMALL, folder, jobs, tell)
-        assert len(cases_of(folder).read_bytes().splitlines()) == 1 + 3
-        assert study(SMALL, folder, jobs, nothing) == expected
 
 
 @pytest.mark.parametrize(

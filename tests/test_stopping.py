@@ -14,16 +14,8 @@ from typing import IO
 
 import pytest
 
-from judgeq import config
-from judgeq import run as judgeq_run
-from judgeq.engine import session
 from judgeq.engine.interrupts import Interrupts, in_thread
-from judgeq.errors import RunError, StoppedError
-from judgeq.rating import Fit, GoOn, Parameters, bradley_terry, comparisons, plackett_luce
-from judgeq.rating.order import intervals
-from judgeq.rating.posterior import Posterior
-from judgeq.types import Verdicts
-from tests.build import fit_map, verdicts
+from judgeq.rating import GoOn
 from tests.cli import (
     command,
     environment,
@@ -111,18 +103,6 @@ def test_stop_in_a_notebook_stops_the_run(tmp_path: Path, loop: str, uninterrupt
     assert scores(run) == uninterrupted
 
 
-def test_a_second_stop_in_a_notebook_ends_it_at_once(tmp_path: Path) -> None:
-    process = python(tmp_path, NOTEBOOK.replace("{loop}", LOOPS[0]), "1000")
-    wait_until(lambda: in_flight(tmp_path) == 1, process)
-    process.send_signal(signal.SIGINT)
-    wait_for("Stopping", process.stdout)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert "stopped: stopped at once" in out
-    assert '"state": "stopped"' in judgeq(tmp_path, "status", "--json").stdout
-
-
 RESUMED = """
 import asyncio, judgeq
 
@@ -140,47 +120,6 @@ async def cell():
 
 asyncio.new_event_loop().run_until_complete(cell())
 """
-
-
-def test_stop_in_a_notebook_stops_what_goes_on_and_what_evaluates(
-    tmp_path: Path, uninterrupted: str
-) -> None:
-    judgeq(tmp_path, *JOB, "--quiet", "--runs-dir", "finished")
-    process = python(tmp_path, NOTEBOOK.replace("{loop}", LOOPS[0]), "0.2")
-    wait_for("CallEnded", process.stdout)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
-    process = python(tmp_path, RESUMED)
-    wait_for("CallEnded", process.stdout)
-    process.send_signal(signal.SIGINT)
-    assert process.stdout is not None
-    before = next(line for line in process.stdout if line.startswith("stopped:"))
-    assert "stopped in round 1" in before
-    wait_for("evaluating", process.stdout)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert out == "evaluation given up\n"
-    judgeq(tmp_path, "resume", "--sim-latency", "0", "--quiet")
-    assert scores(only_run(tmp_path)) == uninterrupted
-
-
-@pytest.mark.parametrize("in_a_loop", [False, True])
-def test_errors_are_not_chained_to_the_missing_loop(tmp_path: Path, in_a_loop: bool) -> None:
-    (tmp_path / "file").touch()
-
-    def run() -> None:
-        with pytest.raises(RunError) as caught:
-            judgeq_run("synthetic:linear", settings={"n": 20}, runs_dir=tmp_path / "file")
-        error: BaseException | None = caught.value
-        while error is not None:
-            assert "event loop" not in str(error)
-            error = error.__cause__ or error.__context__
-
-    async def cell() -> None:
-        run()
-
-    asyncio.run(cell()) if in_a_loop else run()
 
 
 def test_an_interrupt_before_the_loop_listens_is_not_lost() -> None:
@@ -218,24 +157,6 @@ def test_hanging_up_twice_lets_calls_in_flight_finish(tmp_path: Path, uninterrup
     assert query(run, "SELECT sum(attempts) FROM jobs") == query(run, "SELECT count(*) FROM calls")
     judgeq(tmp_path, "resume", "last", "--sim-latency", "0", "--quiet")
     assert scores(run) == uninterrupted
-
-
-def test_nohup_is_respected(tmp_path: Path, uninterrupted: str) -> None:
-    process = subprocess.Popen(
-        command(*JOB, "--sim-latency", "0.02"),
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        preexec_fn=ignoring_hangups,  # noqa: PLW1509
-    )
-    assert process.stderr is not None
-    assert "new run" in process.stderr.readline()
-    process.send_signal(signal.SIGHUP)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert scores(only_run(tmp_path)) == uninterrupted
 
 
 @pytest.mark.parametrize("quiet", [(), ("--quiet", "--json")])
@@ -313,16 +234,6 @@ def test_the_final_fit_can_be_given_up(
     assert query(run, "SELECT count(*) FROM calls") == [(60,)]
 
 
-def test_rate_can_be_given_up(finished: Path) -> None:
-    for arguments in (("show", "--write"), ("evaluate",)):
-        process = python(finished, ENDLESS, *arguments)
-        wait_for("fitting", process.stdout)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=120)
-        assert process.returncode == 5, err
-        assert err == "judgeq: stopped.\n"
-
-
 UNSEEN = ENDLESS.replace(
     "    while True:",
     """    import signal, threading
@@ -337,65 +248,6 @@ def test_a_signal_that_does_not_wake_the_loop_is_seen(finished: Path) -> None:
     process = python(finished, UNSEEN, "show", "--write")
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (5, "judgeq: stopped.\n")
-
-
-def test_the_dashboard_lives_on_during_the_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fitting, drawn = threading.Event(), threading.Event()
-    fit = plackett_luce.fit
-
-    def slow(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn) -> Fit:
-        fitting.set()
-        assert drawn.wait(60), "nothing was drawn during the fit"
-        return fit(verdicts, n, parameters, go_on)
-
-    async def draw() -> None:
-        while True:
-            await asyncio.sleep(0)
-            if fitting.is_set():
-                drawn.set()
-
-    monkeypatch.setattr(plackett_luce, "fit", slow)
-    prepared = session.prepare(config.settle({"dataset": "synthetic:linear", "n": 20}), tmp_path)
-    result = session.execute(prepared, lambda _: None, beside=draw)
-    assert not result.partial
-
-
-@pytest.mark.parametrize("times", [0, 1, 3])
-def test_fits_ask_whether_to_go_on(times: int) -> None:
-    judged = verdicts([[0, 1, 2], [2, 3, 4], [4, 0, 1], [3, 1, 0]])
-    asked = 0
-
-    def go_on() -> None:
-        nonlocal asked
-        asked += 1
-        if asked > times:
-            raise StoppedError("given up")
-
-    with pytest.raises(StoppedError, match="given up"):
-        fit_map(judged, 5, go_on=go_on)
-    asked = 0
-    with pytest.raises(StoppedError, match="given up"):
-        plackett_luce.fit(judged, 5, Parameters(), go_on)
-    posterior = plackett_luce.fit(judged, 5, Parameters()).posterior
-    assert posterior is not None
-    if times < 2:  # intervals are three steps, in closed form
-        asked = 0
-        with pytest.raises(StoppedError, match="given up"):
-            intervals(posterior, go_on)
-    asked = 0
-    with pytest.raises(StoppedError, match="given up"):
-        bradley_terry.fit_mm(comparisons.imply(judged), 5, go_on=go_on)
-
-
-def test_what_was_fitted_can_be_asked_more_afterwards(tmp_path: Path) -> None:
-    """The posterior, which is worked out where it is asked for, keeps what ends a fit."""
-    result = judgeq_run("synthetic:linear", settings={"n": 20}, runs_dir=tmp_path)
-    posterior = result.fit.posterior
-    assert isinstance(posterior, Posterior)
-    assert posterior.errors.shape == (20,)
-    assert 0 < posterior.probability_above(0, 1) < 1
 
 
 def test_work_in_a_thread_ends_when_nobody_waits_for_it() -> None:

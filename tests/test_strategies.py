@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations, pairwise, permutations
+from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
@@ -82,19 +82,6 @@ def test_a_round_is_sound(strategy: Strategy, standings: Standings, seed: int) -
 
 
 # Lists
-
-
-@settings(max_examples=30)
-@given(standings=all_standings(), k=st.integers(2, 15), overlap=st.integers(0, 14), seed=SEEDS)
-def test_consecutive_lists_share_the_overlap(
-    standings: Standings, k: int, overlap: int, seed: int
-) -> None:
-    n = int(standings.active.sum())
-    assume(overlap < k <= n)
-    matches = Listwise(k, overlap=overlap).next_round(History(standings), generator(seed))
-    lists = [set(items.tolist()) for items in matches]
-    assert {len(one & other) for one, other in pairwise(lists)} <= {overlap}
-    assert len(matches.items) == n + overlap * (len(lists) - 1)
 
 
 def test_all_sizes_are_as_promised() -> None:

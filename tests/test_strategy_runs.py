@@ -138,21 +138,6 @@ def test_a_strategy_that_runs_out_of_items_ends_early_and_stays_ended(tmp_path: 
     assert "finished" in judgeq(tmp_path, "runs").stdout
 
 
-def test_direct_scores_take_the_place_of_ratings(tmp_path: Path) -> None:
-    done = json.loads(judgeq(tmp_path, "run", "-d", "babe", "-s", "direct", "--json").stdout)
-    run = only_run(tmp_path)
-    columns = score_columns(run)
-    assert list(columns) == [*("id", "rank", "direct", "matches", "wins", "gold")]
-    values = list(map(float, columns["direct"]))
-    assert min(values) >= 0
-    assert max(values) <= 1
-    (found,) = done["evaluation"]
-    assert found["rating"] == "direct"
-    assert found["measures"]["accuracy"]["value"] > 0.9
-    assert done["cost_equivalent_calls"] == 3674 / 2
-    assert done["slots"] is None
-
-
 @pytest.mark.parametrize("strategy", ["listwise5x6", "tail:w=2,p=20", "hybrid5x3"])
 def test_each_round_replayed_from_the_ledger_is_planned_as_it_was(
     tmp_path: Path, strategy: str

@@ -279,16 +279,6 @@ def test_who_only_plans_names_the_workers_it_waits_for_and_ends_where_the_cap_do
     assert "no worker may go on under --max-cost 6" in said
 
 
-def test_who_only_plans_is_estimated_as_others_are(tmp_path: Path) -> None:
-    flags = (*LISTS, "--judge", "gpt-m", "--price", "1,10", "--store", new_store(), "--json")
-    known, planning = (
-        json.loads(judgeq(tmp_path, "estimate", *flags, *more).stdout)
-        for more in ((), ("--workers", "0"))
-    )
-    assert known == planning
-    assert known["calls"] == 6
-
-
 def test_a_worker_needs_a_store_and_runs_that_are_there(tmp_path: Path) -> None:
     assert "--store is missing" in judgeq(tmp_path, "worker", expect=2).stderr
     store = new_store()

@@ -57,7 +57,7 @@ def test_a_model_is_held_against_two_people_on_the_same_questions(tmp_path: Path
 
 def test_each_question_counts_alike_however_many_people_answered_it() -> None:
     from judgeq.types import Verdict
-    from tests.test_people_records import of as verdicts_of
+    from tests.test_people_results import of as verdicts_of
 
     up, down = Verdict((0, 1)), Verdict((1, 0))
     answers: list[tuple[int, tuple[int, ...], Verdict]] = [
@@ -82,16 +82,6 @@ def test_each_question_counts_alike_however_many_people_answered_it() -> None:
     assert difference.low is None
 
 
-def test_people_who_share_no_question_are_no_yardstick(tmp_path: Path) -> None:
-    measured = of(tmp_path, **BESIDE | {"each": 1})
-    assert measured.questions == 0
-    assert "--each 2" in (measured.agreement.why or "")
-    (held,) = measured.models
-    assert held.agreement.value is not None
-    assert held.questions == 12
-    assert "--each 2" in (held.difference.why or "")
-
-
 def test_people_together_stand_beside_models_and_nobody_stands_there_without_an_answer(
     tmp_path: Path,
 ) -> None:
@@ -109,15 +99,6 @@ def test_people_together_stand_beside_models_and_nobody_stands_there_without_an_
     assert (
         agreement.of_run(them.run(tmp_path / "one", ["Ann"], strategy="listwise6x3"), 0, 0) is None
     )
-
-
-def test_many_people_are_listed_by_how_much_they_said(tmp_path: Path) -> None:
-    names = [f"p{number}" for number in range(14)]
-    panel = agreement.of_run(them.run(tmp_path, names, **BESIDE | {"each": 5}), 0, 0)
-    assert panel is not None
-    assert list(panel.names[:2]) == ["people", "simulated"]
-    assert len(panel.names) == 1 + agreement.MOST
-    assert panel.others == 5
 
 
 def test_evaluate_says_it_in_a_sentence_in_json_and_in_csv(tmp_path: Path) -> None:

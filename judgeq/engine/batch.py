@@ -147,6 +147,7 @@ class Batches:
         self._open: list[Open] = []
         self._more = True  # may be pending
         self._outlets: dict[int, Outlet] = {}  # by judge
+        self._asked: dict[str, set[str]] = {}  # keys of this session's questions, by open batch
         for number, judge in enumerate(session.judge.judges):
             if judge is not None and judge.batches is not None:
                 api, size = batches.api_of(judge.batches), session.run.settings.batch_size
@@ -330,6 +331,7 @@ class Batches:
         """A batch is over: there may be room for another."""
         await self._session.store.note_batch(one.batch)
         self._open.remove(one)
+        self._asked.pop(one.batch.name, None)
         self._more = True
         for outlet in self._outlets.values():
             outlet.closed_until = 0.0
@@ -357,8 +359,9 @@ class Batches:
         store.claim_for([number])
         jobs = await store.claim(whoami(), outlet.most, store.lease)
         left, cached = {job.match.id for job in jobs}, list[Outcome]()
+        out = set[str]().union(*self._asked.values())
         try:
-            with Requests(self._session, number, outlet.api) as requests:
+            with Requests(self._session, number, outlet.api, out) as requests:
                 unpaid = await requests.fill(jobs, cached)
                 await store.settle(whoami(), cached)
                 for outcome in cached:
@@ -375,7 +378,7 @@ class Batches:
             await store.settle(whoami(), [Outcome(job, JobState.PENDING) for job in left])
         if unpaid is not None and not (self._open or stop.asked):
             raise unpaid
-        return unpaid is None and bool(jobs)
+        return unpaid is None and bool(requests.lines or cached)
 
     async def _submit(self, outlet: Outlet, requests: Requests) -> None:
         """Write down that a batch is about to be created, and create it."""
@@ -390,6 +393,7 @@ class Batches:
         if len(lost) == batch.jobs:  # nothing was written down
             return
         one = self._watch(batch)
+        self._asked[batch.name] = requests.keys
         if lost:
             why = f"{len(lost):,} of its questions are another process's by now"
             await self._over(one, BatchState.REFUSED, f"its batch was not sent: {why}")

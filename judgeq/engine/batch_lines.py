@@ -14,7 +14,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -106,13 +106,16 @@ def asked(panel: Panel, batch: Batch) -> Judge:
 
 class Requests:
     """The requests of a batch for one judge that is to be created, in a file that has no name on the
-    disk, since it holds texts, and a kill must leave none. Use as `with`."""
+    disk, since it holds texts, and a kill must leave none. Use as `with`. A question of which one of
+    the `keys`, or of those that are `out`, is the same waits: the cache will answer it."""
 
-    def __init__(self, session: Session, judge: int, api: BatchAPI) -> None:
+    def __init__(self, session: Session, judge: int, api: BatchAPI, out: Set[str]) -> None:
         self.name = f"jq{secrets.token_hex(10)}"
         folder = results_of(session.run)
         self.file = cast(BinaryIO, tempfile.TemporaryFile(dir=folder))  # noqa: SIM115 - closed by `with`
         self.lines: list[Line] = []
+        self.keys: set[str] = set()
+        self._out = out
         self._session, self._judge, self._api = session, judge, api
         self._size, self._tokens = 0, 0.0
 
@@ -132,11 +135,15 @@ class Requests:
             if known is not None:
                 cached.append(judge.for_nothing(request, *known))
                 continue
+            if how.key is not None and (how.key in self.keys or how.key in self._out):
+                continue
             line = self._api.line(f"{self.name}-{job.match.id}", how.body)
             if self.lines and self._size + len(line) > self._api.limits.bytes:
                 break
             if not await self._pay(how.bound):
                 return budget_of(self._session).exceeded(how.bound)
+            if how.key is not None:
+                self.keys.add(how.key)
             self.lines.append(Line(job, how.bound, len(how.body)))
             self._size += len(line)
             self._tokens += how.tokens

@@ -16,6 +16,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from judgeq import seeds
 from judgeq.engine import assembly, rounds
 from judgeq.engine.assembly import Run
@@ -126,10 +128,9 @@ class Estimate:
     @property
     def price_source(self) -> str | None:
         """Where the prices come from; None where one is unknown."""
-        known = [pricing.source for pricing in self.prepared.pricing.values() if pricing]
-        if not known or len(known) < len(self.prepared.pricing):
-            return None
-        return "; ".join(dict.fromkeys(known))
+        prices = self.prepared.pricing.values()
+        known = dict.fromkeys(pricing.source for pricing in prices if pricing)
+        return None if None in prices else "; ".join(known) or None
 
     @property
     def reliability(self) -> Range | None:
@@ -180,9 +181,7 @@ async def estimate(
             rounds_open=left.rounds_open,
             answers=left.answers,
             totals=totals,
-            basis="the simulated judge costs nothing"
-            if settings.people is None
-            else "people answer, and nothing is sent",
+            basis="no model is asked: it costs nothing",
             pilot=pilot,
         )
         if not settings.models:
@@ -236,11 +235,10 @@ async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
 
 def _single(matches: Matches) -> list[Match]:
     """A round's questions one by one."""
-    none = [0] * len(matches)
-    judges = none if matches.judges is None else matches.judges.tolist()
-    repeats = none if matches.repeats is None else matches.repeats.tolist()
-    each = enumerate(zip(matches, judges, repeats, strict=True))
-    return [Match(m, 1, tuple(of.tolist()), judge, repeat) for m, (of, judge, repeat) in each]
+    none = np.zeros(len(matches), np.int32)
+    columns = [none if one is None else one for one in (matches.judges, matches.repeats)]
+    each = enumerate(zip(matches, *(column.tolist() for column in columns), strict=True))
+    return [Match(m, 1, tuple(items.tolist()), *more) for m, (items, *more) in each]
 
 
 # What a question takes

@@ -89,7 +89,7 @@ def import_judgments(
     if folder.exists:
         return Imported(folder, True, notices)
     with copying.staging(root, folder.id) as made:
-        names = _judges(judgments)
+        names = list(dict.fromkeys(judgment.judge for judgment in judgments))
         info = RunInfo.begun(
             settings,
             dataset,
@@ -99,22 +99,21 @@ def import_judgments(
             imported=True,
             judges=() if names == [None] else tuple(name or "" for name in names),
         )
-        asyncio.run(_fill(made, info, dataset, judgments))
+        asyncio.run(_fill(made, info, dataset, judgments, names))
         # False: another process has just imported the same.
         return Imported(folder, not copying.put(made, folder), notices)
 
 
-def _judges(judgments: Sequence[Judgment]) -> list[str | None]:
-    """The judges, in the order of their first judgments."""
-    return list(dict.fromkeys(judgment.judge for judgment in judgments))
-
-
 async def _fill(
-    folder: RunFolder, info: RunInfo, dataset: Dataset, judgments: Sequence[Judgment]
+    folder: RunFolder,
+    info: RunInfo,
+    dataset: Dataset,
+    judgments: Sequence[Judgment],
+    names: Sequence[str | None],
 ) -> None:
     folder.write_info(info)
     store = folder.store()
-    numbers = {name: number for number, name in enumerate(_judges(judgments))}
+    numbers = {name: number for number, name in enumerate(names)}
     history = rounds.begin(len(dataset), None, info.settings)
     first = 0
     try:

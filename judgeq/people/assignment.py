@@ -29,9 +29,7 @@ SKIPS = 3
 """Times that a question may be skipped before it is left out."""
 NEVER = float("-inf")
 WORKER = "people"
-DAMAGED = (
-    "the run's record is damaged: it has answers or questions of people or checks that don't exist."
-)
+DAMAGED = "the run's record is damaged: it has answers of people, or checks, that don't exist."
 STALE = "This question is no longer yours: it was answered in another window, or given to another judge."
 
 
