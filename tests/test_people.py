@@ -302,6 +302,24 @@ async def test_a_question_comes_back_when_its_holder_is_gone_and_another_needs_o
 
 
 @table((0, 1))
+async def test_what_a_failed_commit_left_is_read_again_by_whoever_waits(table: Table) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreAwayError("the store is away")
+
+    async with table.open() as (people, store):
+        (ann,) = await them.register(people, ["Ann"])
+        turn = await people.turn(ann)
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(StoreAwayError):
+            patch.setattr(store, "settle", fail)
+            await people.answer(ann, lease(turn), FIRST)
+        assert not people._assignment.matches
+        await people.all_done(0.01)
+        assert people._assignment.matches
+        await people.answer(ann, lease(turn), FIRST)
+        assert await store.counts() == Counts(done=1)
+
+
+@table((0, 1))
 async def test_a_pause_gives_the_question_back_at_once(table: Table) -> None:
     async with table.open() as (people, _):
         ann, bob = await them.register(people, ["Ann", "Bob"])

@@ -30,8 +30,8 @@ from judgeq.person import Handed, PersonState
 from judgeq.text import listed, several
 from judgeq.types import Usage, Verdict
 
-FAREWELL = 5.0
-"""Seconds, at most, in which those who are present learn that the run is over."""
+FAREWELL, AGAIN = 5.0, 0.2
+"""Seconds, at most, in which those who are present learn that the run is over; between two readings."""
 LOOK = 20.0
 """Seconds after which it is reported again who is waited for."""
 
@@ -111,7 +111,13 @@ class People:
         await self._until(lambda: all(one.notified_end for one in present), FAREWELL)
 
     async def all_done(self, seconds: float) -> None:
-        """Wait until no question is left, or for this many seconds."""
+        """Wait until no question is left, or for this many seconds. Where none is left in memory, but
+        the store has jobs, these are others', or a commit failed: the store is read again."""
+        if not self._assignment.matches:
+            await asyncio.sleep(min(AGAIN, seconds))
+            self._assignment.forget()
+        async with self._lock:
+            await self._assignment.ready()
         await self._until(lambda: not self._assignment.matches, seconds)
 
     async def _until(self, done: Callable[[], bool], seconds: float) -> None:
