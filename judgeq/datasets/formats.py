@@ -42,6 +42,8 @@ BINARY: Mapping[bytes, Format] = {b"PK\x03\x04": "xlsx", b"PAR1": "parquet"}
 """What such a file begins with, whatever its name says."""
 # No judge reads a text this long; what does get there is a quotation mark that is never closed.
 MAX_FIELD = 10_000_000
+LARGEST = 1_000_000_000
+"""Bytes that a compressed file may unpack to."""
 MOST_ROWS = 1 << 20
 """Rows of an Excel sheet, by Excel's own limit."""
 _MARKS = {  # that of UTF-16 is the beginning of one of UTF-32
@@ -135,10 +137,23 @@ def _unpacked(name: str, data: bytes) -> bytes:
     import gzip
     import zlib
 
+    if not data.startswith(b"\x1f\x8b"):
+        return data
     try:
-        return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        with gzip.GzipFile(fileobj=BytesIO(data)) as file:
+            unpacked = file.read(LARGEST + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{name} can't be unpacked: {error}.") from error
+    _check_size(name, len(unpacked))
+    return unpacked
+
+
+def _check_size(name: str, size: int) -> None:
+    """A small file may be made to fill the memory."""
+    if size > LARGEST:
+        raise DataError(
+            f"{name} unpacks to more than {LARGEST:,} bytes. Unpack it, and give a part at a time."
+        )
 
 
 def _lines(name: str, data: bytes, named: str | None) -> TextIOWrapper:
@@ -230,9 +245,12 @@ def _sheet(name: str, data: bytes) -> Rows:
     """The rows of a workbook's first sheet, of which blank ones are none. Formulas are not run: their
     last values are read."""
     import warnings
+    from zipfile import ZipFile
 
     (openpyxl,) = packages("excel", f"Reading {name}", "openpyxl")
     try:
+        with ZipFile(BytesIO(data)) as parts:
+            _check_size(name, sum(part.file_size for part in parts.infolist()))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of styles that it doesn't know
             book = openpyxl.load_workbook(BytesIO(data), read_only=True, data_only=True)
@@ -244,6 +262,8 @@ def _sheet(name: str, data: bytes) -> Rows:
             if any(cell != "" for cell in row):
                 width = width or len(row)
                 yield line, row + [""] * (width - len(row))
+    except DataError:
+        raise
     except Exception as error:
         raise DataError(f"{name} can't be read as an Excel file: {error}") from error
 
