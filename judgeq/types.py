@@ -128,9 +128,9 @@ class Call(NamedTuple):
     `outcome` is "ok", "unusable", the `outcome` of a JudgeError, or "cached" for an answer that the
     cache gave: no request then, and `usage` and `cost` are what it once took. `cost` is in dollars,
     None where it is unknown. `latency` in seconds. `at` is seconds since the epoch. `bound` is what
-    its attempt was begun with; `risk`, where `cost` is unknown, what of it is still taken to have been
-    paid at most, in dollars (None: all of it). `judge` is the person who answered, among all judges
-    (None: the match's judge). What a person says is no attempt: nothing was begun.
+    its attempt was begun with: where `cost` is unknown it is taken to have been paid. `judge` is the
+    person who answered, among all judges (None: the match's judge). What a person says is no attempt:
+    nothing was begun.
     """
 
     attempt: int
@@ -141,7 +141,6 @@ class Call(NamedTuple):
     reply: str | None
     at: float
     bound: float | None = 0.0
-    risk: float | None = None
     judge: int | None = None
 
 

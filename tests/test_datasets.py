@@ -170,7 +170,8 @@ def test_a_file_without_the_package_that_reads_it(
 
 
 def test_what_unpacks_to_more_than_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    book = sheet(["text"], *([f"{n}{'a' * 30_000}"] for n in range(9)))
+    rows: list[list[object]] = [[f"{n}{'a' * 30_000}"] for n in range(9)]
+    book = sheet(["text"], *rows)
     monkeypatch.setattr(formats, "LARGEST", 50_000)
     for name, content in (("a.csv.gz", gzip.compress(b"text\n" * 20_000)), ("a.xlsx", book)):
         assert len(content) < 50_000

@@ -249,15 +249,15 @@ async def test_money_moves_with_calls(address: Address, run: int, clock: Clock) 
         sql(address, "UPDATE @.workers SET free = 1500000000")
         await store.begin("a", [Attempt(1, 0.5), Attempt(2, 0.5)])
         assert sql(address, money) == [(250_000_000, 1_000_000_000, 500_000_000)]
-        lost = call(1, "timeout", None)._replace(risk=0.125)
+        lost = call(1, "timeout", None)
         await store.settle("a", [answer(1), Outcome(2, FAILED, None, (lost,))])
-        assert sql(address, money) == [(500_000_000, 125_000_000, 1_125_000_000)]
+        assert sql(address, money) == [(500_000_000, 500_000_000, 750_000_000)]
         await store.begin("a", [Attempt(3, 0.5)])
         clock.now += LEASE + 1
         await store.reap()
         await store.settle("a", [answer(3)])  # nothing is free for one that is over
-        assert sql(address, money) == [(750_000_000, 125_000_000, 625_000_000)]
-        assert (await store.totals()).at_risk == 0.125
+        assert sql(address, money) == [(750_000_000, 500_000_000, 250_000_000)]
+        assert (await store.totals()).at_risk == 0.5
 
 
 # The scheduler

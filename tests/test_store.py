@@ -263,18 +263,16 @@ async def test_what_may_have_been_paid_is_bounded(store: Store, clock: Clock) ->
 
 
 @contract
-async def test_a_call_of_unknown_cost_stays_at_risk_as_far_as_it_is_taken_to(
-    store: Store, clock: Clock
-) -> None:
+async def test_a_call_of_unknown_cost_stays_at_risk(store: Store, clock: Clock) -> None:
     await begun(store, 2)
     assert await claimed(store, "a", 2) == [0, 1]
-    lost = call(1, "connection", None)._replace(bound=0.5, risk=0.125)
+    lost = call(1, "connection", None)._replace(bound=0.5)
     await store.settle("a", [Outcome(0, RUNNING, None, (lost,))])
-    assert (await store.totals()).at_risk == 0.625
+    assert (await store.totals()).at_risk == 1.0
     await store.begin("a", [Attempt(0, 0.5)])
     again = lost._replace(attempt=2)
     await store.settle("a", [Outcome(0, RUNNING, None, (again,)), answer(1, 1, 0)])
-    assert (await store.totals()).at_risk == 0.25
+    assert (await store.totals()).at_risk == 1.0
 
 
 @contract

@@ -171,7 +171,7 @@ def test_a_batch_keeps_its_jobs_whoever_comes_and_goes(place: Place) -> None:
 async def test_a_batchs_outcomes_are_those_of_any_worker(store: Store, clock: Clock) -> None:
     await begun(store, 5)
     await handed(store, 5)
-    lost = call(1, "connection", None)._replace(risk=0.125)
+    lost = call(1, "connection", None)
     await store.settle(
         "jq-1a_B",
         [
@@ -185,7 +185,7 @@ async def test_a_batchs_outcomes_are_those_of_any_worker(store: Store, clock: Cl
     assert await store.counts() == Counts(pending=1, running=1, done=1, invalid=1, failed=1)
     totals = await store.totals()
     assert (totals.calls, totals.cost, totals.unknown, totals.in_flight) == (4, 0.5, 1, 0)
-    assert totals.at_risk == 0.125 + 0.5
+    assert totals.at_risk == 1.0
     (kept,) = await store.batches()
     assert (kept.left, kept.at_risk) == (1, 0.0)
     assert [line.job.match.id for line in await store.lines("jq-1a_B")] == [4]

@@ -16,8 +16,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-
 from judgeq import seeds
 from judgeq.engine import assembly, rounds
 from judgeq.engine.assembly import Run
@@ -32,7 +30,7 @@ from judgeq.rating.order import expected_rho
 from judgeq.store import Store
 from judgeq.strategies.repeats import Repeats
 from judgeq.text import LEFT_OUT, money, several
-from judgeq.types import Counts, Match, Matches, Totals, Usage
+from judgeq.types import Counts, Match, Totals, Usage
 
 MOST = 2_000
 """Answered questions of a run that are looked at."""
@@ -223,7 +221,7 @@ async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
         answers -= sum(call.outcome == "ok" for _, call in await store.people_calls())
     if not planned and not over:
         first = rounds.questions(rounds.begin(n, strategy, settings), settings)
-        left = _single(replace(first, repeats=Repeats().add(first)))
+        left = rounds.single(replace(first, repeats=Repeats().add(first)))
     total = sum(planned, Counts())
     rounds_open = 0 if over else max(0, strategy.rounds - max(1, len(planned)))
     later = max(0, most - (total.total or len(left))) if rounds_open else 0
@@ -231,14 +229,6 @@ async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
         later = round(later * (1 - of_people))
     later += total.failed + total.invalid if retry_failed else 0
     return _Left(total.total - total.left, left, later, rounds_open, max(0, answers))
-
-
-def _single(matches: Matches) -> list[Match]:
-    """A round's questions one by one."""
-    none = np.zeros(len(matches), np.int32)
-    columns = [none if one is None else one for one in (matches.judges, matches.repeats)]
-    each = enumerate(zip(matches, *(column.tolist() for column in columns), strict=True))
-    return [Match(m, 1, tuple(items.tolist()), *more) for m, (items, *more) in each]
 
 
 # What a question takes
@@ -298,7 +288,7 @@ def _to_ask(run: Run, judge: Panel, left: _Left) -> tuple[_ToAsk, list[_Question
         history = rounds.begin(len(run.dataset), run.strategy, run.settings)
         questions = run.strategy.later(history, seeds.rng(history.seed, "estimate"))
         first = judge.judges.index(judge.asked[0])
-        like = [match._replace(judge=first) for match in _single(questions)[:SIMILAR]]
+        like = [match._replace(judge=first) for match in rounds.single(questions)[:SIMILAR]]
         parts.append((left.later, [_question(judge, match, look_up=False) for match in like]))
     return _ToAsk(
         sum(n for n, _ in parts),

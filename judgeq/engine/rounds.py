@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import numpy as np
+
 from judgeq import seeds
 from judgeq.config import Settings
 from judgeq.errors import RunError
@@ -20,7 +22,7 @@ from judgeq.rating import Parameters, comparisons, order, position_bias
 from judgeq.run_places import RunPlace
 from judgeq.store import Store
 from judgeq.strategies import History, Strategy
-from judgeq.types import Counts, Matches, Totals
+from judgeq.types import Counts, Match, Matches, Totals
 
 LARGE = 20_000
 """Of more items a fit after each round takes too long."""
@@ -55,6 +57,14 @@ def questions(history: History, settings: Settings) -> Matches:
         people = [settings.people or 0] * (settings.each - 1)
         return panel.copy_for_each(matches, sorted([*range(judges), *people]), rng, unit)
     return panel.draw_judges(matches, judges, rng, unit)
+
+
+def single(matches: Matches) -> list[Match]:
+    """The questions of a first round one by one, as they would be numbered."""
+    none = np.zeros(len(matches), np.int32)
+    columns = [none if one is None else one for one in (matches.judges, matches.repeats)]
+    each = enumerate(zip(matches, *(column.tolist() for column in columns), strict=True))
+    return [Match(m, 1, tuple(items.tolist()), *more) for m, (items, *more) in each]
 
 
 async def planned(store: Store) -> tuple[list[Counts], bool]:

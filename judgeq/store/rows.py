@@ -132,13 +132,8 @@ def nano(bound: float | None) -> tuple[int, int]:
 
 
 def _released(call: Call) -> tuple[int, int]:
-    """What the answer to an attempt takes from `at_risk` and `unbounded`: all, or, where its cost isn't
-    known, what is above its `risk`."""
-    if call.cost is not None:
-        return nano(call.bound)
-    if call.risk is None or call.bound is None:
-        return 0, 0
-    return max(0, rounded_up(call.bound) - rounded_up(call.risk)), 0
+    """What the answer to an attempt takes from `at_risk` and `unbounded`: all, if its cost is known."""
+    return (0, 0) if call.cost is None else nano(call.bound)
 
 
 def _attempts(outcome: Outcome) -> list[Call]:

@@ -29,6 +29,9 @@ from judgeq.store.rows import Update, Work
 from judgeq.store.statements import NEVER
 from judgeq.types import Attempt, Job, JobState, Outcome
 
+LEASE = 60.0
+"""Seconds for which a worker, or the scheduler, is believed to live without a sign of it."""
+
 T = TypeVar("T")
 P = ParamSpec("P")
 S = TypeVar("S", bound="SqlWorkers")
@@ -77,7 +80,7 @@ class SqlWorkers(SqlReader):
     """How many processes work on the runs of the store now, this one included."""
     lease = 600.0
     """Seconds for which jobs, and the run, are held without a sign of life; of a run in PostgreSQL those
-    of its address (LEASE in postgres/address.py)."""
+    of its address, or LEASE."""
 
     def __init__(self, database: Database, damage: Sequence[str] = ()) -> None:
         super().__init__(database, damage)

@@ -7,10 +7,9 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from judgeq.errors import RunError, UsageError
+from judgeq.store.workers import LEASE
 
 SCHEMA = "judgeq"
-LEASE = 60.0
-"""Seconds for which a worker, or the scheduler, is believed to live without a sign of it."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]*)(:\d{1,5})?")
 _SECRET = re.compile("password|secret")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
