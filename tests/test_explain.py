@@ -112,7 +112,7 @@ def test_residuals_argue_for_a_higher_or_a_lower_place(runs: Path) -> None:
             p = 1 / (1 + np.exp(theta[other] - theta[row]))
             wins = appearance.wins
             assert appearance.expected == pytest.approx(p)
-            assert appearance.residual == pytest.approx((wins - p) / np.sqrt(p * (1 - p)))
+            assert appearance.residual == pytest.approx((wins - p) / np.sqrt(p * (1 - p)), abs=1e-6)
 
 
 def test_of_both_orders_one_without_the_other_is_not_rated(runs: Path, tmp_path: Path) -> None:

@@ -187,6 +187,7 @@ def test_what_contested_means_is_said_above_the_table(seen: Seen) -> None:
     shown = [re.fullmatch(r"(yes|no) \((.*)\)", cell) for cell in cells if cell != "–"]
     values = [float(one[2].replace("−", "-")) for one in shown if one is not None]
     assert len(values) == len(shown)
-    assert all((one[1] == "yes") is (float(one[2].replace("−", "-")) > 2) for one in shown if one)
+    for one, value in zip(filter(None, shown), values, strict=True):  # shown to one digit
+        assert value >= 2 if one[1] == "yes" else value <= 2
     assert values == sorted(values, reverse=True)
     assert len(set(values)) > 5

@@ -49,8 +49,20 @@ class Order:
 
 def pearson(x: Floats, y: Floats) -> Measure:
     """Pearson's r between two ratings of shape (n,), without nan."""
-    x, y = _scaled(x), _scaled(y)
-    return lambda weights: _pearson(x, y, weights)
+    scaled_x, scaled_y = _scaled(x), _scaled(y)
+
+    def measure(weights: Floats) -> Floats:
+        r = _pearson(scaled_x, scaled_y, weights)
+        # Those drawn may be equal, or so close to each other that they need a scale of their own.
+        for row in np.flatnonzero(np.isnan(r)):
+            drawn = np.flatnonzero(weights[row])
+            own_x, own_y = x[drawn], y[drawn]
+            if (own_x != own_x[:1]).any() and (own_y != own_y[:1]).any():
+                own_weights = weights[row, drawn][None]
+                (r[row],) = _pearson(_scaled(own_x), _scaled(own_y), own_weights)
+        return r
+
+    return measure
 
 
 def spearman(x: Floats, y: Floats) -> Measure:
