@@ -80,7 +80,7 @@ def test_few_that_fit_are_taken_for_misfits(k: int, rounds: int, judges: int) ->
             ("items", fit_of_items(judged, theta)),
         ):
             outside[what] += int((fit.above | fit.below).sum())
-            known[what] += int(fit.known.sum())
+            known[what] += int(fit.judged.sum())
     assert known["judges"] == 4 * judges
     for what in known:
         assert 0.0 < outside[what] / known[what] < 0.09
@@ -103,11 +103,11 @@ def test_judges_that_answer_at_random_misfit() -> None:
 def test_nothing_is_said_of_few_comparisons() -> None:
     fit = fit_of_judges(verdicts([[0, 1, 2], [2, 1, 0]]), THETA, 2)
     assert fit.comparisons.tolist() == [6, 0]
-    assert not fit.known.any()
+    assert not fit.judged.any()
     assert not (fit.above | fit.below).any()
     empty = fit_of_judges(verdicts([]), THETA, 1)
     assert np.isnan(empty.infit).all()
-    assert not fit_of_items(verdicts([]), THETA).known.any()
+    assert not fit_of_items(verdicts([]), THETA).judged.any()
 
 
 def test_extreme_ratings_are_no_error() -> None:

@@ -11,13 +11,13 @@ from numpy.testing import assert_allclose
 from benchmarks.coverage import counted
 from judgeq.rating import Parameters, plackett_luce
 from judgeq.rating.order import (
-    Known,
+    OrderReliability,
     _rank_intervals,
     expected_rho,
     growth,
     intervals,
-    known,
     ranks,
+    reliability,
     variance,
 )
 from judgeq.types import Floats
@@ -127,7 +127,7 @@ def test_an_order_by_draws(n: int, first: int) -> None:
         return 1 - 6 * square / (n * (n * n - 1)), both / first
 
     values = places(drawn(mean, 1.0))
-    found = known(mean, se, 1.3, first)
+    found = reliability(mean, se, 1.3, first)
     assert (found.rho, found.top) == pytest.approx(agreement(places(mean), values), abs=0.01)
     moved = drawn(mean, 1 - 1 / 1.3)
     later = agreement(places(moved), places(drawn(moved, 1 / 1.3)))
@@ -142,9 +142,9 @@ def test_an_order_by_draws(n: int, first: int) -> None:
 def test_of_many_items_few_nodes_say_the_same() -> None:
     random = np.random.default_rng(1)
     mean, se = random.normal(0, 1.5, 4000), random.uniform(0.3, 0.9, 4000)
-    many = known(np.tile(mean, 125), np.tile(se, 125))
-    assert many.rho == pytest.approx(known(mean, se).rho, abs=0.002)
-    assert known(mean[:1], se[:1], 1.3, 5) == Known(1.0, None, 1.0)
+    many = reliability(np.tile(mean, 125), np.tile(se, 125))
+    assert many.rho == pytest.approx(reliability(mean, se).rho, abs=0.002)
+    assert reliability(mean[:1], se[:1], 1.3, 5) == OrderReliability(1.0, None, 1.0)
 
 
 # What rounds bring

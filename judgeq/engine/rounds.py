@@ -138,7 +138,7 @@ def how_well(
     growth, n = None, int(judged.sum())
     if calls:
         growth = order.growth(posterior.sigma, slots / n, calls * k / n, k)
-    known = order.known(
+    known = order.reliability(
         posterior.mean[judged], posterior.errors_across[judged], growth, history.goal.top
     )
     # A text judged alone costs 1/k of a list of k.

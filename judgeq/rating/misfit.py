@@ -49,14 +49,14 @@ class Fit:
     expected: float
     names: Sequence[str] = field(default=(), metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {
-        "known": "known.sum",
+        "known": "judged.sum",
         "above": "above.sum",
         "below": "below.sum",
         "furthest": "listed",
     }
 
     @property
-    def known(self) -> Bools:
+    def judged(self) -> Bools:
         """Of which it can be said whether they fit."""
         return ~np.isnan(self.z)
 

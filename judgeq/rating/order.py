@@ -32,7 +32,7 @@ _CDF = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in _TABLE.tolist()])
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class OrderReliability:
     """How well an order is known: `rho` is ρ̂, and `next_rho` what it is expected to be after the next
     round; `top` the share of the first items that are expected among the first. None where it wasn't
     asked for."""
@@ -137,12 +137,14 @@ def _tiers(mean: Floats, se: Floats, part: Offsets) -> list[int]:
     return tiers
 
 
-def known(mean: Floats, se: Floats, growth: float | None = None, top: int | None = None) -> Known:
+def reliability(
+    mean: Floats, se: Floats, growth: float | None = None, top: int | None = None
+) -> OrderReliability:
     """How well the order of items is known; ρ̂ of fewer than two is 1. `growth` is by what the next
     round shrinks the variance, as 1.25; `top`: of the first items so many matter."""
     n = len(mean)
     if n < 2:
-        return Known(1.0, None, None if top is None else 1.0)
+        return OrderReliability(1.0, None, None if top is None else 1.0)
     se, count = np.maximum(se, 1e-9), _count(n)
     nodes = mean[:, None] + se[:, None] * _draws(count)
     place = np.empty(nodes.size)
@@ -156,7 +158,7 @@ def known(mean: Floats, se: Floats, growth: float | None = None, top: int | None
     if top is not None:
         first = first[:top]
         share = float(normal((mean[first] - _place(mean, se, len(first))) / se[first]).mean())
-    return Known(rho, None if growth is None else grown(rho, growth), share)
+    return OrderReliability(rho, None if growth is None else grown(rho, growth), share)
 
 
 def _count(n: int) -> int:
@@ -210,13 +212,13 @@ def variance(sigma: float, rankings: float, k: float) -> float:
     of_pairs = 4 * math.sqrt(1 + math.pi * sigma**2 / 4) / (size - 1)
     unknown = of_pairs + BOTH_WAYS * (alike - 4 / (size - 1))
 
-    def known(rankings: float, others: float) -> float:
+    def remaining(rankings: float, others: float) -> float:
         return 1 / (sigma**-2 + rankings / (unknown + others / (size - 1)))
 
     others = sigma**2
     for _ in range(_TURNS):
-        others = known(max(rankings - 1, 0), others)
-    return known(rankings, others)
+        others = remaining(max(rankings - 1, 0), others)
+    return remaining(rankings, others)
 
 
 def expected_rho(sigma: float, rankings: float, k: float) -> float:
