@@ -75,7 +75,7 @@ def test_few_texts_are_ranked_in_one_list(folder: Path) -> None:
 @pytest.mark.parametrize("command", ["run", "status", "show", "explain m3", "evaluate", "estimate"])
 def test_every_screen_says_so_in_its_first_line(made: Path, command: str) -> None:
     words = (command, *JOB[1:-2]) if command in ("run", "estimate") else command.split()
-    assert "REHEARSAL" in judgeq(made, *words).stdout.split("\n")[0]
+    assert judgeq(made, *words).stdout.startswith("REHEARSAL: ")
     if command != "estimate":
         assert json.loads(judgeq(made, *words, "--json").stdout)["rehearsal"] is True
 

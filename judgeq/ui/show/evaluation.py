@@ -48,7 +48,7 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
     """One run: the answers, what to be careful about, then all numbers behind them."""
     run, gold = evaluation.run, evaluation.gold
     note = apart(run.scores)
-    title, facts = f"{run.run.id}: {run.state}", [*answers(evaluation)]
+    title, facts = f"{run.info.settings.mark}{run.run.id}: {run.state}", [*answers(evaluation)]
     yield Section(title, facts, warnings=[] if note is None else [note])
     yield from cautions(run)
     if gold is not None:

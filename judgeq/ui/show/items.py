@@ -50,7 +50,7 @@ def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
     """The tables of `judgeq show`."""
     scores = result.scores
     of = several(len(scores.ids), "item")
-    yield Section(f"{result.run.id}: {result.state}")
+    yield Section(f"{result.info.settings.mark}{result.run.id}: {result.state}")
     for view in views:
         n, around = count(len(view.rows)), view.around
         title = TITLES[view.name].format(n=n, of=of, by=scores.main[0], around=around)
@@ -129,6 +129,7 @@ def explain(found: Explanation) -> Iterator[Section]:
         else _facts(found)
     )
     title = " and ".join(plain(ids[one], NAME) for one in found.rows) + f" in {result.run.id}"
+    title = result.info.settings.mark + title
     title += " (the run isn't finished)" if result.partial else ""
     yield replace(facts, title=title, warnings=result.cautions)
     if others:
