@@ -107,7 +107,9 @@ def test_on_a_terminal_a_dear_run_without_a_cap_is_begun_only_after_a_yes(tmp_pa
         assert not (tmp_path / "runs").exists()
         # Neither cheap runs, nor those with a cap, nor --yes are asked about.
         for flags in (job(url), dear(url, "--seed", "1", "--max-cost", "90")):
-            assert "Begin?" not in judgeq(tmp_path, *flags).stderr
+            told = judgeq(tmp_path, *flags).stderr
+            assert "Begin?" not in told
+            assert "8 calls, " in told.split("round 1")[0]
         assert "Begin?" not in judgeq(tmp_path, *dear(url), "--seed", "2", "--yes").stderr
         assert "Begin?" in judgeq(tmp_path, *dear(url), "--seed", "3", stdin="y\n").stderr
         assert stats(url)["requests"] == 32
