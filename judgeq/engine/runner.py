@@ -299,7 +299,7 @@ async def _state(session: Session, round: int) -> Counts:
 
 def _call_for_workers(session: Session, counts: Counts) -> str:
     settings = session.run.settings
-    flags = [*as_flags("judge", settings.models)]
+    flags = [*as_flags("judge", settings.models)] if settings.models else []
     if settings.base_url:
         flags += as_flags("base_url", settings.base_url)
     return (

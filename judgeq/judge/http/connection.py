@@ -6,6 +6,7 @@ Nothing is sent to another address than one that our caller made, and no redirec
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
@@ -264,5 +265,8 @@ class Connection:
                     f"{url} did not answer in time (--timeout {self._access.timeout:g})."
                 )
             case aiohttp.ClientConnectorError():
-                return ConnectionFailedError(f"no connection: {what}.", cost=0.0, unavailable=True)
+                full = error.errno in (errno.EMFILE, errno.ENFILE)  # too many open files, here
+                return ConnectionFailedError(
+                    f"no connection: {what}.", cost=0.0, unavailable=True, too_many=full
+                )
         return ConnectionFailedError(f"the connection broke: {what}.")
