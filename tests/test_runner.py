@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -283,3 +284,15 @@ async def state(store: Store, round: int = 1) -> Counts:
     counts = await store.round_state(round)
     assert counts is not None
     return counts
+
+
+def test_workers_are_called_with_the_models_of_the_run_and_no_other_judge() -> None:
+    def called(**given: object) -> str:
+        run = SimpleNamespace(
+            settings=config.settle({"dataset": "demo", **given}),
+            folder=SimpleNamespace(argument="x"),
+        )
+        return runner._call_for_workers(cast(Any, SimpleNamespace(run=run)), Counts(pending=2))
+
+    assert called().endswith("Start them: `judgeq worker x`.")
+    assert called(judge=("gpt-5-mini",)).endswith("`judgeq worker x --judge gpt-5-mini`.")
