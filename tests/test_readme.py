@@ -74,7 +74,7 @@ def snippet(name: str) -> str:
 def test_the_python_snippet_runs(tmp_path: Path) -> None:
     shown = python(tmp_path, snippet("python.md"))
     first, *_, plan = shown.splitlines()
-    assert re.search(r"^python-listwise4-REHEARSAL-\w+: finished", first)
+    assert re.search(r"^REHEARSAL: python-listwise4-REHEARSAL-\w+: finished", first)
     assert re.search(r"^3  3 +\d +Nice weather\.$", shown, re.MULTILINE)
     assert re.search(
         r"^school-uniform-5 7\.\d+ 1\.\d+\nschool-uniform-5 in demo-", shown, re.MULTILINE
