@@ -21,7 +21,7 @@ from tests.batch_killing import quick
 from tests.batch_server import APIS, asked_live, texts_in
 from tests.cli import ended, judgeq, only_run, query, scores
 from tests.faulty_server import FaultyBatch, FaultyBatches
-from tests.mock import mock, stats
+from tests.mock import billed, mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
@@ -109,9 +109,7 @@ class Rehearsal:
     @property
     def billed(self) -> float:
         """Dollars."""
-        tokens = [batch["tokens"] for batch in self.seen["batches"]["list"]]
-        doubled: int = sum(one["input"] + 2 * one["output"] for one in tokens)
-        return doubled / 2 / 1e6
+        return billed(self.seen)
 
     def states(self) -> dict[Any, Any]:
         """How many jobs are in which state."""

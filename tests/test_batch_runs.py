@@ -11,7 +11,7 @@ import pytest
 from tests.batch_killing import Forks, forks, quick
 from tests.batch_server import APIS, texts_in
 from tests.cli import ended, judgeq, only_run, query, scores
-from tests.mock import mock, stats
+from tests.mock import billed, mock, stats
 from tests.postgres import new_store
 
 ASKED = (
@@ -74,17 +74,16 @@ def test_a_cap_cuts_rounds_into_batches_and_is_never_exceeded(
     tmp_path: Path, texts: Path, api: str
 ) -> None:
     words = (*LISTS, *APIS[api])
-    codes, cap, billed, most = list[int](), 0.0006, 0.0, 0
+    codes, cap, paid, most = list[int](), 0.0006, 0.0, 0
     with mock(tmp_path, "--batch-time", "0.02") as url:
         while codes[-1:] != [0] and len(codes) < 20:
             flags = ("--base-url", url, "--batch", "--max-cost", str(cap))
             done = ended(tmp_path, "run", "-d", texts, *words, *flags)
             codes.append(done.returncode)
-            batches = stats(url)["batches"]["list"]
-            tokens = [batch["tokens"] for batch in batches]
-            billed = sum(one["input"] + 2 * one["output"] for one in tokens) / 2e6
-            most = max([most, *(batch["lines"] for batch in batches)])
-            assert billed <= cap
+            seen = stats(url)
+            most = max([most, *(batch["lines"] for batch in seen["batches"]["list"])])
+            paid = billed(seen)
+            assert paid <= cap
             assert codes[-1] == 0 or "might exceed --max-cost" in done.stderr
             cap += 0.0002
         answered = [one["answered"] for one in stats(url, questions=True)["by_question"].values()]
@@ -93,7 +92,7 @@ def test_a_cap_cuts_rounds_into_batches_and_is_never_exceeded(
     assert answered == [1] * QUESTIONS
     assert most < QUESTIONS // 2, "no batch was a whole round"
     state = json.loads(judgeq(tmp_path, "status", "--json").stdout)
-    assert state["cost"] == pytest.approx(billed, rel=1e-12)
+    assert state["cost"] == pytest.approx(paid, rel=1e-12)
     assert scores(only_run(tmp_path)) == live(tmp_path, texts, *words)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aiohttp
@@ -14,7 +14,6 @@ from judgeq import prompts
 from judgeq.mock_server import MockServer, batches, running
 from judgeq.settings.mock_server import MockSettings
 from tests.fakes import Clock
-from tests.faulty_server import FaultyServer, FaultySettings
 
 if TYPE_CHECKING:  # it takes most of a second
     import openai
@@ -33,17 +32,12 @@ class Rig(NamedTuple):
     http: aiohttp.ClientSession
 
 
-def rehearsed(story: Callable[[Rig], Awaitable[None]], **settings: Any) -> None:
+def rehearsed(story: Callable[[Rig], Awaitable[None]]) -> None:
     import openai
 
     async def run() -> None:
         clock = Clock()
-        more = {"port": 0, "batch_time": 100.0, **settings}
-        server = (
-            MockServer(MockSettings(**more), clock=clock)
-            if more.keys() <= MockSettings.model_fields.keys()
-            else FaultyServer(FaultySettings(**more), clock=clock)
-        )
+        server = MockServer(MockSettings(port=0, batch_time=100.0), clock=clock)
         async with (
             running(server) as url,
             openai.AsyncOpenAI(base_url=url, api_key="sk-1", max_retries=0) as client,
@@ -54,22 +48,17 @@ def rehearsed(story: Callable[[Rig], Awaitable[None]], **settings: Any) -> None:
     asyncio.run(run())
 
 
-def question(number: int, **more: Any) -> dict[str, Any]:
-    return {"model": "m", "messages": prompts.messages(BIAS, ["a", str(number)]), **more}
+def question(number: int) -> dict[str, Any]:
+    return {"model": "m", "messages": prompts.messages(BIAS, ["a", str(number)])}
 
 
-def line(number: int, **more: Any) -> dict[str, Any]:
-    asked = {"custom_id": f"x-{number}", "method": "POST", "url": CHAT, "body": question(number)}
-    return {**asked, **more}
-
-
-async def upload(rig: Rig, lines: Iterable[Any], **more: Any) -> Any:
-    data = "\n".join(asked if isinstance(asked, str) else json.dumps(asked) for asked in lines)
-    return await rig.openai.files.create(file=("in.jsonl", data.encode()), purpose="batch", **more)
+def line(number: int) -> dict[str, Any]:
+    return {"custom_id": f"x-{number}", "method": "POST", "url": CHAT, "body": question(number)}
 
 
 async def create(rig: Rig, count: int = 10, **more: Any) -> Any:
-    file = await upload(rig, map(line, range(count)))
+    data = "\n".join(json.dumps(line(number)) for number in range(count))
+    file = await rig.openai.files.create(file=("in.jsonl", data.encode()), purpose="batch")
     return await rig.openai.batches.create(
         **{"input_file_id": file.id, "endpoint": CHAT, "completion_window": "24h", **more}
     )

@@ -16,9 +16,9 @@ from judgeq.errors import UnusableReplyError
 from judgeq.mock_server import Limit, MockServer, running
 from judgeq.mock_server.chat import question_id
 from judgeq.replies import read_reply
-from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match
 from tests.fakes import Clock
+from tests.faulty_server import FaultyServer, FaultySettings
 
 BIAS = prompts.load("bias")
 TEXTS = ["calm", "loud", "shrill", "plain"]
@@ -28,8 +28,7 @@ Story = Callable[[aiohttp.ClientSession, str, MockServer], Awaitable[None]]
 
 def serving(story: Story, scores: dict[str, float] | None = None, **settings: Any) -> None:
     async def run() -> None:
-        made = MockSettings(port=0, **settings)
-        server = MockServer(made, scores)
+        server = FaultyServer(FaultySettings(port=0, **settings), scores)
         async with running(server) as url, aiohttp.ClientSession() as session:
             await story(session, url, server)
 

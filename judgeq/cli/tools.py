@@ -293,7 +293,7 @@ def mock_server(given: Values, as_json: bool) -> Answer:
             show_text(json.dumps({"url": url}))
         else:
             show_text(f"Listening on {url} (Ctrl-C ends it). Try, from another terminal:")
-            show_text(f"  judgeq run demo --judge {settings.only_model or 'mock'} --base-url {url}")
+            show_text(f"  judgeq run demo --judge mock --base-url {url}")
 
     try:
         stats = interrupts.run_loop(server.serve(settings, scores, ready))

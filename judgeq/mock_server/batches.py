@@ -16,9 +16,7 @@ import orjson
 from aiohttp import web
 
 from judgeq import seeds
-from judgeq.mock_server.chat import Chat, LineAnswer, Stats, as_json, error
-from judgeq.settings.mock_server import MockSettings
-from judgeq.types import Usage
+from judgeq.mock_server.chat import Chat, LineAnswer, as_json, error
 
 LARGEST_PAGE = 100
 DAY = 86_400  # seconds
@@ -40,7 +38,6 @@ class Batch:
     cancelled: float | None = None
     closed: bool = False
     counts: Counter[str] = field(default_factory=Counter)
-    tokens: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     output: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
 
@@ -73,18 +70,11 @@ class Batches:
 
     kind: type[Batch] = Batch
 
-    def __init__(
-        self,
-        settings: MockSettings,
-        chat: Chat,
-        stats: Stats,
-        now: Callable[[], float],
-    ) -> None:
-        self.settings = settings
+    def __init__(self, chat: Chat, now: Callable[[], float]) -> None:
+        self.settings = chat.settings
         self.now = now
         self.batches: dict[str, Batch] = {}
         self.chat = chat
-        self.stats = stats
         self.files: dict[str, bytes | bytearray] = {}
 
     def routes(self) -> list[web.RouteDef]:
@@ -218,21 +208,19 @@ class Batches:
         now = self.now()
         due, state = batch.due(now), batch.state(now)
         while batch.answered < due:
-            number = batch.order[batch.answered]
-            line, serial = batch.lines[number], len(self.batches) * 1_000_000 + number
-            said = self.answer_line(orjson.dumps(line["body"]), serial)
+            line = batch.lines[batch.order[batch.answered]]
+            said = self.answer_line(orjson.dumps(line["body"]))
             batch.answered += 1
             batch.counts["billed" if said.status == 200 else "failed"] += 1
-            batch.tokens = [a + b for a, b in zip(batch.tokens, said.usage, strict=True)]
             self.write(batch, line, said)
         if now >= batch.end and not batch.closed:
             self.close(batch, state)
             batch.closed = True
         return state
 
-    def answer_line(self, data: bytes, serial: int) -> LineAnswer:
+    def answer_line(self, data: bytes) -> LineAnswer:
         """The answer to the body of a line."""
-        return self.chat.line(self.stats, data, serial, self.now())
+        return self.chat.line(data)
 
     def write(self, batch: Batch, line: Mapping[str, Any], said: LineAnswer) -> None:
         """Add a line to the results."""
@@ -257,7 +245,6 @@ class Batches:
                 "state": self.catch_up(batch),
                 "lines": len(batch.lines),
                 **{name: batch.counts[name] for name in ("billed", "failed", "cancelled")},
-                "tokens": dict(zip(Usage._fields, batch.tokens, strict=True)),
             }
             for batch in self.batches.values()
         ]
