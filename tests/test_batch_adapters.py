@@ -12,8 +12,9 @@ import pytest
 
 from judgeq import prompts
 from judgeq.errors import BatchGoneError, CallError, JudgeError, RateLimitedError
-from judgeq.judge.backend import BatchAPI, Identified, Remote, Result
+from judgeq.judge.backend import Identified, Remote, Result
 from judgeq.judge.batches import api_of
+from judgeq.judge.batches.provider import BatchAPI
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import OpenAIChat

@@ -24,9 +24,9 @@ from judgeq.errors import (
     ServerFailedError,
     SteppedDownError,
 )
-from judgeq.judge.backend import BatchAPI, Remote, Result
+from judgeq.judge.backend import Remote, Result
 from judgeq.judge.batches import api_of, provider
-from judgeq.judge.batches.provider import ProviderBatches
+from judgeq.judge.batches.provider import BatchAPI
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.prices import Pricing
@@ -256,7 +256,6 @@ def test_any_line_is_a_result_and_any_result_a_reply_or_an_error(
 ) -> None:
     backend = unopened(form)
     api = api_of(backend)
-    assert isinstance(api, ProviderBatches)
     result = api.result("a-1", fields if form == "openai" else {"result": fields})
     with suppress(JudgeError):
         backend.read_result(result, 10, backend.form)

@@ -16,8 +16,9 @@ from judgeq.errors import (
     RefusedRequestError,
     ServerFailedError,
 )
-from judgeq.judge.backend import BatchAPI, Remote
+from judgeq.judge.backend import Remote
 from judgeq.judge.batches import api_of, provider
+from judgeq.judge.batches.provider import BatchAPI
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.settings.model import Access, Model

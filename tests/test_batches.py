@@ -95,7 +95,7 @@ def test_without_waiting_a_session_sends_and_ends_and_the_same_command_goes_on(
 ) -> None:
     with server(tmp_path) as (url, flags):
         first = judgeq(tmp_path, "run", *flags, *api, "--no-wait", expect=5)
-        assert "1 batch is still out, with 48 questions" in first.stderr
+        assert "1 batch still out, with 48 questions" in first.stderr
         assert status(tmp_path)["jobs"]["running"] == 48
         judgeq(tmp_path, "run", *flags, *api, "--no-wait", expect=5)
         assert status(tmp_path)["rounds_planned"] == 2

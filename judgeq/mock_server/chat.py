@@ -22,8 +22,6 @@ from judgeq.settings.mock_server import FAULTS, MockSettings
 from judgeq.settings.run import Simulation
 from judgeq.types import Match, Usage, Verdict
 
-
-
 LIVE = frozenset({"rate_limited", "dropped", "hung"})
 """The faults that a line of a batch can't have."""
 
@@ -71,8 +69,8 @@ class Stats:
 
 
 class Question(NamedTuple):
-    """A question: what it is known by, all of its text, the tokens of that, the form that its reply is to
-    have, if any, and the most tokens that this may have."""
+    """A question: what it is known by, all of its text, the tokens of that, the form that its reply is
+    to have, if any, and the most tokens that this may have."""
 
     id: str
     model: str

@@ -19,7 +19,7 @@ from judgeq.errors import BatchGoneError, CallTimeoutError, ConnectionFailedErro
 from judgeq.judge.backend import Identified, Limits, Remote, Result
 from judgeq.judge.batches.provider import (
     PAGE,
-    ProviderBatches,
+    BatchAPI,
     count,
     encoded,
     lines_of,
@@ -55,7 +55,7 @@ _ENDED: Mapping[str, Literal["cancelled", "expired"]] = {
 }
 
 
-class AnthropicBatches(ProviderBatches):
+class AnthropicBatches(BatchAPI):
     """Batches as Anthropic has them: the lines in the request, and a stream of results."""
 
     results_path = "messages/batches/{}/results"

@@ -20,7 +20,7 @@ from judgeq.errors import ConnectionFailedError, JudgeError
 from judgeq.judge.backend import Identified, Limits, Remote, Result
 from judgeq.judge.batches.provider import (
     PAGE,
-    ProviderBatches,
+    BatchAPI,
     count,
     encoded,
     object_from,
@@ -53,7 +53,7 @@ _ENDED: Mapping[str, Literal["cancelled", "expired"]] = {
 }
 
 
-class OpenAIBatches(ProviderBatches):
+class OpenAIBatches(BatchAPI):
     """Batches as OpenAI has them: a file of lines that is uploaded, and files of results."""
 
     results_path = "files/{}/content"
@@ -131,7 +131,7 @@ class OpenAIBatches(ProviderBatches):
     @asynccontextmanager
     async def _client(self, path: str, what: str = "") -> AsyncIterator[AsyncOpenAI]:
         """The package's client for one call: our key and headers, proxy, certificates and time limit,
-        no redirect and no second try. Raises as ProviderBatches.refusal, and as live calls."""
+        no redirect and no second try. Raises as BatchAPI.refusal, and as live calls."""
         import httpx2  # openai's own, which comes with it
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
