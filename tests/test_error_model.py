@@ -18,13 +18,13 @@ from numpy.testing import assert_array_equal
 from judgeq.judge.error_model import (
     HIGH,
     LOW,
-    ErrorModel,
     answers,
     probability_correct,
     seen_scores,
+    verdict_on,
 )
 from judgeq.settings.run import Simulation
-from judgeq.types import Matches
+from judgeq.types import Match, Matches
 
 VG, RRT = Simulation(), Simulation(sim_model="rrt")
 BOTH = pytest.mark.parametrize("judge", [VG, RRT], ids=["vg", "rrt"])
@@ -63,8 +63,8 @@ def rankings(scores: Sequence[float], judge: Simulation, seed: int = 1) -> list[
 
 
 def one_by_one(scores: Sequence[float], judge: Simulation, seed: int = 1) -> list[Order]:
-    model, rng = ErrorModel(judge), np.random.default_rng(seed)
-    return [tuple(model.order(list(scores), rng)) for _ in range(LISTS)]
+    match, rng = Match(0, 1, tuple(range(len(scores)))), np.random.default_rng(seed)
+    return [verdict_on(match, list(scores), judge, rng).items for _ in range(LISTS)]
 
 
 def wins(orders: Sequence[Order], a: int, b: int) -> int:

@@ -47,8 +47,6 @@ def kind_of(name: str) -> Kind:
 
 def check(name: str, model: Model) -> None:
     """Raise UsageError for a judge's name that can't be meant, or settings that don't go with it."""
-    if name.partition(":")[0] == "recorded":
-        raise UsageError("--judge recorded: `judgeq import` makes a run of recorded judgments.")
     if kind_of(name) is not MODEL:
         if given := model.deciding():
             flags = ", ".join("--" + setting.replace("_", "-") for setting in given)

@@ -15,12 +15,12 @@ import orjson
 from aiohttp import web
 
 from judgeq import escaping, prompts, seeds
-from judgeq.judge.error_model import HIGH, LOW, ErrorModel
+from judgeq.judge.error_model import HIGH, LOW, verdict_on
 from judgeq.judge.simulated import reason_for
 from judgeq.replies import write_reply
 from judgeq.settings.mock_server import FAULTS, MockSettings
 from judgeq.settings.run import Simulation
-from judgeq.types import Match, Usage, Verdict
+from judgeq.types import Match, Usage
 
 LIVE = frozenset({"rate_limited", "dropped", "hung"})
 """The faults that a line of a batch can't have."""
@@ -97,7 +97,7 @@ class Chat:
         self.stats = stats
         # As they stand between the fences of a prompt.
         self._scores = {_as_fenced(text): score for text, score in scores.items()}
-        self._errors = ErrorModel(Simulation())
+        self._simulation = Simulation()
         self._answers = seeds.Stream(settings.seed, "mock answers")
         self._faults = seeds.Stream(settings.seed, "mock faults")
         self._shares = {name: getattr(settings, name) for name in self.faults}
@@ -189,12 +189,8 @@ class Chat:
         texts = [text for _, text in escaping.texts_in(asked.content)]
         scores = [self._score(text) for text in texts]
         rng = self._answers.at(int(asked.id[:15], 16))
-        match = Match(0, 1, tuple(range(len(texts))))
-        if len(texts) < 2:
-            score = self._errors.score(scores[0], rng) if scores else 0.5
-            verdict = Verdict(match.items, (), score)
-        else:
-            verdict = Verdict(tuple(self._errors.order(scores, rng)))
+        match = Match(0, 1, tuple(range(max(1, len(texts)))))
+        verdict = verdict_on(match, scores or [(LOW + HIGH) / 2], self._simulation, rng)
         wanted = texts and prompts.ASK_REASON in asked.content
         return write_reply(verdict, match, reason_for(verdict, match, scores) if wanted else None)
 

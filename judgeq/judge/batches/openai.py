@@ -63,7 +63,6 @@ class OpenAIBatches(BatchAPI):
         self._azure = is_azure(backend.address)
         self._endpoint = "/chat/completions" if self._azure else "/v1/chat/completions"
         self._sleep = sleep
-        self._deleted: set[str] = set()
 
     @property
     @override
@@ -233,17 +232,14 @@ class OpenAIBatches(BatchAPI):
         """The batch; when it has ended the file of our texts goes, whose work is done."""
         remote = self.remote(batch)
         if remote.stands != "working" and batch.get("input_file_id"):
-            with suppress(JudgeError):
-                await self._delete(self.checked_id(batch["input_file_id"]))
+            await self._delete(batch["input_file_id"])
         return remote
 
     async def _delete(self, file: str) -> None:
-        """Delete a file once, if that can be done."""
-        if file not in self._deleted:
-            self._deleted.add(file)
-            with suppress(JudgeError):
-                async with self._client(f"files/{file}") as client:
-                    await self._answer(client.files.with_streaming_response.delete(file))
+        """Delete a file, if that can be done."""
+        with suppress(JudgeError):
+            async with self._client(f"files/{self.checked_id(file)}") as client:
+                await self._answer(client.files.with_streaming_response.delete(file))
 
     @override
     def result(self, custom_id: str, line: Fields) -> Result:

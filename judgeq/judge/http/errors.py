@@ -130,9 +130,8 @@ def error_for(
 ) -> JudgeError:
     """The error that this answer means: never raises. `now` is seconds since the epoch, for dates in
     headers. Its `cost` is 0, but None where the model may have worked before it was given up."""
-    text, number = read(body), head.request_id(headers)
+    text = read(body)
     words = f"the server answered {status}: {text.quote}"
-    words += f" (request {_one_line(number)})" if number else ""
     if 300 <= status < 400:
         place = _one_line(CIMultiDict(headers).get("location", "elsewhere"))[:200]
         return RefusedRequestError(f"{url} has moved to {place}: set --base-url. ({words})")
