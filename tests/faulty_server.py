@@ -321,10 +321,6 @@ class FaultyServer(MockServer):
     make_chat = FaultyChat
     make_batches = FaultyBatches
 
-    async def models(self, request: web.Request) -> web.Response:
-        self.model = self.settings.only_model or "mock"
-        return await super().models(request)
-
     def app(self) -> web.Application:
         app = super().app()
         app.middlewares.append(self.with_the_key_shown)

@@ -353,16 +353,13 @@ def test_a_proxy_is_not_sent_what_is_meant_for_the_server(
             await made.open()
             with pytest.raises(RefusedRequestError, match="the proxy refused"):
                 await ask(made)
-            with pytest.raises(RefusedRequestError, match="the proxy refused"):
-                await made.model_names()
             await made.close()
 
     asyncio.run(story())
-    assert len(seen) == 2
-    for sent in seen:
-        assert sent.startswith(b"CONNECT model.invalid:443 ")
-        assert KEY.encode() not in sent
-        assert b"t3am-s3cret" not in sent
+    (sent,) = seen
+    assert sent.startswith(b"CONNECT model.invalid:443 ")
+    assert KEY.encode() not in sent
+    assert b"t3am-s3cret" not in sent
 
 
 BOTH = ("gpt-5-mini", CLAUDE)

@@ -219,7 +219,7 @@ def test_who_never_has_an_answer_for_us_is_not_paid_for_ever(
     assert set(done.answered()) == {0 if faults == "--batch-failing 1" else 8}
 
 
-@pytest.mark.parametrize(("api", "faults"), zip(APIS, UNUSABLE, strict=True))
+@pytest.mark.parametrize(("api", "faults"), list(zip(APIS, UNUSABLE, strict=True)))
 def test_unusable_replies_are_asked_again_once(
     tmp_path: Path, texts: Path, api: str, faults: str
 ) -> None:

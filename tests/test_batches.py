@@ -156,7 +156,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return texts_in(tmp_path_factory.mktemp("texts"), 16)
 
 
-@pytest.mark.parametrize(("api", "kind"), zip(itertools.cycle(APIS), KINDS, strict=False))
+@pytest.mark.parametrize(("api", "kind"), list(zip(itertools.cycle(APIS), KINDS, strict=False)))
 def test_runs_of_every_kind_have_the_scores_of_live_ones(
     tmp_path: Path, texts: Path, api: str, kind: str
 ) -> None:

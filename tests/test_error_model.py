@@ -195,28 +195,6 @@ def round_of(seed: int) -> Matches:
     return ragged([rng.choice(60, size=size, replace=False).tolist() for size in sizes])
 
 
-@BOTH
-@settings(max_examples=40)
-@given(seed=SEEDS)
-def test_each_verdict_ranks_its_match(judge: Simulation, seed: int) -> None:
-    matches = round_of(seed)
-    scores = np.random.default_rng(seed).uniform(LOW, HIGH, 60)
-    presented, seen = matches.items.copy(), scores.copy()
-    verdicts = answers(matches, scores, judge, np.random.default_rng(seed))
-    assert_array_equal(verdicts.matches, np.arange(30))
-    assert_array_equal(verdicts.offsets, matches.offsets)
-    assert_array_equal(verdicts.presented, presented)
-    assert_array_equal(matches.items, presented)
-    assert_array_equal(scores, seen)
-    assert verdicts.items.dtype == np.int32
-    assert verdicts.tied.shape == verdicts.items.shape
-    assert not verdicts.tied.any()
-    assert verdicts.scores is None
-    assert verdicts.judges is None
-    for items, ranked in zip(matches, np.split(verdicts.items, matches.offsets[1:-1]), strict=True):
-        assert sorted(ranked.tolist()) == sorted(items.tolist())
-
-
 # What the annotator sees
 
 

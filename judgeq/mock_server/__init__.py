@@ -78,7 +78,6 @@ class MockServer:
 
     make_chat: ClassVar[type[Chat]] = Chat
     make_batches: ClassVar[type[Batches]] = Batches
-    model = "mock"
 
     def __init__(
         self,
@@ -102,7 +101,6 @@ class MockServer:
         """The routes."""
         app = web.Application(client_max_size=LARGEST)
         app.router.add_post("/v1/chat/completions", self.complete)
-        app.router.add_get("/v1/models", self.with_key(self.models))
         for route in self.batches.routes():
             app.router.add_route(route.method, route.path, self.with_key(route.handler))
         app.router.add_get("/stats", self.show_stats)
@@ -117,12 +115,7 @@ class MockServer:
 
         return handle
 
-    # The lists and the statistics
-
-    async def models(self, request: web.Request) -> web.Response:
-        """The models: one."""
-        listed = [{"id": self.model, "object": "model", "created": 0, "owned_by": "judgeq"}]
-        return as_json({"object": "list", "data": listed})
+    # The statistics
 
     async def show_stats(self, request: web.Request) -> web.Response:
         """/stats, with ?questions=1 question by question."""

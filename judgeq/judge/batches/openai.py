@@ -152,7 +152,7 @@ class OpenAIBatches(BatchAPI):
                 raise self.refusal(response.status_code, refused, what)
 
         parts = urlsplit(self._address)
-        async with connection.watched(url), AsyncOpenAI(
+        async with connection.watched(url, connection.timeout), AsyncOpenAI(
             api_key="among the headers",
             base_url=parts._replace(query="").geturl(),
             default_query=dict(parse_qsl(parts.query)),

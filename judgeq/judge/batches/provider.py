@@ -29,7 +29,7 @@ from judgeq.errors import (
 from judgeq.escaping import plain
 from judgeq.files import make_folder, refuse_links, replacing, unwritable
 from judgeq.judge.backend import Identified, Limits, Remote, Result
-from judgeq.judge.http.connection import LARGEST_REPLY, Passed, parts_of
+from judgeq.judge.http.connection import LARGEST_REPLY, parts_of
 from judgeq.judge.http.headers import moment
 from judgeq.judge.http.model_backend import ModelBackend, api_url, count_in, object_in
 from judgeq.types import Fields
@@ -188,13 +188,12 @@ class BatchAPI(ABC):
     async def content(self, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """Results, from the address we were given: never from one that the server names, for the key
         goes with it."""
-        passed = Passed()
         url = api_url(self._address, self.results_path.format(self.checked_id(name)))
-        async with self._connection.request("GET", url, passed=passed) as response:
+        async with self._connection.request("GET", url, long=True) as response:
             if not 200 <= response.status < 300:
                 error = await self._connection.refused(response, url)
                 raise self.refusal(response.status, error, f"the results in {name}")
-            yield passed.through(parts_of(response))
+            yield parts_of(response)
 
     def refusal(self, status: int, error: JudgeError, what: str = "") -> JudgeError:
         """What a refusal means of `what` was there once, or of what every server has that has batches.

@@ -130,8 +130,9 @@ def error_for(
 ) -> JudgeError:
     """The error that this answer means: never raises. `now` is seconds since the epoch, for dates in
     headers. Its `cost` is 0, but None where the model may have worked before it was given up."""
-    text = read(body)
+    text, number = read(body), head.request_id(headers)
     words = f"the server answered {status}: {text.quote}"
+    words += f" (request {_one_line(number)})" if number else ""
     if 300 <= status < 400:
         place = _one_line(CIMultiDict(headers).get("location", "elsewhere"))[:200]
         return RefusedRequestError(f"{url} has moved to {place}: set --base-url. ({words})")
@@ -235,9 +236,8 @@ def _meaning(
         return SteppedDownError(words, what="structured")
     if status == 405 or (status == 404 and not text.find(FILTER)) or no_model:
         return UnknownModelError(
-            f"{words} The server doesn't know the model {model!r}, or has nothing at {url}: `judgeq "
-            f"doctor --judge {model}` lists its models; is --base-url right? (Ollama: `ollama pull` "
-            "it first.)"
+            f"{words} The server doesn't know the model {model!r}, or has nothing at {url}: is "
+            "--base-url right? (Ollama: `ollama pull` it first.)"
         )
     if text.find(FILTER):
         return UnusableReplyError(f"the provider's content filter refused the question. ({words})")

@@ -1,4 +1,4 @@
-"""What the headers of a server's answer say: how long to wait, what its limits are, what it cost."""
+"""What the headers of a server's answer say: how long to wait, its limits, what it cost, its id."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from judgeq.types import Headers
 
 LONGEST = 366 * 86_400.0
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_IDS = ("x-request-id", "apim-request-id", "request-id", "x-ms-request-id", "cf-ray")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 # OpenAI's names, which Azure, Groq and LiteLLM use (which says whose limit it is); Cerebras' and
 # Mistral's; Kong's; Anthropic's, which limits input and output apart
@@ -77,6 +78,12 @@ def price(headers: Headers) -> float | None:
     """Dollars that this call cost, as a LiteLLM proxy computed them; None where it doesn't know, of
     which it says 0."""
     return _number(CIMultiDict(headers).get("x-litellm-response-cost")) or None
+
+
+def request_id(headers: Headers) -> str | None:
+    """What the provider's support asks for, up to 100 characters."""
+    given = CIMultiDict(headers)
+    return next((given[name][:100] for name in _IDS if given.get(name)), None)
 
 
 def duration(text: str) -> float | None:
