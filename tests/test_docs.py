@@ -51,7 +51,7 @@ SIZES = {"README.md": 12_000, "methods.md": 9_800}
 OTHERS = {"uv", "pip", "make", "ssh", "sbatch", "scancel", "kubectl"}
 """Programs that are not judgeq's, and not run."""
 PARSED = {
-    "workers": "there is no cluster: test_cluster.py",
+    "workers": "there is no cluster",
     "reproduce": "the published judgments aren't part of the repository: test_reproduction.py",
 }
 """Commands whose flags are only read here, and why."""
