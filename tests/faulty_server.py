@@ -137,15 +137,13 @@ class FaultyBatch(Batch):
 
     def state(self, now: float) -> str:
         state = super().state(now)
-        if self.cancelled is None and self.problems and state != "validating":
+        if self.cancelled is None and self.problems:
             return "failed"
         return "expired" if state == "completed" and self.share < 1 else state
 
     @property
     def end(self) -> float:
-        if self.cancelled is None and self.problems:
-            return self.made + 0.1 * self.time
-        return super().end
+        return self.made if self.cancelled is None and self.problems else super().end
 
     def due(self, now: float) -> int:
         if self.cancelled is not None or self.problems:

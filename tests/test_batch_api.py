@@ -381,7 +381,7 @@ def test_a_cancelled_batch_ends_and_cancelling_again_is_no_error(
     async def story(rig: Rig) -> None:
         made = await rig.api.create(NAME, questions(rig))
         rig.clock.now += 50
-        assert (await rig.api.cancel(made.id)).stands == "working"
+        assert (await rig.api.cancel(made.id)).stands == "ended"
         remote = await ended(rig, made)
         assert remote.stands == "ended"
         assert (await rig.api.cancel(made.id)).stands == "ended"

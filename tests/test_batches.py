@@ -214,7 +214,7 @@ def forking(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Iterator[F
     folder = tmp_path_factory.mktemp("warm")
     with mock(folder, "--batch-time", "0") as url:
         words = ("run", "-d", texts, *FOURS, "--base-url", url, "--batch")
-        with forks(folder, words) as forking:
+        with forks(folder, words, "by elo") as forking:
             yield forking
 
 

@@ -261,7 +261,7 @@ async def lines_of(rig: Rig, file: str | None) -> list[Any]:
 def test_a_batch_of_openai_goes_through_its_states() -> None:
     async def story(rig: Rig) -> None:
         batch: Any = await create(rig, metadata={"judgeq": "name"})
-        assert batch.status == "validating"
+        assert batch.status == "in_progress"
         assert batch.metadata == {"judgeq": "name"}
         assert batch.expires_at == batch.created_at + 86_400
         seen = []
@@ -269,11 +269,7 @@ def test_a_batch_of_openai_goes_through_its_states() -> None:
             rig.clock.now += seconds
             batch = await rig.openai.batches.retrieve(batch.id)
             seen.append((batch.status, batch.request_counts.total, batch.request_counts.completed))
-        assert seen == [
-            ("validating", 0, 0),
-            ("in_progress", 10, 5),
-            ("completed", 10, 10),
-        ]
+        assert seen == [("in_progress", 10, 0), ("in_progress", 10, 5), ("completed", 10, 10)]
         assert batch.error_file_id is None
         assert batch.completed_at == batch.created_at + 100
         results = await lines_of(rig, batch.output_file_id)
@@ -324,13 +320,9 @@ def test_a_cancelled_batch_keeps_what_was_answered() -> None:
         batch: Any = await create(rig)
         rig.clock.now += 56
         batch = await rig.openai.batches.cancel(batch.id)
-        assert batch.status == "cancelling"
-        assert (await rig.openai.batches.cancel(batch.id)).status == "cancelling"
-        assert batch.output_file_id is None
-        rig.clock.now += 10
         batch = await rig.openai.batches.retrieve(batch.id)
         assert batch.status == "cancelled"
-        assert batch.cancelled_at == batch.created_at + 66
+        assert batch.cancelled_at == batch.created_at + 56
         assert batch.request_counts.to_dict() == {"total": 10, "completed": 5, "failed": 5}
         assert len(await lines_of(rig, batch.output_file_id)) == 5
         for result in await lines_of(rig, batch.error_file_id):
@@ -349,7 +341,7 @@ def test_a_cancelled_batch_keeps_what_was_answered() -> None:
 def test_a_line_is_asked_once_however_often_one_looks() -> None:
     async def story(rig: Rig) -> None:
         batch = await create(rig, 200)
-        rig.clock.now += 55
+        rig.clock.now += 50
         await asyncio.gather(*(rig.openai.batches.retrieve(batch.id) for _ in range(5)))
         assert rig.server.report()["batches"]["billed"] == 100
         rig.clock.now += 50

@@ -62,15 +62,11 @@ class Limit:
             self._sum += amount
 
     def room(self) -> dict[str, str]:
-        """The limit, what is left of it, and seconds until more is; empty where nothing is limited."""
+        """The limit, and what is left of it; empty where nothing is limited."""
         if self.limit is None:
             return {}
-        reset = self._log[0][0] + WINDOW - self._clock() if self._log else 0.0
-        return {
-            "limit": f"{self.limit:.0f}",
-            "remaining": f"{max(0.0, self.limit - self._sum):.0f}",
-            "reset": f"{max(0.0, reset):.3f}s",
-        }
+        left = max(0.0, self.limit - self._sum)
+        return {"limit": f"{self.limit:.0f}", "remaining": f"{left:.0f}"}
 
 
 class MockServer:

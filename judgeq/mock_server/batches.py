@@ -44,25 +44,20 @@ class Batch:
     def state(self, now: float) -> str:
         """Where it stands."""
         if self.cancelled is not None:
-            return "cancelled" if now >= self.end else "cancelling"
-        if now < self.made + 0.1 * self.time:
-            return "validating"
+            return "cancelled"
         return "in_progress" if now < self.end else "completed"
 
     @property
     def end(self) -> float:
         """When it ends, in seconds since the epoch."""
-        if self.cancelled is not None:
-            return self.cancelled + 0.1 * self.time
-        return self.made + self.time
+        return self.made + self.time if self.cancelled is None else self.cancelled
 
     def due(self, now: float) -> int:
         """How many of its lines are answered by then."""
         if self.cancelled is not None:
             return self.answered
-        if now >= self.end:
-            return len(self.lines)
-        return max(0, int(len(self.lines) * ((now - self.made) / self.time - 0.1) / 0.9))
+        share = (now - self.made) / self.time if self.time else 1.0
+        return int(len(self.lines) * min(1.0, share))
 
 
 class Batches:
@@ -128,7 +123,7 @@ class Batches:
             text = f"Invalid file: no file with id '{asked['input_file_id']}'."
             return error(400, text, param="input_file_id")
         batch = self.add(list(map(orjson.loads, data.splitlines())), asked)
-        return as_json(self.batch_json(batch, "validating"))
+        return as_json(self.batch_json(batch, batch.state(self.now())))
 
     def add(self, lines: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> Batch:
         """A new batch."""
@@ -194,7 +189,7 @@ class Batches:
             "expires_at": int(batch.made + DAY),
             f"{state}_at": int(batch.end) if batch.closed else None,
             "request_counts": {
-                "total": 0 if state == "validating" else len(batch.lines),
+                "total": len(batch.lines),
                 "completed": batch.counts["billed"],
                 "failed": batch.counts.total() - batch.counts["billed"],
             },
