@@ -16,7 +16,6 @@ import scipy
 from rich.console import Console
 
 import judgeq.evaluation.compare as comparing
-from judgeq import seeds
 from judgeq.engine.results import Result, read
 from judgeq.errors import RunError, UsageError
 from judgeq.evaluation import metrics, scale
@@ -24,7 +23,7 @@ from judgeq.evaluation.compare import Comparison, compare
 from judgeq.evaluation.evaluate import Assessment, Evaluation, Threshold, evaluate, ratings_of
 from judgeq.evaluation.gold import Gold, Plan, gold_of
 from judgeq.evaluation.metrics import Measured
-from judgeq.rating import ESTIMATORS, THRESHOLDS, Parameters, correlation, mixture
+from judgeq.rating import ESTIMATORS, THRESHOLDS, Parameters, mixture
 from judgeq.run_places import RunFolder
 from judgeq.strategies import History
 from judgeq.types import Floats
@@ -471,28 +470,24 @@ def test_differences_are_paired(folder: Path) -> None:
     ]  # fmt: skip
     pl = found.differences[1]
     x, y = one_run.scores.ratings["pl"], other.scores.ratings["pl"]
-    a, b = (correlation.Kendall(scores, gold.values) for scores in (x, y))
-    drawn = [
-        b(weights) - a(weights)
-        for weights in metrics.resamples(240, 100, seeds.rng(0, "bootstrap"))
-    ]
-    kendall = pl.measures["kendall"]
-    assert kendall.value == pytest.approx(
-        scipy.stats.kendalltau(y, gold.values).statistic
-        - scipy.stats.kendalltau(x, gold.values).statistic
-    )
-    low, high = metrics.interval(np.concatenate(drawn))
-    assert low is not None
-    assert high is not None
     moves = [
         comparing._moves(run, np.arange(240), ratings_of(run, gold, QUICK), gold, every, QUICK)[
             "pl"
         ]
         for run in (one_run, other)
     ]
-    reach = 1.96 * moves[1].error(moves[0])[2]
-    assert kendall.low == pytest.approx(min(low, kendall.value - reach), abs=1e-6)
-    assert kendall.high == pytest.approx(max(high, kendall.value + reach), abs=1e-6)
+    together, apart = ((moves[1] - moves[0]) ** 2).sum(axis=1)[:, 2]
+    reach = 2.093 * np.sqrt(together - apart)
+    kendall, change = (
+        pl.measures["kendall"],
+        (
+            scipy.stats.kendalltau(y, gold.values).statistic
+            - scipy.stats.kendalltau(x, gold.values).statistic
+        ),
+    )
+    assert kendall.value == pytest.approx(change)
+    assert kendall.low == pytest.approx(change - reach, abs=1e-6)
+    assert kendall.high == pytest.approx(change + reach, abs=1e-6)
     agreed = found.agreement[1]
     assert agreed.rating == "pl"
     assert agreed.measures["kendall"].value == pytest.approx(scipy.stats.kendalltau(x, y).statistic)
