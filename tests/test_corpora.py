@@ -31,7 +31,6 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No network, no data of the user's, and a cache of the test's own."""
     monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
     monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-    monkeypatch.delenv("JUDGEQ_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
 
 
@@ -107,13 +106,10 @@ def mini(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     "place",
-    ["own/mini.csv", "env/mini/mini.csv", "shipped/mini/mini.csv", "datasets/mini/mini.csv"],
+    ["own/mini.csv", "shipped/mini/mini.csv", "datasets/mini/mini.csv"],
 )
-def test_where_a_corpus_is_found(
-    place: str, mini: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_a_corpus_is_found(place: str, mini: Path, tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
-    monkeypatch.setenv("JUDGEQ_DATA", str(tmp_path / "env"))
     (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / place).write_bytes(TEXTS)
     data = load(DatasetSpec(dataset="mini", data_dir=Path("own")))

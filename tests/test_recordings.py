@@ -402,7 +402,7 @@ def judged(k: int, as_presented: bool, times: int, ordered: bool = True) -> list
 @pytest.mark.parametrize(
     ("judgments", "warns"),
     [
-        (judged(10, True, 1) + judged(10, False, 1000), True),
+        (judged(10, True, 4) + judged(10, False, 1000), True),
         (judged(2, True, 1000), False),  # a pair is so in half of the cases
         (judged(10, True, 1000, ordered=False), False),
         (judged(3, True, 17) + judged(3, False, 83), False),
@@ -410,7 +410,7 @@ def judged(k: int, as_presented: bool, times: int, ordered: bool = True) -> list
         (judged(4, True, 2) + judged(4, False, 10), False),
         ([Judgment(1, (0, 1, 2), Verdict.of([(0, 1), (2,)]))] * 50, False),
         ([Judgment(1, (0,), Verdict((0,), (), 0.5))] * 50, False),
-        (judged(400, True, 1), True),
+        (judged(400, True, 4), True),
     ],
 )
 def test_more_lists_as_presented_than_chance_allows(judgments: list[Judgment], warns: bool) -> None:

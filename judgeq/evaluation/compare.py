@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from judgeq import rating, seeds
+from judgeq import seeds
 from judgeq.datasets.tables import display
 from judgeq.engine.results import Result
 from judgeq.errors import RunError
@@ -29,7 +29,7 @@ from judgeq.evaluation.evaluate import (
 from judgeq.evaluation.gold import Gold, Plan, gold_for
 from judgeq.evaluation.metrics import COUNTS, Measured, measured
 from judgeq.evaluation.scale import fitted, quick
-from judgeq.rating import comparisons, correlation
+from judgeq.rating import comparisons, correlation, of_run
 from judgeq.types import Bools, Floats, Offsets
 
 PARTS = 20
@@ -77,9 +77,8 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     """Runs over the same items, each compared with the first; `gold` (None: as planned) is in the order
     of its items.
 
-    Compared are the ratings that two runs have in common; and, if these have other names, their main
-    ratings. Raises RunError if the items differ, or some runs are rehearsals, and UsageError or
-    DataError.
+    Compared are their main ratings, or those that the plan names. Raises RunError if the items differ,
+    or some runs are rehearsals, and UsageError or DataError.
     """
     first = runs[0]
     made_up = [run.run.id for run in runs if run.info.settings.rehearsal]
@@ -91,32 +90,32 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     gold = gold or gold_for(first, plan)
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
     orders = [_order(first, run) for run in runs]
-    ratings = [ratings_of(run, gold, plan, order) for run, order in zip(runs, orders, strict=True)]
+    ratings = [
+        ratings_of(run, gold, plan, order)[-1] for run, order in zip(runs, orders, strict=True)
+    ]
     moves = [
-        _moves(run, order, of_run, gold, mask, plan) if gold and plan.resamples else {}
-        for run, order, of_run in zip(runs, orders, ratings, strict=True)
+        _moves(run, order, of, gold, mask, plan) if gold and plan.resamples else None
+        for run, order, of in zip(runs, orders, ratings, strict=True)
     ]
     differences, agreement = [], []
     for against, run in combinations(range(len(runs)), 2):
-        for this, that in _in_common(ratings[run], ratings[against]):
-            names = (run + 1, this.run, this.name, against + 1, that.run, that.name)
-            both = mask & ~np.isnan(this.scores + that.scores)
-            n, x, y = int(both.sum()), this.scores[both], that.scores[both]
-            alike = {
-                name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n))
-                for name in ("kendall", "spearman")
-            }
-            agreement.append(Pair(*names, n, alike))
-            if gold is not None and not against:
-                one, other = (assess(each, gold, items, both, plan) for each in (this, that))
-                moved = moves[run].get(this.name), moves[0].get(that.name)
-                differences.append(Pair(*names, one.n, _differences(one, other, *moved)))
+        this, that = ratings[run], ratings[against]
+        names = (run + 1, this.run, this.name, against + 1, that.run, that.name)
+        both = mask & ~np.isnan(this.scores + that.scores)
+        n, x, y = int(both.sum()), this.scores[both], that.scores[both]
+        alike = {
+            name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n))
+            for name in ("kendall", "spearman")
+        }
+        agreement.append(Pair(*names, n, alike))
+        if gold is not None and not against:
+            one, other = (assess(each, gold, items, both, plan) for each in (this, that))
+            found = _differences(one, other, moves[run], moves[0])
+            differences.append(Pair(*names, one.n, found))
     return Comparison(
         runs=[
-            replace(
-                run, evaluation=[assess(one, gold, items, mask, plan) for one in of_run if gold]
-            )
-            for run, of_run in zip(runs, ratings, strict=True)
+            replace(run, evaluation=[assess(of, gold, items, mask, plan)] if gold else [])
+            for run, of in zip(runs, ratings, strict=True)
         ],
         plan=plan,
         gold=gold,
@@ -159,14 +158,6 @@ def _order(first: Result, other: Result) -> Offsets:
     return np.array([rows[name] for name in first.items.ids], dtype=np.int64)
 
 
-def _in_common(these: Sequence[Rating], those: Sequence[Rating]) -> list[tuple[Rating, Rating]]:
-    """The ratings in common, and the main ratings (the last ones) if their names differ."""
-    by_name = {rating.name: rating for rating in those}
-    pairs = [(rating, by_name[rating.name]) for rating in these if rating.name in by_name]
-    main = (these[-1], those[-1])
-    return pairs if main[0].name == main[1].name else [*pairs, main]
-
-
 def _differences(
     one: Assessment, other: Assessment, moves: Floats | None, others: Floats | None
 ) -> dict[str, Measured]:
@@ -194,9 +185,9 @@ def _differences(
 
 
 def _moves(
-    run: Result, order: Offsets, ratings: Sequence[Rating], gold: Gold, mask: Bools, plan: Plan
-) -> dict[str, Floats]:
-    """By how much the measures of these ratings of a run move without each part of its judgments; and
+    run: Result, order: Offsets, of: Rating, gold: Gold, mask: Bools, plan: Plan
+) -> Floats | None:
+    """By how much the measures of this rating of a run move without each part of its judgments; and
     √(1/m) of what they would move by if each item moved up or down by itself, m being the judgments of
     an item: two arrays of shape (PARTS, measures). None where there are too few judgments, or one of
     each item, which don't tell how they scatter.
@@ -209,28 +200,25 @@ def _moves(
     verdicts, n = comparisons.joined(run.history.verdicts), len(order)
     m = len(verdicts.items) / max(1, len(np.unique(verdicts.items)))
     if len(verdicts) < PARTS or m <= 1:
-        return {}
+        return None
     # Numbered by match, so that runs that share answers leave out the same ones together.
     rng = seeds.rng(0, "jackknife")
     blocks = np.tile(np.arange(PARTS), (int(verdicts.matches.max()) // PARTS + 1, 1))
     part = rng.permuted(blocks, axis=1).reshape(-1)[verdicts.matches]
     signs, parameters = seeds.rng(0, "signs").choice([-1.0, 1.0], (PARTS, n)), fitted(run)
 
-    def measures(of: Rating, scores: Floats) -> list[float | None]:
+    def measures(scores: Floats) -> list[float | None]:
         moved = assess(of._replace(scores=scores), gold, "", mask, replace(plan, resamples=0))
         return [one.value for one in moved.measures.values()]
 
-    moves, by_name = {}, {one.name: one for one in ratings}
-    for estimator in rating.of_run(run.rating, run.history.basis):
-        if (of := by_name.get(estimator.column)) is None:
-            continue
-        fit = quick(estimator).fit
-        without = np.stack(
-            [fit(verdicts.where(part != out), n, parameters).theta[order] for out in range(PARTS)]
-        )
-        alone = of.scores + signs * (without - without.mean(axis=0))
-        values = [[measures(of, scores) for scores in several] for several in (without, alone)]
-        found = np.array(values, dtype=np.float64)
-        found = np.nan_to_num(found - found.mean(axis=1, keepdims=True))
-        moves[of.name] = found / np.array([1.0, m**0.5])[:, None, None]
-    return moves
+    every = of_run(run.rating, run.history.basis)
+    fit = quick(next(one for one in every if one.column == of.name)).fit
+    without = np.stack(
+        [fit(verdicts.where(part != out), n, parameters).theta[order] for out in range(PARTS)]
+    )
+    alone = of.scores + signs * (without - without.mean(axis=0))
+    values = [[measures(scores) for scores in several] for several in (without, alone)]
+    moves = np.array(values, dtype=np.float64)
+    moves = np.nan_to_num(moves - moves.mean(axis=1, keepdims=True))
+    of_both: Floats = moves / np.array([1.0, m**0.5])[:, None, None]
+    return of_both

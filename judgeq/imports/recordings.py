@@ -42,8 +42,6 @@ REPEATED = "{:,} judgments repeat an earlier one, by the same judge"
 LIST = 3
 """A list has so many items at least. Of two items the order presented is the answer in half of the
 cases, whoever answers: where it is more, that is position bias, which the win rates by slot show."""
-CHANCE = 1e-3
-"""Lists that were ranked as presented are reported where chance alone gives so many more rarely."""
 
 Numbers: TypeAlias = Literal["rows", "ids"]
 """What a number without quotes stands for."""
@@ -262,19 +260,14 @@ def without_as_presented(recording: Recording) -> Recording:
 
 
 def too_many_as_presented(judgments: Iterable[Judgment]) -> str | None:
-    """A warning where more lists were ranked `as_presented` than chance allows; None where not.
-
-    By chance a list of k is with probability 1/k!. Of independent lists, of which μ are expected, c > μ
-    or more are with a probability of at most exp(c − μ)·(μ/c)^c (Chernoff's bound, which holds for
-    lists of any sizes): the warning comes where that is below CHANCE.
-    """
+    """A warning where more lists were ranked `as_presented` than chance allows, as a list of k is with
+    probability 1/k!; None where not. Chance gives over μ + 4√μ + 3, μ being expected, in less than one
+    of a thousand files."""
     lists = [one for one in judgments if len(one.presented) >= LIST and one.ordered]
     count = sum(map(as_presented, lists))
     # The inverse of a factorial of hundreds is 0, and the factorial itself beyond every float.
     expected = sum(math.exp(-math.lgamma(len(one.presented) + 1)) for one in lists)
-    if count <= expected or (
-        expected > 0 and count - expected + count * math.log(expected / count) > math.log(CHANCE)
-    ):
+    if count <= expected + 4 * expected**0.5 + 3:
         return None
     return (
         f"{count:,} of {len(lists):,} lists were ranked exactly in the order presented, where chance "

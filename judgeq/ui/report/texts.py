@@ -14,7 +14,7 @@ import numpy as np
 from judgeq.engine.results import Result
 from judgeq.escaping import multiline, plain
 from judgeq.evaluation import items, trail
-from judgeq.evaluation.record import Record
+from judgeq.evaluation.evaluate import Record
 from judgeq.evaluation.trail import Appearance
 from judgeq.types import Offsets
 from judgeq.ui.sections import Chapter, Section
