@@ -152,8 +152,8 @@ class Orders:
         alike, couples = (_couples(one, other) - own).T
         share = np.divide(alike, couples, out=np.zeros_like(alike), where=couples > 0)
         n = int(self._question.max(initial=-1)) + 1
-        pairs = np.bincount(self._question, couples > 0, n)
-        return Shared(np.bincount(self._question, share, n), pairs)
+        sums = (np.bincount(self._question, of, n) for of in (share, couples > 0))
+        return Shared(*(of.astype(np.float64) for of in sums))
 
     def _by_unit(self, columns: Floats, judges: Bools) -> Floats:
         """Sums over these judges' codings, shape (units, columns)."""
