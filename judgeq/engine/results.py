@@ -35,7 +35,6 @@ from judgeq.rating.posterior import Posterior
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
 from judgeq.store import Items, Store
-from judgeq.store.vetting import caution
 from judgeq.strategies import MOST_ROUNDS, History
 from judgeq.text import INLINE, LEFT_OUT, money
 from judgeq.types import Counts, Floats, Totals, Verdicts
@@ -88,7 +87,6 @@ class Result:
     evaluation: Sequence[Any] = ()
     known: Certainty | None = None
     said: Said | None = field(default=None, metadata=LEFT_OUT)
-    damage: Sequence[str] = ()
     """What doesn't add up in the ledger, where that was accepted."""
     JSON_KEYS: ClassVar = {
         **ABOUT,
@@ -173,9 +171,8 @@ class Result:
 
     @property
     def cautions(self) -> list[str]:
-        """What a reader of the scores must know: of what was asked, and of the ledger."""
-        damaged = [caution(self.run.label, self.damage)] if self.damage else []
-        return [*self.info.cautions, *damaged]
+        """What a reader of the scores must know of what was asked."""
+        return self.info.cautions
 
     @property
     def flips(self) -> Flips | None:
@@ -257,7 +254,6 @@ async def rate(
             slots=position_bias.slots(asked, couples=history.both_orders),
             effects=_effects(asked, history, settings, fit, go_on),
             said=people,
-            damage=store.damage,
         )
 
     return await in_thread(rated, stop)
