@@ -272,14 +272,6 @@ def test_why_a_file_cannot_be_had(path: str, why: str, server: str, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_proxy_of_the_environment_is_used(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("http_proxy", server)
-    monkeypatch.setenv("no_proxy", "")
-    assert get("http://nowhere.invalid/good", tmp_path / "f.csv") == ""
-
-
 def test_load_downloads_once(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "shipped" / "mini"
     folder.mkdir(parents=True)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import os
 import subprocess
 import sys
@@ -13,12 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from judgeq import files
-from judgeq.config import Settings, deciding_facts, fingerprint, settle
+from judgeq.config import Settings, settle
 from judgeq.datasets import Dataset, DatasetSpec, load, table_reader
 from judgeq.datasets.table_reader import delimiter_of
 from judgeq.engine import session
@@ -457,13 +454,6 @@ def test_synthetic_items_stay_the_same_from_version_to_version() -> None:
 # Ids
 
 
-def test_row_ids_are_a_sequence() -> None:
-    ids = load(DatasetSpec(dataset="synthetic:linear", n=5)).ids
-    assert (list(ids), ids[-1], ids[1:3], len(ids)) == (list("01234"), "4", ["1", "2"], 5)
-    with pytest.raises(IndexError):
-        ids[5]
-
-
 def test_the_column_id_holds_the_ids_where_it_can() -> None:
     data = load_file("a.csv", "id,text\nx,one\ny,two\n")
     assert (list(data.ids), data.notices) == (["x", "y"], ())
@@ -543,21 +533,6 @@ def test_a_sample_is_as_a_file_of_its_items() -> None:
     assert len(linear) == 4
     whole = load(DatasetSpec(dataset="synthetic:linear", n=50, sample=50))
     assert whole.content == "synthetic:linear n=50"
-
-
-def test_a_pilot_is_a_run_of_its_own_and_resumes(tmp_path: Path) -> None:
-    def facts(**settings: object) -> str:
-        made = settle({"dataset": "demo", **settings})
-        data = load(made, seed=made.seed)
-        return fingerprint(deciding_facts(made, data, None))
-
-    assert len({facts(), facts(sample=20), facts(sample=21)}) == 3
-    assert facts(sample=10_000) == facts()
-    done = judgeq(tmp_path, "run", "-d", "demo", "--sample", "20", "--json")
-    assert '"items": 20,' in done.stdout
-    assert "20 of 240 items only (--sample 20, by --seed 0)." in done.stderr
-    assert '"items": 20,' in judgeq(tmp_path, "resume", "--json").stdout
-    only_run(tmp_path)
 
 
 def test_other_columns_are_kept_if_asked_to() -> None:
@@ -704,43 +679,6 @@ def test_content_and_labels_stay_the_same_from_version_to_version() -> None:
     assert data.labels[:12] == "8a0c92fd5b1e"
     named = load_file("a.csv", "text,i\nä,b\ny,ü\n", id_column="i")
     assert named.content[:12] == "64e9a348f982"
-
-
-TEXT = st.text(
-    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12
-).filter(lambda text: bool(text.strip()))
-IDS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=6)
-GOLDS = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
-ROWS = st.lists(st.tuples(IDS, TEXT, GOLDS), min_size=2, max_size=8, unique_by=lambda row: row[0])
-
-
-@settings(max_examples=60)
-@given(rows=ROWS)
-def test_what_is_written_is_read(
-    rows: list[tuple[str, str, float | None]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.getbasetemp()
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(["id", "text", "gold"])
-    writer.writerows(rows)
-    (folder / "p.csv").write_bytes(text.getvalue().encode())
-    keys = ("id", "text", "gold")
-    lines = "\n".join(json.dumps(dict(zip(keys, row, strict=True))) for row in rows)
-    (folder / "p.jsonl").write_bytes(lines.encode())
-    seen = set()
-    for name in ("p.csv", "p.jsonl"):
-        spec = DatasetSpec(dataset=name, id_column="id", gold_column="gold")
-        data = load(spec, base=folder)
-        assert list(data.ids) == [row[0] for row in rows]
-        assert data.texts == [row[1] for row in rows]
-        gold = np.array([row[2] for row in rows], dtype=np.float64)
-        if data.gold is None:
-            assert np.isnan(gold).all()
-        else:
-            assert_array_equal(data.gold, gold)
-        seen.add((data.content, data.labels))
-    assert len(seen) == 1
 
 
 def test_importing_stays_light() -> None:

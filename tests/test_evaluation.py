@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -414,15 +413,6 @@ def test_a_run_without_gold_is_evaluated_without(tmp_path: Path) -> None:
         assert "has no gold labels. Give them with --gold FILE" in asked.stderr
 
 
-def test_a_file_of_gold_serves_a_run_without(folder: Path, say: Say) -> None:
-    (folder / "plain.csv").write_text("text,n\n" + "".join(f"text {i},{i}\n" for i in range(12)))
-    job = ("-d", "plain.csv", "-s", "listwise4", "--latent-column", "n", "--quiet")
-    say("run", *job, "--runs-dir", "plain")
-    runs = ("--runs-dir", "plain", "--splits", "0")
-    told = say("evaluate", *runs, "--gold", "plain.csv", "--gold-column", "n")
-    assert "12 labels of plain.csv" in told.stdout
-
-
 # Several runs
 
 
@@ -605,51 +595,6 @@ def test_runs_over_other_items_are_refused_or_told(folder: Path) -> None:
 
 
 # The command line
-
-
-def numbers(path: Path) -> list[dict[str, Any]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def same(cell: str, value: float | None) -> bool:
-    return cell == "" if value is None else float(cell) == value
-
-
-def in_long_form(path: Path, of: str, *labels: str) -> dict[tuple[str, ...], dict[str, str]]:
-    """The rows of the measures of `of`, by measure and labels."""
-    key = f"{of}.measures."
-    rows = [row for row in numbers(path) if row["key"].startswith(key)]
-    found = {(row["key"].removeprefix(key), *(row[name] for name in labels)): row for row in rows}
-    assert len(found) == len(rows)
-    return found
-
-
-def test_json_and_csv_of_an_evaluation_agree(folder: Path, say: Say) -> None:
-    flags = ("--positive-over", "2", "--resamples", "60", "--csv", "e.csv", "--json")
-    found = json.loads(say("evaluate", "demo", *flags).stdout)
-    every = numbers(folder / "e.csv")
-    assert next(iter(every[0])) == "key"
-    assert list(every[0])[-3:] == ["value", "low", "high"]
-    rows = in_long_form(folder / "e.csv", "evaluation", "rating", "items", "run")
-    assert len(rows) == 2 * 13
-    for each in found["evaluation"]:
-        for name, told in each["measures"].items():
-            row = rows.pop((name, each["rating"], each["items"], found["run"]))
-            assert all(same(row[part], told[part]) for part in ("value", "low", "high"))
-        for key, value in (("n", each["n"]), ("threshold.value", each["threshold"]["value"])):
-            (row,) = (
-                row
-                for row in every
-                if (row["key"], row["rating"]) == (f"evaluation.{key}", each["rating"])
-            )
-            assert float(row["value"]) == value
-            assert value == 240 or key == "threshold.value"
-    assert not rows
-    whole = {row["key"]: row for row in every}
-    assert same(
-        whole["reliability.separation.ssr"]["value"], found["reliability"]["separation"]["ssr"]
-    )
 
 
 def test_a_csv_file_holds_nothing_that_a_spreadsheet_would_run(tmp_path: Path) -> None:

@@ -99,20 +99,6 @@ def test_trails_hold_all_that_was_asked(runs: Path, name: str) -> None:
         assert [len(item) for item in every] == run.scores.matches.tolist()
 
 
-def test_residuals_argue_for_a_higher_or_a_lower_place(runs: Path) -> None:
-    run = opened(runs, "paper")
-    theta = run.scores.main[1]
-    ids = list(run.scores.ids)
-    for row, one in enumerate(all_trails(run)[:10]):
-        for appearance in one:
-            (name,) = set(appearance.presented) - {ids[row]}
-            other = ids.index(name)
-            p = 1 / (1 + np.exp(theta[other] - theta[row]))
-            wins = appearance.wins
-            assert appearance.expected == pytest.approx(p)
-            assert appearance.residual == pytest.approx((wins - p) / np.sqrt(p * (1 - p)), abs=1e-6)
-
-
 def imported(folder: Path, rankings: list[str]) -> Result:
     """The run of such rankings of the items a to i."""
     lines = [{"id": name, "text": f"text {name}"} for name in "abcdefghi"]
@@ -181,17 +167,6 @@ def test_a_score_is_explained(runs: Path, name: str) -> None:
         assert (residual is None) == (len(judgment["presented"]) == 1)
         words = {True: "higher" if (residual or 0) > 0 else "lower", False: "as expected"}
         assert outcome == (None if residual is None else words[abs(residual) > 1.6])
-
-
-def test_replies_are_read_on_demand(runs: Path) -> None:
-    (item,) = some(runs, "lists")
-    found = explained(runs, "lists", item, "--replies")
-    shown = judgeq(runs, "explain", "last", item, "--runs-dir", "lists", "--replies").stdout
-    for judgment in found["judgments"]:
-        (call,) = found["replies"][str(judgment["job"])]
-        assert call["outcome"] == "ok"
-        assert f"job {judgment['job']}" in shown
-        assert call["reply"] in shown
 
 
 def test_two_items_are_held_together(runs: Path) -> None:

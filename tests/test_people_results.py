@@ -7,7 +7,6 @@ import asyncio
 import csv
 import io
 import json
-import re
 import sqlite3
 from contextlib import closing
 from itertools import combinations
@@ -152,25 +151,6 @@ def test_everybody_is_listed_before_anything_is_answered_and_in_a_run_that_goes_
     assert sum(ann.first_by_slot) == pytest.approx(1)
 
 
-def test_noisy_people_beside_a_judge_that_is_none(tmp_path: Path) -> None:
-    result = them.run(
-        tmp_path,
-        ["Ann", "Bob"],
-        noise=4.0,
-        repeats=0.2,
-        each=2,
-        judge=("people", "simulated"),
-        ensemble="each",
-        latent_column="gold",
-        strategy="listwise6x3",
-    )
-    ann, bob = asyncio.run(people.read(result.run))
-    assert ann.agreement == bob.agreement
-    assert ann.agreement.total == 12
-    assert 0.6 < (ann.agreement.value or 0) < 1
-    assert 1 <= ann.repeats.total <= 9
-
-
 def test_a_check_that_repeats_another_question_is_a_damaged_ledger(tmp_path: Path) -> None:
     result = them.run(tmp_path, ["Ann"], repeats=0.2)
     with closing(sqlite3.connect(result.run.database)) as ledger, ledger:
@@ -297,18 +277,6 @@ def test_a_report_says_how_many_people_judged_and_how_well_they_agree(hostile: P
     assert "Each question for people was judged by 2 people; an answer took" in html
     assert "Two people agreed on the order of 0." in html
     assert "Agreement of people: the share of pairs of texts ordered alike" in html
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_report_on_people_alone_has_no_dollars(remarks: Path) -> None:
-    judgeq(remarks, "report", "--format", "md")
-    (page,) = (remarks / "runs").glob("*/report.md")
-    text = page.read_text("utf-8")
-    assert "1 person answered 8 questions" in text
-    assert re.search(r"\d skipped", text)
-    assert "tokens in" not in text
-    assert "$0" not in text
-    assert not {"\x1b", "\u202e"} & set(text)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,16 +128,6 @@ def test_rounds_without_a_verdict_do_not_count(rounds: list[list[Any]]) -> None:
     ]
     assert all(judgment.judge is None for judgment in found)
     assert all(judgment.presented == tuple(sorted(judgment.presented)) for judgment in found)
-
-
-def test_judges_are_told_where_they_are_named() -> None:
-    some = verdicts([[0, 1], [1, 0], [2, 3]])
-    both = replace(some, judges=np.array([0, 1, 0], dtype=np.int32))
-    found = recordings.of([both, some], ["x", "y"])
-    assert [judgment.judge for judgment in found] == ["x", "y", "x", "x", "x", "x"]
-    assert {judgment.judge for judgment in recordings.of([some], [])} == {None}
-    assert {judgment.judge for judgment in recordings.of([some], ["x"])} == {"x"}
-    assert {judgment.judge for judgment in recordings.of([some], [""])} == {None}
 
 
 # What is read
