@@ -31,7 +31,7 @@ from judgeq.people import answers
 from judgeq.people.answers import Answer, Turn
 from judgeq.people.assignment import LEASE, SKIPS, Assignment
 from judgeq.people.checks import APART, EVERY, add_known, known_in, remarks
-from judgeq.people.people import LOOK, People
+from judgeq.people.people import People
 from judgeq.people.registry import Change
 from judgeq.prompts import load
 from judgeq.store import Items
@@ -497,17 +497,14 @@ async def test_who_is_waited_for_is_reported_once(table: Table) -> None:
         assert reported() == []
         await people.answer(ann, lease(turn), FIRST)
         for _ in range(3):
-            table.clock.now += LOOK
             assert (await people.turn(ann)).why == "wait"
         (notice,) = reported()
         assert "may answer what is left (1 question). Waiting for Bob." in notice.text
         assert not notice.warning
         turn = await people.turn(bob)
-        table.clock.now += LOOK
         await people.turn(ann)
         assert len(reported()) == 1, "he has it now"
         await people.change(Change("remove", ("Bob",)))
-        table.clock.now += LOOK
         await people.turn(ann)
         assert reported()[1].warning
         assert "Waiting for a new judge" in reported()[1].text
