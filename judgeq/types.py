@@ -122,6 +122,14 @@ class Usage(NamedTuple):
     reasoning: int = 0
 
 
+class Answerer(NamedTuple):
+    """The model that its provider says answered, and the fingerprint of its setup; None where it doesn't
+    say."""
+
+    model: str | None = None
+    fingerprint: str | None = None
+
+
 class Call(NamedTuple):
     """One request, paid for or not, and what became of it.
 
@@ -142,6 +150,7 @@ class Call(NamedTuple):
     at: float
     bound: float | None = 0.0
     judge: int | None = None
+    answerer: Answerer = Answerer()
 
 
 class Failure(NamedTuple):
