@@ -37,7 +37,6 @@ from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
 from judgeq.store import Items, Store
 from judgeq.store.protocol import Answered
-from judgeq.store.vetting import caution
 from judgeq.strategies import MOST_ROUNDS, History
 from judgeq.text import INLINE, LEFT_OUT, money, several
 from judgeq.types import Counts, Floats, Totals, Verdicts
@@ -92,8 +91,6 @@ class Result:
     known: Certainty | None = None
     answered: Sequence[Answered] = field(default=(), metadata=LEFT_OUT)
     said: Said | None = field(default=None, metadata=LEFT_OUT)
-    damage: Sequence[str] = ()
-    """What doesn't add up in the ledger, where that was accepted."""
     JSON_KEYS: ClassVar = {
         **ABOUT,
         "scores": "run.scores",
@@ -178,9 +175,8 @@ class Result:
 
     @property
     def cautions(self) -> list[str]:
-        """What a reader of the scores must know: of what was asked, and of the ledger."""
-        damaged = [caution(self.run.label, self.damage)] if self.damage else []
-        return [*self.info.cautions, *self._several_models, *damaged]
+        """What a reader of the scores must know of what was asked, and of who answered."""
+        return [*self.info.cautions, *self._several_models]
 
     @property
     def answered_by(self) -> list[dict[str, Any]]:
@@ -289,7 +285,6 @@ async def rate(
             slots=position_bias.slots(asked, couples=history.both_orders),
             effects=_effects(asked, history, settings, fit, go_on),
             said=people,
-            damage=store.damage,
         )
 
     return await in_thread(rated, stop)
