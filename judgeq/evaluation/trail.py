@@ -137,6 +137,15 @@ async def reasons_of(run: Result, jobs: Sequence[int]) -> dict[int, str]:
     return {job: reason for job, reason in reasons.items() if reason is not None}
 
 
+def who(run: Result, call: Call) -> str | None:
+    """The person whose call it is; None of a model's."""
+    if call.judge is None or run.said is None:
+        return None
+    person = call.judge - len(run.info.settings.judges)
+    named = run.judges[run.said.first :]
+    return named[person] if 0 <= person < len(named) else None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
     """The evidence about one item, or two, given by their `rows`."""

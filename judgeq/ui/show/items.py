@@ -15,7 +15,7 @@ from judgeq.engine.scores import TEXT, Scores
 from judgeq.escaping import plain
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.items import View
-from judgeq.evaluation.trail import Appearance, Explanation
+from judgeq.evaluation.trail import Appearance, Explanation, who
 from judgeq.people import answers
 from judgeq.text import count, several
 from judgeq.types import Call
@@ -220,5 +220,4 @@ def _replies(run: Result, replies: Mapping[int, Sequence[Call]]) -> Section:
 
 def _call(result: Result, call: Call) -> str:
     """Whose call it was, its outcome, and what it took; with a person's remark."""
-    person = dict(enumerate(result.judges)).get(-1 if call.judge is None else call.judge)
-    return line("call", person=person, remark=answers.remark(call), call=call)
+    return line("call", person=who(result, call), remark=answers.remark(call), call=call)
