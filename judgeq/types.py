@@ -8,9 +8,10 @@ a frozen dataclass takes several times as long to make.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
+from operator import add
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -122,6 +123,13 @@ class Usage(NamedTuple):
     reasoning: int = 0
 
 
+class Answerer(NamedTuple):
+    """The model that answered, and its fingerprint, as its provider says; None where it doesn't."""
+
+    model: str | None = None
+    fingerprint: str | None = None
+
+
 class Call(NamedTuple):
     """One request, paid for or not, and what became of it.
 
@@ -142,6 +150,7 @@ class Call(NamedTuple):
     at: float
     bound: float | None = 0.0
     judge: int | None = None
+    answerer: Answerer = Answerer()
 
 
 class Failure(NamedTuple):
@@ -221,13 +230,13 @@ class Batch(NamedTuple):
     """Many requests that are sent together, and answered within a day.
 
     `name` is random: the provider is sent it, and finds the batch by it. It was sent to the server at
-    `address`, and in a `form` of the backend's (ModelBackend.form). `remote` is the provider's
-    own id (None: not known), `status` the provider's last word on it, `total`, `done` and `failed` its
-    counts, seen at `seen`. `reserved` is the most that it can cost in dollars (None: unknown), `tokens`
-    about what it takes. `cost` is what its lines cost that are settled, in dollars, `answered` those
-    that brought a reply. `error` says what went wrong with the batch as a
-    whole. `left` and `at_risk` are the store's own, when it is read: the jobs that it still has, and the
-    most that these may cost (None: unknown). Times are seconds since the epoch.
+    `address`, and in a `form` of the backend's (ModelBackend.form). `remote` is the provider's own id
+    (None: not known), `status` the provider's last word on it, `total`, `done` and `failed` its
+    counts, seen at `seen`. `reserved` is the most that it can cost in dollars (None: unknown),
+    `tokens` about what it takes. `cost` is what its lines cost that are settled, in dollars,
+    `answered` those that brought a reply. `error` says what went wrong with the batch as a whole.
+    `left` and `at_risk` are the store's own, when it is read: the jobs that it still has, and the most
+    that these may cost (None: unknown). Times are seconds since the epoch.
     """
 
     name: str
@@ -380,13 +389,7 @@ class Counts:
         return self.pending + self.running
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.pending + other.pending,
-            self.running + other.running,
-            self.done + other.done,
-            self.invalid + other.invalid,
-            self.failed + other.failed,
-        )
+        return Counts(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
