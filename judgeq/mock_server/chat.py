@@ -132,11 +132,15 @@ class Chat:
             "message": {"role": "assistant", "refusal": None, **message},
             "finish_reason": reason,
         }
+        model, after = asked.model, self.settings.model_after
+        if after is not None and self.stats.answered >= after:
+            model += "-next"
         completion = {
             "id": f"chatcmpl-{asked.id[:24]}",
             "object": "chat.completion",
             "created": int(time.time()),
-            "model": asked.model,
+            "model": model,
+            "system_fingerprint": f"fp_{hashlib.sha256(model.encode()).hexdigest()[:10]}",
             "choices": [choice],
             **self.usage_fields(usage),
         }

@@ -40,4 +40,8 @@ class MockSettings(Declarations):
     hung: float = _share("requests never answered")
     unreadable: float = _share("replies in prose")
     key: str | None = setting("The API key it wants.", BEHAVIOUR, None, secretive=True)
+    model_after: int | None = setting(
+        "Answers until it says that another model answers.",
+        BEHAVIOUR, None, limits=_NOT_NEGATIVE,
+    )  # fmt: skip
     batch_time: float = setting("Seconds that a batch takes.", BATCHES, 2.0, limits=_NOT_NEGATIVE)
