@@ -25,7 +25,6 @@ from judgeq.errors import (
     UsageError,
 )
 from judgeq.judge import prices
-from judgeq.judge.backend import Reply
 from judgeq.judge.budget import output_bound
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
@@ -122,7 +121,9 @@ def test_what_is_sent_and_what_comes_back() -> None:
     handler, seen = kept_bodies(message('{"winner": "B"}'))
 
     async def check(made: AnthropicMessages) -> None:
-        assert await ask(made) == Reply('{"winner": "B"}', Usage(100, 0, 10, 0), 200 / 1e6)
+        reply = await ask(made)
+        assert reply[:3] == ('{"winner": "B"}', Usage(100, 0, 10, 0), 200 / 1e6)
+        assert reply.answerer.model == CLAUDE
         ((got, body),) = seen
         assert got.path == "/v1/messages"
         assert got.headers["x-api-key"] == KEY
