@@ -23,6 +23,7 @@ from judgeq.engine import estimate as estimates
 from judgeq.engine import pilot as pilots
 from judgeq.engine import results, session
 from judgeq.engine.assembly import Run
+from judgeq.engine.datasets import dataset_of
 from judgeq.engine.interrupts import Interrupts, awaited, outside_a_loop
 from judgeq.engine.pilot import Pilot
 from judgeq.engine.status import states
@@ -214,7 +215,7 @@ def open_run(
     """
     place = run_places.runs_in(Path(runs_dir), store).find(name)
     changes = {"rating": rating, "sigma": sigma, "unbias_position": unbias_position}
-    settings, dataset = place.info().settings_with(changes), session.dataset_of(place)
+    settings, dataset = place.info().settings_with(changes), dataset_of(place)
     result = awaited(lambda: results.read(place, settings))
     return notebook.presented(evaluating.evaluated(session.with_texts(result, settings, dataset)))
 

@@ -20,6 +20,7 @@ import pytest
 from judgeq import api, prompts, run_places, trust
 from judgeq.datasets import Dataset
 from judgeq.engine import session
+from judgeq.engine.datasets import dataset_of
 from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
 from judgeq.run_places import RunInfo, copying
@@ -379,7 +380,7 @@ def test_texts_and_prompt_come_from_the_store(
     resumed = session.resume(run, {})  # also where this user never worked on it
     session.execute(resumed, lambda _: None)
     assert not trust.owns(run, run.info(), "dataset", "data_dir")  # no word of theirs
-    shown = session.dataset_of(run)
+    shown = dataset_of(run)
     assert shown is not None
     assert shown.texts == resumed.dataset.texts
     same = [line.rsplit(",", 1)[0] for line in run.scores.read_text().splitlines()]

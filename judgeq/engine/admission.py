@@ -14,13 +14,14 @@ from typing import Any
 
 import orjson
 
-from judgeq import config, datasets, judge, prompts, trust
+from judgeq import config, judge, prompts, trust
 from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
 from judgeq.datasets.formats import format_of
 from judgeq.datasets.synthetic import NAMES
 from judgeq.engine import assembly, status
 from judgeq.engine.assembly import Run
+from judgeq.engine.datasets import load, runs_onto
 from judgeq.engine.interrupts import awaited
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.escaping import quoted
@@ -148,11 +149,10 @@ def check_unchanged(run: str, facts: Mapping[str, Any], info: RunInfo, source: s
 
 def check_rounds(run: str, settings: Settings, info: RunInfo) -> None:
     """Raise UsageError where a run wouldn't get the rounds that it is to have in all."""
-    rounds = settings.total_rounds or 0
-    if rounds < info.rounds:
+    rounds, own = settings.total_rounds or 0, info.rounds - info.rounds_before
+    if rounds < own:
         raise UsageError(
-            f"--rounds {rounds}: run {run} has {info.rounds} rounds already. Give {info.rounds + 1} or "
-            "more."
+            f"--rounds {rounds}: run {run} has {own} rounds already. Give {own + 1} or more."
         )
     if info.ended is not None and info.ended.goal == settings.goal.name:
         raise UsageError(
@@ -167,7 +167,7 @@ def until_reached(settings: Settings, folder: RunPlace, info: RunInfo) -> Settin
     rounds = len(state.rounds)
     if state.word != "finished" or state.over or info.ended_after(rounds, settings.goal):
         return settings
-    total = rounds + MORE * settings.strategy_at_start().rounds
+    total = rounds - info.rounds_before + MORE * settings.strategy_at_start().rounds
     return settings.model_copy(update={"total_rounds": total})
 
 
@@ -185,11 +185,12 @@ def ended(run: Run, info: RunInfo, end: Ended) -> RunInfo:
     info = info.model_copy(update={"ended": end})
     if run.settings.total_rounds is None:
         return info
-    begun = run.settings.strategy_at_start().rounds
-    total = {"total_rounds": end.round if end.round > begun else None}
-    own, kept = (one.model_copy(update=total) for one in (run.settings, info.settings))
-    trust.remember(run.folder, info.fingerprint, own, run.held)
-    return info.model_copy(update={"rounds": max(end.round, begun), "settings": kept})
+    begun, before = run.settings.strategy_at_start().rounds, run.strategy.before
+    own = end.round - before
+    total = {"total_rounds": own if own > begun else None}
+    given, kept = (one.model_copy(update=total) for one in (run.settings, info.settings))
+    trust.remember(run.folder, info.fingerprint, given, run.held)
+    return info.model_copy(update={"rounds": before + max(own, begun), "settings": kept})
 
 
 # A worker's runs
@@ -224,9 +225,9 @@ def admit(
                 f"{run} asks {name}: --judge {quoted(name)} lets this worker ask it{cost}."
             )
         _check_server(run, name, asked, own, named)
-    strategy, prompt = asked.make_strategy(), _prompt(run, info)
-    dataset = _dataset(place, info, own, files)
-    if changed := differing(config.deciding_facts(asked, dataset, prompt), facts):
+    strategy, prompt = info.strategy_of(asked) or asked.make_strategy(), _prompt(run, info)
+    dataset, onto = _dataset(place, info, own, files), facts.get("onto")
+    if changed := differing(config.deciding_facts(asked, dataset, prompt, onto), facts):
         raise RunError(
             f"{run} is not worked on: its {' and '.join(changed)} here and in the store differ."
         )
@@ -294,7 +295,7 @@ def _dataset(place: RunPlace, info: RunInfo, own: Settings, files: Sequence[Path
     for spec in (*_specs(place, info, own, files), None):
         name = "the store" if spec is None else spec.dataset
         try:
-            dataset = place.dataset() if spec is None else datasets.load(spec, seed=spec.seed)
+            dataset = place.dataset() if spec is None else load(spec, runs_onto(place, info))
         except JudgeqError as error:
             looked_at.append(f"{name}: {error}")
             continue

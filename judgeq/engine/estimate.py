@@ -218,12 +218,13 @@ async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
             left += await store.left(number)
         # Which ones batches have makes no difference: they are of one kind.
         left = left[sum(one.left for one in await store.batches() if one.open) :]
+        planned = planned[strategy.before :]  # those before are of settled items
         answers -= sum(call.outcome == "ok" for _, call in await store.people_calls())
     if not planned and not over:
         first = rounds.questions(rounds.begin(n, strategy, settings), settings)
         left = rounds.single(replace(first, repeats=Repeats().add(first)))
     total = sum(planned, Counts())
-    rounds_open = 0 if over else max(0, strategy.rounds - max(1, len(planned)))
+    rounds_open = 0 if over else max(0, strategy.rounds - strategy.before - max(1, len(planned)))
     later = max(0, most - (total.total or len(left))) if rounds_open else 0
     if settings.models:
         later = round(later * (1 - of_people))

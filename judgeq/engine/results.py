@@ -348,8 +348,7 @@ async def judgments(run: RunPlace) -> tuple[Sequence[str], list[Verdicts], Seque
 
 async def replayed(info: RunInfo, store: Store, last: int | None = None) -> History:
     """All that a run's ledger says, folded round by round; up to the round `last`, if given."""
-    strategy = None if info.imported else info.settings.make_strategy()
-    history = rounds.begin(info.items, strategy, info.settings)
+    history = rounds.begin(info.items, info.strategy_of(info.settings), info.settings)
     judges = max(1, len(info.judges))
     for round in history.to_come(MOST_ROUNDS):
         if round - 1 == last or await rounds.fold(history, store, judges) is None:

@@ -40,9 +40,8 @@ async def reading(run: RunPlace) -> AsyncIterator[Store]:
 
 def begin(n: int, strategy: Strategy | None, settings: Settings) -> History:
     """The history of a run of n items before anything was judged."""
-    return History.begin(
-        n, strategy, settings.seed, both_orders=settings.both_orders, goal=settings.goal
-    )
+    how = {"both_orders": settings.both_orders, "goal": settings.goal, "refit": settings.refit}
+    return History.begin(n, strategy, settings.seed, **how)
 
 
 def questions(history: History, settings: Settings) -> Matches:
@@ -126,15 +125,16 @@ def rates_by_order(settings: Settings) -> bool:
 def how_well(
     history: History, settings: Settings, counts: Counts, totals: Totals
 ) -> Certainty | None:
-    """How well the order is known by all verdicts so far; None where items are judged alone, or there
-    is no verdict."""
-    posterior = history.posterior()
-    if posterior is None:
+    """How well the order is known by all verdicts so far, of the items that aren't settled; None where
+    items are judged alone, or there is no verdict."""
+    posterior, own = history.posterior(), history.asked[history.before :]
+    if posterior is None or not any(map(len, own)):
         return None
     calls = _next_calls(history, settings)
-    compared = [verdicts for verdicts in history.asked if comparisons.compares(verdicts)]
-    slots, all_slots = (sum(len(part.items) for part in of) for of in (compared, history.asked))
+    compared = [verdicts for verdicts in own if comparisons.compares(verdicts)]
+    slots, all_slots = (sum(len(part.items) for part in of) for of in (compared, own))
     k, judged = slots / max(1, sum(map(len, compared))), posterior.component > 0
+    judged[: history.first_new] = False
     growth, n = None, int(judged.sum())
     if calls:
         growth = order.growth(posterior.sigma, slots / n, calls * k / n, k)
@@ -143,13 +143,13 @@ def how_well(
     )
     # A text judged alone costs 1/k of a list of k.
     added = calls * k / max(1, all_slots)
-    asked = sum(map(len, history.asked))
+    asked, before = sum(map(len, own)), sum(map(len, history.asked[: history.before]))
     return Certainty(
         round=len(history.verdicts),
         rho=known.rho,
         next_rho=known.next_rho,
         next_calls=calls,
-        next_cost=_cost(added * asked, settings, counts, totals),
+        next_cost=_cost(added * asked, settings, counts.done - before, counts, totals),
         top=history.goal.top,
         top_share=known.top,
     )
@@ -164,9 +164,12 @@ def _next_calls(history: History, settings: Settings) -> int:
     return matches * judgments_per_match(settings)
 
 
-def _cost(calls: float, settings: Settings, counts: Counts, totals: Totals) -> float | None:
-    """Dollars for so many calls, at the price of those so far; None where that is unknown."""
-    asked = counts.done + counts.invalid + counts.failed - totals.hits
+def _cost(
+    calls: float, settings: Settings, done: int, counts: Counts, totals: Totals
+) -> float | None:
+    """Dollars for so many calls, at the price of those so far, of which so many are `done`; None where
+    that is unknown."""
+    asked = done + counts.invalid + counts.failed - totals.hits
     if not settings.models or totals.unpriced or asked <= 0 or not totals.calls:
         return None
     return totals.cost / asked * calls

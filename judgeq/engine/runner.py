@@ -117,7 +117,7 @@ async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
                 await judge_round(session, round)
             await rated
         unrated = history.standings.elo
-        await rounds.fold(history, session.store, len(run.settings.panelists))
+        await rounds.fold(history, session.store, len(run.judges))
         if history.over:  # a round without matches says in the ledger that no more come
             session.emit(EndedEarly(round - 1))
             return history

@@ -295,6 +295,15 @@ class Choices(Declarations):
     both_orders: bool = setting(
         "Ask each pair in both orders, and count a flip as a tie.", STRATEGY, False
     )
+    onto: tuple[str, ...] = setting(
+        "A finished run: texts that are new get scores on its scale, which stay as they are; several "
+        "times for runs of one scale.",
+        STRATEGY, (), common=True, metavar="RUN",
+    )  # fmt: skip
+    other_prompt: bool = setting(
+        "The run of --onto was asked by another prompt, or another feature, and that is meant.",
+        STRATEGY, False,
+    )  # fmt: skip
 
     judge: tuple[str, ...] = setting(
         "simulated, people, or a model. Several times for several judges. The "
@@ -377,10 +386,27 @@ class Choices(Declarations):
         "Take out of θ what the place in which a text was shown is worth (pl, bt, hybrid).",
         RATING, None, session=True, undone=True, unset="where it is significant",
     )  # fmt: skip
+    refit: bool = setting(
+        "With --onto, rate old and new verdicts together, so that settled scores may move.",
+        RATING, False, session=True,
+    )  # fmt: skip
     texts: bool = setting(
         "Neither show texts nor copy their beginnings into scores.csv.", RATING, True,
         session=True, only="--no-texts",
     )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _placed(self) -> Self:
+        given = [
+            f"--{name.replace('_', '-')}"
+            for name in ("other_prompt", "refit")
+            if getattr(self, name)
+        ]
+        if given and not self.onto:
+            raise ValueError(f"{', '.join(given)}: goes with --onto")
+        if self.onto and self.rating != CHOICES[0]:
+            raise ValueError(f"--onto places by --rating {CHOICES[0]}, not {self.rating}")
+        return self
 
     @model_validator(mode="after")
     def _takes_it_out(self) -> Self:
@@ -410,7 +436,7 @@ class Choices(Declarations):
             raise ValueError("give a ρ̂ between 0 and 1, as 0.95; or topK, as top20")
         return f"{float(until):g}"
 
-    @field_validator("judge", "persona", mode="before")
+    @field_validator("judge", "persona", "onto", mode="before")
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
