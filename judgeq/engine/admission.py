@@ -149,10 +149,11 @@ def check_unchanged(run: str, facts: Mapping[str, Any], info: RunInfo, source: s
 
 def check_rounds(run: str, settings: Settings, info: RunInfo) -> None:
     """Raise UsageError where a run wouldn't get the rounds that it is to have in all."""
-    rounds, own = settings.total_rounds or 0, info.rounds - info.rounds_before
-    if rounds < own:
+    rounds = settings.total_rounds or 0
+    if rounds < info.rounds:
         raise UsageError(
-            f"--rounds {rounds}: run {run} has {own} rounds already. Give {own + 1} or more."
+            f"--rounds {rounds}: run {run} has {info.rounds} rounds already. Give {info.rounds + 1} or "
+            "more."
         )
     if info.ended is not None and info.ended.goal == settings.goal.name:
         raise UsageError(
@@ -167,7 +168,7 @@ def until_reached(settings: Settings, folder: RunPlace, info: RunInfo) -> Settin
     rounds = len(state.rounds)
     if state.word != "finished" or state.over or info.ended_after(rounds, settings.goal):
         return settings
-    total = rounds - info.rounds_before + MORE * settings.strategy_at_start().rounds
+    total = rounds + MORE * settings.strategy_at_start().rounds
     return settings.model_copy(update={"total_rounds": total})
 
 
@@ -185,12 +186,11 @@ def ended(run: Run, info: RunInfo, end: Ended) -> RunInfo:
     info = info.model_copy(update={"ended": end})
     if run.settings.total_rounds is None:
         return info
-    begun, before = run.settings.strategy_at_start().rounds, run.strategy.before
-    own = end.round - before
-    total = {"total_rounds": own if own > begun else None}
-    given, kept = (one.model_copy(update=total) for one in (run.settings, info.settings))
-    trust.remember(run.folder, info.fingerprint, given, run.held)
-    return info.model_copy(update={"rounds": before + max(own, begun), "settings": kept})
+    begun = run.settings.strategy_at_start().rounds
+    total = {"total_rounds": end.round if end.round > begun else None}
+    own, kept = (one.model_copy(update=total) for one in (run.settings, info.settings))
+    trust.remember(run.folder, info.fingerprint, own, run.held)
+    return info.model_copy(update={"rounds": max(end.round, begun), "settings": kept})
 
 
 # A worker's runs

@@ -79,6 +79,8 @@ class Run:
     """The judge that is a Python function."""
     onto: Onto | None = None
     """Where a run begins that is placed onto settled ones, until that is written."""
+    grown: str = ""
+    """That some of its texts were judged before."""
     others: tuple[str, ...] = ()
     """Judges of settled runs that aren't asked any more; their numbers follow those of the run's own."""
 
@@ -86,6 +88,11 @@ class Run:
     def judges(self) -> tuple[str, ...]:
         """The judges' names by their numbers."""
         return (*self.settings.judges, *self.others)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds of its own it has, at most."""
+        return self.strategy.rounds - self.strategy.before
 
     @property
     def items(self) -> Items:

@@ -1,11 +1,11 @@
-"""The dataset of a run: the texts that it was given, after those of the runs whose scale it is placed onto."""
+"""The dataset of a run: the texts that it was given, after those of the runs that it is placed onto."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from judgeq import datasets, trust
 from judgeq.config import Settings
@@ -16,9 +16,11 @@ from judgeq.datasets.union import concatenated, numbered, union
 from judgeq.engine import rounds
 from judgeq.engine.interrupts import awaited
 from judgeq.errors import DataError, JudgeqError, UsageError
-from judgeq.run_places import RunInfo, RunPlace
+from judgeq.run_places import RunInfo, RunPlace, Runs
 from judgeq.text import several
 
+LOOKED_AT = 10
+"""So many of the latest runs are looked at for texts that were judged before."""
 Given = Mapping[str, Sequence[str]]
 """The texts of runs, by their ids, where the user has them at hand."""
 
@@ -47,8 +49,8 @@ def load(
     download: bool = True,
     given: Given | None = None,
 ) -> Dataset:
-    """The dataset of settings, whose items follow those of the runs `onto` which it is placed; `frame` as in
-    `datasets.load`. Raises as that, and DataError where texts of these runs can't be had."""
+    """The dataset of settings, whose items follow those of the runs `onto` which it is placed; `frame`
+    as in `datasets.load`. Raises as that, and DataError where texts of these runs can't be had."""
     dataset = datasets.load(settings, seed=settings.seed, frame=frame, download=download)
     return dataset if not onto else placed(dataset, onto, given or {})
 
@@ -106,6 +108,26 @@ def dataset_of(
 def runs_onto(folder: RunPlace, info: RunInfo) -> list[RunPlace]:
     """The runs that a run was placed onto. Raises RunError where one is gone."""
     return [folder.runs().find(name) for name in info.settings.onto]
+
+
+def judged_before(
+    dataset: Dataset, prompt: Mapping[str, Any] | None, there: Runs
+) -> tuple[RunPlace, int] | None:
+    """The latest run, of some, that judged texts of a dataset by the same prompt, if it is the same judge's
+    question again; and how many of them."""
+    if dataset.texts is None or prompt is None:
+        return None
+    texts = set(dataset.texts)
+    for place in there.all()[:LOOKED_AT]:
+        with suppress(JudgeqError):
+            info = place.info()
+            simulated = info.settings.rehearsal or "simulated" in info.settings.judge
+            if info.facts.get("prompt") != prompt or simulated or info.items > rounds.LARGE:
+                continue
+            own = _of_run(place, dataset, {})
+            if shared := sum(text in texts for text in own.texts or ()):
+                return place, shared
+    return None
 
 
 def _of_run(place: RunPlace, dataset: Dataset, given: Given) -> Dataset:

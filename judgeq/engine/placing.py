@@ -163,7 +163,7 @@ def begin(places: Sequence[RunPlace], settings: Settings) -> Onto:
                 "Judge one of them onto the other first, and then these onto both."
             )
         rows, round = np.empty(0, np.int32), 0
-        for number, (block, settled) in enumerate(zip(own, _settled(result, place), strict=True)):
+        for block, settled in zip(own, _settled(result, place), strict=True):
             done, round = (
                 result.history.asked[round : round + settled.rounds],
                 round + settled.rounds,

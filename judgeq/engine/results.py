@@ -103,6 +103,8 @@ class Result:
         "certainty": "known",
         "cautions": "cautions",
         "ended": "ended",
+        "onto": "info.onto",
+        "link": "link",
         "effects": "named_effects",
         "both_orders": "flips",
     }
@@ -146,8 +148,8 @@ class Result:
 
     @property
     def rounds_planned(self) -> int:
-        """The rounds so far."""
-        return len(self.history.verdicts)
+        """The rounds so far, without those of settled items."""
+        return len(self.history.verdicts) - self.history.before
 
     @property
     def rounds(self) -> int:
@@ -175,7 +177,40 @@ class Result:
     def cautions(self) -> list[str]:
         """What a reader of the scores must know: of what was asked, and of the ledger."""
         damaged = [caution(self.run.label, self.damage)] if self.damage else []
-        return [*self.info.cautions, *damaged]
+        return [*self.link_cautions, *self.info.cautions, *damaged]
+
+    @property
+    def link_cautions(self) -> list[str]:
+        """That new items aren't tied to the settled ones, or only loosely."""
+        link, found = self.fit.link, list[str]()
+        if link is None:
+            return found
+        if not link.holds:
+            found.append(
+                f"The settled texts don't keep their places in the new answers (p = {link.least_p:.2g}): the "
+                "judge may have changed since, and new scores may not be on the settled scale. The figure "
+                "`link` of `judgeq report` shows which moved; `judgeq drift` asks the judge again."
+            )
+        if link.loose:
+            found.append(
+                f"The new texts are tied to the settled ones loosely: how far all of them lie from these is "
+                f"known to ±{1.96 * link.error:.2f} only, where scores have an sd of "
+                f"{link.error / link.ratio:.2f}. Further rounds tie them closer."
+            )
+        return found
+
+    @property
+    def link(self) -> dict[str, Any] | None:
+        """How well new items are tied to settled ones, in numbers."""
+        link = self.fit.link
+        return link and {
+            "anchors": len(link.anchors),
+            "error": link.error,
+            "error_in_sd": link.ratio,
+            "p": link.p,
+            "p_one_anchor": link.p_item,
+            "holds": link.holds,
+        }
 
     @property
     def flips(self) -> Flips | None:
@@ -227,12 +262,13 @@ async def rate(
     Made in a thread, so that the event loop lives on; raises StoppedError once `stop` is asked for,
     and NoVerdictsError where there is no verdict, so that there are no ratings.
     """
-    if not any(map(len, history.verdicts)):
+    if not any(map(len, history.verdicts[history.before :])):
         raise NoVerdictsError(
             f"run {run.id} has no verdict, so there are no scores. See its jobs: `judgeq status "
             f"{run.argument}`."
         )
     counts, totals = await store.counts(), await store.totals()
+    counts = rounds.own_counts(counts, history)
     info, people = await with_people(info, store)
 
     def rated(go_on: GoOn) -> Result:
@@ -284,6 +320,7 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
         left_after=history.left_after,
         gold=np.full(n, np.nan) if items.gold is None else items.gold,
         component=component,
+        first_new=history.first_new,
     )
     return scores, main
 

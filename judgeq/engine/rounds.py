@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import numpy as np
 
 from judgeq import seeds
 from judgeq.config import Settings
 from judgeq.errors import RunError
-from judgeq.events import Certainty
+from judgeq.events import Certainty, Emit, Event, RoundRated, RoundStarted
 from judgeq.judge import panel
 from judgeq.rating import Parameters, comparisons, order, position_bias
 from judgeq.run_places import RunPlace
@@ -56,6 +57,29 @@ def questions(history: History, settings: Settings) -> Matches:
         people = [settings.people or 0] * (settings.each - 1)
         return panel.copy_for_each(matches, sorted([*range(judges), *people]), rng, unit)
     return panel.draw_judges(matches, judges, rng, unit)
+
+
+def own_counts(counts: Counts, history: History) -> Counts:
+    """The jobs of a run without those of settled items."""
+    before = sum(map(len, history.asked[: history.before]))
+    return replace(counts, done=counts.done - before)
+
+
+def own_rounds(emit: Emit, strategy: Strategy) -> Emit:
+    """The same, with the rounds of settled items left out, and those after them numbered from 1."""
+    if not strategy.before:
+        return emit
+
+    def numbered(event: Event) -> None:
+        if isinstance(event, RoundStarted | RoundRated):
+            event = replace(event, round=event.round - strategy.before)
+            if event.round < 1:
+                return
+            if event.round == 1 and isinstance(event, RoundRated):
+                event = replace(event, moved=None)  # there is no round before it to be like
+        emit(event)
+
+    return numbered
 
 
 def single(matches: Matches) -> list[Match]:
@@ -143,13 +167,13 @@ def how_well(
     )
     # A text judged alone costs 1/k of a list of k.
     added = calls * k / max(1, all_slots)
-    asked, before = sum(map(len, own)), sum(map(len, history.asked[: history.before]))
+    asked = sum(map(len, own))
     return Certainty(
-        round=len(history.verdicts),
+        round=len(own),
         rho=known.rho,
         next_rho=known.next_rho,
         next_calls=calls,
-        next_cost=_cost(added * asked, settings, counts.done - before, counts, totals),
+        next_cost=_cost(added * asked, settings, counts, totals),
         top=history.goal.top,
         top_share=known.top,
     )
@@ -164,12 +188,9 @@ def _next_calls(history: History, settings: Settings) -> int:
     return matches * judgments_per_match(settings)
 
 
-def _cost(
-    calls: float, settings: Settings, done: int, counts: Counts, totals: Totals
-) -> float | None:
-    """Dollars for so many calls, at the price of those so far, of which so many are `done`; None where
-    that is unknown."""
-    asked = done + counts.invalid + counts.failed - totals.hits
+def _cost(calls: float, settings: Settings, counts: Counts, totals: Totals) -> float | None:
+    """Dollars for so many calls, at the price of those so far; None where that is unknown."""
+    asked = counts.done + counts.invalid + counts.failed - totals.hits
     if not settings.models or totals.unpriced or asked <= 0 or not totals.calls:
         return None
     return totals.cost / asked * calls

@@ -15,10 +15,10 @@ from judgeq import config, datasets, files, prompts, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.tables import Table
-from judgeq.engine import admission, assembly, batch, placing, results, status
+from judgeq.engine import admission, assembly, batch, placing, results, rounds, status
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_lines import tidy
-from judgeq.engine.datasets import Given, load, placed, runs_onto
+from judgeq.engine.datasets import Given, judged_before, load, placed, runs_onto
 from judgeq.engine.interrupts import Beside, Interrupts, run_loop, stoppable
 from judgeq.engine.placing import Onto
 from judgeq.engine.queue import Stop
@@ -81,7 +81,23 @@ def prepare(
     trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
         settings = admission.again(settings, info)
-    return _run(settings, dataset, prompt, facts, folder, function=function, onto=onto)
+    grown = ""
+    if onto is None and not folder.exists and (settings.models or settings.people is not None):
+        grown = _judged_before(dataset, facts["prompt"], there)
+    own = {"function": function, "grown": grown}
+    return _run(settings, dataset, prompt, facts, folder, onto, **own)
+
+
+def _judged_before(dataset: Dataset, prompt: Mapping[str, Any] | None, there: Runs) -> str:
+    """That another run judged some of the texts, and not all, in a sentence; "" where none did."""
+    found = judged_before(dataset, prompt, there)
+    if found is None or found[1] >= len(dataset):
+        return ""
+    place, n = found
+    return (
+        f"{n:,} of these {len(dataset):,} texts were judged before, in run {place.id}. With --onto "
+        f"{place.id} only the others are judged, and get scores on its scale."
+    )
 
 
 def resume(
@@ -220,7 +236,7 @@ def _finished(run: Run) -> results.Result | None:
     if not run.folder.exists or settings.share_texts:
         return None
     info = run.folder.info()
-    now = (settings.goal, run.strategy.rounds, run.dataset.labels)
+    now = (settings.goal, run.rounds, run.dataset.labels)
     if now != (info.settings.goal, info.rounds, info.labels):
         return None
     state = run_loop(status.state(run.folder))
@@ -286,6 +302,8 @@ def _begin(run: Run, emit: Emit) -> None:
         folder.write_info(info, None if run.prompt is None else run.prompt.model_dump_json())
         info = folder.info()  # as it is kept: without what is never written down
     real = [f"To ask a model, begin with: {info.real_run()[0]}"] if settings.rehearsal else []
+    if not settings.models:  # else it stands in the forecast
+        warnings.append(run.grown)
     for text in filter(None, warnings):
         emit(Notice(text, warning=True))
     for text in (*dataset.notices, *info.cautions, *real):
@@ -303,7 +321,7 @@ def _info(run: Run) -> RunInfo:
         run.dataset,
         run.facts,
         strategy=run.strategy.name,
-        rounds=run.strategy.rounds,
+        rounds=run.rounds,
         judges=run.judges if several else (),
         shared=run.dataset.shared if settings.share_texts else "",
         onto=() if onto is None else onto.settled,
@@ -316,7 +334,7 @@ def _look_again(run: Run, info: RunInfo) -> RunInfo:
     settings, dataset = run.settings, run.dataset
     names = ("until", "batch", "total_rounds", *(["name"] if settings.name else []))
     kept = info.settings.model_copy(update={name: getattr(settings, name) for name in names})
-    changes = {"labels": dataset.labels, "rounds": run.strategy.rounds, "settings": kept}
+    changes = {"labels": dataset.labels, "rounds": run.rounds, "settings": kept}
     if settings.share_texts and not info.shared:
         changes["shared"] = dataset.shared
     changed = info.model_copy(update=changes)
@@ -353,7 +371,7 @@ async def opened(
         async with assembly.panel(
             run, totals, stop, emit, store=store, out=out, allowance=allowance
         ) as judge:
-            yield Session(run, store, judge, stop, emit)
+            yield Session(run, store, judge, stop, rounds.own_rounds(emit, run.strategy))
     finally:
         await store.close()
 

@@ -50,8 +50,10 @@ async def _calls(run: results.Result, store: Store) -> tuple[Counter[str], set[d
     """The outcomes of calls without a verdict, and the days on which calls ended."""
     outcomes: Counter[str] = Counter()
     days: set[date] = set()
-    for first in range(0, run.counts.total, AT_ONCE):
-        of_jobs = await store.calls(range(first, min(first + AT_ONCE, run.counts.total)))
+    before = run.info.verdicts_before
+    last = before + run.counts.total
+    for first in range(before, last, AT_ONCE):
+        of_jobs = await store.calls(range(first, min(first + AT_ONCE, last)))
         for call in (call for calls in of_jobs.values() for call in calls):
             if call.outcome not in ANSWERED:
                 outcomes[call.outcome] += 1

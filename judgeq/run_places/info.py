@@ -150,6 +150,11 @@ class RunInfo(BaseModel):
         return self.items - sum(settled.items for settled in self.onto)
 
     @property
+    def verdicts_before(self) -> int:
+        """The verdicts on settled items."""
+        return sum(settled.verdicts for settled in self.onto)
+
+    @property
     def rounds_before(self) -> int:
         """The rounds in which settled items were judged."""
         return sum(settled.rounds for settled in self.onto)

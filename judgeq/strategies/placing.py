@@ -30,7 +30,9 @@ SHARE = 0.25
 def placing(of: Strategy, settled: Sequence[Batch], anchors: Sequence[int]) -> Placing:
     """A strategy that places new items by the questions of another. Raises UsageError for one that
     can't."""
-    if (isinstance(of, Pairwise) and not of.prunes) or (isinstance(of, Listwise) and not of.overlap):
+    if (isinstance(of, Pairwise) and not of.prunes) or (
+        isinstance(of, Listwise) and not of.overlap
+    ):
         return Placing(of, tuple(settled), tuple(anchors))
     raise UsageError(
         f"--strategy {of.name} doesn't place texts onto a scale: --onto goes with lists (without overlap) "

@@ -309,10 +309,11 @@ class History:
 
     @property
     def twice(self) -> bool:
-        """Whether the judged items were in two rankings on average."""
-        n = len(self.standings.elo)
-        compared = [verdicts for verdicts in self.verdicts if comparisons.compares(verdicts)]
-        return comparisons.repeated(comparisons.matches_of(comparisons.joined(compared), n))
+        """Whether the judged items that aren't settled were in two rankings on average."""
+        n, own = len(self.standings.elo), self.verdicts[self.before :]
+        compared = [verdicts for verdicts in own if comparisons.compares(verdicts)]
+        matches = comparisons.matches_of(comparisons.joined(compared), n)
+        return comparisons.repeated(matches[self.first_new :])
 
     # What rounds are planned by
 
