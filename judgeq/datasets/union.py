@@ -26,8 +26,8 @@ class Union(NamedTuple):
 
 
 def union(settled: Dataset, dataset: Dataset) -> Union:
-    """The items of both. An item is settled where its id and its text are; where ids are row numbers, its
-    text alone says so. A text that has changed under its id is new, under another id.
+    """The items of both. An item is settled where its id and its text are; where ids are row numbers,
+    its text alone says so. A text that has changed under its id is new, under another id.
 
     Raises DataError where most ids of both stand for other texts, and for an id that can't be used.
     """
@@ -50,9 +50,9 @@ def union(settled: Dataset, dataset: Dataset) -> Union:
         ids.append(name if at is None else f"{dataset.name}:{name}")
     if len(changed) > max(2, MOSTLY * shared):
         raise DataError(
-            f"{dataset.name}: {len(changed):,} of {shared:,} ids that were judged before stand for other "
-            f"texts now, among them {listed(changed)}. Give --id-column, or ids of their own to the new "
-            "texts."
+            f"{dataset.name}: {len(changed):,} of {shared:,} ids that were judged before now stand "
+            f"for other texts, among them {listed(changed)}. Give --id-column, or ids of their own to "
+            "the new texts."
         )
     if twice := next((name for name in ids if name in by_id), None):
         raise DataError(f"{dataset.name}: the id {display(twice)} is taken. Rename the new item.")

@@ -28,7 +28,8 @@ from judgeq.escaping import quoted
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace, Runs, name_of
 from judgeq.run_places.info import MODELS, Ended
-from judgeq.settings.run import REHEARSAL, SETTINGS, Asking
+from judgeq.settings.people import Asking
+from judgeq.settings.run import REHEARSAL, SETTINGS
 from judgeq.strategies import Strategy
 
 MORE = 3
@@ -46,9 +47,8 @@ def check_workers(settings: Settings) -> None:
             "--workers 0 leaves all questions to `judgeq worker`: it goes with --store, and not with "
             "--batch or --judge people."
         )
-    for name in ("standby", "share_texts"):
-        if getattr(settings, name) and settings.store is None:
-            raise UsageError(f"{SETTINGS[name].flag} goes with --store.")
+    if settings.standby and settings.store is None:
+        raise UsageError("--standby goes with --store.")
 
 
 def check_strategy(settings: Settings, strategy: Strategy, n: int) -> None:
@@ -225,7 +225,7 @@ def admit(
                 f"{run} asks {name}: --judge {quoted(name)} lets this worker ask it{cost}."
             )
         _check_server(run, name, asked, own, named)
-    strategy, prompt = info.strategy_of(asked) or asked.make_strategy(), _prompt(run, info)
+    strategy, prompt = info.strategy_of(asked) or asked.make_strategy(), kept_prompt(place, info)
     dataset, onto = _dataset(place, info, own, files), facts.get("onto")
     if changed := differing(config.deciding_facts(asked, dataset, prompt, onto), facts):
         raise RunError(
@@ -272,7 +272,7 @@ def _check_server(run: str, model: str, asked: Settings, own: Settings, named: b
         )
 
 
-def _prompt(run: str, info: RunInfo) -> PromptSet | None:
+def kept_prompt(place: RunPlace, info: RunInfo) -> PromptSet | None:
     """The prompt set as the run's facts hold it. Raises RunError for what is none, and UsageError for a
     persona that isn't in it."""
     if info.facts.get("prompt") is None:
@@ -280,7 +280,7 @@ def _prompt(run: str, info: RunInfo) -> PromptSet | None:
     try:
         prompt = prompts.of_facts(info.facts)
     except (TypeError, ValueError) as error:
-        raise RunError(f"{run} has an invalid prompt set.") from error
+        raise RunError(f"run {place.id} has an invalid prompt set.") from error
     for name in info.settings.persona:
         prompt.as_persona(name)  # complains of one that isn't there
     return prompt
@@ -292,21 +292,18 @@ def _dataset(place: RunPlace, info: RunInfo, own: Settings, files: Sequence[Path
     Raises DataError naming what was looked at, and what would help.
     """
     labels, looked_at = info.facts.get("labels"), []
-    for spec in (*_specs(place, info, own, files), None):
-        name = "the store" if spec is None else spec.dataset
+    for spec in _specs(place, info, own, files):
         try:
-            dataset = place.dataset() if spec is None else load(spec, runs_onto(place, info))
+            dataset = load(spec, runs_onto(place, info))
         except JudgeqError as error:
-            looked_at.append(f"{name}: {error}")
-            continue
-        if dataset is None:
+            looked_at.append(f"{spec.dataset}: {error}")
             continue
         if dataset.content == info.facts.get("dataset") and labels in (None, dataset.labels):
             return dataset
-        looked_at.append(f"{name}: its texts, ids or labels are not those of the run")
+        looked_at.append(f"{spec.dataset}: its texts, ids or labels are not those of the run")
     raise DataError(
         f"run {place.id} needs the texts of {quoted(info.settings.dataset)}, which this worker doesn't "
-        "have. Give --dataset FILE (of a known corpus --data-dir), or start the run with --share-texts."
+        "have. Give --dataset FILE (of a known corpus --data-dir)."
         + "".join(f"\n{text}" for text in looked_at)
     )
 

@@ -96,8 +96,6 @@ def dataset_of(
     info = folder.info()
     settings = info.settings.model_copy(update=changes)
     with suppress(JudgeqError):  # gone, changed or unreadable: a run's scores need no texts
-        if (shared := folder.dataset()) is not None:
-            return shared
         names = ("dataset", "data_dir", "onto")
         if frame is not None or (settings.dataset != STDIN and trust.owns(folder, info, *names)):
             dataset = load(settings, runs_onto(folder, info), frame=frame, download=False)
@@ -113,8 +111,8 @@ def runs_onto(folder: RunPlace, info: RunInfo) -> list[RunPlace]:
 def judged_before(
     dataset: Dataset, prompt: Mapping[str, Any] | None, there: Runs
 ) -> tuple[RunPlace, int] | None:
-    """The latest run, of some, that judged texts of a dataset by the same prompt, if it is the same judge's
-    question again; and how many of them."""
+    """The latest run, of some, in which texts of a dataset were judged by the same prompt, and how many
+    of them; None where there is none."""
     if dataset.texts is None or prompt is None:
         return None
     texts = set(dataset.texts)

@@ -1,8 +1,8 @@
 """A run whose new items are placed onto the scale of runs before it: their record is where it begins.
 
-What was judged there is copied into the new run's ledger as its first rounds, so that it goes on like every
-run, whatever becomes of the old ones; these are only read. The run appears in its place whole or not at
-all.
+What was judged there is copied into the new run's ledger as its first rounds, so that it goes on like
+every run, whatever becomes of the old ones; these are only read. The run appears in its place whole or
+not at all.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Onto:
-    """Where a run begins that is placed onto settled ones: what they came to, the `anchors` that new items
-    meet, and all judges' names, those of the new run first."""
+    """Where a run begins that is placed onto settled ones: what they came to, the `anchors` that new
+    items meet, and all judges' names, those of the new run first."""
 
     parts: Sequence[Part]
     anchors: tuple[int, ...]
@@ -71,9 +71,9 @@ class Onto:
 
 
 def runs_of(settings: Settings, there: Runs) -> tuple[Settings, list[RunPlace]]:
-    """The runs that --onto names; and the settings with their ids, and their prompt or feature where none
-    is given. Raises RunError for one that isn't there, and UsageError for one whose scale nothing can be
-    placed onto."""
+    """The runs that --onto names; and the settings with their ids, and their prompt or feature where
+    none is given. Raises RunError for one that isn't there, and UsageError for one whose scale
+    nothing can be placed onto."""
     if not settings.onto:
         return settings, []
     found = [there.find(name) for name in settings.onto]
@@ -92,7 +92,7 @@ def runs_of(settings: Settings, there: Runs) -> tuple[Settings, list[RunPlace]]:
 
 
 def _words(place: RunPlace, info: RunInfo) -> dict[str, Any]:
-    """The settings that say what a run's judges were asked: no file that somebody else's folder names."""
+    """The settings that say what a run's judges were asked; no file that a stranger's folder names."""
     if trust.owns(place, info, "prompt") and (info.settings.prompt or info.settings.feature):
         return {"prompt": info.settings.prompt, "feature": info.settings.feature}
     prompt = info.facts.get("prompt")
@@ -101,7 +101,7 @@ def _words(place: RunPlace, info: RunInfo) -> dict[str, Any]:
 
 
 def _check(place: RunPlace, info: RunInfo, settings: Settings) -> None:
-    """Raise UsageError or RunError for a run that new items can't be placed onto, whatever was answered."""
+    """Raise UsageError or RunError for a run that nothing can be placed onto, whatever was answered."""
     run, old = f"--onto {place.id}", info.settings
     if place.is_running():
         raise RunError(f"{run}: a process works on that run now. Wait until it is finished.")
@@ -159,8 +159,8 @@ def begin(places: Sequence[RunPlace], settings: Settings) -> Onto:
         roots[own[0].run] = place.id
         if len(roots) > 1:
             raise UsageError(
-                f"--onto {' and '.join(roots.values())} are two scales: their texts were never compared. "
-                "Judge one of them onto the other first, and then these onto both."
+                f"--onto {' and '.join(roots.values())} are two scales: their texts were never "
+                "compared. Judge one of them onto the other first, and then these onto both."
             )
         rows, round = np.empty(0, np.int32), 0
         for block, settled in zip(own, _settled(result, place), strict=True):
@@ -193,8 +193,8 @@ def _on_one_scale(place: RunPlace, result: Result) -> Bools:
     component = result.scores.component
     if len(np.unique(component[component > 0])) > 1:
         raise UsageError(
-            f"--onto {place.id}: its texts have no common scale, since groups of them were never compared "
-            "with one another. More rounds would connect them: judgeq resume … --rounds."
+            f"--onto {place.id}: its texts have no common scale, since groups of them were never "
+            "compared with one another. More rounds would connect them: judgeq resume … --rounds."
         )
     return component > 0
 

@@ -35,7 +35,6 @@ from judgeq.rating.posterior import Posterior
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
 from judgeq.store import Items, Store
-from judgeq.store.vetting import caution
 from judgeq.strategies import MOST_ROUNDS, History
 from judgeq.text import INLINE, LEFT_OUT, money
 from judgeq.types import Counts, Floats, Totals, Verdicts
@@ -88,7 +87,6 @@ class Result:
     evaluation: Sequence[Any] = ()
     known: Certainty | None = None
     said: Said | None = field(default=None, metadata=LEFT_OUT)
-    damage: Sequence[str] = ()
     """What doesn't add up in the ledger, where that was accepted."""
     JSON_KEYS: ClassVar = {
         **ABOUT,
@@ -175,9 +173,9 @@ class Result:
 
     @property
     def cautions(self) -> list[str]:
-        """What a reader of the scores must know: of what was asked, and of the ledger."""
-        damaged = [caution(self.run.label, self.damage)] if self.damage else []
-        return [*self.link_cautions, *self.info.cautions, *damaged]
+        """What a reader of the scores must know: how new items are tied to settled ones, and what was
+        asked."""
+        return [*self.link_cautions, *self.info.cautions]
 
     @property
     def link_cautions(self) -> list[str]:
@@ -187,14 +185,15 @@ class Result:
             return found
         if not link.holds:
             found.append(
-                f"The settled texts don't keep their places in the new answers (p = {link.least_p:.2g}): the "
-                "judge may have changed since, and new scores may not be on the settled scale. The figure "
-                "`link` of `judgeq report` shows which moved; `judgeq drift` asks the judge again."
+                "The settled texts don't keep their places in the new answers (p = "
+                f"{link.least_p:.2g}): the judge may have changed, and new scores may not be on the "
+                "settled scale. The figure `link` of `judgeq report` shows which texts moved; `judgeq "
+                "drift` asks the judge again."
             )
         if link.loose:
             found.append(
-                f"The new texts are tied to the settled ones loosely: how far all of them lie from these is "
-                f"known to ±{1.96 * link.error:.2f} only, where scores have an sd of "
+                f"The new texts are tied to the settled ones loosely: how far all of them lie from "
+                f"these is known to ±{1.96 * link.error:.2f} only, where scores have an sd of "
                 f"{link.error / link.ratio:.2f}. Further rounds tie them closer."
             )
         return found
@@ -293,7 +292,6 @@ async def rate(
             slots=position_bias.slots(asked, couples=history.both_orders),
             effects=_effects(asked, history, settings, fit, go_on),
             said=people,
-            damage=store.damage,
         )
 
     return await in_thread(rated, stop)

@@ -119,16 +119,15 @@ def resume(
             f"run {folder.id} was imported: nothing is left to ask. `judgeq show --write` computes its "
             "scores."
         )
-    dataset = None if "dataset" in given else folder.dataset()
-    if info.settings.dataset == STDIN and dataset is None and "dataset" not in given:
+    if info.settings.dataset == STDIN and "dataset" not in given:
         raise RunError(
             f"the texts of run {folder.id} came on standard input or from Python, and are not kept. "
             f"Give the same ones: judgeq resume {folder.argument} --dataset - < FILE, or in Python "
             "judgeq.resume(…, dataset=…)."
         )
-    kept = None if "prompt" in given else folder.prompt()
-    held = [] if dataset is None else ["dataset", "data_dir", "onto"]
-    held += [] if kept is None else ["prompt"]
+    stored = folder.store_address is not None and "prompt" not in given
+    prompt = admission.kept_prompt(folder, info) if stored else None
+    held = [] if prompt is None else ["prompt"]
     settings = trust.own_settings(folder, info, changes, held).rooted()
     admission.check_judge(folder.id, settings, info)
     admission.check_workers(settings)
@@ -136,8 +135,8 @@ def resume(
         admission.check_rounds(folder.id, settings, info)
     elif "until" in given:
         settings = admission.until_reached(settings, folder, info)
-    dataset = dataset or load(settings, runs_onto(folder, info), frame=frame)
-    prompt = _prompt(settings, dataset) if kept is None else prompts.kept(kept)
+    dataset = load(settings, runs_onto(folder, info), frame=frame)
+    prompt = prompt or _prompt(settings, dataset)
     # What it is placed onto is in its first rounds, whatever became of that.
     facts = config.deciding_facts(settings, dataset, prompt, info.facts.get("onto"))
     admission.check_unchanged(folder.id, facts, info, dataset.source)
@@ -233,7 +232,7 @@ def _written(run: Run, result: results.Result) -> results.Result:
 def _finished(run: Run) -> results.Result | None:
     """The result of a run that is finished, its scores written; None if it isn't."""
     settings = run.settings
-    if not run.folder.exists or settings.share_texts:
+    if not run.folder.exists:
         return None
     info = run.folder.info()
     now = (settings.goal, run.rounds, run.dataset.labels)
@@ -299,7 +298,7 @@ def _begin(run: Run, emit: Emit) -> None:
         info = _look_again(run, folder.info())
     else:
         info = _info(run)
-        folder.write_info(info, None if run.prompt is None else run.prompt.model_dump_json())
+        folder.write_info(info)
         info = folder.info()  # as it is kept: without what is never written down
     real = [f"To ask a model, begin with: {info.real_run()[0]}"] if settings.rehearsal else []
     if not settings.models:  # else it stands in the forecast
@@ -308,8 +307,6 @@ def _begin(run: Run, emit: Emit) -> None:
         emit(Notice(text, warning=True))
     for text in (*dataset.notices, *info.cautions, *real):
         emit(Notice(text))
-    if settings.share_texts:
-        folder.share(dataset)
 
 
 def _info(run: Run) -> RunInfo:
@@ -323,7 +320,6 @@ def _info(run: Run) -> RunInfo:
         strategy=run.strategy.name,
         rounds=run.rounds,
         judges=run.judges if several else (),
-        shared=run.dataset.shared if settings.share_texts else "",
         onto=() if onto is None else onto.settled,
         anchors=() if onto is None else onto.anchors,
     )
@@ -335,8 +331,6 @@ def _look_again(run: Run, info: RunInfo) -> RunInfo:
     names = ("until", "batch", "total_rounds", *(["name"] if settings.name else []))
     kept = info.settings.model_copy(update={name: getattr(settings, name) for name in names})
     changes = {"labels": dataset.labels, "rounds": run.rounds, "settings": kept}
-    if settings.share_texts and not info.shared:
-        changes["shared"] = dataset.shared
     changed = info.model_copy(update=changes)
     if changed != info:
         run.folder.write_info(changed)

@@ -59,8 +59,8 @@ class Ended(BaseModel):
 
 
 class Settled(BaseModel):
-    """Items that were judged in a `run` before, by these judges, in so many rounds with so many verdicts:
-    how they are rated, and onto which of those before them they were placed."""
+    """Items that were judged in a `run` before, by these judges, in so many rounds with so many
+    verdicts: how they are rated, and onto which of those before them they were placed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -101,16 +101,13 @@ class RunInfo(BaseModel):
     imported: bool = False
     judges: tuple[str, ...] = ()  # where there are several, or an import names them
     ended: Ended | None = None  # by --until
-    onto: tuple[
-        Settled, ...
-    ] = ()  # whose scale it is placed onto; its own items are those after them
+    onto: tuple[Settled, ...] = ()  # those whose scale it is placed onto; its own items follow them
     anchors: tuple[int, ...] = ()  # rows of settled items that new ones meet
-    shared: str = ""  # a sha256 of ids and texts, where a store holds the texts
 
     @model_serializer(mode="wrap")
     def _plain(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = serialized(self)
-        for name in ("shared", "onto", "anchors"):
+        for name in ("onto", "anchors"):
             if not values[name]:
                 del values[name]
         for name in NEVER_KEPT:

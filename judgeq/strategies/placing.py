@@ -35,15 +35,15 @@ def placing(of: Strategy, settled: Sequence[Batch], anchors: Sequence[int]) -> P
     ):
         return Placing(of, tuple(settled), tuple(anchors))
     raise UsageError(
-        f"--strategy {of.name} doesn't place texts onto a scale: --onto goes with lists (without overlap) "
-        "and pairs, as listwise10 or pairwise."
+        f"--strategy {of.name} doesn't place texts onto a scale: --onto goes with lists (without "
+        "overlap) and pairs, as listwise10 or pairwise."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Placing(Strategy):
-    """The rounds of `of` over the items that follow those of the batches that are `settled`, whose rounds
-    come before, with these `anchors`, by their rows, the lowest first."""
+    """The rounds of `of` over the items that follow those of the batches that are `settled`, whose
+    rounds come before, with these `anchors`, by their rows, the lowest first."""
 
     of: Listwise | Pairwise
     settled: tuple[Batch, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
@@ -76,7 +76,7 @@ class Strategy:
 
     def rated(self, round: int, n: int) -> slice:
         """The items of n whose rating a round decides."""
-        return slice(n)
+        return slice(0, n)
 
     @property
     def adaptive(self) -> bool:
@@ -197,6 +197,7 @@ class History:
     refit: bool = False
     go_on: GoOn = always
     left_after: Offsets = field(init=False)
+    _parts: Sequence[placing.Part] = ()
     _made: dict[str, tuple[int, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -360,10 +361,17 @@ class History:
             n = len(self.standings.elo)
             batches = () if self.strategy is None else self.strategy.batches(n, parameters)
             if batches:
-                return placing.fit(batches, self.verdicts, n, self._step, refit=self.refit)
+                parts, go_on = self._settled(batches), self._step
+                return placing.fit(batches, self.verdicts, n, go_on, refit=self.refit, parts=parts)
             return estimator.fit(comparisons.joined(self.verdicts), n, parameters, self._step)
 
         return self._once(f"{estimator.name} {parameters}", fitted)
+
+    def _settled(self, batches: Sequence[Batch]) -> Sequence[placing.Part]:
+        """The fits of settled items, made once: no later verdict changes them."""
+        if not self._parts:
+            self._parts = placing.settled(batches[:-1], self.verdicts, self._step)
+        return self._parts
 
     def _step(self) -> None:
         self.go_on()  # that of now, however old the fit is
