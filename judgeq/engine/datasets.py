@@ -58,18 +58,14 @@ def load(
 def placed(dataset: Dataset, onto: Sequence[RunPlace], given: Given) -> Dataset:
     """The items of runs, and after them those of the dataset that are new. Raises DataError where texts
     can't be had, and UsageError where none is new."""
-    settled: Dataset | None = None
-    there = set[str]()
-    for place in onto:
-        own, info = _of_run(place, dataset, given), place.info()
-        new = [block for block in blocks(info, place.id) if block.run not in there]
+    settled = _of_run(onto[0], dataset, given)
+    there = {block.run for block in blocks(onto[0].info(), onto[0].id)}
+    for place in onto[1:]:
+        own = _of_run(place, dataset, given)
+        new = [block for block in blocks(place.info(), place.id) if block.run not in there]
         there |= {block.run for block in new}
-        if settled is not None:
-            rows = [row for block in new for row in block.rows]
-            settled = concatenated(settled, own, rows, [own.ids[row] for row in rows])
-        else:
-            settled = own
-    assert settled is not None
+        rows = [row for block in new for row in block.rows]
+        settled = concatenated(settled, own, rows, [own.ids[row] for row in rows])
     joined = union(settled, dataset)
     if not joined.new:
         raise UsageError(

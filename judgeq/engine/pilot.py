@@ -12,7 +12,6 @@ from typing import ClassVar
 from judgeq.engine import batch, rounds, runner
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.interrupts import Beside, Interrupts
-from judgeq.engine.leader import leading
 from judgeq.engine.session import at_work
 from judgeq.errors import BudgetError, JudgeError, RunError, StoppedError, UsageError
 from judgeq.events import Emit, Notice, RoundStarted
@@ -74,22 +73,21 @@ async def _judge_first(session: Session, questions: int) -> None:
     count, nor invalid ones where there is nothing else."""
     run = session.run
     first = run.strategy.before + 1
-    async with leading(session) as epoch:
-        session.emit(await runner.start_event(session))
-        history = runner.begin(run)
-        for _ in range(first - 1):
-            await rounds.fold(history, session.store, len(run.judges))
-        counts = await runner.plan(session, epoch, history, Repeats())
-        to_ask = min(questions - (counts.done and counts.done + counts.invalid), counts.left)
-        if to_ask <= 0:
-            return
-        if await batch.out_of(session.store):
-            raise RunError(
-                f"run {run.folder.id} has batches that are out: `judgeq resume "
-                f"{run.folder.argument}` collects them, and then no pilot is needed."
-            )
-        session.emit(RoundStarted(first, counts))
-        await runner.drain_ours(session, to_ask)
-        after = await session.store.round_state(first) or counts
-        if session.stop.asked and counts.left - after.left < to_ask:
-            raise StoppedError("stopped")
+    epoch, history = await runner.lead(session), runner.begin(run)
+    session.emit(await runner.start_event(session))
+    for _ in range(first - 1):
+        await rounds.fold(history, session.store, len(run.judges))
+    counts = await runner.plan(session, epoch, history, Repeats())
+    to_ask = min(questions - (counts.done and counts.done + counts.invalid), counts.left)
+    if to_ask <= 0:
+        return
+    if await batch.out_of(session.store):
+        raise RunError(
+            f"run {run.folder.id} has batches that are out: `judgeq resume "
+            f"{run.folder.argument}` collects them, and then no pilot is needed."
+        )
+    session.emit(RoundStarted(first, counts))
+    await runner.drain_ours(session, to_ask)
+    after = await session.store.round_state(first) or counts
+    if session.stop.asked and counts.left - after.left < to_ask:
+        raise StoppedError("stopped")
