@@ -268,6 +268,7 @@ async def rate(
         )
     counts, totals = await store.counts(), await store.totals()
     counts = rounds.own_counts(counts, history)
+    history.refit = settings.refit  # which may be asked for afterwards
     info, people = await with_people(info, store)
 
     def rated(go_on: GoOn) -> Result:
