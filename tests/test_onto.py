@@ -292,7 +292,7 @@ def test_people_place_what_people_have_judged(tmp_path: Path) -> None:
 def test_a_grown_dataset_is_noticed_before_it_is_paid_for(home: Path, tmp_path: Path) -> None:
     rows = (home / "february.csv").read_text().splitlines()
     (tmp_path / "texts.csv").write_text("\n".join(rows[:31]) + "\n")
-    told = {"feature": "f", "judge": by_number, "runs_dir": tmp_path / "r"}
+    told: dict[str, Any] = {"feature": "f", "judge": by_number, "runs_dir": tmp_path / "r"}
     package.run(str(tmp_path / "texts.csv"), **told)
     (tmp_path / "texts.csv").write_text("\n".join(rows) + "\n")
     words = ("run", "texts.csv", "--feature", "f", "--judge", "m", "--price", "1,1", "--dry-run")

@@ -326,6 +326,11 @@ class Choices(Declarations):
         "With --onto, rate old and new verdicts together, so that settled scores may move.",
         RATING, False, session=True,
     )  # fmt: skip
+    split_models: bool = setting(
+        "Of a judge that several models answered for, as its provider says, take each as a judge of its "
+        "own.",
+        RATING, False, session=True,
+    )  # fmt: skip
     texts: bool = setting(
         "Neither show texts nor copy their beginnings into scores.csv.", RATING, True,
         session=True, only="--no-texts",
