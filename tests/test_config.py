@@ -50,6 +50,8 @@ CHOOSING = {
     "feature",
     "persona",
     "ensemble",
+    "onto",
+    "other_prompt",
     "each",
     "name",
 } - SESSION

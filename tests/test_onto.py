@@ -259,8 +259,7 @@ def test_nothing_is_half_made(home: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_killed_it_goes_on_as_if_it_had_not_been(home: Path, tmp_path: Path) -> None:
-    words = ("run", "march.csv", *JUDGED, "--onto", only_run(home))
-    words = (*words, "--runs-dir", tmp_path / "runs")
+    words = ("run", "march.csv", *JUDGED, "--onto", only_run(home), "--runs-dir", tmp_path / "runs")
     process = start(home, *words, "--sim-latency", "0.3", "--concurrency", "2")
     wait_until(partial(has_answered, tmp_path, 18 + 4), process)
     process.kill()

@@ -106,7 +106,7 @@ class Result:
         "cautions": "cautions",
         "ended": "ended",
         "onto": "info.onto",
-        "link": "link",
+        "link": "fit.link",
         "effects": "named_effects",
         "both_orders": "flips",
     }
@@ -184,36 +184,7 @@ class Result:
     @property
     def link_cautions(self) -> list[str]:
         """That new items aren't tied to the settled ones, or only loosely."""
-        link, found = self.fit.link, list[str]()
-        if link is None:
-            return found
-        if not link.holds:
-            found.append(
-                "The settled texts don't keep their places in the new answers (p = "
-                f"{link.least_p:.2g}): the judge may have changed, and new scores may not be on the "
-                "settled scale. The figure `link` of `judgeq report` shows which texts moved; `judgeq "
-                "drift` asks the judge again."
-            )
-        if link.loose:
-            found.append(
-                f"The new texts are tied to the settled ones loosely: how far all of them lie from "
-                f"these is known to ±{1.96 * link.error:.2f} only, where scores have an sd of "
-                f"{link.error / link.ratio:.2f}. Further rounds tie them closer."
-            )
-        return found
-
-    @property
-    def link(self) -> dict[str, Any] | None:
-        """How well new items are tied to settled ones, in numbers."""
-        link = self.fit.link
-        return link and {
-            "anchors": len(link.anchors),
-            "error": link.error,
-            "error_in_sd": link.ratio,
-            "p": link.p,
-            "p_one_anchor": link.p_item,
-            "holds": link.holds,
-        }
+        return [] if self.fit.link is None else self.fit.link.cautions
 
     @property
     def answered_by(self) -> list[dict[str, Any]]:
