@@ -69,6 +69,8 @@ OTHER_SESSION: Mapping[str, Any] = {
     "rating": "bt-mm",
     "sigma": 1.0,
     "unbias_position": True,
+    "refit": True,
+    "split_models": True,
     "texts": False,
     "store": "postgresql://localhost/judgeq",
     "workers": 0,

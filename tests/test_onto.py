@@ -135,7 +135,7 @@ def test_more_rounds_and_refit(home: Path, tmp_path: Path) -> None:
         > 0.97
     )
     done = place(home, tmp_path / "x", "april.csv", "--refit", expect=2)
-    assert "--refit: goes with --onto" in done.stderr
+    assert "--refit goes with" in done.stderr
 
 
 def test_which_texts_are_new(home: Path, tmp_path: Path) -> None:

@@ -266,7 +266,6 @@ async def rate(
         )
     counts, totals = await store.counts(), await store.totals()
     counts = rounds.own_counts(counts, history)
-    history.refit = settings.refit  # which may be asked for afterwards
     answered = await store.answered()
     info, people = await with_people(info, store)
     if settings.split_models:
@@ -350,7 +349,9 @@ async def read(run: RunPlace, settings: Settings) -> Result:
         if len(items.ids) != info.items:
             counts = f"config.json has {info.items} items, run.db {len(items.ids)}"
             raise RunError(f"{run.label} is damaged: {counts}.")
-        history = await replayed(info, store)
+        # By the settings of now: whether settled items are rated anew may be asked for afterwards.
+        rated = info.settings.model_copy(update={"refit": settings.refit})
+        history = await replayed(info.model_copy(update={"settings": rated}), store)
         return await rate(run, info, store, items, history, settings)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.config import Settings
-from judgeq.errors import RunError
+from judgeq.errors import RunError, UsageError
 from judgeq.escaping import plain
 from judgeq.events import Certainty, Emit, Event, RoundRated, RoundStarted
 from judgeq.judge import panel
@@ -46,6 +46,8 @@ async def reading(run: RunPlace) -> AsyncIterator[Store]:
 
 def begin(n: int, strategy: Strategy | None, settings: Settings) -> History:
     """The history of a run of n items before anything was judged."""
+    if settings.refit and (strategy is None or not strategy.before):
+        raise UsageError("--refit goes with a run that is placed onto another one (--onto).")
     how = {"both_orders": settings.both_orders, "goal": settings.goal, "refit": settings.refit}
     return History.begin(n, strategy, settings.seed, **how)
 

@@ -338,13 +338,8 @@ class Choices(Declarations):
 
     @model_validator(mode="after")
     def _placed(self) -> Self:
-        given = [
-            f"--{name.replace('_', '-')}"
-            for name in ("other_prompt", "refit")
-            if getattr(self, name)
-        ]
-        if given and not self.onto:
-            raise ValueError(f"{', '.join(given)}: goes with --onto")
+        if self.other_prompt and not self.onto:
+            raise ValueError("--other-prompt goes with --onto")
         if self.onto and self.rating != CHOICES[0]:
             raise ValueError(f"--onto places by --rating {CHOICES[0]}, not {self.rating}")
         return self
