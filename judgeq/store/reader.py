@@ -6,6 +6,7 @@ A store may be anybody's: what can't have been written by us raises RunError.
 from __future__ import annotations
 
 import struct
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -61,7 +62,7 @@ class SqlReader:
 
     def hurry(self) -> None:
         """A stop was asked for: from now on don't wait for long where the store can't be reached."""
-        self._db.hurried = True
+        self._db.hurried = time.monotonic()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -179,14 +180,11 @@ class SqlReader:
         attempts were begun with; nothing for a job that had none. `reply` is raw, and says of a call
         without an answer why: replies may be long, and only those asked for are read. Raises RunError
         for calls that can't be."""
-        if isinstance(jobs, range) and jobs.step == 1:
-            spans = [f"job BETWEEN {jobs.start} AND {jobs.stop - 1}"]
-        else:
-            parts = [jobs[at : at + _AT_ONCE] for at in range(0, len(jobs), _AT_ONCE)]
-            spans = [f"job IN ({', '.join(str(int(job)) for job in part)})" for part in parts]
+        parts = [jobs[at : at + _AT_ONCE] for at in range(0, len(jobs), _AT_ONCE)]
         by_job = defaultdict[int, list[Call]](list)
-        for span in spans:
-            for _, *row in await self._db.read(sql.CALLS_OF.format(span)):
+        for part in parts:
+            numbers = ", ".join(str(int(job)) for job in part)
+            for _, *row in await self._db.read(sql.CALLS_OF.format(numbers)):
                 with self._reading():
                     by_job[row[0]].append(rows.call(row))
         return by_job

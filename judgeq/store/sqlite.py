@@ -172,7 +172,7 @@ class SqliteDatabase(Database):
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.emit: Callable[[Event], None] = lambda event: None
-        self.hurried = False
+        self.hurried: float | None = None
         self.label = str(path)
         self.flusher: Flusher | None = None
         self._path = path
