@@ -83,7 +83,7 @@ class SqlReader:
         with self._reading():
             return [codec(row) for row in kept]
 
-    async def _n(self) -> int:
+    async def n_items(self) -> int:
         """How many items there are; it never changes once there are any."""
         if not self._items:
             (self._items,) = await self._one(sql.N)
@@ -94,7 +94,7 @@ class SqlReader:
         numbers = [row[0] for row in kept]
         if numbers and (not self._ends or max(numbers) > self._ends[-1]):  # what is planned stays
             self._ends = [last for (last,) in await self._db.read(sql.ENDS)]
-        rounds, n = np.searchsorted(self._ends, numbers) + 1, await self._n()
+        rounds, n = np.searchsorted(self._ends, numbers) + 1, await self.n_items()
         with self._reading():
             return [
                 rows.job(row[:7], round, n)
@@ -147,14 +147,14 @@ class SqlReader:
         Raises RunError when they don't fit the matches they answer (a damaged file).
         """
         span = _EVERY if round is None else await self._span(round) or _NONE
-        n = await self._n()
+        n = await self.n_items()
         with self._reading():
             return await self._db.verdicts(*span, n)
 
     async def active(self, round: int) -> Bools | None:
         """The items that could be asked about in a planned round, shape (n,); None before it is
         planned."""
-        kept, n = await self._one(sql.ACTIVE, round=round), await self._n()
+        kept, n = await self._one(sql.ACTIVE, round=round), await self.n_items()
         with self._reading():
             return None if kept is None else rows.active(kept[0], n)
 
@@ -225,5 +225,5 @@ class SqlReader:
 
     async def checks(self) -> list[Check]:
         """All checks, by number."""
-        n = await self._n()
+        n = await self.n_items()
         return await self._read(sql.CHECKS, lambda row: rows.check(row, n))
