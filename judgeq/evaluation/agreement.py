@@ -223,7 +223,7 @@ def panel_agreement(
     listed = there if len(there) <= MOST else models
     groups = [(names[number], [number]) for number in listed]
     if 0 < len(models) < len(there):
-        groups.insert(0, (PEOPLE, [number for number in there if number >= people]))
+        groups.insert(0, (PEOPLE, [number for number in there if number not in models]))
     parts = [every.where(np.isin(judges, group)) for _, group in groups]
     components = [comparisons.components(part, n, scored=True) for part in parts]
     ratings = [
