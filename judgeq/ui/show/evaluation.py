@@ -190,7 +190,7 @@ def comparison(compared: Comparison) -> Iterator[Section]:
     if compared.differences:
         title = "Differences to run 1"
         if compared.plan.resamples:
-            title += " (*: beyond what other items, or other answers, would change)"
+            title += " (*: the 95 % interval leaves out 0)"
         parts = [CORRELATION] if gold.positive is None else [CORRELATION, POSITIVE, BOTH]
         for part in parts:
             yield _pairs(title, compared.differences, part, "−", difference)
