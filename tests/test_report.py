@@ -188,8 +188,6 @@ def test_what_went_wrong_is_on_the_first_screen(tmp_path: Path) -> None:
     wrong = page.index("got no usable answer, left out of the scores")
     assert wrong < page.index("The highest and lowest texts") < page.index('id="texts"')
     assert "Every question was answered" not in page
-    assert "unusable" in page
-    assert "timeout" in page
 
 
 @pytest.mark.usefixtures("undrawn")
