@@ -67,6 +67,7 @@ OTHER_SESSION: Mapping[str, Any] = {
     "rating": "bt-mm",
     "sigma": 1.0,
     "unbias_position": True,
+    "split_models": True,
     "texts": False,
     "store": "postgresql://localhost/judgeq",
     "workers": 0,
