@@ -88,7 +88,7 @@ def maximum(
     chosen = sigma is None and rankings.repeated and not implied
     if chosen:
         from_the_top = rankings_of(verdicts, n, covariates, go_on, (True,))
-        sigma, start = choose_sigma(from_the_top, components(verdicts, n))
+        sigma, start = choose_sigma(from_the_top)
     prior = Prior(UNKNOWN if sigma is None else sigma)
     what = f"{'Bradley-Terry' if implied else NAME} (MAP, σ = {prior.sigma:g})"
     best = curvature.maximum(rankings, prior.precision(rankings), start=start, what=what)
