@@ -55,8 +55,8 @@ def test_only_what_matters_is_warned_of(result: Result) -> None:
         result,
         counts=Counts(done=15, invalid=3, failed=2),
         totals=Totals(calls=20, cost=0.5, unknown=2, at_risk=0.25, saved=1.0),
-        slots=replace(result.slots, favoured=2, slighted=None, chance=0.0004),
-        effects=[Effect((0,), -0.5, 0.2, -0.9, -0.1, 20)],
+        slots=replace(result.slots, furthest=2, chance=0.0004),
+        effect=Effect(-0.5, 0.2, -0.9, -0.1, 20),
     )
     text = " ".join(" ".join(lines(troubled, 100)).split())
     for sentence in (

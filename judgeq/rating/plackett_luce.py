@@ -63,7 +63,7 @@ def fit(
     """`pl`: θ by the MAP, 0 for items that were never compared, with their posterior. Of the comparisons
     that lists imply (`implied`): `bt`."""
     position = bool(parameters.position)
-    places = position_bias.columns(verdicts).numbers if position else None
+    places = position_bias.numbers(verdicts) if position else None
     found = maximum(verdicts, n, parameters, places, go_on, implied=implied)
     component = components(verdicts, n)
     posterior = Posterior(found.rankings, found.parameters, found.prior, component)
