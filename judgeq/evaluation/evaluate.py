@@ -15,7 +15,7 @@ import numpy as np
 
 from judgeq import prompts, seeds
 from judgeq.datasets.tables import did_you_mean, display, listed
-from judgeq.engine import session
+from judgeq.engine.datasets import dataset_of
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.errors import UsageError
@@ -273,7 +273,7 @@ def texts_of(run: Result) -> Sequence[str] | None:
     """The texts of a run's items: its own, or those of its dataset; None if they aren't here."""
     if run.scores.texts is not None:
         return run.scores.texts
-    dataset = session.dataset_of(run.run)
+    dataset = dataset_of(run.run)
     return None if dataset is None else dataset.texts
 
 

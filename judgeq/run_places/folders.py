@@ -108,6 +108,10 @@ class RunFolder:
         """The address of its store, without a password; None of a folder."""
         return None
 
+    def runs(self) -> FolderRuns:
+        """Where the run is, with others."""
+        return FolderRuns(self.path.parent)
+
     @property
     def exists(self) -> bool:
         """Whether it is written down there what the run is."""
