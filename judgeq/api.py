@@ -40,7 +40,7 @@ Data = str | os.PathLike[str] | DataFrame | Sequence[str] | Mapping[str, str]
 """What is judged: a dataset's name, a file, a DataFrame, texts, or texts by id."""
 Column = str | Sequence[Any]
 """The name of a column, or its values, one a text."""
-COLUMNS = ("text", "gold", "id")
+COLUMNS = ("text", "gold", "id", "group")
 OnEvent = Callable[[Event], None]
 
 
@@ -51,6 +51,7 @@ def load_dataset(
     text: Column | None = None,
     gold: Column | None = None,
     id: Column | None = None,  # noqa: A002 - the users' word
+    group: Column | None = None,
     sample: int | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
@@ -68,6 +69,7 @@ def run(
     text: Column | None = None,
     gold: Column | None = None,
     id: Column | None = None,  # noqa: A002 - the users' word
+    group: Column | None = None,
     sample: int | None = None,
     judge: str | JudgeFunction | Sequence[str] | None = None,
     prompt: str | None = None,
@@ -95,6 +97,7 @@ def run(
     dataset, feature: what is ranked, and by what ("how urgent the message is").
     text, gold, id: the columns of the texts, the gold labels and the ids: their names (by default
         "text", none, "id"), or their values.
+    group: the same of groups, within which alone texts are compared.
     sample: only this many items, drawn by `seed`.
     judge: a model ("gpt-5-mini"), "simulated" or "people"; or a function of texts and feature that
         returns the places of the texts, most of the feature first. By default "simulated", which

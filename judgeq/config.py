@@ -290,6 +290,8 @@ def deciding_facts(
         "prompt": prompt.model_dump(exclude={"personas", "people"}) if prompt else None,
         "seed": settings.seed,
     }
+    if dataset.groups is not None:
+        facts["groups"] = dataset.grouping
     if settings.persona and prompt is not None:
         facts["personas"] = [[name, dict(prompt.personas)[name]] for name in settings.persona]
     if len(settings.panelists) > 1:

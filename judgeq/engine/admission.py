@@ -50,10 +50,10 @@ def check_workers(settings: Settings) -> None:
             raise UsageError(f"{SETTINGS[name].flag} goes with --store.")
 
 
-def check_strategy(settings: Settings, strategy: Strategy, n: int) -> None:
-    """Raise UsageError for n items that the strategy can't judge, for a goal that it can't have, and for
-    rounds that wait for answers where people give them: these are asked all rounds at once."""
-    strategy.check(n)
+def check_strategy(settings: Settings, strategy: Strategy, sizes: Sequence[int]) -> None:
+    """Raise UsageError for groups of items that the strategy can't judge, for a goal that it can't have,
+    and for rounds that wait for answers where people give them: these are asked all rounds at once."""
+    strategy.check(*sizes)
     goal, named = settings.goal, f"--strategy {strategy.name}"
     if settings.both_orders and not strategy.pairs:
         raise UsageError(f"--both-orders goes with pairs, not with {named}.")
@@ -65,7 +65,12 @@ def check_strategy(settings: Settings, strategy: Strategy, n: int) -> None:
         )
     if goal and strategy.kind == "direct":
         raise UsageError(f"--until goes with strategies that compare, not with {named}.")
-    if goal.top is not None and goal.top >= n:
+    if goal.top is not None and len(sizes) > 1:
+        raise UsageError(
+            f"--until top{goal.top} goes with one ranking, and each group has its own. Give a "
+            "reliability, as --until 0.9."
+        )
+    if goal.top is not None and goal.top >= (n := sum(sizes)):
         raise UsageError(f"--until top{goal.top}: there are only {n:,} items.")
 
 

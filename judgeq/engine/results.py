@@ -56,6 +56,7 @@ ABOUT = {
     "rating": "main.name",
     "fit": "fit",
     "components": "scores.components",
+    "groups": "scores.group_count",
     "texts": "scores.with_texts",
 }
 """The keys that say in JSON which run a result is, and by what it was rated."""
@@ -274,16 +275,22 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     component = np.ones(n, dtype=np.int64)  # scores of items judged alone are on one scale
     if not history.alone:
         component = comparisons.components(verdicts, n, scored=True)
+    if history.group is not None:  # which these connect
+        judged = component > 0
+        parts = history.group[judged] * (n + 1) + component[judged]
+        component[judged] = np.unique(parts, return_inverse=True)[1].reshape(-1) + 1
     scores = Scores(
         ids=items.ids,
         ratings={column: fit.theta for column, fit in fits.items()},
-        intervals=None if main.posterior is None else intervals(main.posterior, go_on),
+        intervals=None if main.posterior is None else intervals(main.posterior, go_on, component),
         mark=settings.mark,
         matches=comparisons.matches_of(verdicts, n),
         wins=comparisons.wins_of(verdicts, n),
         left_after=history.left_after,
         gold=np.full(n, np.nan) if items.gold is None else items.gold,
         component=component,
+        groups=items.groups,
+        group=history.group,
     )
     return scores, main
 
@@ -349,7 +356,8 @@ async def judgments(run: RunPlace) -> tuple[Sequence[str], list[Verdicts], Seque
 async def replayed(info: RunInfo, store: Store, last: int | None = None) -> History:
     """All that a run's ledger says, folded round by round; up to the round `last`, if given."""
     strategy = None if info.imported else info.settings.make_strategy()
-    history = rounds.begin(info.items, strategy, info.settings)
+    groups = (await store.items()).groups if info.settings.group_column else None
+    history = rounds.begin(info.items, strategy, info.settings, groups)
     judges = max(1, len(info.judges))
     for round in history.to_come(MOST_ROUNDS):
         if round - 1 == last or await rounds.fold(history, store, judges) is None:
@@ -367,16 +375,23 @@ def round_rated(
     """A round that took the ratings from `before` to the `latest`, by name, both of shape (items,); an
     item without a rating (nan) counts as 0."""
     rating, after = latest[0], np.nan_to_num(latest[1])
-    moved = (
-        correlation.point(correlation.spearman(before, after), len(after)) if round > 1 else None
-    )
+    group, names, moved = comparisons.numbered(dataset.groups), dataset.groups, None
+    if round > 1:
+        moved = correlation.point(correlation.spearman(before, after, group), len(after))
 
     def placed(rows: Sequence[int]) -> list[Placed]:
         texts = dataset.texts
         return [
-            Placed(dataset.ids[row], texts[row][:_TEXT] if texts else None, float(after[row]))
+            Placed(
+                dataset.ids[row] if names is None else f"{names[row]}: {dataset.ids[row]}",
+                texts[row][:_TEXT] if texts else None,
+                float(after[row]),
+            )
             for row in rows
         ]
 
-    order = np.argsort(-after, kind="stable").tolist()
-    return RoundRated(round, moved, placed(order[:SHOWN]), placed(order[-SHOWN:]), known, rating)
+    top = bottom = np.argsort(-after, kind="stable")
+    if group is not None:  # of each group one, of the first groups
+        top, bottom = comparisons.ends_of(top, group)[:SHOWN].T
+    ends = placed(top[:SHOWN].tolist()), placed(bottom[-SHOWN:].tolist())
+    return RoundRated(round, moved, *ends, known, rating)

@@ -8,8 +8,9 @@ asked about up to LARGE items, or `--until` needs it; otherwise only at the end.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import numpy as np
 
@@ -38,11 +39,12 @@ async def reading(run: RunPlace) -> AsyncIterator[Store]:
         await store.close()
 
 
-def begin(n: int, strategy: Strategy | None, settings: Settings) -> History:
-    """The history of a run of n items before anything was judged."""
-    return History.begin(
-        n, strategy, settings.seed, both_orders=settings.both_orders, goal=settings.goal
-    )
+def begin(
+    n: int, strategy: Strategy | None, settings: Settings, groups: Sequence[str] | None
+) -> History:
+    """The history of a run of n items, in these groups, before anything was judged."""
+    how: dict[str, Any] = {"both_orders": settings.both_orders, "goal": settings.goal}
+    return History.begin(n, strategy, settings.seed, groups=groups, **how)
 
 
 def questions(history: History, settings: Settings) -> Matches:
@@ -139,7 +141,11 @@ def how_well(
     if calls:
         growth = order.growth(posterior.sigma, slots / n, calls * k / n, k)
     known = order.reliability(
-        posterior.mean[judged], posterior.errors_across[judged], growth, history.goal.top
+        posterior.mean[judged],
+        posterior.errors_across(history.group)[judged],
+        growth,
+        history.goal.top,
+        None if history.group is None else history.group[judged],
     )
     # A text judged alone costs 1/k of a list of k.
     added = calls * k / max(1, all_slots)
@@ -157,10 +163,9 @@ def how_well(
 
 def _next_calls(history: History, settings: Settings) -> int:
     """Calls of one more round; 0 where there can't be one."""
-    active = int(history.standings.active.sum())
-    if history.strategy is None or history.over or active < 2:
+    if history.strategy is None or history.over or max(sizes := history.sizes) < 2:
         return 0
-    matches = history.strategy.calls_of(len(history.verdicts) + 1, active)
+    matches = history.strategy.calls_of(len(history.verdicts) + 1, *sizes)
     return matches * judgments_per_match(settings)
 
 

@@ -74,7 +74,7 @@ async def start_event(session: Session) -> RunStarted:
     per_match, sizes = rounds.judgments_per_match(run.settings), list[int]()
     if not run.strategy.prunes:  # else they depend on who leaves
         numbers = range(1, run.strategy.rounds + 1)
-        sizes = [per_match * run.strategy.calls_of(round, n) for round in numbers]
+        sizes = [per_match * run.strategy.calls_of(round, *run.dataset.sizes) for round in numbers]
     return RunStarted(
         run=run.folder.id,
         items=n,
@@ -133,7 +133,7 @@ async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
 
 def begin(run: Run) -> History:
     """The history of a run before its first round."""
-    return rounds.begin(len(run.dataset), run.strategy, run.settings)
+    return rounds.begin(len(run.dataset), run.strategy, run.settings, run.dataset.groups)
 
 
 async def plan(session: Session, epoch: int, history: History, repeats: Repeats) -> Counts:

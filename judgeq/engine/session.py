@@ -125,7 +125,7 @@ def _run(
     **more: Any,
 ) -> Run:
     strategy = settings.make_strategy()
-    admission.check_strategy(settings, strategy, len(dataset))
+    admission.check_strategy(settings, strategy, dataset.sizes)
     pricing = assembly.check(settings, dataset, prompt)
     if settings.anchors is not None:
         more["known"] = known_in(settings.anchors, dataset.ids, dataset.texts)
@@ -135,7 +135,7 @@ def _run(
 def _fitting(settings: Settings, dataset: Dataset) -> Settings:
     """The settings with a judge and a strategy that fit the dataset, where the user named none: texts
     without gold are rehearsed, and few of them are ranked in one list."""
-    n, changes = len(dataset), dict[str, Any]()
+    n, changes = max(dataset.sizes), dict[str, Any]()
     if "judge" not in settings.model_fields_set and dataset.gold is None and dataset.latent is None:
         changes["judge"] = (REHEARSAL,)
     if "strategy" not in settings.model_fields_set and 1 < n < Listwise().k:

@@ -104,8 +104,9 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
             names = (run + 1, this.run, this.name, against + 1, that.run, that.name)
             both = mask & ~np.isnan(this.scores + that.scores)
             n, x, y = int(both.sum()), this.scores[both], that.scores[both]
+            part = None if this.group is None else this.group[both]
             alike = {
-                name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n))
+                name: Measured(correlation.point(correlation.CORRELATION[name](x, y, part), n))
                 for name in ("kendall", "spearman")
             }
             agreement.append(Pair(*names, n, alike))

@@ -26,6 +26,7 @@ from judgeq.evaluation.metrics import MEASURES, Measured, Sample, bootstrap, mea
 from judgeq.evaluation.people import Yardstick
 from judgeq.evaluation.scale import Misfit, Reliability
 from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture
+from judgeq.rating import order as order_of
 from judgeq.store import Items
 from judgeq.text import INLINE
 from judgeq.types import Bools, Floats, Offsets
@@ -60,7 +61,9 @@ class Assessment:
     """One rating of a run against gold over the `n` of `items` ("all", or a subset) that have both.
 
     `measures` are those of MEASURES, without those of detection unless gold has two classes;
-    `threshold` is None where nothing is detected, and `within_components` where there is one component.
+    `threshold` is None where nothing is detected. Of items in `groups` (how many; None: there are none)
+    all are measured within groups, pooled; `within_components` is what that is within components that
+    nothing connects, where there are no groups.
     """
 
     run: str
@@ -71,6 +74,7 @@ class Assessment:
     without_score: int
     threshold: Threshold | None
     measures: Mapping[str, Measured]
+    groups: int | None
     within_components: Within | None
 
 
@@ -88,7 +92,8 @@ def evaluate(
         ):
             threshold = _threshold(judges.rating, own, gold, plan)
             label = f"{judges.rating} by {name}"
-            ratings.append(Rating(run.run.id, label, own, component, threshold))
+            group = run.scores.group
+            ratings.append(Rating(run.run.id, label, own, component, group, threshold))
     return [
         assess(rating, gold, items, mask, plan)
         for items, mask in masks_of(run.items, plan.subset).items()
@@ -107,6 +112,7 @@ class Rating(NamedTuple):
     name: str
     scores: Floats
     component: Offsets
+    group: Offsets | None
     threshold: Threshold | None = None
 
 
@@ -132,7 +138,8 @@ def ratings_of(
         # What was never judged still has the start's rating, which says nothing of it.
         values = np.where(scores.judged, scores.ratings[column], np.nan)
         threshold = _threshold(column, values, gold, plan)
-        ratings.append(Rating(name, column, values[rows], scores.component[rows], threshold))
+        group = None if scores.group is None else scores.group[rows]
+        ratings.append(Rating(name, column, values[rows], scores.component[rows], group, threshold))
     return ratings
 
 
@@ -181,6 +188,7 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
         gold.values[rows],
         None if gold.positive is None else gold.positive[rows],
         None if cut is None else scores > cut,
+        None if rating.group is None else rating.group[rows],
     )
     names = [
         name
@@ -202,7 +210,10 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
         without_score=int((mask & ~unlabelled & unscored).sum()),
         threshold=rating.threshold,
         measures={name: found[name] for name in names},
-        within_components=_within(sample, rating.component[rows]),
+        groups=None if sample.part is None else len(np.unique(sample.part)),
+        within_components=None
+        if rating.group is not None
+        else _within(sample, rating.component[rows]),
     )
 
 
@@ -230,15 +241,64 @@ def _within(sample: Sample, component: Offsets) -> Within | None:
 
 
 def apart(scores: Scores) -> str | None:
-    """A warning if comparisons don't connect all items; None if they do."""
+    """A warning if comparisons don't connect all items that they should; None if they do."""
     if not scores.apart:
         return None
     sizes = comparisons.component_sizes(scores.component)
     between = f"{sizes[-1]:,} to {sizes[0]:,}" if sizes[0] > sizes[-1] else f"{sizes[0]:,}"
+    what = "separate groups" if scores.groups is None else "parts, smaller than its groups"
+    hold = "a group" if scores.groups is None else "a part"
     return (
-        f"The texts form {len(sizes):,} separate groups (of {between}) that were never compared with "
-        "one another. Scores and ranks hold only within a group: see the column component of scores.csv."
+        f"The texts form {len(sizes):,} {what} (of {between}) that were never compared with one "
+        f"another. Scores and ranks hold only within {hold}: see the column component of scores.csv."
+        + (" --group-column names groups that are meant." if scores.groups is None else "")
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OfGroup:
+    """The main rating within a group of `items` items: `judgments` about them, ρ̂ (`reliability`), and
+    its correlation with gold over the `n` that have both; None where that is undefined."""
+
+    group: str
+    items: int
+    judgments: int
+    reliability: float | None
+    n: int
+    pearson: float | None
+    spearman: float | None
+
+
+def by_group(run: Result, gold: Gold | None) -> list[OfGroup]:
+    """A run's groups in the order of the dataset; none without groups."""
+    scores, posterior = run.scores, run.fit.posterior
+    if scores.groups is None or scores.group is None:
+        return []
+    order = np.argsort(scores.group, kind="stable")
+    labels = np.full(len(order), np.nan) if gold is None else gold.values
+    each = comparisons.joined(run.history.verdicts)
+    judgments = np.bincount(scores.group[each.items[each.offsets[:-1]]], minlength=len(order) + 1)
+    error = None if posterior is None else posterior.errors_across(scores.group)
+    found = []
+    for rows in np.split(order, np.flatnonzero(np.diff(scores.group[order])) + 1):
+        judged = rows[scores.scored[rows]]
+        both = judged[~np.isnan(labels[judged])]
+        pair, rho = (scores.main[1][both], labels[both]), None
+        if posterior is not None and error is not None and len(judged) > 1:
+            rho = order_of.reliability(posterior.mean[judged], error[judged]).rho
+        kinds = (correlation.pearson(*pair), correlation.spearman(*pair))
+        number = int(scores.group[rows[0]])
+        found.append(
+            OfGroup(
+                scores.groups[rows[0]],
+                len(rows),
+                int(judgments[number]),
+                rho,
+                len(both),
+                *(correlation.point(kind, len(both)) for kind in kinds),
+            )
+        )
+    return found
 
 
 # What a run reports of itself
@@ -266,6 +326,7 @@ class Evaluation:
     judges: PanelAgreement | None = None  # None of one judge
     length: Measured | None = None  # None if the texts aren't here
     people: Yardstick | None = None  # None if no people judged
+    by_group: Sequence[OfGroup] = ()
 
 
 def texts_of(run: Result) -> Sequence[str] | None:
@@ -291,4 +352,5 @@ def evaluation(run: Result, plan: Plan, splits: int | None = None) -> Evaluation
         judges=judges,
         length=None if texts is None else scale.with_length(run.scores, texts, times, seed),
         people=people.yardstick(run, times, seed),
+        by_group=by_group(run, gold),
     )

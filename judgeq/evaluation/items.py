@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from judgeq.datasets.tables import display, listed
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.engine.scores import Scores
+from judgeq.errors import UsageError
 from judgeq.rating import comparisons, misfit
 from judgeq.rating.correlation import Order
 from judgeq.text import LEFT_OUT
@@ -54,10 +56,18 @@ class Views:
     JSON_KEYS: ClassVar = OF_RUN
 
 
-def ends(run: Result, n: int) -> list[View]:
-    """The n highest of the items and the n lowest, each from high to low; all as one where these are
-    as many."""
-    rows = ranked(run.scores)
+def ends(run: Result, n: int, group: str | None = None) -> list[View]:
+    """The n highest of the items of a group, or of all, and the n lowest, each from high to low; all as
+    one where these are as many. Without a group the highest and the lowest of each, of n groups. Raises
+    UsageError for a group that isn't there."""
+    rows, groups = ranked(run.scores), run.scores.groups
+    if group is not None:
+        if groups is None or group not in groups:
+            there = f"has {listed(dict.fromkeys(groups))}" if groups else "has no groups"
+            raise UsageError(f"--group {display(group)}: run {run.run.id} {there}.")
+        rows = [row for row in rows if groups[row] == group]
+    elif groups is not None:
+        return [View(run.scores, "groups", group_ends(run.scores)[: 2 * n])]
     if len(rows) <= 2 * n:
         return [View(run.scores, "all", rows)]
     return [View(run.scores, "top", rows[:n]), View(run.scores, "bottom", rows[-n:])]
@@ -96,11 +106,14 @@ def against_gold(run: Result, n: int) -> View:
 VIEWS = {"uncertain": uncertain, "contested": contested, "against_gold": against_gold}
 
 
-def chosen(run: Result, n: int, item: str | None, kinds: Sequence[str]) -> list[View]:
-    """Those next to an item by its id, and VIEWS of these kinds, of n items each; the ends where none is
-    asked for. Raises UsageError."""
+def chosen(
+    run: Result, n: int, item: str | None, kinds: Sequence[str], group: str | None = None
+) -> list[View]:
+    """Those next to an item by its id, and VIEWS of these kinds, of n items each; the ends, of a group,
+    where none is asked for, or a group is. Raises UsageError."""
     views = [] if item is None else [around(run, n, run.row_of(item))]
-    return [*views, *(VIEWS[kind](run, n) for kind in kinds)] or ends(run, n)
+    views += [VIEWS[kind](run, n) for kind in kinds]
+    return views if views and group is None else [*views, *ends(run, n, group)]
 
 
 def gap_to_gold(scores: Scores) -> Floats:
@@ -129,8 +142,20 @@ def _largest(run: Result, name: str, n: int, values: Floats, why: str, **measure
 
 
 def ranked(scores: Scores) -> list[int]:
-    """The rows of ranked items, from high to low by the main rating."""
-    return _highest(np.where(scores.rank > 0, scores.main[1], np.nan), len(scores.ids))
+    """The rows of ranked items, from high to low by the main rating; group by group."""
+    rows = _highest(np.where(scores.rank > 0, scores.main[1], np.nan), len(scores.ids))
+    if scores.group is None:
+        return rows
+    grouped: list[int] = np.array(rows)[np.argsort(scores.group[rows], kind="stable")].tolist()
+    return grouped
+
+
+def group_ends(scores: Scores) -> list[int]:
+    """The rows of the highest and of the lowest ranked item of each group."""
+    if scores.group is None:
+        return []
+    rows = np.array(ranked(scores), np.int64)
+    return list(dict.fromkeys(comparisons.ends_of(rows, scores.group).reshape(-1).tolist()))
 
 
 def _highest(values: Floats, n: int) -> list[int]:

@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.rating.correlation import Kendall, Measure, Order, pearson, point, spearman
+from judgeq.rating.correlation import Kendall, Measure, in_parts, pearson, point, spearman
 from judgeq.text import LEFT_OUT
-from judgeq.types import Bools, Floats
+from judgeq.types import Bools, Floats, Offsets
 
 NOTHING = 1e-9
 """A difference up to this is what rounding leaves of none."""
@@ -29,12 +29,14 @@ _AT_ONCE = 125_000
 
 class Sample(NamedTuple):
     """Scores and what they are held against, each of shape (n,), without nan: gold; which items are
-    `positive` (None without two classes); and which the scores label so (None without a threshold)."""
+    `positive` (None without two classes); which the scores label so (None without a threshold); and the
+    part of each, within which alone items are compared (None: all are one)."""
 
     scores: Floats
     gold: Floats
     positive: Bools | None = None
     labelled: Bools | None = None
+    part: Offsets | None = None
 
 
 def _detected(rule: Callable[[Floats, Floats, Floats, Floats], Floats]) -> Make:
@@ -61,14 +63,20 @@ def _f1(tp: Floats, fp: Floats, fn: Floats) -> Floats:
 
 
 def _auc(sample: Sample) -> Measure:
-    """The area under the ROC curve: how often a positive item is above a negative one, ties ½."""
-    by_score, mask = Order(sample.scores), np.asarray(sample.positive, dtype=np.float64)
+    """The area under the ROC curve: how often a positive item is above a negative one of its part, ties
+    ½."""
+    by_score, mask = in_parts(sample.scores, sample.part), np.asarray(sample.positive, np.float64)
+    part = np.zeros(len(mask), np.int64) if sample.part is None else sample.part
+    of = part[by_score.order[by_score.starts]]
+    begins, place = np.unique(of, return_index=True)[1], np.unique(of, return_inverse=True)[1]
 
     def measure(weights: Floats) -> Floats:
         above = by_score.sums(weights * mask)
         below = by_score.sums(weights * (1 - mask))
-        pairs = above.sum(axis=1) * below.sum(axis=1)
-        won = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
+        positive, negative = (np.add.reduceat(each, begins, axis=1) for each in (above, below))
+        pairs = (positive * negative).sum(axis=1)
+        earlier = np.cumsum(negative, axis=1) - negative  # of the parts before
+        won = (above * (np.cumsum(below, axis=1) - below / 2 - earlier[:, place])).sum(axis=1)
         area: Floats = np.divide(won, pairs, out=np.full(len(weights), np.nan), where=pairs > 0)
         return area
 
@@ -90,9 +98,9 @@ _RULES: Mapping[str, Callable[[Floats, Floats, Floats, Floats], Floats]] = {
     "tn": lambda tp, fp, fn, tn: tn,
 }
 MEASURES: Mapping[str, tuple[Needs, Make]] = {
-    "pearson": ("gold", lambda it: pearson(it.scores, it.gold)),
-    "spearman": ("gold", lambda it: spearman(it.scores, it.gold)),
-    "kendall": ("gold", lambda it: Kendall(it.scores, it.gold)),
+    "pearson": ("gold", lambda it: pearson(it.scores, it.gold, it.part)),
+    "spearman": ("gold", lambda it: spearman(it.scores, it.gold, it.part)),
+    "kendall": ("gold", lambda it: Kendall(it.scores, it.gold, it.part)),
     **{name: ("threshold", _detected(rule)) for name, rule in _RULES.items()},
     "auc": ("classes", _auc),
 }

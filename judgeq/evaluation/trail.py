@@ -245,7 +245,9 @@ async def explanation(
         if posterior is None:
             why = f"the rating {run.main.name} has no errors"
         elif component[row] != component[other] or not component[row]:
-            why = "no judgments connect the two"
+            group = run.scores.group
+            apart = group is not None and group[row] != group[other]
+            why = "they are of two groups" if apart else "no judgments connect the two"
         else:
             probability = posterior.probability_above(row, other)
     calls: Mapping[int, Sequence[Call]] = {}

@@ -200,6 +200,15 @@ def repeated(matches: Offsets) -> bool:
 # What is connected
 
 
+def numbered(names: Sequence[str] | None) -> Offsets | None:
+    """The number of each name, from 1 in the order in which they first stand, shape (n,); None of
+    None."""
+    if names is None:
+        return None
+    number = {name: place for place, name in enumerate(dict.fromkeys(names), start=1)}
+    return np.array([number[name] for name in names], dtype=np.int64)
+
+
 def components(verdicts: Verdicts, n: int, *, scored: bool = False) -> Offsets:
     """The connected component of each of n items, shape (n,): from 1, in the order of their first rows;
     0 for items that were never judged. `scored`: scores of items judged alone are on one scale, and so
@@ -228,6 +237,14 @@ def components(verdicts: Verdicts, n: int, *, scored: bool = False) -> Offsets:
     number = np.zeros(n, dtype=np.int64)
     number[judged] = np.unique(label[judged], return_inverse=True)[1] + 1
     return number
+
+
+def ends_of(order: Offsets, part: Offsets) -> Offsets:
+    """The first and the last row of each part, shape (parts, 2), of rows in an order; parts, shape
+    (n,), in that of their numbers."""
+    order = order[np.argsort(part[order], kind="stable")]
+    begins = np.diff(part[order], prepend=-1) != 0
+    return np.stack([order[begins], order[np.append(begins[1:], True)[: len(order)]]], axis=1)
 
 
 def component_sizes(component: Offsets) -> Offsets:

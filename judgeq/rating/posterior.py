@@ -84,11 +84,13 @@ class Posterior:
         all are taken for independent, shape (n,)."""
         return self._errors(self._variance)
 
-    @property
-    def errors_across(self) -> Floats:
-        """As `errors_apart`, with the doubt about how far apart components lie that nothing connects."""
-        judged = max(int((self.component > 0).sum()), 1)
-        across = self.dispersion * self.sigma**2 * (1 / self._size - 1 / judged)
+    def errors_across(self, group: Offsets | None = None) -> Floats:
+        """As `errors_apart`, with the doubt about how far apart components lie that nothing connects:
+        those of each `group`, shape (n,), whose items alone are to be compared (None: all)."""
+        judged = self.component > 0
+        group = np.zeros(len(judged), np.int64) if group is None else group
+        whole = np.maximum(np.bincount(group, judged), 1)[group]
+        across = self.dispersion * self.sigma**2 * (1 / self._size - 1 / whole)
         return np.sqrt(self.errors_apart**2 + np.maximum(across, 0))
 
     @property

@@ -126,6 +126,7 @@ class StoredRun(RunFolder):
             texts=texts,
             gold=items.gold,
             subsets=dict(items.subsets),
+            groups=items.groups,
             source=f"the texts shared in {self.address.label}",
             known_as=str(info.facts.get("dataset")),
             licence=info.licence,

@@ -82,6 +82,11 @@ class DatasetSpec(Declarations):
         "The gold labels, where they are words, from least to most.", DATA, None,
         metavar="LOW,…,HIGH",
     )  # fmt: skip
+    group_column: str | None = setting(
+        "A file's column of groups, such as the question that each text answers. Only texts of a "
+        "group are compared.",
+        DATA, None, common=True, metavar="NAME",
+    )  # fmt: skip
     latent_column: str | None = setting(
         "A column of numbers that the simulated judge answers from.", DATA, None,
         unset="the gold", metavar="NAME",

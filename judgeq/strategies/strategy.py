@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
@@ -77,13 +77,19 @@ class Strategy:
             raise UsageError(f"--strategy {self.name} has no further rounds.")
         return replace(self, rounds=rounds)  # type: ignore[type-var]
 
-    def check(self, n: int) -> None:
-        """Raise UsageError when n items can't be judged so."""
-        if n < 2:
-            raise UsageError(f"--strategy {self.name}: {n} items make no pair.")
+    def check(self, *sizes: int) -> None:
+        """Raise UsageError when items in groups of these sizes can't be judged so."""
+        if max(sizes) < 2:
+            raise UsageError(f"--strategy {self.name}: {max(sizes)} items make no pair.")
+        if self.prunes and len(sizes) > 1:
+            raise UsageError(
+                f"--strategy {self.name} doesn't go with --group-column: which items leave is decided "
+                "over all of them. Give listwise10 or pairwise."
+            )
 
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
-        """The next round's questions over the active items; none when too few are left."""
+        """The next round's questions over the active items; none when too few are left. Those that
+        compare items are planned by `History.in_groups`."""
         raise NotImplementedError
 
     def later(self, history: History, rng: np.random.Generator) -> Matches:
@@ -94,32 +100,33 @@ class Strategy:
         """Which items stay active after the rounds so far, shape (items,)."""
         return history.standings.active
 
-    def asked(self, round: int, n: int) -> tuple[int, int]:
-        """How many questions a round over n active items has, and how many items all of them together;
-        by default those of pairs."""
-        return n // 2, n // 2 * 2
+    def asked(self, round: int, *sizes: int) -> tuple[int, int]:
+        """How many questions a round over active items in groups of these sizes has, and how many items
+        all of them together; by default those of pairs."""
+        pairs = sum(n // 2 for n in sizes)
+        return pairs, pairs * 2
 
     def left(self, round: int, n: int) -> int:
         """How many of n active items are left after a round, at most."""
         return n
 
-    def calls_of(self, round: int, n: int) -> int:
-        """Questions of a round over n active items."""
-        return self.asked(round, n)[0]
+    def calls_of(self, round: int, *sizes: int) -> int:
+        """Questions of a round over active items in groups of these sizes."""
+        return self.asked(round, *sizes)[0]
 
-    def calls(self, n: int) -> int:
-        """Questions asked over n items in all rounds, at most."""
-        return sum(questions for questions, _ in self._asked(n))
+    def calls(self, *sizes: int) -> int:
+        """Questions asked over groups of these sizes in all rounds, at most."""
+        return sum(questions for questions, _ in self._asked(*sizes))
 
-    def cost(self, n: int) -> float:
-        """Cost-equivalent calls over n items in all rounds, at most: 1 a pair, k/2 a list of k, ½ for an
-        item alone."""
-        return sum(items for _, items in self._asked(n)) / 2
+    def cost(self, *sizes: int) -> float:
+        """Cost-equivalent calls over groups of these sizes in all rounds, at most: 1 a pair, k/2 a list
+        of k, ½ for an item alone."""
+        return sum(items for _, items in self._asked(*sizes)) / 2
 
-    def _asked(self, n: int) -> Iterator[tuple[int, int]]:
+    def _asked(self, *sizes: int) -> Iterator[tuple[int, int]]:
         for round in range(1, self.rounds + 1):
-            yield self.asked(round, n)
-            n = self.left(round, n)
+            yield self.asked(round, *sizes)
+            sizes = tuple(self.left(round, n) for n in sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +169,8 @@ class History:
     `both_orders`, `verdicts` are those of the couples, and `asked` those of the matches. `strategy` is
     None for judgments that were imported. `over` once a round is planned that has no matches: the
     strategy had too few items left to compare. `goal` says when enough is known. `go_on` is called in
-    each step of a fit.
+    each step of a fit. `group` numbers the group of each item from 1, shape (n,), within which alone it
+    is compared; None: all are one.
     """
 
     standings: Standings
@@ -174,6 +182,7 @@ class History:
     over: bool = False
     goal: Goal = Goal()
     go_on: GoOn = always
+    group: Offsets | None = None
     left_after: Offsets = field(init=False)
     _made: dict[str, tuple[int, Any]] = field(default_factory=dict)
 
@@ -189,10 +198,12 @@ class History:
         *,
         both_orders: bool = False,
         goal: Goal = Goal(),
+        groups: Sequence[str] | None = None,
     ) -> History:
-        """Before anything was judged."""
+        """Before anything was judged; `groups` names the group of each item."""
         standings = Standings(elo.start(n), np.ones(n, dtype=np.bool_))
-        return cls(standings, strategy=strategy, seed=seed, both_orders=both_orders, goal=goal)
+        how: dict[str, Any] = {"seed": seed, "both_orders": both_orders, "goal": goal}
+        return cls(standings, strategy=strategy, group=comparisons.numbered(groups), **how)
 
     @property
     def basis(self) -> Basis:
@@ -220,6 +231,27 @@ class History:
         return rows
 
     @property
+    def groups(self) -> list[Rows]:
+        """The active items of each group, in the order of the dataset."""
+        rows = self.rows
+        if self.group is None:
+            return [rows]
+        of = self.group[rows]
+        order = np.argsort(of, kind="stable")
+        return np.split(rows[order], np.flatnonzero(np.diff(of[order])) + 1)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many active items each group has."""
+        return [len(rows) for rows in self.groups]
+
+    def in_groups(self, plan: Callable[[Rows], Matches]) -> Matches:
+        """The questions that `plan` makes of the active items of each group that has two or more. Those
+        of a group are spread evenly over the round: what of it is answered first is of all groups."""
+        parts = [plan(rows) for rows in self.groups if len(rows) > 1]
+        return parts[0] if len(parts) == 1 else spread(parts)
+
+    @property
     def most(self) -> int | None:
         """How many rounds there are, at most; None: as many as were imported."""
         return None if self.strategy is None else self.strategy.rounds
@@ -238,7 +270,12 @@ class History:
         """The strategy's questions for the next round; none without a strategy."""
         if self.strategy is None:
             return Matches.none()
-        return self.strategy.next_round(self, self._rng("round", len(self.verdicts) + 1))
+        matches = self.strategy.next_round(self, self._rng("round", len(self.verdicts) + 1))
+        if self.group is not None and len(matches):
+            of = self.group[matches.items]
+            if (of != np.repeat(of[matches.offsets[:-1]], matches.sizes)).any():
+                raise UsageError(f"--strategy {self.strategy.name} compares across groups.")
+        return matches
 
     def add(
         self, verdicts: Verdicts, planned: int | None = None, active: Bools | None = None
@@ -342,3 +379,17 @@ class History:
 
     def _rng(self, what: str, round: int) -> np.random.Generator:
         return seeds.rng(self.seed, what, round)
+
+
+def spread(parts: Sequence[Matches]) -> Matches:
+    """All of these questions as those of one round, those of each part evenly over it."""
+    if not parts:
+        return Matches.none()
+    sizes = np.concatenate([part.sizes for part in parts])
+    at = np.concatenate([(np.arange(len(part)) + 0.5) / max(1, len(part)) for part in parts])
+    order = np.argsort(at, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    slots = np.argsort(np.repeat(place, sizes), kind="stable")
+    items = np.concatenate([part.items for part in parts])[slots]
+    return Matches(items, np.concatenate([[0], np.cumsum(sizes[order])]))

@@ -64,7 +64,7 @@ INSERT INTO @.runs (name, fingerprint, info, prompt, touched)
 VALUES (:name, :fingerprint, :info, :prompt, @now) ON CONFLICT (name) DO NOTHING
 """
 _SHARED = """
-SELECT i.row, i.id, t.text, i.gold FROM @.items i JOIN @.texts t USING (run, row)
+SELECT i.row, i.id, i.gold, i.part, t.text FROM @.items i JOIN @.texts t USING (run, row)
 WHERE run = @run ORDER BY row
 """
 # Each EXISTS reads one entry of a partial index, however many jobs there are.
@@ -241,8 +241,7 @@ def shared(address: Address, run: int) -> tuple[Items, list[str]] | None:
         subsets = link.execute(statements.SUBSETS, run).fetchall()
     if not kept or [row for row, *_ in kept] != list(range(len(kept))):
         return None
-    items = rows.items([(row, name, gold) for row, name, _, gold in kept], subsets)
-    return items, [text for _, _, text, _ in kept]
+    return rows.items([row[:-1] for row in kept], subsets), [row[-1] for row in kept]
 
 
 def drop(address: Address, name: str) -> None:
