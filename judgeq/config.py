@@ -56,7 +56,6 @@ PAGE = ("anchors", "host", "port", "url_prefix", "open_to_all")
 """Settings of where people are asked, and a file for it: no run decides them."""
 NEVER_KEPT: dict[str, Any] = {
     "store": None,
-    "share_texts": False,
     "standby": False,
     "workers": 1,
     **{name: Asking.model_fields[name].default for name in PAGE},

@@ -128,16 +128,6 @@ def load(name: str, feature: str | None = None) -> PromptSet:
     return prompt.model_copy(update={**filled(fields), "people": people})
 
 
-def kept(text: str) -> PromptSet:
-    """A prompt set as a store keeps it, with `$feature` put in. Raises DataError for what is none."""
-    try:
-        return PromptSet.model_validate_json(text)
-    except ValidationError as error:
-        raise DataError(
-            f"the prompt set that the run was begun with: {problems(error)}."
-        ) from error
-
-
 def of_facts(facts: Mapping[str, Any]) -> PromptSet:
     """The prompt set that a run was begun with, as its facts hold it. Raises TypeError or ValueError for
     what is none."""

@@ -12,7 +12,6 @@ import pytest
 
 from judgeq import config, trust
 from judgeq.config import Settings
-from judgeq.datasets.dataset import Dataset, RowIds
 from judgeq.engine import admission, session
 from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
@@ -232,28 +231,6 @@ def test_no_path_and_no_column_of_a_stranger_is_read(tmp_path: Path) -> None:
         admit(place, own(mine))
     demo = changed(begun(tmp_path / "runs"), data_dir=str(tmp_path))
     assert admit(demo, own()).settings.data_dir is None
-
-
-def test_texts_may_come_from_the_store(tmp_path: Path) -> None:
-    place = begun(tmp_path / "runs", dataset=str(table(tmp_path)), judge=("gpt-a",), prompt="bias")
-
-    class Sharing(RunFolder):
-        texts: tuple[str, ...] = ()
-
-        def dataset(self) -> Dataset | None:
-            return Dataset("texts", RowIds(3), self.texts, "the store")
-
-    class Theirs(Sharing):
-        texts = ("one", "two", "three")
-
-    class Changed(Sharing):
-        texts = ("one", "two", "tree")
-
-    mine = own(judge=("gpt-a",))
-    run = admit(Theirs(place.path), mine)
-    assert list(run.dataset.texts or ()) == ["one", "two", "three"]
-    with pytest.raises(DataError, match="--share-texts"):
-        admit(Changed(place.path), mine)
 
 
 def test_what_the_store_says_of_a_run_must_agree(tmp_path: Path) -> None:

@@ -70,7 +70,6 @@ OTHER_SESSION: Mapping[str, Any] = {
     "texts": False,
     "store": "postgresql://localhost/judgeq",
     "workers": 0,
-    "share_texts": True,
     "standby": True,
     "sim_latency": 0.5,
     "api_key_env": "MY_KEY",

@@ -81,8 +81,8 @@ def test_components_are_as_in_the_whole_matrix() -> None:
     assert_allclose(posterior.errors, expected, rtol=1e-5)
     assert posterior.errors[7] == posterior.errors[72] == SIGMA
     # How far two components lie apart that nothing connects, the prior alone says.
-    assert (posterior.errors_across() >= posterior.errors_apart).all()
-    assert posterior.errors_across()[0] > posterior.errors_apart[0]
+    assert (posterior.errors_across >= posterior.errors_apart).all()
+    assert posterior.errors_across[0] > posterior.errors_apart[0]
 
 
 @pytest.mark.parametrize(("k", "rounds", "spread"), [(10, 3, 2.0), (2, 16, 2.0)])

@@ -411,7 +411,7 @@ def test_a_run_whose_ledger_is_lost_is_not_begun_anew_in_its_place(
     assert (root / f"{finished.name}-2" / "scores.csv").read_bytes() == before["scores.csv"]
 
 
-@pytest.mark.parametrize("step", ["make_store", "replacing"])
+@pytest.mark.parametrize("step", ["connect", "replacing"])
 def test_a_run_that_was_killed_while_it_was_made_is_begun_all_the_same(
     finished: Path, tmp_path: Path, step: str
 ) -> None:

@@ -17,15 +17,13 @@ from urllib.parse import parse_qsl, urlsplit
 import psycopg
 import pytest
 
-from judgeq import api, prompts, run_places, trust
-from judgeq.datasets import Dataset
+from judgeq import api, prompts, run_places
 from judgeq.engine import session
 from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
 from judgeq.run_places import RunInfo, copying
 from judgeq.run_places.stored import StoredRun, StoredRuns
 from judgeq.store import Store, schema
-from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres.address import parse
 from judgeq.store.postgres.link import in_schema
 from judgeq.types import Job
@@ -58,7 +56,7 @@ def execute(store: str, statement: str, *values: object) -> list[Any]:
 
 def made(there: StoredRuns, fingerprint: str = PRINT, new: bool = False) -> StoredRun:
     run = there.called(there.place("demo", fingerprint, new).id)
-    run.write_info(info(fingerprint), None)
+    run.write_info(info(fingerprint))
     return run
 
 
@@ -185,35 +183,6 @@ def test_folders_need_no_psycopg(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
-# Texts that are shared
-
-
-def test_shared_texts_come_back_and_others_are_refused(store: str, there: StoredRuns) -> None:
-    run = made(there)
-    dataset = Dataset("d", ["a", "b"], ["one\ttab\\", "zwei\nü"], "here")
-    run.write_info(info().model_copy(update={"shared": dataset.shared}))
-    assert run.dataset() is None
-    run.share(dataset)
-    run.share(dataset)  # once is enough
-    number = run.row().run
-    for row, name in enumerate(dataset.ids):
-        execute(store, "INSERT INTO @.items VALUES (%s, %s, %s, NULL)", number, row, name)
-    kept = run.dataset()
-    assert kept is not None
-    assert (kept.texts, kept.ids) == (dataset.texts, dataset.ids)
-    execute(store, "UPDATE @.texts SET text = 'ein' WHERE row = 0")
-    with pytest.raises(RunError, match="not those that the run was begun with"):
-        run.dataset()
-
-
-def test_a_text_that_postgresql_cannot_keep_is_named(there: StoredRuns) -> None:
-    run = made(there)
-    for text in ("a\0b", "\ud800"):
-        with pytest.raises(RunError, match="text of row 1 can't be kept"):
-            run.share(Dataset("d", ["a", "b"], ["one", text], "here"))
-    assert not run.row().texts
-
-
 # Taken out
 
 
@@ -239,11 +208,11 @@ def test_a_run_is_dropped_unless_somebody_leads_it(
         "INSERT INTO @.lead SELECT run, 7, 'a machine', extract(epoch FROM now()) + 60 FROM @.runs",
     )
     with pytest.raises(RunError, match="led by a machine"):
-        rows.drop(there.address, gone.id)
+        gone.remove()
     assert len(execute(store, "SELECT * FROM @.items")) == 10
     still_open = gone.store()
     execute(store, "UPDATE @.lead SET until = 0")
-    rows.drop(there.address, gone.id)
+    gone.remove()
     with pytest.raises(RunError, match=r"a run in .* isn't there any more: it was deleted"):
         asyncio.run(claimed(still_open))
     assert there.all() == [stays]
@@ -253,7 +222,6 @@ def test_a_run_is_dropped_unless_somebody_leads_it(
 def test_what_is_kept_says_nothing_of_the_store() -> None:
     text = info().model_dump_json()
     assert "store" not in text
-    assert "shared" not in text
     assert RunInfo.model_validate_json(text) == info()
 
 
@@ -358,34 +326,15 @@ def _verdicts(store: str) -> int:
     return int(count)
 
 
-def test_texts_and_prompt_come_from_the_store(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a machine that has neither, with settings that are no secret."""
-    (tmp_path / "d.csv").write_text("text,gold\n" + "".join(f"text {n},{n}\n" for n in range(12)))
-    more: dict[str, Any] = {"strategy": "listwise4x1", "prompt": "bias", "gold_column": "gold"}
-    whole = python.run(tmp_path / "d.csv", store=store, share_texts=True, runs_dir=tmp_path, **more)
-    (tmp_path / "d.csv").unlink()
-    address = parse(store)
-    run = StoredRuns.at(store, tmp_path / "other").find("last")
-    execute(store, "UPDATE @.jobs SET state = 'pending'")
-    execute(store, "DELETE FROM @.verdicts")
-    resumed = session.resume(run, {})
+def test_the_prompt_comes_from_the_store(store: str, tmp_path: Path) -> None:
+    """On a machine that doesn't have it."""
+    mine = tmp_path / "mine.toml"
+    mine.write_text(Path("prompts/bias.toml").read_text().replace('"bias"', '"mine"'))
+    judge_demo(tmp_path, store, prompt=str(mine))
+    mine.unlink()
+    resumed = session.resume(StoredRuns.at(store, tmp_path / "other").find("last"), {})
     assert resumed.prompt is not None
-    assert resumed.prompt == prompts.load("bias")
-    assert resumed.dataset.texts == [f"text {n}" for n in range(12)]
-    assert resumed.items.same_as(whole.items)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
-    resumed = session.resume(run, {})  # also where this user never worked on it
-    session.execute(resumed, lambda _: None)
-    assert not trust.owns(run, run.info(), "dataset", "data_dir")  # no word of theirs
-    shown = session.dataset_of(run)
-    assert shown is not None
-    assert shown.texts == resumed.dataset.texts
-    same = [line.rsplit(",", 1)[0] for line in run.scores.read_text().splitlines()]
-    assert same == [line.rsplit(",", 1)[0] for line in csv(whole).splitlines()]
-    assert "text 3" in run.scores.read_text()
-    assert not [row for row in execute(store, "SELECT info FROM @.runs") if address.label in row[0]]
+    assert (resumed.prompt.name, resumed.prompt.pair) == ("mine", prompts.load("bias").pair)
 
 
 # Copies
@@ -513,7 +462,7 @@ def test_a_run_that_is_worked_on_is_not_copied(
         "SELECT run, 'w', extract(epoch FROM now()) + 60 FROM"
     )
     execute(store, f"{worker} @.runs")
-    with pytest.raises(RunError, match="worked on by w"):
+    with pytest.raises(RunError, match="worked on by 1 worker"):
         copying.copy(run, run_places.FolderRuns(tmp_path))
     assert not list(tmp_path.glob("*/config.json"))
     execute(store, "UPDATE @.workers SET over = true")

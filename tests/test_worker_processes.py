@@ -150,7 +150,7 @@ def test_a_signal_hands_jobs_back_and_another_worker_does_them(tmp_path: Path) -
         assert stats(url)["requests"] == 6 == out["calls"] + other.tally.calls
 
 
-def test_texts_are_found_by_their_checksum_or_taken_from_the_store(tmp_path: Path) -> None:
+def test_texts_are_found_by_their_checksum(tmp_path: Path) -> None:
     texts = tmp_path / "texts.csv"
     texts.write_text("text\n" + "".join(f"text {number}\n" for number in range(20)))
     flags = ("-d", str(texts), "-s", "listwise5x1", "--feature", "length")
@@ -165,11 +165,7 @@ def test_texts_are_found_by_their_checksum_or_taken_from_the_store(tmp_path: Pat
             assert "--dataset FILE" in str(without.error)
             copy = texts.rename(tmp_path / "elsewhere" / "copy.csv")
             assert Hand(store, datasets=[str(copy)], **models).start().ended().tally.done == 4
-        copy.rename(texts)
-        store = new_store()
-        with planning(tmp_path, store, *flags, *model, "--seed", "1", "--share-texts"):
-            assert Hand(store, **models).start().ended().tally.done == 4
-        assert stats(url)["requests"] == 8
+        assert stats(url)["requests"] == 4
 
 
 def test_what_a_run_asks_that_the_workers_user_did_not_name_is_left_alone(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from judgeq.cli.options import (
-    ACCEPT_DAMAGE,
     RATED,
     STORE,
     Values,
@@ -185,7 +184,6 @@ def import_(
         "--by", "How a recording names items: by row number, or by id.", ("row", "id"),
         shown="row; id where a row number is another item's id",
     ),
-    ACCEPT_DAMAGE,
 )  # fmt: skip
 def export(
     place: RunPlace,
@@ -262,15 +260,12 @@ def _export_recording(run: RunPlace, out: Path | None, by: Any) -> None:
 
 
 def _warn(run: RunPlace, what: str) -> None:
-    """Warn of a run that is damaged, or isn't finished."""
+    """Warn of a run that isn't finished."""
     import asyncio
 
     from judgeq.engine.status import state
-    from judgeq.store.vetting import caution
 
     there = asyncio.run(state(run))
-    if there.damage:
-        complain(caution(run.label, there.damage))
     if there.word != "finished":
         complain(f"{run.id} is {there.word}: {what}")
 

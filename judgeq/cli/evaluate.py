@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from judgeq.cli.options import (
-    ACCEPT_DAMAGE,
     CSV,
     RATED,
     Values,
@@ -82,7 +81,7 @@ RATINGS = of_settings(*RATED, of_run=True)
 
 
 @command(
-    "evaluate", *RATINGS, *PLAN, ACCEPT_DAMAGE,
+    "evaluate", *RATINGS, *PLAN,
     option(
         "--splits", "Number of splits for the split-half reliability; 0: none.", int,
         group=HOW, least=0, most=100_000, shown="100, fewer of large runs",
@@ -124,12 +123,11 @@ def evaluate(place: RunPlace, given: Values, splits: int | None, values: Values)
         "folder, or 'last'. The others are compared with the first.",
         nargs=-1, required=True,
     ),
-    *RATINGS, *PLAN, ACCEPT_DAMAGE, CSV,
+    *RATINGS, *PLAN, CSV,
 )  # fmt: skip
 def compare(
     names: tuple[str, ...],
     there: Runs,
-    accept_damage: bool,
     given: Values,
     values: Values,
 ) -> Answer:
@@ -154,7 +152,7 @@ def compare(
         raise UsageError(
             "name two runs or more to compare. `judgeq runs` lists them; `judgeq evaluate` is for one."
         )
-    plan, runs = _opened([there.find(name, accept_damage) for name in names], given, values)
+    plan, runs = _opened([there.find(name) for name in names], given, values)
     return Answer(compare(runs, plan), show_evaluation.comparison)
 
 
@@ -176,7 +174,7 @@ def _opened(places: Sequence[RunPlace], given: Values, values: Values) -> tuple[
 
 
 @command(
-    "report", *of_settings(*RATED, "texts", of_run=True), *PLAN, ACCEPT_DAMAGE,
+    "report", *of_settings(*RATED, "texts", of_run=True), *PLAN,
     option("kind --format", "Format of the report.", str, default="html", metavar="html|md"),
     option(
         "listed --texts",

@@ -185,7 +185,7 @@ def _there(command: click.Command, values: Values) -> Runs:
 
 
 def _place(command: click.Command, values: Values) -> RunPlace:
-    return _there(command, values).find(values["run"], values.get("accept_damage", False))
+    return _there(command, values).find(values["run"])
 
 
 MADE: Mapping[str, Callable[[click.Command, Values], Any]] = {
@@ -311,12 +311,6 @@ STORE = option(
     envvar=SETTINGS["store"].declared.envvar, metavar=SETTINGS["store"].metavar, shown="run folders",
 )  # fmt: skip
 CSV = option("--csv", "Write the numbers to a CSV file too.", Path, metavar="FILE")
-ACCEPT_DAMAGE = option(
-    "--accept-damage",
-    "Rate what is left of a run whose record doesn't add up, because something else changed it; the "
-    "result says so.",
-    group=RUNNING,
-)
 LOG = option(
     "--log", "Write every call to this file, a line each.", Path, group=RUNNING, common=False,
     expose_value=False, callback=lambda context, option, path: write_log(path),

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from judgeq.cli.options import (
-    ACCEPT_DAMAGE,
     CSV,
     QUIET,
     RATED,
@@ -95,7 +94,6 @@ def _watched(before: State, *, draw: bool) -> State:
     option("--group", "The highest and lowest of this group.", str, group=ITEMS, metavar="NAME"),
     option("--n", "How many items.", int, group=ITEMS, default=10, least=1, most=1_000_000),
     option("--write", "Write scores.csv by this rating, and show the run's result."),
-    ACCEPT_DAMAGE,
     CSV,
     QUIET,
 )  # fmt: skip
@@ -185,7 +183,6 @@ def _opened(place: RunPlace, given: Values) -> Result:
     *of_settings(*RATED, "texts", of_run=True),
     option("--vs", "The evidence about these two items.", str, metavar="ITEM"),
     option("--replies", "Show the judge's raw replies too."),
-    ACCEPT_DAMAGE,
 )  # fmt: skip
 def explain(
     words: tuple[str, ...],
@@ -193,7 +190,6 @@ def explain(
     vs: str | None,
     replies: bool,
     there: Runs,
-    accept_damage: bool,
 ) -> Answer:
     """Show every judgment behind an item's score.
 
@@ -223,7 +219,7 @@ def explain(
             f"explain takes [RUN] ITEM, and got {len(words)} words. Compare two items with --vs ITEM."
         )
     name, item = ("last", *words)[-2:]
-    result = _opened(there.find(name, accept_damage), given)
+    result = _opened(there.find(name), given)
     if vs == item:
         raise UsageError(f"--vs {display(vs)}: name another item than {display(item)}.")
     row, other = result.row_of(item), None if vs is None else result.row_of(vs)

@@ -124,11 +124,6 @@ class Dataset:
         """Which items these are: `known_as`, else a sha256 of ids and texts."""
         return self.known_as or _sha256("items", ids=self.ids, texts=self.texts or ())
 
-    @property
-    def shared(self) -> str:
-        """A sha256 of ids and texts, by which texts that a store holds are checked."""
-        return _sha256("items", ids=[*self.ids], texts=self.texts or ())
-
     @cached_property
     def labels(self) -> str:
         """A sha256 of gold and latent: of what a simulated judge answers from."""

@@ -45,9 +45,8 @@ def check_workers(settings: Settings) -> None:
             "--workers 0 leaves all questions to `judgeq worker`: it goes with --store, and not with "
             "--batch or --judge people."
         )
-    for name in ("standby", "share_texts"):
-        if getattr(settings, name) and settings.store is None:
-            raise UsageError(f"{SETTINGS[name].flag} goes with --store.")
+    if settings.standby and settings.store is None:
+        raise UsageError("--standby goes with --store.")
 
 
 def check_strategy(settings: Settings, strategy: Strategy, sizes: Sequence[int]) -> None:
@@ -229,7 +228,7 @@ def admit(
                 f"{run} asks {name}: --judge {quoted(name)} lets this worker ask it{cost}."
             )
         _check_server(run, name, asked, own, named)
-    strategy, prompt = asked.make_strategy(), _prompt(run, info)
+    strategy, prompt = asked.make_strategy(), kept_prompt(place, info)
     dataset = _dataset(place, info, own, files)
     if changed := differing(config.deciding_facts(asked, dataset, prompt), facts):
         raise RunError(
@@ -276,7 +275,7 @@ def _check_server(run: str, model: str, asked: Settings, own: Settings, named: b
         )
 
 
-def _prompt(run: str, info: RunInfo) -> PromptSet | None:
+def kept_prompt(place: RunPlace, info: RunInfo) -> PromptSet | None:
     """The prompt set as the run's facts hold it. Raises RunError for what is none, and UsageError for a
     persona that isn't in it."""
     if info.facts.get("prompt") is None:
@@ -284,7 +283,7 @@ def _prompt(run: str, info: RunInfo) -> PromptSet | None:
     try:
         prompt = prompts.of_facts(info.facts)
     except (TypeError, ValueError) as error:
-        raise RunError(f"{run} has an invalid prompt set.") from error
+        raise RunError(f"run {place.id} has an invalid prompt set.") from error
     for name in info.settings.persona:
         prompt.as_persona(name)  # complains of one that isn't there
     return prompt
@@ -296,21 +295,18 @@ def _dataset(place: RunPlace, info: RunInfo, own: Settings, files: Sequence[Path
     Raises DataError naming what was looked at, and what would help.
     """
     labels, looked_at = info.facts.get("labels"), []
-    for spec in (*_specs(place, info, own, files), None):
-        name = "the store" if spec is None else spec.dataset
+    for spec in _specs(place, info, own, files):
         try:
-            dataset = place.dataset() if spec is None else datasets.load(spec, seed=spec.seed)
+            dataset = datasets.load(spec, seed=spec.seed)
         except JudgeqError as error:
-            looked_at.append(f"{name}: {error}")
-            continue
-        if dataset is None:
+            looked_at.append(f"{spec.dataset}: {error}")
             continue
         if dataset.content == info.facts.get("dataset") and labels in (None, dataset.labels):
             return dataset
-        looked_at.append(f"{name}: its texts, ids or labels are not those of the run")
+        looked_at.append(f"{spec.dataset}: its texts, ids or labels are not those of the run")
     raise DataError(
         f"run {place.id} needs the texts of {quoted(info.settings.dataset)}, which this worker doesn't "
-        "have. Give --dataset FILE (of a known corpus --data-dir), or start the run with --share-texts."
+        "have. Give --dataset FILE (of a known corpus --data-dir)."
         + "".join(f"\n{text}" for text in looked_at)
     )
 

@@ -35,7 +35,6 @@ from judgeq.rating.posterior import Posterior
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
 from judgeq.store import Items, Store
-from judgeq.store.vetting import caution
 from judgeq.strategies import MOST_ROUNDS, History
 from judgeq.text import INLINE, LEFT_OUT, money
 from judgeq.types import Counts, Floats, Totals, Verdicts
@@ -89,7 +88,6 @@ class Result:
     evaluation: Sequence[Any] = ()
     known: Certainty | None = None
     said: Said | None = field(default=None, metadata=LEFT_OUT)
-    damage: Sequence[str] = ()
     """What doesn't add up in the ledger, where that was accepted."""
     JSON_KEYS: ClassVar = {
         **ABOUT,
@@ -174,9 +172,8 @@ class Result:
 
     @property
     def cautions(self) -> list[str]:
-        """What a reader of the scores must know: of what was asked, and of the ledger."""
-        damaged = [caution(self.run.label, self.damage)] if self.damage else []
-        return [*self.info.cautions, *damaged]
+        """What a reader of the scores must know of what was asked."""
+        return self.info.cautions
 
     @property
     def flips(self) -> Flips | None:
@@ -258,7 +255,6 @@ async def rate(
             slots=position_bias.slots(asked, couples=history.both_orders),
             effects=_effects(asked, history, settings, fit, go_on),
             said=people,
-            damage=store.damage,
         )
 
     return await in_thread(rated, stop)
@@ -375,23 +371,16 @@ def round_rated(
     """A round that took the ratings from `before` to the `latest`, by name, both of shape (items,); an
     item without a rating (nan) counts as 0."""
     rating, after = latest[0], np.nan_to_num(latest[1])
-    group, names, moved = comparisons.numbered(dataset.groups), dataset.groups, None
+    group, moved = comparisons.numbered(dataset.groups), None
     if round > 1:
         moved = correlation.point(correlation.spearman(before, after, group), len(after))
 
     def placed(rows: Sequence[int]) -> list[Placed]:
         texts = dataset.texts
         return [
-            Placed(
-                dataset.ids[row] if names is None else f"{names[row]}: {dataset.ids[row]}",
-                texts[row][:_TEXT] if texts else None,
-                float(after[row]),
-            )
+            Placed(dataset.ids[row], texts[row][:_TEXT] if texts else None, float(after[row]))
             for row in rows
         ]
 
-    top = bottom = np.argsort(-after, kind="stable")
-    if group is not None:  # of each group one, of the first groups
-        top, bottom = comparisons.ends_of(top, group)[:SHOWN].T
-    ends = placed(top[:SHOWN].tolist()), placed(bottom[-SHOWN:].tolist())
-    return RoundRated(round, moved, *ends, known, rating)
+    order = np.argsort(-after, kind="stable").tolist() if group is None else []
+    return RoundRated(round, moved, placed(order[:SHOWN]), placed(order[-SHOWN:]), known, rating)

@@ -140,12 +140,13 @@ def how_well(
     growth, n = None, int(judged.sum())
     if calls:
         growth = order.growth(posterior.sigma, slots / n, calls * k / n, k)
+    group, errors = history.group, posterior.errors_across
+    if group is not None:  # of which each is to be one component
+        whole = np.bincount(posterior.component)[posterior.component] == np.bincount(group)[group]
+        errors = np.where(whole, posterior.errors_apart, errors)
+        group = group[judged]
     known = order.reliability(
-        posterior.mean[judged],
-        posterior.errors_across(history.group)[judged],
-        growth,
-        history.goal.top,
-        None if history.group is None else history.group[judged],
+        posterior.mean[judged], errors[judged], growth, history.goal.top, group
     )
     # A text judged alone costs 1/k of a list of k.
     added = calls * k / max(1, all_slots)

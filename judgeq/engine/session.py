@@ -92,16 +92,15 @@ def resume(
             f"run {folder.id} was imported: nothing is left to ask. `judgeq show --write` computes its "
             "scores."
         )
-    dataset = None if "dataset" in given else folder.dataset()
-    if info.settings.dataset == STDIN and dataset is None and "dataset" not in given:
+    if info.settings.dataset == STDIN and "dataset" not in given:
         raise RunError(
             f"the texts of run {folder.id} came on standard input or from Python, and are not kept. "
             f"Give the same ones: judgeq resume {folder.argument} --dataset - < FILE, or in Python "
             "judgeq.resume(…, dataset=…)."
         )
-    kept = None if "prompt" in given else folder.prompt()
-    held = [] if dataset is None else ["dataset", "data_dir"]
-    held += [] if kept is None else ["prompt"]
+    stored = folder.store_address is not None and "prompt" not in given
+    prompt = admission.kept_prompt(folder, info) if stored else None
+    held = [] if prompt is None else ["prompt"]
     settings = trust.own_settings(folder, info, changes, held).rooted()
     admission.check_judge(folder.id, settings, info)
     admission.check_workers(settings)
@@ -109,8 +108,8 @@ def resume(
         admission.check_rounds(folder.id, settings, info)
     elif "until" in given:
         settings = admission.until_reached(settings, folder, info)
-    dataset = dataset or datasets.load(settings, seed=settings.seed, frame=frame)
-    prompt = _prompt(settings, dataset) if kept is None else prompts.kept(kept)
+    dataset = datasets.load(settings, seed=settings.seed, frame=frame)
+    prompt = prompt or _prompt(settings, dataset)
     facts = config.deciding_facts(settings, dataset, prompt)
     admission.check_unchanged(folder.id, facts, info, dataset.source)
     return _run(settings, dataset, prompt, facts, folder, held=held, function=function)
@@ -196,7 +195,7 @@ def _written(run: Run, result: results.Result) -> results.Result:
 def _finished(run: Run) -> results.Result | None:
     """The result of a run that is finished, its scores written; None if it isn't."""
     settings = run.settings
-    if not run.folder.exists or settings.share_texts:
+    if not run.folder.exists:
         return None
     info = run.folder.info()
     now = (settings.goal, run.strategy.rounds, run.dataset.labels)
@@ -253,8 +252,6 @@ def dataset_of(folder: RunPlace, *, frame: Table | None = None, **changes: Any) 
     info = folder.info()
     settings = info.settings.model_copy(update=changes)
     with suppress(JudgeqError):  # gone, changed or unreadable: a run's scores need no texts
-        if (shared := folder.dataset()) is not None:
-            return shared
         ours = settings.dataset != STDIN and trust.owns(folder, info, "dataset", "data_dir")
         if frame is not None or ours:
             dataset = datasets.load(settings, seed=settings.seed, download=False, frame=frame)
@@ -282,17 +279,14 @@ def _begin(run: Run, emit: Emit) -> None:
             strategy=run.strategy.name,
             rounds=run.strategy.rounds,
             judges=settings.judges if settings.rehearsal or len(settings.panelists) > 1 else (),
-            shared=dataset.shared if settings.share_texts else "",
         )
-        folder.write_info(info, None if run.prompt is None else run.prompt.model_dump_json())
+        folder.write_info(info)
         info = folder.info()  # as it is kept: without what is never written down
     real = [f"To ask a model, begin with: {info.real_run()[0]}"] if settings.rehearsal else []
     for text in filter(None, warnings):
         emit(Notice(text, warning=True))
     for text in (*dataset.notices, *info.cautions, *real):
         emit(Notice(text))
-    if settings.share_texts:
-        folder.share(dataset)
 
 
 def _look_again(run: Run, info: RunInfo) -> RunInfo:
@@ -301,8 +295,6 @@ def _look_again(run: Run, info: RunInfo) -> RunInfo:
     names = ("until", "batch", "total_rounds", *(["name"] if settings.name else []))
     kept = info.settings.model_copy(update={name: getattr(settings, name) for name in names})
     changes = {"labels": dataset.labels, "rounds": run.strategy.rounds, "settings": kept}
-    if settings.share_texts and not info.shared:
-        changes["shared"] = dataset.shared
     changed = info.model_copy(update=changes)
     if changed != info:
         run.folder.write_info(changed)

@@ -36,7 +36,6 @@ class State:
     over: bool = field(default=False, metadata=LEFT_OUT)
     batches: Sequence[Batch] = ()
     at: float = field(default=0.0, metadata=LEFT_OUT)
-    damage: Sequence[str] = ()
     """What doesn't add up in the ledger, where that was accepted."""
     failure: Failure | None = None
     crew: Crew | None = None
@@ -146,7 +145,7 @@ async def state(run: RunPlace, *, rated: bool = False, before: State | None = No
             lost = max(0, totals.in_flight - sum(batch.left for batch in batches))
             unknown, in_flight = totals.unknown + lost, totals.in_flight - lost
             totals = replace(totals, unknown=unknown, in_flight=in_flight)
-        state = State(run, info, running, planned, totals, over, batches, time.time(), store.damage)
+        state = State(run, info, running, planned, totals, over, batches, time.time())
         if not rated:
             return state
         state = replace(state, failure=await store.last_failure(), crew=await store.crew())

@@ -104,14 +104,18 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
             names = (run + 1, this.run, this.name, against + 1, that.run, that.name)
             both = mask & ~np.isnan(this.scores + that.scores)
             n, x, y = int(both.sum()), this.scores[both], that.scores[both]
-            part = None if this.group is None else this.group[both]
+            whole = that.part if this.part is None else this.part
+            part = None if whole is None else whole[both]
             alike = {
                 name: Measured(correlation.point(correlation.CORRELATION[name](x, y, part), n))
                 for name in ("kendall", "spearman")
             }
             agreement.append(Pair(*names, n, alike))
             if gold is not None and not against:
-                one, other = (assess(each, gold, items, both, plan) for each in (this, that))
+                one, other = (
+                    assess(each._replace(part=whole), gold, items, both, plan)
+                    for each in (this, that)
+                )
                 error = moves[run].get(this.name, UNKNOWN).error(moves[0].get(that.name, UNKNOWN))
                 differences.append(Pair(*names, one.n, _differences(one, other, error)))
     return Comparison(

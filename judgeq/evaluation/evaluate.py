@@ -7,7 +7,7 @@ reason. Items that were never judged are left out, and counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -25,8 +25,7 @@ from judgeq.evaluation.gold import Gold, Plan, gold_for
 from judgeq.evaluation.metrics import MEASURES, Measured, Sample, bootstrap, measures
 from judgeq.evaluation.people import Yardstick
 from judgeq.evaluation.scale import Misfit, Reliability
-from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture
-from judgeq.rating import order as order_of
+from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture, order
 from judgeq.store import Items
 from judgeq.text import INLINE
 from judgeq.types import Bools, Floats, Offsets
@@ -46,24 +45,13 @@ class Threshold:
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
-    """Correlation within the `components` that no comparison connects, over the `n` items of those that
-    have one: the mean, weighted by their items."""
-
-    components: int
-    n: int
-    pearson: float | None
-    spearman: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Assessment:
     """One rating of a run against gold over the `n` of `items` ("all", or a subset) that have both.
 
     `measures` are those of MEASURES, without those of detection unless gold has two classes;
-    `threshold` is None where nothing is detected. Of items in `groups` (how many; None: there are none)
-    all are measured within groups, pooled; `within_components` is what that is within components that
-    nothing connects, where there are no groups.
+    `threshold` is None where nothing is detected. Where items are in groups, or form several that
+    comparisons don't connect, correlations are those within these `parts`, pooled (how many; None: all
+    are on one scale).
     """
 
     run: str
@@ -74,8 +62,7 @@ class Assessment:
     without_score: int
     threshold: Threshold | None
     measures: Mapping[str, Measured]
-    groups: int | None
-    within_components: Within | None
+    parts: int | None
 
 
 def evaluate(
@@ -92,8 +79,8 @@ def evaluate(
         ):
             threshold = _threshold(judges.rating, own, gold, plan)
             label = f"{judges.rating} by {name}"
-            group = run.scores.group
-            ratings.append(Rating(run.run.id, label, own, component, group, threshold))
+            part = parts_of(run.scores, component)
+            ratings.append(Rating(run.run.id, label, own, part, threshold))
     return [
         assess(rating, gold, items, mask, plan)
         for items, mask in masks_of(run.items, plan.subset).items()
@@ -106,13 +93,12 @@ def evaluate(
 
 class Rating(NamedTuple):
     """A rating of a run: scores of shape (n,), nan for those without; and over which score a threshold
-    labels an item positive."""
+    labels an item positive; `part` numbers what it is compared within (None: all are on one scale)."""
 
     run: str
     name: str
     scores: Floats
-    component: Offsets
-    group: Offsets | None
+    part: Offsets | None
     threshold: Threshold | None = None
 
 
@@ -138,9 +124,16 @@ def ratings_of(
         # What was never judged still has the start's rating, which says nothing of it.
         values = np.where(scores.judged, scores.ratings[column], np.nan)
         threshold = _threshold(column, values, gold, plan)
-        group = None if scores.group is None else scores.group[rows]
-        ratings.append(Rating(name, column, values[rows], scores.component[rows], group, threshold))
+        part = parts_of(scores, scores.component)
+        part = None if part is None else part[rows]
+        ratings.append(Rating(name, column, values[rows], part, threshold))
     return ratings
+
+
+def parts_of(scores: Scores, component: Offsets) -> Offsets | None:
+    """What items are compared within: their groups, or else the components, where there are several."""
+    several = component.max(initial=0) > 1
+    return scores.group if scores.group is not None else component if several else None
 
 
 def _threshold(column: str, scores: Floats, gold: Gold | None, plan: Plan) -> Threshold | None:
@@ -188,13 +181,14 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
         gold.values[rows],
         None if gold.positive is None else gold.positive[rows],
         None if cut is None else scores > cut,
-        None if rating.group is None else rating.group[rows],
+        None if rating.part is None else rating.part[rows],
     )
     names = [
         name
         for name, (needs, _) in MEASURES.items()
         if (needs == "gold" or gold.positive is not None)
         and (plan.measures is None or name in plan.measures)
+        and (name != "auc" or rating.part is None)  # which takes one scale
     ]
     there = measures(sample, names) if len(rows) > 1 else {}
     found = bootstrap(there, len(rows), plan.resamples, seeds.rng(plan.seed, "bootstrap"))
@@ -210,10 +204,7 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
         without_score=int((mask & ~unlabelled & unscored).sum()),
         threshold=rating.threshold,
         measures={name: found[name] for name in names},
-        groups=None if sample.part is None else len(np.unique(sample.part)),
-        within_components=None
-        if rating.group is not None
-        else _within(sample, rating.component[rows]),
+        parts=None if sample.part is None else len(np.unique(sample.part)),
     )
 
 
@@ -233,72 +224,44 @@ def _why(name: str, rating: Rating, sample: Sample) -> str:
     return "the values are too close"
 
 
-def _within(sample: Sample, component: Offsets) -> Within | None:
-    if (components := len(np.unique(component))) < 2:
-        return None
-    pearson, spearman, n = correlation.within(sample.scores, sample.gold, component)
-    return Within(components, n, pearson, spearman)
-
-
 def apart(scores: Scores) -> str | None:
     """A warning if comparisons don't connect all items that they should; None if they do."""
     if not scores.apart:
         return None
     sizes = comparisons.component_sizes(scores.component)
     between = f"{sizes[-1]:,} to {sizes[0]:,}" if sizes[0] > sizes[-1] else f"{sizes[0]:,}"
-    what = "separate groups" if scores.groups is None else "parts, smaller than its groups"
-    hold = "a group" if scores.groups is None else "a part"
     return (
-        f"The texts form {len(sizes):,} {what} (of {between}) that were never compared with one "
-        f"another. Scores and ranks hold only within {hold}: see the column component of scores.csv."
-        + (" --group-column names groups that are meant." if scores.groups is None else "")
+        f"The texts form {len(sizes):,} separate groups (of {between}) that were never compared with "
+        "one another. Scores and ranks hold only within a group: see the column component of scores.csv."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class OfGroup:
-    """The main rating within a group of `items` items: `judgments` about them, ρ̂ (`reliability`), and
-    its correlation with gold over the `n` that have both; None where that is undefined."""
+    """A group of `items` items: how well their order is known (ρ̂), and Spearman's correlation of the
+    main rating with gold over the `n` that have both; None where that is undefined."""
 
     group: str
     items: int
-    judgments: int
     reliability: float | None
-    n: int
-    pearson: float | None
     spearman: float | None
+    n: int
 
 
-def by_group(run: Result, gold: Gold | None) -> list[OfGroup]:
+def by_group(run: Result, gold: Gold | None) -> Iterator[OfGroup]:
     """A run's groups in the order of the dataset; none without groups."""
-    scores, posterior = run.scores, run.fit.posterior
-    if scores.groups is None or scores.group is None:
-        return []
-    order = np.argsort(scores.group, kind="stable")
-    labels = np.full(len(order), np.nan) if gold is None else gold.values
-    each = comparisons.joined(run.history.verdicts)
-    judgments = np.bincount(scores.group[each.items[each.offsets[:-1]]], minlength=len(order) + 1)
-    error = None if posterior is None else posterior.errors_across(scores.group)
-    found = []
-    for rows in np.split(order, np.flatnonzero(np.diff(scores.group[order])) + 1):
-        judged = rows[scores.scored[rows]]
-        both = judged[~np.isnan(labels[judged])]
-        pair, rho = (scores.main[1][both], labels[both]), None
-        if posterior is not None and error is not None and len(judged) > 1:
-            rho = order_of.reliability(posterior.mean[judged], error[judged]).rho
-        kinds = (correlation.pearson(*pair), correlation.spearman(*pair))
-        number = int(scores.group[rows[0]])
-        found.append(
-            OfGroup(
-                scores.groups[rows[0]],
-                len(rows),
-                int(judgments[number]),
-                rho,
-                len(both),
-                *(correlation.point(kind, len(both)) for kind in kinds),
-            )
+    scores, posterior, groups = run.scores, run.fit.posterior, run.scores.groups or ()
+    for rows in run.history.groups if groups else ():
+        known = rows[scores.scored[rows]]
+        rho = (
+            posterior
+            and order.reliability(posterior.mean[known], posterior.errors_apart[known]).rho
         )
-    return found
+        labels = np.full(len(known), np.nan) if gold is None else gold.values[known]
+        both = ~np.isnan(labels)
+        alike = correlation.spearman(scores.main[1][known][both], labels[both])
+        n = int(both.sum())
+        yield OfGroup(groups[rows[0]], len(rows), rho, correlation.point(alike, n), n)
 
 
 # What a run reports of itself
@@ -352,5 +315,5 @@ def evaluation(run: Result, plan: Plan, splits: int | None = None) -> Evaluation
         judges=judges,
         length=None if texts is None else scale.with_length(run.scores, texts, times, seed),
         people=people.yardstick(run, times, seed),
-        by_group=by_group(run, gold),
+        by_group=[*by_group(run, gold)],
     )

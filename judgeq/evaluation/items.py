@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, ClassVar
 
 import numpy as np
 
-from judgeq.datasets.tables import display, listed
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.engine.scores import Scores
-from judgeq.errors import UsageError
 from judgeq.rating import comparisons, misfit
 from judgeq.rating.correlation import Order
 from judgeq.text import LEFT_OUT
@@ -57,19 +56,15 @@ class Views:
 
 
 def ends(run: Result, n: int, group: str | None = None) -> list[View]:
-    """The n highest of the items of a group, or of all, and the n lowest, each from high to low; all as
-    one where these are as many. Without a group the highest and the lowest of each, of n groups. Raises
-    UsageError for a group that isn't there."""
+    """The n highest of the items and the n lowest, each from high to low; all as one where these are as
+    many. Of a `group`, where there are some; of none the ends of each, of n groups."""
     rows, groups = ranked(run.scores), run.scores.groups
-    if group is not None:
-        if groups is None or group not in groups:
-            there = f"has {listed(dict.fromkeys(groups))}" if groups else "has no groups"
-            raise UsageError(f"--group {display(group)}: run {run.run.id} {there}.")
-        rows = [row for row in rows if groups[row] == group]
-    elif groups is not None:
+    if groups is not None and group is None:
         return [View(run.scores, "groups", group_ends(run.scores)[: 2 * n])]
+    if groups is not None:
+        rows = [row for row in rows if groups[row] == group]
     if len(rows) <= 2 * n:
-        return [View(run.scores, "all", rows)]
+        return [View(run.scores, "all", rows, why=f"no group is called {group}")]
     return [View(run.scores, "top", rows[:n]), View(run.scores, "bottom", rows[-n:])]
 
 
@@ -144,18 +139,16 @@ def _largest(run: Result, name: str, n: int, values: Floats, why: str, **measure
 def ranked(scores: Scores) -> list[int]:
     """The rows of ranked items, from high to low by the main rating; group by group."""
     rows = _highest(np.where(scores.rank > 0, scores.main[1], np.nan), len(scores.ids))
-    if scores.group is None:
-        return rows
-    grouped: list[int] = np.array(rows)[np.argsort(scores.group[rows], kind="stable")].tolist()
-    return grouped
+    return rows if scores.group is None else sorted(rows, key=scores.group.tolist().__getitem__)
 
 
 def group_ends(scores: Scores) -> list[int]:
     """The rows of the highest and of the lowest ranked item of each group."""
-    if scores.group is None:
-        return []
-    rows = np.array(ranked(scores), np.int64)
-    return list(dict.fromkeys(comparisons.ends_of(rows, scores.group).reshape(-1).tolist()))
+    found = list[int]()
+    for _, rows in groupby(ranked(scores), lambda row: scores.groups and scores.groups[row]):
+        first, *_, last = [*rows] * 2
+        found += dict.fromkeys((first, last))
+    return found
 
 
 def _highest(values: Floats, n: int) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.rating.correlation import Kendall, Measure, in_parts, pearson, point, spearman
+from judgeq.rating.correlation import Kendall, Measure, Order, pearson, point, spearman
 from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats, Offsets
 
@@ -63,20 +63,14 @@ def _f1(tp: Floats, fp: Floats, fn: Floats) -> Floats:
 
 
 def _auc(sample: Sample) -> Measure:
-    """The area under the ROC curve: how often a positive item is above a negative one of its part, ties
-    ½."""
-    by_score, mask = in_parts(sample.scores, sample.part), np.asarray(sample.positive, np.float64)
-    part = np.zeros(len(mask), np.int64) if sample.part is None else sample.part
-    of = part[by_score.order[by_score.starts]]
-    begins, place = np.unique(of, return_index=True)[1], np.unique(of, return_inverse=True)[1]
+    """The area under the ROC curve: how often a positive item is above a negative one, ties ½."""
+    by_score, mask = Order(sample.scores), np.asarray(sample.positive, dtype=np.float64)
 
     def measure(weights: Floats) -> Floats:
         above = by_score.sums(weights * mask)
         below = by_score.sums(weights * (1 - mask))
-        positive, negative = (np.add.reduceat(each, begins, axis=1) for each in (above, below))
-        pairs = (positive * negative).sum(axis=1)
-        earlier = np.cumsum(negative, axis=1) - negative  # of the parts before
-        won = (above * (np.cumsum(below, axis=1) - below / 2 - earlier[:, place])).sum(axis=1)
+        pairs = above.sum(axis=1) * below.sum(axis=1)
+        won = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
         area: Floats = np.divide(won, pairs, out=np.full(len(weights), np.nan), where=pairs > 0)
         return area
 

@@ -49,7 +49,8 @@ class Fit:
     σ was chosen by the judgments, from within LIMITS. `position`: the effect of the place is taken out
     of θ; its columns are the posterior's last covariates. `reliability` is that of direct scores, by
     which it was found how much counts what comparisons alone say (`share`); None where that is assumed.
-    `effects` are those of the place that were looked for and not significant (position_bias.py)."""
+    `effects` are those of the place that were looked for (position_bias.py).
+    `link` is how items placed onto settled ones are tied to them, a `placing.Link`."""
 
     theta: Floats = field(metadata=LEFT_OUT)
     posterior: Any | None = field(default=None, metadata=LEFT_OUT)
@@ -57,6 +58,7 @@ class Fit:
     position: bool = False
     reliability: float | None = field(default=None, metadata=LEFT_OUT)
     effects: Sequence[Any] | None = field(default=None, metadata=LEFT_OUT)
+    link: Any | None = field(default=None, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {
         "sigma": "sigma",
         "sigma_chosen": "chosen",
@@ -110,14 +112,9 @@ class Estimator:
         """Rate n items. What `go_on` raises ends the fit; raises NotConvergedError."""
         module, function = self.code.split(":")
         rate: Callable[..., Fit] = getattr(import_module(f"{__name__}.{module}"), function)
-        plain = rate(verdicts, n, replace(parameters, position=bool(parameters.position)), go_on)
-        if parameters.position is not None or plain.posterior is None:
-            return plain
-        place = import_module(f"{__name__}.position_bias")
-        effects = place.effects(plain.posterior, verdicts, joint=False, go_on=go_on)
-        if not place.significant(effects):
-            return replace(plain, effects=effects)
-        return rate(verdicts, n, replace(parameters, position=True), go_on)
+        return with_position(
+            lambda parameters: rate(verdicts, n, parameters, go_on), verdicts, parameters, go_on
+        )
 
     def described(self, fit: Fit | None = None) -> str:
         """What it is, and by which σ a fit of it was made."""
@@ -125,6 +122,21 @@ class Estimator:
         if fit is not None and fit.sigma is not None:
             about += f" with σ = {fit.sigma:.3g}" + (", chosen" if fit.chosen else "")
         return f"{self.label} ({self.name}, {about})" if about else self.label
+
+
+def with_position(
+    rate: Callable[[Parameters], Fit], verdicts: Verdicts, parameters: Parameters, go_on: GoOn
+) -> Fit:
+    """What `rate` makes of parameters; where they leave it open, with the effect of the place taken out
+    if it is significant."""
+    plain = rate(replace(parameters, position=bool(parameters.position)))
+    if parameters.position is not None or plain.posterior is None:
+        return plain
+    place = import_module(f"{__name__}.position_bias")
+    effects = place.effects(plain.posterior, verdicts, joint=False, go_on=go_on)
+    if not place.significant(effects):
+        return replace(plain, effects=effects)
+    return rate(replace(parameters, position=True))
 
 
 # fmt: off

@@ -239,14 +239,6 @@ def components(verdicts: Verdicts, n: int, *, scored: bool = False) -> Offsets:
     return number
 
 
-def ends_of(order: Offsets, part: Offsets) -> Offsets:
-    """The first and the last row of each part, shape (parts, 2), of rows in an order; parts, shape
-    (n,), in that of their numbers."""
-    order = order[np.argsort(part[order], kind="stable")]
-    begins = np.diff(part[order], prepend=-1) != 0
-    return np.stack([order[begins], order[np.append(begins[1:], True)[: len(order)]]], axis=1)
-
-
 def component_sizes(component: Offsets) -> Offsets:
     """How many items each component has, the largest first; those of 0 are left out."""
     counted: Offsets = np.sort(np.bincount(component)[1:])[::-1]

@@ -17,6 +17,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +36,19 @@ TOGETHER = 32
 """Items of small components that are inverted together, about."""
 SAMPLE = 20_000
 """φ is a mean over rankings, which needs no more of those of which V isn't exact."""
+
+
+class Scatter(NamedTuple):
+    """How far rankings scatter, and how far they should if the model held."""
+
+    observed: float = 0.0
+    expected: float = 0.0
+
+    @property
+    def dispersion(self) -> float:
+        """φ, at least 1: of a judge that scatters less than the model expects the ratings aren't taken
+        to be surer than the model says."""
+        return max(1.0, self.observed / self.expected) if self.expected > 0 else 1.0
 
 
 class Curvature:
@@ -176,6 +191,17 @@ class Curvature:
         variance[self.exact] = self._inverses[(row + place)[self.exact]]
         return variance
 
+    def covariance(self, rows: Offsets) -> Floats:
+        """V between some items, shape (a, a), given the covariates; 0 between two of which it isn't
+        exact, where it is next to nothing."""
+        total: Floats = np.diag(self.variance[rows])
+        exact = np.flatnonzero(self.exact[rows])
+        near = self.component[rows[exact]][:, None] == self.component[rows[exact]]
+        one, other = (exact[side] for side in np.nonzero(near))
+        row, place, _ = self._places
+        total[one, other] = self._inverses[row[rows[one]] + place[rows[other]]]
+        return total
+
     @cached_property
     def shared(self) -> tuple[Floats, Floats]:
         """G, shape (n, p), and S⁻¹, shape (p, p)."""
@@ -194,11 +220,9 @@ class Curvature:
         total += sum(float(np.linalg.slogdet(part)[1]) for part in self._exact_parts())
         return total - (float(np.linalg.slogdet(self.shared[1])[1]) if self.rankings.p else 0.0)
 
-    def dispersion(self, slopes: Sequence[Floats]) -> float:
+    def scatter(self, slopes: Sequence[Floats]) -> Scatter:
         """φ = Σ g_lᵀ V_l g_l / Σ [tr(V_l H_l) − tr((V_l H_l)²)], with g_l (`slopes`, by block), H_l
-        and V_l the gradient, the Hessian and the block of V of ranking l; and at least 1: of a
-        judge that scatters less than the model expects the ratings aren't taken to be surer than
-        the model says.
+        and V_l the gradient, the Hessian and the block of V of ranking l.
 
         What is subtracted is what fitting takes off the residuals of a ranking, as 1 − leverage
         does in regression: with one number for all it is a sandwich estimator (McCullagh and Nelder
@@ -208,9 +232,8 @@ class Curvature:
         share = min(1.0, SAMPLE / max(1, sum(m for _, m in self.rankings.shapes)))
         drawn = seeds.rng(0, "dispersion")
         covariates = self.rankings.by_block(self.rankings.covariates)
-        for matrices, slope, items, numbers in zip(
-            self.matrices, slopes, self.items, covariates, strict=True
-        ):
+        blocks = zip(self.matrices, slopes, self.items, covariates, strict=True)
+        for matrices, slope, items, numbers in islice(blocks, self.rankings.lists):
             lists = (drawn.random(items.shape[1]) < share) | self.exact[items[0]]
             at, h, g = items[:, lists], matrices[:, :, lists], slope[:, lists]
             v = self._of_lists(h, at)
@@ -221,7 +244,7 @@ class Curvature:
             product = v @ h.transpose(2, 0, 1)
             sums[0] += np.einsum("lij,jl,il->", v, g, g)
             sums[1] += np.einsum("lii->", product) - np.einsum("lij,lji->", product, product)
-        return max(1.0, float(sums[0] / sums[1])) if sums[1] > 0 else 1.0
+        return Scatter(*sums.tolist())
 
     def _of_lists(self, matrices: Values, items: Offsets) -> Floats:
         """V of rankings, (rankings, k, k), by their Hessians."""

@@ -13,12 +13,13 @@ from 1 to 6. Means are within 0.1 of an error of it, and errors 2 % wider on ave
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from statistics import NormalDist
 
 import numpy as np
 
-from judgeq.rating.curvature import Curvature
+from judgeq.rating.curvature import Curvature, Scatter, dot
 from judgeq.rating.prior import Prior, further, wider
 from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats, Offsets
@@ -35,7 +36,10 @@ class Posterior:
     the groups that comparisons connect (0: never judged). `loadings`, shape (n, p), are what an item's
     rating has of each covariate (None: nothing); they add up to 0 in each component, so that the
     ratings do. With `share` the rating is what the covariates lead to expect and that share of what the
-    items have beyond it (hybrid.py); the rest of it, of spread σ, is doubt."""
+    items have beyond it (hybrid.py); the rest of it, of spread σ, is doubt. With `centred`
+    the covariates are means of batches (placing.py), and the 0 of an item's scale is the mean of so many
+    items, shape (n,) (inf: it is settled); `earlier` is how far rankings scattered that φ is pooled
+    with."""
 
     def __init__(
         self,
@@ -45,6 +49,9 @@ class Posterior:
         component: Offsets,
         loadings: Floats | None = None,
         share: float | None = None,
+        *,
+        centred: Floats | None = None,
+        earlier: Scatter | None = None,
     ) -> None:
         self.rankings, self.parameters = rankings, parameters
         self.prior, self.sigma = prior, prior.sigma
@@ -53,7 +60,10 @@ class Posterior:
         self._apart = self._scale * (1 - self._scale) * self.sigma**2
         self._loadings = np.zeros((rankings.n, rankings.p)) if loadings is None else loadings
         of_items = self._scale * parameters[: rankings.n]
-        self.theta: Floats = of_items + self._loadings @ parameters[rankings.n :]
+        expected = self._loadings @ parameters[rankings.n :]
+        self.theta: Floats = of_items + expected
+        self._earlier, self._centred = earlier or Scatter(), centred
+        self._middle = 0.0 if centred is None else expected
 
     @cached_property
     def _curved(self) -> tuple[Curvature, list[Floats]]:
@@ -63,15 +73,21 @@ class Posterior:
 
     @cached_property
     def dispersion(self) -> float:
-        """φ: how far the rankings scatter, against how far they should if the model held; 1 until items
-        are in two rankings on average, which say nothing of it before."""
+        """φ: how far all rankings scatter, against how far they should if the model held."""
+        both = zip(self.scatter, self._earlier, strict=True)
+        return Scatter(*(own + earlier for own, earlier in both)).dispersion
+
+    @cached_property
+    def scatter(self) -> Scatter:
+        """How far these rankings scatter, which say nothing of it until items are in two on average."""
         curvature, slopes = self._curved
-        return curvature.dispersion(slopes) if self.rankings.repeated else 1.0
+        return curvature.scatter(slopes) if self.rankings.repeated else Scatter()
 
     @property
     def mean(self) -> Floats:
         """The mean of what each rating may be, shape (n,): intervals lie around it."""
-        return self.theta * further(self._variance, self.rankings.size)
+        own = self.theta - self._middle
+        return self._middle + own * further(self._variance, self.rankings.size)
 
     @property
     def errors(self) -> Floats:
@@ -84,13 +100,11 @@ class Posterior:
         all are taken for independent, shape (n,)."""
         return self._errors(self._variance)
 
-    def errors_across(self, group: Offsets | None = None) -> Floats:
-        """As `errors_apart`, with the doubt about how far apart components lie that nothing connects:
-        those of each `group`, shape (n,), whose items alone are to be compared (None: all)."""
-        judged = self.component > 0
-        group = np.zeros(len(judged), np.int64) if group is None else group
-        whole = np.maximum(np.bincount(group, judged), 1)[group]
-        across = self.dispersion * self.sigma**2 * (1 / self._size - 1 / whole)
+    @property
+    def errors_across(self) -> Floats:
+        """As `errors_apart`, with the doubt about how far apart components lie that nothing connects."""
+        judged = max(int((self.component > 0).sum()), 1)
+        across = self.dispersion * self.sigma**2 * (1 / self._size - 1 / judged)
         return np.sqrt(self.errors_apart**2 + np.maximum(across, 0))
 
     @property
@@ -101,7 +115,8 @@ class Posterior:
         pull = np.minimum(self._wider**2 * self._variance / self.sigma**2, 1)
         pull[(self.component == 0) | (self.share is not None)] = 0
         freed = 1 / (1 - pull * (1 - 1 / FREER**2))
-        middle, reach = self.mean * freed, Z * self.errors * np.sqrt(freed)
+        middle = self._middle + (self.mean - self._middle) * freed
+        reach = Z * self.errors * np.sqrt(freed)
         return np.minimum(middle - reach, self.theta), np.maximum(middle + reach, self.theta)
 
     def probability_above(self, i: int, j: int) -> float:
@@ -109,10 +124,33 @@ class Posterior:
         apart = float(np.hypot(*self.errors_apart[[i, j]]))
         return 0.5 if i == j else NormalDist().cdf(float(self.mean[i] - self.mean[j]) / apart)
 
+    def covariance(self, rows: Offsets) -> Floats:
+        """V between some ratings, shape (a, a), without φ."""
+        curvature = self._curved[0]
+        same = self.component[rows][:, None] == self.component[rows]
+        v = curvature.covariance(rows) - self.sigma**2 * same / self._size[rows]
+        if self.rankings.p:
+            shared, spread = curvature.shared
+            through = self._loadings[rows] - shared[rows]
+            v = v + through @ spread @ through.T
+        whole: Floats = v
+        return whole
+
+    def error_of_mean(self, rows: Offsets) -> float:
+        """The standard error of the mean of some ratings."""
+        load = np.zeros(len(self.parameters))
+        load[rows] = 1 / len(rows)
+        load[self.rankings.n :] = self._loadings[rows].mean(axis=0)
+        variance = dot(load, self._curved[0].solve(load, 1e-5))
+        variance -= self.sigma**2 * float((1 / self._size[rows]).mean())
+        return math.sqrt(self.dispersion * max(variance, 0.0))
+
     @property
-    def _size(self) -> Offsets:
+    def _size(self) -> Floats:
         """The items of each item's component, 2 at least, shape (n,)."""
-        return np.maximum(np.bincount(self.component), 2)[self.component]
+        if self._centred is not None:
+            return self._centred
+        return np.maximum(np.bincount(self.component), 2.0)[self.component]
 
     @cached_property
     def _variance(self) -> Floats:
@@ -124,7 +162,7 @@ class Posterior:
             shared, spread = curvature.shared
             through = self._loadings - self._scale * shared
             variance += ((through @ spread) * through).sum(axis=1)
-        whole: Floats = np.maximum(variance, 0) * size / (size - 1)
+        whole: Floats = np.maximum(variance, 0) / (1 - 1 / size)
         return whole
 
     def _errors(self, variance: Floats) -> Floats:

@@ -86,6 +86,8 @@ class Rankings:
         self.covariates = np.empty((len(self.items), 0))
         if covariates is not None:
             self.covariates = covariates[self.slots]
+        self.lists = len(self.blocks)
+        """How many blocks are of rankings; one after them says what is known of items (`with_known`)."""
         self._bounds = [0, *np.cumsum([k * m for k, m in self.shapes]).tolist()]
 
     @property
@@ -96,12 +98,13 @@ class Rankings:
     @property
     def size(self) -> float:
         """The mean number of items of a ranking."""
-        return len(self.items) / max(1, sum(rankings for _, rankings in self.shapes))
+        rankings = sum(rankings for _, rankings in self.shapes[: self.lists])
+        return len(self.slots) / max(1, rankings)
 
     @property
     def repeated(self) -> bool:
         """Whether they compare items often enough (`comparisons.repeated`)."""
-        return repeated(np.bincount(self.items))
+        return repeated(np.bincount(self.items[: len(self.slots)]))
 
     @property
     def degree(self) -> float:
@@ -114,8 +117,19 @@ class Rankings:
     def with_covariates(self, covariates: Floats) -> Rankings:
         """The same with more covariates, shape (slots, q), after its own. The blocks are the same, and
         keep the curvature of whichever took a gradient last."""
+        other, more = copy(self), np.zeros((len(self.items), covariates.shape[1]))
+        more[: len(self.slots)] = covariates[self.slots]
+        other.covariates = np.concatenate([self.covariates, more], axis=1)
+        return other
+
+    def with_known(self, rows: Offsets, known: Block) -> Rankings:
+        """The same with what is known of some items before, as if a ranking of them all said it."""
         other = copy(self)
-        other.covariates = np.concatenate([self.covariates, covariates[self.slots]], axis=1)
+        other.blocks = [*self.blocks, known]
+        other.shapes = [*self.shapes, (len(rows), 1)]
+        other.items = np.concatenate([self.items, rows])
+        other.covariates = np.concatenate([self.covariates, np.zeros((len(rows), self.p))])
+        other._bounds = [*self._bounds, len(other.items)]
         return other
 
     def map(self, work: Callable[..., T], *values: Iterable[Any]) -> list[T]:

@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from judgeq import prompts
 from judgeq.errors import DataError, RunError, UsageError
 from judgeq.files import refuse_linked_folder
 from judgeq.run_places.folders import FolderRuns, RunFolder
@@ -25,9 +24,10 @@ from judgeq.run_places.stored import StoredRun
 from judgeq.store import vetting
 from judgeq.store.postgres import runs
 from judgeq.store.postgres.link import Link, sent
-from judgeq.store.postgres.runs import connected, damage_in
+from judgeq.store.postgres.runs import connected
 from judgeq.store.schema import OF_A_RUN
 from judgeq.store.sqlite import connect, reported, text
+from judgeq.store.statements import ADDED_UP
 
 _BLOCK = 10_000
 _TABLES = ["lead", "workers", *(table for table in OF_A_RUN if table not in ("handed", "workers"))]
@@ -98,12 +98,7 @@ def copy(run: RunFolder, to: FolderRuns) -> RunFolder:
 def _to_store(run: RunFolder, place: StoredRun) -> None:
     """Make a stored run, which isn't there yet, out of a folder's record, which the caller holds. Raises
     RunError where it is there, or for a file that is no run's."""
-    info, prompt = run.info(), None
-    if info.facts.get("prompt"):  # the set that it was begun with, as a store keeps it
-        try:
-            prompt = prompts.of_facts(info.facts).model_dump_json()
-        except (TypeError, ValueError) as error:
-            raise RunError(f"the run's prompt set can't be read: {error}.") from error
+    info = run.info()
     try:
         with (
             reported(run.database),
@@ -111,8 +106,7 @@ def _to_store(run: RunFolder, place: StoredRun) -> None:
             connected(place.address, write=True) as link,
             link.transaction(),
         ):
-            kept = info.model_dump_json(indent=2)
-            if not runs.insert(link, place.id, info.fingerprint, kept, prompt):
+            if not runs.insert(link, place.id, info.fingerprint, info.model_dump_json(indent=2)):
                 raise RunError(f"{place.label} is there already. Nothing was changed.")
             (number,) = link.row("SELECT run FROM @.runs WHERE name = :name", name=place.id)
             _fill(ledger, link, number)
@@ -150,7 +144,7 @@ def _to_folder(run: StoredRun, folder: RunFolder, root: Path) -> None:
     if folder.exists:
         raise there
     with staging(root, run.id) as made:
-        made.write_info(run.info().model_copy(update={"shared": ""}))
+        made.write_info(run.info())
         _to_file(run, made.database)
         if folder.path.is_dir():  # of its results
             for path in (made.database, made.config):
@@ -171,15 +165,8 @@ def _to_file(run: StoredRun, file: Path) -> None:
         link.transaction(),
     ):
         link.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        row = runs.row_of(link, run.id)
-        if row is None:
-            raise RunError(f"there is no run {run.id!r} in {run.address.label}.")
-        if row.leader or row.workers:
-            by = row.leader or "workers"
-            raise RunError(
-                f"run {run.id} is being worked on by {by}: copy it when it is finished or stopped."
-            )
-        vetting.refuse(run.label, damage_in(link, row.run))
+        row = runs.idle(link, run.id)
+        vetting.refuse(run.label, link.row(ADDED_UP, row.run))
         ledger.execute("BEGIN IMMEDIATE")
         for table in _TABLES:
             columns = _columns(table)

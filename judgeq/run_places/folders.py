@@ -13,15 +13,14 @@ import shutil
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Self
 
 from filelock import FileLock, Timeout
 
-from judgeq.datasets import Dataset
-from judgeq.errors import RunError, UsageError
+from judgeq.errors import RunError
 from judgeq.files import (
     read_start,
     refuse_linked_folder,
@@ -31,7 +30,8 @@ from judgeq.files import (
     write_new,
 )
 from judgeq.run_places.info import RunInfo
-from judgeq.store import DATABASE, Store, make_store, open_store
+from judgeq.store import Store
+from judgeq.store.sqlite import DATABASE, SqliteStore, connect, reported
 from judgeq.types import Notify
 
 LOCK_WAIT = 1.0
@@ -52,7 +52,6 @@ class RunFolder:
     """One run's folder, and its record. Reading what can't be read raises RunError."""
 
     path: Path
-    accept_damage: bool = field(default=False, compare=False, kw_only=True)
 
     @property
     def id(self) -> str:
@@ -126,29 +125,16 @@ class RunFolder:
             ) from error
         return RunInfo.read(text, str(self.config))
 
-    def write_info(self, info: RunInfo, prompt: str | None = None) -> None:
-        """Write down what the run is, whole or not at all, and in a store its prompt set, too.
+    def write_info(self, info: RunInfo) -> None:
+        """Write down what the run is, whole or not at all.
 
         The record is made first: where config.json is and the record isn't, the record was lost.
         """
         if not self.exists:
-            make_store(self.path)
+            with reported(self.database):
+                connect(self.database, read_only=False).close()
         with replacing(self.config) as file:
             file.write(info.model_dump_json(indent=2) + "\n")
-
-    def prompt(self) -> str | None:
-        """The prompt set as it was written down; None where it is to be had as the settings say."""
-        return None
-
-    def share(self, dataset: Dataset) -> None:
-        """Keep the dataset's texts beside the record, for workers on other machines. Raises UsageError
-        where that is a folder."""
-        raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
-
-    def dataset(self) -> Dataset | None:
-        """The items with their texts, where these are shared. Raises RunError for other texts than the
-        run was begun with."""
-        return None
 
     def touched(self) -> float:
         """When the record was last written, in seconds since the epoch; 0 if never."""
@@ -217,10 +203,8 @@ class RunFolder:
 
     def store(self, *, read_only: bool = False) -> Store:
         """The record, which is made for a run that begins. Raises RunError if it can't be opened, was
-        lost, or doesn't add up (unless the place accepts that, for a reader)."""
-        accept = read_only and self.accept_damage
-        new = not self.exists
-        return open_store(self.path, read_only=read_only, make=new, accept_damage=accept)
+        lost, or doesn't add up."""
+        return SqliteStore(self.database, read_only=read_only, make=not self.exists)
 
     def make_folder(self) -> None:
         """Make the folder. Raises DataError where it can't be made."""
@@ -298,13 +282,13 @@ class FolderRuns:
             )
         return True
 
-    def find(self, name: str, accept_damage: bool = False) -> RunFolder:
+    def find(self, name: str) -> RunFolder:
         """The run a user means: its id, its name, a unique beginning of its id, or "last", or the path
-        of its folder, wherever that is; read also where it doesn't add up, if that is accepted.
+        of its folder, wherever that is.
 
         Raises RunError when there is none, or several.
         """
-        return replace(self._at(name) or self._meant(name), accept_damage=accept_damage)
+        return self._at(name) or self._meant(name)
 
     def _at(self, path: str) -> RunFolder | None:
         """The run in the folder of this path, if there is one."""

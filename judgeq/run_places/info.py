@@ -76,13 +76,10 @@ class RunInfo(BaseModel):
     imported: bool = False
     judges: tuple[str, ...] = ()  # where there are several, or an import names them
     ended: Ended | None = None  # by --until
-    shared: str = ""  # a sha256 of ids and texts, where a store holds the texts
 
     @model_serializer(mode="wrap")
     def _plain(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = serialized(self)
-        if not self.shared:
-            del values["shared"]
         for name in NEVER_KEPT:
             values["settings"].pop(name, None)
         return values

@@ -1,7 +1,7 @@
 """Runs in a PostgreSQL store. What is made from them (scores.csv) goes into local folders.
 
 Anybody may have written to the database: a run's name becomes a folder's only if judgeq would make it
-so, and texts must be those that the run was begun with.
+so.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from typing import Self
 
 from typing_extensions import override
 
-from judgeq.datasets import Dataset
 from judgeq.errors import RunError, StoreAwayError
 from judgeq.run_places.folders import FolderRuns, RunFolder
 from judgeq.run_places.info import RunInfo
-from judgeq.store import Store, open_stored
-from judgeq.store.postgres import runs as rows
+from judgeq.store import Store
+from judgeq.store.postgres import runs
 from judgeq.store.postgres.address import Address, parse
-from judgeq.store.postgres.link import reach
+from judgeq.store.postgres.link import Link, reach
 from judgeq.store.postgres.runs import RunRow
+from judgeq.store.postgres.store import PostgresStore
+from judgeq.store.statements import ADDED_UP
 from judgeq.store.vetting import refuse
 from judgeq.types import Notify
 
@@ -72,18 +73,15 @@ class StoredRun(RunFolder):
     @property
     def exists(self) -> bool:
         """Whether the store has its row."""
-        return self._row is not None
-
-    @property
-    def _row(self) -> RunRow | None:
-        return self.seen or rows.read(self.address, self.id)
+        return self.seen is not None or bool(runs.listed(self.address, self.id))
 
     def row(self) -> RunRow:
         """The run as the store has it. Raises RunError where it isn't there."""
-        row = self._row
-        if row is None:
-            raise RunError(f"there is no run {self.id!r} in {self.address.label}.")
-        return row
+        if self.seen is not None:
+            return self.seen
+        for row in runs.listed(self.address, self.id):
+            return row
+        raise RunError(f"there is no run {self.id!r} in {self.address.label}.")
 
     @override
     def info(self) -> RunInfo:
@@ -94,46 +92,19 @@ class StoredRun(RunFolder):
         return info
 
     @override
-    def write_info(self, info: RunInfo, prompt: str | None = None) -> None:
-        """Write the row. The same run, just written by another process, stays as that wrote it."""
-        text = info.model_dump_json(indent=2)
-        row = rows.write(self.address, self.id, info.fingerprint, text, prompt)
-        if row.info != text and replace(self, seen=row).info().created == info.created:
-            rows.rewrite(self.address, row.run, text)
+    def write_info(self, info: RunInfo) -> None:
+        """Write the row. Of several processes that begin the same run at once one does."""
+        begun, text = self.exists, info.model_dump_json(indent=2)
 
-    @override
-    def prompt(self) -> str | None:
-        return self.row().prompt
+        def write(link: Link) -> None:
+            if begun:
+                link.execute(runs.REWRITE, name=self.id, fingerprint=info.fingerprint, info=text)
+            else:
+                runs.insert(link, self.id, info.fingerprint, text)
+            if [row.fingerprint for row in runs.rows(link, self.id)] != [info.fingerprint]:
+                raise RunError(f"{self.label} is another run (its fingerprint differs).")
 
-    @override
-    def share(self, dataset: Dataset) -> None:
-        if dataset.texts is not None:
-            rows.share(self.address, self.row().run, dataset.texts)
-
-    @override
-    def dataset(self) -> Dataset | None:
-        row, info = self.row(), self.info()
-        try:
-            kept = rows.shared(self.address, row.run) if row.texts else None
-        except (TypeError, ValueError) as error:
-            raise RunError(f"{self.label} is damaged: {error}.") from error
-        if kept is None:
-            return None
-        items, texts = kept
-        dataset = Dataset(
-            name=info.dataset,
-            ids=items.ids,
-            texts=texts,
-            gold=items.gold,
-            subsets=dict(items.subsets),
-            groups=items.groups,
-            source=f"the texts shared in {self.address.label}",
-            known_as=str(info.facts.get("dataset")),
-            licence=info.licence,
-        )
-        if dataset.shared != info.shared:
-            raise RunError(f"the texts in {self.label} are not those that the run was begun with.")
-        return dataset
+        runs.in_store(self.address, write, write=True)
 
     @override
     def touched(self) -> float:
@@ -142,8 +113,7 @@ class StoredRun(RunFolder):
     @override
     def is_running(self) -> bool:
         """Whether a process leads it, or workers go on where that is gone."""
-        row = self.row()
-        return row.leader is not None or row.workers > 0
+        return self.row().at_work is not None
 
     @override
     @contextmanager
@@ -155,7 +125,8 @@ class StoredRun(RunFolder):
     @override
     def remove(self) -> None:
         """Delete the run from its store; the local folder of its results stays."""
-        rows.drop(self.address, self.id)
+        with runs.connected(self.address) as link:
+            runs.drop(link, self.id)
 
     @override
     def caution(self) -> None:
@@ -164,10 +135,8 @@ class StoredRun(RunFolder):
     @override
     def store(self, *, read_only: bool = False) -> Store:
         run = self.row().run
-        damage = rows.damage(self.address, run)
-        if not (read_only and self.accept_damage):
-            refuse(self.label, damage)
-        return open_stored(self.address, run, self.id, damage=damage)
+        refuse(self.label, runs.in_store(self.address, lambda link: link.row(ADDED_UP, run)))
+        return PostgresStore(self.address, run, name=self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +167,10 @@ class StoredRuns(FolderRuns):
     @override
     def _holds(self, place: RunFolder, fingerprint: str, new: bool) -> bool:
         """Whether the store has a row of this name; it can be read whatever else it says."""
-        row = rows.read(self.address, place.id)
-        if row is not None and row.fingerprint != fingerprint:
+        found = runs.listed(self.address, place.id)
+        if found and found[0].fingerprint != fingerprint:
             raise RunError(f"{place.label} is another run (its fingerprint differs).")
-        return row is not None
+        return bool(found)
 
     @override
     def _at(self, path: str) -> None:
@@ -212,7 +181,7 @@ class StoredRuns(FolderRuns):
         """All rows whose name judgeq gives."""
         listed = [
             replace(self.called(row.name), seen=row)
-            for row in rows.listed(self.address)
+            for row in runs.listed(self.address)
             if _NAME.fullmatch(row.name)
         ]
         return sorted(listed, key=lambda run: (run.touched(), run.id), reverse=True)
@@ -231,6 +200,6 @@ class StoredRuns(FolderRuns):
     def lookout(self) -> Store:
         """A store of no run, which says which runs have work now. Whoever waits for work may be stopped,
         and looks again: a database that is away isn't waited for."""
-        store = open_stored(self.address, 0, "")
+        store = PostgresStore(self.address, 0)
         store.hurry()
         return store

@@ -362,10 +362,6 @@ class Choices(Declarations):
         "workers answer.",
         RUNNING, 1, session=True, limits={"ge": 0, "le": 1}, metavar="0|1",
     )  # fmt: skip
-    share_texts: bool = setting(
-        "Keep the texts in the store, for workers on machines that don't have them.", RUNNING, False,
-        session=True,
-    )  # fmt: skip
     standby: bool = setting(
         "Wait while another process leads this run of a --store, and take over once it ends or dies.",
         RUNNING, False, session=True,

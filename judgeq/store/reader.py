@@ -43,12 +43,10 @@ _AT_ONCE = 10_000
 
 
 class SqlReader:
-    """What a store reads. What doesn't add up in the ledger, in words, is its `damage`, where that was
-    accepted."""
+    """What a store reads."""
 
-    def __init__(self, database: Database, damage: Sequence[str] = ()) -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
-        self.damage = damage
         self._items = 0  # how many there are, once that is known
         self._ends: list[int] = []  # the last job of each round that is known
 

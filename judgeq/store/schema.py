@@ -6,7 +6,7 @@ store, of another version is refused.
 
 from __future__ import annotations
 
-VERSION = 11
+VERSION = 12
 
 # Row numbers are little-endian int32 in bytea, `ties` is one byte a slot: 1 for a
 # tie with the one before it, 2 where the order of the two isn't known. `active` of a round says which
@@ -40,8 +40,8 @@ VERSION = 11
 # a known answer to ask for.
 TABLES = """
 CREATE TABLE @.runs (
-    run {key}, name text NOT NULL UNIQUE, fingerprint text NOT NULL, info text NOT NULL, prompt text,
-    touched float8 NOT NULL DEFAULT 0, cap bigint, texts boolean NOT NULL DEFAULT false);
+    run {key}, name text NOT NULL UNIQUE, fingerprint text NOT NULL, info text NOT NULL,
+    touched float8 NOT NULL DEFAULT 0, cap bigint);
 CREATE TABLE @.lead (
     run int PRIMARY KEY REFERENCES @.runs ON DELETE CASCADE, epoch bigint NOT NULL, holder text NOT NULL,
     until float8 NOT NULL);

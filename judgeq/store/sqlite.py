@@ -33,6 +33,8 @@ from judgeq.store.workers import whole
 from judgeq.types import Matches, Verdicts
 
 T = TypeVar("T")
+DATABASE = "run.db"
+"""The file of a run's folder that holds its facts."""
 INTERVAL = 0.1
 CHECKPOINT_EVERY = 20  # intervals
 RESTART_BYTES = 64 * 1024 * 1024
@@ -169,7 +171,6 @@ class SqliteDatabase(Database):
         *,
         read_only: bool = False,
         make: bool = True,
-        accept_damage: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.emit: Callable[[Event], None] = lambda event: None
@@ -179,9 +180,7 @@ class SqliteDatabase(Database):
         self._path = path
         self.clock = clock
         with reported(path):
-            self.connection = connect(
-                path, read_only=read_only, make=make, accept_damage=accept_damage
-            )
+            self.connection = connect(path, read_only=read_only, make=make)
             if not read_only:
                 self.flusher = Flusher(path)
                 self.flusher.start()
@@ -282,12 +281,10 @@ class SqliteStore(Store):
 
     _db: SqliteDatabase
 
-    def __init__(self, path: Path, *, accept_damage: bool = False, **options: Any) -> None:
-        """Open `path`; a writer may `make` it. A reader may `accept_damage`. `options` are those of its
-        database. Raises RunError if it can't be."""
-        database = SqliteDatabase(path, accept_damage=accept_damage, **options)
-        damage = damage_of(database.connection) if accept_damage else ()
-        super().__init__(database, damage)
+    def __init__(self, path: Path, **options: Any) -> None:
+        """Open `path`, which a writer may make; `options` are those of its database. Raises RunError if
+        it can't be opened, was lost, or is damaged."""
+        super().__init__(SqliteDatabase(path, **options))
         self._place = path.resolve()
         self._identity = self._seen()
 
@@ -326,18 +323,11 @@ class SqliteStore(Store):
         )
 
 
-def damage_of(connection: sqlite3.Connection) -> list[str]:
-    """What doesn't add up in a run's file."""
-    return vetting.damage(connection.execute(text(sql.ADDED_UP)).fetchone())
-
-
-def connect(
-    path: Path, *, read_only: bool, make: bool = True, accept_damage: bool = False
-) -> sqlite3.Connection:
+def connect(path: Path, *, read_only: bool, make: bool = True) -> sqlite3.Connection:
     """A connection to `path`, which a writer may `make`.
 
-    Raises RunError for a file that is no run's, or was changed by another program, or, unless that is
-    accepted, doesn't add up; and OSError or sqlite3.Error as they come.
+    Raises RunError for a file that is no run's, was changed by another program, or doesn't add up; and
+    OSError or sqlite3.Error as they come.
     """
     log, journal, shared = (path.with_name(path.name + end) for end in ("-wal", "-journal", "-shm"))
     refuse_links(path, log, shared)
@@ -362,8 +352,7 @@ def connect(
         empty = vetting.is_empty(connection)
         if not make or not empty:
             vetting.check(connection, path)
-            if not accept_damage:
-                vetting.refuse(str(path), damage_of(connection))
+            vetting.refuse(str(path), connection.execute(text(sql.ADDED_UP)).fetchone())
         if not read_only:
             refuse_links(path, log, shared)  # nobody put one there meanwhile
             _make_writable(connection, empty)

@@ -41,32 +41,21 @@ _EXACT = 1e-9
 were rounded up to the nano-dollar."""
 
 
-def damage(counts: Sequence[float]) -> list[str]:
-    """What doesn't add up, in words, by the one row of statements.ADDED_UP; nothing where all does."""
+def refuse(shown: str, counts: Sequence[float]) -> None:
+    """Raise RunError where something doesn't add up in the ledger `shown`, by the one row of
+    statements.ADDED_UP."""
     rounding = _EXACT * counts[0]
-    return [
+    damage = [
         f"{name}: {there:,.10g} of {expected:,.10g}"
         for name, there, expected in zip(ADDED_UP, counts[::2], counts[1::2], strict=True)
         if not math.isclose(there, expected, rel_tol=_EXACT, abs_tol=rounding)
     ]
-
-
-def refuse(shown: str, damage: Sequence[str]) -> None:
-    """Raise RunError where something doesn't add up in the ledger `shown`."""
     if damage:
         raise RunError(
             f"{shown} is damaged, and doesn't add up: {'; '.join(damage)}. Something other than judgeq "
-            "changed it. Restore a backup, or use what is left: `judgeq show`, evaluate, export "
-            "or report with --accept-damage."
+            "changed it. Restore a backup; or begin beside it with --new: replies in the cache cost "
+            "nothing. Any program that reads the database still reads what is left."
         )
-
-
-def caution(shown: str, damage: Sequence[str]) -> str:
-    """What goes with all that is made of the ledger `shown` where its damage was accepted."""
-    return (
-        f"{shown} is damaged, and doesn't add up ({'; '.join(damage)}): this is of what is left "
-        "(--accept-damage)."
-    )
 
 
 def make(connection: sqlite3.Connection) -> None:

@@ -82,8 +82,8 @@ class SqlWorkers(SqlReader):
     """Seconds for which jobs, and the run, are held without a sign of life; of a run in PostgreSQL those
     of its address, or LEASE."""
 
-    def __init__(self, database: Database, damage: Sequence[str] = ()) -> None:
-        super().__init__(database, damage)
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
         self._token = secrets.token_hex(4)  # tells this process from others of its name
         self._rows: dict[str, int] = {}  # of workers and batches
         self._batches: set[int] = (

@@ -270,12 +270,7 @@ class History:
         """The strategy's questions for the next round; none without a strategy."""
         if self.strategy is None:
             return Matches.none()
-        matches = self.strategy.next_round(self, self._rng("round", len(self.verdicts) + 1))
-        if self.group is not None and len(matches):
-            of = self.group[matches.items]
-            if (of != np.repeat(of[matches.offsets[:-1]], matches.sizes)).any():
-                raise UsageError(f"--strategy {self.strategy.name} compares across groups.")
-        return matches
+        return self.strategy.next_round(self, self._rng("round", len(self.verdicts) + 1))
 
     def add(
         self, verdicts: Verdicts, planned: int | None = None, active: Bools | None = None
@@ -385,11 +380,8 @@ def spread(parts: Sequence[Matches]) -> Matches:
     """All of these questions as those of one round, those of each part evenly over it."""
     if not parts:
         return Matches.none()
+    at = np.concatenate([np.linspace(0, 1, len(part), endpoint=False) for part in parts])
     sizes = np.concatenate([part.sizes for part in parts])
-    at = np.concatenate([(np.arange(len(part)) + 0.5) / max(1, len(part)) for part in parts])
-    order = np.argsort(at, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    slots = np.argsort(np.repeat(place, sizes), kind="stable")
+    slots = np.argsort(np.repeat(at, sizes), kind="stable")
     items = np.concatenate([part.items for part in parts])[slots]
-    return Matches(items, np.concatenate([[0], np.cumsum(sizes[order])]))
+    return Matches(items, np.append(0, np.cumsum(sizes[np.argsort(at, kind="stable")])))

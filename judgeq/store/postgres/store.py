@@ -18,7 +18,6 @@ from judgeq.store import statements as sql
 from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.connection import END_DEAD, PUT_BACK_UNBEGUN, PostgresDatabase
 from judgeq.store.postgres.link import opened
-from judgeq.store.postgres.runs import prospects
 from judgeq.store.protocol import Cap, Crew, Leader, Prospect, WorkerState, holder_name
 from judgeq.store.sql_store import Store
 from judgeq.store.workers import whole
@@ -45,6 +44,16 @@ SELECT w.worker, w.name, w.host, w.pid, w.since, w.seen, w.over, w.until < @now,
     @now, coalesce(m.n, 0) / greatest(1, least(60, seconds, @now - w.since)), w.spent
 FROM @.workers w CROSS JOIN span LEFT JOIN made m USING (worker)
 WHERE w.run = @run AND w.until < 'infinity' ORDER BY w.worker
+"""
+# Each EXISTS reads one entry of a partial index, however many jobs there are.
+_PROSPECTS = """
+SELECT r.name, r.fingerprint,
+    EXISTS (SELECT FROM @.jobs j WHERE j.run = r.run AND j.state = 'pending'),
+    EXISTS (SELECT FROM @.jobs j WHERE j.run = r.run AND j.state = 'running'),
+    coalesce(d.round, 0), coalesce(d.last < d.first, false)
+FROM @.runs r LEFT JOIN LATERAL (
+    SELECT round, first, last FROM @.rounds WHERE run = r.run ORDER BY round DESC LIMIT 1) d ON true
+ORDER BY r.run
 """
 _MONEY = """
 SELECT (SELECT cap FROM @.runs WHERE run = @run), coalesce(sum(spent), 0)::bigint,
@@ -218,12 +227,10 @@ class PostgresStore(Store):
     _db: PostgresDatabase
     keeper: Sharing
 
-    def __init__(
-        self, address: Address, run: int, *, damage: Sequence[str] = (), **options: Any
-    ) -> None:
+    def __init__(self, address: Address, run: int, **options: Any) -> None:
         """`options` are those of its database."""
         self.lease = address.lease
-        super().__init__(PostgresDatabase(address, run, **options), damage)
+        super().__init__(PostgresDatabase(address, run, **options))
         self._heartbeat = Heartbeat(address, run)
         self.keeper = Sharing(self._db, lambda: self._row_now)
 
@@ -255,7 +262,11 @@ class PostgresStore(Store):
 
     @override
     async def prospects(self) -> list[Prospect]:
-        return await prospects(self._db)
+        """As Store.prospects; none where the schema isn't there yet."""
+        table = f'"{self._db.address.schema}".rounds'
+        there = await self._one("SELECT to_regclass(:table) IS NOT NULL", table=table)
+        rows = await self._db.read(_PROSPECTS) if there[0] else []
+        return [Prospect(*row) for row in rows]
 
     async def workers(self) -> list[WorkerState]:
         """All workers that the run ever had, the earliest first; no batches."""

@@ -87,9 +87,7 @@ def by_group(groups: Sequence[OfGroup]) -> Iterator[Section]:
     fields: list[Field] = [
         (Column("group", at_most=40, least=12), "group"),
         (Column("items", right=True), "items"),
-        (Column("judgments", right=True), "judgments"),
         (Column("ρ̂", right=True), "reliability"),
-        (Column("Pearson", right=True), "pearson"),
         (Column("Spearman", right=True), "spearman"),
         (Column("n", right=True), lambda one: one.n or None),
     ]
@@ -115,17 +113,12 @@ def against_gold(gold: Gold, plan: Plan, runs: Runs) -> Iterator[Section]:
     rule = RULES.get(str(plan.threshold), str(plan.threshold))
     every = [one for of_run in runs for one in of_run if one.items == of_run[0].items]
     yield stated("gold", gold=gold, plan=plan, labelled=labelled, rule=rule, all=every)
-    apart = any(one.within_components is not None for of_run in runs for one in of_run)
-    as_one = ", over all as if on one scale" if apart else ""
-    parts = {f"Correlation with the gold labels{as_one}": CORRELATION}
+    parts = {"Correlation with the gold labels": CORRELATION}
     if gold.positive is not None:
         parts |= {"Detection of the positive items": POSITIVE, "Detection of both classes": BOTH}
     for title, names in parts.items():
         columns = numbers(*map(NAMES.__getitem__, names), "n")
         yield _table(title, columns, runs, partial(_values, names))
-    if apart:
-        title = "Correlation within groups of compared items (mean, weighted by items)"
-        yield _table(title, numbers("Pearson", "Spearman", "groups", "n"), runs, _within)
     if any(one.threshold is not None for of_run in runs for one in of_run):
         yield _table("Thresholds", words("positive over"), runs, lambda one: [_threshold(one)])
     yield _reasons(runs)
@@ -151,14 +144,7 @@ def _table(
 
 
 def _values(names: Sequence[str], assessment: Assessment) -> Sequence[Cell]:
-    return [*(assessment.measures[name] for name in names), assessment.n]
-
-
-def _within(assessment: Assessment) -> Sequence[Cell]:
-    within = assessment.within_components
-    if within is None:
-        return [None] * 4
-    return within.pearson, within.spearman, within.components, within.n
+    return [*map(assessment.measures.get, names), assessment.n]
 
 
 def _threshold(one: Assessment) -> str:

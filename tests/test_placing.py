@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from judgeq.rating import ESTIMATORS, Parameters, placing, plackett_luce
+from judgeq.rating.comparisons import joined
+from judgeq.rating.placing import Batch
+from judgeq.types import Floats, Verdicts
+from tests.build import verdicts
+
+OLD, NEW, SD = 120, 60, 2.0
+MANY = 3
+"""Rounds of a batch."""
+
+
+def ranked(lists: Sequence[Sequence[int]], truth: Floats, random: np.random.Generator) -> Verdicts:
+    """Lists as Plackett and Luce rank them."""
+    noise = [truth[list(items)] + random.gumbel(size=len(items)) for items in lists]
+    best_first = [
+        np.asarray(items)[np.argsort(-one)].tolist()
+        for items, one in zip(lists, noise, strict=True)
+    ]
+    answer = verdicts(best_first)
+    shown = [item for items in lists for item in random.permutation(list(items)).tolist()]
+    return replace(answer, presented=np.array(shown, np.int32))
+
+
+def round_of(
+    truth: Floats, new: range, anchors: Sequence[int], random: np.random.Generator, k: int = 10
+) -> Verdicts:
+    """Lists of k: the new items, each in one, and a quarter of anchors."""
+    own = min(round(k * 3 / 4), k - 1)
+    parts = np.array_split(random.permutation(new), len(new) // own)
+    held = [
+        random.choice(anchors, k - own, replace=False).tolist() if anchors else [] for _ in parts
+    ]
+    return ranked(
+        [[*part.tolist(), *some] for part, some in zip(parts, held, strict=True)], truth, random
+    )
+
+
+@dataclass
+class Scale:
+    """A scale that grows, batch by batch."""
+
+    random: np.random.Generator
+    truth: Floats
+    batches: list[Batch]
+    rounds: list[Verdicts]
+
+    @classmethod
+    def begin(cls, seed: int, n: int = OLD) -> Scale:
+        random = np.random.default_rng(seed)
+        truth = random.normal(0, SD, n)
+        rounds = [
+            ranked(random.permutation(n).reshape(-1, 10).tolist(), truth, random)
+            for _ in range(MANY)
+        ]
+        return cls(random, truth - truth.mean(), [Batch(n, MANY)], rounds)
+
+    def grow(
+        self, *onto: int, shift: float = 0.0, moved: float = 0.0, some: int = 40, k: int = 10
+    ) -> Scale:
+        """A batch more, whose true values lie a `shift` higher, with `some` anchors, of which every
+        fourth has `moved`."""
+        starts = np.cumsum([0, *(batch.items for batch in self.batches)])
+        pool = np.concatenate([np.arange(*starts[at : at + 2]) for at in onto])
+        anchors = self.random.choice(pool, some, replace=False).tolist()
+        new = range(len(self.truth), len(self.truth) + NEW)
+        self.truth = np.append(self.truth, self.random.normal(shift, SD, NEW))
+        seen = self.truth.copy()
+        seen[anchors[::4]] += moved
+        self.rounds += [round_of(seen, new, anchors, self.random, k) for _ in range(MANY)]
+        self.batches.append(Batch(NEW, MANY, onto))
+        return self
+
+    def fit(self, rounds: int | None = None, *, refit: bool = False) -> Any:
+        return placing.fit(self.batches, self.rounds[:rounds], len(self.truth), refit=refit)
+
+
+def test_what_was_published_does_not_move_by_a_bit() -> None:
+    scale = Scale.begin(1)
+    before = ESTIMATORS["pl"].fit(joined(scale.rounds), OLD, Parameters())
+    assert_array_equal(scale.fit().theta, before.theta)
+    march = scale.grow(0, shift=1).fit()
+    assert_array_equal(march.theta[:OLD], before.theta)
+    april = scale.grow(0, 1, moved=3).fit()
+    for name in ("theta", "mean", "errors", "errors_apart", "errors_across"):
+        published, now = (getattr(fit.posterior, name) for fit in (march, april))
+        assert_array_equal(now[: OLD + NEW], published, err_msg=name)
+    for now, published in zip(april.posterior.interval, march.posterior.interval, strict=True):
+        assert_array_equal(now[: OLD + NEW], published)
+    assert april.posterior.component.tolist() == [1] * (OLD + 2 * NEW)
+
+
+def test_scores_are_the_optimum_given_what_was_published() -> None:
+    scale = Scale.begin(2).grow(0)
+    fit, (old, new) = scale.fit(), placing.settled(scale.batches, scale.rounds)
+    theta, anchors = new.posterior.theta, new.anchors
+    v = old.posterior.covariance(anchors)
+    local = np.append(anchors, np.arange(OLD, OLD + NEW))
+    of_march = joined(scale.rounds[MANY:])
+    slope = np.zeros(OLD + NEW)
+    whole = np.zeros(OLD + NEW)
+    whole[local] = theta
+    slope = plackett_luce.rankings_of(of_march, OLD + NEW).gradient(whole)
+    pull = np.linalg.solve(v, theta[: len(anchors)] - old.posterior.theta[anchors])
+    assert_allclose(slope[anchors], -pull, atol=1e-3)
+    own = theta[len(anchors) :]
+    assert_allclose(slope[OLD:], -(own - own.mean()) / old.posterior.sigma**2, atol=1e-3)
+    assert_array_equal(fit.theta[OLD:], own)
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_a_batch_that_lies_higher_is_not_pulled_back(*, refit: bool) -> None:
+    off, inside = [], []
+    for seed in range(3):
+        scale = Scale.begin(seed).grow(0, shift=2.0)
+        fit = scale.fit(refit=refit)
+        (low, high), new = fit.posterior.interval, slice(OLD, None)
+        truth = scale.truth[new]
+        off.append(float((fit.theta[new] - truth).mean()))
+        inside.append(float(((low[new] <= truth) & (truth <= high[new])).mean()))
+    assert abs(np.mean(off)) < 0.3
+    assert 0.92 <= np.mean(inside) <= 0.99
+
+
+def test_the_error_of_the_link_is_how_far_the_mean_of_a_batch_is_off() -> None:
+    # Over 400 runs of this design the mean of the new items was 0.271 off (standard deviation).
+    link = Scale.begin(3).grow(0).fit().link
+    assert link.error == pytest.approx(0.271, rel=0.1)
+    assert link.ratio == pytest.approx(link.error / Scale.begin(3).fit().theta.std())
+    assert len(link.anchors) <= 40
+
+
+def test_anchors_that_moved_are_seen() -> None:
+    still, moved = (Scale.begin(4).grow(0, moved=by, some=12).fit().link for by in (0.0, 5.0))
+    assert still.p > 0.05
+    assert still.p_item > 0.05
+    assert moved.p < 0.001
+    assert moved.p_item < 0.01
+    assert_allclose(
+        (moved.found - moved.published) / np.hypot(moved.found_errors, moved.published_errors),
+        moved.z,
+        atol=1e-6,
+    )
+
+
+def test_a_refit_rates_all_together() -> None:
+    scale = Scale.begin(5).grow(0, shift=1.0)
+    placed, together = scale.fit(), scale.fit(refit=True)
+    assert np.corrcoef(placed.theta[OLD:], together.theta[OLD:])[0, 1] > 0.99
+    assert (together.theta[:OLD] != placed.theta[:OLD]).any()
+    assert together.theta[:OLD].mean() == pytest.approx(0, abs=1e-3)
+    assert together.chosen
+
+
+def test_batches_form_a_tree() -> None:
+    tree = Scale.begin(6).grow(0).grow(0).grow(0, 1, 2)
+    tree_fit = tree.fit()
+    assert np.corrcoef(tree_fit.theta, tree.truth)[0, 1] > 0.85
+    parts = placing.settled(tree.batches, tree.rounds)
+    assert [sorted(part.closure) for part in parts] == [[0], [0, 1], [0, 2], [0, 1, 2, 3]]
+    scatters = np.array([part.posterior.scatter for part in parts])
+    observed, expected = scatters.sum(axis=0)
+    assert tree_fit.dispersion == pytest.approx(max(1.0, observed / expected))
+    kept = placing.fit(tree.batches, tree.rounds, len(tree.truth), parts=parts[:3])
+    assert_array_equal(kept.theta, tree_fit.theta)
+
+    chain = Scale.begin(6).grow(0).grow(1)  # whose anchors rest on the first
+    assert chain.fit().link.error > Scale.begin(6).grow(0).grow(0, 1).fit().link.error
+    chain.batches[2] = Batch(NEW, MANY, (0,))
+    with pytest.raises(ValueError, match="anchors"):
+        chain.fit()
+
+
+def test_items_of_a_batch_without_a_verdict_are_as_never_judged() -> None:
+    scale = Scale.begin(7).grow(0)
+    fit = scale.fit(rounds=MANY)
+    assert fit.link is None
+    assert (fit.posterior.component[OLD:] == 0).all()
+    assert (fit.theta[OLD:] == 0).all()
+    assert (fit.posterior.errors[OLD:] == fit.sigma).all()
+    first = scale.fit(rounds=MANY + 1)
+    assert (first.posterior.errors[OLD:] < 2).all()
+    assert first.dispersion == fit.dispersion  # one round says nothing of it
+
+
+def test_what_is_set_for_the_last_batch_counts() -> None:
+    scale = Scale.begin(8).grow(0, k=5)
+    inherited = scale.fit()
+    assert inherited.sigma == Scale.begin(8).fit().sigma
+    assert not inherited.position
+    scale.batches[1] = replace(scale.batches[1], parameters=Parameters(3.0, position=True))
+    own = scale.fit()
+    assert own.sigma == 3.0
+    assert own.position
+    assert own.effects
+    assert_array_equal(own.theta[:OLD], inherited.theta[:OLD])
+
+
+def test_pairs_and_ties_are_placed_too() -> None:
+    scale = Scale.begin(9).grow(0, k=2)
+    assert set(np.diff(scale.rounds[-1].offsets)) == {2}
+    answers = scale.rounds[-1]
+    tied = answers.tied.copy()
+    tied[1:9:2] = True
+    scale.rounds[-1] = replace(answers, tied=tied)
+    fit = scale.fit()
+    assert fit.link.error < 1
+    assert fit.posterior.probability_above(int(np.argmax(fit.theta)), OLD) > 0.5
