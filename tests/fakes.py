@@ -117,9 +117,6 @@ class FakeStore:
         await self._do("settle", [outcome.job for outcome in outcomes])
         self.outcomes += outcomes
 
-    async def renew(self, worker: str, lease: float) -> None:
-        await self._do("renew", [])
-
     async def reap(self) -> int:
         return 0
 

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from judgeq import prompts
-from judgeq.engine.queue import FEW, INTERVAL, RENEWAL, Queue, Stop, drain
+from judgeq.engine.queue import FEW, INTERVAL, Queue, Stop, drain
 from judgeq.errors import JobLostError, JudgeError, RunError, StoreAwayError
 from judgeq.events import CallEnded, Event, JobEnded, JobStarted
 from judgeq.judge.backend import Request
@@ -267,34 +267,6 @@ def test_many_answers_are_committed_by_the_pump_where_a_commit_can_be_waited_for
 
     assert asyncio.run(story(True)) == ["settle"]
     assert asyncio.run(story(False)) == []
-
-
-def test_the_leases_of_jobs_are_renewed_while_they_are_held() -> None:
-    async def story() -> None:
-        store = FakeStore(jobs=1)
-        passed = asyncio.Event()
-        waits: list[float] = []
-
-        async def until_renewal(seconds: float) -> None:
-            waits.append(seconds)
-            await passed.wait()
-            passed.clear()
-
-        clock = Clock()
-        parts = (cast("Store", store), "me", Stop())
-        async with Queue(
-            *parts, clock=clock, sleep=clock.sleep, until_renewal=until_renewal
-        ) as queue:
-            job = await wanted(queue)
-            for _ in range(2):
-                passed.set()
-                await turns()
-                assert store.done.pop() == ("renew", [])
-            queue.settle(done(job))
-        assert waits == [store.lease * RENEWAL] * 3
-        assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(story())
 
 
 # A store that can't commit

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from judgeq import config
-from judgeq.engine import assembly, leader, pilot, runner, session
+from judgeq.engine import assembly, pilot, runner, session
 from judgeq.engine.queue import Stop
 from judgeq.errors import LedError, RunError
 from judgeq.events import Event, Notice
@@ -31,7 +31,7 @@ from judgeq.types import (
     Totals,
     Verdict,
 )
-from tests.fakes import Clock, turns
+from tests.fakes import Clock
 
 N = 10
 PAIRS = Matches(np.array([0, 1, 2, 3, 4, 5], dtype=np.int32), np.array([0, 2, 4, 6]))
@@ -102,18 +102,26 @@ def test_a_round_waits_for_jobs_that_another_worker_holds(tmp_path: Path) -> Non
     story(tmp_path, told)
 
 
-def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(tmp_path: Path) -> None:
+def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def told(opened: assembly.Session, clock: Clock) -> None:
         await planned(opened)
         await opened.store.claim(THEIRS, 2, LEASE)  # it dies
-        waits = []
+        waits = list[float]()
 
         async def sleep(seconds: float) -> None:
             waits.append(seconds)
-            clock.now += LEASE / 2
 
+        async def reap() -> int:
+            if len(waits) < 3:  # its lease isn't over
+                return 0
+            await opened.store.lead("a file's only process", LEASE)
+            return 2
+
+        monkeypatch.setattr(opened.store, "reap", reap)
         await runner.judge_round(opened, 1, sleep)
-        assert len(waits) == 3  # until the lease is over
+        assert len(waits) == 3
         assert await state(opened.store) == Counts(done=3)
 
     story(tmp_path, told)
@@ -128,32 +136,6 @@ def test_only_as_many_first_questions_are_asked_as_are_missing(tmp_path: Path) -
         for number, done in ((1, 1), (1, 1), (2, 2), (100, 2)):  # of three
             await pilot._judge_first(opened, number)
             assert await state(opened.store) == Counts(pending=2 - done, done=done, failed=1)
-
-    story(tmp_path, told)
-
-
-def test_the_schedulers_lease_is_renewed_before_it_lapses(tmp_path: Path) -> None:
-    async def told(opened: assembly.Session, clock: Clock) -> None:
-        passed = asyncio.Event()
-
-        async def sleep(seconds: float) -> None:
-            await passed.wait()
-            passed.clear()
-            clock.now += seconds
-
-        def until() -> float:
-            assert isinstance(opened.store, SqliteStore)
-            (lease,) = opened.store._db.connection.execute("SELECT until FROM lead").fetchone()
-            return float(lease)
-
-        async with leader.leading(opened, sleep):
-            for _ in range(3):
-                before = clock.now
-                passed.set()
-                await turns()
-                assert clock.now == pytest.approx(before + LEASE / 3)
-                assert until() == pytest.approx(clock.now + LEASE)
-        assert not opened.stop.asked
 
     story(tmp_path, told)
 
@@ -217,31 +199,20 @@ def test_rounds_that_no_answer_decides_are_planned_ahead_where_others_work(
     assert scores[0] == scores[1]
 
 
-def test_who_loses_the_lease_stops_and_says_so(tmp_path: Path) -> None:
+def test_who_was_taken_over_plans_nothing_and_says_so(tmp_path: Path) -> None:
     async def told(opened: assembly.Session, clock: Clock) -> None:
-        passed = asyncio.Event()
-
-        async def sleep(seconds: float) -> None:
-            await passed.wait()
-
-        async def lead() -> None:
-            async with leader.leading(opened, sleep):
-                await planned(opened)  # by a new epoch, which is another process's
-                passed.set()
-                await opened.store.claim(THEIRS, 3, LEASE)
-                await runner.judge_round(opened, 1)
-
+        epoch = await runner.lead(opened)
+        await planned(opened)  # by a new epoch, which is another process's
         with pytest.raises(RunError, match=re.escape("another process has taken the run over")):
-            await lead()
-        assert opened.stop.asked
+            await runner._all_rounds(opened, epoch, 0)
 
-    story(tmp_path, told)
+    story(tmp_path, told, strategy="pairwise3")
 
 
 def test_who_waits_for_the_scheduler_says_when_it_takes_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leader, "BARRIER_WAIT", 0.0)
+    monkeypatch.setattr(runner, "BARRIER_WAIT", 0.0)
     events: list[Event] = []
 
     async def told(opened: assembly.Session, clock: Clock) -> None:
@@ -256,7 +227,7 @@ def test_who_waits_for_the_scheduler_says_when_it_takes_over(
 
         monkeypatch.setattr(opened.store, "lead", lead)
         waiting = replace(opened, emit=events.append)
-        assert await leader.lead(waiting) == 7
+        assert await runner.lead(waiting) == 7
         (notice,) = events
         assert isinstance(notice, Notice)
         assert (
@@ -265,10 +236,10 @@ def test_who_waits_for_the_scheduler_says_when_it_takes_over(
         )
         assert "judgeq worker" not in notice.text
         with pytest.raises(LedError, match=r"To help it, start `judgeq worker .*add --standby"):
-            await leader.lead(waiting)
+            await runner.lead(waiting)
         settings = waiting.run.settings.model_copy(update={"standby": True})
         standby = replace(waiting, run=replace(waiting.run, settings=settings))
-        assert await leader.lead(standby) == 8
+        assert await runner.lead(standby) == 8
         (*_, notice) = events
         assert isinstance(notice, Notice)
         assert "takes over when it ends; if it is dead, within" in notice.text

@@ -120,6 +120,13 @@ async def claimed(store: Store, worker: str, n: int = 1) -> list[int]:
     return jobs
 
 
+async def die(store: Store, clock: Clock) -> None:
+    """All workers die, and another process goes on."""
+    clock.now += 60 + 2 * LEASE
+    await store.lead("another", LEASE)
+    await store.reap()
+
+
 def answer(job: int, *items: int, attempt: int = 1) -> Outcome:
     return Outcome(job, DONE, Verdict(items), (call(attempt),))
 
@@ -177,21 +184,6 @@ async def test_an_old_epoch_can_plan_nothing(store: Store, clock: Clock) -> None
     assert await store.counts() == Counts(pending=2)
     await store.plan_round(2, new, most(), pairs(1))
     assert await store.counts() == Counts(pending=3)
-
-
-@contract
-async def test_the_schedulers_lease_is_renewed_until_another_leads(
-    store: Store, clock: Clock
-) -> None:
-    epoch = await begun(store, 2)
-    clock.now += 1000  # lapsed, and nobody took it: it is ours still
-    await store.renew_lead(epoch, 60)
-    await store.plan_round(2, epoch, most(), pairs(3))
-    clock.now += 61
-    new = await store.lead("another", 60)
-    with pytest.raises(RunError, match=r"taken the run over.*nothing was changed"):
-        await store.renew_lead(epoch, 60)
-    await store.renew_lead(new, 60)
 
 
 @contract
@@ -284,26 +276,6 @@ async def test_an_answer_from_the_cache_is_no_call(store: Store, clock: Clock) -
     assert (totals.calls, totals.cost, totals.usage, totals.unknown) == (0, 0.0, Usage(), 0)
     assert (totals.hits, totals.saved, totals.at_risk) == (1, 0.25, 0.0)
     assert (await store.verdicts()).items.tolist() == [1, 0]
-
-
-@contract
-async def test_a_lease_ends_unless_it_is_renewed(store: Store, clock: Clock) -> None:
-    await begun(store, 3)
-    await claimed(store, "a", 2)
-    await claimed(store, "b")
-    clock.now += LEASE
-    assert await store.reap() == 0
-    await store.renew("b", LEASE)
-    clock.now += 1
-    assert await store.reap() == 2
-    assert await store.counts() == Counts(pending=2, running=1)
-    clock.now += LEASE - 1
-    assert await store.reap() == 0
-    clock.now += 1
-    assert await store.reap() == 1
-    await store.renew("a", LEASE)  # has none of them any longer
-    assert await store.counts() == Counts(pending=3)
-    assert await claimed(store, "c", 3) == [0, 1, 2]
 
 
 # Outcomes
@@ -425,8 +397,7 @@ async def test_an_attempt_that_nobody_answered_is_unknown(store: Store, clock: C
     await begun(store, 3)
     await claimed(store, "lost", 2)
     assert (await store.totals()).unknown == 0
-    clock.now += 2 * LEASE
-    await store.reap()
+    await die(store, clock)
     assert (await store.totals()).unknown == 2
     await claimed(store, "a", 3)
     assert (await store.totals()).unknown == 2
@@ -466,8 +437,7 @@ async def taken_over(store: Store, clock: Clock) -> None:
     """Job 0 is claimed by a, whose lease ends, and then by b."""
     await begun(store, 1)
     assert await claimed(store, "a") == [0]
-    clock.now += 2 * LEASE
-    assert await store.reap() == 1
+    await die(store, clock)
     assert await claimed(store, "b") == [0]
 
 

@@ -19,7 +19,7 @@ from judgeq.types import (
     Outcome,
 )
 from tests.fakes import Clock, call
-from tests.test_store import LEASE, Place, answer, begun, claimed, contract
+from tests.test_store import LEASE, Place, answer, begun, claimed, contract, die
 from tests.test_store import place as place  # noqa: PLC0414  (a fixture)
 
 PENDING, RUNNING, DONE, INVALID, FAILED = JobState
@@ -110,8 +110,7 @@ async def test_whatever_a_provider_says_is_kept_as_far_as_it_can_be(
 async def test_only_what_the_worker_has_is_handed_over(store: Store, clock: Clock) -> None:
     await begun(store, 5)
     jobs = await store.claim("w", 2, LEASE)
-    clock.now += 2 * LEASE
-    await store.reap()
+    await die(store, clock)
     others = await store.claim("v", 1, LEASE)
     assert [job.match.id for job in others] == [0]
     again = await store.claim("w", 1, LEASE)
@@ -142,9 +141,8 @@ def test_a_batch_keeps_its_jobs_whoever_comes_and_goes(place: Place) -> None:
             assert await store.counts() == Counts(pending=2, running=2)
             jobs = [job.match.id for job in await store.claim("w", 9, LEASE)]
             assert jobs == [2, 3]
-            await store.renew("jq-1a_B", LEASE)
-            place.clock.now += 1e6
-            assert await store.reap() == 2
+            await die(store, place.clock)
+            assert await store.counts() == Counts(pending=2, running=2)
             (kept,) = await store.batches()
             assert (kept.left, kept.at_risk) == (2, 1.0)
             totals = await store.totals()

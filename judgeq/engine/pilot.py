@@ -12,7 +12,6 @@ from typing import ClassVar
 from judgeq.engine import batch, runner
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.interrupts import Beside, Interrupts
-from judgeq.engine.leader import leading
 from judgeq.engine.session import at_work
 from judgeq.errors import BudgetError, JudgeError, RunError, StoppedError, UsageError
 from judgeq.events import Emit, Notice, RoundStarted
@@ -73,19 +72,19 @@ async def _judge_first(session: Session, questions: int) -> None:
     """Have so many questions of the first round judged, unless they are already: failed ones don't
     count, nor invalid ones where there is nothing else."""
     run = session.run
-    async with leading(session) as epoch:
-        session.emit(await runner.start_event(session))
-        counts = await runner.plan(session, epoch, runner.begin(run), Repeats())
-        to_ask = min(questions - (counts.done and counts.done + counts.invalid), counts.left)
-        if to_ask <= 0:
-            return
-        if await batch.out_of(session.store):
-            raise RunError(
-                f"run {run.folder.id} has batches that are out: `judgeq resume "
-                f"{run.folder.argument}` collects them, and then no pilot is needed."
-            )
-        session.emit(RoundStarted(1, counts))
-        await runner.drain_ours(session, to_ask)
-        after = await session.store.round_state(1) or counts
-        if session.stop.asked and counts.left - after.left < to_ask:
-            raise StoppedError("stopped")
+    epoch = await runner.lead(session)
+    session.emit(await runner.start_event(session))
+    counts = await runner.plan(session, epoch, runner.begin(run), Repeats())
+    to_ask = min(questions - (counts.done and counts.done + counts.invalid), counts.left)
+    if to_ask <= 0:
+        return
+    if await batch.out_of(session.store):
+        raise RunError(
+            f"run {run.folder.id} has batches that are out: `judgeq resume "
+            f"{run.folder.argument}` collects them, and then no pilot is needed."
+        )
+    session.emit(RoundStarted(1, counts))
+    await runner.drain_ours(session, to_ask)
+    after = await session.store.round_state(1) or counts
+    if session.stop.asked and counts.left - after.left < to_ask:
+        raise StoppedError("stopped")

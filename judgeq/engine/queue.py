@@ -3,7 +3,7 @@
 The queue groups what many workers want into few transactions of the store. A pump runs at most once a
 turn of the event loop: it settles all outcomes handed in, begins all attempts and claims for all workers
 that wait, so that an answer is on disk within the turn that brought it. When answers pour in one by
-one, turns closer than INTERVAL share a commit. It also renews the leases of the jobs that are held.
+one, turns closer than INTERVAL share a commit.
 Nothing cuts a commit off: whoever leaves the queue or is cancelled lets one that has begun finish.
 Where the store is away, what it was to commit is sent again, and nothing begins without it.
 """
@@ -34,8 +34,6 @@ AHEAD = 2.0
 """Seconds for which jobs are claimed ahead, at the pace of the last ones, where other processes work."""
 FEW = 2
 """Jobs that are claimed ahead at any pace."""
-RENEWAL = 1 / 3
-"""Leases are renewed when this part of them has passed."""
 
 
 class Stop:
@@ -86,7 +84,6 @@ class Queue:
         most: float = math.inf,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
-        until_renewal: Sleep = asyncio.sleep,
     ) -> None:
         self._store = store
         self._worker = worker
@@ -95,20 +92,18 @@ class Queue:
         self._to_claim = most
         self._clock = clock
         self._sleep = sleep
-        self._until_renewal = until_renewal
         self._outcomes: list[Outcome] = []
         self._beginning: list[tuple[Attempt, asyncio.Future[None]]] = []
         self._waiting: list[asyncio.Future[Job | None]] = []
         self._jobs: dict[int, bool] = {}  # claimed, without an outcome yet: whether they were begun
         self._begun_at: deque[float] = deque()  # the last AHEAD seconds
-        self._renewal_due = False
         self._closing = False
         self._wake = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._pump: asyncio.Task[None]
         self._error: BaseException | None = None
 
     async def __aenter__(self) -> Queue:
-        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._renew())]
+        self._pump = asyncio.create_task(self._run())
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -129,8 +124,7 @@ class Queue:
         committing, which is raised here."""
         self._closing = True
         self._wake.set()
-        self._tasks[1].cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.wait((self._pump,))
         try:
             while self._error is None and self._outcomes:
                 await self._commit()
@@ -202,12 +196,6 @@ class Queue:
             await self._turn()
             committed = self._clock()
 
-    async def _renew(self) -> None:
-        while True:
-            await self._until_renewal(self._store.lease * RENEWAL)
-            self._renewal_due = True
-            self._wake.set()
-
     async def _turn(self) -> None:
         """One grouped commit of everything that is wanted. An error, whatever it is, reaches all that
         wait for it, or come: workers must not wait for ever."""
@@ -269,9 +257,6 @@ class Queue:
         async with store.together():
             if outcomes:
                 await store.settle(self._worker, outcomes)
-            if self._renewal_due:
-                self._renewal_due = False
-                await store.renew(self._worker, store.lease)
             if attempts:
                 lost = list(await store.begin(self._worker, attempts))
             if count and not self._stop.asked:

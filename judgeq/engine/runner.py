@@ -20,13 +20,13 @@ from judgeq.engine import admission, batch, results, rounds
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.interrupts import background, in_thread
-from judgeq.engine.leader import BARRIER_WAIT, leading
 from judgeq.engine.queue import drain
-from judgeq.errors import BudgetError, JudgeError, RunError, StoppedError
+from judgeq.errors import BudgetError, JudgeError, LedError, RunError, StoppedError
 from judgeq.events import Certainty, EndedEarly, Notice, PeopleHere, RoundStarted, RunStarted
+from judgeq.judge.budget import rounded_down
 from judgeq.people.people import People
 from judgeq.rating import GoOn, comparisons
-from judgeq.run_places import RunInfo
+from judgeq.run_places import RunInfo, whoami
 from judgeq.run_places.info import Ended
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
@@ -34,6 +34,8 @@ from judgeq.text import several
 from judgeq.types import Counts, Floats, Sleep
 
 T = TypeVar("T")
+BARRIER_WAIT = 1.0
+"""Seconds between two looks at jobs that other workers hold, or at who leads."""
 AHEAD = 10_000
 """Jobs that are planned before they are wanted, where that can be."""
 SOON_COUNTED = 1_000
@@ -47,14 +49,14 @@ async def go_through(session: Session) -> results.Result:
     when the judge can't go on; all that was answered is kept, and it may be called again.
     """
     run, store = session.run, session.store
-    async with leading(session) as epoch:
-        started = await start_event(session)
-        session.emit(started)
-        tidy(run)
-        if session.people is not None:
-            history = await _by_people(session, session.people, epoch)
-        else:
-            history = await _all_rounds(session, epoch, len(started.planned))
+    epoch = await lead(session)
+    started = await start_event(session)
+    session.emit(started)
+    tidy(run)
+    if session.people is not None:
+        history = await _by_people(session, session.people, epoch)
+    else:
+        history = await _all_rounds(session, epoch, len(started.planned))
     if not any(map(len, history.verdicts)):
         counts = await store.counts()
         raise JudgeError(
@@ -65,6 +67,38 @@ async def go_through(session: Session) -> results.Result:
     return await results.rate(
         run.folder, info, store, run.items, history, run.settings, session.stop
     )
+
+
+async def lead(session: Session) -> int:
+    """Become the run's scheduler, and set its cap; the epoch. Takes over from one that doesn't renew
+    its lease. Raises LedError where another does, and that isn't waited for."""
+    store, first, settings = session.store, None, session.run.settings
+    while True:
+        try:
+            epoch = await store.lead(whoami(), store.lease)
+            if store.keeper is not None:
+                cap = settings.max_cost
+                await store.keeper.set_cap(None if cap is None else rounded_down(cap))
+            return epoch
+        except LedError as error:
+            if first is None:
+                first = error.until
+                ends = (
+                    "when it ends; if it is dead" if settings.standby else "if that process is dead"
+                )
+                session.emit(
+                    Notice(
+                        f"{error} This `judgeq run` takes over {ends}, within {store.lease:.0f} s.",
+                        needed=settings.standby,
+                    )
+                )
+            elif error.until != first and not settings.standby:
+                worker = f"`judgeq worker {session.run.folder.argument}`"
+                raise LedError(
+                    f"{error} To help it, start {worker}; to wait until it ends, add --standby.",
+                    until=error.until,
+                ) from error
+        await session.stop.sleep(BARRIER_WAIT)
 
 
 async def start_event(session: Session) -> RunStarted:

@@ -39,6 +39,8 @@ from judgeq.rating.posterior import Posterior
 from judgeq.rating.prior import Prior
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
+RIDGE = 1e-3
+"""What is added to variances, as a share of them, so that they have an inverse."""
 LOOSE = 0.1
 """The error of a link, in standard deviations of θ, above which it is warned of."""
 
@@ -293,6 +295,7 @@ def _known(rows: Offsets, parts: Sequence[Part]) -> tuple[Floats, Floats, Bools]
         local = rows[own] - part.first + len(part.anchors)
         there[own], theta[own] = True, part.posterior.theta[local]
         covariance[np.ix_(own, own)] = part.posterior.covariance(local)
+    covariance[np.diag_indices(len(rows))] *= 1 + RIDGE  # the mean of all of a batch is exactly 0
     return theta, covariance, there
 
 

@@ -125,10 +125,12 @@ class Posterior:
         return 0.5 if i == j else NormalDist().cdf(float(self.mean[i] - self.mean[j]) / apart)
 
     def covariance(self, rows: Offsets) -> Floats:
-        """V between some ratings, shape (a, a), without φ."""
+        """V between some ratings, shape (a, a), without φ; what the prior leaves open about the mean of
+        all that were judged is taken off, unless the scale is settled."""
         curvature = self._curved[0]
-        same = self.component[rows][:, None] == self.component[rows]
-        v = curvature.covariance(rows) - self.sigma**2 * same / self._size[rows]
+        v = curvature.covariance(rows)
+        if self._centred is None:
+            v -= self.sigma**2 / max(int((self.component > 0).sum()), 1)
         if self.rankings.p:
             shared, spread = curvature.shared
             through = self._loadings[rows] - shared[rows]

