@@ -145,7 +145,7 @@ def resume(
     name: str = "last",
     *,
     dataset: Data | None = None,
-    judge: JudgeFunction | None = None,
+    judge: str | JudgeFunction | None = None,
     rounds: int | None = None,
     until: str | None = None,
     max_cost: float | None = None,
@@ -158,7 +158,7 @@ def resume(
     on_event: OnEvent | None = None,
 ) -> Result:
     """Continue a run that was stopped or killed, as `judgeq resume`; `rounds` in all, more than the run
-    has, buys further ones.
+    has, buys further ones. A model as `judge` is added to a finished run, for so many `rounds`.
 
     Texts of a DataFrame or a list, and a `judge` that is a function, are not kept: give them again.
     `settings` are others that may change (`judgeq resume --help-all`). Raises as `run`.
@@ -167,13 +167,14 @@ def resume(
     changes: dict[str, Any] = dict(settings or {}) | {"total_rounds": rounds, "until": until}
     changes |= {"max_cost": max_cost, "concurrency": concurrency, "store": store}
     frame = None
+    function = judge if callable(judge) else None
     if judge is not None:
-        changes["judge"] = (judge_name(judge),)
+        changes["judge"] = (judge if function is None else judge_name(function),)
     if dataset is not None:
         kept = folder.info().settings
         columns = {name: getattr(kept, f"{name}_column") for name in COLUMNS}
         changes["dataset"], frame, _ = _table(dataset, columns)
-    prepared = session.resume(folder, changes, frame=frame, function=judge)
+    prepared = session.resume(folder, changes, frame=frame, function=function)
     return _played(prepared, frame, retry_failed, progress, on_event)
 
 

@@ -96,9 +96,9 @@ def test_ratings_by_a_judge_are_measured_within_its_groups(tmp_path: Path) -> No
     (tmp_path / "judged.jsonl").write_text("\n".join(map(json.dumps, lines)))
     judgeq(tmp_path, "import", "-d", "demo", "judged.jsonl", "-q")
     found = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "0", "--json").stdout)
-    within = {row["rating"]: row["within_components"] for row in found["evaluation"]}
+    within = {row["rating"]: row for row in found["evaluation"]}
     for rating in ("pl", "pl by a", "pl by b"):
-        assert (within[rating]["components"], within[rating]["n"]) == (2, 18)
+        assert (within[rating]["parts"], within[rating]["n"]) == (2, 18)
 
 
 def test_of_many_judges_the_largest_are_rated_and_all_agree_or_not() -> None:

@@ -90,6 +90,45 @@ def check_judge(run: str, settings: Settings, info: RunInfo) -> None:
         )
 
 
+def with_judge(
+    folder: RunPlace, info: RunInfo, changes: Mapping[str, Any], held: Sequence[str]
+) -> Mapping[str, Any]:
+    """The changes, by which a judge that they name is added to a finished run, for the rounds that they
+    give. Raises UsageError for one that can't be, and as `trust.own_settings`."""
+    named, kept = tuple(changes.get("judge") or ()), info.settings
+    if named in ((), kept.judge) or kept.rehearsal:
+        return changes
+    begun = len(kept.judge)
+    whole, state = named[:begun] == kept.judge, awaited(lambda: status.state(folder))
+    new = named[begun:] if whole else named
+    if not whole:  # then the others are taken from the run's record
+        trust.own_settings(folder, info, {**changes, "judge": None, "total_rounds": None}, held)
+    if state.word != "finished" and kept.joined and new == kept.judge[-1:]:
+        return {**changes, "judge": kept.judge, "total_rounds": None}  # the same command, again
+    rounds, run = changes.get("total_rounds") or 0, f"run {folder.id}"
+    of_models = all(judge.kind_of(name).costs_money for name in (*kept.judge, *new))
+    problems = {
+        f"{run} has that judge already. Without --judge, --rounds {info.rounds + 1} gives the one that "
+        "came last a further round": {*new} & {*kept.judge},
+        "only a model can be added, and to a run that models judged": not of_models,
+        "add one judge, and then another": len(new) > 1,
+        f"{run} is {state.word}. A judge is added to one that is finished: `judgeq resume "
+        f"{folder.argument}` continues it": state.word != "finished",
+        "--rounds N says how many rounds this judge is to answer": not rounds,
+    }
+    for problem, there in problems.items():
+        if there:
+            raise UsageError(f"--judge {', '.join(new)}: {problem}.")
+    planned = len(state.rounds)
+    joined = (*kept.joined, planned + 1)
+    return {
+        **changes,
+        "judge": (*kept.judge, *new),
+        "joined": joined,
+        "total_rounds": planned + rounds,
+    }
+
+
 def check_panel(settings: Settings) -> None:
     """Raise UsageError for judges that can't be meant, or can't be asked together."""
     models, people = settings.models, settings.people
@@ -120,6 +159,7 @@ def check_panel(settings: Settings) -> None:
         and not reasons,
         f"--persona {repeated and repeated[0]} is given twice": repeated,
         f"{_flags(need_model)} goes with a model, which --judge names": need_model,
+        "joined: judges are added to a finished run, by judgeq resume": settings.joined,
     }
     for problem, there in problems.items():
         if there:
@@ -176,11 +216,12 @@ def until_reached(settings: Settings, folder: RunPlace, info: RunInfo) -> Settin
 
 
 def again(settings: Settings, info: RunInfo) -> Settings:
-    """The settings with the rounds that the same command's run was given since, and the goal that these
-    were given for."""
+    """The settings with the rounds and judges that the same command's run was given since, and the goal
+    that these were given for."""
     total, until = info.settings.total_rounds, info.settings.until
     goal = settings.until or (None if total is None else until)
-    return settings.model_copy(update={"total_rounds": total, "until": goal})
+    panel = {"judge": info.settings.judge, "joined": info.settings.joined}
+    return settings.model_copy(update={"total_rounds": total, "until": goal, **panel})
 
 
 def ended(run: Run, info: RunInfo, end: Ended) -> RunInfo:

@@ -207,8 +207,9 @@ class _Left(NamedTuple):
 
 async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
     settings, strategy = run.settings, run.strategy
-    calls = strategy.calls(*run.dataset.sizes)
-    most, of_people = rounds.judgments_per_match(settings) * calls, 0.0
+    by_round = enumerate(strategy.asked_by_round(*run.dataset.sizes), start=1)
+    asked = (rounds.judgments_per_match(settings, round) * calls for round, (calls, _) in by_round)
+    most, of_people = sum(asked), 0.0
     if settings.people is not None:
         of_people = settings.each / (settings.each - 1 + len(settings.panelists))
     planned, over, answers, left = list[Counts](), False, round(most * of_people), list[Match]()

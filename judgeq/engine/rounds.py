@@ -54,10 +54,10 @@ def questions(history: History, settings: Settings) -> Matches:
     unit = 1
     if settings.both_orders:
         matches, unit = position_bias.doubled(matches), 2
-    judges, rng = len(settings.panelists), seeds.rng(settings.seed, "panel", round)
-    if settings.ensemble == "each" or judges == 1:
+    judges, rng = settings.panel_of(round), seeds.rng(settings.seed, "panel", round)
+    if settings.ensemble == "each" or len(judges) == 1:
         people = [settings.people or 0] * (settings.each - 1)
-        return panel.copy_for_each(matches, sorted([*range(judges), *people]), rng, unit)
+        return panel.copy_for_each(matches, sorted([*judges, *people]), rng, unit)
     return panel.draw_judges(matches, judges, rng, unit)
 
 
@@ -100,9 +100,9 @@ async def fold(history: History, store: Store, judges: int) -> Counts | None:
     return counts
 
 
-def judgments_per_match(settings: Settings) -> int:
-    """How many jobs a match of the strategy becomes: one for each judge, and each order."""
-    judges = len(settings.panelists) if settings.ensemble == "each" else 1
+def judgments_per_match(settings: Settings, round: int = 1) -> int:
+    """How many jobs a match of the strategy becomes in a round: one for each judge, and each order."""
+    judges = len(settings.panel_of(round)) if settings.ensemble == "each" else 1
     return (settings.each - 1 + judges) * (2 if settings.both_orders else 1)
 
 
@@ -166,8 +166,8 @@ def _next_calls(history: History, settings: Settings) -> int:
     """Calls of one more round; 0 where there can't be one."""
     if history.strategy is None or history.over or max(sizes := history.sizes) < 2:
         return 0
-    matches = history.strategy.calls_of(len(history.verdicts) + 1, *sizes)
-    return matches * judgments_per_match(settings)
+    round = len(history.verdicts) + 1
+    return history.strategy.calls_of(round, *sizes) * judgments_per_match(settings, round)
 
 
 def _cost(calls: float, settings: Settings, counts: Counts, totals: Totals) -> float | None:

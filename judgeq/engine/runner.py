@@ -105,10 +105,11 @@ async def start_event(session: Session) -> RunStarted:
     """The event of a session that begins. Rounds that people are asked are as one."""
     run, n, people = session.run, len(session.run.dataset), session.people is not None
     planned, _ = await rounds.planned(session.store)
-    per_match, sizes = rounds.judgments_per_match(run.settings), list[int]()
+    per_match, sizes = partial(rounds.judgments_per_match, run.settings), list[int]()
     if not run.strategy.prunes:  # else they depend on who leaves
         numbers = range(1, run.strategy.rounds + 1)
-        sizes = [per_match * run.strategy.calls_of(round, *run.dataset.sizes) for round in numbers]
+        groups = run.dataset.sizes
+        sizes = [per_match(round) * run.strategy.calls_of(round, *groups) for round in numbers]
     return RunStarted(
         run=run.folder.id,
         items=n,

@@ -68,8 +68,12 @@ def prepare(
     folder = there.place(f"{dataset.name}-{strategy}-{by}", fingerprint, new)
     admission.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, fingerprint)
-    if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
-        settings = admission.again(settings, info)
+    if folder.exists:
+        info = folder.info()
+        if trust.owns(folder, info, "total_rounds", *(["judge"] if info.settings.joined else [])):
+            settings = admission.again(settings, info)
+        elif info.settings.joined:
+            trust.own_settings(folder, info, {})  # which says what to give
     return _run(settings, dataset, prompt, facts, folder, function=function)
 
 
@@ -101,6 +105,7 @@ def resume(
     stored = folder.store_address is not None and "prompt" not in given
     prompt = admission.kept_prompt(folder, info) if stored else None
     held = [] if prompt is None else ["prompt"]
+    changes = admission.with_judge(folder, info, changes, held)
     settings = trust.own_settings(folder, info, changes, held).rooted()
     admission.check_judge(folder.id, settings, info)
     admission.check_workers(settings)
@@ -293,8 +298,10 @@ def _look_again(run: Run, info: RunInfo) -> RunInfo:
     """Write down what has changed of a run that was begun before; what it is now."""
     settings, dataset = run.settings, run.dataset
     names = ("until", "batch", "total_rounds", *(["name"] if settings.name else []))
+    names += ("judge", "joined") if settings.joined else ()
     kept = info.settings.model_copy(update={name: getattr(settings, name) for name in names})
     changes = {"labels": dataset.labels, "rounds": run.strategy.rounds, "settings": kept}
+    changes |= {"judges": settings.judges} if settings.joined else {}
     changed = info.model_copy(update=changes)
     if changed != info:
         run.folder.write_info(changed)

@@ -188,7 +188,6 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
         for name, (needs, _) in MEASURES.items()
         if (needs == "gold" or gold.positive is not None)
         and (plan.measures is None or name in plan.measures)
-        and (name != "auc" or rating.part is None)  # which takes one scale
     ]
     there = measures(sample, names) if len(rows) > 1 else {}
     found = bootstrap(there, len(rows), plan.resamples, seeds.rng(plan.seed, "bootstrap"))

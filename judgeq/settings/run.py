@@ -291,6 +291,11 @@ class Choices(Declarations):
         STRATEGY, None, session=True, only="", limits={"ge": 1},
         unset="those that the run was begun with",
     )  # fmt: skip
+    joined: tuple[int, ...] = setting(
+        "Of judges that were added to a finished run, the last of them, the rounds from which each "
+        "answers alone.",
+        STRATEGY, (), session=True, only="",
+    )  # fmt: skip
     matchmaking: Literal["similar", "random"] | None = setting(
         "Which items meet: items of similar rating, or any.",
         STRATEGY,

@@ -116,14 +116,15 @@ class Strategy:
 
     def calls(self, *sizes: int) -> int:
         """Questions asked over groups of these sizes in all rounds, at most."""
-        return sum(questions for questions, _ in self._asked(*sizes))
+        return sum(questions for questions, _ in self.asked_by_round(*sizes))
 
     def cost(self, *sizes: int) -> float:
         """Cost-equivalent calls over groups of these sizes in all rounds, at most: 1 a pair, k/2 a list
         of k, ½ for an item alone."""
-        return sum(items for _, items in self._asked(*sizes)) / 2
+        return sum(items for _, items in self.asked_by_round(*sizes)) / 2
 
-    def _asked(self, *sizes: int) -> Iterator[tuple[int, int]]:
+    def asked_by_round(self, *sizes: int) -> Iterator[tuple[int, int]]:
+        """As `asked`, of each round."""
         for round in range(1, self.rounds + 1):
             yield self.asked(round, *sizes)
             sizes = tuple(self.left(round, n) for n in sizes)
