@@ -211,13 +211,15 @@ def open_run(
     rating: str | None = None,
     sigma: float | None = None,
     unbias_position: bool | None = None,
+    split_models: bool | None = None,
 ) -> Result:
     """The result of a run by its id (or a beginning of it, its folder, or "last").
 
     Made from the ledger, whether or not the run is finished. Raises RunError.
     """
     place = run_places.runs_in(Path(runs_dir), store).find(name)
-    changes = {"rating": rating, "sigma": sigma, "unbias_position": unbias_position}
+    changes: dict[str, Any] = {"rating": rating, "sigma": sigma}
+    changes |= {"unbias_position": unbias_position, "split_models": split_models}
     settings, dataset = place.info().settings_with(changes), session.dataset_of(place)
     result = awaited(lambda: results.read(place, settings))
     return notebook.presented(evaluating.evaluated(session.with_texts(result, settings, dataset)))

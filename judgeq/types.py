@@ -8,9 +8,10 @@ a frozen dataclass takes several times as long to make.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
+from operator import add
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -122,15 +123,22 @@ class Usage(NamedTuple):
     reasoning: int = 0
 
 
+class Answerer(NamedTuple):
+    """The model that answered, and its fingerprint, as its provider says; None where it doesn't."""
+
+    model: str | None = None
+    fingerprint: str | None = None
+
+
 class Call(NamedTuple):
     """One request, paid for or not, and what became of it.
 
     `outcome` is "ok", "unusable", the `outcome` of a JudgeError, or "cached" for an answer that the
     cache gave: no request then, and `usage` and `cost` are what it once took. `cost` is in dollars,
-    None where it is unknown. `latency` in seconds. `at` is seconds since the epoch. `bound` is what
-    its attempt was begun with: where `cost` is unknown it is taken to have been paid. `judge` is the
-    person who answered, among all judges (None: the match's judge). What a person says is no attempt:
-    nothing was begun.
+    None where it is unknown. `latency` in seconds. `at` is seconds since the epoch. `bound` is what its
+    attempt was begun with: where `cost` is unknown it is taken to have been paid. `judge` is the person
+    who answered, among all judges (None: the match's judge). What a person says is no attempt: nothing
+    was begun.
     """
 
     attempt: int
@@ -142,6 +150,7 @@ class Call(NamedTuple):
     at: float
     bound: float | None = 0.0
     judge: int | None = None
+    answerer: Answerer = Answerer()
 
 
 class Failure(NamedTuple):
@@ -171,13 +180,10 @@ class Verdict(NamedTuple):
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The groups of tied items, most of the feature first."""
-        groups: list[list[int]] = []
+        groups: list[tuple[int, ...]] = []
         for item, tied in zip_longest(self.items, self.tied, fillvalue=0):
-            if tied:
-                groups[-1].append(item)
-            else:
-                groups.append([item])
-        return tuple(map(tuple, groups))
+            groups.append((*groups.pop(), item) if tied else (item,))
+        return tuple(groups)
 
     @classmethod
     def of(cls, groups: Iterable[Sequence[int]], *, partial: bool = False) -> Verdict:
@@ -221,13 +227,13 @@ class Batch(NamedTuple):
     """Many requests that are sent together, and answered within a day.
 
     `name` is random: the provider is sent it, and finds the batch by it. It was sent to the server at
-    `address`, and in a `form` of the backend's (ModelBackend.form). `remote` is the provider's
-    own id (None: not known), `status` the provider's last word on it, `total`, `done` and `failed` its
-    counts, seen at `seen`. `reserved` is the most that it can cost in dollars (None: unknown), `tokens`
-    about what it takes. `cost` is what its lines cost that are settled, in dollars, `answered` those
-    that brought a reply. `error` says what went wrong with the batch as a
-    whole. `left` and `at_risk` are the store's own, when it is read: the jobs that it still has, and the
-    most that these may cost (None: unknown). Times are seconds since the epoch.
+    `address`, and in a `form` of the backend's (ModelBackend.form). `remote` is the provider's own id
+    (None: not known), `status` the provider's last word on it, `total`, `done` and `failed` its counts,
+    seen at `seen`. `reserved` is the most that it can cost in dollars (None: unknown), `tokens` about
+    what it takes. `cost` is what its lines cost that are settled, in dollars, `answered` those that
+    brought a reply. `error` says what went wrong with the batch as a whole. `left` and `at_risk` are
+    the store's own, when it is read: the jobs that it still has, and the most that these may cost
+    (None: unknown). Times are seconds since the epoch.
     """
 
     name: str
@@ -290,11 +296,11 @@ class Verdicts:
     `presented` holds the same items, verdict by verdict, in the order presented. `scores`, shape
     (verdicts,), are those of items alone; None where none was judged alone. `judges`, shape
     (verdicts,), says who answered: people have numbers after those of the judges that are asked. None
-    where there is one judge. `ordered`, shape (verdicts,), is
-    False where the order presented isn't known (an import may say so); None where all are known.
-    `rounds`, shape (verdicts,), numbers the rounds from 0; None where they are of one. `partial`,
-    shape (verdicts,), is true of partial rankings, whose tied items are those of which no order is
-    known (`Verdict.partial`); None where none is partial.
+    where there is one judge. `ordered`, shape (verdicts,), is False where the order presented isn't
+    known (an import may say so); None where all are known. `rounds`, shape (verdicts,), numbers the
+    rounds from 0; None where they are of one. `partial`, shape (verdicts,), is true of partial
+    rankings, whose tied items are those of which no order is known (`Verdict.partial`); None where none
+    is partial.
     """
 
     matches: Offsets
@@ -380,13 +386,7 @@ class Counts:
         return self.pending + self.running
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.pending + other.pending,
-            self.running + other.running,
-            self.done + other.done,
-            self.invalid + other.invalid,
-            self.failed + other.failed,
-        )
+        return Counts(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,14 @@ def ended(
     return subprocess.CompletedProcess(words, int(code), out, unwrapped(err))
 
 
+def python(folder: Path, code: str) -> str:
+    """What a piece of Python prints, run in `folder` within this process."""
+    outputs = [_output("utf-8", "strict"), _output("utf-8", "backslashreplace")]
+    with _as_a_process(folder, environment(folder), [], "", outputs):
+        exec(compile(code, "<page>", "exec"), {"__name__": "__main__"})
+    return _text(outputs[0])
+
+
 def unwrapped(log: str) -> str:
     """What was written to standard error, its long lines whole again."""
     return log.replace("\n    ", " ")

@@ -33,7 +33,6 @@ FIRST = (
     "test_shared_spending",
     "test_open_files",
     "test_people_kills",
-    "test_report_page",
     "test_reproduction",
     "test_wheel",
 )

@@ -26,7 +26,7 @@ from judgeq.judge.simulated import SimulatedJudge
 from judgeq.rating import Fit
 from judgeq.replies import write_reply
 from judgeq.strategies import History
-from judgeq.types import Attempt, Call, Job, Match, Outcome, Usage, Verdict
+from judgeq.types import Answerer, Attempt, Call, Job, Match, Outcome, Usage, Verdict
 
 T = TypeVar("T")
 
@@ -68,7 +68,9 @@ def call(
     attempt: int = 1, outcome: str = "ok", cost: float | None = 0.25, usage: Usage | None = None
 ) -> Call:
     """A call whose attempt was begun with a bound of $0.5."""
-    return Call(attempt, outcome, usage or Usage(10, 2, 5, 3), cost, 0.5, "a reply", 1000.0, 0.5)
+    usage = usage or Usage(10, 2, 5, 3)
+    by = Answerer("m-2026", "fp_1")
+    return Call(attempt, outcome, usage, cost, 0.5, "a reply", 1000.0, 0.5, answerer=by)
 
 
 class FakeStore:

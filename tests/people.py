@@ -1,206 +1,119 @@
-"""People as judges, as a page and its server see them: questions in memory, handed out in order."""
+"""People as judges, as a page and its server see them: the real ones, with a store of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, cast
+from pathlib import Path
+from typing import Any
 
-from judgeq.errors import BadAnswerError, StaleError, UnknownPersonError, UsageError
-from judgeq.people.answers import (
-    About,
-    Answer,
-    Question,
-    Turn,
-    Why,
-)
+import numpy as np
+
+from judgeq.judge.questions import Questions
+from judgeq.people.answers import Answer, Turn
+from judgeq.people.assignment import Assignment
 from judgeq.people.people import People
+from judgeq.prompts import PromptSet
+from judgeq.store import Items
+from judgeq.store.sqlite import SqliteStore
+from judgeq.types import Matches
+from judgeq.web.annotate import annotating
+from judgeq.web.guard import Entrance
+from tests.cli import query
+from tests.judging import register
 
-Kind = Literal["pair", "list", "direct"]
-ABOUT = About(
+PROMPT = PromptSet(
+    name="bias",
     title="Bias in the wording of news",
     feature="biased wording",
-    questions={
-        "pair": "Below are two texts. Which of them is worded with more bias?",
-        "list": "Below are $count texts. Rank them by how biased their wording is.",
-        "direct": "How biased is the wording of this text?",
-    },
-    guidelines="",
     ties=True,
-)
+    system="-",
+    pair="Below are two texts. Which of them is worded with more bias?",
+    list="Below are $count texts. Rank them by how biased their wording is.",
+    direct="How biased is the wording of this text?",
+).model_copy(update={"people": (("guidelines", ""),)})  # of which no dialog is opened
+TEXTS = {"pair": ("left", "right"), "list": ("alpha", "beta", "gamma", "delta"), "direct": ("one",)}
 
 
-class Taken(NamedTuple):
-    """An answer, or a skip, as it was taken: whose, the number of the question, and what."""
-
-    token: str
-    question: int
-    answer: Answer | str
-
-
-@dataclass
-class Person:
-    """Somebody who judges; `held` is the question in their hands, by its number and lease."""
-
-    name: str
-    quota: int | None = None
-    state: Why = ""
-    held: str | None = None
-    mine: list[int] = field(default_factory=list)
-    undone: list[int] = field(default_factory=list)
-    skipped: set[int] = field(default_factory=set)
-
-
-@dataclass
-class FakePeople:
-    """Questions of these kinds and texts, each asked once. `before` is called with each call's name."""
-
-    questions: list[tuple[Kind, tuple[str, ...]]]
-    people: dict[str, Person] = field(default_factory=lambda: {"anna": Person("Anna")})
-    about: About = ABOUT
-    open_to_all: bool = False
-    taken: list[Taken] = field(default_factory=list)
-    before: Callable[[str], None] = lambda _: None
-    calls: list[str] = field(default_factory=list)
-    leases: int = 0
-    last: dict[str, tuple[str, Answer]] = field(default_factory=dict)
-
-    def _person(self, call: str, token: str) -> Person:
-        self.calls.append(call)
-        self.before(call)
-        if token not in self.people:
-            raise UnknownPersonError("This link isn't known here.")
-        return self.people[token]
-
-    def _free(self, person: Person) -> int | None:
-        held = {_number(one.held) for one in self.people.values() if one.held is not None}
-        done = {one.question for one in self.taken if isinstance(one.answer, Answer)}
-        used = held | done | person.skipped
-        waiting = [number for number in person.undone if number not in held]
-        free = waiting or [n for n in range(len(self.questions)) if n not in used]
-        return free[0] if free else None
-
-    def _turn(self, token: str) -> Turn:
-        person = self.people[token]
-        why: Why = person.state
-        if person.quota is not None and len(person.mine) >= person.quota and person.held is None:
-            why = why or "quota"
-        if not why and person.held is None:
-            number = self._free(person)
-            if number is None:
-                done = {one.question for one in self.taken if isinstance(one.answer, Answer)}
-                why = "over" if len(done) == len(self.questions) else "wait"
-            else:
-                self.leases += 1
-                person.held = f"{number}-{self.leases}"
-                person.undone = [one for one in person.undone if one != number]
-        question = None
-        if not why and person.held is not None:
-            question = Question(person.held, *self.questions[_number(person.held)])
-        return Turn(
-            name=person.name,
-            question=question,
-            why=why,
-            done=len(person.mine),
-            expected=person.quota or len(self.questions),
-            left=len(self.questions)
-            - len([one for one in self.taken if isinstance(one.answer, Answer)]),
-            quota=person.quota,
-            seconds=sum(
-                one.answer.seconds
-                for one in self.taken
-                if one.token == token and isinstance(one.answer, Answer)
-            ),
-            undo=bool(person.mine),
-        )
-
-    def _hold(self, token: str, question: str) -> int:
-        if self.people[token].held != question:
-            raise StaleError("This question was answered in another window.")
-        return _number(question)
-
-    async def knows(self, token: str) -> bool:
-        return token in self.people
-
-    async def turn(self, token: str, question: str | None = None) -> Turn:
-        self._person("turn", token)
-        return self._turn(token)
+class Hurried(People):
+    """People whose run is over with the last answer, where a runner sees to that a moment later."""
 
     async def answer(self, token: str, question: str, answer: Answer) -> Turn:
-        person = self._person("answer", token)
-        if self.last.get(token) == (question, answer):
-            return self._turn(token)
-        number = self._hold(token, question)
-        kind, texts = self.questions[number]
-        if kind != "direct" and sorted(answer.ranking) != list(range(len(texts))):
-            raise BadAnswerError("This ranks other texts.")
-        self.taken.append(Taken(token, number, answer))
-        self.last[token] = (question, answer)
-        person.held = None
-        person.mine.append(number)
-        return self._turn(token)
+        turn = await super().answer(token, question, answer)
+        return await self.turn(token) if turn.why == "wait" and await self.close() else turn
 
-    async def skip(self, token: str, question: str, reason: str, note: str = "") -> Turn:
-        person = self._person("skip", token)
-        number = self._hold(token, question)
-        self.taken.append(Taken(token, number, f"{reason}: {note}"))
-        person.held = None
-        person.skipped.add(number)
-        return self._turn(token)
 
-    async def undo(self, token: str) -> Turn:
-        person = self._person("undo", token)
-        if not person.mine:
-            raise StaleError("There is nothing to take back.")
-        number = person.mine.pop()
-        self.taken = [one for one in self.taken if (one.token, one.question) != (token, number)]
-        person.held = None
-        person.undone = [number]
-        return self._turn(token)
+@dataclass
+class Study:
+    """Questions, one after the other, that Anna is asked, or whoever has these names."""
 
-    async def renew(self, token: str, question: str) -> None:
-        self._person("renew", token)
-        self._hold(token, question)
-
-    async def leave(self, token: str, question: str) -> None:
-        person = self._person("leave", token)
-        self._hold(token, question)
-        person.held = None
-
-    async def join(self, name: str) -> str:
-        self.calls.append("join")
-        if name in {person.name for person in self.people.values()}:
-            raise UsageError(f"The name {name} is taken. Give another.")
-        token = f"token{len(self.people)}"
-        self.people[token] = Person(name)
-        return token
+    folder: Path
+    questions: Sequence[tuple[str, ...]]
+    prompt: PromptSet = PROMPT
+    open_to_all: bool = False
+    names: Sequence[str] = ("Anna",)
+    quota: int | None = None
+    ahead: float = 0.0
+    """Seconds by which the server's clock is ahead."""
+    tokens: dict[str, str] = field(default_factory=dict)
+    people: People | None = None
 
     @property
-    def answers(self) -> list[Answer | str]:
-        """What was taken, in order."""
-        return [one.answer for one in self.taken]
+    def anna(self) -> str:
+        return self.tokens["Anna"]
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether Anna has a question."""
+        assert self.people is not None
+        return self.people._assignment.people[0].handed is not None
+
+    def kept(self) -> list[dict[str, Any]]:
+        """The answers and skips that the store has, as replies."""
+        sql = "SELECT reply FROM calls WHERE outcome IN ('ok', 'skipped') ORDER BY at"
+        replies = [json.loads(str(reply)) for (reply,) in query(self.folder, sql)]
+        return [{name: each[name] for name in each if name != "question"} for each in replies]
+
+    @asynccontextmanager
+    async def served(self, port: int = 0, **how: Any) -> AsyncIterator[Entrance]:
+        """Its page, while inside; it may be opened again."""
+        self.folder.mkdir(exist_ok=True)
+        store = SqliteStore(self.folder / "run.db")
+        try:
+            texts = [text for question in self.questions for text in question]
+            if not self.tokens:
+                await self._plan(store, len(texts))
+            assignment = Assignment(
+                store, open_to_all=self.open_to_all, now=lambda: time.time() + self.ahead
+            )
+            self.people = Hurried(Questions(self.prompt, texts), assignment)
+            await self.people.begin(len(self.questions))
+            if not self.tokens:
+                given = await register(self.people, self.names, self.quota)
+                self.tokens = dict(zip(self.names, given, strict=True))
+            host = how.pop("host", "127.0.0.1")
+            async with annotating(self.people, host, port, **how) as entrance:
+                yield entrance
+        finally:
+            await store.close()
+
+    async def _plan(self, store: SqliteStore, n: int) -> None:
+        """A round each, so that they are asked in this order."""
+        await store.set_items(Items([f"t{row}" for row in range(n)], None, {}))
+        epoch, row = await store.lead("us", 60), 0
+        for number, question in enumerate(self.questions, 1):
+            items = np.arange(row, row := row + len(question), dtype=np.int32)
+            matches = Matches(items, np.array([0, len(question)]))
+            await store.plan_round(number, epoch, np.ones(n, dtype=np.bool_), matches)
 
 
-def as_people(people: FakePeople) -> People:
-    """As a server takes them."""
-    return cast(People, people)
-
-
-def asking(*kinds: Kind, texts: Mapping[Kind, tuple[str, ...]] | None = None) -> FakePeople:
-    """Questions of these kinds, one after the other."""
-    shown = texts or {}
-    defaults: dict[Kind, tuple[str, ...]] = {
-        "pair": ("left", "right"),
-        "list": ("alpha", "beta", "gamma", "delta"),
-        "direct": ("alone",),
-    }
-    return FakePeople(
-        [
-            (kind, tuple(f"{text} {number}" for text in shown.get(kind, defaults[kind])))
-            for number, kind in enumerate(kinds)
-        ]
-    )
-
-
-def _number(question: str) -> int:
-    return int(question.partition("-")[0])
+def asking(
+    folder: Path, *kinds: str, texts: Mapping[str, tuple[str, ...]] | None = None, **how: Any
+) -> Study:
+    """A study of questions of these kinds, whose texts end in the question's number."""
+    words = TEXTS | dict(texts or {})
+    questions = [tuple(f"{text} {at}" for text in words[kind]) for at, kind in enumerate(kinds)]
+    return Study(folder, questions, **how)

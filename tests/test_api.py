@@ -1,13 +1,14 @@
-"""The Python interface: DataFrames and lists, keywords, errors, reprs, progress."""
+"""The Python interface: DataFrames and lists, functions as judges, results, errors, progress."""
 
 from __future__ import annotations
 
 import asyncio
 import io
+import json
 import math
-import subprocess
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from numpy.testing import assert_array_equal
 import judgeq
 from judgeq import errors
 from judgeq.events import Event, RoundRated
+from judgeq.judge.function import judge_name
+from tests.cli import judgeq as command
 
 GOLD = [float(n % 5) for n in range(40)]
 TEXTS = [f"text {n}" for n in range(40)]
@@ -59,6 +62,8 @@ class NAType:
 @pytest.fixture(autouse=True)
 def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JUDGEQ_CACHE", str(tmp_path / "cache"))
+    ASKED.clear()
 
 
 def test_a_data_frame_is_read_as_a_file_is(tmp_path: Path) -> None:
@@ -121,9 +126,8 @@ def test_what_is_no_dataset(
         judgeq.load_dataset(data, settings=settings)
 
 
-@pytest.mark.parametrize("in_a_loop", [False, True])
-def test_from_data_frame_to_evaluation(in_a_loop: bool, tmp_path: Path) -> None:
-    def cell() -> None:
+def test_from_data_frame_to_evaluation_within_a_loop() -> None:
+    async def cell() -> None:
         frame = Frame(text=TEXTS, gold=GOLD)
         estimate = judgeq.estimate(frame, gold="gold", strategy="listwise10x2")
         assert (estimate.calls, estimate.items) == (8, 40)
@@ -142,23 +146,12 @@ def test_from_data_frame_to_evaluation(in_a_loop: bool, tmp_path: Path) -> None:
         assert reverse["evaluation"][0]["measures"]["spearman"]["value"] < -0.3
         compared = result.compare(judgeq.open_run(direct.run.id), resamples=10)
         assert [run["run"] for run in compared["runs"]] == [result.run.id, direct.run.id]
+        with pytest.raises(judgeq.UsageError, match="two runs or more"):
+            result.compare()
+        with pytest.raises(judgeq.UsageError, match=r"gold has the shape \(3,\).* 40 items"):
+            result.evaluate(gold=[1, 2, 3])
 
-    async def notebook() -> None:
-        cell()
-
-    asyncio.run(notebook()) if in_a_loop else cell()
-
-
-def test_arguments_that_cannot_be(tmp_path: Path) -> None:
-    result = judgeq.run(Frame(text=TEXTS, gold=GOLD), gold="gold", strategy="listwise10x1")
-    with pytest.raises(judgeq.UsageError, match="two runs or more"):
-        result.compare()
-    with pytest.raises(judgeq.UsageError, match="resamples is -1"):
-        result.evaluate(resamples=-1)
-    with pytest.raises(judgeq.UsageError, match="threshold bset: give default"):
-        result.evaluate(threshold="bset")
-    with pytest.raises(judgeq.UsageError, match=r"gold has the shape \(3,\).* 40 items"):
-        result.evaluate(gold=[1, 2, 3])
+    asyncio.run(cell())
 
 
 def test_a_run_of_a_data_frame_goes_on_with_it() -> None:
@@ -194,23 +187,6 @@ def test_every_name_is_there_and_every_family_of_errors_exported() -> None:
         _ = judgeq.ru
 
 
-def test_importing_stays_light() -> None:
-    heavy = "numpy, pydantic, rich, asyncio, orjson, pandas, polars"
-    code = f"import sys, judgeq; print([m for m in {heavy!r}.split(', ') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-def test_reprs_are_short() -> None:
-    result = judgeq.run("demo", strategy="listwise10x2")
-    assert repr(result) == (f"<Result {result.run.id}: 240 items, 2 rounds, 48 calls, $0; elo, pl>")
-    assert repr(result.scores) == "<Scores of 240 items, 240 judged: elo, pl>"
-    assert repr(judgeq.load_dataset("demo")) == "<Dataset demo: 240 items>"
-    linear = judgeq.load_dataset("synthetic:linear", settings={"n": 50})
-    assert repr(linear) == "<Dataset synthetic-linear: 50 items>"
-    assert repr(judgeq.estimate("demo")).endswith(": 72 calls, $0 to $0>")
-
-
 # Progress
 
 
@@ -231,3 +207,193 @@ def test_progress_is_a_bar_where_it_can_be_drawn(monkeypatch: pytest.MonkeyPatch
     assert "5/5" in shown
     judgeq.run("demo", strategy="listwise10x2", sample=20, progress=False)
     assert terminal.getvalue() == shown
+
+
+# A function as judge
+
+LETTERS = ["a" * n for n in (3, 9, 1, 7, 5, 2, 8, 4, 6, 10)]
+FEATURE = "how many letters it has"
+ASKED: list[Sequence[str]] = []
+
+
+def by_length(texts: Sequence[str], feature: str) -> list[int]:
+    assert feature == FEATURE
+    ASKED.append(texts)
+    return sorted(range(len(texts)), key=lambda place: -len(texts[place]))
+
+
+async def by_length_later(texts: Sequence[str], feature: str) -> np.ndarray[Any, Any]:
+    await asyncio.sleep(0)
+    return np.argsort([-len(text) for text in texts])
+
+
+@pytest.mark.parametrize(
+    ("judge", "strategy"), [(by_length, "listwise10"), (by_length_later, "complete")]
+)
+def test_a_function_that_counts_letters_ranks_by_length(judge: Any, strategy: str) -> None:
+    result = judgeq.run(LETTERS, FEATURE, judge=judge, strategy=strategy)
+    order = np.argsort(-result.scores.ratings["pl"])
+    assert [len(LETTERS[row]) for row in order] == sorted(map(len, LETTERS), reverse=True)
+    assert result.totals.cost == 0
+
+
+def test_its_answers_are_kept_and_its_code_is_part_of_the_run() -> None:
+    first = judgeq.run(LETTERS, FEATURE, judge=by_length, strategy="listwise4")
+    asked = len(ASKED)
+    assert asked == first.totals.calls
+    judgeq.run(LETTERS, FEATURE, judge=by_length, strategy="listwise4")
+    again = judgeq.run(LETTERS, FEATURE, judge=by_length, strategy="listwise4", new=True)
+    assert len(ASKED) == asked
+    assert again.totals.hits == asked
+    other = judgeq.run(LETTERS, FEATURE, judge=lambda texts, _: [*range(len(texts))][::-1])
+    assert other.run.id != first.run.id
+    assert judge_name(by_length).startswith("python:by_length-")
+
+
+def test_a_run_of_a_function_is_continued_from_python_only(tmp_path: Path) -> None:
+    def stop(event: Any) -> None:
+        if isinstance(event, RoundRated):
+            raise judgeq.StoppedError("for the test")
+
+    with pytest.raises(judgeq.StoppedError):
+        judgeq.run(LETTERS, FEATURE, judge=by_length, strategy="listwise4", on_event=stop)
+    (tmp_path / "texts.csv").write_text("text\n" + "\n".join(LETTERS) + "\n")
+    refused = command(tmp_path, "resume", "-d", "texts.csv", expect=2).stderr
+    assert "Continue it from Python: judgeq.resume(run, judge=function)" in refused
+    with pytest.raises(judgeq.RunError, match="its judge changed"):
+        judgeq.resume(dataset=LETTERS, judge=by_length_later)
+    assert not judgeq.resume(dataset=LETTERS, judge=by_length).partial
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ([0, 0, 1, 2], r"returned \[0, 0, 1, 2\], not an order of the places 0 to 3"),
+        (None, "returned None, not an order"),
+    ],
+)
+def test_what_is_no_order_stops_the_run(answer: Any, message: str) -> None:
+    with pytest.raises(judgeq.JudgeError, match=message):
+        judgeq.run(LETTERS, FEATURE, judge=lambda *_: answer, strategy="listwise4:overlap=2")
+
+
+def test_a_run_is_awaited_and_stops_when_cancelled() -> None:
+    async def both() -> judgeq.Result:
+        loop, started = asyncio.get_running_loop(), asyncio.Event()
+        whole = await judgeq.arun(LETTERS, FEATURE, judge=by_length_later, strategy="listwise4")
+        slow = asyncio.create_task(
+            judgeq.arun(
+                "demo",
+                settings={"sim_latency": 30},
+                on_event=lambda _: loop.call_soon_threadsafe(started.set),
+            )
+        )
+        await started.wait()
+        slow.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+        return whole
+
+    assert not asyncio.run(both()).partial
+
+
+# A result
+
+BODIES = [f"text {'x' * n}" for n in range(1, 13)]
+LENGTHS = [float(len(text)) for text in BODIES]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("python")
+
+
+@pytest.fixture(scope="module")
+def result(folder: Path) -> judgeq.Result:
+    pandas = pytest.importorskip("pandas")
+    made = {"key": [f"k{n}" for n in range(12)], "body": BODIES, "gold": LENGTHS, "rank": range(12)}
+    frame = pandas.DataFrame(made | {"day": pandas.date_range("2026-01-01", periods=12)})
+    return judgeq.run(
+        frame,
+        "how long it is",
+        text="body",
+        gold="gold",
+        id="key",
+        sample=8,
+        strategy="listwise4",
+        runs_dir=folder / "runs",
+        progress=False,
+    )
+
+
+def test_df_has_the_scores_and_the_columns_of_the_input(result: judgeq.Result) -> None:
+    frame = result.df
+    assert len(frame) == 8
+    assert list(frame["id"]) == list(result.scores.ids)
+    assert frame.columns[1] == "rank"
+    # A column of the input that is called as one of the scores keeps its values, under another name.
+    assert [f"k{number}" for number in frame["data_rank"]] == list(frame["id"])
+    assert [str(day)[8:10] for day in frame["day"]] == [f"{n + 1:02}" for n in frame["data_rank"]]
+    assert frame["text"].equals(frame["data_rank"].map(dict(enumerate(BODIES))))
+
+
+def test_what_commands_show_is_data_that_shows_itself(result: judgeq.Result, folder: Path) -> None:
+    top = result.show(2)
+    assert [len(view["items"]) for view in top["views"]] == [2, 2]
+    assert repr(top).count("text x") == 4
+    assert "<table" in top._repr_html_()
+    first = top["views"][0]["items"][0]["id"]
+    assert [view["name"] for view in result.show(around=first, uncertain=True)["views"]] == [
+        "around",
+        "uncertain",
+    ]
+    assert first in repr(result.explain(first))
+    other = judgeq.run(BODIES, "length", gold=LENGTHS, id=[f"k{n}" for n in range(12)], sample=8,
+                       strategy="direct", runs_dir=folder / "runs")  # fmt: skip
+    compared = result.compare(other, resamples=10)
+    assert "Spearman" in repr(compared)
+    printed = command(folder, "show", result.run.id, "--n", "2").stdout
+    assert {*re.findall(r"\bk\d+\b", printed)} == {*re.findall(r"\bk\d+\b", repr(top))}
+
+
+def test_runs_are_listed_as_the_command_lists_them(result: judgeq.Result, folder: Path) -> None:
+    listed = judgeq.runs(runs_dir=folder / "runs")
+    assert result.run.id in [run["run"] for run in listed]
+    printed = json.loads(command(folder, "runs", "--json").stdout)
+    assert [run["run"] for run in printed] == [run["run"] for run in listed]
+    assert judgeq.runs(runs_dir=folder / "none") == []
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_report_is_written_where_it_is_wanted(result: judgeq.Result, tmp_path: Path) -> None:
+    path = result.report(tmp_path / "mine.md")
+    assert path == tmp_path / "mine.md"
+    assert BODIES[0].split()[0] in path.read_text()
+    assert result.report() == result.run.path / "report.html"
+    with pytest.raises(judgeq.UsageError, match="html or md"):
+        result.report(tmp_path / "report.pdf")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: judgeq.run("demo", sample=1), r"(?<!-)\bsample\b"),
+        (lambda: judgeq.run(BODIES, settings={"n": 4}), r"^n is for synthetic datasets only"),
+        (
+            lambda: judgeq.run(BODIES, judge="simulated"),
+            r"Give gold or latent_column, or judge reh",
+        ),
+        (lambda: judgeq.open_run().evaluate(threshold="bset"), r"^threshold bset"),
+    ],
+)
+def test_errors_name_parameters_in_one_paragraph(
+    call: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    judgeq.run("demo", sample=10, strategy="direct")
+    with pytest.raises(judgeq.JudgeqError) as caught:
+        call()
+    words = str(caught.value)
+    assert re.search(message, words)
+    assert "--" not in re.sub("`[^`]*`", "", words)
+    assert "\n" not in words

@@ -17,12 +17,13 @@ from judgeq.engine.interrupts import run_loop
 from judgeq.errors import DataError
 from judgeq.judge.backend import Cached
 from judgeq.judge.cache import ReplyCache, overview, prune
-from judgeq.types import Usage
+from judgeq.types import Answerer, Usage
 from tests.fakes import turns
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
-REPLY = Cached('{"winner": "A"}', Usage(100, 20, 5, 3), 0.25, 1000.0)
+ANSWERER = Answerer("m-2026", "fp_1")
+REPLY = Cached('{"winner": "A"}', Usage(100, 20, 5, 3), 0.25, 1000.0, ANSWERER)
 
 
 def using(folder: Path, story: Callable[[ReplyCache], Awaitable[None]]) -> list[str]:

@@ -1,30 +1,239 @@
-"""What README.md and docs/ show is what happens: commands run, links lead somewhere."""
+"""What README.md and docs/ show is what happens: commands and Python run, links lead somewhere."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shlex
 import shutil
+import signal
+import subprocess
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks import reference
+from judgeq.datasets import DatasetInfo
 from judgeq.engine import batch
 from judgeq.judge import prices
 from judgeq.settings.providers import OPENAI, PREFIXED, PROVIDERS
-from tests.cli import REPO, judgeq
+from tests.cli import LONGEST, REPO, STARTED, command, commands, environment, judgeq, python
 from tests.mock import mock
-from tests.pages import DOCS, PAGES, TUTORIALS, WRITTEN, Reader, blocks, prose, sentences
 from tests.postgres import new_store
 from tests.test_providers import standing_in
 
-LONGEST = {"README.md": 12_000, "methods.md": 9_800}
+DOCS = REPO / "docs"
+GENERATED = {"cli.md", "settings.md"}
+PAGES = {
+    "README.md": REPO / "README.md",
+    **{path.name: path for path in sorted(DOCS.glob("*.md"))},
+}
+WRITTEN = {name: path.read_text("utf-8") for name, path in PAGES.items() if name not in GENERATED}
+TUTORIALS = {
+    path.stem: "\n\n".join(
+        "".join(cell["source"])
+        for cell in json.loads(path.read_text("utf-8"))["cells"]
+        if cell["cell_type"] == "markdown"
+    )
+    for path in sorted((DOCS / "tutorials").glob("*.ipynb"))
+}
+"""The prose of the notebooks, by name."""
+FENCE = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+SIZES = {"README.md": 12_000, "methods.md": 9_800}
 """Bytes that a page may have; others 8,500."""
+OTHERS = {"uv", "pip", "make", "ssh", "sbatch", "scancel", "kubectl"}
+"""Programs that are not judgeq's, and not run."""
+PARSED = {
+    "workers": "there is no cluster",
+    "reproduce": "the published judgments aren't part of the repository: test_reproduction.py",
+}
+"""Commands whose flags are only read here, and why."""
+QUICK = {
+    "evaluate": ("--resamples=20", "--splits=4"),
+    "compare": ("--resamples=20",),
+    "report": ("--resamples=20",),
+}
+"""Flags by which a command takes less time; the numbers aren't looked at."""
+SERVERS = ("serve", "mock-server")
+"""Commands that go on until they are stopped; so does a run that people judge."""
+
+
+class Block(NamedTuple):
+    """What stands between fences; `title` is the file that it shows."""
+
+    language: str
+    title: str
+    text: str
+
+
+def blocks(name: str) -> list[Block]:
+    return [Block(*found.groups(default="")) for found in FENCE.finditer(WRITTEN[name])]
+
+
+def prose(name: str) -> str:
+    """A page without its code, its tables and the addresses of its links."""
+    text = re.sub(r"\]\([^)]*\)", "]", FENCE.sub("", WRITTEN[name]))
+    return "\n".join(line for line in text.splitlines() if not line.startswith(("|", "#")))
+
+
+def sentences(text: str) -> Iterator[str]:
+    for part in re.split(r"(?<=[.:;!?])\s+|\n\s*\n|\n- |\n\d\. ", text):
+        if len(words := re.findall(r"[\w'’.-]+", part)) >= 7:
+            yield " ".join(words).lower().rstrip(".")
+
+
+class Reader:
+    """Somebody who has a folder, follows a page from top to bottom, and types what stands there."""
+
+    def __init__(self, folder: Path, url: str, store: str) -> None:
+        self.folder = folder
+        self.url = url
+        self.real = {"http://127.0.0.1:8000/v1": url, "postgresql://me@db.example/lab": store}
+        self.variables = {
+            f"{name}_API_KEY": "sk-0123456789abcdef"
+            for name in (
+                *("OPENAI", "ANTHROPIC", "GEMINI", "MISTRAL", "DEEPSEEK", "XAI", "GROQ"),
+                *("OPENROUTER", "JUDGEQ"),
+            )
+        }
+        self.servers = list[subprocess.Popen[str]]()
+        binary = folder / "bin" / "judgeq"
+        binary.parent.mkdir()
+        binary.write_text(f'#!/bin/sh\nexec {shlex.join(command())} "$@"\n')
+        binary.chmod(0o755)
+
+    def read(self, block: Block) -> int:
+        """Write the file, or run the commands, that a block shows; how many commands those are."""
+        if block.title:
+            self._write(block.title, self._as_here(block.text))
+        if block.language != "sh":
+            return 0
+        lines = block.text.replace("\\\n", "").splitlines()
+        return sum(self._run(self._as_here(line)) for line in lines)
+
+    def stop(self) -> None:
+        """Stop, as Ctrl-C does, what goes on."""
+        for server in self.servers:
+            server.send_signal(signal.SIGINT)
+        for server in self.servers:
+            output, _ = server.communicate(timeout=LONGEST)
+            assert server.returncode in (0, 5), output
+
+    def _as_here(self, text: str) -> str:
+        for shown, real in self.real.items():
+            text = text.replace(shown, real)
+        return text
+
+    def _write(self, name: str, text: str) -> None:
+        """A last line of "…" stands for more rows."""
+        if text.endswith("\n…\n"):
+            text = text.removesuffix("…\n")
+            text += "".join(f"more-{i},Message {i} is about {i % 7}.\n" for i in range(60))
+        (self.folder / name).write_text(text, "utf-8")
+
+    def _run(self, line: str) -> int:
+        words = shlex.split(line, comments=True)
+        if not words or words[0] in OTHERS:
+            return 0
+        if words[0] == "export":
+            name, _, value = words[1].partition("=")
+            self.variables.setdefault(name, value)
+            return 0
+        if words[0] != "judgeq" or "|" in words:
+            self._in_a_shell(line)
+            return 1
+        end = words.index(">") if ">" in words else len(words)
+        name, arguments = _command(words[1:end])
+        if name in PARSED:
+            commands()[name].make_context(name, arguments)
+        elif name in SERVERS or (name == "run" and "--judge people" in line):
+            self._start(*words[1:end])
+        else:
+            expected = re.search(r"# .*exit code (\d)", line)
+            code = int(expected[1]) if expected else 0
+            done = judgeq(
+                self.folder,
+                *words[1:end],
+                *QUICK.get(name, ()),
+                expect=code,
+                variables=self.variables,
+            )
+            if ">" in words:
+                self._write(words[end + 1], done.stdout)
+        return 1
+
+    def _in_a_shell(self, line: str) -> None:
+        variables = self._variables()
+        variables["PATH"] = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-ec", line],
+            cwd=self.folder,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (line, done.stderr)
+
+    def _start(self, *words: str) -> None:
+        """Start what goes on until it is stopped, and wait until it says where it listens. A process of
+        its own knows the addresses of real providers, so it is told another."""
+        if "gpt-5-mini" in words:
+            words += ("--base-url", self.url, "--price", "0.25,2")
+        process = subprocess.Popen(
+            command(*words, "--port", "0"),
+            cwd=self.folder,
+            env=self._variables(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        STARTED.append(process)
+        assert process.stdout is not None
+        output = ""
+        while "http://" not in output:
+            output += (line := process.stdout.readline())
+            assert line, output
+        self.servers.append(process)
+
+    def _variables(self) -> dict[str, str]:
+        return environment(self.folder) | self.variables
+
+
+def _command(words: list[str]) -> tuple[str, list[str]]:
+    """The name of a command, which may be of several words, and what follows it."""
+    known = commands()
+    count = max(n for n in range(4) if " ".join(words[:n]) in {"", *known})
+    assert count or words[0].startswith("-"), words
+    return " ".join(words[:count]), words[count:]
+
+
 WITH_COMMANDS = [name for name in WRITTEN if any(one.language == "sh" for one in blocks(name))]
+
+
+def written_commands(name: str) -> Iterator[list[str]]:
+    """The commands of a page that are judgeq's, as words, but for those that are to fail."""
+    for block in blocks(name):
+        for line in block.text.replace("\\\n", "").splitlines() if block.language == "sh" else ():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["judgeq"] and "exit code" not in line:
+                end = next((at for at, word in enumerate(words) if word in (">", "|", "&")), None)
+                yield words[1:end]
+
+
+@pytest.mark.parametrize("name", WITH_COMMANDS)
+def test_every_command_has_these_flags(name: str) -> None:
+    for words in written_commands(name):
+        found, arguments = _command(words)
+        if found:  # and no `judgeq --version`
+            commands()[found].make_context(found, arguments).close()
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +256,13 @@ def _ids(folder: Path) -> list[str]:
 
 
 @pytest.mark.usefixtures("undrawn", "short_waits", "rated_once")
-@pytest.mark.parametrize("name", WITH_COMMANDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("README.md", "quickstart.md") else pytest.mark.long)
+        for name in WITH_COMMANDS
+    ],
+)
 def test_every_command_runs(
     name: str, before: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +298,7 @@ def test_every_page_is_short_and_in_the_site() -> None:
     tutorials = {f"tutorials/{name}.md" for name in TUTORIALS}
     assert sorted(listed) == sorted(PAGES.keys() - {"README.md"} | tutorials)
     for name, text in WRITTEN.items():
-        assert len(text.encode()) <= LONGEST.get(name, 8_500), name
+        assert len(text.encode()) <= SIZES.get(name, 8_500), name
 
 
 def anchors(path: Path) -> set[str]:
@@ -126,3 +341,83 @@ def test_no_sentence_stands_twice() -> None:
         texts[page] = re.sub(r"```.*?```", "", (REPO / page).read_text("utf-8"), flags=re.DOTALL)
     counted = Counter(chain.from_iterable(map(sentences, texts.values())))
     assert not [sentence for sentence, times in counted.items() if times > 1]
+
+
+def test_the_main_commands_output_is_real(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"```console\n\$ judgeq (.*?)```", WRITTEN["README.md"], re.DOTALL)
+    command, output = shown.split("\n", 1)
+    done = judgeq(tmp_path, *command.split())
+    assert [line.rstrip() for line in done.stdout.splitlines()] == output.splitlines()
+
+
+def test_the_example_of_a_prompt_set_is_one(tmp_path: Path) -> None:
+    (example,) = (one for one in blocks("features-and-prompts.md") if one.language == "toml")
+    (tmp_path / "my.toml").write_text(example.text, encoding="utf-8")
+    shown = judgeq(tmp_path, "list", "prompts", "my.toml", "-d", "demo").stdout
+    assert "Rank them by how urgent" in shown
+
+
+def test_the_example_of_a_dataset_is_one() -> None:
+    text = (REPO / "datasets" / "README.md").read_text("utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    example = example.replace("…", "0" * 64)
+    corpus = DatasetInfo.model_validate({"name": "messages", **tomllib.loads(example)})
+    assert {*DatasetInfo.model_fields} - {"where"} == corpus.model_fields_set
+
+
+def snippet(name: str) -> str:
+    """The Python of a page."""
+    (found,) = (one.text for one in blocks(name) if one.language == "python")
+    return found
+
+
+def test_the_python_snippet_runs(tmp_path: Path) -> None:
+    shown = python(tmp_path, snippet("python.md"))
+    first, *_, plan = shown.splitlines()
+    assert re.search(r"^REHEARSAL: python-listwise4-REHEARSAL-\w+: finished", first)
+    assert re.search(r"^3  3 +\d +Nice weather\.$", shown, re.MULTILINE)
+    assert re.search(
+        r"^school-uniform-5 7\.\d+ 1\.\d+\nschool-uniform-5 in demo-", shown, re.MULTILINE
+    )
+    assert re.fullmatch(r"<Estimate python-listwise4-gpt-5-mini-\w+: \d+ calls, \$.*>", plan)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_readmes_python_runs(tmp_path: Path) -> None:
+    shown = python(tmp_path, snippet("README.md"))
+    assert re.search(r"^3  3 +\d +Nice weather\.$", shown, re.MULTILINE)
+    assert "Nice weather." in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_its_pictures_are_there_and_ask_nobody_for_anything() -> None:
+    linked = {
+        picture.removeprefix("docs/")
+        for text in WRITTEN.values()
+        for picture in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)
+    }
+    assert linked == {path.name for path in DOCS.glob("*.svg")}
+    assert WRITTEN["README.md"].index("docs/scale.svg") < WRITTEN["README.md"].index("\n## ")
+    for name in linked:
+        picture = (DOCS / name).read_text(encoding="utf-8")
+        root = ElementTree.fromstring(picture)
+        assert root.tag.endswith("}svg")
+        assert len(picture.encode()) < 150_000
+        assert not {element.tag.rpartition("}")[2] for element in root.iter()} & {
+            *("script", "foreignObject", "image"),
+        }
+        references = re.findall(r"""(?:href="|url\(|@import)["']?([^"')]*)""", picture)
+        assert not [one for one in references if not one.startswith("#")]
+
+
+@pytest.mark.long
+def test_its_pictures_can_be_drawn_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import pictures
+
+    for name in ("DASHBOARD", "SCALE"):
+        monkeypatch.setattr(pictures, name, tmp_path / f"{name}.svg")
+    pictures.main()
+    words = ElementTree.parse(tmp_path / "DASHBOARD.svg").getroot().itertext()
+    shown = " ".join("".join(words).split())
+    assert "round 3/3" in shown
+    assert "simulated" in shown
+    assert len((tmp_path / "SCALE.svg").read_bytes()) > 50_000

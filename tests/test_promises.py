@@ -33,7 +33,7 @@ def collectible(file: Path) -> set[str]:
 def test_promises_are_numbered_and_name_one_or_two_tests() -> None:
     assert [promise.number for promise in PROMISES] == [*range(1, len(PROMISES) + 1)]
     assert len(PROMISES) == len(re.findall(r"^\d", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
-    assert len(PROMISES) <= 40
+    assert len(PROMISES) <= 50
     for promise in PROMISES:
         assert promise.words, promise
         assert 1 <= len(promise.tests) <= 2, promise

@@ -46,7 +46,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["openai", "anthropic"])
+@pytest.fixture(params=["openai", pytest.param("anthropic", marks=pytest.mark.long)])
 def form(request: pytest.FixtureRequest) -> tuple[str, str]:
     """The flags that say which form of API the server speaks."""
     return ("--api", request.param)
@@ -176,6 +176,7 @@ def busy(folder: Path, enough: int) -> bool:
     return answered(folder) >= enough and in_flight(folder) > 0
 
 
+@pytest.mark.long
 def test_killed_six_times_no_committed_answer_is_bought_again(tmp_path: Path, texts: Path) -> None:
     moments = random.Random(7)
     with texts.open(encoding="utf-8", newline="") as file:
@@ -295,8 +296,6 @@ def test_replies_that_are_all_cut_off_stop_the_run_while_it_is_cheap(
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (("--key", "sk-right"), "doesn't accept the API key"),
-        (("--only-model", "another"), "doesn't know the model 'mock'"),
         (("--quota-after", "5"), "quota is used up"),
         (("--max-input-tokens", "100"), "longer than mock can read"),
     ],
@@ -314,8 +313,6 @@ def test_what_no_other_try_mends_stops_the_run_at_once(
         assert "items is item " in done.stderr
     run = only_run(tmp_path)
     assert query(run, "SELECT count(*) FROM jobs WHERE state = 'running'") == [(0,)]
-    with mock(tmp_path) as url:  # mended; another address is another run
-        judgeq(tmp_path, *job(texts, url, *form, "--rounds", "1"))
 
 
 def test_a_server_that_can_do_no_schemas_is_asked_for_less(
@@ -325,8 +322,6 @@ def test_a_server_that_can_do_no_schemas_is_asked_for_less(
         judgeq(tmp_path, *job(texts, url, *form, "--rounds", "1"))
         seen = stats(url)
         assert (seen["answered"], seen["requests"]) == (40, 42)
-        judgeq(tmp_path, *job(texts, url, *form, "--rounds", "1", "--seed", "1"))
-        assert stats(url)["requests"] == 84
 
 
 def test_limits_are_kept_and_learned_from_headers(
@@ -338,12 +333,6 @@ def test_limits_are_kept_and_learned_from_headers(
         assert stats(url)["refused_by_limits"] == 0
 
 
-# Both orders
-
-
-# Reasons
-
-
 # Secrets
 
 KEY = "sk-very-secret-0123456789"
@@ -351,16 +340,13 @@ HEADER = "header-secret-0123456789"
 
 
 @pytest.mark.usefixtures("short_waits")
-@pytest.mark.parametrize("fault", ["none", "errors", "refused_request", "wrong_key", "dropped"])
+@pytest.mark.parametrize("fault", ["errors", "wrong_key"])
 def test_no_key_is_left_behind_anywhere(
     tmp_path: Path, texts: Path, form: tuple[str, str], fault: str
 ) -> None:
     flags = {
-        "none": ("--key", KEY),
         "errors": ("--key", KEY, "--errors", "0.3"),
-        "refused_request": ("--structured", "text"),
         "wrong_key": ("--key", "sk-another"),
-        "dropped": ("--key", KEY, "--dropped", "0.2", "--rate-limited", "0.2"),
     }[fault]
     with mock(tmp_path, "--echo-key", "1", "--retry-after", "0.05", *flags) as url:
         done = judgeq(

@@ -1,4 +1,5 @@
-"""What a report holds: the run's own numbers, everything escaped, no text where none is wanted."""
+"""A report: the run's own numbers, everything escaped, no text where none is wanted; and its page in a
+browser."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import csv
 import json
 import re
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from html import unescape
@@ -21,6 +23,7 @@ from judgeq.ui import html, markdown
 from judgeq.ui.figures import inline
 from judgeq.ui.report import chapters
 from judgeq.ui.sections import Chapter, Section, words
+from tests.browser import Seen, opened, violations
 from tests.cli import REPO, judgeq, only_run
 from tests.fakes import faults
 from tests.mock import mock
@@ -115,18 +118,6 @@ def test_a_text_opens_to_the_judgments_behind_its_score(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_part_of_many_texts_is_listed_and_says_so(folder: Path) -> None:
-    page = report(folder, "--texts", "20")
-    data = data_of(page)
-    assert len(data["items"]) == 20
-    assert len(data["others"]) == 40  # whom they met
-    ranks = [item["rank"] for item in data["items"]]
-    assert ranks == sorted(ranks)
-    assert {1, 2, 3, 4, 57, 58, 59, 60} <= set(ranks)
-    assert "Listed are 20 of 60 texts: the 5 highest, the 5 lowest" in page
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_without_texts_none_is_in_it(folder: Path) -> None:
     with_texts = report(folder)
     page = report(folder, "--no-texts")
@@ -141,6 +132,7 @@ def test_without_texts_none_is_in_it(folder: Path) -> None:
     assert not any(text[:40] in written for text in texts)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_where_files_lie_is_in_nothing_that_is_shared(tmp_path: Path) -> None:
     """Their names are; config.json, which the run is resumed by, holds their paths."""
     home, work = tmp_path / "home-of-anna", tmp_path / "work"
@@ -149,28 +141,23 @@ def test_where_files_lie_is_in_nothing_that_is_shared(tmp_path: Path) -> None:
     rows = [f"{row},text {row},{row % 2}" for row in range(12)]
     (home / "mine.csv").write_text("\n".join(("id,text,gold", *rows)))
     (home / "labels.csv").write_text("\n".join(("id,gold", *(f"{row},{row}" for row in range(12)))))
-    judgeq(work, "run", "-d", home / "mine.csv", "-s", "pairwise2", "--gold-column", "gold", "-q")
-    again = (
+    judgeq(
+        work,
+        "run",
+        "-d",
+        home / "mine.csv",
         "-s",
         "pairwise2",
         "--gold-column",
         "gold",
+        "-q",
         "--cache-dir",
         home / "cache",
-        "--seed",
-        "2",
     )
-    judgeq(work, "run", "-d", home / "mine.csv", *again, "-q", "--no-texts")
     gold = ("--gold", home / "labels.csv")
     shared = [
         judgeq(work, *command, "--json").stdout
-        for command in (
-            ("evaluate", *gold),
-            ("show",),
-            ("status",),
-            ("runs",),
-            ("explain", "last", "3"),
-        )
+        for command in (("evaluate", *gold), ("show",), ("status",), ("runs",))
     ]
     shared.append(judgeq(work, "export", "last").stdout)
     for kind in ("html", "md"):
@@ -205,11 +192,6 @@ def test_what_went_wrong_is_on_the_first_screen(tmp_path: Path) -> None:
     assert "Every question was answered" not in page
     assert "unusable" in page
     assert "timeout" in page
-
-
-def test_a_wrong_format_is_an_error(folder: Path) -> None:
-    said = judgeq(folder, "report", "--format", "pdf", expect=2).stderr
-    assert "--format pdf: give html or md." in said
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -253,25 +235,11 @@ def paragraph(folder: Path) -> str:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_texts_judged_alone_have_no_order(tmp_path: Path) -> None:
-    judgeq(tmp_path, *JOB, "-s", "direct")
-    text = paragraph(tmp_path)
-    assert 'were scored one by one for "biased wording".' in text
-    assert "60 questions about single texts in 1 round" in text
-    assert "the order within a question" not in text
-    assert data_of(report(tmp_path))["contested"] is None
-
-
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(
-    ("matchmaking", "more"),
-    [("similar", ", which is too high where earlier answers decided what"), ("random", ". judgeq")],
-)
-def test_a_reliability_that_is_too_high_is_said_to_be(
-    tmp_path: Path, matchmaking: str, more: str
-) -> None:
-    judgeq(tmp_path, *JOB, "--matchmaking", matchmaking)
-    assert re.search(rf"separation reliability is [0-9.]+{re.escape(more)}", paragraph(tmp_path))
+def test_a_reliability_that_is_too_high_is_said_to_be(tmp_path: Path, folder: Path) -> None:
+    judgeq(tmp_path, *JOB, "--matchmaking", "similar")
+    more = ", which is too high where earlier answers decided what"
+    assert re.search(rf"separation reliability is [0-9.]+{more}", paragraph(tmp_path))
+    assert more not in paragraph(folder)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -289,15 +257,6 @@ def test_models_are_named_with_their_day_and_what_they_were_asked(tmp_path: Path
     assert re.search(r"Calls without a verdict</dt><dd[^>]*>\d+ unusable", report(tmp_path))
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_imported_lists_of_several_sizes_are_of_one_kind(tmp_path: Path) -> None:
-    lines = [{"presented": [*range(k)], "ranking": [*range(k)]} for k in (3, 4, 2, 4)]
-    (tmp_path / "judged.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    judgeq(tmp_path, "import", "-d", "demo", "judged.jsonl")
-    text = paragraph(tmp_path)
-    assert "4 judgments of pairs of texts and lists of up to 4 texts, made elsewhere" in text
-
-
 def test_the_paper_and_the_software_are_cited_as_citation_cff_has_them() -> None:
     cited = yaml.safe_load((REPO / "CITATION.cff").read_text("utf-8"))
     (paper,) = cited["references"]
@@ -308,24 +267,6 @@ def test_the_paper_and_the_software_are_cited_as_citation_cff_has_them() -> None
     name, code = cited["authors"][0]["name"], cited["repository-code"]
     for one in (cited["title"], f"{{{name}}}", version("judgeq"), code):
         assert f"{{{one}}}" in own
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_the_title_is_what_the_run_answers(tmp_path: Path) -> None:
-    judgeq(tmp_path, *JOB, "-s", "listwise6x1", "--feature", "how <b> it is")
-    title = (
-        "60 texts of demo ranked by &#34;how &lt;b&gt; it is&#34;, judged by the simulated judge"
-    )
-    assert f"<title>{title}</title>" in report(tmp_path)
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_text_that_is_cut_ends_in_dots_and_gold_is_as_it_was_given(folder: Path) -> None:
-    table = report(folder, "--format", "md").split("judge and gold labels disagree most")[1]
-    rows = table.split("\n\n")[1].splitlines()[2:]
-    assert len(rows) == 10
-    assert all(row.endswith("… |") for row in rows)
-    assert all(re.search(r" \| [0-5] \| [+-]", row.replace("\\", "")) for row in rows)
 
 
 # Hostile words
@@ -381,6 +322,7 @@ def test_a_figure_takes_the_colours_of_its_page() -> None:
 HOSTILE = "</script></pre><script>x</script><img src=x onerror=x>\x1b[2J\u202e"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_strangers_run_stays_text(tmp_path: Path) -> None:
     judgeq(tmp_path, *JOB, "--reasons")
     run = only_run(tmp_path)
@@ -405,9 +347,7 @@ def test_a_strangers_run_stays_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(
-    "prompt", [5, {"name": []}, {"name": "x", "personas": 7}, {"feature": {"a": 1}}, []]
-)
+@pytest.mark.parametrize("prompt", [5, {"name": "x", "personas": 7}])
 def test_facts_that_hold_no_prompt_set_are_no_matter(tmp_path: Path, prompt: object) -> None:
     judgeq(tmp_path, "run", "-d", "synthetic:normal", "--n", "20", "--quiet")
     path = only_run(tmp_path) / "config.json"
@@ -415,3 +355,138 @@ def test_facts_that_hold_no_prompt_set_are_no_matter(tmp_path: Path, prompt: obj
     config["facts"] |= {"prompt": prompt, "personas": [["a"]]}
     path.write_text(json.dumps(config))
     assert ">The prompt<" not in report(tmp_path)
+
+
+# In a browser
+
+PAGE_TEXTS = (
+    "<script>window.hacked = 1</script>",
+    '"><img src=x onerror="window.hacked = 1">',
+    "</script><script>window.hacked = 1</script>",
+    "[bold]=cmd()|' /C calc'!A0 <!-- -->",
+    "\u202egnp.exe\u202c \x1b[31mred\x1b[0m \x07",
+    "😀🏳️‍🌈 مرحبا \u2028 line",
+    "long " * 20_000,
+)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a run over hostile texts with hostile ids, whose scores the gold decides."""
+    folder = tmp_path_factory.mktemp("report")
+    with (folder / "texts.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["id", "text", "gold"])
+        for number in range(60):
+            hostile = PAGE_TEXTS[number % len(PAGE_TEXTS)]
+            # Ids with what can't be seen are refused.
+            seen = "".join(filter(str.isprintable, hostile[:40]))
+            name = f"{seen} {number}" if number < 21 else f"plain {number}"
+            table.writerow([name, f"{number} {hostile}", number % 3])
+    job = ("run", "-d", "texts.csv", "--id-column", "id", "--gold-column", "gold", "--quiet")
+    judgeq(folder, *job, "-s", "listwise6")
+    judgeq(folder, "report", "--quiet")
+    (page,) = folder.glob("runs/*/report.html")
+    return page
+
+
+@pytest.fixture
+def seen(written: Path) -> Iterator[Seen]:
+    with opened(written.as_uri()) as seen:
+        seen.page.wait_for_selector("#table tbody tr")
+        yield seen
+        assert seen.errors == []
+        assert seen.asked == [written.as_uri()]
+        assert seen.page.evaluate("window.hacked") is None
+
+
+def rows(page: Any) -> list[str]:
+    names: list[str] = page.locator("#table [data-item]").all_inner_texts()
+    return names
+
+
+@pytest.mark.browser
+def test_the_table_sorts_searches_filters_and_turns(seen: Seen) -> None:
+    page = seen.page
+    first = rows(page)
+    assert len(first) == 50
+    assert page.get_by_role("status").inner_text() == "1 to 50 of 60"
+    page.get_by_role("button", name="Later").click()
+    assert page.get_by_role("status").inner_text() == "51 to 60 of 60"
+    assert rows(page) != first
+    page.get_by_role("button", name="Score").click()  # from the highest, as the ranking
+    assert rows(page) == first
+    assert page.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
+    page.get_by_role("button", name="Score").click()
+    assert page.locator("th[aria-sort]").get_attribute("aria-sort") == "ascending"
+    assert rows(page) != first
+    page.get_by_label("Search").fill("plain 5")
+    fives = [number for number in range(21, 60) if "5" in str(number)]
+    assert sorted(rows(page)) == [f"plain {number}" for number in fives]
+    page.get_by_role("combobox", name="Gold label").select_option("2")
+    assert sorted(rows(page)) == [f"plain {number}" for number in fives if number % 3 == 2]
+    page.get_by_label("Search").fill("no such words")
+    assert page.get_by_role("status").inner_text() == "No text matches."
+
+
+@pytest.mark.browser
+def test_an_item_opens_to_its_text_and_judgments_by_keyboard_alone(seen: Seen) -> None:
+    page = seen.page
+    page.get_by_label("Search").focus()
+    page.keyboard.type("<script>window.hacked")
+    name = page.locator("#table [data-item]").first
+    while page.evaluate("document.activeElement.dataset.item") is None:
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert name.get_attribute("aria-expanded") == "true"
+    assert page.evaluate("document.activeElement.dataset.item") is not None  # focus stays
+    detail = page.locator("tr.detail")
+    assert "<script>window.hacked = 1</script>" in detail.inner_text()
+    assert detail.locator("li").count() == 3
+    assert " > " in detail.locator("li").first.inner_text()
+    assert "round " in detail.locator("li").first.inner_text()
+    page.keyboard.press("Space")
+    assert detail.count() == 0
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 390), pytest.param("dark", 1200, marks=pytest.mark.long)]
+)
+def test_it_is_accessible_and_fits_in_light_and_dark(
+    written: Path, scheme: str, width: int
+) -> None:
+    size = {"width": width, "height": 800}
+    with opened(written.as_uri(), color_scheme=scheme, viewport=size) as seen:
+        seen.page.wait_for_selector("#table tbody tr")
+        seen.page.locator("#table [data-item]").first.click()
+        assert violations(seen.page) == []
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert seen.errors == []
+
+
+@pytest.mark.browser
+@pytest.mark.long
+def test_all_texts_are_printed(seen: Seen) -> None:
+    count = "document.querySelectorAll('#table [data-item]').length"
+    seen.page.evaluate(f"addEventListener('beforeprint', () => window.printed = {count})")
+    seen.page.pdf()
+    assert seen.page.evaluate("window.printed") == 60
+    seen.page.wait_for_function(f"{count} === 50")
+
+
+@pytest.mark.browser
+@pytest.mark.long
+def test_on_a_phone_an_item_is_read_without_moving_the_table(written: Path) -> None:
+    with opened(written.as_uri(), viewport={"width": 390, "height": 800}) as seen:
+        page = seen.page
+        page.get_by_label("Search").fill("plain")
+        page.locator("#table [data-item]").first.click()
+        for part in ("tr.detail .whole-text", "tr.detail li >> nth=0", "tr.detail .facts"):
+            box = page.locator(part).bounding_box()
+            assert box is not None
+            assert 0 <= box["x"] <= box["x"] + box["width"] <= 390
+        assert "Contested" in page.locator("tr.detail .facts").inner_text()
+        assert not page.get_by_role("columnheader", name="Contested").is_visible()
+        assert page.locator("#table td.text").first.bounding_box()["x"] < 390
+        assert seen.errors == []

@@ -126,6 +126,7 @@ def test_what_was_checked_of_a_recording_is_what_is_said(
     assert plain(part)["checked"] == part.checked
 
 
+@pytest.mark.long
 @needs_recordings
 def test_the_published_rows(tmp_path: Path) -> None:
     done = judgeq(

@@ -1,19 +1,28 @@
-"""One section, rendered to a terminal."""
+"""Sections, rendered to a terminal; and those that a run shows in the end: the answer first."""
 
 from __future__ import annotations
 
 import io
 import math
 import re
+from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 
 import pytest
 from jinja2 import Environment, UndefinedError
+from rich.cells import cell_len
 from rich.console import Console
 
+import judgeq as package
+from judgeq.engine.results import Result
+from judgeq.evaluation.evaluate import evaluated
 from judgeq.evaluation.metrics import Measured
+from judgeq.rating.position_bias import Effect
 from judgeq.study.simulation import StudyRow
+from judgeq.types import Counts, Totals
+from judgeq.ui.json import plain
 from judgeq.ui.sections import FOLDER, Column, Section, numbers, stated, table, terminal, words
+from judgeq.ui.show import run as show_run
 from judgeq.ui.show.study import ranked
 
 SECTION = Section(
@@ -68,13 +77,6 @@ def test_sections_are_apart_unless_they_belong_together() -> None:
     first = Section("first", [("a", "1")])
     lines = printed(first, Section(notes=["close"], close=True), Section("next")).splitlines()
     assert [line.removesuffix("1").strip() for line in lines] == ["first", "a", "close", "", "next"]
-
-
-def test_a_column_says_how_its_cells_are_shown() -> None:
-    (price,) = numbers("price", show=lambda value: f"{value:.1f} $")
-    text = printed(Section(columns=[price], rows=[(2.0,), (None,)]))
-    assert "2.0 $" in text
-    assert "–" in text
 
 
 def test_a_table_leaves_out_columns_and_cuts_texts_where_it_must() -> None:
@@ -145,3 +147,70 @@ def test_strategies_are_ranked_by_means_over_distributions_biases_and_seeds() ->
     # Seed means 0.8 and 0.5: a standard deviation of 0.3/√2, over √2.
     assert (other.rho, other.rho_se, other.score) == pytest.approx((0.65, 0.15, 0.25))
     assert ranked(rows[::-1]) == [best, other]
+
+
+# What a run shows in the end
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    folder = tmp_path_factory.mktemp("result")
+    return evaluated(
+        package.run("demo", sample=60, strategy="listwise6x2", runs_dir=folder, progress=False)
+    )
+
+
+def lines(result: Result, width: int) -> list[str]:
+    sections = [*show_run.result(result), show_run.ending(result, "")]
+    return [str(line) for line in terminal(sections, width)]
+
+
+def test_the_answer_comes_first_and_fits(result: Result) -> None:
+    shown = lines(result, 80)
+    assert len(shown) <= 25
+    assert all(cell_len(line) <= 80 or "scores.csv" in line for line in shown)
+    assert shown[0] == '60 texts of demo ranked by "biased wording", judged by the simulated judge'
+    order = ["60", "rank", "1", "60", "Reliability", "Gold", "Cost", "The", "Scores", "Next"]
+    assert [line.split()[0] for line in shown if line and line.split()[0] in order] == order
+    best = result.scores.ids[int(result.scores.main[1].argmax())]
+    for width in (80, 200):
+        row = next(line for line in lines(result, width) if line.split()[:1] == ["1"])
+        assert best in row
+        assert f"{result.scores.main[1].max():.2f}" in row
+    assert shown[-3:] == [
+        "Next    judgeq report --open",
+        f"        judgeq explain {best}",
+        "        judgeq resume --rounds 3",
+    ]
+
+
+def test_only_what_matters_is_warned_of(result: Result) -> None:
+    assert result.slots is not None
+    troubled = replace(
+        result,
+        counts=Counts(done=15, invalid=3, failed=2),
+        totals=Totals(calls=20, cost=0.5, unknown=2, at_risk=0.25, saved=1.0),
+        slots=replace(result.slots, favoured=2, slighted=None, chance=0.0004),
+        effects=[Effect((0,), -0.5, 0.2, -0.9, -0.1, 20)],
+    )
+    text = " ".join(" ".join(lines(troubled, 100)).split())
+    for sentence in (
+        "2 jobs failed and 3 jobs got no usable answer, left out of the scores: `judgeq resume",
+        "2 calls got no answer and may have been paid: up to $0.25.",
+        f"Position bias: position 2 wins more often than chance ({result.slots.rate[1]:.3f} of its",
+        "comparisons), p < 0.001. See `judgeq evaluate`.",
+        "Being shown last instead of first changes a score by -0.50 (95 % interval -0.90 to -0.10)",
+        "Cost $0.50, and possibly up to $0.25 for 2 calls of unknown cost for 20 calls; 2 failed, 3",
+        "the cache saved $1.00",
+    ):
+        assert sentence in text
+
+
+def test_a_field_that_a_result_gets_is_in_the_json(result: Result) -> None:
+    @dataclass(frozen=True, eq=False)
+    class Longer(Result):
+        more: float = 0.5
+
+    assert "more" not in {field.name for field in fields(Result)}
+    known = {field.name: getattr(result, field.name) for field in fields(result)}
+    assert plain(Longer(**known))["more"] == 0.5

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import csv
 import http.client
+import json
 import re
 import shutil
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from aiohttp import web
 
 from judgeq import run_places
 from judgeq.run_places import RunFolder
 from judgeq.ui.report import page
+from judgeq.web import serve
 from judgeq.web.guard import Guard
-from judgeq.web.serve import key_of, serving
+from judgeq.web.serve import key_of
+from tests.browser import Seen, opened, violations
 from tests.cli import environment, judgeq
 from tests.test_report import Structure
-from tests.web import in_thread
+from tests.web import in_thread, serving
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -108,7 +112,7 @@ def original(folder: Path) -> Path:
 @contextmanager
 def served(folder: Path, **how: Any) -> Iterator[Served]:
     root = how.pop("runs", None) or run_places.runs_in(folder / "runs")
-    with in_thread(serving(root, how.pop("host", "127.0.0.1"), 0, **how)) as guard:
+    with in_thread(serve.serving(root, how.pop("host", "127.0.0.1"), 0, **how)) as guard:
         yield Served(guard, folder)
 
 
@@ -196,7 +200,7 @@ def test_a_report_is_written_once_and_again_when_the_run_has_changed(
     "path",
     [
         *("/nothing", "/runs", "/runs/", "/runs/nothing", "/runs/nothing/report", "/runs/good/x"),
-        *("/runs/..", "/runs/../good", "/runs/%2e%2e", "/runs/..%2fgood", "/runs/%2e%2e/report"),
+        *("/runs/..", "/runs/%2e%2e", "/runs/..%2fgood", "/runs/%2e%2e/report"),
         *(
             "/runs/good/items",
             "/runs/good/items/1",
@@ -205,7 +209,7 @@ def test_a_report_is_written_once_and_again_when_the_run_has_changed(
             "/runs/" + "x" * 5000,
         ),
         *("/assets/report.html", "/assets/../server.py", "/assets/%2e%2e%2fhtml.py", "/assets/"),
-        *("/runs/nothing/status", "//evil.example/", "/favicon.ico", "/runs/goo"),
+        *("/runs/nothing/status", "//evil.example/"),
     ],
 )
 def test_what_is_not_there_is_a_plain_page(here: Served, path: str) -> None:
@@ -234,20 +238,6 @@ def test_runs_that_cannot_be_read_say_why(tmp_path: Path, folder: Path) -> None:
                 here.page(here.run(*more, name=name), 422)
 
 
-def test_a_run_that_was_not_finished_is_shown_as_far_as_it_is(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(original(folder), tmp_path / "runs" / "part")
-    database = tmp_path / "runs" / "part" / "run.db"
-    sql = "UPDATE jobs SET state = 'pending' WHERE id > {0}; DELETE FROM verdicts WHERE job > {0};"
-    for upto, words in ((11, "isn&#39;t finished"), (-1, "Nothing has been judged yet")):
-        _change(database, sql.format(upto))
-        with served(tmp_path) as here:
-            answer = here.ask(here.run(name="part"))
-            assert words in answer.text
-            assert ("part: stopped" in answer.text) == (upto < 0)
-            report = here.ask(here.run("report", name="part"))
-            assert report.status == (200 if upto > 0 else 404)
-
-
 def _change(database: Path, statements: str) -> None:
     import sqlite3
     from contextlib import closing
@@ -267,18 +257,6 @@ def test_texts_are_left_out_where_they_are_unwanted_or_a_stranger_names_their_fi
         assert "20 plain 20" not in here.ask(here.run(name="strange")).text
     with served(folder) as here:
         assert "20 plain 20" in here.ask(here.run()).text
-
-
-def test_nothing_in_the_runs_is_changed(here: Served) -> None:
-    run = original(here.folder)
-    before = {path: path.read_bytes() for path in run.iterdir() if path.suffix != ".db-shm"}
-    for more in ((), ("report",), ("status",)):
-        here.ask(here.run(*more))
-    assert all(path.read_bytes() == content for path, content in before.items())
-    # SQLite's readers leave an empty log and its index, where they were the first.
-    new = {path.name for path in run.iterdir()} - {path.name for path in before}
-    assert new <= {"run.db-shm", "run.db-wal"}
-    assert (run / "run.db-wal").read_bytes() == b""
 
 
 # Live
@@ -333,11 +311,9 @@ def test_it_answers_by_its_own_names_only(here: Served) -> None:
     "head",
     [
         "GET / HTTP/1.0\r\n\r\n",
-        "GET / HTTP/1.1\r\nConnection: close\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: {own}\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
         "GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
         "\x1b[31m nonsense\r\n\r\n",
-        "GET /?q=" + "x" * 20_000 + " HTTP/1.1\r\nHost: {own}\r\n\r\n",
     ],
 )
 def test_what_no_browser_sends_is_refused(
@@ -424,3 +400,105 @@ def test_a_browser_is_opened_without_the_token_in_a_commands_words(
     assert "token" not in url
     assert f'url={link}"' in content
     assert not Path(unquote(urlsplit(url).path)).exists()
+
+
+# In a browser: nothing goes wrong or out
+
+
+@contextmanager
+def seen_at(here: Served, path: str, **context: Any) -> Iterator[Seen]:
+    """A page in a browser, in which nothing goes wrong, and which asks nobody else."""
+    home = here.guard.address
+    with opened(home.rstrip("/") + path, **context) as seen:
+        yield seen
+        assert seen.errors == []
+        assert [address for address in seen.asked if not address.startswith(home)] == []
+        assert seen.page.evaluate("window.hacked") is None
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("dark", 390), pytest.param("light", 1200, marks=pytest.mark.long)]
+)
+def test_all_pages_are_accessible_and_fit(here: Served, scheme: str, width: int) -> None:
+    size = {"width": width, "height": 800}
+    with seen_at(here, "/", color_scheme=scheme, viewport=size) as seen:
+        for path in ("/", here.run(), "/nothing"):
+            seen.page.goto(here.guard.address.rstrip("/") + path)
+            assert violations(seen.page) == []
+            assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        seen.errors[:] = [error for error in seen.errors if "404 (Not Found)" not in error]
+
+
+@pytest.mark.browser
+def test_the_link_with_the_token_lets_in(here: Served) -> None:
+    with served(here.folder, token="of-a-test") as guarded:
+        with opened(guarded.guard.address) as seen:
+            page = seen.page
+            page.get_by_role("heading", name="All runs").wait_for()
+            assert page.url == guarded.guard.address_shown
+            page.get_by_role("link", name=original(here.folder).name).click()
+            page.wait_for_selector("#table tbody tr")  # by the report's own script
+            assert page.evaluate("getComputedStyle(document.body).margin") == "0px"
+            page.get_by_role("link", name="All runs").click()
+            page.get_by_role("heading", name="All runs").wait_for()
+            page.go_back()
+            page.wait_for_selector("#table tbody tr")
+            another = page.context.new_page()
+            another.goto(guarded.guard.address_shown + "#token=of-somebody-else")
+            another.get_by_role("heading", name="All runs").wait_for()
+            assert violations(page) == []
+            assert [error for error in seen.errors if "401" not in error] == []
+            assert page.evaluate("document.cookie + window.hacked") == "undefined"
+        with opened(guarded.guard.address_shown) as other:
+            other.page.get_by_role("heading", name="A token is needed").wait_for()
+        with opened(guarded.guard.address, java_script_enabled=False) as other:
+            assert "need JavaScript" in other.page.locator("noscript").inner_text()
+
+
+ATTACK = """<!doctype html><title>waiting</title><script>
+const tried = {};
+const of = (name, promise) => promise
+  .then((way) => { tried[name] = way; }, () => { tried[name] = "refused"; });
+const loaded = (name, tag, key) => of(name, new Promise((resolve, reject) => {
+  const element = document.createElement(tag);
+  element.onload = () => resolve("loaded");
+  element.onerror = () => reject();
+  element[key] = HOME + (tag === "script" ? "/assets/live.js" : "/");
+  document.head.append(element);
+}));
+Promise.all([
+  of("read", fetch(HOME + "/").then((answer) => answer.text())),
+  of("seen", fetch(HOME + "/", {mode: "no-cors"}).then((answer) => answer.type)),
+  of("posted", fetch(HOME + "/", {method: "POST", body: "x"}).then((answer) => answer.text())),
+  of("status", fetch(HOME + RUN + "/status").then((answer) => answer.text())),
+  loaded("script", "script", "src"),
+  loaded("image", "img", "src"),
+]).then(() => { document.title = JSON.stringify(tried); });
+</script>"""
+
+
+@pytest.mark.browser
+def test_a_page_of_another_site_learns_nothing(here: Served) -> None:
+    home = here.guard.address.rstrip("/")
+    page = ATTACK.replace("HOME", f'"{home}"').replace("RUN", f'"{here.run()}"')
+
+    async def attack(_: web.Request) -> web.Response:
+        return web.Response(text=page, content_type="text/html")
+
+    with serving(attack) as url:
+        for site in (url, url.replace("127.0.0.1", "localhost")):  # of the same site, and another
+            with opened(site) as seen:
+                seen.page.wait_for_function("document.title !== 'waiting'")
+                assert set(json.loads(seen.page.title()).values()) == {"refused"}
+
+
+@pytest.mark.browser
+def test_a_run_is_followed_to_its_end(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(original(folder), tmp_path / "runs" / "one")
+    with served(tmp_path) as here, ExitStack() as work:
+        work.enter_context(RunFolder(tmp_path / "runs" / "one").locked())
+        with seen_at(here, here.run(name="one")) as seen:
+            seen.page.get_by_text("20 of 20 done").wait_for()
+            work.close()
+            seen.page.wait_for_selector("#table tbody tr")  # the report, once nobody works on it

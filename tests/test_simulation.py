@@ -96,29 +96,21 @@ LISTS = 'strategies = ["listwise10"]\n'
     ("toml", "message"),
     [
         ("n = [1", "is no valid TOML"),
-        (f"n = {'[' * 5000}{']' * 5000}", "nests too deep"),
-        ('n = "\xe9"'.encode("latin-1"), "is no valid TOML"),
         ("", "strategies: Field required"),
-        ("strategies = []", "strategies: Tuple should have at least 1 item"),
         (LISTS + "rounds = 3", "rounds: Extra inputs are not permitted. A grid has n, distr"),
         (
             LISTS + 'distributions = ["flat"]',
             "distributions.0: Input should be 'linear', 'bimodal'",
         ),
-        (LISTS + "distributions = []", "distributions: Tuple should have at least 1 item"),
         (LISTS + "bias = [0, -1]", "bias.1: Input should be greater than or equal to 0"),
-        (LISTS + "bias = []", "bias: Tuple should have at least 1 item"),
         (LISTS + 'ratings = ["glicko"]', "Input should be 'elo', 'pl', 'bt', 'bt-mm' or 'hybrid'"),
-        (LISTS + "ratings = []", "ratings: Tuple should have at least 1 item"),
-        (LISTS + "n = 1", "n: Input should be greater than or equal to 2"),
         (LISTS + "sigma = nan", "sigma: Input should be a finite number"),
-        (LISTS + '[judge]\nsim_model = "other"', "judge.sim_model: Input should be 'vg' or 'rrt'"),
         (LISTS + "[judge]\nsim_accuracy = 0.99", "judge: --sim-accuracy must be below --sim-pmax"),
     ],
 )
-def test_a_grid_that_can_not_be(tmp_path: Path, toml: str | bytes, message: str) -> None:
+def test_a_grid_that_can_not_be(tmp_path: Path, toml: str, message: str) -> None:
     path = tmp_path / "mine.toml"
-    path.write_bytes(toml.encode() if isinstance(toml, str) else toml)
+    path.write_text(toml)
     with pytest.raises(DataError) as error:
         load_grid(str(path))
     assert str(error.value).startswith(f"--grid {path}")
@@ -161,11 +153,8 @@ GOLDEN = [
     # Strategy, noise, and ρ of Elo and of Bradley-Terry by MAP. Of `complete` only Elo's: items with as
     # many wins have the same θ there, but for its last digits, which may be others elsewhere.
     ("pairwise8", "rrt", 0.7930434783, 0.9113043478),
-    ("pairwise8:matchmaking=random", "rrt", 0.7747826087, 0.8043478261),
-    ("streak:r=3,d=2", "rrt", 0.8059184950, 0.9191304348),
     ("tail:w=4,p=20", "rrt", 0.8608695652, 0.9252173913),
     ("complete", "rrt", 0.9486956522, None),
-    ("listwise6x3:matchmaking=similar", "rrt", 0.9452173913, 0.9556521739),
     ("listwise6x3:overlap=2,matchmaking=similar", "rrt", 0.9226086957, 0.9547826087),
     ("listwise6x3:matchmaking=similar", "vg", 0.8965217391, 0.9130434783),
     ("pairwise8", "vg", 0.7947826087, 0.8782608696),
@@ -242,10 +231,6 @@ def cut(data: bytes) -> bytes:
     return b"".join(lines[:-1]) + lines[-1][: len(lines[-1]) // 2]
 
 
-def unended(data: bytes) -> bytes:
-    return data[:-1]
-
-
 def dropped(data: bytes) -> bytes:
     """Five cases are missing, from amid the others."""
     lines = data.splitlines(keepends=True)
@@ -258,23 +243,14 @@ def reversed_(data: bytes) -> bytes:
     return b"".join([head, *reversed(lines)])
 
 
-def begun(data: bytes) -> bytes:
-    return data.splitlines(keepends=True)[0]
-
-
 def hardly_begun(data: bytes) -> bytes:
     return data[:20]
-
-
-def empty(data: bytes) -> bytes:
-    return b""
 
 
 @pytest.mark.parametrize(
     ("interrupt", "left"),
     [
-        (bytes, 0), (cut, 1), (unended, 1), (dropped, 5), (reversed_, 0), (begun, 16),
-        (hardly_begun, 16), (empty, 16),
+        (bytes, 0), (cut, 1), (dropped, 5), (reversed_, 0), (hardly_begun, 16),
     ],
 )  # fmt: skip
 def test_an_interrupted_study_plays_only_what_is_missing(
@@ -299,7 +275,7 @@ def test_an_interrupted_study_plays_only_what_is_missing(
 
 @pytest.mark.parametrize(
     "change",
-    [{"n": 31}, {"seeds": 3}, {"judge": Simulation()}, {"sigma": 1.0}, {"ratings": ("bt",)}],
+    [{"n": 31}, {"judge": Simulation()}, {"ratings": ("bt",)}],
     ids=lambda change: next(iter(change)),
 )
 def test_a_folder_of_another_grid_is_left_alone(
@@ -321,11 +297,7 @@ def test_a_folder_of_another_grid_is_left_alone(
     [
         *(
             b"\0\0\0\n",
-            b"{}\n",
-            b"7\n",
             b'[["pairwise1","linear",0,0],[[1,2]]]\n',
-            b"\n",
-            b"[1,2]\n",
         ),
         b'[["pairwise1","linear",0,0],[["$x$","","elo","linear",0,0,0.5,1,1,1,1.0,0.1],'
         b'["$x$","","bt","linear",0,0,0.5,1,1,1,1.0,0.1]]]\n',
@@ -373,22 +345,9 @@ study(Grid.model_validate_json(sys.argv[1]), Path(sys.argv[2]), 2, lambda done, 
 """
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[StudyRow]:
-    return study(LONG, tmp_path_factory.mktemp("uninterrupted"), 1, nothing)
-
-
 @pytest.mark.skipif(os.name == "nt", reason="there are no process groups to kill")
-@pytest.mark.parametrize(
-    "all_at_once",
-    [
-        pytest.param(True, id="all processes", marks=pytest.mark.long),
-        pytest.param(False, id="the first alone"),
-    ],
-)
-def test_killed_it_goes_on_where_it_was(
-    tmp_path: Path, uninterrupted: list[StudyRow], all_at_once: bool
-) -> None:
+@pytest.mark.long
+def test_killed_it_goes_on_where_it_was(tmp_path: Path) -> None:
     path = cases_of(tmp_path)
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", CHILD, LONG.model_dump_json(), str(tmp_path)],
@@ -404,10 +363,7 @@ def test_killed_it_goes_on_where_it_was(
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < until
             time.sleep(0.005)
-        if all_at_once:
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
+        process.kill()
         # The output ends when nobody is left who could write to it: the others don't outlive it.
         output, _ = process.communicate(timeout=30)
     finally:
@@ -420,7 +376,7 @@ def test_killed_it_goes_on_where_it_was(
 
     told: list[tuple[int, int]] = []
     rows = study(LONG, tmp_path, 1, lambda *count: told.append(count))
-    assert rows == uninterrupted
+    assert rows == scored([row for case in LONG.cases() for row in simulate(case, LONG)])
     assert told[0] == (played, len(LONG.cases()))
 
 
@@ -469,13 +425,3 @@ def test_a_csv_reads_back_bit_for_bit(tmp_path: Path, expected: list[StudyRow]) 
     write_table(rows, path)  # takes the old one's place
     assert path.read_bytes() == first
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_parquet_without_pyarrow_says_what_to_install(
-    tmp_path: Path, expected: list[StudyRow], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match=r"pip install 'judgeq\[parquet\]'"):
-        write_table(expected, tmp_path / "rows.parquet")
-    assert not list(tmp_path.iterdir())
-    write_table(expected, tmp_path / "rows.csv")

@@ -295,7 +295,7 @@ RESUMED = [
     *(name for name in ALL if SETTINGS[name].declared.session),
 ]
 """What may change when a run is resumed, and what a folder that isn't one's own is asked for."""
-RATED = ("rating", "sigma", "unbias_position")
+RATED = ("rating", "sigma", "unbias_position", "split_models")
 """The settings that decide how a run's comparisons become scores."""
 
 _IS_A_RUN = "A run's id, a unique beginning of it, its name or folder, or 'last'"

@@ -327,7 +327,10 @@ class Settlement:
         self.session.emit(JobEnded(job.match.id, state))
         text = reply.text if how == "ok" else cut_reply(reply.text)
         at = self.session.judge.of(job.match).wall_clock()
-        call = Call(job.attempts, how, reply.usage, reply.cost, 0.0, text, at, line.bound)
+        usage, cost = reply.usage, reply.cost
+        call = Call(
+            job.attempts, how, usage, cost, 0.0, text, at, line.bound, answerer=reply.answerer
+        )
         error = None if job.unusable and how != "unusable" else reply.problem
         return Outcome(job.match.id, state, None, (call,), error)
 

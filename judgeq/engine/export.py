@@ -47,6 +47,8 @@ CALLS = {
     "cost": float,
     "latency": float,
     "at": float,
+    "model": str,
+    "fingerprint": str,
     "error": str,
 }
 REPLIES = {"reply": str, "reason": str}
@@ -176,7 +178,7 @@ def _cells(call: Call) -> Sequence[Any]:
     elif answered and text is not None:
         reason = reason_in(text)
     reply, error = (text, None) if answered else (None, text)
-    amounts = (*call.usage, call.cost, call.latency, call.at)
+    amounts = (*call.usage, call.cost, call.latency, call.at, *call.answerer)
     return [call.attempt, call.outcome, *amounts, error, reply, reason]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from judgeq.engine.interrupts import in_thread
 from judgeq.engine.queue import Stop
 from judgeq.engine.scores import Scores
 from judgeq.errors import NoVerdictsError, RunError, UsageError
+from judgeq.escaping import plain
 from judgeq.events import Certainty, Placed, RoundRated
 from judgeq.person import Said
 from judgeq.rating import (
@@ -35,8 +36,9 @@ from judgeq.rating.posterior import Posterior
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
 from judgeq.store import Items, Store
+from judgeq.store.protocol import Answered
 from judgeq.strategies import MOST_ROUNDS, History
-from judgeq.text import INLINE, LEFT_OUT, money
+from judgeq.text import INLINE, LEFT_OUT, money, several
 from judgeq.types import Counts, Floats, Totals, Verdicts
 
 SHOWN = 10
@@ -70,7 +72,8 @@ class Result:
     items were judged alone, and `effects` of the place are by judge, as far as there are enough matches
     and the main rating has errors; `known` is how well the order is known, where that was worked out
     (`certainty`); `evaluation` are its assessments against gold labels, where it was evaluated;
-    `said` is what is on record of the people who judged, where people did.
+    `answered` are the models that answered, as their providers say; `said` is what is on record of the
+    people who judged, where people did.
     """
 
     run: RunPlace
@@ -87,8 +90,8 @@ class Result:
     effects: Sequence[Effect] = ()
     evaluation: Sequence[Any] = ()
     known: Certainty | None = None
+    answered: Sequence[Answered] = field(default=(), metadata=LEFT_OUT)
     said: Said | None = field(default=None, metadata=LEFT_OUT)
-    """What doesn't add up in the ledger, where that was accepted."""
     JSON_KEYS: ClassVar = {
         **ABOUT,
         "scores": "run.scores",
@@ -100,6 +103,7 @@ class Result:
         "jobs": "counts",
         "cost_equivalent_calls": "cost_equivalent_calls",
         "certainty": "known",
+        "answered_by": "answered_by",
         "cautions": "cautions",
         "ended": "ended",
         "effects": "named_effects",
@@ -172,8 +176,31 @@ class Result:
 
     @property
     def cautions(self) -> list[str]:
-        """What a reader of the scores must know of what was asked."""
-        return self.info.cautions
+        """What a reader of the scores must know of what was asked, and of who answered."""
+        return [*self.info.cautions, *self._several_models]
+
+    @property
+    def answered_by(self) -> list[dict[str, Any]]:
+        """The models that answered, as their providers say, by the names of judges."""
+        names = dict(enumerate(self.info.settings.judges))
+        return [one._asdict() | {"judge": names.get(one.judge)} for one in self.answered]
+
+    @property
+    def _several_models(self) -> Iterator[str]:
+        """That several models answered for one judge, a sentence each."""
+        for number, name in enumerate(self.info.settings.judges):
+            calls = Counter[str]()
+            for one in self.answered:
+                calls[plain(one.model, rounds.NAME_SHOWN)] += (
+                    one.calls if one.judge == number else 0
+                )
+            models = [f"{model} ({several(n, 'call')})" for model, n in calls.items() if n]
+            if len(models) > 1:
+                more = f" and {len(models) - SHOWN:,} more" if len(models) > SHOWN else ""
+                yield (
+                    f"{len(models):,} models answered for {name}: {', '.join(models[:SHOWN])}{more}. "
+                    "They count as one judge, unless --split-models."
+                )
 
     @property
     def flips(self) -> Flips | None:
@@ -231,7 +258,10 @@ async def rate(
             f"{run.argument}`."
         )
     counts, totals = await store.counts(), await store.totals()
+    answered = await store.answered()
     info, people = await with_people(info, store)
+    if settings.split_models:
+        info, people = rounds.split_by_model(history, info, people, await store.models())
 
     def rated(go_on: GoOn) -> Result:
         asked = comparisons.joined(history.asked)
@@ -252,6 +282,7 @@ async def rate(
             known=known,
             counts=counts,
             totals=totals,
+            answered=answered,
             slots=position_bias.slots(asked, couples=history.both_orders),
             effects=_effects(asked, history, settings, fit, go_on),
             said=people,

@@ -8,7 +8,8 @@ asked about up to LARGE items, or `--until` needs it; otherwise only at the end.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,16 +18,20 @@ import numpy as np
 from judgeq import seeds
 from judgeq.config import Settings
 from judgeq.errors import RunError
+from judgeq.escaping import plain
 from judgeq.events import Certainty
 from judgeq.judge import panel
+from judgeq.person import Said
 from judgeq.rating import Parameters, comparisons, order, position_bias
-from judgeq.run_places import RunPlace
+from judgeq.run_places import RunInfo, RunPlace
 from judgeq.store import Store
 from judgeq.strategies import History, Strategy
-from judgeq.types import Counts, Match, Matches, Totals
+from judgeq.types import Counts, Match, Matches, Rows, Totals, Verdicts
 
 LARGE = 20_000
 """Of more items a fit after each round takes too long."""
+NAME_SHOWN = 80
+"""Cells that are shown of the name of a model that a server gave."""
 
 
 @asynccontextmanager
@@ -98,6 +103,45 @@ async def fold(history: History, store: Store, judges: int) -> Counts | None:
         )
     history.add(verdicts, counts.total, await store.active(round + 1))
     return counts
+
+
+def split_by_model(
+    history: History, info: RunInfo, people: Said | None, models: Mapping[int, str | None]
+) -> tuple[RunInfo, Said | None]:
+    """Make each of the models, by job, a judge of its own in the history, where several answered for one
+    judge; the run's description, and what is on record of people, with these judges."""
+    names = info.judge_names
+    first = len(names) if people is None else people.first
+
+    def answerers(verdicts: Verdicts) -> list[tuple[int, str | None]]:
+        judges = [0] * len(verdicts) if verdicts.judges is None else verdicts.judges.tolist()
+        jobs = verdicts.matches.tolist()
+        return [
+            (judge, models.get(job) if judge < first else None)
+            for judge, job in zip(judges, jobs, strict=True)
+        ]
+
+    there = {one for part in history.asked for one in answerers(part) if one[0] < first}
+    several_of = Counter(judge for judge, _ in there)
+    order = sorted(there, key=lambda one: (one[0], one[1] or ""))
+    labels, numbers = list(names[:first]), dict[tuple[int, str | None], int]()
+    for judge, model in order:
+        number = judge
+        if several_of[judge] > 1:
+            if labels[judge] != names[judge]:
+                number = len(labels)
+                labels.append("")
+            labels[number] = f"{names[judge]} ({plain(model or 'unnamed', NAME_SHOWN)})"
+        numbers[judge, model] = number
+    more = len(labels) - first
+
+    def renumbered(verdicts: Verdicts) -> Rows:
+        found = [numbers.get(one, one[0] + more) for one in answerers(verdicts)]
+        return np.array(found, dtype=np.int32)
+
+    history.renumber(renumbered)
+    info = info.model_copy(update={"judges": (*labels, *names[first:])})
+    return info, people and people._replace(first=first + more)
 
 
 def judgments_per_match(settings: Settings, round: int = 1) -> int:

@@ -168,9 +168,11 @@ def reasons_of(calls: Mapping[int, Sequence[Call]]) -> dict[int, str]:
 
 def who(run: Result, call: Call) -> str | None:
     """The person whose call it is; None of a model's."""
-    if call.judge is None or call.judge >= len(run.judges):
+    if call.judge is None or run.said is None:
         return None
-    return run.judges[call.judge]
+    person = call.judge - len(run.info.settings.judges)
+    named = run.judges[run.said.first :]
+    return named[person] if 0 <= person < len(named) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

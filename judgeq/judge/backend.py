@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
 from judgeq.errors import CallError, JudgeError, RateLimitedError
-from judgeq.types import Match, Usage
+from judgeq.types import Answerer, Match, Usage
 
 KEPT: Mapping[str, int] = {"openai": 30, "anthropic": 29}
 """Days for which a provider keeps a batch's results, by the form of its API."""
+
+
+MOST_OF_A_NAME = 200
+"""Characters that are kept of a model's name, or a fingerprint, that a server gives."""
 
 
 class Request(NamedTuple):
@@ -62,16 +66,18 @@ class Reply(NamedTuple):
     usage: Usage
     cost: float | None
     problem: str | None = None
+    answerer: Answerer = Answerer()
 
 
 class Cached(NamedTuple):
-    """A valid reply as the cache keeps it: `cost` in dollars is what it cost when it was bought, and
-    `at` when that was, in seconds since the epoch."""
+    """A valid reply as the cache keeps it: `cost` in dollars is what it cost when it was bought, `at`
+    when that was, in seconds since the epoch, and `answerer` who answered then."""
 
     text: str
     usage: Usage
     cost: float | None
     at: float
+    answerer: Answerer = Answerer()
 
 
 class Backend(Protocol):

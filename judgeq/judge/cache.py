@@ -22,8 +22,8 @@ from diskcache.core import MODE_RAW
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from judgeq.errors import DataError
-from judgeq.judge.backend import Cached
-from judgeq.types import Notify, Usage
+from judgeq.judge.backend import MOST_OF_A_NAME, Cached
+from judgeq.types import Answerer, Notify, Usage
 
 FORMAT = 1
 DATABASE = "cache.db"
@@ -33,6 +33,7 @@ written after all, and how often that is tried at the end."""
 PATIENCE = 10.0  # the same seconds for `judgeq cache`
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
+Name = Annotated[str, Field(max_length=MOST_OF_A_NAME)] | None
 
 
 class _Kept(BaseModel):
@@ -44,6 +45,7 @@ class _Kept(BaseModel):
     usage: tuple[Count, Count, Count, Count]
     cost: Annotated[float, Field(ge=0, lt=1e9)] | None
     at: float
+    answerer: tuple[Name, Name] = (None, None)
 
 
 class PlainDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
@@ -90,7 +92,8 @@ class ReplyCache:
             row = _Kept.model_validate_json(value or b"")
         except ValidationError:
             return None
-        return Cached(row.text, Usage(*row.usage), row.cost, row.at)
+        answerer = Answerer(*row.answerer)
+        return Cached(row.text, Usage(*row.usage), row.cost, row.at, answerer)
 
     def put(self, key: str, model: str, reply: Cached) -> None:
         """Keep a valid reply. It is written with others of the same turn of the loop."""
@@ -98,7 +101,8 @@ class ReplyCache:
             return
         if not self._queued:
             asyncio.get_running_loop().call_soon(self._flush)
-        fields = {"format": FORMAT, **reply._asdict(), "usage": list(reply.usage)}
+        parts = {name: list(getattr(reply, name)) for name in ("usage", "answerer")}
+        fields = {"format": FORMAT, **reply._asdict(), **parts}
         self._queued[key] = model, orjson.dumps(fields)
 
     async def close(self) -> None:

@@ -126,12 +126,16 @@ class Judge:
         if self.cache is None or prepared.key is None:
             return None
         cached = self.cache.get(prepared.key)
-        return cached and self.read(request, Reply(cached.text, cached.usage, cached.cost))
+        if cached is None:
+            return None
+        text, usage, cost, _, answerer = cached
+        return self.read(request, Reply(text, usage, cost, answerer=answerer))
 
     def keep(self, key: str, model: str, reply: Reply, at: float) -> None:
         """Keep a reply that gave a verdict for other runs; `at` is when it came."""
         if self.cache is not None:
-            self.cache.put(key, model, Cached(reply.text, reply.usage, reply.cost, at))
+            kept = Cached(reply.text, reply.usage, reply.cost, at, reply.answerer)
+            self.cache.put(key, model, kept)
 
     def read(self, request: Request, reply: Reply) -> tuple[Reply, Verdict] | None:
         """A reply that was paid for before, with its verdict; None if it gives none."""
@@ -144,7 +148,8 @@ class Judge:
         """The outcome of a reply that was paid for before."""
         self.emit(CallEnded("ok", reply.usage, reply.cost, 0.0, cached=True))
         at = self.wall_clock()
-        call = Call(request.attempt, "cached", reply.usage, reply.cost, 0.0, reply.text, at)
+        text, usage, cost, _, answerer = reply
+        call = Call(request.attempt, "cached", usage, cost, 0.0, text, at, answerer=answerer)
         return Outcome(request.match.id, JobState.DONE, verdict, (call,))
 
     def answered(self, permit: Permit) -> None:
@@ -235,7 +240,7 @@ class _Asking:
             outcome = await self._answer()
             if outcome is not None and outcome.verdict is not None:
                 call = outcome.calls[-1]
-                reply = Reply(call.reply or "", call.usage, call.cost)
+                reply = Reply(call.reply or "", call.usage, call.cost, None, call.answerer)
                 judge.keep(key, judge.backend.name, reply, call.at)
             return outcome
         finally:
@@ -328,7 +333,7 @@ class _Asking:
 
     def _call(self, outcome: str, reply: Reply, error: str | None = None) -> Call:
         """The last attempt as the ledger keeps it."""
-        judge, (text, usage, cost, _) = self._judge, reply
+        judge, (text, usage, cost, _, answerer) = self._judge, reply
         latency = judge.clock() - self._started
         judge.emit(CallEnded(outcome, usage, cost, latency, error=error))
         text = text if outcome == "ok" else cut_reply(text)
@@ -337,7 +342,7 @@ class _Asking:
             *(self._job.match.id, self._attempt, outcome, latency, usage, cost, text),
         )
         at, bound = judge.wall_clock(), self._prepared.bound
-        return Call(self._attempt, outcome, usage, cost, latency, text, at, bound)
+        return Call(self._attempt, outcome, usage, cost, latency, text, at, bound, None, answerer)
 
     def _note(self, call: Call, error: str | None = None) -> None:
         """Put a call into the ledger while the job goes on."""

@@ -126,6 +126,8 @@ class Chat:
         if settings.quota_after is not None and stats.answered >= settings.quota_after:
             text = "You exceeded your current quota, please check your plan and billing details."
             return error(429, text, kind="insufficient_quota", code="insufficient_quota")
+        if settings.model_after is not None and stats.answered >= settings.model_after:
+            return asked._replace(model=f"{asked.model}-next")
         return asked
 
     def fault(self, number: str, times: int) -> tuple[str, float]:
@@ -154,6 +156,7 @@ class Chat:
             "object": "chat.completion",
             "created": int(at),
             "model": asked.model,
+            "system_fingerprint": f"fp_{hashlib.sha256(asked.model.encode()).hexdigest()[:10]}",
             "choices": [
                 {
                     "index": 0,

@@ -58,6 +58,10 @@ class MockSettings(Declarations):
     quota_after: int | None = setting(
         "Answers until the quota is used up.", BEHAVIOUR, None, limits=_NOT_NEGATIVE
     )
+    model_after: int | None = setting(
+        "Answers until it says that another model answers.",
+        BEHAVIOUR, None, limits=_NOT_NEGATIVE,
+    )  # fmt: skip
     reasoning_tokens: int = setting(
         "Reasoning tokens of every reply.", BEHAVIOUR, 0, limits=_NOT_NEGATIVE
     )

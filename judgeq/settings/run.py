@@ -383,6 +383,11 @@ class Choices(Declarations):
         "Take out of θ what the place in which a text was shown is worth (pl, bt, hybrid).",
         RATING, None, session=True, undone=True, unset="where it is significant",
     )  # fmt: skip
+    split_models: bool = setting(
+        "Of a judge that several models answered for, as its provider says, take each as a judge of its "
+        "own.",
+        RATING, False, session=True,
+    )  # fmt: skip
     texts: bool = setting(
         "Neither show texts nor copy their beginnings into scores.csv.", RATING, True,
         session=True, only="--no-texts",

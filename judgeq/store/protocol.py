@@ -98,6 +98,16 @@ class Items:
         )
 
 
+class Answered(NamedTuple):
+    """How many `calls` for a judge of the panel, by its number, were answered by a model of this name
+    and fingerprint, as its provider says."""
+
+    judge: int
+    model: str
+    fingerprint: str | None
+    calls: int
+
+
 class Spent(NamedTuple):
     """What the replies to one question took together: tokens, dollars (None: unknown), and seconds (0
     where the cache answered)."""

@@ -18,7 +18,7 @@ from judgeq.events import Event
 from judgeq.person import Check, Handed, Person
 from judgeq.store import batches, rows
 from judgeq.store import statements as sql
-from judgeq.store.protocol import Database, Items, Spent
+from judgeq.store.protocol import Answered, Database, Items, Spent
 from judgeq.types import (
     Batch,
     Bools,
@@ -173,6 +173,14 @@ class SqlReader:
                 await self._jobs(kept), (row[7:] for row in kept), strict=True
             )
         ]
+
+    async def answered(self) -> list[Answered]:
+        """Which models their providers say answered, in the order in which they did first."""
+        return await self._read(sql.ANSWERERS, Answered._make)
+
+    async def models(self) -> dict[int, str | None]:
+        """The model that gave the verdict on each job, as its provider says; None where it doesn't."""
+        return dict(await self._db.read(sql.MODELS))
 
     async def calls(self, jobs: Sequence[int]) -> Mapping[int, Sequence[Call]]:
         """The calls about these jobs, by job, in the order in which they ended, without what their

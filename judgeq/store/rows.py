@@ -19,6 +19,7 @@ from judgeq.person import Check, Handed, Person, PersonState
 from judgeq.store.protocol import Items
 from judgeq.store.verdicts import packed, unpacked, verdict
 from judgeq.types import (
+    Answerer,
     Bools,
     Call,
     Failure,
@@ -202,7 +203,7 @@ def calls(outcome: Outcome, worker: int) -> list[tuple[object, ...]]:
     """A row for each call of an outcome, as statements.INSERT_CALL takes it."""
     return [
         (outcome.job, call.attempt, str(call.outcome), *call.usage, call.cost, call.latency,
-         text(call.reply), call.at, call.judge, worker)
+         text(call.reply), call.at, call.judge, *map(text, call.answerer), worker)
         for call in outcome.calls
     ]  # fmt: skip
 
@@ -257,11 +258,12 @@ def reserved(outcome: Outcome) -> int:
 
 def call(row: Sequence[Any]) -> Call:
     """The call of a row (statements.CALL_COLUMNS). Raises ValueError for one that can't be."""
-    number, attempt, outcome, *usage, cost, latency, reply, at, judge = row
+    number, attempt, outcome, *usage, cost, latency, reply, at, judge, model, fingerprint = row
     if not all(map(math.isfinite, (cost or 0.0, latency, at))):
         raise ValueError(f"a call about job {number} can't be")
     check_range(f"a call about job {number}", judge)
-    return Call(attempt, outcome, Usage(*usage), cost, latency, reply, at, judge=judge)
+    answerer = Answerer(model, fingerprint)
+    return Call(attempt, outcome, Usage(*usage), cost, latency, reply, at, 0.0, judge, answerer)
 
 
 def totals(calls: Sequence[Any], attempts: Sequence[Any]) -> Totals:

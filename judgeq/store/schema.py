@@ -6,7 +6,7 @@ store, of another version is refused.
 
 from __future__ import annotations
 
-VERSION = 12
+VERSION = 13
 
 # Row numbers are little-endian int32 in bytea, `ties` is one byte a slot: 1 for a
 # tie with the one before it, 2 where the order of the two isn't known. `active` of a round says which
@@ -72,7 +72,7 @@ CREATE TABLE @.calls (
     id {counter}, run int NOT NULL, job bigint NOT NULL, attempt int NOT NULL, outcome text NOT NULL,
     input bigint NOT NULL, cached bigint NOT NULL, output bigint NOT NULL, reasoning bigint NOT NULL,
     cost float8, latency float8 NOT NULL, reply text, at float8 NOT NULL, answered_by int,
-    worker bigint NOT NULL);
+    model text, fingerprint text, worker bigint NOT NULL);
 CREATE UNIQUE INDEX calls_once ON @.calls (run, job, attempt)
     WHERE outcome <> 'cached' AND answered_by IS NULL;
 CREATE TABLE @.verdicts (

@@ -32,7 +32,7 @@ PERSON_COLUMNS = ["number", "name", "token", "quota", "state", "since"]
 CHECK = "number items person repeats known lease ranking ties score seconds at"
 CHECK_COLUMNS = CHECK.split()
 CALL = "job attempt outcome input cached output reasoning cost latency reply at answered_by"
-CALL_COLUMNS = CALL.split()
+CALL_COLUMNS = [*CALL.split(), "model", "fingerprint"]
 JOB = "id, items, judge, repeat, attempts, unusable, error"
 """A job, as rows.job reads it."""
 
@@ -139,6 +139,15 @@ GROUP BY j.id, j.items, j.judge, j.repeat ORDER BY j.id
 CALLS_OF = f"""
 SELECT id, {_listed(CALL_COLUMNS)} FROM @.calls WHERE run = @run AND {{}} ORDER BY id
 """  # noqa: S608
+ANSWERERS = """
+SELECT j.judge, c.model, c.fingerprint, count(*)
+FROM @.calls c JOIN @.jobs j ON j.run = c.run AND j.id = c.job
+WHERE c.run = @run AND c.model IS NOT NULL
+GROUP BY j.judge, c.model, c.fingerprint ORDER BY min(c.id)
+"""
+MODELS = """
+SELECT job, model FROM @.calls WHERE run = @run AND outcome IN ('ok', 'cached') ORDER BY id
+"""
 LAST_FAILURE = """
 SELECT id, reply, at, (SELECT count(*) FROM @.calls WHERE run = @run AND id > coalesce(
     (SELECT max(id) FROM @.calls WHERE run = @run AND outcome IN ('ok', 'cached', 'unusable')), 0))
@@ -221,7 +230,7 @@ RELEASE = Bulk(
 INSERT_CALL = Bulk(
     "job bigint, attempt int, outcome text, input bigint, cached bigint, output bigint, "
     "reasoning bigint, cost float8, latency float8, reply text, at float8, answered_by int, "
-    "worker bigint",
+    "model text, fingerprint text, worker bigint",
     f"INSERT INTO @.calls (run, {_listed(CALL_COLUMNS)}, worker) "
     f"SELECT @run, {_listed(CALL_COLUMNS, ':')}, :worker @rows WHERE true",
 )

@@ -300,6 +300,14 @@ class History:
         if active is not None and self.strategy is not None:
             self._stay(active)
 
+    def renumber(self, numbers: Callable[[Verdicts], Rows]) -> None:
+        """Give the judges of all verdicts other numbers, of shape (verdicts,)."""
+        self.asked, self.verdicts = (
+            [replace(part, judges=numbers(part)) for part in parts]
+            for parts in (self.asked, self.verdicts)
+        )
+        self._made.clear()
+
     def _stay(self, active: Bools) -> None:
         """Let all items leave but these, which may have left before."""
         left = np.where(self.standings.active, len(self.verdicts), self.left_after)

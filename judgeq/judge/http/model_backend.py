@@ -24,7 +24,7 @@ from judgeq.errors import (
     SteppedDownError,
     UnusableReplyError,
 )
-from judgeq.judge.backend import Prepared, Reply, Request, Result, key_of
+from judgeq.judge.backend import MOST_OF_A_NAME, Prepared, Reply, Request, Result, key_of
 from judgeq.judge.budget import REASON, Bounds, output_bound
 from judgeq.judge.http import headers
 from judgeq.judge.http.connection import Connection
@@ -33,7 +33,7 @@ from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import Pricing
 from judgeq.judge.secrets import api_key
 from judgeq.settings.model import LIMIT_FIELDS, Access, Model
-from judgeq.types import Fields, Headers, Notify, Usage
+from judgeq.types import Answerer, Fields, Headers, Notify, Usage
 
 STEPS = ("schema", "json", "text")
 EMPTY, REFUSED = "the answer was empty.", "the model refused to answer."
@@ -227,15 +227,16 @@ class ModelBackend(ABC):
         if error is not None:
             raise error
         usage, text, problem = self.read(answer)
+        answerer = Answerer(name_in(answer, "model"), name_in(answer, "system_fingerprint"))
         if usage is None or usage.input + usage.cached == 0 or (text and not usage.output):
             # It doesn't say, or gives a text for nothing: it may have been paid for.
-            return Reply(text, Usage(), headers.price(answer_headers), problem)
+            return Reply(text, Usage(), headers.price(answer_headers), problem, answerer)
         # Where we know no price a LiteLLM proxy may.
         cost = self._pricing.cost(usage) if self._pricing else headers.price(answer_headers)
         self._observe(usage, size)
         if self._bounds.learn(size, usage, cost):
             self.version += 1  # those that wait have the old bound
-        return Reply(text, usage, cost, problem)
+        return Reply(text, usage, cost, problem, answerer)
 
     def _observe(self, usage: Usage, size: int) -> None:
         """Learn what a call takes: a moving average over about the last fifty."""
@@ -302,6 +303,12 @@ def count_in(fields: Any, name: str) -> int | None:
     """A number of something; None where it doesn't say."""
     value = fields_in(fields).get(name)
     return value if type(value) is int and 0 <= value < 2**53 else None
+
+
+def name_in(fields: Fields, name: str) -> str | None:
+    """The beginning of a name; None where it doesn't say."""
+    value = fields.get(name)
+    return value[:MOST_OF_A_NAME] or None if isinstance(value, str) else None
 
 
 def text_in(content: Any) -> str:
