@@ -34,7 +34,8 @@ PEOPLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "convincing"
 def named(sizes: Sequence[int], seed: int = 0) -> list[str]:
     """The group of each item, in no order."""
     names = [f"g{at}" for at, size in enumerate(sizes) for _ in range(size)]
-    return np.random.default_rng(seed).permutation(names).tolist()
+    mixed: list[str] = np.random.default_rng(seed).permutation(names).tolist()
+    return mixed
 
 
 def answered(history: History, truth: Floats, rounds: int) -> History:
