@@ -243,7 +243,7 @@ def test_a_run_in_groups(essays: Path) -> None:
     assert {one["group"] for one in of_b["items"]} == {"b"}
     assert "no group is called d" in none
     versus = judgeq(essays, "explain", "a1", "--vs", "b1").stdout
-    assert "they are of two groups" in versus
+    assert "no judgments connect the two" in versus
     judgeq(essays, "report", "--resamples", "20")
     assert (
         "Only texts of the same group were compared (3 groups)"

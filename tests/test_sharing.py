@@ -34,7 +34,6 @@ ASKED = ("id", "matches", "wins", "gold")
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-    monkeypatch.delenv("JUDGEQ_DATA", raising=False)
 
 
 def exported(folder: RunPlace, path: Path) -> Path:

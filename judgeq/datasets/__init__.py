@@ -18,7 +18,7 @@ from judgeq.datasets.dataset import (
     without_alone,
     without_long,
 )
-from judgeq.datasets.formats import SUFFIXES, format_of, read
+from judgeq.datasets.table_reader import SUFFIXES, format_of, read
 from judgeq.datasets.tables import TEXT, Table, did_you_mean, display, listed
 from judgeq.errors import UsageError
 from judgeq.settings.run import DatasetSpec

@@ -17,8 +17,8 @@ import orjson
 from judgeq import config, datasets, judge, prompts, trust
 from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
-from judgeq.datasets.formats import format_of
 from judgeq.datasets.synthetic import NAMES
+from judgeq.datasets.table_reader import format_of
 from judgeq.engine import assembly, status
 from judgeq.engine.assembly import Run
 from judgeq.engine.interrupts import awaited
