@@ -59,7 +59,7 @@ def test_every_question_is_within_a_group(text: str) -> None:
     """Each item that has others in its group is asked about; estimates count right."""
     groups, strategy = named(SIZES), strategies.parse(text)
     strategy.check(*SIZES)
-    history, asked = History.begin(len(groups), strategy, groups=groups), 0
+    history, asked = History.begin(len(groups), strategy, group=comparisons.numbered(groups)), 0
     for round in history.to_come():
         matches = history.next_round()
         assert len(matches) == strategy.calls_of(round, *SIZES)
@@ -77,7 +77,9 @@ def test_every_question_is_within_a_group(text: str) -> None:
 
 def test_lists_are_those_of_each_group_and_spread_over_the_round() -> None:
     groups = named((40, 4, 6))
-    matches = History.begin(50, strategies.parse("listwise10"), groups=groups).next_round()
+    matches = History.begin(
+        50, strategies.parse("listwise10"), group=comparisons.numbered(groups)
+    ).next_round()
     lists = [(groups[one[0]], len(one)) for one in matches]
     assert Counter(lists) == {("g0", 10): 4, ("g1", 4): 1, ("g2", 6): 1}
     assert {name for name, _ in lists[:3]} == {"g0", "g1", "g2"}
@@ -86,7 +88,9 @@ def test_lists_are_those_of_each_group_and_spread_over_the_round() -> None:
 def test_without_groups_the_questions_are_those_of_one_group() -> None:
     for text in ("listwise10", "pairwise3", "complete"):
         one, other = (
-            History.begin(31, strategies.parse(text), 7, groups=groups).next_round()
+            History.begin(
+                31, strategies.parse(text), 7, group=comparisons.numbered(groups)
+            ).next_round()
             for groups in (None, ["a"] * 31)
         )
         assert one.items.tolist() == other.items.tolist()
@@ -115,7 +119,11 @@ def test_groups_share_a_prior_and_intervals_cover() -> None:
     group = comparisons.numbered(groups)
     assert group is not None
     truth = np.random.default_rng(3).normal(0, 2, n)
-    history = answered(History.begin(n, strategies.parse("listwise4x6"), groups=groups), truth, 6)
+    history = answered(
+        History.begin(n, strategies.parse("listwise4x6"), group=comparisons.numbered(groups)),
+        truth,
+        6,
+    )
     fit = ESTIMATORS["pl"].fit(comparisons.joined(history.verdicts), n, Parameters())
     assert fit.posterior is not None
     assert 1.6 < fit.posterior.sigma < 2.4

@@ -14,20 +14,22 @@ from typing import Any
 
 import orjson
 
-from judgeq import config, datasets, judge, prompts, trust
+from judgeq import config, judge, prompts, trust
 from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
 from judgeq.datasets.synthetic import NAMES
 from judgeq.datasets.table_reader import format_of
 from judgeq.engine import assembly, status
 from judgeq.engine.assembly import Run
+from judgeq.engine.datasets import load, runs_onto
 from judgeq.engine.interrupts import awaited
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.escaping import quoted
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace, Runs, name_of
 from judgeq.run_places.info import MODELS, Ended
-from judgeq.settings.run import REHEARSAL, SETTINGS, Asking
+from judgeq.settings.people import Asking
+from judgeq.settings.run import REHEARSAL, SETTINGS
 from judgeq.strategies import Strategy
 
 MORE = 3
@@ -112,6 +114,7 @@ def with_judge(
         "came last a further round": {*new} & {*kept.judge},
         "only a model can be added, and to a run that models judged": not of_models,
         "add one judge, and then another": len(new) > 1,
+        f"{run} is placed onto another one, and keeps its judges": kept.onto,
         f"{run} is {state.word}. A judge is added to one that is finished: `judgeq resume "
         f"{folder.argument}` continues it": state.word != "finished",
         "--rounds N says how many rounds this judge is to answer": not rounds,
@@ -160,6 +163,7 @@ def check_panel(settings: Settings) -> None:
         f"--persona {repeated and repeated[0]} is given twice": repeated,
         f"{_flags(need_model)} goes with a model, which --judge names": need_model,
         "joined: judges are added to a finished run, by judgeq resume": settings.joined,
+        "--onto doesn't go with --group-column": settings.onto and settings.group_column,
     }
     for problem, there in problems.items():
         if there:
@@ -269,9 +273,9 @@ def admit(
                 f"{run} asks {name}: --judge {quoted(name)} lets this worker ask it{cost}."
             )
         _check_server(run, name, asked, own, named)
-    strategy, prompt = asked.make_strategy(), kept_prompt(place, info)
-    dataset = _dataset(place, info, own, files)
-    if changed := differing(config.deciding_facts(asked, dataset, prompt), facts):
+    strategy, prompt = info.strategy_of(asked) or asked.make_strategy(), kept_prompt(place, info)
+    dataset, onto = _dataset(place, info, own, files), facts.get("onto")
+    if changed := differing(config.deciding_facts(asked, dataset, prompt, onto), facts):
         raise RunError(
             f"{run} is not worked on: its {' and '.join(changed)} here and in the store differ."
         )
@@ -296,8 +300,8 @@ def _check_server(run: str, model: str, asked: Settings, own: Settings, named: b
         {
             "--base-url": one.address_of(model),
             "--api": one.api_of(model),
-            "--extra-body": orjson.dumps(one.extra_body or {}).decode(),
             "model": one.id_of(model),
+            "--extra-body": orjson.dumps(one.extra_body or {}).decode(),
         }
         for one in (asked, own)
     )
@@ -305,14 +309,11 @@ def _check_server(run: str, model: str, asked: Settings, own: Settings, named: b
     if named and own.base_url:
         changed = [name for name in changed if name == "--extra-body"]
     if changed:
-        names = [name for name in theirs if name in (*changed, "--base-url", "--api")]
-        have, here = (
-            " ".join(f"{name} {quoted(str(one[name]))}" for name in names) for one in (theirs, ours)
-        )
+        have = " ".join(f"{name} {quoted(what)}" for name, what in theirs.items())
         raise UsageError(
-            f"{run} asks {model} with {have}, and this worker would with {here}. Start it with the "
-            "run's own (where its model has a prefix, without --base-url and --api); to ask at a server "
-            f"of yours, give --base-url and name the {run}."
+            f"{run} asks {model} with {have}, and this worker has another {' and '.join(changed)}. "
+            "Start it with the run's own (where its model has a prefix, without --base-url and --api); "
+            f"to ask at a server of yours, give --base-url and name the {run}."
         )
 
 
@@ -338,7 +339,7 @@ def _dataset(place: RunPlace, info: RunInfo, own: Settings, files: Sequence[Path
     labels, looked_at = info.facts.get("labels"), []
     for spec in _specs(place, info, own, files):
         try:
-            dataset = datasets.load(spec, seed=spec.seed)
+            dataset = load(spec, runs_onto(place, info))
         except JudgeqError as error:
             looked_at.append(f"{spec.dataset}: {error}")
             continue

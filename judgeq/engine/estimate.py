@@ -87,7 +87,7 @@ class Estimate:
         "asked_at": "prepared.settings.addresses",
         "strategy": "prepared.strategy.name",
         "items": "items",
-        "rounds": "prepared.strategy.rounds",
+        "rounds": "prepared.rounds",
         "max_cost": "prepared.settings.max_cost",
         "jobs_done": "done",
         "from_cache": "hits",
@@ -113,8 +113,8 @@ class Estimate:
 
     @property
     def items(self) -> int:
-        """How many items the run has."""
-        return len(self.prepared.dataset)
+        """How many items the run has that aren't settled."""
+        return len(self.prepared.dataset) - self.prepared.strategy.first_new
 
     @property
     def waits(self) -> int | None:
@@ -215,17 +215,18 @@ async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
     planned, over, answers, left = list[Counts](), False, round(most * of_people), list[Match]()
     if store is not None:
         planned, over = await rounds.planned(store)
-        over = over or run.folder.info().ended_after(len(planned), settings.goal)
         for number in range(1, len(planned) + 1):
             left += await store.left(number)
         # Which ones batches have makes no difference: they are of one kind.
         left = left[sum(one.left for one in await store.batches() if one.open) :]
+        planned = planned[strategy.before :]  # those before are of settled items
+        over = over or run.folder.info().ended_after(len(planned), settings.goal)
         answers -= sum(call.outcome == "ok" for _, call in await store.people_calls())
     if not planned and not over:
         first = rounds.questions(runner.begin(run), settings)
         left = rounds.single(replace(first, repeats=Repeats().add(first)))
     total = sum(planned, Counts())
-    rounds_open = 0 if over else max(0, strategy.rounds - max(1, len(planned)))
+    rounds_open = 0 if over else max(0, run.rounds - max(1, len(planned)))
     later = max(0, most - (total.total or len(left))) if rounds_open else 0
     if settings.models:
         later = round(later * (1 - of_people))

@@ -21,7 +21,7 @@ from judgeq.imports import recordings, votes
 from judgeq.imports.recordings import Judgment, Numbers, Recording
 from judgeq.run_places import RunFolder, RunInfo, RunPlace, copying, whoami
 from judgeq.store import Items
-from judgeq.types import JobState, Matches, Outcome
+from judgeq.types import Matches
 
 Read = Callable[[Dataset], Recording]
 
@@ -133,21 +133,13 @@ async def _fill(
     store = folder.store()
     numbers = {name: number for number, name in enumerate(names)}
     history = rounds.begin(len(dataset), None, info.settings, dataset.groups)
-    first = 0
     try:
         epoch = await store.lead(whoami(), store.lease)
         await store.set_items(Items(dataset.ids, dataset.gold, dataset.subsets, dataset.groups))
         for round_, group in groupby(judgments, key=lambda judgment: judgment.round):
             of_round = list(group)
-            await store.plan_round(
-                round_, epoch, history.standings.active, _matches(of_round, numbers)
-            )
-            outcomes = [
-                Outcome(first + place, JobState.DONE, judgment.verdict)
-                for place, judgment in enumerate(of_round)
-            ]
-            await store.settle(whoami(), outcomes)
-            first += len(of_round)
+            matches, verdicts = _matches(of_round, numbers), [one.verdict for one in of_round]
+            await store.plan_round(round_, epoch, history.standings.active, matches, verdicts)
             await rounds.fold(history, store, len(numbers))
     finally:
         await store.close()

@@ -108,6 +108,10 @@ class RunFolder:
         """The address of its store, without a password; None of a folder."""
         return None
 
+    def runs(self) -> FolderRuns:
+        """Where the run is, with others."""
+        return FolderRuns(self.path.parent)
+
     @property
     def exists(self) -> bool:
         """Whether it is written down there what the run is."""
@@ -303,7 +307,7 @@ class FolderRuns:
         if not runs:
             raise RunError(f"No runs yet in {self.label}. Start with: judgeq run demo")
         if name == "last":
-            return self.called(_readable(runs).id)
+            return self.called(runs[0].id)
         meant = (
             [run for run in runs if run.id == name]
             or [run for run in runs if name_of(run) == name]
@@ -330,19 +334,6 @@ def name_of(run: RunFolder) -> str | None:
         return run.info().settings.name
     except RunError:
         return None
-
-
-def _readable(runs: Sequence[RunFolder]) -> RunFolder:
-    """The latest run. Raises RunError naming it when it can't be read: another isn't meant."""
-    try:
-        runs[0].info()
-    except RunError as error:
-        hint = f" The latest before it is {runs[1].id}." if len(runs) > 1 else ""
-        raise RunError(
-            f"the last run, {runs[0].id}, can't be read: {error} Name the run that you mean "
-            f"(`judgeq runs` lists them), or move that folder away.{hint}"
-        ) from error
-    return runs[0]
 
 
 def _is_run(folder: Path) -> bool:
