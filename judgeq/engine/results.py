@@ -57,6 +57,7 @@ ABOUT = {
     "rating": "main.name",
     "fit": "fit",
     "components": "scores.components",
+    "groups": "scores.group_count",
     "texts": "scores.with_texts",
 }
 """The keys that say in JSON which run a result is, and by what it was rated."""
@@ -302,16 +303,22 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     component = np.ones(n, dtype=np.int64)  # scores of items judged alone are on one scale
     if not history.alone:
         component = comparisons.components(verdicts, n, scored=True)
+    if history.group is not None:  # which these connect
+        judged = component > 0
+        parts = history.group[judged] * (n + 1) + component[judged]
+        component[judged] = np.unique(parts, return_inverse=True)[1].reshape(-1) + 1
     scores = Scores(
         ids=items.ids,
         ratings={column: fit.theta for column, fit in fits.items()},
-        intervals=None if main.posterior is None else intervals(main.posterior, go_on),
+        intervals=None if main.posterior is None else intervals(main.posterior, go_on, component),
         mark=settings.mark,
         matches=comparisons.matches_of(verdicts, n),
         wins=comparisons.wins_of(verdicts, n),
         left_after=history.left_after,
         gold=np.full(n, np.nan) if items.gold is None else items.gold,
         component=component,
+        groups=items.groups,
+        group=history.group,
         first_new=history.first_new,
     )
     return scores, main
@@ -380,7 +387,8 @@ async def judgments(run: RunPlace) -> tuple[Sequence[str], list[Verdicts], Seque
 
 async def replayed(info: RunInfo, store: Store, last: int | None = None) -> History:
     """All that a run's ledger says, folded round by round; up to the round `last`, if given."""
-    history = rounds.begin(info.items, info.strategy_of(info.settings), info.settings)
+    groups = (await store.items()).groups if info.settings.group_column else None
+    history = rounds.begin(info.items, info.strategy_of(info.settings), info.settings, groups)
     judges = max(1, len(info.judges))
     for round in history.to_come(MOST_ROUNDS):
         if round - 1 == last or await rounds.fold(history, store, judges) is None:
@@ -398,9 +406,9 @@ def round_rated(
     """A round that took the ratings from `before` to the `latest`, by name, both of shape (items,); an
     item without a rating (nan) counts as 0."""
     rating, after = latest[0], np.nan_to_num(latest[1])
-    moved = (
-        correlation.point(correlation.spearman(before, after), len(after)) if round > 1 else None
-    )
+    group, moved = comparisons.numbered(dataset.groups), None
+    if round > 1:
+        moved = correlation.point(correlation.spearman(before, after, group), len(after))
 
     def placed(rows: Sequence[int]) -> list[Placed]:
         texts = dataset.texts
@@ -409,5 +417,5 @@ def round_rated(
             for row in rows
         ]
 
-    order = np.argsort(-after, kind="stable").tolist()
+    order = np.argsort(-after, kind="stable").tolist() if group is None else []
     return RoundRated(round, moved, placed(order[:SHOWN]), placed(order[-SHOWN:]), known, rating)
