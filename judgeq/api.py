@@ -23,6 +23,7 @@ from judgeq.engine import estimate as estimates
 from judgeq.engine import pilot as pilots
 from judgeq.engine import results, session
 from judgeq.engine.assembly import Run
+from judgeq.engine.datasets import dataset_of
 from judgeq.engine.interrupts import Interrupts, awaited, outside_a_loop
 from judgeq.engine.pilot import Pilot
 from judgeq.engine.status import states
@@ -40,7 +41,7 @@ Data = str | os.PathLike[str] | DataFrame | Sequence[str] | Mapping[str, str]
 """What is judged: a dataset's name, a file, a DataFrame, texts, or texts by id."""
 Column = str | Sequence[Any]
 """The name of a column, or its values, one a text."""
-COLUMNS = ("text", "gold", "id")
+COLUMNS = ("text", "gold", "id", "group")
 OnEvent = Callable[[Event], None]
 
 
@@ -51,6 +52,7 @@ def load_dataset(
     text: Column | None = None,
     gold: Column | None = None,
     id: Column | None = None,  # noqa: A002 - the users' word
+    group: Column | None = None,
     sample: int | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
@@ -68,6 +70,7 @@ def run(
     text: Column | None = None,
     gold: Column | None = None,
     id: Column | None = None,  # noqa: A002 - the users' word
+    group: Column | None = None,
     sample: int | None = None,
     judge: str | JudgeFunction | Sequence[str] | None = None,
     prompt: str | None = None,
@@ -75,6 +78,7 @@ def run(
     api_key_env: str | None = None,
     strategy: str | None = None,
     rounds: int | None = None,
+    onto: str | Result | Sequence[str | Result] | None = None,
     until: str | None = None,
     rating: str | None = None,
     seed: int | None = None,
@@ -95,12 +99,14 @@ def run(
     dataset, feature: what is ranked, and by what ("how urgent the message is").
     text, gold, id: the columns of the texts, the gold labels and the ids: their names (by default
         "text", none, "id"), or their values.
+    group: the same of groups, within which alone texts are compared.
     sample: only this many items, drawn by `seed`.
     judge: a model ("gpt-5-mini"), "simulated" or "people"; or a function of texts and feature that
         returns the places of the texts, most of the feature first. By default "simulated", which
         knows the gold labels; without these a rehearsal, with made-up answers.
     prompt, base_url, api_key_env: how a model is asked, where, and the variable that holds its key.
     strategy, rounds, until: "listwise10"; how many rounds; when to stop early ("0.95", "top20").
+    onto: a finished run, or several of one scale: texts that are new get scores on that scale.
     rating, seed: "pl", "bt" or "bt-mm"; the seed of all randomness.
     max_cost, max_output_tokens: dollars that the run may cost; the longest reply.
     batch, concurrency: send rounds as batches; calls in flight at most.
@@ -142,7 +148,7 @@ def resume(
     name: str = "last",
     *,
     dataset: Data | None = None,
-    judge: JudgeFunction | None = None,
+    judge: str | JudgeFunction | None = None,
     rounds: int | None = None,
     until: str | None = None,
     max_cost: float | None = None,
@@ -155,7 +161,7 @@ def resume(
     on_event: OnEvent | None = None,
 ) -> Result:
     """Continue a run that was stopped or killed, as `judgeq resume`; `rounds` in all, more than the run
-    has, buys further ones.
+    has, buys further ones. A model as `judge` is added to a finished run, for so many `rounds`.
 
     Texts of a DataFrame or a list, and a `judge` that is a function, are not kept: give them again.
     `settings` are others that may change (`judgeq resume --help-all`). Raises as `run`.
@@ -164,13 +170,14 @@ def resume(
     changes: dict[str, Any] = dict(settings or {}) | {"total_rounds": rounds, "until": until}
     changes |= {"max_cost": max_cost, "concurrency": concurrency, "store": store}
     frame = None
+    function = judge if callable(judge) else None
     if judge is not None:
-        changes["judge"] = (judge_name(judge),)
+        changes["judge"] = (judge if function is None else judge_name(function),)
     if dataset is not None:
         kept = folder.info().settings
         columns = {name: getattr(kept, f"{name}_column") for name in COLUMNS}
         changes["dataset"], frame, _ = _table(dataset, columns)
-    prepared = session.resume(folder, changes, frame=frame, function=judge)
+    prepared = session.resume(folder, changes, frame=frame, function=function)
     return _played(prepared, frame, retry_failed, progress, on_event)
 
 
@@ -216,12 +223,12 @@ def open_run(
     place = run_places.runs_in(Path(runs_dir), store).find(name)
     changes: dict[str, Any] = {"rating": rating, "sigma": sigma}
     changes |= {"unbias_position": unbias_position, "split_models": split_models}
-    settings, dataset = place.info().settings_with(changes), session.dataset_of(place)
+    settings, dataset = place.info().settings_with(changes), dataset_of(place)
     result = awaited(lambda: results.read(place, settings))
     return notebook.presented(evaluating.evaluated(session.with_texts(result, settings, dataset)))
 
 
-NOT_SETTINGS = {"dataset", "settings", *COLUMNS, "judge"}
+NOT_SETTINGS = {"dataset", "settings", *COLUMNS, "judge", "onto"}
 NOT_SETTINGS |= {"runs_dir", "new", "retry_failed", "progress", "on_event"}
 
 
@@ -235,8 +242,21 @@ def _of_run(args: Sequence[Any], parameters: Mapping[str, Any]) -> dict[str, Any
 def _prepared(parameters: Mapping[str, Any]) -> tuple[Run, Table | None]:
     """The run that parameters of `run` describe, and the table where the texts themselves are given."""
     settings, frame, function = _asked(parameters)
-    root, new = Path(parameters["runs_dir"]), parameters["new"]
-    return session.prepare(settings, root, new=new, frame=frame, function=function), frame
+    root, new, onto = Path(parameters["runs_dir"]), parameters["new"], _onto(parameters["onto"])
+    given = {
+        one.run.id: one.scores.texts
+        for one in onto
+        if not isinstance(one, str) and one.scores.texts is not None
+    }
+    how = {"new": new, "frame": frame, "function": function, "given": given}
+    return session.prepare(settings, root, **how), frame
+
+
+def _onto(given: Any) -> Sequence[str | results.Result]:
+    """The runs that new texts are placed onto, as they are given: none, one or several."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, str | results.Result) else tuple(given)
 
 
 def _asked(
@@ -250,6 +270,9 @@ def _asked(
     for setting in parameters.keys() - NOT_SETTINGS:
         if parameters[setting] is not None:
             values[setting] = parameters[setting]
+    runs = _onto(parameters.get("onto"))
+    if runs:
+        values["onto"] = tuple(one if isinstance(one, str) else one.run.words[0] for one in runs)
     judge = parameters.get("judge")
     function = judge if callable(judge) else None
     if judge is not None:

@@ -47,7 +47,8 @@ PILOT = option(
     int, least=1, group=MONEY,
 )  # fmt: skip
 ROUNDS = option(
-    "total_rounds --rounds", "Rounds in all: more than the run has, to buy further ones.", int,
+    "total_rounds --rounds",
+    "Rounds in all: more than the run has, to buy further ones. With a new --judge, its own.", int,
     least=1, group=RUNNING,
 )  # fmt: skip
 
@@ -159,6 +160,9 @@ def resume(
 
     What was answered is never asked again. Settings that aren't given stay the run's.
 
+    Of a finished run, --judge names a model that is added to its judges, and answers
+    --rounds more.
+
     Of a run that you didn't begin, what names a file, a key or an address, or
     decides what you pay, has to be given again: it lists the options.
     """
@@ -269,9 +273,10 @@ def written(
     import asyncio
 
     from judgeq.engine import results, session
+    from judgeq.engine.datasets import dataset_of
     from judgeq.engine.scores import write_scores
 
-    found = dataset or session.dataset_of(place)
+    found = dataset or dataset_of(place)
     result = session.with_texts(asyncio.run(results.read(place, settings)), settings, found)
     write_scores(result.scores, place.scores)
     return answer_of(result, ended)

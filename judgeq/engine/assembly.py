@@ -18,7 +18,7 @@ import numpy as np
 from judgeq import judge, prompts
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
-from judgeq.datasets.dataset import tokens_of, without_long
+from judgeq.datasets.dataset import tokens_of, without_alone, without_long
 from judgeq.engine.queue import Stop
 from judgeq.errors import DataError, UsageError
 from judgeq.events import Emit, Notice
@@ -45,6 +45,7 @@ from judgeq.text import several
 from judgeq.types import Floats, Totals
 
 if TYPE_CHECKING:
+    from judgeq.engine.placing import Onto
     from judgeq.judge.http.model_backend import ModelBackend
 
 SURCHARGED = frozenset({"speed", "inference_geo"})
@@ -76,11 +77,28 @@ class Run:
     known: Sequence[tuple[int, ...]] = ()
     function: JudgeFunction | None = None
     """The judge that is a Python function."""
+    onto: Onto | None = None
+    """Where a run begins that is placed onto settled ones, until that is written."""
+    grown: str = ""
+    """That some of its texts were judged before."""
+    others: tuple[str, ...] = ()
+    """Judges of settled runs that aren't asked any more; their numbers follow those of the run's own."""
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The judges' names by their numbers."""
+        return (*self.settings.judges, *self.others)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds of its own it has, at most."""
+        return self.strategy.rounds - self.strategy.before
 
     @property
     def items(self) -> Items:
         """What the store knows of the dataset."""
-        return Items(self.dataset.ids, self.dataset.gold, self.dataset.subsets)
+        dataset = self.dataset
+        return Items(dataset.ids, dataset.gold, dataset.subsets, dataset.groups)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +137,7 @@ def fitted(
         return settings, dataset
     if settings.skip_long and longest >= 0:
         settings = settings.model_copy(update={"longest_text": longest})
-        return settings, without_long(dataset, longest)
+        return settings, without_alone(without_long(dataset, longest))
     long = np.argsort(-tokens, kind="stable")[: int((tokens > longest).sum())]
     names = [f"{dataset.ids[i]!r} (about {round(tokens[i]):,} tokens)" for i in long[:NAMED]]
     raise DataError(

@@ -14,7 +14,7 @@ import orjson
 from judgeq.datasets.table_writer import MADE_UP
 from judgeq.errors import UsageError
 from judgeq.escaping import excerpt, for_spreadsheet
-from judgeq.files import refuse_linked_folder, replacing, unwritable
+from judgeq.files import make_folder, replacing
 from judgeq.rating import ESTIMATORS
 from judgeq.rating.comparisons import component_sizes
 from judgeq.rating.order import Intervals, ranks
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SURE = ("se", "low", "high", "rank_low", "rank_high", "tier")
 """The columns of scores.csv that say how sure the main rating is."""
-OPTIONAL = ("left_after", "gold")
+OPTIONAL = ("settled", "left_after", "gold")
 """The columns that scores.csv has only where an item has a value."""
 RATINGS = tuple(dict.fromkeys(one.column for one in ESTIMATORS.values()))
 DECIMALS = 4
@@ -42,12 +42,14 @@ class Scores:
     are the θ of Plackett-Luce and Bradley-Terry; or `direct`, the score of each item judged alone (nan
     for none). `matches` counts the judged questions that the item was in; `wins` the comparisons they
     imply that it won (a tie counts ½); `left_after` is the round after which it left early, or 0;
-    `gold` is nan where there is no label. `component` numbers the groups of items that comparisons
+    `gold` is nan where there is no label. The first `first_new` items are settled ones of earlier runs.
+    `component` numbers the groups of items that comparisons
     connect (0: never judged): ratings of different ones are not on one scale. `intervals` say how sure
     the main rating is, with `se`, `low`, `high`, `rank_low`, `rank_high` and `tier` as arrays; None
     where its estimator has no errors. `texts` are the items' texts, where they are shown, and `others`
-    the dataset's other columns, where they are kept. `mark` is that of a rehearsal, of which all is
-    made up.
+    the dataset's other columns, where they are kept. `groups` name the group of each item, within which
+    alone items are compared, and `group` numbers it from 1; None where all are one. `mark` is that of a
+    rehearsal, of which all is made up.
     """
 
     ids: Sequence[str]
@@ -57,10 +59,13 @@ class Scores:
     left_after: Offsets
     gold: Floats
     component: Offsets
+    groups: Sequence[str] | None = None
+    group: Offsets | None = None
     texts: Sequence[str] | None = None
     intervals: Intervals | None = None
     others: Mapping[str, Sequence[object]] = field(default_factory=dict)
     mark: str = ""
+    first_new: int = 0
 
     def __repr__(self) -> str:
         judged = int(self.judged.sum())
@@ -84,6 +89,11 @@ class Scores:
         return np.greater(self.left_after, 0)
 
     @property
+    def settled(self) -> Offsets:
+        """1 for items that earlier runs settled, else 0, shape (n,)."""
+        return np.less(np.arange(len(self.ids)), self.first_new).astype(np.int64)
+
+    @property
     def judged(self) -> Bools:
         """Which items a judge has said something about, shape (n,)."""
         return np.greater(self.matches, 0)
@@ -95,9 +105,15 @@ class Scores:
         return scored
 
     @property
+    def group_count(self) -> int | None:
+        """How many groups there are; None without groups."""
+        return None if self.group is None else int(self.group.max())
+
+    @property
     def apart(self) -> bool:
-        """Whether there are several components."""
-        return bool(self.component.max(initial=0) > 1)
+        """Whether there are several components, of one group or where there are none."""
+        judged = 1 if self.group is None else len(np.unique(self.group[self.judged]))
+        return int(self.component.max(initial=0)) > judged
 
     @property
     def main(self) -> tuple[str, Floats]:
@@ -125,7 +141,14 @@ class Scores:
             values = getattr(self.intervals, name)
             is_float = values.dtype.kind == "f"
             sure[name] = np.where(self.judged, values, np.nan) if is_float else values
-        counts = ["matches", "wins", "left_after", "gold", *(["component"] if self.apart else [])]
+        counts = [
+            "settled",
+            "matches",
+            "wins",
+            "left_after",
+            "gold",
+            *(["component"] if self.apart else []),
+        ]
         others = {name: getattr(self, name) for name in counts}
         return {"rank": self.rank, **self.ratings, **sure, **others}
 
@@ -136,7 +159,8 @@ class Scores:
         marked = {REHEARSAL: [MADE_UP] * len(self.ids)} if self.mark else {}
         numbers = {name: cells(name, values) for name, values in self.numbers.items()}
         texts = {} if self.texts is None else {"text": [*self.texts]}
-        return {**marked, "id": [*self.ids], **numbers, **texts}
+        groups = {} if self.groups is None else {"group": [*self.groups]}
+        return {**marked, "id": [*self.ids], **groups, **numbers, **texts}
 
     @property
     def data_columns(self) -> dict[str, Sequence[object]]:
@@ -187,6 +211,8 @@ def write_scores(scores: Scores, path: Path) -> None:
         name: _written(column) if isinstance(column, np.ndarray) else column
         for name, column in scores.table.items()
     }
+    if scores.groups is not None:
+        columns["group"] = [for_spreadsheet(name) for name in scores.groups]
     if scores.texts is not None:
         columns["text"] = [for_spreadsheet(excerpt(text, TEXT)) for text in scores.texts]
     for name in OPTIONAL:
@@ -194,11 +220,7 @@ def write_scores(scores: Scores, path: Path) -> None:
             del columns[name]
     for name, others in scores.data_columns.items():
         columns[str(for_spreadsheet(name))] = [for_spreadsheet(_plain(cell)) for cell in others]
-    refuse_linked_folder(path.parent)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(path.parent, error) from error
+    make_folder(path.parent)
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

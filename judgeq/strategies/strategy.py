@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
@@ -22,8 +22,10 @@ from judgeq.rating import (
     comparisons,
     direct,
     elo,
+    placing,
     position_bias,
 )
+from judgeq.rating.placing import Batch
 from judgeq.rating.position_bias import Flips
 from judgeq.rating.posterior import Posterior
 from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Standings, Verdicts
@@ -58,6 +60,25 @@ class Strategy:
         return 1
 
     @property
+    def before(self) -> int:
+        """How many rounds there were before its own, of runs that it is placed onto."""
+        return 0
+
+    @property
+    def first_new(self) -> int:
+        """The row of the first item that isn't settled."""
+        return 0
+
+    def batches(self, n: int, parameters: Parameters) -> tuple[Batch, ...]:
+        """The items that were judged together, the settled ones first, and its own of n, rated by these
+        parameters; () where all are its own."""
+        return ()
+
+    def rated(self, round: int, n: int) -> slice:
+        """The items of n whose rating a round decides."""
+        return slice(0, n)
+
+    @property
     def adaptive(self) -> bool:
         """Whether earlier answers decide what is asked later. The scale separation reliability of such
         a run is too high (Bramley and Vitello 2019, "The effect of adaptivity on the reliability
@@ -77,13 +98,19 @@ class Strategy:
             raise UsageError(f"--strategy {self.name} has no further rounds.")
         return replace(self, rounds=rounds)  # type: ignore[type-var]
 
-    def check(self, n: int) -> None:
-        """Raise UsageError when n items can't be judged so."""
-        if n < 2:
-            raise UsageError(f"--strategy {self.name}: {n} items make no pair.")
+    def check(self, *sizes: int) -> None:
+        """Raise UsageError when items in groups of these sizes can't be judged so."""
+        if max(sizes) < 2:
+            raise UsageError(f"--strategy {self.name}: {max(sizes)} items make no pair.")
+        if self.prunes and len(sizes) > 1:
+            raise UsageError(
+                f"--strategy {self.name} doesn't go with --group-column: which items leave is decided "
+                "over all of them. Give listwise10 or pairwise."
+            )
 
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
-        """The next round's questions over the active items; none when too few are left."""
+        """The next round's questions over the active items; none when too few are left. Those that
+        compare items are planned by `History.in_groups`."""
         raise NotImplementedError
 
     def later(self, history: History, rng: np.random.Generator) -> Matches:
@@ -94,32 +121,34 @@ class Strategy:
         """Which items stay active after the rounds so far, shape (items,)."""
         return history.standings.active
 
-    def asked(self, round: int, n: int) -> tuple[int, int]:
-        """How many questions a round over n active items has, and how many items all of them together;
-        by default those of pairs."""
-        return n // 2, n // 2 * 2
+    def asked(self, round: int, *sizes: int) -> tuple[int, int]:
+        """How many questions a round over active items in groups of these sizes has, and how many items
+        all of them together; by default those of pairs."""
+        pairs = sum(n // 2 for n in sizes)
+        return pairs, pairs * 2
 
     def left(self, round: int, n: int) -> int:
         """How many of n active items are left after a round, at most."""
         return n
 
-    def calls_of(self, round: int, n: int) -> int:
-        """Questions of a round over n active items."""
-        return self.asked(round, n)[0]
+    def calls_of(self, round: int, *sizes: int) -> int:
+        """Questions of a round over active items in groups of these sizes."""
+        return self.asked(round, *sizes)[0]
 
-    def calls(self, n: int) -> int:
-        """Questions asked over n items in all rounds, at most."""
-        return sum(questions for questions, _ in self._asked(n))
+    def calls(self, *sizes: int) -> int:
+        """Questions asked over groups of these sizes in all rounds, at most."""
+        return sum(questions for questions, _ in self.asked_by_round(*sizes))
 
-    def cost(self, n: int) -> float:
-        """Cost-equivalent calls over n items in all rounds, at most: 1 a pair, k/2 a list of k, ½ for an
-        item alone."""
-        return sum(items for _, items in self._asked(n)) / 2
+    def cost(self, *sizes: int) -> float:
+        """Cost-equivalent calls over groups of these sizes in all rounds, at most: 1 a pair, k/2 a list
+        of k, ½ for an item alone."""
+        return sum(items for _, items in self.asked_by_round(*sizes)) / 2
 
-    def _asked(self, n: int) -> Iterator[tuple[int, int]]:
+    def asked_by_round(self, *sizes: int) -> Iterator[tuple[int, int]]:
+        """As `asked`, of each round."""
         for round in range(1, self.rounds + 1):
-            yield self.asked(round, n)
-            n = self.left(round, n)
+            yield self.asked(round, *sizes)
+            sizes = tuple(self.left(round, n) for n in sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +190,9 @@ class History:
     `left_after`, shape (items,), is the round after which an item left (0: it didn't). With
     `both_orders`, `verdicts` are those of the couples, and `asked` those of the matches. `strategy` is
     None for judgments that were imported. `over` once a round is planned that has no matches: the
-    strategy had too few items left to compare. `goal` says when enough is known. `go_on` is called in
-    each step of a fit.
+    strategy had too few items left to compare. `goal` says when enough is known. `refit`: settled items
+    are rated anew with those that are placed. `go_on` is called in each step of a fit. `group` numbers
+    the group of each item from 1, shape (n,), within which alone it is compared; None: all are one.
     """
 
     standings: Standings
@@ -173,8 +203,11 @@ class History:
     asked: list[Verdicts] = field(default_factory=list)
     over: bool = False
     goal: Goal = Goal()
+    refit: bool = False
     go_on: GoOn = always
+    group: Offsets | None = None
     left_after: Offsets = field(init=False)
+    _parts: Sequence[placing.Part] = ()
     _made: dict[str, tuple[int, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -186,13 +219,11 @@ class History:
         n: int,
         strategy: Strategy | None,
         seed: int = 0,
-        *,
-        both_orders: bool = False,
-        goal: Goal = Goal(),
+        **how: Any,
     ) -> History:
-        """Before anything was judged."""
+        """Before anything was judged; `how` are other fields."""
         standings = Standings(elo.start(n), np.ones(n, dtype=np.bool_))
-        return cls(standings, strategy=strategy, seed=seed, both_orders=both_orders, goal=goal)
+        return cls(standings, strategy=strategy, seed=seed, **how)
 
     @property
     def basis(self) -> Basis:
@@ -202,6 +233,16 @@ class History:
             return "both" if scored else "comparisons"
         direct = self.strategy is not None and self.strategy.kind == "direct"
         return "scores" if scored or direct else "comparisons"
+
+    @property
+    def before(self) -> int:
+        """How many of the rounds are those of settled items."""
+        return 0 if self.strategy is None else self.strategy.before
+
+    @property
+    def first_new(self) -> int:
+        """The row of the first item that isn't settled."""
+        return 0 if self.strategy is None else self.strategy.first_new
 
     @property
     def flips(self) -> Flips | None:
@@ -218,6 +259,27 @@ class History:
         """The active items, in the order of the dataset."""
         rows: Rows = np.flatnonzero(self.standings.active).astype(np.int32)
         return rows
+
+    @property
+    def groups(self) -> list[Rows]:
+        """The active items of each group, in the order of the dataset."""
+        rows = self.rows
+        if self.group is None:
+            return [rows]
+        of = self.group[rows]
+        order = np.argsort(of, kind="stable")
+        return np.split(rows[order], np.flatnonzero(np.diff(of[order])) + 1)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many active items each group has."""
+        return [len(rows) for rows in self.groups]
+
+    def in_groups(self, plan: Callable[[Rows], Matches]) -> Matches:
+        """The questions that `plan` makes of the active items of each group that has two or more. Those
+        of a group are spread evenly over the round: what of it is answered first is of all groups."""
+        parts = [plan(rows) for rows in self.groups if len(rows) > 1]
+        return parts[0] if len(parts) == 1 else spread(parts)
 
     @property
     def most(self) -> int | None:
@@ -238,7 +300,8 @@ class History:
         """The strategy's questions for the next round; none without a strategy."""
         if self.strategy is None:
             return Matches.none()
-        return self.strategy.next_round(self, self._rng("round", len(self.verdicts) + 1))
+        round = max(1, len(self.verdicts) + 1 - self.strategy.before)
+        return self.strategy.next_round(self, self._rng("round", round))
 
     def add(
         self, verdicts: Verdicts, planned: int | None = None, active: Bools | None = None
@@ -256,6 +319,9 @@ class History:
         before, round = self.standings, len(self.verdicts)
         if verdicts.scores is None:
             ratings = elo.fold(before.elo, verdicts)
+            if self.strategy is not None:  # settled ratings stay as they are
+                rows = self.strategy.rated(round, len(ratings))
+                ratings[: rows.start] = before.elo[: rows.start]
         elif self.alone:
             scores = direct.fit(comparisons.joined(self.verdicts), len(before.elo), Parameters())
             ratings = elo.start_from(scores.theta)
@@ -283,10 +349,11 @@ class History:
 
     @property
     def twice(self) -> bool:
-        """Whether the judged items were in two rankings on average."""
-        n = len(self.standings.elo)
-        compared = [verdicts for verdicts in self.verdicts if comparisons.compares(verdicts)]
-        return comparisons.repeated(comparisons.matches_of(comparisons.joined(compared), n))
+        """Whether the judged items that aren't settled were in two rankings on average."""
+        n, own = len(self.standings.elo), self.verdicts[self.before :]
+        compared = [verdicts for verdicts in own if comparisons.compares(verdicts)]
+        matches = comparisons.matches_of(comparisons.joined(compared), n)
+        return comparisons.repeated(matches[self.first_new :])
 
     # What rounds are planned by
 
@@ -330,10 +397,20 @@ class History:
             parameters = replace(parameters, position=False)
 
         def fitted() -> Fit:
-            verdicts, n = comparisons.joined(self.verdicts), len(self.standings.elo)
-            return estimator.fit(verdicts, n, parameters, self._step)
+            n = len(self.standings.elo)
+            batches = () if self.strategy is None else self.strategy.batches(n, parameters)
+            if batches:
+                parts, go_on = self._settled(batches), self._step
+                return placing.fit(batches, self.verdicts, n, go_on, refit=self.refit, parts=parts)
+            return estimator.fit(comparisons.joined(self.verdicts), n, parameters, self._step)
 
         return self._once(f"{estimator.name} {parameters}", fitted)
+
+    def _settled(self, batches: Sequence[Batch]) -> Sequence[placing.Part]:
+        """The fits of settled items, made once: no later verdict changes them."""
+        if not self._parts:
+            self._parts = placing.settled(batches[:-1], self.verdicts, self._step)
+        return self._parts
 
     def _step(self) -> None:
         self.go_on()  # that of now, however old the fit is
@@ -350,3 +427,14 @@ class History:
 
     def _rng(self, what: str, round: int) -> np.random.Generator:
         return seeds.rng(self.seed, what, round)
+
+
+def spread(parts: Sequence[Matches]) -> Matches:
+    """All of these questions as those of one round, those of each part evenly over it."""
+    if not parts:
+        return Matches.none()
+    at = np.concatenate([np.linspace(0, 1, len(part), endpoint=False) for part in parts])
+    sizes = np.concatenate([part.sizes for part in parts])
+    slots = np.argsort(np.repeat(at, sizes), kind="stable")
+    items = np.concatenate([part.items for part in parts])[slots]
+    return Matches(items, np.append(0, np.cumsum(sizes[np.argsort(at, kind="stable")])))

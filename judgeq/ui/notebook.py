@@ -9,7 +9,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from judgeq.engine import results, scores, session
+from judgeq.engine import results, scores
+from judgeq.engine.datasets import dataset_of
 from judgeq.engine.interrupts import awaited
 from judgeq.errors import JudgeqError, UsageError
 from judgeq.evaluation import compare as comparing
@@ -96,7 +97,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
     def df(self) -> pandas.DataFrame:
         """The scores and the other columns of the input, a row an item, as a DataFrame of pandas. Raises
         UsageError without pandas."""
-        whole = session.dataset_of(self.run, frame=getattr(self, "_frame", None), keep_columns=True)
+        whole = dataset_of(self.run, frame=getattr(self, "_frame", None), keep_columns=True)
         others = {} if whole is None else whole.columns
         return replace(self.scores, others=others or self.scores.others).to_pandas()
 
@@ -106,16 +107,19 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
         n: int = 10,
         *,
         around: str | None = None,
+        group: str | None = None,
         uncertain: bool = False,
         contested: bool = False,
         against_gold: bool = False,
     ) -> Shown:
-        """Items with their texts: the n highest and lowest, or those around an item by its id, or with
-        the least certain scores, the most contradictory judgments, the largest distance to gold."""
+        """Items with their texts: the n highest and lowest (of a group), or those around an item by its
+        id, or with the least certain scores, the most contradictory judgments, the largest distance to
+        gold."""
         from judgeq.ui.show import items as show_items
 
         wanted = {"uncertain": uncertain, "contested": contested, "against_gold": against_gold}
-        views = items.chosen(self, n, around, [kind for kind in items.VIEWS if wanted[kind]])
+        kinds = [kind for kind in items.VIEWS if wanted[kind]]
+        views = items.chosen(self, n, around, kinds, group)
         return Shown(items.Views(self, views), show_items.views(self, views))
 
     @InPython()
