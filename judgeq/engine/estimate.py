@@ -29,7 +29,7 @@ from judgeq.rating import UNKNOWN
 from judgeq.rating.order import expected_rho
 from judgeq.store import Store
 from judgeq.strategies.repeats import Repeats
-from judgeq.text import LEFT_OUT, several
+from judgeq.text import LEFT_OUT, money, several
 from judgeq.types import Counts, Match, Totals, Usage
 
 MOST = 2_000
@@ -99,6 +99,12 @@ class Estimate:
         "batch_waits": "waits",
         "reliability": "reliability",
     }
+
+    def __repr__(self) -> str:
+        cost = "price unknown"
+        if self.cost:
+            cost = f"{money(self.cost.low, 2)} to {money(self.cost.high, 2)}"
+        return f"<Estimate {self.prepared.folder.id}: {self.calls:,} calls, {cost}>"
 
     @property
     def judge(self) -> str:

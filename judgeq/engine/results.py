@@ -68,7 +68,7 @@ OF_RUN = {key: f"run.{path}" for key, path in ABOUT.items()}
 class Result:
     """All that a finished, or partial, run has to show: what it is, its items, all that was judged, and
     the scores. `rating` and `parameters` are by what comparisons were rated; `slots` are None where
-    items were judged alone, and `effects` of the place are by judge, as far as there are enough matches
+    items were judged alone, and `effect` is that of the place, if there are enough matches
     and the main rating has errors; `known` is how well the order is known, where that was worked out
     (`certainty`); `evaluation` are its assessments against gold labels, where it was evaluated;
     `answered` are the models that answered, as their providers say; `said` is what is on record of the
@@ -86,7 +86,7 @@ class Result:
     counts: Counts
     totals: Totals = field(metadata=INLINE)
     slots: Slots | None
-    effects: Sequence[Effect] = ()
+    effect: Effect | None = None
     evaluation: Sequence[Any] = ()
     known: Certainty | None = None
     answered: Sequence[Answered] = field(default=(), metadata=LEFT_OUT)
@@ -107,7 +107,7 @@ class Result:
         "ended": "ended",
         "onto": "info.onto",
         "link": "fit.link",
-        "effects": "named_effects",
+        "effect": "effect",
         "both_orders": "flips",
     }
 
@@ -139,14 +139,6 @@ class Result:
         names = list(self.judges[: self.said.first])
         names[self.info.settings.people or 0] = "1 person" if people == 1 else f"{people:,} people"
         return " + ".join(names)
-
-    @property
-    def named_effects(self) -> list[dict[str, Any]]:
-        """What the place presented is worth, by the names of judges."""
-        return [
-            effect._asdict() | {"judges": [self.judges[number] for number in effect.judges]}
-            for effect in self.effects
-        ]
 
     @property
     def rounds_planned(self) -> int:
@@ -292,7 +284,7 @@ async def rate(
             totals=totals,
             answered=answered,
             slots=position_bias.slots(asked, couples=history.both_orders),
-            effects=_effects(asked, history, settings, fit, go_on),
+            effect=_effect(asked, history, settings, fit, go_on),
             said=people,
         )
 
@@ -325,19 +317,20 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     return scores, main
 
 
-def _effects(
+def _effect(
     asked: Verdicts, history: History, settings: Settings, fit: Fit, go_on: GoOn
-) -> Sequence[Effect]:
-    """What the place presented is worth, by judge. Of pairs asked in both orders it is that of each
+) -> Effect | None:
+    """What the place presented is worth. Of pairs asked in both orders it is that of each
     question, by a fit of its own: in the couples it cancels out."""
-    if fit.effects is not None:
-        return fit.effects
+    looked: Effect | None = fit.effect
+    if looked is not None:
+        return looked
     if history.both_orders:
         parameters, n = Parameters(fit.sigma, position=False), len(fit.theta)
         fit = rating.ESTIMATORS[settings.rating].fit(asked, n, parameters, go_on)
     if not isinstance(fit.posterior, Posterior):
-        return []
-    return position_bias.effects(fit.posterior, asked, joint=fit.position, go_on=go_on)
+        return None
+    return position_bias.effect(fit.posterior, asked, joint=fit.position, go_on=go_on)
 
 
 async def read(run: RunPlace, settings: Settings) -> Result:
