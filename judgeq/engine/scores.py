@@ -14,7 +14,7 @@ import orjson
 from judgeq.datasets.table_writer import MADE_UP
 from judgeq.errors import UsageError
 from judgeq.escaping import excerpt, for_spreadsheet
-from judgeq.files import refuse_linked_folder, replacing, unwritable
+from judgeq.files import make_folder, replacing
 from judgeq.rating import ESTIMATORS
 from judgeq.rating.comparisons import component_sizes
 from judgeq.rating.order import Intervals, ranks
@@ -208,11 +208,7 @@ def write_scores(scores: Scores, path: Path) -> None:
             del columns[name]
     for name, others in scores.data_columns.items():
         columns[str(for_spreadsheet(name))] = [for_spreadsheet(_plain(cell)) for cell in others]
-    refuse_linked_folder(path.parent)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(path.parent, error) from error
+    make_folder(path.parent)
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
