@@ -17,10 +17,10 @@ from judgeq.rating import ESTIMATORS, Fit, Parameters, placing
 from judgeq.rating.comparisons import joined
 from judgeq.rating.placing import Batch, Part
 from judgeq.settings.run import DatasetSpec
-from judgeq.types import Bools, Floats, Matches, Rows, Verdicts
+from judgeq.strategies.placing import choose_anchors, lists
+from judgeq.types import Bools, Floats, Verdicts
 
 OLD, NEW, K, ROUNDS, RUNS = 1000, 200, 10, 3, 20
-ANCHORS = 150
 MONTHS, CHAINS = 10, 10
 FOUR = ("model, sd 2", "vg", "dependent lists", "20 % at random")
 
@@ -43,12 +43,12 @@ class Months:
         """One more, onto batches of these numbers."""
         new = np.arange(NEW, dtype=np.int32) + len(self.truth)
         self.truth = np.append(self.truth, self.rng.normal(self._shift * self.sd, self.sd, NEW))
-        pool = np.concatenate([np.r_[self.parts[number].rows] for number in onto])
-        pool = pool[np.argsort(self.fit.theta[pool], kind="stable")]
-        places = (np.arange(ANCHORS) + self.rng.random(ANCHORS)) * len(pool) / ANCHORS
-        anchors = pool[places.astype(np.int64)].astype(np.int32)
+        among = np.zeros(len(self.fit.theta), np.bool_)
+        for number in onto:
+            among[self.parts[number].rows] = True
+        anchors = choose_anchors(self.fit.theta, among, self.rng)
         for _ in range(ROUNDS):
-            matches = placed(new, anchors, self.rng)
+            matches = lists(new, anchors, K, self.rng)
             self.calls += len(matches)
             self._rounds.append(self._judge(matches, self.truth, self.rng))
         self._batches.append(Batch(NEW, ROUNDS, tuple(onto)))
@@ -75,20 +75,6 @@ class Months:
         theta = in_the_end(self._judge, self.truth, K, self.rng)
         theta -= theta[:OLD].mean()
         return theta
-
-
-def placed(new: Rows, anchors: Rows, rng: np.random.Generator) -> Matches:
-    """Lists of K over the new rows, each of which is in one, and anchors in a quarter of the places,
-    spread over the scale."""
-    room = np.resize([K - K // 4, K - K // 4 - 1], len(new))
-    bounds = np.cumsum(room)[np.cumsum(room) < len(new)]
-    shown = []
-    for own in np.split(rng.permutation(new), bounds):
-        count = K - min(len(own), K - K // 4)
-        spread = ((np.arange(count) + rng.random()) * len(anchors) / count).astype(np.int64)
-        shown.append(rng.permutation(np.append(own, anchors[spread % len(anchors)])))
-    offsets = np.append(0, np.cumsum([len(one) for one in shown]))
-    return Matches(np.concatenate(shown).astype(np.int32), offsets)
 
 
 class Month(NamedTuple):

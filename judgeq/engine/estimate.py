@@ -179,7 +179,7 @@ async def estimate(
             rounds_open=left.rounds_open,
             answers=left.answers,
             totals=totals,
-            basis="no model is asked: it costs nothing",
+            basis="nothing is left to ask a model: it costs nothing",
             pilot=pilot,
         )
         if not settings.models:
@@ -187,6 +187,8 @@ async def estimate(
         asked = _to_ask(prepared, judge, left)
         samples = [] if store is None else await _answered(prepared, judge, store)
     known = replace(known, calls=asked.calls, hits=asked.hits)
+    if not asked.calls:
+        return known
     if len(samples) < (ENOUGH if pilot is None else 1):
         return _by_rule(known, asked)
     return _by_samples(known, asked, samples)
