@@ -293,7 +293,7 @@ def _placed(
         rankings, best, prior, component, loadings, centred=np.full(n, np.inf), earlier=earlier
     )
     effect = position_bias.effect(posterior, verdicts, joint=position, go_on=go_on)
-    alone = Fit(posterior.theta, posterior, position=position, effect=effect)
+    alone = Fit(posterior.theta, posterior, chosen=base.chosen, position=position, effect=effect)
     return Part(alone, anchors, first, batch.items, before | {number})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -55,6 +55,10 @@ class Placing(Strategy):
     def name(self) -> str:
         """The strategy as one writes it."""
         return self.of.name
+
+    def facts(self) -> dict[str, Any]:
+        """What of it decides a run, as plain JSON: what it places by."""
+        return self.of.facts()
 
     @property
     def pairs(self) -> bool:  # type: ignore[override]
