@@ -58,9 +58,11 @@ class Database(Protocol):
     async def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Put many new rows of the run into a table, in a transaction of this task."""
 
-    async def claim(self, worker: int, n: int, judges: Sequence[int] | None) -> list[Any]:
-        """Give the worker up to n pending jobs for these judges (None: for all), lowest numbers first;
-        their rows (statements.JOB)."""
+    async def claim(
+        self, worker: int, n: int, judges: Sequence[int] | None, *, again: bool
+    ) -> list[Any]:
+        """Give the worker up to n pending jobs for these judges (None: for all), lowest numbers
+        first, of the run's rounds or of questions asked `again`; their rows (statements.JOB)."""
 
     async def counts(self, first: int, last: int) -> list[Any]:
         """How many jobs of this span are in each state: (state, count), perhaps several of a state."""

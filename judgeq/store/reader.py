@@ -157,11 +157,22 @@ class SqlReader:
         with self._reading():
             return None if kept is None else rows.active(kept[0], n)
 
-    async def totals(self) -> Totals:
-        """What the ledger adds up to."""
-        calls, attempts = await self._one(sql.CALLS), await self._one(sql.ATTEMPTS)
+    async def totals(self, round: int | None = None) -> Totals:
+        """What the ledger adds up to: that of the run, or of one round's questions."""
+        span = await self._of(round)
+        calls, attempts = await self._one(sql.CALLS, **span), await self._one(sql.ATTEMPTS, **span)
         with self._reading():
             return rows.totals(calls, attempts)
+
+    async def _of(self, round: int | None) -> dict[str, int]:
+        """The first and the last job of a round, or of all."""
+        first, last = _EVERY if round is None else await self._span(round) or _NONE
+        return {"first": first, "last": last}
+
+    async def last_again(self) -> int:
+        """The round of the questions that were asked again last, a negative number; 0 if none were."""
+        (round, _) = await self._one(sql.LAST_AGAIN)
+        return int(round)
 
     async def spent(self, n: int) -> list[Spent]:
         """What the replies to the questions with an outcome took, in match order; of about the first n
@@ -174,9 +185,11 @@ class SqlReader:
             )
         ]
 
-    async def answered(self) -> list[Answered]:
-        """Which models their providers say answered, in the order in which they did first."""
-        return await self._read(sql.ANSWERERS, Answered._make)
+    async def answered(self, round: int | None = None) -> list[Answered]:
+        """Which models their providers say answered, in the order in which they did first: in the
+        run, or in one round."""
+        kept = await self._db.read(sql.ANSWERERS, **await self._of(round))
+        return [Answered(*row) for row in kept]
 
     async def models(self) -> dict[int, str | None]:
         """The model that gave the verdict on each job, as its provider says; None where it doesn't."""

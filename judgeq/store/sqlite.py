@@ -240,8 +240,12 @@ class SqliteDatabase(Database):
         self.connection.executemany(insert, rows)
 
     @override
-    async def claim(self, worker: int, n: int, judges: Sequence[int] | None) -> list[Any]:
-        ours = "true" if judges is None else f"judge IN ({', '.join(map(str, judges))})"
+    async def claim(
+        self, worker: int, n: int, judges: Sequence[int] | None, *, again: bool
+    ) -> list[Any]:
+        ours = "id < 0" if again else "id >= 0"
+        if judges is not None:
+            ours += f" AND judge IN ({', '.join(map(str, judges))})"
         pending = await self.read(_PENDING.format(ours), n=n)
         # These were the lowest numbers, so up to the last of them nothing else is pending.
         if pending:

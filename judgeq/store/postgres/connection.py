@@ -58,7 +58,7 @@ BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 CLAIM = f"""
 UPDATE @.jobs SET state = 'running', worker = :worker
 WHERE run = @run AND id = ANY(ARRAY(
-    SELECT id FROM @.jobs WHERE run = @run AND state = 'pending'
+    SELECT id FROM @.jobs WHERE run = @run AND state = 'pending' AND (id < 0) = :again
     AND (CAST(:judges AS int[]) IS NULL OR judge = ANY(CAST(:judges AS int[])))
     ORDER BY id LIMIT :n FOR UPDATE SKIP LOCKED))
 RETURNING {sql.JOB}
@@ -259,9 +259,11 @@ class PostgresDatabase(Database):
                 await copying.write_row((self.run, *row))
 
     @override
-    async def claim(self, worker: int, n: int, judges: Sequence[int] | None) -> list[Any]:
+    async def claim(
+        self, worker: int, n: int, judges: Sequence[int] | None, *, again: bool
+    ) -> list[Any]:
         wanted = None if judges is None else list(judges)
-        return sorted(await self.read(CLAIM, worker=worker, n=n, judges=wanted))
+        return sorted(await self.read(CLAIM, worker=worker, n=n, judges=wanted, again=again))
 
     @override
     async def counts(self, first: int, last: int) -> list[Any]:
