@@ -23,6 +23,8 @@ from judgeq.types import Match, Usage, Verdict
 
 STRUCTURED = {"json_schema": 2, "json_object": 1}
 CAN = {"schema": 2, "json": 1, "text": 0}
+NEXT = "-next"
+"""What the name of the model that answers after --model-after ends with; it errs in its own way."""
 # The faults that spoil an answer, and so can stand in a batch.
 SPOILT = frozenset({"refused", "cut_off", "filtered", "unreadable", "incomplete", "wrapped"})
 
@@ -127,7 +129,7 @@ class Chat:
             text = "You exceeded your current quota, please check your plan and billing details."
             return error(429, text, kind="insufficient_quota", code="insufficient_quota")
         if settings.model_after is not None and stats.answered >= settings.model_after:
-            return asked._replace(model=f"{asked.model}-next")
+            return asked._replace(model=asked.model + NEXT)
         return asked
 
     def fault(self, number: str, times: int) -> tuple[str, float]:
@@ -204,7 +206,7 @@ class Chat:
         """What the simulated judge says to the texts between the fences."""
         texts = [text for _, text in escaping.texts_in(asked.content)]
         scores = [self._score(text) for text in texts]
-        rng = self._answers.at(int(asked.id[:15], 16))
+        rng = self._answers.at(int(asked.id[:15], 16), asked.model.endswith(NEXT))
         match = Match(0, 1, tuple(range(len(texts))))
         if len(texts) < 2:
             score = self._errors.score(scores[0], rng) if scores else 0.5

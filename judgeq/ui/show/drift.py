@@ -25,4 +25,10 @@ def _row(one: Drift) -> Sequence[str]:
     p, *sizes = one[1:]
     form = "{:+.0%}" if one.kind == SPREAD else "{:+.2f} sd"
     change, low, high, least = ("–" if size is None else form.format(size) for size in sizes)
-    return one.kind, f"{p:.2g}", change, f"{low} to {high}", least.replace("+", "±")
+    return (
+        one.kind,
+        f"{p:.2g}",
+        change,
+        "–" if one.low is None else f"{low} to {high}",
+        least.replace("+", "±"),
+    )
