@@ -33,7 +33,8 @@ FIRST = (
     "test_shared_spending",
     "test_open_files",
     "test_people_kills",
-    "test_reproduction",
+    "test_kill",
+    "test_report",
     "test_wheel",
 )
 """The files of tests that take longest: begun last, they would keep one process when all others are

@@ -119,6 +119,11 @@ class FakeStore:
         await self._do("settle", [outcome.job for outcome in outcomes])
         self.outcomes += outcomes
 
+    items = 4
+
+    async def n_items(self) -> int:
+        return self.items
+
     async def reap(self) -> int:
         return 0
 

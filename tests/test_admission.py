@@ -170,8 +170,8 @@ def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: 
         (
             {"judge": ("groq/m",)},
             {"judge": ("groq/m",), "base_url": "http://127.0.0.1:1/v1"},
-            "--base-url https://api.groq.com/openai/v1 --api openai model m, and this worker would with "
-            "--base-url http://127.0.0.1:1/v1 --api openai model groq/m.",
+            "--base-url https://api.groq.com/openai/v1 --api openai model m --extra-body '{}', "
+            "and this worker has another --base-url and model.",
         ),
         (
             {"judge": ("groq/m",), "base_url": "https://api.groq.com/openai/v1"},
@@ -181,7 +181,7 @@ def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: 
         (
             {"judge": ("gpt-a",)},
             {"judge": ("gpt-a",), "extra_body": {"x": 1}},
-            """--extra-body '{}', and this worker would""",
+            """--extra-body '{}', and this worker has another --extra-body.""",
         ),
     ],
 )

@@ -107,13 +107,9 @@ def test_the_published_example() -> None:
 
 
 @settings(max_examples=150)
-@given(some=CODINGS, shift=st.sampled_from([0, 1e6]), scale=st.sampled_from([1, 1e-200, -3]))
-def test_krippendorff(some: list[Coding], shift: float, scale: float) -> None:
-    expected = naive(some)
-    assert of(some) == pytest.approx(expected, abs=1e-9)
-    if scale == 1 or not shift:
-        moved = [(unit, judge, value * scale + shift) for unit, judge, value in some]
-        assert of(moved) == pytest.approx(expected, abs=1e-6)
+@given(some=CODINGS)
+def test_krippendorff(some: list[Coding]) -> None:
+    assert of(some) == pytest.approx(naive(some), abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -87,41 +86,6 @@ def test_all_kinds_are_answered_by_keyboard_alone(tmp_path: Path) -> None:
 def order(page: Any) -> list[str]:
     """The texts of a list, as they stand."""
     return [text.inner_text() for text in page.locator(".ranking .text").all()]
-
-
-@pytest.mark.long
-def test_a_list_of_twelve_is_ranked_by_digits_and_places_are_taken_back(tmp_path: Path) -> None:
-    study = asking(tmp_path, "list", texts={"list": tuple("abcdefghijkl")})
-    with judging(study) as seen:
-        page = seen.page
-        question(page, "list", "a 0")
-        page.keyboard.press("0")
-        page.keyboard.press("Shift+Digit2")
-        page.keyboard.press("3")
-        page.keyboard.press("3")
-        assert "already: 3rd" in page.get_by_role("status").inner_text()
-        page.keyboard.press("Backspace")
-        assert order(page)[:2] == ["j 0", "l 0"]
-        page.keyboard.press("Shift+Digit1")
-        page.keyboard.type("12345678")
-        page.keyboard.press("Enter")
-        said(page, "All done, thank you")
-    assert study.kept() == [{"ranking": [*"JLKABCDEFGHI"]}]
-
-
-@pytest.mark.long
-def test_a_list_that_was_not_put_in_order_is_sent_when_that_is_confirmed(tmp_path: Path) -> None:
-    study = asking(tmp_path, "list")
-    with judging(study) as seen:
-        page = seen.page
-        question(page, "list", "alpha 0")
-        page.keyboard.press("2")
-        page.keyboard.press("Enter")
-        page.get_by_role("alert").get_by_text("3 texts have no place yet").wait_for()
-        assert study.kept() == []
-        page.keyboard.press("Enter")
-        said(page, "All done, thank you")
-    assert study.kept() == [{"ranking": [*"BACD"]}]
 
 
 def middle(page: Any, name: str) -> tuple[float, float]:
@@ -372,39 +336,6 @@ def test_an_answer_whose_reply_is_lost_is_sent_again_and_counts_once(tmp_path: P
         assert [error for error in seen.errors if "ERR_FAILED" not in error] == []
         seen.errors.clear()
     assert study.kept() == [{"winner": "A"}]
-
-
-@pytest.mark.long
-def test_a_server_that_is_started_again_is_found_again_and_nothing_is_lost(tmp_path: Path) -> None:
-    study = asking(tmp_path, "pair", "list", "pair")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with in_thread(study.served(port)) as at:
-        link = at.link(study.anna)
-        # Playwright's loop is this thread's: the browser outlives the server.
-        browser = opened(link)
-        seen = browser.__enter__()
-        page = seen.page
-        question(page, "pair", "left 0")
-    try:
-        page.keyboard.press("1")
-        page.get_by_text("Your answer is kept here").first.wait_for()
-        assert violations(page) == []
-        with in_thread(study.served(port)):
-            page.locator("#link-button").dispatch_event("click")
-            question(page, "list", "alpha 1")
-            page.keyboard.type("43")
-        with in_thread(study.served(port)):
-            page.keyboard.type("21")
-            page.keyboard.press("Enter")
-            question(page, "pair", "left 2")
-            page.keyboard.press("2")
-            said(page, "All done, thank you")
-        assert seen.page.evaluate("sessionStorage.length") > 0
-    finally:
-        browser.__exit__(None, None, None)
-    assert study.kept() == [{"winner": "A"}, {"ranking": [*"DCBA"]}, {"winner": "B"}]
 
 
 # Who takes part

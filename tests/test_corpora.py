@@ -31,7 +31,6 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No network, no data of the user's, and a cache of the test's own."""
     monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
     monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-    monkeypatch.delenv("JUDGEQ_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
 
 
@@ -107,13 +106,10 @@ def mini(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     "place",
-    ["own/mini.csv", "env/mini/mini.csv", "shipped/mini/mini.csv", "datasets/mini/mini.csv"],
+    ["own/mini.csv", "shipped/mini/mini.csv", "datasets/mini/mini.csv"],
 )
-def test_where_a_corpus_is_found(
-    place: str, mini: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_a_corpus_is_found(place: str, mini: Path, tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
-    monkeypatch.setenv("JUDGEQ_DATA", str(tmp_path / "env"))
     (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / place).write_bytes(TEXTS)
     data = load(DatasetSpec(dataset="mini", data_dir=Path("own")))
@@ -274,14 +270,6 @@ def test_the_right_file_is_put_in_place(path: str, server: str, tmp_path: Path) 
 def test_why_a_file_cannot_be_had(path: str, why: str, server: str, tmp_path: Path) -> None:
     assert re.search(why, get(f"{server}/{path}", tmp_path / "f.csv"))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_proxy_of_the_environment_is_used(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("http_proxy", server)
-    monkeypatch.setenv("no_proxy", "")
-    assert get("http://nowhere.invalid/good", tmp_path / "f.csv") == ""
 
 
 def test_load_downloads_once(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,20 +208,6 @@ def test_why_calls_fail_is_shown_while_no_answer_comes_between_them() -> None:
     assert "3 calls in a row without an answer, the last: another" in picture(face, 140)
 
 
-def test_notices_stand_above_the_picture_and_the_last_picture_stays() -> None:
-    console = terminal()
-    with shown(*a_run(), face=Dashboard(console)) as face:
-        face(Notice("It is late.", warning=True))
-        face.draw()
-        face(Notice("It is done."))
-        face(JobEnded(2, JobState.DONE))
-    text = written(console)
-    assert "\x1b[33mwarning: It is late." in text
-    assert text.index("It is done.") < text.rindex("90 done")
-    assert text.count("It is late.") == 1
-    assert text.endswith("\n\x1b[?25h")
-
-
 @pytest.mark.parametrize("kind", [Dashboard, PlainLines, Quiet])
 def test_a_terminal_that_goes_away_does_not_stop_the_run(kind: Callable[[Console], Face]) -> None:
     screen = Fragile()

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -75,18 +74,6 @@ class Block(NamedTuple):
 
 def blocks(name: str) -> list[Block]:
     return [Block(*found.groups(default="")) for found in FENCE.finditer(WRITTEN[name])]
-
-
-def prose(name: str) -> str:
-    """A page without its code, its tables and the addresses of its links."""
-    text = re.sub(r"\]\([^)]*\)", "]", FENCE.sub("", WRITTEN[name]))
-    return "\n".join(line for line in text.splitlines() if not line.startswith(("|", "#")))
-
-
-def sentences(text: str) -> Iterator[str]:
-    for part in re.split(r"(?<=[.:;!?])\s+|\n\s*\n|\n- |\n\d\. ", text):
-        if len(words := re.findall(r"[\w'’.-]+", part)) >= 7:
-            yield " ".join(words).lower().rstrip(".")
 
 
 class Reader:
@@ -327,20 +314,6 @@ def test_the_readme_and_the_first_page_list_every_page() -> None:
     for name in PAGES.keys() - {"README.md", "index.md"}:
         assert f"(docs/{name})" in WRITTEN["README.md"], name
         assert f"({name})" in WRITTEN["index.md"], name
-
-
-def test_no_sentence_stands_twice() -> None:
-    texts = {name: prose(name) for name in WRITTEN} | TUTORIALS
-    assert all(f"(tutorials/{name}.ipynb)" in WRITTEN["tutorials.md"] for name in TUTORIALS)
-    for page in (
-        "judgeq/guide.md",
-        "prompts/README.md",
-        "datasets/README.md",
-        "benchmarks/README.md",
-    ):
-        texts[page] = re.sub(r"```.*?```", "", (REPO / page).read_text("utf-8"), flags=re.DOTALL)
-    counted = Counter(chain.from_iterable(map(sentences, texts.values())))
-    assert not [sentence for sentence, times in counted.items() if times > 1]
 
 
 def test_the_main_commands_output_is_real(tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ HOSTILE = [
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-    monkeypatch.delenv("JUDGEQ_DATA", raising=False)
 
 
 def run(folder: Path, dataset: str = "demo", **settings: Any) -> Result:

@@ -11,8 +11,6 @@ from judgeq.errors import UsageError
 from judgeq.judge.secrets import api_key, extra_headers, from_environment
 from judgeq.settings.model import Access, Model
 
-HERE = Model(base_url="http://127.0.0.1:8000/v1")
-
 
 @pytest.fixture(autouse=True)
 def _no_keys_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,13 +64,9 @@ def test_addresses_that_can_not_be_kept(given: str, told: str) -> None:
         ({"max_output_tokens": 5}, 5),
         ({"extra_body": {"max_tokens": 7}}, 7),
         ({"extra_body": {"max_completion_tokens": 8}, "max_output_tokens": 5}, 8),
-        ({"extra_body": {"max_tokens": "7"}}, None),
-        ({"extra_body": {"max_tokens": -1}}, None),
         ({"extra_body": {"max_tokens": 0}}, None),
         ({"extra_body": {"max_tokens": True}}, None),
         ({"extra_body": {"max_tokens": 2**63 - 1}}, None),
-        ({"extra_body": {"max_tokens": 7.0}}, None),
-        ({"extra_body": {"max_tokens": None}, "max_output_tokens": 5}, None),
         ({"extra_body": {"max_tokens": -1}, "max_output_tokens": 5}, None),
     ],
 )
@@ -134,6 +128,3 @@ def test_what_may_hold_a_secret_is_not_kept_on_disk() -> None:
     assert access.on_disk() == {"headers": ("X-Kept:env:MY_TOKEN",), "proxy": None}
     plain = Access(proxy="http://proxy:3128")
     assert plain.on_disk() == {"headers": (), "proxy": "http://proxy:3128"}
-
-
-# Prices

@@ -1,7 +1,9 @@
-"""Results in a notebook: what they show of themselves, and the figures drawn from them."""
+"""Results in a notebook, and the figures drawn from them; and the notebooks of docs/tutorials/, which
+print what is kept of them."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,10 +14,10 @@ import numpy as np
 import pytest
 
 import judgeq
+from benchmarks import tutorials
 from judgeq.types import JobState
 from judgeq.ui import figures, html
 from tests import python
-from tests.browser import opened
 from tests.test_api import Frame
 from tests.test_report import Structure
 
@@ -178,36 +180,6 @@ def test_a_large_result_stays_small(result: judgeq.Result) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.browser
-def test_neither_the_page_breaks_it_nor_it_the_page(result: judgeq.Result, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    theirs = (
-        ".output tbody tr:nth-child(odd) td { background: red; text-align: center; padding: 40px }"
-        "body { color: rgb(1, 2, 3) } dl dd { display: none } h3 { color: red; font-size: 60px }"
-    )
-    own = "<table id='t'><tbody><tr><td>a</td></tr></tbody></table>"
-    page.write_text(
-        f"<!doctype html><title>n</title><style>{theirs}</style><div class='output'>"
-        f"{own}{result._repr_html_()}</div>",
-        encoding="utf-8",
-    )
-
-    def style(of: str, name: str) -> str:
-        return f"getComputedStyle(document.querySelector({of!r}))[{name!r}]"
-
-    with opened(page.as_uri(), color_scheme="dark") as seen:
-        look = seen.page.evaluate
-        assert look(style(".judgeq td", "backgroundColor")) == "rgba(0, 0, 0, 0)"
-        assert look(style(".judgeq td", "color")) == "rgb(1, 2, 3)"
-        assert look(style(".judgeq h3", "color")) == "rgb(1, 2, 3)"
-        assert look(style(".judgeq dd", "display")) == "block"
-        assert look(style("#t td", "padding")) == "40px"
-        assert look(style("#t td", "backgroundColor")) == "rgb(255, 0, 0)"
-        assert not seen.errors
-        assert seen.asked == [page.as_uri()]
-
-
-@pytest.mark.long
 def test_a_notebook_in_a_real_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MPLBACKEND")
     nbformat = pytest.importorskip("nbformat")
@@ -231,3 +203,51 @@ def test_a_notebook_in_a_real_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [name for output in drew for name in output.data] == [
         *("text/plain", "text/plain", "image/png"),
     ]
+
+
+# The tutorials of docs/
+
+NOTEBOOKS = {path.stem: path for path in tutorials.NOTEBOOKS}
+DRAWN_BY_LOT = {"people"}
+"""Notebooks whose numbers depend on links, which are new each time."""
+
+
+def printed(notebook: dict[str, Any]) -> list[str]:
+    """The outputs as text."""
+    outputs = [one for cell in notebook["cells"] for one in cell.get("outputs", ())]
+    return ["".join(one.get("text") or one["data"]["text/plain"]) for one in outputs]
+
+
+def anonymous(texts: list[str]) -> list[str]:
+    """Without the part of a run's id that the port of a server decides."""
+    return [re.sub(r"(?<=-mock-)[0-9a-f]{10}", "", text) for text in texts]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_tutorial_prints_what_is_kept(name: str, tmp_path: Path) -> None:
+    for needed in ("nbclient", "ipykernel", "pandas", "openpyxl"):
+        pytest.importorskip(needed)
+    kept = printed(json.loads(NOTEBOOKS[name].read_text("utf-8")))
+    now = printed(tutorials.executed(NOTEBOOKS[name], tmp_path))
+    assert len(now) == len(kept) >= 3
+    if name not in DRAWN_BY_LOT:
+        assert anonymous(now) == anonymous(kept)
+
+
+def test_a_tutorial_is_a_page_with_all_that_it_shows(tmp_path: Path) -> None:
+    (tmp_path / "tutorials").mkdir()
+    listing = tmp_path / "tutorials.md"
+    listing.write_text("[one](tutorials/people.ipynb)", "utf-8")
+    tutorials.write_pages(tmp_path)
+    assert listing.read_text("utf-8") == "[one](tutorials/people.md)"
+    for name, path in NOTEBOOKS.items():
+        page = (tmp_path / "tutorials" / f"{name}.md").read_text("utf-8")
+        notebook = json.loads(path.read_text("utf-8"))
+        for cell in notebook["cells"]:
+            assert "".join(cell["source"]) in page
+        for text in printed(notebook):
+            assert text.splitlines()[-1] in page or "<Figure" in text
+        assert f"({path.name})" in page
+    headlines = (tmp_path / "tutorials" / "headlines.md").read_text("utf-8")
+    assert "](data:image/png;base64," in headlines

@@ -42,7 +42,6 @@ TWO = ("simulated", "simulated")
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-    monkeypatch.delenv("JUDGEQ_DATA", raising=False)
     monkeypatch.setattr("judgeq.engine.assembly.user_cache", lambda: tmp_path / "cache")
 
 

@@ -85,22 +85,6 @@ def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> 
     assert judges["kendall"][0][1] == judges["kendall"][1][0]
 
 
-def test_ratings_by_a_judge_are_measured_within_its_groups(tmp_path: Path) -> None:
-    """What nothing connects has no common scale, whoever judged it."""
-    pairs = [(at + first, at + first + 1) for first in (0, 60) for at in range(8)]
-    lines = [
-        {"presented": pair, "winner": pair[at % 2], "judge": judge}
-        for judge in "ab"
-        for at, pair in enumerate(pairs)
-    ]
-    (tmp_path / "judged.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    judgeq(tmp_path, "import", "-d", "demo", "judged.jsonl", "-q")
-    found = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "0", "--json").stdout)
-    within = {row["rating"]: row["within_components"] for row in found["evaluation"]}
-    for rating in ("pl", "pl by a", "pl by b"):
-        assert (within[rating]["components"], within[rating]["n"]) == (2, 18)
-
-
 def test_of_many_judges_the_largest_are_rated_and_all_agree_or_not() -> None:
     """As in what thousands of people judged."""
     rankings = [(0, 1), (1, 2), (2, 3), (0, 3)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import pytest
 import scipy
 
 from judgeq.engine import session
-from judgeq.engine.estimate import Estimate, estimate
+from judgeq.engine.estimate import estimate
 from judgeq.errors import (
     BadAnswerError,
     DataError,
@@ -32,7 +31,7 @@ from judgeq.people import answers
 from judgeq.people.answers import Answer, Turn
 from judgeq.people.assignment import LEASE, SKIPS, Assignment
 from judgeq.people.checks import APART, EVERY, add_known, known_in, remarks
-from judgeq.people.people import LOOK, People
+from judgeq.people.people import People
 from judgeq.people.registry import Change
 from judgeq.prompts import load
 from judgeq.store import Items
@@ -498,17 +497,14 @@ async def test_who_is_waited_for_is_reported_once(table: Table) -> None:
         assert reported() == []
         await people.answer(ann, lease(turn), FIRST)
         for _ in range(3):
-            table.clock.now += LOOK
             assert (await people.turn(ann)).why == "wait"
         (notice,) = reported()
         assert "may answer what is left (1 question). Waiting for Bob." in notice.text
         assert not notice.warning
         turn = await people.turn(bob)
-        table.clock.now += LOOK
         await people.turn(ann)
         assert len(reported()) == 1, "he has it now"
         await people.change(Change("remove", ("Bob",)))
-        table.clock.now += LOOK
         await people.turn(ann)
         assert reported()[1].warning
         assert "Waiting for a new judge" in reported()[1].text
@@ -702,50 +698,3 @@ def test_a_run_of_people_ends_with_their_scores(tmp_path: Path, options: dict[st
     assert scipy.stats.spearmanr(theta, gold).statistic > 0.6
     again = session.prepare(them.settings(tmp_path, **options), tmp_path / "runs")
     assert asyncio.run(estimate(again)).calls == 0
-
-
-def test_each_question_is_judged_by_as_many_as_wanted(tmp_path: Path) -> None:
-    result = them.run(tmp_path, ["Ann", "Bob", "Eve"], each=3)
-    (first, *_) = result.history.asked
-    sets = Counter(
-        frozenset(first.items[a:b].tolist())
-        for a, b in zip(first.offsets[:-1], first.offsets[1:], strict=True)
-    )
-    assert set(sets.values()) == {3}
-    assert first.judges is not None
-    by_set: dict[frozenset[int], set[int]] = {}
-    for at, judge in enumerate(first.judges.tolist()):
-        items = first.items[first.offsets[at] : first.offsets[at + 1]]
-        by_set.setdefault(frozenset(items.tolist()), set()).add(judge)
-    assert all(judges == {1, 2, 3} for judges in by_set.values())
-
-
-def test_noisy_people_recover_the_gold_as_the_simulated_judge_does(tmp_path: Path) -> None:
-    """Two texts that are 90 of 1000 apart are told apart by both with a probability of 0.8: by people
-    whose noise of a text is normal, with a standard deviation of 4.5 of 60."""
-    design: dict[str, Any] = {"texts": 60, "strategy": "listwise10x4"}
-    names = ["Ann", "Bob", "Eve", "Dan"]
-    found = []
-    for result in (
-        them.run(tmp_path, names, noise=4.5, **design),
-        them.run(tmp_path, [], judge=("simulated",), latent_column="gold", **design),
-    ):
-        theta = result.scores.ratings[result.main.column]
-        found.append(scipy.stats.spearmanr(theta, np.arange(60)).statistic)
-    assert min(found) > 0.9
-    assert abs(found[0] - found[1]) < 0.05
-
-
-@pytest.mark.parametrize("strategy", ["pairwise2", "hybrid6"])
-def test_an_estimate_counts_the_answers_of_people_and_what_is_sent_to_models(
-    tmp_path: Path, strategy: str
-) -> None:
-    def estimated(*judges: str) -> Estimate:
-        given = them.settings(tmp_path, judge=judges, strategy=strategy, ensemble="each")
-        return asyncio.run(estimate(session.prepare(given, tmp_path / "runs")))
-
-    alone, both = estimated("gpt-5-mini"), estimated("people", "gpt-5-mini")
-    assert (both.calls, both.input, both.cost) == (alone.calls, alone.input, alone.cost)
-    people = estimated("people")
-    assert people.calls == alone.calls
-    assert people.basis == "no model is asked: it costs nothing"

@@ -517,13 +517,11 @@ async def test_a_role_that_reads_backslashes_as_escapes_is_refused(
 
 
 @stories
-async def test_rounds_are_read_block_by_block(address: Address, run: int, clock: Clock) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("judgeq.store.postgres.connection.BLOCK", 2)
-        async with opened(address, run, clock) as store:
-            await planned(store, 5)
-            await store.claim("a", 5, LEASE)
-            await store.settle("a", [answer(job) for job in range(5)])
-            matches, verdicts = await store.matches(1), await store.verdicts()
+async def test_columns_are_packed_by_the_database(address: Address, run: int, clock: Clock) -> None:
+    async with opened(address, run, clock) as store:
+        await planned(store, 5)
+        await store.claim("a", 5, LEASE)
+        await store.settle("a", [answer(job) for job in range(5)])
+        matches, verdicts = await store.matches(1), await store.verdicts()
     assert matches.items.tolist() == verdicts.items.tolist() == pairs(5).items.tolist()
     assert verdicts.matches.tolist() == [0, 1, 2, 3, 4]

@@ -106,6 +106,7 @@ def test_tables_have_a_first_column_that_says_so(made: Path) -> None:
     assert "REHEARSAL" in (made / "show.csv").read_text().split("\n")[0]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_and_its_figures_say_so(made: Path) -> None:
     for kind, begins in (("html", "<title>REHEARSAL: "), ("md", "# REHEARSAL: ")):
         judgeq(made, "report", "--format", kind)
@@ -147,17 +148,6 @@ def test_no_other_judge_continues_it_or_judges_with_it(made: Path) -> None:
     for other in ("simulated", "people", "gpt-5-mini"):
         refused = judgeq(made, *JOB, "-j", "rehearsal", "-j", other, expect=2).stderr
         assert "its answers are made up" in refused
-
-
-def test_several_rehearsals_are_a_panel(folder: Path) -> None:
-    judgeq(folder, *JOB, "-j", "rehearsal", "-j", "REHEARSAL")
-    recorded = judgeq(folder, "export").stdout
-    assert {json.loads(line)["judge"] for line in recorded.splitlines()} == {
-        "REHEARSAL 1",
-        "REHEARSAL 2",
-    }
-    (folder / "judgments.jsonl").write_text(recorded)
-    judgeq(folder, "import", "-d", "my.csv", "judgments.jsonl", expect=3)
 
 
 def test_it_is_compared_with_no_real_run(folder: Path) -> None:

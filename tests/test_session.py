@@ -20,7 +20,6 @@ pytestmark = pytest.mark.usefixtures("rated_by_elo")
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-    monkeypatch.delenv("JUDGEQ_DATA", raising=False)
     monkeypatch.setattr("judgeq.files.user_cache", lambda: tmp_path / "cache")
 
 

@@ -34,7 +34,6 @@ ASKED = ("id", "matches", "wins", "gold")
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-    monkeypatch.delenv("JUDGEQ_DATA", raising=False)
 
 
 def exported(folder: RunPlace, path: Path) -> Path:
@@ -172,7 +171,7 @@ def test_a_run_appears_whole_or_not_at_all(
         seen.append(run_places.FolderRuns(tmp_path / "runs").all())
         raise RunError("the disk is full")
 
-    monkeypatch.setattr("judgeq.store.sqlite.SqliteStore.settle", full)
+    monkeypatch.setattr("judgeq.store.sqlite.SqliteStore.verdicts", full)
     with pytest.raises(RunError, match="the disk is full"):
         imported(demo / "demo.jsonl", tmp_path / "runs")
     assert seen == [[]]  # nor is it seen while it is filled: the process may be killed then

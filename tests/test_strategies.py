@@ -183,15 +183,11 @@ def test_every_order_of_presentation_is_as_likely(how: Matchmaking, size: int) -
     ("text", "flags", "expected"),
     [
         ("listwise", {}, Listwise(10, 3, 0, "random")),
-        ("listwise10x3", {}, Listwise(10, 3)),
         (" ListWise5 ", {}, Listwise(5)),
         ("pairwise", {}, Pairwise(24, "similar")),
         ("listwise:k=5,overlap=4", {"rounds": 2}, Listwise(5, 2, 4)),
         ("listwise5:k=5,overlap=0", {"matchmaking": "similar"}, Listwise(5, 3, 0, "similar")),
         ("pairwise", {"rounds": 7, "matchmaking": "random"}, Pairwise(7, "random")),
-        ("pairwise7", {"rounds": 7, "matchmaking": None}, Pairwise(7)),
-        ("streak", {}, Streak(24, "similar", 4, 3)),
-        ("streak:r=2", {}, Streak(r=2, d=2)),
         ("Streak: r=5, d=2", {"rounds": 9}, Streak(9, r=5, d=2)),
         ("tail:w=8,p=20", {"rounds": 12}, Tail(12, w=8, p=20)),
         ("tail:w=4,p=10,matchmaking=random", {}, Tail(24, "random", 4, 10)),
@@ -207,7 +203,6 @@ def test_parse(text: str, flags: dict[str, Any], expected: Strategy) -> None:
     ("text", "flags", "message"),
     [
         ("", {}, "--strategy '': no such strategy.*listwise<k>.*pairwise.*judgeq list strategies"),
-        ("quicksort", {}, "--strategy 'quicksort'"),
         ("listwise" + "9" * 5000, {}, "--strategy 'listwise9+': no such strategy"),
         (
             "listwise10:k=5",
@@ -215,23 +210,16 @@ def test_parse(text: str, flags: dict[str, Any], expected: Strategy) -> None:
             "--strategy listwise10:k=5 says k = 5, and before it 10: give it once",
         ),
         ("listwise10x3", {"rounds": 2}, "--rounds 2 says rounds = 2, and before it 3"),
-        ("pairwise12", {"rounds": 3}, "--rounds 3 says rounds = 3, and before it 12"),
         ("pairwise:k=5", {}, "k is no setting of pairwise; it takes rounds=…, matchmaking=…"),
         ("listwise1", {}, "--strategy listwise1: a list needs at least 2 items, not 1"),
-        ("listwise:k=1", {}, "listwise:k=1: a list needs at least 2 items"),
         ("listwise10x0", {}, "--strategy listwise10x0: there are 1 to 10,000 rounds, not 0"),
-        ("pairwise", {"rounds": 0}, "--rounds 0: there are 1 to 10,000 rounds"),
         ("listwise5:overlap=5", {}, "overlap=5: consecutive lists of 5 can share 0 to 4"),
-        ("listwise:overlap=10", {}, "overlap=10: consecutive lists of 10 can share 0 to 9"),
         ("listwise5:overlap=-1", {}, "overlap = '-1' is no whole number"),
         ("pairwise", {"matchmaking": "nearest"}, "--matchmaking nearest: .* similar or random"),
         ("streak:r=0", {}, "--strategy streak:r=0: a streak is at least 1 match long, not 0"),
         ("streak:d=0", {}, "streak:d=0: a streak is against at least 1 opponent"),
-        ("streak:r=3,r=4", {}, "streak:r=3,r=4 says r = 4, and before it 3"),
-        ("streak:r", {}, "r is no setting of streak"),
         ("tail:w=x", {}, "--strategy tail:w=x: w = 'x' is no whole number"),
         ("tail:p=50", {}, "--strategy tail:p=50: 1 to 49 % leave from each end, not 50"),
-        ("tail:p=0", {}, "tail:p=0: 1 to 49 % leave"),
         ("complete", {"rounds": 2}, "--rounds 2: rounds is no setting of complete; it takes m=…"),
     ],
 )
@@ -368,17 +356,6 @@ def test_a_streak_takes_distinct_opponents() -> None:
     assert stay.tolist() == [False, True, True, False]
 
 
-def test_of_several_judges_the_most_say_who_won() -> None:
-    """Each pair is asked of all of them: one match, however many verdicts."""
-    split = [verdicts([[0, 1], [1, 0], [2, 3], [2, 3]]), verdicts([[0, 3], [0, 3], [2, 1], [2, 1]])]
-    stay = Streak(r=2, d=2).stay(History(everyone(elo.start(4)), split), np.random.default_rng())
-    assert stay.tolist() == [True, True, False, False]
-    once = split[:1] * 2
-    assert (
-        Streak(r=4, d=1).stay(History(everyone(elo.start(4)), once), np.random.default_rng()).all()
-    )
-
-
 @settings(max_examples=20)
 @given(
     w=st.integers(1, 8), p=st.integers(1, 49), n=st.integers(2, 60), seed=SEEDS,
@@ -407,12 +384,7 @@ def test_tails_leave_from_round_w_on_and_the_middle_stays(
             assert (ratings[left] >= ratings[after].max()).sum() >= leave
 
 
-@pytest.mark.parametrize(("w", "p", "pairs"), [(8, 20, 4759), (12, 10, 7871)])
-def test_the_published_costs_of_tail_pruning(w: int, p: int, pairs: int) -> None:
-    assert Tail(w=w, p=p).calls(1000) == pairs
-
-
-@pytest.mark.parametrize("n", [2, 3, 4, 7, 20, 33])
+@pytest.mark.parametrize("n", [2, 3, 7, 20])
 @pytest.mark.parametrize("m", [1, 2])
 def test_complete_asks_each_pair_once_a_round(n: int, m: int) -> None:
     strategy, chance = Complete(m=m), np.random.default_rng(n)

@@ -15,7 +15,6 @@ from judgeq.imports.votes import Columns
 from judgeq.rating import correlation
 from judgeq.types import Verdict
 from tests.cli import judgeq
-from tests.postgres import new_store
 
 IDS = ["t1", "t2", "t3", "t4", "t5"]
 TEXTS = ["Good morning", "Hi, there", "Hello", "Hey", "Hey"]
@@ -189,31 +188,6 @@ def test_best_worst_answers_by_the_command_line(tmp_path: Path) -> None:
         correlation.point(correlation.spearman(of, theta), n) or 0.0 for of in (values, count)
     )
     assert rho > counted - 0.03
-
-
-def test_parquet_and_a_store_hold_the_same_as_csv_and_a_folder(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    bws(tmp_path, "1,2,3,4,b,4,Ann", "5,1,2,,c,a,Bob", "2,3,4,5,,b,Ann", "2,3,4,5,,,")
-    columns = {
-        "a": [1, 5, 2, 2],
-        "b": [2, 1, 3, 3],
-        "c": [3, 2, 4, 4],
-        "d": [4.0, None, 5.0, 5.0],
-        "best": ["b", "c", None, None],
-        "worst": ["4", "a", "b", ""],
-        "who": pa.array(["Ann", "Bob", "Ann", None]).dictionary_encode(),
-    }
-    parquet.write_table(pa.table(columns), tmp_path / "bws.parquet")
-    (tmp_path / "texts.csv").write_text("id,text\n" + "".join(f"{n},T{n}\n" for n in range(1, 6)))
-    flags = ("--item-columns", "a,b,c,d", "--best", "best", "--worst", "worst")
-    given = ("--judge-column", "who", "--winner-is", "side", "-q", "--json")
-    places = (("votes.csv", ()), ("bws.parquet", ("--store", new_store())))
-    imported = [
-        json.loads(judgeq(tmp_path, "import", "-d", "texts.csv", file, *flags, *given, *at).stdout)
-        for file, at in places
-    ]
-    assert imported[0]["run"] == imported[1]["run"]
 
 
 @pytest.mark.parametrize(

@@ -69,13 +69,13 @@ def test_each_question_counts_alike_however_many_people_answered_it() -> None:
     answers += [(1, (2, 3), Verdict((2, 3))), (2, (3, 2), Verdict((3, 2)))]
     answers += [(0, (2, 3), Verdict((2, 3)))]
     persons = np.arange(4) > 0
-    both = Orders(codings(verdicts_of(answers)), 4)
+    both = Orders(codings(verdicts_of(answers)))
     two = both.between(persons, persons)
-    (alone,) = shares_alike([two], "", 0, 0)
+    _, (alone, *_) = shares_alike(two, two, 0, 0)
     assert alone.value == pytest.approx((1 + 0) / 2)
     own = both.between(persons, ~persons)
-    assert len(own.questions) == 2
-    alike, among, difference = shares_alike([own, two], "", 0, 0)
+    questions, (alike, among, difference) = shares_alike(own, two, 0, 0)
+    assert questions == 2
     assert alike.value == pytest.approx((0 + 0.5) / 2)
     assert among.value == 0.5
     assert difference.value == pytest.approx(-0.25)

@@ -146,8 +146,7 @@ def compare(
     The runs have the same items. Shows how similar the rankings are. With gold
     labels, of the first run or of --gold, also which run agrees better with them.
 
-    Compared are the ratings that two runs have in common, and their main ratings
-    if their names differ.
+    Compared are their main ratings, or those named by --rating-name.
 
     Examples:
 
@@ -284,13 +283,13 @@ def report(
     """
     import asyncio
 
-    from judgeq.evaluation import record
+    from judgeq.evaluation.evaluate import record
     from judgeq.ui.report import page, texts
 
     page.check(kind)
     plan, (run,) = _opened([place], given, values)
     shown = run.info.settings_with(given).texts
-    made = asyncio.run(record.of_run(run, plan, shown=shown))
+    made = record(run, plan, shown=shown)
     table = asyncio.run(texts.gathered(made, listed))
     paths = page.write(made, table, run.run.path / f"report.{kind}")
     if open:

@@ -10,7 +10,7 @@ from pathlib import Path
 from judgeq.datasets import corpora, synthetic
 from judgeq.datasets.columns import columns_of, dataset_of
 from judgeq.datasets.dataset import STDIN, Dataset, DatasetInfo, part, refuse, without_long
-from judgeq.datasets.formats import SUFFIXES, format_of, read
+from judgeq.datasets.table_reader import SUFFIXES, format_of, read
 from judgeq.datasets.tables import TEXT, Table, did_you_mean, display, listed
 from judgeq.errors import UsageError
 from judgeq.settings.run import DatasetSpec

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from judgeq.datasets.dataset import OF_COLUMNS, STDIN, Dataset, RowIds, without_repeated
-from judgeq.datasets.tables import ID, TEXT, Table, display, listed
+from judgeq.datasets.tables import ID, TEXT, Table, as_list, did_you_mean, display, listed
 from judgeq.errors import DataError, UsageError
 from judgeq.settings.run import DatasetSpec
 from judgeq.types import Floats, GoldKind
@@ -30,6 +30,8 @@ MISSING = frozenset(("", "na", "nan", "null", "."))
 
 # From here on whole numbers are rather a measurement than levels.
 MOST_LEVELS = 20
+
+T = TypeVar("T")
 
 
 def columns_of(spec: DatasetSpec) -> set[str] | None:
@@ -52,14 +54,14 @@ def dataset_of(table: Table, spec: DatasetSpec, unlabelled: Sequence[str] = ()) 
         raise UsageError(f"--id-column can't be the column of the texts, {display(text)}.")
     texts, missing, notices = None, "", list[str]()
     if spec.text_column or text in table.columns:
-        cells = table.cells(text, "--text-column")
+        cells = cells_of(table, text, "--text-column")
         if spec.skip_empty and (empty := sum(map(is_empty, cells))):
             notices.append(f"{empty:,} of {len(cells):,} rows are left out: they have no text.")
             table = replace(table, rows=[row for row in table.rows if not is_empty(cells[row])])
-        texts = table.values(text, _text, "--text-column")
+        texts = values_of(table, text, _text, "--text-column")
     else:
         alone = " If each line is a text, add --no-header." if spec.dataset == STDIN else ""
-        missing = table.without(text, "--text-column") + alone
+        missing = no_column(table, text, "--text-column") + alone
     ids = None
     try:
         if id_column or (ID in table.columns and ID not in (text, spec.gold_column)):
@@ -93,7 +95,7 @@ def dataset_of(table: Table, spec: DatasetSpec, unlabelled: Sequence[str] = ()) 
         gold=None if kind is None else gold,
         gold_kind=kind,
         latent=latent,
-        columns={name: table.cells(name, "") for name in table.header if name in others},
+        columns={name: cells_of(table, name, "") for name in table.header if name in others},
         notices=tuple(notices),
         missing_texts=missing,
     )
@@ -136,7 +138,7 @@ def read_ids(table: Table, column: str) -> list[str]:
             raise ValueError(f"the id {display(name)} holds a control character", remedy)
         return name
 
-    ids = table.values(column, id_of, "--id-column")
+    ids = values_of(table, column, id_of, "--id-column")
     first: dict[str, int] = {}
     for i, name in enumerate(ids):
         if first.setdefault(name, i) != i:
@@ -163,7 +165,7 @@ def read_gold(
             f"--gold-levels is {listed(number)}. Expected at least two different labels, from least to "
             "most of the feature: --gold-levels low,high"
         )
-    cells = (cell for cell in table.cells(column, "--gold-column") if not is_empty(cell))
+    cells = (cell for cell in cells_of(table, column, "--gold-column") if not is_empty(cell))
     seen = listed(dict.fromkeys(str(cell).strip() for cell in cells))
     remedy = (
         f"Name labels in words from least to most with --gold-levels low,high (seen: {seen}); leave the "
@@ -182,7 +184,7 @@ def read_gold(
             raise ValueError(f"{display(cell)} is none of the levels {listed(number)}", remedy)
         raise ValueError(f"{display(cell)} is not a number", remedy)
 
-    return np.array(table.values(column, gold_of, "--gold-column"), dtype=np.float64)
+    return np.array(values_of(table, column, gold_of, "--gold-column"), dtype=np.float64)
 
 
 def read_latent(table: Table, column: str) -> Floats:
@@ -194,7 +196,7 @@ def read_latent(table: Table, column: str) -> Floats:
             raise ValueError(f"{display(cell)} is not a number", remedy)
         return value
 
-    return np.array(table.values(column, latent_of, "--latent-column"), dtype=np.float64)
+    return np.array(values_of(table, column, latent_of, "--latent-column"), dtype=np.float64)
 
 
 def kind_of(gold: Floats, levels: Sequence[str] | None = None) -> GoldKind | None:
@@ -221,3 +223,45 @@ def _number(table: Table, cell: Any) -> float | None:
             cell = cell.replace(",", ".")
         cell = float(cell) if _NUMBER.fullmatch(cell) else _TRUTH.get(cell.casefold())
     return float(cell) if isinstance(cell, (int, float)) and math.isfinite(cell) else None
+
+
+# Cells
+
+
+def cells_of(table: Table, column: str, flag: str) -> list[Any]:
+    """A column's cells, None where one is missing. Raises DataError where there is no such column,
+    which names the flag for another."""
+    if column not in table.columns:
+        raise DataError(no_column(table, column, flag))
+    cells = table.columns[column]
+    if type(cells) is not list:
+        cells = as_list(cells, f"the column {display(column)}")
+    return cells if len(cells) == len(table) else [cells[row] for row in table.rows]
+
+
+def values_of(table: Table, column: str, value_of: Callable[[Any], T], flag: str) -> list[T]:
+    """What `value_of` makes of each cell of a column. Raises DataError for the first of which it
+    raises ValueError (what is wrong, what to do), with the number of the others."""
+    values, bad = list[T](), dict[int, ValueError]()
+    for i, cell in enumerate(cells_of(table, column, flag)):
+        try:
+            values.append(value_of(cell))
+        except ValueError as error:
+            bad[i] = error
+    if bad:
+        i, (problem, remedy) = min(bad), bad[min(bad)].args
+        more = f" ({len(bad):,} bad cells in this column)" if len(bad) > 1 else ""
+        raise table.error(i, f"{problem}{more}", remedy, column)
+    return values
+
+
+def no_column(table: Table, column: str, flag: str) -> str:
+    """That a column is missing, which there are instead, and what to do."""
+    if not table.header:
+        return f"{table.name} is empty. Expected a table of texts."
+    of_file = flag == "--text-column" and len(table.lines) > 0
+    also = "; see also --no-header, --delimiter and --encoding" if of_file else ""
+    return (
+        f"{table.name} has no column {display(column)}; it has {listed(table.header)}."
+        f"{did_you_mean(column, table.header)} Name the right one with {flag}{also}."
+    )

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from judgeq import files
 from judgeq.datasets.columns import dataset_of
 from judgeq.datasets.dataset import OF_COLUMNS, OF_TABLES, Dataset, DatasetInfo, RowIds, refuse
-from judgeq.datasets.formats import contents, read
+from judgeq.datasets.table_reader import contents, read
 from judgeq.errors import DataError, UsageError
 from judgeq.settings.run import DatasetSpec
 
@@ -75,7 +75,7 @@ def load(spec: DatasetSpec, base: Path, *, may_download: bool) -> Dataset:
     source = f" from {which.url} (sha256 {which.sha256})" if which.url else ""
     missing = (
         f"The texts of {which.name} are not on this machine ({why}). Get {which.file}{source} and put "
-        f"it at {places[-1]}, or into any other folder and name that with --data-dir or $JUDGEQ_DATA."
+        f"it at {places[-1]}, or into any other folder and name that with --data-dir."
     )
     if which.labels is None or spec.latent_column is not None:
         raise DataError(missing)
@@ -135,10 +135,9 @@ def _described(which: DatasetInfo, dataset: Dataset, *notices: str) -> Dataset:
 def _places(which: DatasetInfo, data_dir: Path | None, base: Path) -> Sequence[Path]:
     """Every path at which the file of a corpus is looked for, in order; the last one is the cache, where
     a download is put."""
-    given = os.environ.get("JUDGEQ_DATA")
-    own = [data_dir, base / given if given else None]
-    shared = [files.shipped("datasets"), base / "datasets", files.user_cache() / "datasets"]
-    roots = filter(None, [*own, *shared])
+    roots = [files.shipped("datasets"), base / "datasets", files.user_cache() / "datasets"]
+    if data_dir is not None:
+        roots.insert(0, data_dir)
     return [folder / which.file for root in roots for folder in (root, root / which.name)]
 
 

@@ -15,7 +15,7 @@ from typing import IO, Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import orjson
 
-from judgeq.datasets.formats import MOST_ROWS, packages
+from judgeq.datasets.table_reader import MOST_ROWS, packages
 from judgeq.errors import UsageError
 from judgeq.escaping import for_spreadsheet
 from judgeq.settings.run import REHEARSAL

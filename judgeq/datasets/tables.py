@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from judgeq.errors import DataError, UsageError
 from judgeq.settings.run import REHEARSAL
 
 TEXT, ID = "text", "id"
 """The columns of texts and ids, where no others are named; a table's only column is one of texts."""
-T = TypeVar("T")
 
 
 class DataFrame(Protocol):
@@ -60,31 +59,6 @@ class Table:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def cells(self, column: str, flag: str) -> list[Any]:
-        """A column's cells, None where one is missing. Raises DataError where there is no such column,
-        which names the flag for another."""
-        if column not in self.columns:
-            raise DataError(self.without(column, flag))
-        cells = self.columns[column]
-        if type(cells) is not list:
-            cells = as_list(cells, f"the column {display(column)}")
-        return cells if len(cells) == len(self) else [cells[row] for row in self.rows]
-
-    def values(self, column: str, value_of: Callable[[Any], T], flag: str) -> list[T]:
-        """What `value_of` makes of each cell of a column. Raises DataError for the first of which it
-        raises ValueError (what is wrong, what to do), with the number of the others."""
-        values, bad = list[T](), dict[int, ValueError]()
-        for i, cell in enumerate(self.cells(column, flag)):
-            try:
-                values.append(value_of(cell))
-            except ValueError as error:
-                bad[i] = error
-        if bad:
-            i, (problem, remedy) = min(bad), bad[min(bad)].args
-            more = f" ({len(bad):,} bad cells in this column)" if len(bad) > 1 else ""
-            raise self.error(i, f"{problem}{more}", remedy, column)
-        return values
-
     def place(self, i: int) -> str:
         """Where the i-th row lies, for a message."""
         row = self.rows[i]
@@ -94,17 +68,6 @@ class Table:
         """That the i-th row can't be used, or its cell in a column."""
         where = self.place(i) + (f", column {display(column)}" if column else "")
         return DataError(f"{self.name}, {where}: {problem}. {remedy}")
-
-    def without(self, column: str, flag: str) -> str:
-        """That a column is missing, which there are instead, and what to do."""
-        if not self.header:
-            return f"{self.name} is empty. Expected a table of texts."
-        of_file = flag == "--text-column" and len(self.lines) > 0
-        also = "; see also --no-header, --delimiter and --encoding" if of_file else ""
-        return (
-            f"{self.name} has no column {display(column)}; it has {listed(self.header)}."
-            f"{did_you_mean(column, self.header)} Name the right one with {flag}{also}."
-        )
 
 
 def table_of(data: Any, text: str, more: Mapping[str, Sequence[object]]) -> Table:

@@ -17,8 +17,8 @@ import orjson
 from judgeq import config, datasets, judge, prompts, trust
 from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
-from judgeq.datasets.formats import format_of
 from judgeq.datasets.synthetic import NAMES
+from judgeq.datasets.table_reader import format_of
 from judgeq.engine import assembly, status
 from judgeq.engine.assembly import Run
 from judgeq.engine.interrupts import awaited
@@ -250,8 +250,8 @@ def _check_server(run: str, model: str, asked: Settings, own: Settings, named: b
         {
             "--base-url": one.address_of(model),
             "--api": one.api_of(model),
-            "--extra-body": orjson.dumps(one.extra_body or {}).decode(),
             "model": one.id_of(model),
+            "--extra-body": orjson.dumps(one.extra_body or {}).decode(),
         }
         for one in (asked, own)
     )
@@ -259,14 +259,11 @@ def _check_server(run: str, model: str, asked: Settings, own: Settings, named: b
     if named and own.base_url:
         changed = [name for name in changed if name == "--extra-body"]
     if changed:
-        names = [name for name in theirs if name in (*changed, "--base-url", "--api")]
-        have, here = (
-            " ".join(f"{name} {quoted(str(one[name]))}" for name in names) for one in (theirs, ours)
-        )
+        have = " ".join(f"{name} {quoted(what)}" for name, what in theirs.items())
         raise UsageError(
-            f"{run} asks {model} with {have}, and this worker would with {here}. Start it with the "
-            "run's own (where its model has a prefix, without --base-url and --api); to ask at a server "
-            f"of yours, give --base-url and name the {run}."
+            f"{run} asks {model} with {have}, and this worker has another {' and '.join(changed)}. "
+            "Start it with the run's own (where its model has a prefix, without --base-url and --api); "
+            f"to ask at a server of yours, give --base-url and name the {run}."
         )
 
 

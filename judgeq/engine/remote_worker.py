@@ -27,14 +27,11 @@ from judgeq.engine.session import opened
 from judgeq.errors import JudgeqError, RunError, StoppedError, StoreAwayError, UsageError
 from judgeq.events import CallEnded, Emit, Event, JobEnded, Notice, RunStarted
 from judgeq.judge.budget import Allowance
-from judgeq.judge.judge import Ledger
-from judgeq.judge.panel import Panel
-from judgeq.run_places import RunPlace
 from judgeq.run_places.stored import StoredRuns
 from judgeq.store import Store
 from judgeq.store.protocol import Prospect
 from judgeq.text import LEFT_OUT
-from judgeq.types import Clock, Job, JobState, Outcome, Sleep
+from judgeq.types import Clock, JobState, Sleep
 
 ExitWhen = Literal["idle", "done"]
 SHORTEST, LONGEST = 0.3, 5.0
@@ -119,7 +116,7 @@ class StoreRuns:
             return False
         if not row.ended and key not in self._over:
             try:
-                info = await asyncio.to_thread(lambda: self._place(row.name).info())
+                info = await asyncio.to_thread(lambda: self._store.find(row.name).info())
             except RunError:
                 return True
             if row.planned < info.rounds and not info.ended_after(row.planned):
@@ -127,17 +124,11 @@ class StoreRuns:
             self._over.add(key)
         return True
 
-    def _place(self, name: str) -> RunPlace:
-        for place in self._store.all():
-            if place.id == name:
-                return place
-        raise RunError(f"there is no run {name!r} in {self._store.label} that can be worked on.")
-
     async def admit(self, name: str) -> Run:
         """The run as this worker may work on it; raises what says why it may not."""
 
         def admitted() -> Run:
-            place, named = self._place(name), name in self.named
+            place, named = self._store.find(name), name in self.named
             return admit(place, place.info(), self._settings, self._files, named=named)
 
         return await asyncio.to_thread(admitted)
@@ -185,7 +176,8 @@ class Worker:
         self._admitted: dict[tuple[str, str], Run] = {}  # the latest one
         self._aside: dict[str, tuple[float, JudgeqError]] = {}  # until when, and why
         self._longest_pause = SHORTEST
-        self._patient_until: float | None = None
+        self._patient_until = clock() + PATIENCE
+        self._waiting = False  # for a run that may begin
         self._reached = False  # whether the store ever was
 
     async def go_on(self) -> None:
@@ -212,7 +204,7 @@ class Worker:
     async def _look(self) -> Sequence[Prospect]:
         """The runs that are meant. Waits for a store that can't be read just now; not for long for one
         that never could be, whose address or password may be wrong."""
-        reported, since = False, self._clock()
+        reported = False
         while True:
             if self._stop.asked:
                 raise StoppedError("the worker was stopped")
@@ -220,7 +212,7 @@ class Worker:
                 prospects = await self._runs.prospects()
                 break
             except RunError as error:
-                if not self._reached and self._clock() >= since + PATIENCE:
+                if not self._reached and self._clock() >= self._patient_until:
                     raise
                 if not reported:
                     self._emit(Notice(f"{error} It is tried again.", warning=True))
@@ -273,7 +265,8 @@ class Worker:
 
     def _one_may_begin(self) -> bool:
         """Whether the run that this worker is meant for may be about to begin; that is reported once."""
-        if self._patient_until is None:
+        if not self._waiting:
+            self._waiting = True
             self._patient_until = self._clock() + PATIENCE
             text = "There is no unfinished run that this worker may work on: it looks for one for "
             self._emit(Notice(f"{text}{PATIENCE:.0f} s."))
@@ -300,8 +293,9 @@ class Worker:
                 await panel.open()
                 rounds, items = run.strategy.rounds, len(run.dataset)
                 self._emit(RunStarted(name, items, rounds, panel.name))
-                judge = CheckedPanel(panel.judges, panel.name, items)
-                ours = (session.store, judge, stop, self._emit, settings.concurrency)
+                if await session.store.n_items() != items:
+                    raise RunError(f"run {name} in the store has other texts than this worker.")
+                ours = (session.store, panel, stop, self._emit, settings.concurrency)
                 more = True
                 while more:
                     done = self.tally.done
@@ -334,20 +328,6 @@ class Worker:
             others = any(one.pending and not self._is_aside(one) for one in prospects)
             if others or self._ends(prospects):
                 return False
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedPanel(Panel):
-    """A panel that is asked only about the `n` items that are there: the job may be anybody's."""
-
-    n: int
-
-    async def ask(self, job: Job, ledger: Ledger) -> Outcome:
-        """As Judge.ask. Raises RunError for items that aren't there."""
-        items = job.match.items
-        if not items or min(items) < 0 or max(items) >= self.n:
-            raise RunError(f"job {job.match.id} is about an item that isn't there.")
-        return await self.of(job.match).ask(job, ledger)
 
 
 def settings_of(given: Mapping[str, Any]) -> Settings:

@@ -20,7 +20,7 @@ from judgeq.engine.results import Result
 from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.evaluation.scale import fitted
 from judgeq.rating import Estimator, Parameters, comparisons
-from judgeq.rating.correlation import Kendall, Measure, point
+from judgeq.rating.correlation import Kendall, point
 from judgeq.strategies import History
 from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats, Offsets, Rows, Verdicts
@@ -90,13 +90,8 @@ def alpha(given: Codings, times: int, rng: np.random.Generator) -> tuple[Measure
     judges differ) but for a small sample's correction.
     """
     judges = int(given.judge.max(initial=0)) + 1
-    value = given.value
-    if given.alone and len(
-        value
-    ):  # α knows neither zero nor scale; between 0 and 1 squares keep digits
-        value = (value - value.min()) / (np.ptp(value) or 1.0)
     coded, at = np.unique(given.unit * judges + given.judge, return_inverse=True)
-    mean = np.bincount(at, value) / np.bincount(at)
+    mean = np.bincount(at, given.value) / np.bincount(at)
     units, unit = np.unique(coded // judges, return_inverse=True)
     n, total, squares = (np.bincount(unit, mean**power) for power in range(3))
     question = np.zeros(len(units), np.int64)
@@ -117,9 +112,7 @@ def alpha(given: Codings, times: int, rng: np.random.Generator) -> tuple[Measure
         values: Floats = 1 - within * (n - 1) / (2 * spread)
         return values
 
-    # One question drawn again and again would give an interval of no width.
-    drawn = times if len(questions) > 1 else 0
-    return bootstrap({"": measure}, len(questions), drawn, rng)[""], int(several.sum())
+    return bootstrap({"": measure}, len(questions), times, rng)[""], int(several.sum())
 
 
 # How often two judges order items the same
@@ -135,35 +128,21 @@ class Shared(NamedTuple):
     alike: Floats
     pairs: Floats
 
-    @property
-    def questions(self) -> Offsets:
-        """The numbers of the questions that both answered."""
-        return np.flatnonzero(self.pairs)
-
-    def measure(self, questions: Offsets) -> Measure:
-        """The share of the pairs of these questions, for any weighting of them."""
-
-        def shares(weights: Floats) -> Floats:
-            share: Floats = weights @ self.alike[questions] / (weights @ self.pairs[questions])
-            return share
-
-        return shares
-
 
 class Orders:
-    """How `judges` judges ordered each two items of questions; not those judged alone."""
+    """How judges ordered each two items of questions; of those judged alone nothing is known."""
 
-    def __init__(self, given: Codings, judges: int) -> None:
+    def __init__(self, given: Codings) -> None:
         if given.alone:
             given = given.where(np.zeros(len(given.unit), dtype=np.bool_))
+        judges = int(given.judge.max(initial=0)) + 1
         units, unit = np.unique(given.unit, return_inverse=True)
         self._question = np.zeros(len(units), np.int64)
         self._question[unit] = given.question
-        cells = (unit * judges + given.judge) * 3 + (2 * given.value).astype(np.int64)
-        coded, at = np.unique(cells // 3, return_inverse=True)
-        counts = np.bincount(at * 3 + cells % 3, minlength=3 * len(coded)).reshape(-1, 3)
-        self._counts = counts.astype(np.float64)
+        coded, at = np.unique(unit * judges + given.judge, return_inverse=True)
         self._unit, self._judge = coded // judges, coded % judges
+        self._counts = np.zeros((len(coded), 3))  # of each value
+        np.add.at(self._counts, (at, (2 * given.value).astype(np.int64)), 1)
 
     def between(self, these: Bools, those: Bools) -> Shared:
         """Of `these` judges and `those`, both of shape (judges,), who may be both; nobody with
@@ -171,11 +150,10 @@ class Orders:
         one, other = (self._by_unit(self._counts, chosen) for chosen in (these, those))
         own = self._by_unit(_couples(self._counts, self._counts), these & those)
         alike, couples = (_couples(one, other) - own).T
-        there = couples > 0
-        question, n = self._question[there], int(self._question.max(initial=-1)) + 1
-        share = np.bincount(question, alike[there] / couples[there], n)
-        pairs = np.bincount(question, minlength=n)
-        return Shared(share.astype(np.float64), pairs.astype(np.float64))
+        share = np.divide(alike, couples, out=np.zeros_like(alike), where=couples > 0)
+        n = int(self._question.max(initial=-1)) + 1
+        sums = (np.bincount(self._question, of, n) for of in (share, couples > 0))
+        return Shared(*(of.astype(np.float64) for of in sums))
 
     def _by_unit(self, columns: Floats, judges: Bools) -> Floats:
         """Sums over these judges' codings, shape (units, columns)."""

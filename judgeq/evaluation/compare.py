@@ -1,10 +1,8 @@
-"""Which of several runs has the better scores, by differences on the same resamples; and whether they
-rank alike.
+"""Which of several runs has the better scores, and whether they rank alike.
 
-Two things make a difference uncertain: which items were judged, and what the judges happened to answer.
-For the first, items are drawn again (a bootstrap), as if the errors of items were independent. Those of
-one list aren't: so the second is measured by itself, by leaving out one part of the judgments after the
-other (a jackknife). An interval is as wide as the wider of the two.
+The runs are over the same items, so what makes a difference uncertain is what the judges happened to
+answer. Answers to one list hang together, so the judgments are divided into PARTS, and each part is left
+out once (a jackknife).
 """
 
 from __future__ import annotations
@@ -12,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
-from judgeq import rating, seeds
+from judgeq import seeds
 from judgeq.datasets.tables import display
 from judgeq.engine.results import Result
 from judgeq.errors import RunError
@@ -31,13 +29,13 @@ from judgeq.evaluation.evaluate import (
 from judgeq.evaluation.gold import Gold, Plan, gold_for
 from judgeq.evaluation.metrics import COUNTS, Measured, measured
 from judgeq.evaluation.scale import fitted, quick
-from judgeq.rating import comparisons, correlation
+from judgeq.rating import comparisons, correlation, of_run
 from judgeq.types import Bools, Floats, Offsets
 
 PARTS = 20
 """Parts of the judgments, each of which is left out once."""
-Z = 1.96
-"""So many standard errors to each side hold 95 %."""
+REACH = 2.093
+"""So many standard errors to each side hold 95 %, where they are from so few parts (Student's t)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,9 +77,8 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     """Runs over the same items, each compared with the first; `gold` (None: as planned) is in the order
     of its items.
 
-    Compared are the ratings that two runs have in common; and, if these have other names, their main
-    ratings. Raises RunError if the items differ, or some runs are rehearsals, and UsageError or
-    DataError.
+    Compared are their main ratings, or those that the plan names. Raises RunError if the items differ,
+    or some runs are rehearsals, and UsageError or DataError.
     """
     first = runs[0]
     made_up = [run.run.id for run in runs if run.info.settings.rehearsal]
@@ -93,32 +90,32 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     gold = gold or gold_for(first, plan)
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
     orders = [_order(first, run) for run in runs]
-    ratings = [ratings_of(run, gold, plan, order) for run, order in zip(runs, orders, strict=True)]
+    ratings = [
+        ratings_of(run, gold, plan, order)[-1] for run, order in zip(runs, orders, strict=True)
+    ]
     moves = [
-        _moves(run, order, of_run, gold, mask, plan) if gold and plan.resamples else {}
-        for run, order, of_run in zip(runs, orders, ratings, strict=True)
+        _moves(run, order, of, gold, mask, plan) if gold and plan.resamples else None
+        for run, order, of in zip(runs, orders, ratings, strict=True)
     ]
     differences, agreement = [], []
     for against, run in combinations(range(len(runs)), 2):
-        for this, that in _in_common(ratings[run], ratings[against]):
-            names = (run + 1, this.run, this.name, against + 1, that.run, that.name)
-            both = mask & ~np.isnan(this.scores + that.scores)
-            n, x, y = int(both.sum()), this.scores[both], that.scores[both]
-            alike = {
-                name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n))
-                for name in ("kendall", "spearman")
-            }
-            agreement.append(Pair(*names, n, alike))
-            if gold is not None and not against:
-                one, other = (assess(each, gold, items, both, plan) for each in (this, that))
-                error = moves[run].get(this.name, UNKNOWN).error(moves[0].get(that.name, UNKNOWN))
-                differences.append(Pair(*names, one.n, _differences(one, other, error)))
+        this, that = ratings[run], ratings[against]
+        names = (run + 1, this.run, this.name, against + 1, that.run, that.name)
+        both = mask & ~np.isnan(this.scores + that.scores)
+        n, x, y = int(both.sum()), this.scores[both], that.scores[both]
+        alike = {
+            name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n))
+            for name in ("kendall", "spearman")
+        }
+        agreement.append(Pair(*names, n, alike))
+        if gold is not None and not against:
+            one, other = (assess(each, gold, items, both, plan) for each in (this, that))
+            found = _differences(one, other, moves[run], moves[0])
+            differences.append(Pair(*names, one.n, found))
     return Comparison(
         runs=[
-            replace(
-                run, evaluation=[assess(one, gold, items, mask, plan) for one in of_run if gold]
-            )
-            for run, of_run in zip(runs, ratings, strict=True)
+            replace(run, evaluation=[assess(of, gold, items, mask, plan)] if gold else [])
+            for run, of in zip(runs, ratings, strict=True)
         ],
         plan=plan,
         gold=gold,
@@ -130,24 +127,23 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
 
 
 def _notices(runs: Sequence[Result], orders: Sequence[Offsets], gold: Gold | None) -> Iterator[str]:
-    """What may make the comparison doubtful: runs given twice, groups that nothing connects, and what
-    the ids don't show: that items of the same id may not be the same, or not labelled so."""
-    first, ids = runs[0], [run.run.id for run in runs]
-    for number, (name, run, order) in enumerate(zip(ids, runs, orders, strict=True)):
-        if (earlier := ids.index(name)) < number:
-            yield f"Runs {earlier + 1} and {number + 1} are the same run, {name}."
-        elif (note := apart(run.scores)) is not None:
+    """What may make the comparison doubtful: groups that nothing connects, and what the ids don't show:
+    that items of the same id may not be the same, or not labelled so."""
+    first = runs[0]
+    for run, order in zip(runs, orders, strict=True):
+        name = run.run.id
+        if (note := apart(run.scores)) is not None:
             yield f"Run {name}: {note}"
         if run.info.facts.get("dataset") != first.info.facts.get("dataset"):
             yield (
-                f"Runs {ids[0]} and {name} have the same ids, but not the same dataset "
+                f"Runs {first.run.id} and {name} have the same ids, but not the same dataset "
                 f"({first.info.source}, {run.info.source}): are these the same items?"
             )
         labels, known = run.items.gold, None if gold is None else gold.values
         if known is not first.items.gold or known is None or labels is None:
             continue
         if not np.array_equal(known, labels[order], equal_nan=True):
-            yield f"The gold labels of run {name} differ from those of {ids[0]}, which are used."
+            yield f"The gold labels of run {name} differ from those of {first.run.id}, which are used."
 
 
 def _order(first: Result, other: Result) -> Offsets:
@@ -162,20 +158,16 @@ def _order(first: Result, other: Result) -> Offsets:
     return np.array([rows[name] for name in first.items.ids], dtype=np.int64)
 
 
-def _in_common(these: Sequence[Rating], those: Sequence[Rating]) -> list[tuple[Rating, Rating]]:
-    """The ratings in common, and the main ratings (the last ones) if their names differ."""
-    by_name = {rating.name: rating for rating in those}
-    pairs = [(rating, by_name[rating.name]) for rating in these if rating.name in by_name]
-    main = (these[-1], those[-1])
-    return pairs if main[0].name == main[1].name else [*pairs, main]
-
-
-def _differences(one: Assessment, other: Assessment, error: Floats) -> dict[str, Measured]:
-    """One minus the other of each measure, paired by resample; as uncertain as its standard `error`
-    says, shape (measures,) or (1,), if that is more."""
-    differences = {}
-    reaches = np.broadcast_to(Z * error, len(one.measures)).tolist()
-    for (name, a), reach in zip(one.measures.items(), reaches, strict=True):
+def _differences(
+    one: Assessment, other: Assessment, moves: Floats | None, others: Floats | None
+) -> dict[str, Measured]:
+    """One minus the other of each measure, with its interval by what `_moves` has of both; if it has
+    nothing of one, by drawing the same items for both."""
+    differences, reach = {}, np.full(len(one.measures), np.nan)
+    if moves is not None and others is not None:
+        together, apart = ((moves - others) ** 2).sum(axis=1)
+        reach = REACH * np.sqrt(np.maximum(together - apart, 0))
+    for (name, a), to_each_side in zip(one.measures.items(), reach.tolist(), strict=True):
         b = other.measures[name]
         if name in COUNTS:
             continue
@@ -183,74 +175,50 @@ def _differences(one: Assessment, other: Assessment, error: Floats) -> dict[str,
             differences[name] = Measured(None)
             continue
         value = a.value - b.value
-        drawn = None if a.resampled is None or b.resampled is None else a.resampled - b.resampled
-        found = measured(value, drawn)
-        if found.low is not None and found.high is not None:
-            low, high = min(found.low, value - reach), max(found.high, value + reach)
-            found = replace(found, low=low, high=high)
-        differences[name] = found
+        differences[name] = Measured(value, value - to_each_side, value + to_each_side)
+        if np.isnan(to_each_side):
+            drawn = (
+                None if a.resampled is None or b.resampled is None else a.resampled - b.resampled
+            )
+            differences[name] = measured(value, drawn)
     return differences
 
 
-class Moves(NamedTuple):
-    """By how much a run's measures move without each part of its judgments, shape (PARTS, measures); and
+def _moves(
+    run: Result, order: Offsets, of: Rating, gold: Gold, mask: Bools, plan: Plan
+) -> Floats | None:
+    """By how much the measures of this rating of a run move without each part of its judgments; and
     √(1/m) of what they would move by if each item moved up or down by itself, m being the judgments of
-    an item.
+    an item: two arrays of shape (PARTS, measures). None where there are too few judgments, or one of
+    each item, which don't tell how they scatter.
 
     The squares of the first add up to the variance, but what is left out of a mean of m judgments moves
     it m/(m − 1) times too far, in squares, as far as it is the item's own error. What all items of a
     list share, as where a judge weighs qualities of the texts anew in each, moves them together, and no
     further than it should: so the squares of the second are taken off those of the first.
     """
-
-    together: Floats
-    apart: Floats
-
-    def error(self, other: Moves) -> Floats:
-        """The standard error of the difference to another run's measures by what the judges happened to
-        answer, shape (measures,)."""
-        together, apart = self.together - other.together, self.apart - other.apart
-        error: Floats = np.sqrt(np.maximum((together**2 - apart**2).sum(axis=0), 0))
-        return error
-
-
-UNKNOWN = Moves(np.zeros((PARTS, 1)), np.zeros((PARTS, 1)))
-
-
-def _moves(
-    run: Result, order: Offsets, ratings: Sequence[Rating], gold: Gold, mask: Bools, plan: Plan
-) -> dict[str, Moves]:
-    """Of each of these ratings of a run; none where there are too few judgments, or one of each item,
-    which don't tell how they scatter."""
     verdicts, n = comparisons.joined(run.history.verdicts), len(order)
     m = len(verdicts.items) / max(1, len(np.unique(verdicts.items)))
     if len(verdicts) < PARTS or m <= 1:
-        return {}
+        return None
     # Numbered by match, so that runs that share answers leave out the same ones together.
     rng = seeds.rng(0, "jackknife")
     blocks = np.tile(np.arange(PARTS), (int(verdicts.matches.max()) // PARTS + 1, 1))
     part = rng.permuted(blocks, axis=1).reshape(-1)[verdicts.matches]
     signs, parameters = seeds.rng(0, "signs").choice([-1.0, 1.0], (PARTS, n)), fitted(run)
 
-    def measures(of: Rating, scores: Floats) -> list[float | None]:
+    def measures(scores: Floats) -> list[float | None]:
         moved = assess(of._replace(scores=scores), gold, "", mask, replace(plan, resamples=0))
         return [one.value for one in moved.measures.values()]
 
-    moves, by_name = {}, {one.name: one for one in ratings}
-    for estimator in rating.of_run(run.rating, run.history.basis):
-        if (of := by_name.get(estimator.column)) is None:
-            continue
-        without = np.stack(
-            [
-                quick(estimator).fit(verdicts.where(part != left_out), n, parameters).theta[order]
-                for left_out in range(PARTS)
-            ]
-        )
-        alone = of.scores + signs * (without - without.mean(axis=0))
-        values = np.array(
-            [[measures(of, scores) for scores in several] for several in (without, alone)],
-            dtype=np.float64,
-        )
-        values = np.nan_to_num(values - values.mean(axis=1, keepdims=True))
-        moves[of.name] = Moves(values[0], values[1] / m**0.5)
-    return moves
+    every = of_run(run.rating, run.history.basis)
+    fit = quick(next(one for one in every if one.column == of.name)).fit
+    without = np.stack(
+        [fit(verdicts.where(part != out), n, parameters).theta[order] for out in range(PARTS)]
+    )
+    alone = of.scores + signs * (without - without.mean(axis=0))
+    values = [[measures(scores) for scores in several] for several in (without, alone)]
+    moves = np.array(values, dtype=np.float64)
+    moves = np.nan_to_num(moves - moves.mean(axis=1, keepdims=True))
+    of_both: Floats = moves / np.array([1.0, m**0.5])[:, None, None]
+    return of_both

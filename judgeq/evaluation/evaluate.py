@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from judgeq import seeds
+from judgeq import prompts, seeds
 from judgeq.datasets.tables import did_you_mean, display, listed
 from judgeq.engine import session
 from judgeq.engine.results import Result
@@ -25,6 +25,7 @@ from judgeq.evaluation.gold import Gold, Plan, gold_for
 from judgeq.evaluation.metrics import MEASURES, Measured, Sample, bootstrap, measures
 from judgeq.evaluation.people import Yardstick
 from judgeq.evaluation.scale import Misfit, Reliability
+from judgeq.prompts import PromptSet
 from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture
 from judgeq.store import Items
 from judgeq.text import INLINE
@@ -82,6 +83,7 @@ def evaluate(
     if gold is None:
         return []
     ratings = ratings_of(run, gold, plan)
+    of_all = len(ratings)
     if judges is not None and judges.rating == ratings[-1].name:
         for name, own, component in zip(
             judges.names, judges.ratings, judges.components, strict=True
@@ -89,10 +91,12 @@ def evaluate(
             threshold = _threshold(judges.rating, own, gold, plan)
             label = f"{judges.rating} by {name}"
             ratings.append(Rating(run.run.id, label, own, component, threshold))
+    # Of some among many judges an interval is worth less than the time that it takes.
+    quick = replace(plan, resamples=0) if judges is not None and judges.others else plan
     return [
-        assess(rating, gold, items, mask, plan)
+        assess(rating, gold, items, mask, plan if at < of_all else quick)
         for items, mask in masks_of(run.items, plan.subset).items()
-        for rating in ratings
+        for at, rating in enumerate(ratings)
     ]
 
 
@@ -292,3 +296,26 @@ def evaluation(run: Result, plan: Plan, splits: int | None = None) -> Evaluation
         length=None if texts is None else scale.with_length(run.scores, texts, times, seed),
         people=people.yardstick(run, times, seed),
     )
+
+
+# For a report
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Record:
+    """A run's evaluation, and what else a report of it is made of."""
+
+    evaluation: Evaluation
+    texts: Sequence[str] | None  # of the items; None where they aren't here
+    prompt: PromptSet | None  # with which the judge was asked, if it was with one
+
+
+def record(run: Result, plan: Plan, *, shown: bool = True) -> Record:
+    """What a report of a run is made of; not `shown`: without the texts. Raises RunError, DataError."""
+    texts = texts_of(run) if shown else None
+    found = evaluation(replace(run, scores=replace(run.scores, texts=texts)), plan)
+    try:
+        prompt = prompts.of_facts(run.info.facts) if run.info.facts.get("prompt") else None
+    except (TypeError, ValueError):
+        prompt = None  # another version's, or changed by hand
+    return Record(found, texts, prompt)

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from judgeq.datasets.columns import read_gold, read_ids, row_ids
-from judgeq.datasets.formats import SUFFIXES, format_of, read
+from judgeq.datasets.table_reader import SUFFIXES, format_of, read
 from judgeq.datasets.tables import ID, display, listed
 from judgeq.engine.results import Result
 from judgeq.errors import DataError, UsageError
@@ -132,22 +132,17 @@ def read_gold_file(
         id_column = ID
     labels = read_gold(table, gold_column, levels)
     names = row_ids(table) if id_column is None else read_ids(table, id_column)
-    rows = {name: row for row, name in enumerate(ids)}
-    gold = np.full(len(rows), np.nan)
-    others = sum(name not in rows for name in names)
-    if 0 < others == len(names):
-        hint = " Name the column of the ids with --id-column." if id_column is None else ""
-        what = "row number" if id_column is None else "id"
-        raise DataError(
-            f"{table.name}, {table.place(0)}: the run has no item of the {what} {display(names[0])}, "
-            f"nor of any other in the file; its ids are {listed(ids[:3])} …{hint}"
-        )
-    for row, name in enumerate(names):
+    rows, gold, others = {name: row for row, name in enumerate(ids)}, np.full(len(ids), np.nan), 0
+    for name, label in zip(names, labels, strict=True):
         if name in rows:
-            gold[rows[name]] = labels[row]
+            gold[rows[name]] = label
+        others += name not in rows
     if np.isnan(gold).all():
+        by = "row number" if id_column is None else f"column {display(id_column)}"
         raise DataError(
-            f"{path}, column {display(gold_column)}: no row of an item of the run has a gold label."
+            f"{path}, column {display(gold_column)}: no row has a label of an item of the run. By "
+            f"{by} the file is about {listed(names[:3])} …, the run about {listed(ids[:3])} …: "
+            "--id-column names the column of the ids."
         )
     return gold, others
 

@@ -21,6 +21,8 @@ NOTHING = 1e-9
 """A difference up to this is what rounding leaves of none."""
 RESAMPLES = 1000
 LEVEL = 0.95
+FEW = 10
+"""Units below which there is no interval: resamples of a few that agree mean nothing."""
 ENOUGH = 0.9
 """The share of resamples that must have a value for an interval."""
 _AT_ONCE = 125_000
@@ -159,9 +161,10 @@ def measured(value: float | None, resampled: Floats | None) -> Measured:
 def bootstrap(
     measures: Mapping[str, Measure], n: int, times: int, rng: np.random.Generator
 ) -> dict[str, Measured]:
-    """Measures over n units, with their intervals from `times` resamples of them: the same for all."""
+    """Measures over n units, with their intervals from `times` resamples of them, the same for all; of
+    fewer than FEW without."""
     drawn: dict[str, list[Floats]] = {name: [] for name in measures}
-    for weights in resamples(n, times, rng):
+    for weights in resamples(n, times if n >= FEW else 0, rng):
         for name, measure in measures.items():
             drawn[name].append(measure(weights))
     return {

@@ -9,10 +9,8 @@ answered each.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import combinations
 from statistics import median
 
@@ -24,19 +22,18 @@ from judgeq.engine.results import Result
 from judgeq.errors import RunError
 from judgeq.evaluation.agreement import Orders, Shared, alpha, codings, judges_of
 from judgeq.evaluation.metrics import Measured, bootstrap
-from judgeq.person import Check, PersonState, Said
+from judgeq.person import PersonState, Said
 from judgeq.rating import comparisons
-from judgeq.rating.posterior import Z
+from judgeq.rating.correlation import Measure
 from judgeq.run_places import RunPlace
-from judgeq.types import Verdict, Verdicts
+from judgeq.types import Floats, Verdicts
 
-LEAST = 10
-"""Questions below which a share has no interval: resamples of a few that agree mean nothing."""
 STEP = 1 / 9
 """Scores of single texts that differ by no more are alike: the scale goes from 0 to 9."""
-NOBODY = "no question was answered by two people: --each 2 asks two about each"
-ALONE = "items judged alone are put in no order; α is of their scores"
-APART = "it answered no question that people answered: --ensemble each asks all about the same"
+APART = (
+    "no two of them answered the same question (--each 2 and --ensemble each ask several), or it was "
+    "about a single text"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +44,9 @@ class Share:
     total: int = 0
 
     @property
-    def measured(self) -> Measured:
-        """The share with its 95 % interval."""
-        if not self.total:
-            return Measured(None, why="there are none")
-        share, n = self.count / self.total, self.total
-        reach = Z * math.sqrt(share * (1 - share) / n + (Z / n / 2) ** 2)
-        low, high = ((share + Z * Z / n / 2 + end) / (1 + Z * Z / n) for end in (-reach, reach))
-        return Measured(share, max(low, 0.0), min(high, 1.0))
+    def value(self) -> float | None:
+        """The share; None of nothing."""
+        return self.count / self.total if self.total else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +60,7 @@ class PersonRecord:
     done: int  # answers that stand, with those to checks
     skipped: int
     seconds: float | None  # the median time of an answer
-    first_by_slot: tuple[float, ...] = ()  # how often the text of each position came first
+    first_by_slot: Sequence[float] = ()  # how often the text of each position came first
     agreement: Share = Share()  # with all other people, in questions in common
     repeats: Share = Share()  # questions asked again turned round, answered alike
     known: Share = Share()  # questions of known answer, answered right
@@ -88,20 +80,26 @@ async def read(run: RunPlace) -> list[PersonRecord]:
 def records(said: Said, verdicts: Verdicts) -> list[PersonRecord]:
     """The people who judge a run, by number, of whose verdicts they are."""
     judges, people = np.arange(said.first + len(said.people)), []
-    both = Orders(codings(verdicts), len(judges))
+    both = Orders(codings(verdicts))
     for person in said.people:
         me = judges == said.first + person.number
         own = verdicts.where(me[judges_of(verdicts)])
         shared = both.between(me, judges >= said.first)
         seconds = said.seconds.get(person.number, ())
-        checks = [
-            (check, check.verdict)
-            for check in said.checks
-            if check.person == person.number and check.verdict is not None
-        ]
-        known = [_same(Verdict(check.known), answer) for check, answer in checks if check.known]
-        repeats = [*_repeats(checks, own)]
-        there = shared.questions
+        before = {job: at for at, job in enumerate(own.matches.tolist())}
+        checks, known, repeats = 0, list[float](), list[float]()
+        for check in said.checks:
+            if check.person != person.number or check.verdict is None:
+                continue
+            checks += 1
+            answer = _placed(check.verdict.groups, check.verdict.score)
+            if check.known:
+                known.append(_alike(answer, _placed([[row] for row in check.known])))
+            elif check.repeats in before:  # else that answer was taken back since
+                at = before[check.repeats]
+                score = None if own.scores is None else own.scores[at]
+                repeats.append(_alike(answer, _placed(comparisons.groups_of(own, at), score)))
+        there = shared.pairs > 0
         agreement = float((shared.alike[there] / shared.pairs[there]).sum())
         people.append(
             PersonRecord(
@@ -109,59 +107,46 @@ def records(said: Said, verdicts: Verdicts) -> list[PersonRecord]:
                 name=person.name,
                 state=person.state,
                 quota=person.quota,
-                done=len(own) + len(checks),
+                done=len(own) + checks,
                 skipped=said.skipped.get(person.number, 0),
                 seconds=median(seconds) if seconds else None,
                 first_by_slot=_first(own),
-                agreement=Share(agreement, len(there)),
-                repeats=Share(math.fsum(repeats), len(repeats)),
-                known=Share(math.fsum(known), len(known)),
+                agreement=Share(agreement, int(there.sum())),
+                repeats=Share(sum(repeats), len(repeats)),
+                known=Share(sum(known), len(known)),
             )
         )
     return people
 
 
-def _first(own: Verdicts) -> tuple[float, ...]:
-    """The share of answers that put the text of each slot first; a tie for it counts by parts."""
-    own = own.where(np.diff(own.offsets) > 1)
-    sizes, begin = np.diff(own.offsets), own.offsets[:-1]
-    group = comparisons.tie_groups(own)
-    top = group == np.repeat(group[begin], sizes)
-    tied = np.repeat(np.add.reduceat(top, begin), sizes) if len(own) else sizes
-    slot = comparisons.presented_at(own) - np.repeat(begin, sizes)
-    first = np.bincount(slot[top], 1 / tied[top], int(sizes.max(initial=0)))
-    return tuple((first / max(len(own), 1)).tolist())
+def _first(own: Verdicts) -> list[float]:
+    """The share of answers, of those without a tie, that put the text of each slot first."""
+    tied = np.bincount(np.repeat(np.arange(len(own)), np.diff(own.offsets)), own.tied, len(own))
+    own = own.where((np.diff(own.offsets) > 1) & (tied == 0))
+    slot = (comparisons.presented_at(own))[own.offsets[:-1]] - own.offsets[:-1]
+    first = np.bincount(slot, minlength=int(np.diff(own.offsets).max(initial=0)))
+    shares: list[float] = (first / max(len(own), 1)).tolist()
+    return shares
 
 
-def _repeats(checks: Sequence[tuple[Check, Verdict]], own: Verdicts) -> Iterator[float]:
-    """How far each repeated question was answered as before."""
-    rows = {job: at for at, job in enumerate(own.matches.tolist())}
-    for check, answer in checks:
-        if check.repeats is None or check.repeats not in rows:
-            continue  # it repeats none, or one whose answer was taken back since
-        at = rows[check.repeats]
-        slots = slice(own.offsets[at], own.offsets[at + 1])
-        score = None if own.scores is None else float(own.scores[at])
-        before = Verdict(tuple(own.items[slots].tolist()), tuple(own.tied[slots].tolist()), score)
-        if sorted(before.items) != sorted(check.items):
-            raise RunError(
-                f"run.db is damaged: check {check.number} repeats a question about other items."
-            )
-        yield _same(before, answer)
+def _placed(groups: Sequence[Sequence[int]], score: float | None = None) -> Mapping[int, float]:
+    """The place of each item of an answer; of a single text its score."""
+    if len(groups) == 1 == len(groups[0]):
+        return {groups[0][0]: score or 0.0}
+    return {item: float(place) for place, group in enumerate(groups) for item in group}
 
 
-def _same(one: Verdict, other: Verdict) -> float:
-    """The share of the pairs of items that two verdicts order alike, a tie of one alone counting ½; of
-    single texts whether the scores are alike."""
-    if len(one.items) < 2:
-        return float(abs((one.score or 0.0) - (other.score or 0.0)) <= STEP + 1e-9)
-    first, second = (
-        {item: place for place, group in enumerate(verdict.groups) for item in group}
-        for verdict in (one, other)
-    )
+def _alike(one: Mapping[int, float], other: Mapping[int, float]) -> float:
+    """The share of the pairs of items that two answers order alike, a tie of one alone counting ½; of
+    single texts whether the scores are alike. Raises RunError for other items."""
+    if one.keys() != other.keys():
+        raise RunError("run.db is damaged: a check repeats a question about other items.")
+    if len(one) == 1:
+        ((a, b),) = zip(one.values(), other.values(), strict=True)
+        return float(abs(a - b) <= STEP + 1e-9)
     apart = [
-        abs(np.sign(first[a] - first[b]) - np.sign(second[a] - second[b])) / 2
-        for a, b in combinations(one.items, 2)
+        abs(np.sign(one[a] - one[b]) - np.sign(other[a] - other[b])) / 2
+        for a, b in combinations(one, 2)
     ]
     return float(1 - np.mean(apart))
 
@@ -204,22 +189,18 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
     verdicts, judges = comparisons.joined(run.history.asked), np.arange(len(run.judges))
     counts = np.bincount(judges_of(verdicts), minlength=len(judges))
     people, given = judges >= run.said.first, codings(verdicts)
-    both, why = Orders(given, len(judges)), ALONE if given.alone else APART
-    among, models = both.between(people, people), []
-    (agreement,) = shares_alike([among], ALONE if given.alone else NOBODY, times, seed)
+    both, models = Orders(given), []
+    among = both.between(people, people)
     for model in np.flatnonzero(~people & (counts > 0)).tolist():
         own = both.between(people, judges == model)
-        common = np.intersect1d(own.questions, among.questions)
-        sides = [own, among] if len(common) else [own]
-        unknown = Measured(None, why=agreement.why or APART)
-        found = [*shares_alike(sides, why, times, seed), unknown, unknown]
-        questions = len(common if len(common) else own.questions)
-        models.append(ModelAgreement(run.judges[model], int(counts[model]), questions, *found[:3]))
+        questions, found = shares_alike(own, among, times, seed)
+        models.append(ModelAgreement(run.judges[model], int(counts[model]), questions, *found))
+    questions, (agreement, _, _) = shares_alike(among, among, times, seed)
     rng = seeds.rng(seed, "bootstrap", "agreement")
     return Yardstick(
         n=int((people & (counts > 0)).sum()),
         verdicts=int(counts[people].sum()),
-        questions=len(among.questions),
+        questions=questions,
         agreement=agreement,
         krippendorff_alpha=alpha(given.where(people[given.judge]), times, rng)[0],
         models=models,
@@ -227,16 +208,27 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
     )
 
 
-def shares_alike(sides: Sequence[Shared], why: str, times: int, seed: int) -> list[Measured]:
-    """The share of pairs ordered alike of each side, on the questions that all sides have; of two sides
-    also the first less the second. All on the same resamples of the questions; `why` there is none
-    without a question."""
-    questions = reduce(np.intersect1d, [side.questions for side in sides])
-    if not (n := len(questions)):
-        return [Measured(None, why=why)] * len(sides)
-    measures = {str(at): side.measure(questions) for at, side in enumerate(sides)}
-    if len(sides) == 2:
-        first, second = measures.values()
-        measures["difference"] = lambda weights: first(weights) - second(weights)
+def shares_alike(
+    own: Shared, among: Shared, times: int, seed: int
+) -> tuple[int, tuple[Measured, Measured, Measured]]:
+    """The number of questions that two sides have in common; the share of pairs ordered alike of each,
+    and their difference, on the same resamples of these questions. Where they have none in common, the
+    questions and the share are of the first alone."""
+    unknown = Measured(None, why=APART)
+    common = np.flatnonzero((own.pairs > 0) & (among.pairs > 0))
+    questions = common if len(common) else np.flatnonzero(own.pairs)
+    if not len(questions):
+        return 0, (unknown, unknown, unknown)
+
+    def share(weights: Floats, of: Shared) -> Floats:
+        shares: Floats = weights @ of.alike[questions] / (weights @ of.pairs[questions])
+        return shares
+
+    measures: dict[str, Measure] = {"own": lambda weights: share(weights, own)}
+    if len(common):
+        measures["among"] = lambda weights: share(weights, among)
+        measures["gap"] = lambda weights: share(weights, own) - share(weights, among)
     rng = seeds.rng(seed, "bootstrap", "alike")
-    return [*bootstrap(measures, n, times if n >= LEAST else 0, rng).values()]
+    found = bootstrap(measures, len(questions), times, rng)
+    rest = found.get("among", unknown), found.get("gap", unknown)
+    return len(questions), (found["own"], *rest)

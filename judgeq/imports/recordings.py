@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from judgeq.datasets.dataset import RowIds
 from judgeq.datasets.tables import listed
@@ -42,8 +42,6 @@ REPEATED = "{:,} judgments repeat an earlier one, by the same judge"
 LIST = 3
 """A list has so many items at least. Of two items the order presented is the answer in half of the
 cases, whoever answers: where it is more, that is position bias, which the win rates by slot show."""
-CHANCE = 1e-3
-"""Lists that were ranked as presented are reported where chance alone gives so many more rarely."""
 
 Numbers: TypeAlias = Literal["rows", "ids"]
 """What a number without quotes stands for."""
@@ -53,7 +51,7 @@ Item: TypeAlias = int | str
 class _Line(BaseModel):
     """A line as it is written; the descriptions are what messages say is expected."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
     round: int = Field(1, ge=1, description="a whole number from 1")
     group: Any = None
     presented: list[Item] = Field(min_length=1, description="an array of items, in the order shown")
@@ -94,49 +92,48 @@ def read(path: Path, ids: Sequence[str], numbers: Numbers | None = None) -> Reco
         data = ordinary(path).read_bytes().removeprefix(BOM_UTF8)
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}.") from error
-    number, parsed = 0, dict[int, Any]()
-    try:
-        for number, text in enumerate(data.split(b"\n"), start=1):
-            if text.strip():
-                parsed[number] = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise DataError(f"{path}, line {number}: no valid JSON: {error}.") from error
-    try:  # all at once, which is several times as fast as one by one
-        lines = TypeAdapter(dict[int, _Line]).validate_python(parsed)
-    except ValidationError as errors:
-        raise DataError(f"{path}, line {_wrong(errors)}") from errors
-    rows, last = _Rows(ids, numbers), None
-    judgments: list[Judgment] = []
-    for number, line in lines.items():
+    rows, judgments, groups, unknown = (
+        _Rows(ids, numbers),
+        list[Judgment](),
+        list[str](),
+        set[str](),
+    )
+    for number, text in enumerate(data.split(b"\n"), start=1):
+        if not text.strip():
+            continue
         try:
+            line = _Line.model_validate_json(text)
             judgment = _judgment(line, rows)
-            _follow(last, judgment)
+            _follow(judgments[-1] if judgments else None, judgment)
         except ValueError as error:
-            raise DataError(f"{path}, line {number}: {error}") from error
-        judgments.append(last := judgment)
+            wrong = _wrong(error) if isinstance(error, ValidationError) else error
+            raise DataError(f"{path}, line {number}: {wrong}") from error
+        judgments.append(judgment)
+        groups.append(repr(line.group))
+        unknown.update(line.model_extra or ())
     if not judgments:
         raise DataError(f"{path} holds no judgments.")
-    groups = (repr(line.group) for line in lines.values())
     notices = []
     if repeated := len(judgments) - len({*zip(judgments, groups, strict=True)}):
         notices.append(f"{REPEATED.format(repeated)}, group included: each counts.")
-    if unknown := {name for fields in parsed.values() for name in fields} - {*_Line.model_fields}:
+    if unknown:
         names, known = listed(sorted(unknown)), ", ".join(_Line.model_fields)
         notices.append(f"keys that aren't known were not read: {names}. Known are {known}.")
     return Recording(judgments, tuple(f"{path}: {notice}" for notice in notices))
 
 
 def _wrong(errors: ValidationError) -> str:
-    """The number of the first line that is wrong, and what is expected of it."""
+    """What is expected of a line that is wrong."""
     error = errors.errors()[0]
-    number, *field = error["loc"]
-    if not field:
-        return f"{number}: a JSON object is expected."
-    name, value = str(field[0]), None if error["type"] == "missing" else error["input"]
-    expected = f'"{name}" must be {_Line.model_fields[name].description}'
-    if any(isinstance(place, int) for place in field):
+    if error["type"] == "json_invalid":
+        return f"no valid JSON: {error['ctx']['error']}."
+    if not error["loc"]:
+        return "a JSON object is expected."
+    name, *inside = error["loc"]
+    expected = f'"{name}" must be {_Line.model_fields[str(name)].description}'
+    if any(isinstance(place, int) for place in inside):
         expected = "an item is a row number or an id in quotes"
-    return f"{number}: {expected}, not {_quote(value)}."
+    return f"{expected}, not {_quote(None if error['type'] == 'missing' else error['input'])}."
 
 
 def _follow(last: Judgment | None, this: Judgment) -> None:
@@ -262,19 +259,14 @@ def without_as_presented(recording: Recording) -> Recording:
 
 
 def too_many_as_presented(judgments: Iterable[Judgment]) -> str | None:
-    """A warning where more lists were ranked `as_presented` than chance allows; None where not.
-
-    By chance a list of k is with probability 1/k!. Of independent lists, of which μ are expected, c > μ
-    or more are with a probability of at most exp(c − μ)·(μ/c)^c (Chernoff's bound, which holds for
-    lists of any sizes): the warning comes where that is below CHANCE.
-    """
+    """A warning where more lists were ranked `as_presented` than chance allows, as a list of k is with
+    probability 1/k!; None where not. Chance gives over μ + 4√μ + 3, μ being expected, in less than one
+    of a thousand files."""
     lists = [one for one in judgments if len(one.presented) >= LIST and one.ordered]
     count = sum(map(as_presented, lists))
     # The inverse of a factorial of hundreds is 0, and the factorial itself beyond every float.
     expected = sum(math.exp(-math.lgamma(len(one.presented) + 1)) for one in lists)
-    if count <= expected or (
-        expected > 0 and count - expected + count * math.log(expected / count) > math.log(CHANCE)
-    ):
+    if count <= expected + 4 * expected**0.5 + 3:
         return None
     return (
         f"{count:,} of {len(lists):,} lists were ranked exactly in the order presented, where chance "

@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from judgeq.datasets import formats
-from judgeq.datasets.columns import is_empty
+from judgeq.datasets import table_reader
+from judgeq.datasets.columns import cells_of, is_empty
 from judgeq.datasets.tables import Table, display
 from judgeq.errors import DataError
 from judgeq.imports.recordings import REPEATED, Judgment, Recording, renumbered
@@ -71,16 +71,16 @@ def read(
 
     Raises DataError naming the table, and the rows of what is wrong.
     """
-    if formats.format_of(path) is None:
-        raise DataError(f"{path} is no table of judgments: {formats.SUFFIXES} are read.")
+    if table_reader.format_of(path) is None:
+        raise DataError(f"{path} is no table of judgments: {table_reader.SUFFIXES} are read.")
     items: dict[str, int | None] = {}  # by id or text but for white space; None: of several items
     for row, text in enumerate(texts or ()):
         items[text.strip()] = None if text.strip() in items else row
     items.update((name, row) for row, name in enumerate(ids))
     wanted = [*filter(None, (*columns.items, *columns[1:5]))]
-    table = formats.read(path, DatasetSpec(dataset=str(path)), wanted)
+    table = table_reader.read(path, DatasetSpec(dataset=str(path)), wanted)
     flag = "its flag (judgeq import --help)"
-    table = replace(table, columns={column: table.cells(column, flag) for column in wanted})
+    table = replace(table, columns={column: cells_of(table, column, flag) for column in wanted})
     every = [_row(table, i, columns, items) for i in range(len(table))]
     rows = [row for row in every if row is not None]
     says = columns.says or _says(table, rows)

@@ -32,8 +32,6 @@ from judgeq.types import Usage, Verdict
 
 FAREWELL, AGAIN = 5.0, 0.2
 """Seconds, at most, in which those who are present learn that the run is over; between two readings."""
-LOOK = 20.0
-"""Seconds after which it is reported again who is waited for."""
 
 
 class People:
@@ -55,7 +53,6 @@ class People:
         self._changed = asyncio.Event()
         self._over = False
         self._reported = ""
-        self._looked = NEVER
 
     @property
     def open_to_all(self) -> bool:
@@ -267,12 +264,7 @@ class People:
             self._emit(CallEnded(outcome, Usage(), 0.0, seconds))
 
     def _report(self) -> None:
-        """Report questions that nobody who is present may answer, if that is new, every LOOK seconds at
-        most."""
-        clock = self._assignment.clock()
-        if clock - self._looked < LOOK:
-            return
-        self._looked = clock
+        """Report questions that nobody who is present may answer, if that is new."""
         absent = self._assignment.awaited()
         left = several(len(self._assignment.matches), "question")
         text = (

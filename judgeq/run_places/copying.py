@@ -31,6 +31,9 @@ from judgeq.store.statements import ADDED_UP
 
 _BLOCK = 10_000
 _TABLES = ["lead", "workers", *(table for table in OF_A_RUN if table not in ("handed", "workers"))]
+_NUMBERS = """
+SELECT nextval(pg_get_serial_sequence('@.workers', 'worker')) FROM generate_series(1, :n)
+"""
 # What is copied of a column in place of what it holds.
 _INSTEAD = {
     "jobs.state": "CASE WHEN state = 'running' AND coalesce(worker, 0) NOT IN "
@@ -116,25 +119,16 @@ def _to_store(run: RunFolder, place: StoredRun) -> None:
 
 def _fill(ledger: sqlite3.Connection, link: Link, run: int) -> None:
     """Copy a ledger's rows into a store."""
-    workers: dict[int | None, int] = {}
-    for number, *cells in ledger.execute(text(_select("workers"))):
-        names = _columns("workers")[1:]
-        values: dict[str, Any] = dict(zip(names, cells, strict=True))
-        insert = (
-            f"INSERT INTO @.workers (run, {', '.join(names)}) "  # noqa: S608
-            f"VALUES (@run, {', '.join(f':{name}' for name in names)}) RETURNING worker"
-        )
-        (workers[number],) = link.row(insert, run, **values | {"over": bool(values["over"])})
+    old = [number for (number,) in ledger.execute("SELECT worker FROM workers ORDER BY worker")]
+    workers = dict(zip(old, link.execute(_NUMBERS, n=len(old)).fetchall(), strict=True))
     for table in _TABLES:
-        if table == "workers":
-            continue
         columns = _columns(table)
         numbered = table == "calls"  # by the store
         place = columns.index("worker") if "worker" in columns else None
         with link.copy(table, ["run", *columns[numbered:]]) as copying:
             for row in map(list, ledger.execute(text(_select(table)))):
                 if place is not None:
-                    row[place] = workers.get(row[place])
+                    (row[place],) = workers.get(row[place], (None,))
                 copying.write_row((run, *row[numbered:]))
 
 

@@ -303,7 +303,7 @@ class FolderRuns:
         if not runs:
             raise RunError(f"No runs yet in {self.label}. Start with: judgeq run demo")
         if name == "last":
-            return self.called(_readable(runs).id)
+            return self.called(runs[0].id)
         meant = (
             [run for run in runs if run.id == name]
             or [run for run in runs if name_of(run) == name]
@@ -330,19 +330,6 @@ def name_of(run: RunFolder) -> str | None:
         return run.info().settings.name
     except RunError:
         return None
-
-
-def _readable(runs: Sequence[RunFolder]) -> RunFolder:
-    """The latest run. Raises RunError naming it when it can't be read: another isn't meant."""
-    try:
-        runs[0].info()
-    except RunError as error:
-        hint = f" The latest before it is {runs[1].id}." if len(runs) > 1 else ""
-        raise RunError(
-            f"the last run, {runs[0].id}, can't be read: {error} Name the run that you mean "
-            f"(`judgeq runs` lists them), or move that folder away.{hint}"
-        ) from error
-    return runs[0]
 
 
 def _is_run(folder: Path) -> bool:

@@ -11,15 +11,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+import orjson
 
 from judgeq.store.rows import MANY, check_range, text
 from judgeq.store.statements import NEVER
 from judgeq.types import Batch, BatchState, Job, Line
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_LINE = np.dtype([("job", "<i8"), ("bound", "<f8"), ("size", "<i4")])
-_UNBOUNDED = -1.0
 _LATEST = 1e11  # seconds since the epoch
 
 
@@ -62,27 +60,15 @@ def read(row: Sequence[Any]) -> Batch:
 
 
 def packed(lines: Sequence[Line]) -> bytes:
-    """The lines of a batch, by job: its number (int64), its bound in dollars (float64; -1: none) and its
-    size (int32), little-endian."""
-    rows = sorted(
-        (line.job.match.id, _UNBOUNDED if line.bound is None else line.bound, line.size)
-        for line in lines
-    )
-    return np.array(rows, _LINE).tobytes()
+    """The lines of a batch: of each its job, its bound in dollars (None: none) and its size."""
+    return orjson.dumps([(line.job.match.id, line.bound, line.size) for line in lines])
 
 
 def lines(sent: bytes, jobs: Sequence[Job]) -> list[Line]:
-    """The lines of these jobs. Raises ValueError where they aren't there, or can't be."""
-    table = np.frombuffer(sent, _LINE)
-    bounds, numbers = table["bound"], np.array([job.match.id for job in jobs], dtype=np.int64)
-    if not np.isfinite(bounds).all() or ((bounds < 0) & (bounds != _UNBOUNDED)).any():
-        raise ValueError("a line of a batch has a bound that can't be")
-    if (np.diff(table["job"]) <= 0).any() or (table["size"] < 0).any():
-        raise ValueError("the lines of a batch can't be")
-    places = np.searchsorted(table["job"], numbers)
-    if not np.isin(numbers, table["job"]).all():
-        raise ValueError("a batch has a job that it wasn't given")
-    return [
-        Line(job, None if bound == _UNBOUNDED else bound, size)
-        for job, (_, bound, size) in zip(jobs, table[places].tolist(), strict=True)
-    ]
+    """The lines of these jobs. Raises ValueError or TypeError where they aren't there, or can't be."""
+    table = {job: (bound, size) for job, bound, size in orjson.loads(sent)}
+    if missing := [job.match.id for job in jobs if job.match.id not in table]:
+        raise ValueError(f"a batch has job {missing[0]}, which it wasn't given")
+    for bound, size in table.values():
+        check_range("a line of a batch", bound, size, below=math.inf)
+    return [Line(job, *table[job.match.id]) for job in jobs]

@@ -29,8 +29,8 @@ class Database(Protocol):
     """Whether operations keep the event loop until they are done."""
     emit: Callable[[Event], None]
     """Notifies the user."""
-    hurried: bool
-    """Whether what is away isn't waited for any longer."""
+    hurried: float | None
+    """When what is away should no longer be waited for, on the monotonic clock."""
     label: str
     """The run, for messages."""
 

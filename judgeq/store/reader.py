@@ -6,6 +6,7 @@ A store may be anybody's: what can't have been written by us raises RunError.
 from __future__ import annotations
 
 import struct
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -61,7 +62,7 @@ class SqlReader:
 
     def hurry(self) -> None:
         """A stop was asked for: from now on don't wait for long where the store can't be reached."""
-        self._db.hurried = True
+        self._db.hurried = time.monotonic()
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -82,7 +83,7 @@ class SqlReader:
         with self._reading():
             return [codec(row) for row in kept]
 
-    async def _n(self) -> int:
+    async def n_items(self) -> int:
         """How many items there are; it never changes once there are any."""
         if not self._items:
             (self._items,) = await self._one(sql.N)
@@ -93,7 +94,7 @@ class SqlReader:
         numbers = [row[0] for row in kept]
         if numbers and (not self._ends or max(numbers) > self._ends[-1]):  # what is planned stays
             self._ends = [last for (last,) in await self._db.read(sql.ENDS)]
-        rounds, n = np.searchsorted(self._ends, numbers) + 1, await self._n()
+        rounds, n = np.searchsorted(self._ends, numbers) + 1, await self.n_items()
         with self._reading():
             return [
                 rows.job(row[:7], round, n)
@@ -146,14 +147,14 @@ class SqlReader:
         Raises RunError when they don't fit the matches they answer (a damaged file).
         """
         span = _EVERY if round is None else await self._span(round) or _NONE
-        n = await self._n()
+        n = await self.n_items()
         with self._reading():
             return await self._db.verdicts(*span, n)
 
     async def active(self, round: int) -> Bools | None:
         """The items that could be asked about in a planned round, shape (n,); None before it is
         planned."""
-        kept, n = await self._one(sql.ACTIVE, round=round), await self._n()
+        kept, n = await self._one(sql.ACTIVE, round=round), await self.n_items()
         with self._reading():
             return None if kept is None else rows.active(kept[0], n)
 
@@ -200,14 +201,11 @@ class SqlReader:
         attempts were begun with; nothing for a job that had none. `reply` is raw, and says of a call
         without an answer why: replies may be long, and only those asked for are read. Raises RunError
         for calls that can't be."""
-        if isinstance(jobs, range) and jobs.step == 1:
-            spans = [f"job BETWEEN {jobs.start} AND {jobs.stop - 1}"]
-        else:
-            parts = [jobs[at : at + _AT_ONCE] for at in range(0, len(jobs), _AT_ONCE)]
-            spans = [f"job IN ({', '.join(str(int(job)) for job in part)})" for part in parts]
+        parts = [jobs[at : at + _AT_ONCE] for at in range(0, len(jobs), _AT_ONCE)]
         by_job = defaultdict[int, list[Call]](list)
-        for span in spans:
-            for _, *row in await self._db.read(sql.CALLS_OF.format(span)):
+        for part in parts:
+            numbers = ", ".join(str(int(job)) for job in part)
+            for _, *row in await self._db.read(sql.CALLS_OF.format(numbers)):
                 with self._reading():
                     by_job[row[0]].append(rows.call(row))
         return by_job
@@ -248,5 +246,5 @@ class SqlReader:
 
     async def checks(self) -> list[Check]:
         """All checks, by number."""
-        n = await self._n()
+        n = await self.n_items()
         return await self._read(sql.CHECKS, lambda row: rows.check(row, n))

@@ -24,6 +24,7 @@ from judgeq.types import (
     Call,
     Failure,
     Job,
+    JobState,
     Match,
     Matches,
     Outcome,
@@ -111,9 +112,9 @@ def job(row: Sequence[Any], round: int, n: int) -> Job:
     return Job(Match(number, round, asked, judge, repeat), attempts, unusable, error)
 
 
-def jobs(matches: Matches, first: int) -> Iterator[tuple[object, ...]]:
-    """A row for each question of a round: number, items, judge, whether the order presented is known,
-    how often it was asked before."""
+def jobs(matches: Matches, first: int, state: JobState) -> Iterator[tuple[object, ...]]:
+    """A row for each question of a round: number, items, state, judge, whether the order presented is
+    known, how often it was asked before."""
     data = matches.items.astype("<i4", copy=False).tobytes()
     bounds = (matches.offsets * 4).tolist()
     given = ((matches.judges, 0), (matches.ordered, True), (matches.repeats, 0))
@@ -121,7 +122,7 @@ def jobs(matches: Matches, first: int) -> Iterator[tuple[object, ...]]:
         [usual] * len(matches) if values is None else values.tolist() for values, usual in given
     ]
     for m, values in enumerate(zip(*columns, strict=True)):
-        yield first + m, data[bounds[m] : bounds[m + 1]], *values
+        yield first + m, data[bounds[m] : bounds[m + 1]], state.value, *values
 
 
 # Calls
@@ -262,20 +263,9 @@ def totals(calls: Sequence[Any], attempts: Sequence[Any]) -> Totals:
     in_flight, unknown, at_risk, unbounded = attempts
     if not math.isfinite(cost + saved):
         raise ValueError(f"the costs of its calls add up to {cost + saved}")
-    return Totals(
-        calls=made,
-        retries=failed,
-        usage=Usage(*usage),
-        cost=cost,
-        unpriced=unpriced,
-        in_flight=in_flight,
-        unknown=unknown,
-        at_risk=None if unbounded else at_risk / 1e9,
-        hits=hits,
-        saved=saved,
-        unusable=unusable,
-        uncounted=uncounted,
-    )
+    risk = None if unbounded else at_risk / 1e9
+    known = (made, failed, Usage(*usage), cost, unpriced)
+    return Totals(*known, in_flight, unknown, risk, hits, saved, unusable, uncounted)
 
 
 def failure(number: int, error: Any, at: Any, in_a_row: int) -> Failure:

@@ -19,8 +19,9 @@ from judgeq.store import statements as sql
 from judgeq.store.protocol import Crew, Items, Prospect, holder_name
 from judgeq.store.statements import NEVER
 from judgeq.store.verdicts import packed
+from judgeq.store.verdicts import verdict as codec
 from judgeq.store.workers import SqlWorkers, whole
-from judgeq.types import Attempt, Batch, Bools, JobState, Line, Matches
+from judgeq.types import Attempt, Batch, Bools, JobState, Line, Matches, Verdict
 
 
 class Store(SqlWorkers):
@@ -73,9 +74,16 @@ class Store(SqlWorkers):
                 f"{epoch}); it is led by {holder_name(holder)}; nothing was changed."
             )
 
-    async def plan_round(self, round: int, epoch: int, active: Bools, matches: Matches) -> None:
+    async def plan_round(
+        self,
+        round: int,
+        epoch: int,
+        active: Bools,
+        matches: Matches,
+        verdicts: Sequence[Verdict] | None = None,
+    ) -> None:
         """In one transaction: the items that could be asked about in the round, shape (n,), its matches,
-        its jobs.
+        its jobs; and where they were answered elsewhere, the verdict of each.
 
         Matches get the next canonical numbers, which are their jobs' ids. Raises RunError when the
         epoch is over, or the round is planned already or out of turn.
@@ -93,7 +101,11 @@ class Store(SqlWorkers):
                     last, bits = first + len(matches) - 1, rows.active_bits(active)
                     values = {"round": round, "epoch": epoch, "first": first, "last": last}
                     await self._db.change(sql.INSERT_ROUND, **values, active=bits)
-                    await self._db.load(*sql.JOBS, rows.jobs(matches, first))
+                    state = JobState.PENDING if verdicts is None else JobState.DONE
+                    await self._db.load(*sql.JOBS, rows.jobs(matches, first, state))
+                    if verdicts is not None:
+                        answers = ((first + m, *codec(given)) for m, given in enumerate(verdicts))
+                        await self._db.load(*sql.VERDICTS, answers)
                     await self._db.change(sql.TOUCH)
                 # Only now: meanwhile the lease must be renewed.
                 await self._check_epoch(epoch)
@@ -113,7 +125,7 @@ class Store(SqlWorkers):
             first = before - len(matches)
             values = {"round": round, "epoch": epoch, "first": first, "last": before - 1}
             await self._db.change(sql.INSERT_ROUND, **values, active=b"")
-            await self._db.load(*sql.JOBS, rows.jobs(matches, first))
+            await self._db.load(*sql.JOBS, rows.jobs(matches, first, JobState.PENDING))
 
     @whole
     async def reopen(self, *states: JobState) -> int:

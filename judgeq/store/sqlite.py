@@ -172,7 +172,7 @@ class SqliteDatabase(Database):
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.emit: Callable[[Event], None] = lambda event: None
-        self.hurried = False
+        self.hurried: float | None = None
         self.label = str(path)
         self.flusher: Flusher | None = None
         self._path = path
@@ -357,11 +357,9 @@ def connect(path: Path, *, read_only: bool, make: bool = True) -> sqlite3.Connec
 
 def _refuse_lost(path: Path, log: Path) -> None:
     """SQLite would take a file of no bytes for a new database, and delete the log beside it."""
-    if not path.exists():
+    if not path.exists() or not path.stat().st_size:
         old = f" Move {log.name} away first: it belongs to the lost file." if log.exists() else ""
-        raise RunError(f"{path} is missing: {vetting.LOST}{old}")
-    if not path.stat().st_size:
-        raise RunError(f"{path} is empty: {vetting.LOST}")
+        raise RunError(f"{path} is missing or empty: {vetting.LOST}{old}")
 
 
 def _make_writable(connection: sqlite3.Connection, empty: bool) -> None:

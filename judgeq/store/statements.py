@@ -77,8 +77,10 @@ VALUES (@run, :round, :first, :last, :epoch, :active)
 LAST_AGAIN = """
 SELECT coalesce(min(round), 0), coalesce(min(first), 0) FROM @.rounds WHERE run = @run AND round < 0
 """
-JOBS = ("jobs", ["id", "items", "judge", "ordered", "repeat"])
+JOBS = ("jobs", ["id", "items", "state", "judge", "ordered", "repeat"])
 """The table and columns of new jobs, as rows.jobs makes them."""
+VERDICTS = ("verdicts", ["job", "ranking", "ties", "score"])
+"""Those of verdicts that were given elsewhere."""
 SPAN = "SELECT first, last FROM @.rounds WHERE run = @run AND round = :round"
 ENDS = "SELECT last FROM @.rounds WHERE run = @run AND round > 0 ORDER BY round"
 ACTIVE = "SELECT active FROM @.rounds WHERE run = @run AND round = :round"
@@ -141,7 +143,7 @@ WHERE c.outcome IN ('ok', 'unusable', 'cached') AND j.state IN ('done', 'invalid
 GROUP BY j.id, j.items, j.judge, j.repeat ORDER BY j.id
 """
 CALLS_OF = f"""
-SELECT id, {_listed(CALL_COLUMNS)} FROM @.calls WHERE run = @run AND {{}} ORDER BY id
+SELECT id, {_listed(CALL_COLUMNS)} FROM @.calls WHERE run = @run AND job IN ({{}}) ORDER BY id
 """  # noqa: S608
 ANSWERERS = """
 SELECT j.judge, c.model, c.fingerprint, count(*)

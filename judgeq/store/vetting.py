@@ -9,7 +9,6 @@ change scores, and what a cap leaves to spend, without a word.
 from __future__ import annotations
 
 import math
-import re
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -19,11 +18,9 @@ from judgeq.datasets.tables import display
 from judgeq.errors import RunError
 from judgeq.store import schema
 
-Object = tuple[str, str, tuple[str, ...]]
-"""One of the schema's objects: its type, its name, and the tokens of the SQL that made it (none of an
-index that SQLite made by itself)."""
-
-_TOKEN = re.compile(r"'[^']*'|\"[^\"]*\"|\w+|[^\s\w]")
+Object = tuple[str, str, str]
+"""One of the schema's objects: its type, its name, and the SQL that made it ("" of an index that SQLite
+made by itself)."""
 _STORED = {"float8": "real", "text": "text", "bytea": "blob"}  # and all others are integers
 APPLICATION_ID = 0x6A716462  # "jqdb"
 LOST = (
@@ -83,9 +80,9 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 
 def objects(connection: sqlite3.Connection) -> set[Object]:
-    """All that a database's schema holds. White space is nothing."""
-    rows = connection.execute("SELECT type, name, sql FROM sqlite_master")
-    return {(str(kind), str(name), tuple(_TOKEN.findall(sql or ""))) for kind, name, sql in rows}
+    """All that a database's schema holds."""
+    query = "SELECT CAST(type AS text), CAST(name AS text), coalesce(sql, '') FROM sqlite_master"
+    return set(connection.execute(query))
 
 
 def expected() -> set[Object]:
@@ -101,7 +98,7 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
     Reads every table once, but not the long texts in it.
     """
     if is_empty(connection):
-        raise RunError(f"{path} is empty: {LOST}")
+        raise RunError(f"{path} is missing or empty: {LOST}")
     version = _pragma(connection, "user_version")
     if _pragma(connection, "application_id") != APPLICATION_ID or version < 1:
         raise RunError(f"{path} is no judgeq run: it is another program's SQLite file.")

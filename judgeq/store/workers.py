@@ -246,17 +246,10 @@ class SqlWorkers(SqlReader):
         free = turn.free.get(row)
         if self.keeper is None or free is None:
             return set()
-        left, refused = free + turn.work[row].free, set[int]()
-        if sum(risk for _, _, risk, *_ in given) <= left:
-            return refused
+        if sum(risk for _, _, risk, *_ in given) <= free + turn.work[row].free:
+            return set()
         begun = await self._begun(heir, given)
-        for job, _, risk, *_ in given:
-            if job in begun:
-                continue
-            if risk > max(0, left):
-                refused.add(job)
-            else:
-                left -= risk
+        refused = {job for job, _, risk, *_ in given if risk and job not in begun}
         if refused:
             turn.overdrawn = True
             turn.ended |= refused

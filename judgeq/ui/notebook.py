@@ -14,7 +14,7 @@ from judgeq.engine.interrupts import awaited
 from judgeq.errors import JudgeqError, UsageError
 from judgeq.evaluation import compare as comparing
 from judgeq.evaluation import evaluate as evaluating
-from judgeq.evaluation import items, record, trail
+from judgeq.evaluation import items, trail
 from judgeq.evaluation.gold import Plan
 from judgeq.ui.json import plain
 
@@ -156,7 +156,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
 
         to = self.run.path / "report.html" if path is None else Path(path)
         page.check(to.suffix[1:])
-        made = awaited(lambda: record.of_run(self, Plan(), shown=self.info.settings.texts))
+        made = evaluating.record(self, Plan(), shown=self.info.settings.texts)
         table = awaited(lambda: report_texts.gathered(made, texts))
         return page.write(made, table, to)[0]
 

@@ -23,7 +23,7 @@ from judgeq.engine.interrupts import signals
 from judgeq.engine.status import State, Unreadable
 from judgeq.errors import JudgeqError, NoVerdictsError, RunError
 from judgeq.escaping import plain
-from judgeq.evaluation import record
+from judgeq.evaluation.evaluate import record
 from judgeq.evaluation.gold import Plan
 from judgeq.run_places import RunPlace, Runs
 from judgeq.ui import html
@@ -178,7 +178,7 @@ class Server:
         settings = run.info().settings
         result = await results.read(run, settings)
         shown = self._with_texts and settings.texts
-        recorded = await record.of_run(result, Plan(), shown=shown)
+        recorded = record(result, Plan(), shown=shown)
         return page.page(recorded, await texts.gathered(recorded), "/")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -10,10 +11,14 @@ from judgeq.errors import RunError, UsageError
 from judgeq.store.workers import LEASE
 
 SCHEMA = "judgeq"
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]*)(:\d{1,5})?")
+_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#,]*)(?::\d{1,5})?"
+_ADDRESS = re.compile(
+    rf"postgres(?:ql)?://(?:(?=([^@:/?#]*))([^@/?#]*@))?({_HOST}(?:,{_HOST})*)(/[^@?#]*)?(?:\?((?:[^#@=&]+=[^#&]*&?)*))?"
+)
+"""A user, their login up to its @, hosts, /database, and the parameters of an address."""
 _SECRET = re.compile("password|secret")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_SECONDS = re.compile(r"\d{1,5}(\.\d+)?")
+_SECONDS = re.compile(r"[1-9]\d{0,4}(\.\d+)?")
 
 
 class Address(NamedTuple):
@@ -41,41 +46,31 @@ def parse(text: str) -> Address:
 
     Raises UsageError for what is none; the message never holds the password.
     """
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        parts = urlsplit("")
-    login, _, hosts = parts.netloc.rpartition("@")
-    given = asked(parts.query)
-    if (
-        not (is_address(text) and text.isprintable() and parts.scheme)
-        or not all(map(_HOST.fullmatch, hosts.split(",")))
-        or any("@" in part for part in (login, parts.path, *given))
-        or "#" in text
-    ):
+    read = _ADDRESS.fullmatch(text)
+    if read is None or not text.isprintable():
         raise UsageError(
             "--store can't be read as the address of a PostgreSQL database, "
             "postgresql://user@host:5432/database?schema=judgeq. In a user's name or password @ is "
             "written %40, / %2F, ? %3F and # %23."
         )
+    user, login, hosts, path, query = (part or "" for part in read.groups())
+    given = asked(query)
     schema, lease = given.pop("schema", SCHEMA), given.pop("lease", str(LEASE))
-    if not _NAME.fullmatch(schema):
+    if not _NAME.fullmatch(schema) or not _SECONDS.fullmatch(lease):
         raise UsageError(
-            f"--store …?schema={schema}: a schema's name is made of letters, digits and _, and doesn't "
-            "begin with a digit."
+            f"--store …?schema={schema}&lease={lease}: a schema's name is made of letters, digits and "
+            "_, and doesn't begin with a digit; a lease is a number of seconds, 1 to 99999."
         )
-    if not _SECONDS.fullmatch(lease) or not 1 <= float(lease) <= 86_400:
-        raise UsageError(f"--store …?lease={lease}: a lease is a number of seconds, 1 to 86400.")
-    parts = parts._replace(scheme="postgresql", query=urlencode(given, quote_via=quote, safe=""))
     shown = {name: value for name, value in sorted(given.items()) if not _SECRET.search(name)}
     if schema != SCHEMA:
         shown["schema"] = schema
-    user = login.partition(":")[0]
-    label = parts._replace(
-        netloc=f"{user}@{hosts}" if user else hosts,
-        query=urlencode(shown, quote_via=quote, safe="/"),
-    )
-    return Address(parts.geturl(), schema, label.geturl(), float(lease))
+    conninfo = f"postgresql://{login}{hosts}{path}"
+    label = f"postgresql://{user and f'{user}@'}{hosts}{path}"
+    return Address(_with(conninfo, given, ""), schema, _with(label, shown, "/"), float(lease))
+
+
+def _with(address: str, query: Mapping[str, str], safe: str) -> str:
+    return f"{address}?{urlencode(query, quote_via=quote, safe=safe)}" if query else address
 
 
 def asked(query: str) -> dict[str, str]:

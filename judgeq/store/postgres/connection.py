@@ -8,7 +8,6 @@ row for each would take 20 times as long to read.
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 from typing_extensions import override
 
 from judgeq.errors import RunError, StoreAwayError
@@ -35,15 +34,13 @@ if TYPE_CHECKING:
     import psycopg
 
 T = TypeVar("T")
-LONGEST_WAIT = 10.0
-"""Seconds between two tries, at most."""
+LONGEST_WAIT = 5.0
+"""Seconds between two tries, at most; random, since many workers shouldn't come back at once."""
 HURRIED = 5.0
 """Seconds for which a database that is away is waited for once a stop was asked for."""
-QUIET, PATIENT = 1.0, 6
-"""Seconds that it may be away, and tries of what it doesn't do, before the user is notified."""
+QUIET = 1.0
+"""Seconds that it may be away before the user is notified."""
 
-BLOCK = 100_000
-"""Rows of a block."""
 # What is read after a lock is what others left, whatever a database's or role's own default is. The
 # statements of workers look up a few rows by an index, and join them by their hashes. While a round is
 # worked on the tables' statistics are old, and the planner would choose otherwise: read all of a table.
@@ -54,7 +51,6 @@ SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL ena
 SET LOCAL enable_nestloop = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off;
 SET LOCAL idle_in_transaction_session_timeout = {patience}; SET LOCAL lock_timeout = {patience}
 """
-BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 CLAIM = f"""
 UPDATE @.jobs SET state = 'running', worker = :worker
 WHERE run = @run AND id = ANY(ARRAY(
@@ -95,13 +91,12 @@ UNION ALL SELECT 'done', (SELECT coalesce(sum(last - first + 1), 0)::bigint FROM
     WHERE run = @run AND first BETWEEN :first AND :last) - (SELECT coalesce(sum(n), 0)::bigint FROM lost)
 """
 MATCHES = """
-SELECT count(*), max(id), string_agg(items, ''), string_agg(int4send(length(items)), ''),
-    string_agg(int4send(judge), '')
+SELECT string_agg(items, ''), string_agg(int4send(length(items)), ''), string_agg(int4send(judge), '')
 FROM (SELECT id, items, judge FROM @.jobs
-      WHERE run = @run AND id BETWEEN :first AND :last ORDER BY id LIMIT :block) AS block
+      WHERE run = @run AND id BETWEEN :first AND :last ORDER BY id) AS block
 """
 VERDICTS = """
-SELECT count(*), max(job), string_agg(int8send(job), ''), string_agg(ranking, ''),
+SELECT string_agg(int8send(job), ''), string_agg(ranking, ''),
     string_agg(int4send(length(ranking)), ''), string_agg(items, ''),
     string_agg(int4send(length(items)), ''),
     string_agg(coalesce(ties, decode(repeat('00', length(ranking) / 4), 'hex')), ''),
@@ -110,7 +105,7 @@ SELECT count(*), max(job), string_agg(int8send(job), ''), string_agg(ranking, ''
 FROM (SELECT v.job, v.ranking, v.ties, v.score, j.items, j.ordered,
              coalesce(v.answered_by, j.judge) AS judge
       FROM @.verdicts v JOIN @.jobs j ON j.run = v.run AND j.id = v.job
-      WHERE v.run = @run AND v.job BETWEEN :first AND :last ORDER BY v.job LIMIT :block) AS block
+      WHERE v.run = @run AND v.job BETWEEN :first AND :last ORDER BY v.job) AS block
 """
 
 
@@ -133,7 +128,7 @@ class PostgresDatabase(Database):
         self.run = run
         self.label = f"run {name or run} of {address.label}"
         self.emit: Callable[[Event], None] = lambda event: None
-        self.hurried = False
+        self.hurried: float | None = None
         self._clock = clock
         self._sleep = sleep
         self._lock = asyncio.Lock()
@@ -141,9 +136,7 @@ class PostgresDatabase(Database):
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._begin = BEGIN.format(patience=int(address.lease * 1000))
         self._known = False  # whether there was a connection before
-        self._away: float | None = None  # since when
-        self._hurried_since: float | None = None
-        self._reported = False
+        self._reported = False  # that it is away
 
     @property
     @override
@@ -177,7 +170,6 @@ class PostgresDatabase(Database):
                     raise
                 finally:
                     self._owner = None
-            self._away = self._hurried_since = None
             self._reported = False
 
     @override
@@ -192,30 +184,21 @@ class PostgresDatabase(Database):
         retrying = AsyncRetrying(
             retry=retry_if_exception(mends),
             stop=self._is_over,
-            wait=self._wait,
+            wait=wait_random_exponential(multiplier=0.1, max=LONGEST_WAIT),
             sleep=self._sleep,
             before_sleep=self._note,
             reraise=True,
         )
         return await retrying(once)
 
-    def _is_over(self, _: RetryCallState) -> bool:
-        if not self.hurried:
+    def _is_over(self, state: RetryCallState) -> bool:
+        if self.hurried is None:
             return False
-        self._hurried_since = self._hurried_since or time.monotonic()
-        return time.monotonic() - self._hurried_since > HURRIED
-
-    def _wait(self, state: RetryCallState) -> float:
-        longest: float = 0.1 * 2.0 ** min(state.attempt_number - 1, 10)
-        longest = min(longest, 1.0 if self.hurried else LONGEST_WAIT)
-        # Jitter: many workers shouldn't come back in the same moment.
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311
+        return min(time.monotonic() - self.hurried, state.seconds_since_start or 0.0) > HURRIED
 
     def _note(self, state: RetryCallState) -> None:
-        """Note that the database is away; the user is notified if that lasts."""
-        self._away = self._away or time.monotonic()
-        lasts = time.monotonic() - self._away > QUIET or state.attempt_number == PATIENT
-        if lasts and not self._reported and state.outcome:
+        """Notify the user that the database is away, if that lasts."""
+        if (state.seconds_since_start or 0.0) > QUIET and not self._reported and state.outcome:
             self._reported = True
             again = "It is tried again until it works; answers that come are kept."
             self.emit(Notice(f"{state.outcome.exception()} {again}", warning=True))
@@ -241,7 +224,12 @@ class PostgresDatabase(Database):
         statement, columns = over_arrays(bulk)
         updates = statement.startswith("UPDATE")
         changed = [not updates] * len(rows)
-        for places in waves([row[0] for row in rows]) if updates else [range(len(rows))]:
+        parts: list[Sequence[int]] = [range(len(rows))]
+        if updates and len({row[0] for row in rows}) < len(
+            rows
+        ):  # several of a row: in their order
+            parts = [[place] for place in range(len(rows))]
+        for places in parts:
             part = zip(*(rows[place] for place in places), strict=True)
             values = {
                 name: array(column, kind)
@@ -271,27 +259,14 @@ class PostgresDatabase(Database):
 
     @override
     async def verdicts(self, first: int, last: int, n: int) -> Verdicts:
-        return _verdicts(await self._blocks(VERDICTS, first, last), n)
+        kinds = (">i8", "<i4", ">i4", "<i4", ">i4", "u1", ">f8", ">i4", "?")
+        (row,) = await self.read(VERDICTS, first=first, last=last)
+        return assembled(n, *map(_column, row, kinds))
 
     @override
     async def matches(self, first: int, last: int) -> Matches:
-        return _matches(await self._blocks(MATCHES, first, last))
-
-    async def _blocks(self, statement: str, first: int, last: int) -> list[Any]:
-        """The packed rows of a span of jobs, block by block, as of one moment."""
-
-        async def read() -> list[Any]:
-            blocks, start = [], first
-            async with self._alone(BEGIN_READING):
-                while True:
-                    values = {"first": start, "last": last, "block": BLOCK}
-                    ((n, highest, *columns),) = await self._rows(statement, values)
-                    blocks.append(columns)
-                    if n < BLOCK:
-                        return blocks
-                    start = highest + 1
-
-        return await self.again(read)
+        ((items, sizes, judges),) = await self.read(MATCHES, first=first, last=last)
+        return questions(items or b"", _column(sizes, ">i4"), _column(judges, ">i4"))
 
     @override
     async def close(self) -> None:
@@ -374,32 +349,7 @@ def array(values: Iterable[Any], kind: str) -> str | list[Any]:
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
-def waves(numbers: Sequence[int]) -> list[list[int]]:
-    """The places of numbers, in their order, in parts that have each number at most once."""
-    parts: list[list[int]] = []
-    seen: dict[int, int] = {}
-    for place, number in enumerate(numbers):
-        part = seen.get(number, 0)
-        seen[number] = part + 1
-        if part == len(parts):
-            parts.append([])
-        parts[part].append(place)
-    return parts
-
-
-def _column(blocks: Sequence[Sequence[bytes | None]], column: int, kind: str) -> Any:
-    """A column of several blocks, each of which holds it packed, as an array of the kind given."""
-    array = np.frombuffer(b"".join(block[column] or b"" for block in blocks), dtype=kind)
+def _column(packed: bytes | None, kind: str) -> Any:
+    """A column that the database packed (None: of no rows), as an array of the kind given."""
+    array = np.frombuffer(packed or b"", dtype=kind)
     return array.astype(array.dtype.newbyteorder("="))
-
-
-def _verdicts(blocks: Sequence[Sequence[Any]], n: int) -> Verdicts:
-    """The verdicts that VERDICTS packed, over n items. Raises ValueError where they can't be."""
-    kinds = (">i8", "<i4", ">i4", "<i4", ">i4", "u1", ">f8", ">i4", "?")
-    return assembled(n, *(_column(blocks, number, kind) for number, kind in enumerate(kinds)))
-
-
-def _matches(blocks: Sequence[Sequence[Any]]) -> Matches:
-    """The questions that MATCHES packed. Raises ValueError where they can't be."""
-    items = b"".join(items or b"" for items, *_ in blocks)
-    return questions(items, _column(blocks, 1, ">i4"), _column(blocks, 2, ">i4"))

@@ -16,7 +16,7 @@ import numpy as np
 from judgeq import prompts
 from judgeq.engine.results import Result
 from judgeq.evaluation import items
-from judgeq.evaluation.record import Record
+from judgeq.evaluation.evaluate import Record
 from judgeq.files import shipped
 from judgeq.rating import of_run
 from judgeq.text import count, listed, several
@@ -83,9 +83,6 @@ def result(record: Record) -> Iterator[Section]:
     found = {name: facts[name] for name in ("Reliability", *gold) if name in facts}
     about = [run.info.dataset, run.info.strategy, several(run.rounds_planned, "round")]
     about += [f"{run.info.created:%Y-%m-%d}", run.run.id]
-    if record.outcomes:
-        missed = [f"{count(n)} {name.replace('_', ' ')}" for name, n in record.outcomes.items()]
-        found["Calls without a verdict"] = ", ".join(sorted(missed))
     never = int((~run.scores.judged).sum())
     warnings = [f"{several(never, 'text')} never judged, without a score."] if never else []
     for section in careful:
@@ -210,7 +207,6 @@ def paragraph(record: Record) -> str:
         kinds=listed([kinds.get(size, f"lists of up to {size} texts") for size in of]),
         judged=sum(map(len, asked)),
         partial=sum(int(one.partial.sum()) for one in asked if one.partial is not None),
-        days=[*map(str, sorted(record.days))],
         question=" and ".join(f'"{" ".join(words.split())}"' for words in wordings),
         quoted_at_most=QUOTED,
         agreement=sentence,

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from judgeq.errors import UsageError
-from judgeq.evaluation.record import Record
+from judgeq.evaluation.evaluate import Record
 from judgeq.files import refuse_linked_folder, replacing, unwritable
 from judgeq.ui import figures, html, markdown
 from judgeq.ui.report import chapters

@@ -5,7 +5,7 @@ data from which the page's script draws it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,8 +14,8 @@ import numpy as np
 from judgeq.engine.results import Result
 from judgeq.escaping import multiline, plain
 from judgeq.evaluation import items, trail
-from judgeq.evaluation.record import Record
-from judgeq.evaluation.trail import Appearance, Judgment
+from judgeq.evaluation.evaluate import Record
+from judgeq.evaluation.trail import Appearance
 from judgeq.types import Offsets
 from judgeq.ui.sections import Chapter, Section
 from judgeq.ui.show import items as show_items
@@ -60,8 +60,8 @@ async def gathered(record: Record, most: int = MOST) -> Texts:
     rows, partial = chosen(np.argsort(-values, kind="stable"), most)
     trails = trail.trails(run, rows.tolist())
     listed = [_listed(one) for one in trails]
-    judgments = {one.judgment.job: one.judgment for part in listed for one in part}
-    reasons = {} if texts is None else await _reasons(run, judgments)
+    judgments = {one.job: one for part in listed for one in part}
+    reasons = {} if texts is None else await trail.reasons_of(run, [*judgments])
     columns, cells = show_items.table(replace(run.scores, texts=texts), rows.tolist())
     table = Section(columns=columns, rows=cells, notes=[] if partial is None else [partial])
     place = {run.scores.ids[row]: at for at, row in enumerate(rows.tolist())}
@@ -77,20 +77,9 @@ async def gathered(record: Record, most: int = MOST) -> Texts:
 def _listed(appearances: Sequence[Appearance]) -> Sequence[Appearance]:
     if len(appearances) <= LISTED:
         return appearances
-    most = {id(appearance) for appearance in trail.against(appearances)[:LISTED]}
-    return [appearance for appearance in appearances if id(appearance) in most]
-
-
-async def _reasons(run: Result, jobs: Collection[int]) -> dict[int, str]:
-    """The reasons, and people's notes, by job."""
-    if not (run.info.settings.reasons or run.said is not None) or not jobs:
-        return {}
-    store = run.run.store(read_only=True)
-    try:
-        reasons = trail.reasons_of(await store.calls(sorted(jobs)))
-    finally:
-        await store.close()
-    return {job: plain(reason, REASON) for job, reason in reasons.items()}
+    residuals = np.nan_to_num([one.residual for one in appearances])
+    most = np.argsort(-np.abs(residuals), kind="stable")[:LISTED]
+    return [appearances[at] for at in sorted(most.tolist())]
 
 
 def _items(
@@ -121,9 +110,7 @@ def _items(
             "matches": int(scores.matches[row]),
             "text": None if text is None else multiline(text[:LONGEST]),
             "cut": text is not None and len(text) > LONGEST,
-            "judgments": [
-                [number[one.judgment.job], one.slot, _rounded(one.residual)] for one in listed
-            ],
+            "judgments": [[number[one.job], one.slot, _rounded(one.residual)] for one in listed],
             "more": len(every) - len(listed),
         }
         listing.append(
@@ -133,7 +120,7 @@ def _items(
 
 
 def _judgment(
-    judgment: Judgment, place: dict[str, int], reasons: Mapping[int, str]
+    judgment: Appearance, place: dict[str, int], reasons: Mapping[int, str]
 ) -> dict[str, Any]:
     """A judgment, whose items are numbers: their `place` in the table; others come after these."""
     return {
@@ -145,7 +132,7 @@ def _judgment(
         "groups": [
             [place.setdefault(item, len(place)) for item in part] for part in judgment.groups
         ],
-        "reason": reasons.get(judgment.job),
+        "reason": plain(reasons[judgment.job], REASON) if judgment.job in reasons else None,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -139,13 +139,13 @@ def explain(found: Explanation) -> Iterator[Section]:
         yield _judgments(found)
     reasons = [
         (f"round {one.round}, {one.judge or result.judge}", plain(found.reasons[one.job], LONG))
-        for one in (one.judgment for one in found.judgments)
+        for one in found.judgments
         if one.job in found.reasons
     ]
     if reasons:
         yield Section("The judge's reasons and notes", reasons)
-    if found.with_replies:
-        yield _replies(found)
+    if found.replies is not None:
+        yield _replies(found.run, found.replies)
 
 
 def _facts(found: Explanation) -> Section:
@@ -158,12 +158,8 @@ def _facts(found: Explanation) -> Section:
         ranked=int(((scores.rank > 0) & (scores.component == scores.component[row])).sum()),
         score=score,
         seen=seen,
-        results=Counter(map(_result, seen)).most_common(),
+        results=Counter(one.outcome or "no expectation" for one in seen).most_common(),
     )
-
-
-def _result(one: Appearance) -> str:
-    return (one.outcome or "no expectation") if one.judgment.rated else "not in the score"
 
 
 def _judgments(found: Explanation) -> Section:
@@ -179,17 +175,17 @@ def _judgments(found: Explanation) -> Section:
     ]
     rows: list[list[Cell]] = []
     for one in found.judgments:
-        judgment, k = one.judgment, len(one.judgment.presented)
+        k = len(one.presented)
         won = f"{one.wins:g} of {one.comparisons}" if k > 1 else ""
         cells: list[Cell] = [
-            *(judgment.round, judgment.judge or ""),
+            *(one.round, one.judge or ""),
             "–" if one.slot is None else f"{one.slot} of {k}",
-            won if judgment.score is None else f"score {judgment.score:.3g}",
+            won if one.score is None else f"score {one.score:.3g}",
             "" if math.isnan(one.expected) else f"{one.expected:.1f}",
-            _result(one),
+            one.outcome or "no expectation",
         ]
-        for other in others or judgment.next_to(own):
-            near = f"{SIGNS[judgment.above(own, other)]} {plain(other, NAME)}"
+        for other in others or _next_to(one, own):
+            near = f"{SIGNS[one.above(own, other)]} {plain(other, NAME)}"
             rows.append([*cells, near, plain(text_of.get(other, ""), TEXT)])
             cells = [""] * len(cells)
         if cells[0]:  # an item judged alone
@@ -203,14 +199,21 @@ def _judgments(found: Explanation) -> Section:
     return Section("Judgments", columns=[columns[at] for at in used], rows=rows, notes=notes)
 
 
-def _replies(found: Explanation) -> Section:
+def _next_to(one: Appearance, item: str) -> list[str]:
+    """Items placed next above an item, with it and next below, two of each place at most."""
+    at = next(at for at, group in enumerate(one.groups) if item in group)
+    near = one.groups[max(at - 1, 0) : at + 2]
+    return [other for group in near for other in [name for name in group if name != item][:2]]
+
+
+def _replies(run: Result, replies: Mapping[int, Sequence[Call]]) -> Section:
     """The raw replies, call by call."""
     blocks = []
-    for job, calls in found.calls.items():
+    for job, calls in replies.items():
         for call in calls:
             reply = call.reply or "–"
             more = " … (--json has all)" if len(reply) > REPLY else ""
-            blocks.append((f"job {job}: {_call(found.run, call)}", reply[:REPLY] + more))
+            blocks.append((f"job {job}: {_call(run, call)}", reply[:REPLY] + more))
     none = "–: there are none, since the judgments were imported or are still to come."
     return Section("Replies", blocks=blocks, notes=[] if blocks else [none])
 

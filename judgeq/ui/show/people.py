@@ -55,7 +55,7 @@ def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
         (Column("quota", right=True), "quota"),
         (Column("skipped", right=True), lambda one: one.skipped or None),
         (Column("median time", right=True, show="{:.1f} s".format), "seconds"),
-        (Column("with others", right=True, show="{:.0%}".format), "agreement.measured.value"),
+        (Column("with others", right=True, show="{:.0%}".format), "agreement.value"),
         (Column("repeats alike", right=True, spare=True), lambda one: _share(one.repeats)),
         (Column("known right", right=True, spare=True), lambda one: _share(one.known)),
     ]

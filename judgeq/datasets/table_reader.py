@@ -46,12 +46,7 @@ LARGEST = 1_000_000_000
 """Bytes that a compressed file may unpack to."""
 MOST_ROWS = 1 << 20
 """Rows of an Excel sheet, by Excel's own limit."""
-_MARKS = {  # that of UTF-16 is the beginning of one of UTF-32
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
+_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _QUOTED = re.compile(r'"[^"]*"?')
 
 
@@ -81,7 +76,8 @@ def read(
     data: bytes | None = None,
 ) -> Table:
     """The table in a file, read as `spec` says; only these `columns` of it (None: all). With `data`
-    these are its bytes, and `path` names them: without a suffix, they are read as what they look like.
+    these are its bytes, and `path` names them: without a suffix they are JSON, or else a CSV file;
+    without a header a text a line.
 
     Without a delimiter it is that of the format, or what the first line of a CSV file shows; without an
     encoding UTF-8, or what a byte order mark says. Without a header columns are named by number, from
@@ -100,8 +96,10 @@ def read(
     lines = None
     if form not in ("xlsx", "parquet"):
         lines = _lines(name, data, spec.encoding)
-        form = form or _appearance(next(filter(str.strip, lines), "").strip(), spec)
-        lines.seek(0)
+        if form is None:
+            first = next(filter(str.strip, lines), "").lstrip()
+            form = "jsonl" if first.startswith(("{", "[")) else "txt" if spec.no_header else "csv"
+            lines.seek(0)
     if form == "txt" and (spec.delimiter or any(getattr(spec, role) for role in OF_COLUMNS)):
         form = "csv"
     if form == "parquet":
@@ -113,9 +111,9 @@ def read(
     if form == "txt":
         texts = ((line, [text.strip()]) for line, text in enumerate(lines, 1) if text.strip())
         return _table(name, texts, columns, header=False)
-    first = [*islice(filter(str.strip, lines), 20 if spec.no_header else 1)]
+    some = [*islice(filter(str.strip, lines), 20 if spec.no_header else 1)]
     lines.seek(0)
-    mark = spec.delimiter or ("\t" if form == "tsv" else delimiter_of(first))
+    mark = spec.delimiter or ("\t" if form == "tsv" else delimiter_of(some))
     return _table(name, _csv_rows(lines, mark), columns, not spec.no_header, mark == ";")
 
 
@@ -159,8 +157,8 @@ def _check_size(name: str, size: int) -> None:
 def _lines(name: str, data: bytes, named: str | None) -> TextIOWrapper:
     """The lines of a text in the encoding that was named; else that of the byte order mark; else UTF-8.
     Raises DataError naming the place of what is no text."""
-    marked = (encoding for mark, encoding in _MARKS.items() if data.startswith(mark))
-    encoding = codecs.lookup(named or next(marked, "utf-8")).name
+    marked = "utf-16" if data.startswith(_MARKS) else "utf-8"
+    encoding = codecs.lookup(named or marked).name
     try:
         data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -178,16 +176,6 @@ def delimiter_of(lines: Sequence[str]) -> str:
     quotation marks."""
     plain = [_QUOTED.sub("", line) for line in lines]
     return max(",;\t|", key=lambda mark: min((line.count(mark) for line in plain), default=0))
-
-
-def _appearance(first: str, spec: DatasetSpec) -> Format:
-    """The format of a text that begins with this line. Prose is no header, unless one of its columns is
-    that of the texts."""
-    if first.startswith(("{", "[")):
-        return "jsonl"
-    cells = [cell.strip() for cell in re.split(r"[,;\t|]", first)]
-    is_prose = first.endswith((".", "!", "?")) or any(len(cell.split()) > 4 for cell in cells)
-    return "txt" if spec.no_header or (is_prose and TEXT not in cells) else "csv"
 
 
 # Rows of cells
