@@ -17,6 +17,7 @@ from judgeq import seeds
 from judgeq.datasets.tables import Table, display
 from judgeq.engine import results, rounds, runner, session
 from judgeq.engine.assembly import Run, Session
+from judgeq.engine.datasets import dataset_of
 from judgeq.engine.interrupts import Beside, Interrupts, in_thread, run_loop, stoppable
 from judgeq.engine.queue import Stop
 from judgeq.errors import JudgeError, RunError, StoppedError, UsageError
@@ -228,7 +229,7 @@ def groups_in(place: RunPlace, column: str | None) -> dict[str, Floats]:
     can't."""
     if column is None:
         return {}
-    dataset = session.dataset_of(place, keep_columns=True)
+    dataset = dataset_of(place, keep_columns=True)
     if dataset is None or column not in dataset.columns:
         raise UsageError(
             f"--group-column {display(column)}: the dataset isn't here, or has no such column."
