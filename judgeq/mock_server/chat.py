@@ -22,8 +22,6 @@ from judgeq.settings.mock_server import FAULTS, MockSettings
 from judgeq.settings.run import Simulation
 from judgeq.types import Match, Usage
 
-NEXT = "-next"
-"""What the name of the model that answers after --model-after ends with; it errs in its own way."""
 LIVE = frozenset({"rate_limited", "dropped", "hung"})
 """The faults that a line of a batch can't have."""
 
@@ -107,10 +105,13 @@ class Chat:
     def question(self, data: bytes) -> Question | web.Response:
         """What a body asks for, or the refusal of it."""
         asked = _read(data)
-        after = self.settings.model_after
-        if asked is not None and after is not None and self.stats.answered >= after:
-            asked = asked._replace(model=asked.model + NEXT)
         return asked or error(400, "The body is no JSON object with a model and messages.")
+
+    @property
+    def _changed(self) -> bool:
+        """Whether another model answers by now, which errs in its own way."""
+        after = self.settings.model_after
+        return after is not None and self.stats.answered >= after
 
     def fault(self, asked: Question) -> tuple[str, float]:
         """The fault of a request, or "", and how long it takes (0 to 1): by how often it came."""
@@ -137,9 +138,7 @@ class Chat:
             "message": {"role": "assistant", "refusal": None, **message},
             "finish_reason": reason,
         }
-        model, after = asked.model, self.settings.model_after
-        if after is not None and self.stats.answered >= after:
-            model += "-next"
+        model = f"{asked.model}-next" if self._changed else asked.model
         completion = {
             "id": f"chatcmpl-{asked.id[:24]}",
             "object": "chat.completion",
@@ -197,7 +196,7 @@ class Chat:
         """What the simulated judge says to the texts between the fences."""
         texts = [text for _, text in escaping.texts_in(asked.content)]
         scores = [self._score(text) for text in texts]
-        rng = self._answers.at(int(asked.id[:15], 16), asked.model.endswith(NEXT))
+        rng = self._answers.at(int(asked.id[:15], 16), self._changed)
         match = Match(0, 1, tuple(range(max(1, len(texts)))))
         verdict = verdict_on(match, scores or [(LOW + HIGH) / 2], self._simulation, rng)
         wanted = texts and prompts.ASK_REASON in asked.content
