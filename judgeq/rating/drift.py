@@ -68,7 +68,10 @@ def tests(
     items by name, of shape (n,)."""
     both, sd = (before, after), float(theta[np.unique(before.items)].std()) or 1.0
     gradients, curvatures = zip(*(_bent(one, theta) for one in both), strict=True)
-    contrasts = {SPREAD: [theta[one.items] for one in both], PLACE: [*map(numbers, both)]}
+    contrasts = {
+        SPREAD: [theta[one.items] for one in both],
+        PLACE: [numbers(one)[:, 0] for one in both],
+    }
     contrasts |= {GROUP + name: [of[one.items] for one in both] for name, of in groups.items()}
     several, normal = len(contrasts) + 1, NormalDist()
     reach = normal.inv_cdf(1 - (1 - LEVEL) / (2 * several)) + normal.inv_cdf(POWER)
