@@ -23,6 +23,7 @@ from judgeq.engine import estimate as estimates
 from judgeq.engine import pilot as pilots
 from judgeq.engine import results, session
 from judgeq.engine.assembly import Run
+from judgeq.engine.datasets import dataset_of
 from judgeq.engine.interrupts import Interrupts, awaited, outside_a_loop
 from judgeq.engine.pilot import Pilot
 from judgeq.engine.status import states
@@ -75,6 +76,7 @@ def run(
     api_key_env: str | None = None,
     strategy: str | None = None,
     rounds: int | None = None,
+    onto: str | Result | Sequence[str | Result] | None = None,
     until: str | None = None,
     rating: str | None = None,
     seed: int | None = None,
@@ -101,6 +103,7 @@ def run(
         knows the gold labels; without these a rehearsal, with made-up answers.
     prompt, base_url, api_key_env: how a model is asked, where, and the variable that holds its key.
     strategy, rounds, until: "listwise10"; how many rounds; when to stop early ("0.95", "top20").
+    onto: a finished run, or several of one scale: texts that are new get scores on that scale.
     rating, seed: "pl", "bt" or "bt-mm"; the seed of all randomness.
     max_cost, max_output_tokens: dollars that the run may cost; the longest reply.
     batch, concurrency: send rounds as batches; calls in flight at most.
@@ -216,12 +219,12 @@ def open_run(
     place = run_places.runs_in(Path(runs_dir), store).find(name)
     changes: dict[str, Any] = {"rating": rating, "sigma": sigma}
     changes |= {"unbias_position": unbias_position, "split_models": split_models}
-    settings, dataset = place.info().settings_with(changes), session.dataset_of(place)
+    settings, dataset = place.info().settings_with(changes), dataset_of(place)
     result = awaited(lambda: results.read(place, settings))
     return notebook.presented(evaluating.evaluated(session.with_texts(result, settings, dataset)))
 
 
-NOT_SETTINGS = {"dataset", "settings", *COLUMNS, "judge"}
+NOT_SETTINGS = {"dataset", "settings", *COLUMNS, "judge", "onto"}
 NOT_SETTINGS |= {"runs_dir", "new", "retry_failed", "progress", "on_event"}
 
 
@@ -235,8 +238,21 @@ def _of_run(args: Sequence[Any], parameters: Mapping[str, Any]) -> dict[str, Any
 def _prepared(parameters: Mapping[str, Any]) -> tuple[Run, Table | None]:
     """The run that parameters of `run` describe, and the table where the texts themselves are given."""
     settings, frame, function = _asked(parameters)
-    root, new = Path(parameters["runs_dir"]), parameters["new"]
-    return session.prepare(settings, root, new=new, frame=frame, function=function), frame
+    root, new, onto = Path(parameters["runs_dir"]), parameters["new"], _onto(parameters["onto"])
+    given = {
+        one.run.id: one.scores.texts
+        for one in onto
+        if not isinstance(one, str) and one.scores.texts is not None
+    }
+    how = {"new": new, "frame": frame, "function": function, "given": given}
+    return session.prepare(settings, root, **how), frame
+
+
+def _onto(given: Any) -> Sequence[str | results.Result]:
+    """The runs that new texts are placed onto, as they are given: none, one or several."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, str | results.Result) else tuple(given)
 
 
 def _asked(
@@ -250,6 +266,9 @@ def _asked(
     for setting in parameters.keys() - NOT_SETTINGS:
         if parameters[setting] is not None:
             values[setting] = parameters[setting]
+    runs = _onto(parameters.get("onto"))
+    if runs:
+        values["onto"] = tuple(one if isinstance(one, str) else one.run.words[0] for one in runs)
     judge = parameters.get("judge")
     function = judge if callable(judge) else None
     if judge is not None:

@@ -27,10 +27,10 @@ from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
 from judgeq.settings.declaration import in_words
 from judgeq.settings.model import Access, Model, from_environment
+from judgeq.settings.people import Asking
 from judgeq.settings.run import (
     REHEARSAL,
     SETTINGS,
-    Asking,
     Choices,
     DatasetSpec,
     Simulation,
@@ -271,9 +271,10 @@ def _unknown(name: str) -> str:
 
 
 def deciding_facts(
-    settings: Settings, dataset: Dataset, prompt: PromptSet | None
+    settings: Settings, dataset: Dataset, prompt: PromptSet | None, onto: str | None = None
 ) -> dict[str, Any]:
-    """Everything that decides a run's verdicts, as plain JSON."""
+    """Everything that decides a run's verdicts, as plain JSON; `onto` is a checksum of what it is placed
+    onto."""
     names, simulated = settings.judge, "simulated" in settings.judge
     answering = settings.deciding()
     if simulated or settings.rehearsal:
@@ -286,11 +287,13 @@ def deciding_facts(
         # gold column to a finished run costs nothing.
         "labels": dataset.labels if simulated else None,
         "judge": {"name": names[0] if len(names) == 1 else [*names], **answering},
-        "prompt": prompt.model_dump(exclude={"personas", "people"}) if prompt else None,
+        "prompt": prompt_facts(prompt),
         "seed": settings.seed,
     }
     if settings.persona and prompt is not None:
         facts["personas"] = [[name, dict(prompt.personas)[name]] for name in settings.persona]
+    if onto is not None:
+        facts["onto"] = onto
     if len(settings.panelists) > 1:
         facts["ensemble"] = settings.ensemble
     if settings.people is not None:
@@ -300,6 +303,11 @@ def deciding_facts(
             facts["people"] = [list(words) for words in prompt.people]
     # What came after runs were first kept is a fact only where it is asked for.
     return facts | {name: True for name in ("both_orders", "reasons") if getattr(settings, name)}
+
+
+def prompt_facts(prompt: PromptSet | None) -> dict[str, Any] | None:
+    """What of a prompt set decides a run, as plain JSON."""
+    return prompt.model_dump(exclude={"personas", "people"}) if prompt else None
 
 
 def fingerprint(facts: Mapping[str, Any]) -> str:

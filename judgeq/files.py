@@ -90,6 +90,15 @@ def refuse_linked_folder(path: Path) -> None:
         )
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it. Raises RunError for a link, or where it can't be made."""
+    refuse_linked_folder(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
 def write_new(path: Path, text: str) -> None:
     """Write a small file in place of what is there, link or not. Raises OSError."""
     with suppress(FileNotFoundError):

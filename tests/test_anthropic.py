@@ -25,7 +25,6 @@ from judgeq.errors import (
     UsageError,
 )
 from judgeq.judge import prices
-from judgeq.judge.backend import Reply
 from judgeq.judge.budget import output_bound
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
@@ -122,7 +121,9 @@ def test_what_is_sent_and_what_comes_back() -> None:
     handler, seen = kept_bodies(message('{"winner": "B"}'))
 
     async def check(made: AnthropicMessages) -> None:
-        assert await ask(made) == Reply('{"winner": "B"}', Usage(100, 0, 10, 0), 200 / 1e6)
+        reply = await ask(made)
+        assert reply[:3] == ('{"winner": "B"}', Usage(100, 0, 10, 0), 200 / 1e6)
+        assert reply.answerer.model == CLAUDE
         ((got, body),) = seen
         assert got.path == "/v1/messages"
         assert got.headers["x-api-key"] == KEY
@@ -353,16 +354,13 @@ def test_a_proxy_is_not_sent_what_is_meant_for_the_server(
             await made.open()
             with pytest.raises(RefusedRequestError, match="the proxy refused"):
                 await ask(made)
-            with pytest.raises(RefusedRequestError, match="the proxy refused"):
-                await made.model_names()
             await made.close()
 
     asyncio.run(story())
-    assert len(seen) == 2
-    for sent in seen:
-        assert sent.startswith(b"CONNECT model.invalid:443 ")
-        assert KEY.encode() not in sent
-        assert b"t3am-s3cret" not in sent
+    (sent,) = seen
+    assert sent.startswith(b"CONNECT model.invalid:443 ")
+    assert KEY.encode() not in sent
+    assert b"t3am-s3cret" not in sent
 
 
 BOTH = ("gpt-5-mini", CLAUDE)

@@ -21,7 +21,7 @@ from tests.batch_killing import quick
 from tests.batch_server import APIS, asked_live, texts_in
 from tests.cli import ended, judgeq, only_run, query, scores
 from tests.faulty_server import FaultyBatch, FaultyBatches
-from tests.mock import mock, stats
+from tests.mock import billed, mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
@@ -32,12 +32,11 @@ JOB = (
 )
 # Those of a session that say nothing to the user, and pay for nothing twice.
 QUIET = (
-    *("--batch-expire 0.5", "--batch-expire 1"),
-    *("--batch-limited 0.5 --retry-after 0.01", "--batch-unanswered 0.5", "--batch-unanswered 1"),
+    *("--batch-expire 1", "--batch-limited 0.5 --retry-after 0.01", "--batch-unanswered 1"),
     *("--batch-doubled 0.5", "--batch-broken 0.5"),
     *("--batch-flaky 0.3 --retry-after 0.01", "--batch-failing 0.3"),
 )
-UNUSABLE = ("--unreadable 0.4", "--incomplete 0.3", "--refused 0.3", "--cut-off 0.3")
+UNUSABLE = ("--refused 0.3", "--cut-off 0.3")
 MIXED = (
     "--batch-expire 0.2 --batch-limited 0.2 --batch-unanswered 0.2 --batch-flaky 0.1 "
     "--batch-failing 0.1 --batch-doubled 0.1 --batch-lost 0.05 --batch-broken 0.2 "
@@ -109,9 +108,7 @@ class Rehearsal:
     @property
     def billed(self) -> float:
         """Dollars."""
-        tokens = [batch["tokens"] for batch in self.seen["batches"]["list"]]
-        doubled: int = sum(one["input"] + 2 * one["output"] for one in tokens)
-        return doubled / 2 / 1e6
+        return billed(self.seen)
 
     def states(self) -> dict[Any, Any]:
         """How many jobs are in which state."""
@@ -135,7 +132,9 @@ def test_what_is_mended_by_itself(
     assert done.answered() == [1] * QUESTIONS
 
 
-@pytest.mark.parametrize("flaky", ["", "--batch-flaky 0.3 --retry-after 0.01"])
+@pytest.mark.parametrize(
+    ("api", "flaky"), [("openai", "--batch-flaky 0.3 --retry-after 0.01"), ("anthropic", "")]
+)
 def test_a_batch_that_was_created_though_the_answer_was_429_is_taken_up(
     tmp_path: Path,
     texts: Path,
@@ -204,7 +203,10 @@ def test_lines_that_results_lack_are_reported_and_asked_again(
     assert query(done.run, "SELECT sum(open) FROM jobs") == [(5,)]
 
 
-@pytest.mark.parametrize("faults", ["--batch-lost 1", "", "--batch-failing 1"])
+@pytest.mark.parametrize(
+    ("api", "faults"),
+    [("openai", "--batch-lost 1"), ("anthropic", ""), ("openai", "--batch-failing 1")],
+)
 def test_who_never_has_an_answer_for_us_is_not_paid_for_ever(
     tmp_path: Path, texts: Path, api: str, faults: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +219,7 @@ def test_who_never_has_an_answer_for_us_is_not_paid_for_ever(
     assert set(done.answered()) == {0 if faults == "--batch-failing 1" else 8}
 
 
-@pytest.mark.parametrize("faults", UNUSABLE)
+@pytest.mark.parametrize(("api", "faults"), list(zip(APIS, UNUSABLE, strict=True)))
 def test_unusable_replies_are_asked_again_once(
     tmp_path: Path, texts: Path, api: str, faults: str
 ) -> None:

@@ -14,7 +14,7 @@ from judgeq.mock_server import batches
 from tests.batch_killing import STEPS, Forks, forks
 from tests.batch_server import APIS, asked_live, texts_in
 from tests.cli import only_run, query, scores
-from tests.mock import mock, stats
+from tests.mock import billed, mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
@@ -69,13 +69,6 @@ def kills(seed: int) -> Iterator[tuple[str | int, ...]]:
     yield first, last if of_a_batch else drawn.randint(1, last)
     for _ in range(drawn.randint(0, 3)):
         yield drawn.choice(steps), drawn.randint(1, 5)
-
-
-def billed(seen: dict[str, Any]) -> float:
-    """What the server's batches cost, in dollars."""
-    tokens = [batch["tokens"] for batch in seen["batches"]["list"]]
-    doubled: int = sum(one["input"] + 2 * one["output"] for one in tokens)
-    return doubled / 2 / 1e6
 
 
 @pytest.mark.parametrize(("api", "seed"), KILLED)

@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
 from judgeq.engine import batch
-from judgeq.types import Batch, BatchState
+from judgeq.engine.queue import Stop
+from judgeq.errors import (
+    BrokenResultsError,
+    ConnectionFailedError,
+    JudgeError,
+    KeyRefusedError,
+    RateLimitedError,
+)
+from judgeq.judge.backend import Remote
+from judgeq.store.sqlite import SqliteStore
+from judgeq.types import Batch, BatchState, JobState, Line, Outcome
 from judgeq.ui.show.status import DAY, deadlines
-from tests.cli import judgeq, only_run, scores
-from tests.mock import mock, stats
+from tests.batch_killing import Forks, forks, quick
+from tests.batch_server import APIS, texts_in
+from tests.cli import LONGEST, REPO, ended, environment, judgeq, only_run, query, scores
+from tests.fake_batches import FakeBatches, by_model
+from tests.mock import billed, mock, stats
+from tests.postgres import new_store
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
-LISTS = ("-d", "demo", "-s", "listwise5x2", "--price", "1,2", "--quiet")
-APIS = {"openai": ("--judge", "m"), "anthropic": ("--judge", "m", "--api", "anthropic")}
+LISTS = ("-d", "demo", "-s", "listwise5x2", "--price", "1,2", "--quiet", "--judge", "m")
+by_api = pytest.mark.parametrize("api", APIS)
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "FIRST_WAIT", 0.01)
-    monkeypatch.setattr(batch, "LONGEST_WAIT", 0.05)
-    monkeypatch.setattr(batch, "AGAIN", 0.01)
-    monkeypatch.setattr(batch, "SETTLING", 0.01)
-    monkeypatch.setattr(batch, "FULL_WAIT", 0.05)
-
-
-@pytest.fixture(params=list(APIS))
-def api(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    return APIS[request.param]
+def _quick(monkeypatch: pytest.MonkeyPatch, short_waits: None) -> None:
+    quick(monkeypatch.setattr)
 
 
 @contextmanager
@@ -41,14 +50,6 @@ def server(folder: Path, *flags: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """A mock server's address, and the flags by which it is asked in batches."""
     with mock(folder, "--batch-time", "0", *flags) as url:
         yield url, (*LISTS, "--base-url", url, "--batch")
-
-
-def live(folder: Path, *flags: str) -> str:
-    """The scores of the same run asked live."""
-    (folder / "live").mkdir()
-    with mock(folder) as url:
-        judgeq(folder / "live", "run", *LISTS, "--base-url", url, *flags)
-    return scores(only_run(folder / "live"))
 
 
 def status(folder: Path) -> Any:
@@ -60,12 +61,12 @@ def by_question(url: str) -> list[int]:
     return [one["answered"] for one in stats(url, questions=True)["by_question"].values()]
 
 
-@pytest.mark.parametrize("how", ["", "--batch"])
+@pytest.mark.parametrize(("api", "how"), [("openai", ""), ("anthropic", "--batch")])
 def test_what_was_asked_again_is_not_bought_by_the_next_run(
-    tmp_path: Path, api: tuple[str, ...], how: str
+    tmp_path: Path, api: str, how: str
 ) -> None:
     with mock(tmp_path, "--batch-time", "0", "--unreadable", "0.1", "--seed", "1") as url:
-        run = ("run", *LISTS, "--base-url", url, *api, *how.split())
+        run = ("run", *LISTS, "--base-url", url, *APIS[api], *how.split())
         judgeq(tmp_path, *run)
         assert status(tmp_path)["jobs"]["done"] == 96
         bought = by_question(url)
@@ -76,13 +77,10 @@ def test_what_was_asked_again_is_not_bought_by_the_next_run(
     assert first == second
 
 
-def test_a_run_in_batches_has_the_scores_of_one_asked_live(
-    tmp_path: Path, api: tuple[str, ...]
-) -> None:
+def test_the_ledger_and_the_report_say_what_went_out_in_batches(tmp_path: Path) -> None:
     with server(tmp_path) as (url, flags):
-        judgeq(tmp_path, "run", *flags, *api)
+        judgeq(tmp_path, "run", *flags)
         assert by_question(url) == [1] * 96
-    assert scores(only_run(tmp_path)) == live(tmp_path, *api)
     state = status(tmp_path)
     assert (state["jobs"]["done"], state["calls"], state["batches"]) == (96, 96, [])
     assert not list(tmp_path.glob("runs/*/batches"))
@@ -91,33 +89,27 @@ def test_a_run_in_batches_has_the_scores_of_one_asked_live(
 
 
 def test_without_waiting_a_session_sends_and_ends_and_the_same_command_goes_on(
-    tmp_path: Path, api: tuple[str, ...]
+    tmp_path: Path,
 ) -> None:
     with server(tmp_path) as (url, flags):
-        first = judgeq(tmp_path, "run", *flags, *api, "--no-wait", expect=5)
-        assert "1 batch is still out, with 48 questions" in first.stderr
+        first = judgeq(tmp_path, "run", *flags, "--no-wait", expect=5)
+        assert "1 batch still out, with 48 questions" in first.stderr
         assert status(tmp_path)["jobs"]["running"] == 48
-        judgeq(tmp_path, "run", *flags, *api, "--no-wait", expect=5)
+        judgeq(tmp_path, "run", *flags, "--no-wait", expect=5)
         assert status(tmp_path)["rounds_planned"] == 2
         judgeq(tmp_path, "resume")
         assert by_question(url) == [1] * 96
-    assert scores(only_run(tmp_path)) == live(tmp_path, *api)
 
 
-def test_equal_questions_are_bought_once_also_in_one_batch(
-    tmp_path: Path, api: tuple[str, ...]
-) -> None:
+def test_equal_questions_are_bought_once_also_in_one_batch(tmp_path: Path) -> None:
     texts = tmp_path / "texts.csv"
     texts.write_text("id,text\na,good\nb,bad\nc,good\nd,good\n")
     run = ("run", "-d", str(texts), "--prompt", "bias", "-s", "direct", *LISTS[4:], "--batch")
     with mock(tmp_path, "--batch-time", "0") as url:
-        judgeq(tmp_path, *run, "--base-url", url, *api)
+        judgeq(tmp_path, *run, "--base-url", url)
         assert by_question(url) == [1, 1]
     state = status(tmp_path)
     assert (state["jobs"]["done"], state["calls"], state["cache_hits"]) == (4, 2, 2)
-
-
-# Deadlines of results
 
 
 SENT = Batch("jq1", 0, "openai", "http://h/v1", "schema", 0.0, 48, 1.0, 1.0, BatchState.SENT, "b")
@@ -131,3 +123,401 @@ def test_results_that_are_soon_deleted_are_warned_of() -> None:
     assert len(deadlines([SENT, theirs], 21 * DAY)) == 2
     assert "may be gone" in deadlines([SENT], 31 * DAY)[0]
     assert deadlines([SENT._replace(state=BatchState.COLLECTED)], 31 * DAY) == []
+
+
+ASKED = ("--prompt", "bias", "--quiet", "--price", "1,2", "--max-output-tokens", "200")
+FOURS = ("--strategy", "listwise4x2", "--judge", "m", *ASKED)
+QUESTIONS = 8
+
+
+def live(folder: Path, texts: Path, *words: str) -> str:
+    """The scores of the same run asked live."""
+    place = folder / "live"
+    place.mkdir()
+    with mock(place) as url:
+        judgeq(place, "run", "-d", texts, *words, "--base-url", url, "--no-cache")
+    return scores(only_run(place))
+
+
+KINDS = {
+    "two models": "--strategy listwise4x2 --judge m --judge n",
+    "each": "--strategy listwise4x2 --judge m --judge n --ensemble each",
+    "personas": "--strategy listwise4x2 --judge m --persona journalist --persona reader",
+    "both orders": "--strategy pairwise2 --judge m --both-orders",
+    "direct": "--strategy direct --judge m",
+    "hybrid": "--strategy hybrid --judge m",
+    "reasons": "--strategy listwise4x2 --judge m --reasons",
+    "until": "--strategy listwise10x9 --judge m --until 0.5",
+}
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return texts_in(tmp_path_factory.mktemp("texts"), 16)
+
+
+@pytest.mark.parametrize(("api", "kind"), list(zip(itertools.cycle(APIS), KINDS, strict=False)))
+def test_runs_of_every_kind_have_the_scores_of_live_ones(
+    tmp_path: Path, texts: Path, api: str, kind: str
+) -> None:
+    words = (*KINDS[kind].split(), *ASKED, *APIS[api])
+    with mock(tmp_path, "--batch-time", "0") as url:
+        batched = ("--base-url", url, "--batch", "--batch-size", "5")
+        judgeq(tmp_path, "run", "-d", texts, *words, *batched)
+        seen = stats(url)
+    assert seen["requests"] == 0
+    assert seen["batches"]["billed"] == query(only_run(tmp_path), "SELECT count(*) FROM jobs")[0][0]
+    assert scores(only_run(tmp_path)) == live(tmp_path, texts, *words)
+
+
+@by_api
+def test_a_cap_cuts_rounds_into_batches_and_is_never_exceeded(
+    tmp_path: Path, texts: Path, api: str
+) -> None:
+    words = (*FOURS, *APIS[api])
+    codes, cap, paid, most = list[int](), 0.0006, 0.0, 0
+    with mock(tmp_path, "--batch-time", "0.02") as url:
+        while codes[-1:] != [0] and len(codes) < 20:
+            flags = ("--base-url", url, "--batch", "--max-cost", str(cap))
+            done = ended(tmp_path, "run", "-d", texts, *words, *flags)
+            codes.append(done.returncode)
+            seen = stats(url)
+            most = max([most, *(batch["lines"] for batch in seen["batches"]["list"])])
+            paid = billed(seen)
+            assert paid <= cap
+            assert codes[-1] == 0 or "might exceed --max-cost" in done.stderr
+            cap += 0.0002
+        answered = [one["answered"] for one in stats(url, questions=True)["by_question"].values()]
+    assert set(codes[:-1]) == {6}
+    assert codes[-1] == 0
+    assert answered == [1] * QUESTIONS
+    assert most < QUESTIONS // 2, "no batch was a whole round"
+    state = json.loads(judgeq(tmp_path, "status", "--json").stdout)
+    assert state["cost"] == pytest.approx(paid, rel=1e-12)
+    assert scores(only_run(tmp_path)) == live(tmp_path, texts, *words)
+
+
+def test_a_run_goes_on_live_once_what_is_out_is_collected(tmp_path: Path, texts: Path) -> None:
+    words = FOURS
+    with mock(tmp_path, "--batch-time", "0.02") as url:
+        run = ("run", "-d", str(texts), *words, "--base-url", url)
+        judgeq(tmp_path, *run, "--batch", "--no-wait", expect=5)
+        judgeq(tmp_path, *run)
+        seen = stats(url, questions=True)
+    assert (seen["batches"]["billed"], seen["requests"]) == (QUESTIONS // 2, QUESTIONS // 2)
+    assert [one["answered"] for one in seen["by_question"].values()] == [1] * QUESTIONS
+    assert scores(only_run(tmp_path)) == live(tmp_path, texts, *words)
+
+
+@pytest.fixture(scope="module")
+def forking(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Iterator[Forks]:
+    folder = tmp_path_factory.mktemp("warm")
+    with mock(folder, "--batch-time", "0") as url:
+        words = ("run", "-d", texts, *FOURS, "--base-url", url, "--batch")
+        with forks(folder, words, "by elo") as forking:
+            yield forking
+
+
+@pytest.mark.parametrize(
+    ("api", "step"),
+    [
+        ("openai", "before its id is written"),
+        ("anthropic", "between two commits"),
+        pytest.param("openai", "before it is created", marks=pytest.mark.long),
+        pytest.param("openai", "between two commits", marks=pytest.mark.long),
+        pytest.param("anthropic", "before it is created", marks=pytest.mark.long),
+        pytest.param("anthropic", "before its id is written", marks=pytest.mark.long),
+    ],
+)
+def test_on_postgresql_a_killed_run_goes_on_and_workers_leave_its_batches_alone(
+    tmp_path: Path, texts: Path, forking: Forks, api: str, step: str
+) -> None:
+    store, words = f"{new_store()}&lease=1", (*FOURS, *APIS[api])
+    with mock(tmp_path, "--batch-time", "0") as url:
+        asking = ("--base-url", url, "--store", store)
+        run = ("run", "-d", str(texts), *words, *asking, "--batch", "--batch-size", "2")
+        assert forking.session(tmp_path, run, step, 1).code is None
+        worker = ("worker", *words[2:4], *APIS[api], *asking, "-d", str(texts), "--quiet")
+        # Refused where jobs are left that are no worker's, else not looked at.
+        assert ended(tmp_path, *worker, "--exit-when", "idle").returncode in (0, 2)
+        done = forking.session(tmp_path, run)
+        assert done.code == 0, done
+        seen = stats(url, questions=True)
+    answered = [one["answered"] for one in seen["by_question"].values()]
+    assert answered == [1] * QUESTIONS
+    assert scores(only_run(tmp_path), "--store", store) == live(tmp_path, texts, *words)
+
+
+NOWHERE = "http://127.0.0.1:9/v1"
+
+
+PAIRS = ("-d", "demo", "--sample", "48", "-s", "pairwise1", "--price", "1,2")
+
+
+PAIRED = (*PAIRS, "--judge", "m", "--base-url", NOWHERE)
+RUN = ("run", *PAIRED, "--quiet", "--batch")
+
+FULL = {"status": "failed", "stands": "refused", "full": True, "problems": ["too much waits"]}
+
+
+def test_a_live_session_goes_on_when_a_batch_from_before_is_refused_for_too_much_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_model(monkeypatch, m=(fake := FakeBatches()))
+    with mock(tmp_path) as url:
+        judgeq(tmp_path, *RUN, "--base-url", url, "--no-wait", expect=5)
+        fake.stands = FULL
+        judgeq(tmp_path, *RUN[:-1], "--base-url", url)
+    assert status(tmp_path)["state"] == "finished"
+
+
+UNUSABLE = json.dumps(
+    {
+        "choices": [{"message": {"content": "Who knows?"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 50, "completion_tokens": 5},
+    }
+).encode()
+
+
+def test_under_a_cap_a_live_session_first_collects_what_may_hold_all_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_model(monkeypatch, m=FakeBatches())
+    capped = ("--max-cost", "0.015", "--max-output-tokens", "100")
+    with mock(tmp_path) as url:
+        judgeq(tmp_path, *RUN, "--base-url", url, *capped, "--no-wait", expect=5)
+        jobs = status(tmp_path)["jobs"]
+        assert jobs["running"]
+        assert jobs["pending"]
+        judgeq(tmp_path, "estimate", *PAIRED, "--base-url", url, "--pilot", "20", *capped, expect=7)
+        judgeq(tmp_path, *RUN[:-1], "--base-url", url, *capped)
+    assert status(tmp_path)["state"] == "finished"
+
+
+def test_one_provider_that_fails_keeps_no_other_from_being_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = FakeBatches(), FakeBatches()
+    by_model(monkeypatch, m=bad, n=good)
+    run = (*RUN, "--judge", "n", "--ensemble", "each")
+    bad.errors["create"] = ConnectionFailedError("no connection.", cost=0.0)
+    monkeypatch.setattr(batch, "TRIES", 2)
+    judgeq(tmp_path, *run, expect=4)
+    jobs = status(tmp_path)["jobs"]
+    assert (jobs["done"], jobs["pending"]) == (24, 24)  # and then nothing is out
+    assert {*bad.asked} == {"create"}
+    bad.errors.clear()
+    bad.stands = {"status": "in_progress", "stands": "working"}
+    judgeq(tmp_path, "resume", "--no-wait", expect=5)
+    bad.errors["get"] = KeyRefusedError("it refuses the key.")
+    judgeq(tmp_path, "resume", expect=4)
+    bad.errors.clear()
+    bad.stands = good.stands
+    judgeq(tmp_path, "resume")
+
+
+@pytest.mark.parametrize("error", [KeyRefusedError("it refuses the key."), None])
+def test_what_has_ended_is_collected_before_an_error_of_another_batch_ends_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: KeyRefusedError | None
+) -> None:
+    good, bad = FakeBatches(), FakeBatches()
+    by_model(monkeypatch, m=bad, n=good)
+    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--no-wait", expect=5)
+    if error is None:  # it is at another address than its judge is asked at
+        (ledger,) = tmp_path.glob("runs/*/run.db")
+        with sqlite3.connect(ledger) as db:
+            db.execute("UPDATE batches SET address = 'http://127.0.0.1:8' WHERE judge = 0")
+    else:
+        bad.errors["get"] = error
+    judgeq(tmp_path, "resume", expect=4)
+    assert status(tmp_path)["jobs"]["done"] == 24
+
+
+def test_a_batch_that_may_not_have_been_created_cant_be_cancelled_which_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeBatches()
+    by_model(monkeypatch, m=fake)
+    fake.errors["create"] = ConnectionFailedError("the connection broke.")
+    fake.doubtful = ["r7"]
+    sleep = Stop.sleep
+
+    async def stopped(stop: Stop, seconds: float) -> None:
+        if fake.asked.count("identify") > 1:
+            stop.ask()
+        await sleep(stop, seconds)
+
+    monkeypatch.setattr(Stop, "sleep", stopped)
+    done = judgeq(tmp_path, "run", *PAIRED, "--batch", expect=5)
+    assert done.stderr.count("may be r7") == 1 < fake.asked.count("identify")
+    said = judgeq(tmp_path, "runs", "batches", "cancel", expect=4).stderr
+    assert "Nobody knows yet whether batch jq" in said
+
+
+@pytest.mark.parametrize("years", [-1, 0, 1])
+def test_a_batch_that_nobody_lists_is_given_up_whatever_the_clock_said_when_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, years: int
+) -> None:
+    fake = FakeBatches()
+    by_model(monkeypatch, m=fake)
+    fake.errors["create"] = ConnectionFailedError("the connection broke.")
+    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
+    (ledger,) = tmp_path.glob("runs/*/run.db")
+    with sqlite3.connect(ledger) as db:
+        db.execute("UPDATE batches SET made = made + ?", (years * 31_557_600,))
+    fake.errors.clear()
+    judgeq(tmp_path, "resume", "--wait")
+    assert status(tmp_path)["unknown_attempts"] == 24
+
+
+class Refusing(FakeBatches):
+    """Answers a first creation with 429, and a second as it is told."""
+
+    def __init__(self, second: JudgeError | None = None) -> None:
+        super().__init__()
+        self.answers = [RateLimitedError("Slow down."), *filter(None, [second])]
+
+    async def create(self, name: str, lines: BinaryIO) -> Remote:
+        if self.answers:
+            raise self.answers.pop(0)
+        return await super().create(name, lines)
+
+
+def test_a_refused_batch_that_the_next_session_finds_nowhere_cost_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = Refusing()
+    by_model(monkeypatch, m=fake)
+    fake.errors["identify"] = ConnectionFailedError("the connection broke.")
+    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
+    assert status(tmp_path)["jobs"]["running"] == 24
+    fake.errors.clear()
+    judgeq(tmp_path, "resume", "--wait")
+    assert len(fake.created) == 1
+    assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 0)
+
+
+def test_a_batch_refused_and_offered_again_to_no_answer_may_have_been_paid_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = Refusing(ConnectionFailedError("the connection broke."))
+    by_model(monkeypatch, m=fake)
+    judgeq(tmp_path, *RUN)
+    assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 24)
+
+
+def test_a_line_of_results_that_is_always_broken_counts_as_possibly_paid_and_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "BROKEN", 2)
+    fake = Breaking()
+    by_model(monkeypatch, m=fake)
+    done = judgeq(tmp_path, "run", *PAIRED, "--batch")
+    assert "lack 1 of its lines, which may have been paid for" in done.stderr
+    assert fake.asked.count("download") == 2 + 1 + 1
+    state = status(tmp_path)
+    assert (state["jobs"]["done"], state["unknown_attempts"]) == (24, 1)
+
+
+class Breaking(FakeBatches):
+    """Its first batch has a broken line among its results."""
+
+    async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
+        (file,) = await super().download(remote, folder)
+        if len(self.created) == 1:
+            if not as_it_is:
+                raise BrokenResultsError("a line of it is none.")
+            _, *rest = file.read_bytes().splitlines()
+            file.write_bytes(b"\n".join((b"", *rest)))
+        return [file]
+
+
+def test_a_folder_of_results_that_cant_be_made_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_model(monkeypatch, m=FakeBatches())
+    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
+    (ledger,) = tmp_path.glob("runs/*/run.db")
+    (ledger.parent / "batches").write_text("")
+    assert "batches can't be written" in judgeq(tmp_path, "resume", expect=7).stderr
+
+
+@pytest.mark.parametrize("lost", [1, 24])
+def test_what_is_reserved_for_jobs_that_were_lost_before_they_were_sent_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    hand_over, losing = SqliteStore.hand_over, [lost]
+
+    async def late(
+        self: SqliteStore, worker: str, batch: Batch, lines: Sequence[Line]
+    ) -> Collection[int]:
+        gone = [line.job.match.id for line in lines][: losing.pop() if losing else 0]
+        await self.settle(worker, [Outcome(job, JobState.PENDING) for job in gone])
+        return await hand_over(self, worker, batch, lines)
+
+    monkeypatch.setattr(SqliteStore, "hand_over", late)
+    by_model(monkeypatch, m=FakeBatches())
+    judgeq(tmp_path, *RUN, "--max-cost", "0.42")
+    assert status(tmp_path)["state"] == "finished"
+
+
+ITEMS = 347
+JOBS = ITEMS * (ITEMS - 1) // 2
+
+LARGEST = 250 * 1024**2
+"""Bytes; it was 175 MB. Of 120,000 questions 500 MB are allowed, and it was 195 MB."""
+
+
+CHILD = """
+import json, os, resource, sys
+from pathlib import Path
+from judgeq.cli import app
+from judgeq.engine import batch, runner
+from judgeq.judge import batches as providers
+from tests.fake_batches import FakeBatches
+
+fake, judge_round = FakeBatches(), runner.judge_round
+
+def most():
+    status = Path("/proc/self/status")
+    if status.exists():  # ru_maxrss begins with what the process had that started this one
+        (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+async def measured(session, round, **how):
+    await judge_round(session, round, **how)
+    state = await session.store.round_state(round)
+    sizes = [len(lines) for lines in fake.created.values()]
+    print(json.dumps([most(), state.done, sizes, fake.asked]), flush=True)
+    os._exit(0)  # what is known of the scores is worked out next, which is no part of this
+
+runner.judge_round = measured
+batch.FIRST_WAIT = 0.01
+providers.api_of = lambda backend: fake
+app(sys.argv[1:])
+"""
+
+
+@pytest.mark.long
+def test_60_000_questions_are_cut_into_batches_in_a_quarter_of_a_gigabyte(tmp_path: Path) -> None:
+    pytest.importorskip("resource", reason="there is no ru_maxrss here")
+    texts = "".join(f"i{n},{f'text number {n} ' * 10}\n" for n in range(ITEMS))
+    (tmp_path / "texts.csv").write_text(f"id,text\n{texts}", encoding="utf-8")
+    flags = "-d texts.csv --feature length -s complete --judge m --price 1,2 --quiet"
+    more = ("--batch", "--base-url", "http://127.0.0.1:9/v1", "--max-cost", "10000")
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, "run", *flags.split(), *more],
+        cwd=tmp_path,
+        env=environment(tmp_path) | {"PYTHONPATH": str(REPO)},
+        capture_output=True,
+        text=True,
+        timeout=LONGEST,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    peak, settled, sizes, asked = json.loads(done.stdout.splitlines()[-1])
+    assert settled == JOBS
+    assert sizes == [50_000, JOBS - 50_000]
+    assert asked == ["create"] * 2 + ["get", "download"] * 2
+    assert peak < LARGEST

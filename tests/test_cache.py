@@ -4,7 +4,6 @@ import asyncio
 import os
 import pickle
 import sqlite3
-import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -16,7 +15,7 @@ import judgeq.judge.cache
 from judgeq.engine.interrupts import run_loop
 from judgeq.errors import DataError
 from judgeq.judge.backend import Cached
-from judgeq.judge.cache import ReplyCache, overview, prune
+from judgeq.judge.cache import ReplyCache, clear, overview
 from judgeq.types import Answerer, Usage
 from tests.fakes import turns
 
@@ -65,10 +64,6 @@ def execute(folder: Path, sql: str, *values: object) -> None:
         db.commit()
 
 
-def clear(folder: Path) -> int:
-    return prune(folder, older_than=None, model=None, now=0.0)
-
-
 def rows(folder: Path) -> list[object]:
     with closing(sqlite3.connect(folder / "cache.db")) as db:
         return db.execute("SELECT * FROM Cache").fetchall()
@@ -112,26 +107,13 @@ def test_who_only_looks_keeps_nothing_and_makes_no_folder(tmp_path: Path) -> Non
 # `judgeq cache`
 
 
-def test_overview_prune_and_clear(tmp_path: Path) -> None:
-    async def put(cache: ReplyCache) -> None:
-        for number in range(4):
-            cache.put(f"a{number}", "model a", REPLY)
-        cache.put("b", "model b", REPLY._replace(cost=None))
-
-    using(tmp_path, put)
+def test_overview_and_clear(tmp_path: Path) -> None:
+    filled(tmp_path, a=REPLY, b=REPLY)
     found = overview(tmp_path)
-    assert found.replies == 5
-    assert found.models == {"model a": (4, 1.0), "model b": (1, None)}
+    assert found.replies == 2
     assert found.bytes > 0
-    later = time.time() + 100
-    assert prune(tmp_path, older_than=1000, model=None, now=later) == 0
-    assert prune(tmp_path, older_than=None, model="model b", now=later) == 1
-    assert prune(tmp_path, older_than=50, model="model b", now=later) == 0
-    assert prune(tmp_path, older_than=50, model=None, now=later) == 4
-    assert overview(tmp_path).replies == 0
-    filled(tmp_path)
-    assert clear(tmp_path) == 1
-    assert lookups(tmp_path, "k") == ([None], [])
+    assert clear(tmp_path) == 2
+    assert lookups(tmp_path, "a") == ([None], [])
 
 
 # What goes wrong
@@ -245,7 +227,7 @@ def test_settings_in_the_file_are_never_applied(tmp_path: Path, name: str, value
     execute(tmp_path, "INSERT OR REPLACE INTO Settings VALUES (?, ?)", name, value)
     filled(tmp_path, j=REPLY)
     assert lookups(tmp_path, "k", "j") == ([REPLY, REPLY], [])
-    assert prune(tmp_path, older_than=None, model="m", now=1e11) == 2
+    assert clear(tmp_path) == 2
     with closing(sqlite3.connect(tmp_path / "cache.db")) as db:
         kept = db.execute("SELECT value FROM Settings WHERE key = ?", (name,)).fetchall()
     assert kept != [(value,)]

@@ -50,6 +50,8 @@ CHOOSING = {
     "feature",
     "persona",
     "ensemble",
+    "onto",
+    "other_prompt",
     "each",
     "name",
 } - SESSION
@@ -67,6 +69,8 @@ OTHER_SESSION: Mapping[str, Any] = {
     "rating": "bt-mm",
     "sigma": 1.0,
     "unbias_position": True,
+    "refit": True,
+    "split_models": True,
     "texts": False,
     "store": "postgresql://localhost/judgeq",
     "workers": 0,

@@ -18,13 +18,13 @@ from numpy.testing import assert_array_equal
 from judgeq.judge.error_model import (
     HIGH,
     LOW,
-    ErrorModel,
     answers,
     probability_correct,
     seen_scores,
+    verdict_on,
 )
 from judgeq.settings.run import Simulation
-from judgeq.types import Matches
+from judgeq.types import Match, Matches
 
 VG, RRT = Simulation(), Simulation(sim_model="rrt")
 BOTH = pytest.mark.parametrize("judge", [VG, RRT], ids=["vg", "rrt"])
@@ -63,8 +63,8 @@ def rankings(scores: Sequence[float], judge: Simulation, seed: int = 1) -> list[
 
 
 def one_by_one(scores: Sequence[float], judge: Simulation, seed: int = 1) -> list[Order]:
-    model, rng = ErrorModel(judge), np.random.default_rng(seed)
-    return [tuple(model.order(list(scores), rng)) for _ in range(LISTS)]
+    match, rng = Match(0, 1, tuple(range(len(scores)))), np.random.default_rng(seed)
+    return [verdict_on(match, list(scores), judge, rng).items for _ in range(LISTS)]
 
 
 def wins(orders: Sequence[Order], a: int, b: int) -> int:
@@ -193,28 +193,6 @@ def round_of(seed: int) -> Matches:
     rng = np.random.default_rng(seed)
     sizes = rng.choice([2, 9, 10], size=30).tolist()
     return ragged([rng.choice(60, size=size, replace=False).tolist() for size in sizes])
-
-
-@BOTH
-@settings(max_examples=40)
-@given(seed=SEEDS)
-def test_each_verdict_ranks_its_match(judge: Simulation, seed: int) -> None:
-    matches = round_of(seed)
-    scores = np.random.default_rng(seed).uniform(LOW, HIGH, 60)
-    presented, seen = matches.items.copy(), scores.copy()
-    verdicts = answers(matches, scores, judge, np.random.default_rng(seed))
-    assert_array_equal(verdicts.matches, np.arange(30))
-    assert_array_equal(verdicts.offsets, matches.offsets)
-    assert_array_equal(verdicts.presented, presented)
-    assert_array_equal(matches.items, presented)
-    assert_array_equal(scores, seen)
-    assert verdicts.items.dtype == np.int32
-    assert verdicts.tied.shape == verdicts.items.shape
-    assert not verdicts.tied.any()
-    assert verdicts.scores is None
-    assert verdicts.judges is None
-    for items, ranked in zip(matches, np.split(verdicts.items, matches.offsets[1:-1]), strict=True):
-        assert sorted(ranked.tolist()) == sorted(items.tolist())
 
 
 # What the annotator sees

@@ -259,7 +259,7 @@ def test_which_gold_is_positive() -> None:
             gold_of(none, "x")
 
 
-@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_gold_from_a_file_by_id(folder: Path, say: Say, form: str) -> None:
     from sklearn.metrics import f1_score
 
@@ -270,18 +270,12 @@ def test_gold_from_a_file_by_id(folder: Path, say: Say, form: str) -> None:
     )
     labels[3] = ""
     path = folder / f"labels.{form}"
-    if form == "parquet":
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        parquet.write_table(pa.table({"who": ids, "what": labels}), path)
-    elif form == "jsonl":
+    if form == "jsonl":
         rows = (json.dumps({"who": i, "what": g}) for i, g in zip(ids, labels, strict=True))
         path.write_text("\n".join(rows))
     else:
-        mark = {"csv": ",", "tsv": "\t"}[form]
-        rows = (f"{i}{mark}{g}" for i, g in zip(ids, labels, strict=True))
-        path.write_text("\n".join([f"who{mark}what", *reversed(list(rows))]))
+        rows = (f"{i},{g}" for i, g in zip(ids, labels, strict=True))
+        path.write_text("\n".join(["who,what", *reversed(list(rows))]))
     flags = ("--gold", path.name, "--id-column", "who", "--gold-column", "what")
     found = json.loads(
         say(

@@ -223,14 +223,6 @@ def test_what_a_spreadsheet_would_run_is_defused_in_csv_alone(tmp_path: Path) ->
     assert {row["winner"] for row in same_in_all_formats(tmp_path, "comparisons")} < set(ids)
     assert rows(tmp_path, "calls", "--replies")[0]["reply"] == "=cmd()\0 \x1b[2J"
     assert ",'=cmd()" in judgeq(tmp_path, "export", "--table", "calls", "--replies").stdout
-    openpyxl = pytest.importorskip("openpyxl")
-    judgeq(tmp_path, "export", "--table", "scores", "--out", "s.xlsx")
-    sheet = openpyxl.load_workbook(tmp_path / "s.xlsx").active
-    assert {cell.data_type for (cell,) in sheet.iter_rows(max_col=1)} == {"s"}
-    (_, *there), (_, *line) = sheet.iter_rows(values_only=True, max_row=2)
-    for name, cell in zip(there, line, strict=True):
-        exact = rows(tmp_path, "scores")[0][name]
-        assert cell is exact is None or cell == pytest.approx(exact, rel=1e-14)
 
 
 def test_a_run_without_a_verdict_and_one_that_was_stopped(tmp_path: Path) -> None:

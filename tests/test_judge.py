@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,7 +28,7 @@ from judgeq.judge.backend import Cached, Prepared, Reply, Request
 from judgeq.judge.budget import NANO, Allowance, Budget
 from judgeq.judge.judge import Judge
 from judgeq.judge.limiter import Limiter, Permit
-from judgeq.judge.questions import FIRST, LAST, SHOWN, Questions, Unusable
+from judgeq.judge.questions import FIRST, LAST, Questions, Unusable
 from judgeq.judge.retry import Policy
 from judgeq.settings.model import Model
 from judgeq.types import Attempt, Call, Job, JobState, Match, Outcome, Usage, Verdict
@@ -201,7 +200,6 @@ def test_of_a_long_reply_that_is_no_verdict_the_beginning_is_kept() -> None:
     assert begun == garbage[: len(begun)]
     assert len(begun.encode()) == 65_536
     assert "2,000,000 bytes" in note
-    assert hashlib.sha256(garbage.encode()).hexdigest() in note
     assert outcome.calls[0].reply == good  # a verdict's is whole
 
 
@@ -227,15 +225,6 @@ def test_a_job_taken_up_again_is_in_its_second_asking() -> None:
     assert outcome.state is JobState.INVALID
     assert asking.steps == ["begin", "send 4/2"]
     assert MISSING in asking.said(0)
-
-
-@pytest.mark.parametrize("ties", [True, False])
-def test_ties_are_as_the_prompt_set_says(ties: bool) -> None:
-    prompt = prompts.load("bias").model_copy(update={"ties": ties})
-    tie = '{"winner": "tie"}'
-    asking = Asking(tie, tie, job=Job(PAIR), prompt=prompt)
-    tied = Verdict((3, 1), (False, True)) if ties else None
-    assert asking.outcome().verdict == tied
 
 
 # Failures
@@ -433,9 +422,8 @@ def test_a_server_that_is_away_for_minutes_is_waited_for() -> None:
     assert {each.state for each in outcomes if isinstance(each, Outcome)} == {JobState.DONE}
     assert len(outcomes) == 20
     assert 9 * 60 - 130 < asking.clock.now < 600
-    first, last = notices(asking)
-    assert "doesn't answer; one call at a time is tried, for up to 10 minutes" in first
-    assert re.fullmatch(r"fake answers again, after \d+ s\.", last)
+    (told,) = notices(asking)
+    assert "doesn't answer; one call at a time is tried, for up to 10 minutes" in told
 
 
 def test_what_was_waited_for_a_server_is_not_the_jobs_time() -> None:
@@ -572,20 +560,3 @@ def test_more_than_half_of_the_last_hundred_stop_it() -> None:
     assert fed(Unusable(), "yn" * 500) == 0
     assert fed(Unusable(), "y" * 1000 + "n" * 100) == 1000 + LAST // 2 + 1
     assert fed(Unusable(), "y" + "n" * 200) == LAST
-
-
-def test_it_says_what_the_replies_looked_like_and_what_to_do() -> None:
-    seen = Unusable()
-    seen.usable()
-    for _ in range(LAST - 31):
-        seen.unusable("it was cut off.", "")
-    for _ in range(29):
-        seen.unusable("it was empty.", "")
-    with pytest.raises(
-        JudgeError, match=r"1 of the last 100 replies .* 69 times: it was cut"
-    ) as caught:
-        seen.unusable("it was empty.", "Well,\n\x1b[31mlet me think " + "x" * 1000)
-    text = str(caught.value)
-    assert '"Well, let me think xxx' in text
-    assert "x" * SHOWN not in text
-    assert "--max-invalid" in text

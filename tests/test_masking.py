@@ -206,7 +206,7 @@ def test_however_a_body_is_escaped(key: str, letters: bool, data: st.DataObject)
 # What is left alone
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(text=st.text(), key=st.text(string.ascii_letters + string.digits, min_size=20))
 def test_what_holds_no_secret_stays_to_the_letter(text: str, key: str) -> None:
     assume(not leaks(key, text))

@@ -15,7 +15,6 @@ import pytest
 
 import judgeq
 from benchmarks import tutorials
-from judgeq.types import JobState
 from judgeq.ui import figures, html
 from tests import python
 from tests.test_api import Frame
@@ -138,22 +137,6 @@ def test_what_cannot_be_drawn_says_why(
         getattr(result.plot, name)()
     assert result.plot.scale().has_data()
     shown(result)
-
-
-def test_a_run_that_was_stopped_shows_what_was_judged(tmp_path: Path) -> None:
-    ended: list[object] = []
-
-    def stop(event: Any) -> None:
-        ended.append(getattr(event, "state", None))
-        if ended.count(JobState.DONE) == 7:
-            raise judgeq.StoppedError("for the test")
-
-    with pytest.raises(judgeq.StoppedError):
-        run(tmp_path, sample=40, on_event=stop, concurrency=1)
-    partial = judgeq.open_run(runs_dir=tmp_path / "runs")
-    assert partial.partial
-    assert "Unfinished: 7 of" in shown(partial)
-    assert partial.plot.settling().has_data()
 
 
 def test_a_large_result_stays_small(result: judgeq.Result) -> None:

@@ -101,7 +101,7 @@ def test_a_whole_run_without_a_promised_test_ends_with_an_error(tmp_path: Path) 
     )
     (tests / "test_a.py").write_text("def test_kept(): pass\n\ndef test_other(): pass\n")
 
-    words = ("-q", "--import-mode=importlib", "-n", "1", "-m", SHORT)
+    words = ("-q", "--import-mode=importlib", "-n", "0", "-m", SHORT)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words],
         check=False,

@@ -73,12 +73,6 @@ def test_lines_break_between_words_and_are_not_padded() -> None:
     assert max(map(len, wide)) <= 100
 
 
-def test_sections_are_apart_unless_they_belong_together() -> None:
-    first = Section("first", [("a", "1")])
-    lines = printed(first, Section(notes=["close"], close=True), Section("next")).splitlines()
-    assert [line.removesuffix("1").strip() for line in lines] == ["first", "a", "close", "", "next"]
-
-
 def test_a_table_leaves_out_columns_and_cuts_texts_where_it_must() -> None:
     columns = [
         Column("id", least=4),

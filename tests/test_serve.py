@@ -153,6 +153,7 @@ def test_all_runs_are_listed_by_links_that_lead_to_them(here: Served) -> None:
     page = here.page("/")
     for name in ("", *NAMES):
         assert f'href="{here.run(name=name)}"' in page
+    for name in (NAMES[0], "\udcff\udcfe"):
         assert here.ask(here.run(name=name)).status == 200
     assert "<script>alert" not in page
     assert "finished" in page

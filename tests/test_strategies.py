@@ -18,7 +18,7 @@ from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.matchmaking import Matchmaking, list_sizes, similar_couples, window
 from judgeq.strategies.pairwise import Complete, Pairwise, Streak, Tail
 from judgeq.strategies.repeats import Repeats
-from judgeq.types import Bools, Floats, Matches, Standings, Verdicts
+from judgeq.types import Bools, Floats, Matches, Standings
 from tests.build import verdicts
 
 BOTH: tuple[Matchmaking, ...] = ("similar", "random")
@@ -300,32 +300,6 @@ def test_each_question_is_numbered_by_those_before_it(rounds: list[list[Question
 # Who leaves early, and all pairs
 
 
-def play(
-    strategy: Strategy, n: int, seed: int, ties: float = 0.1, silent: float = 0.1
-) -> tuple[list[Standings], list[Verdicts], list[set[int]]]:
-    """All rounds with a judge of chance: the standings before each round and after the last, the
-    verdicts, and who was asked about in each round."""
-    random = np.random.default_rng(seed)
-    truth = random.normal(size=n)
-    standings, rounds, asked = [everyone(elo.start(n))], [], []
-    for _ in range(strategy.rounds):
-        matches = strategy.next_round(History(standings[-1]), random)
-        if not len(matches):
-            break
-        rankings: list[Any] = []
-        for pair in matches.items.reshape(-1, 2).tolist():
-            if random.random() < silent:
-                continue  # the judge gave no verdict
-            best = sorted(pair, key=lambda item: -truth[item] + random.normal() * 0.7)
-            rankings.append([best] if random.random() < ties else best)
-        rounds.append(verdicts(rankings))
-        asked.append(set(matches.items.tolist()))
-        ratings = elo.fold(standings[-1].elo, rounds[-1])
-        stay = strategy.stay(History(Standings(ratings, standings[-1].active), rounds), random)
-        standings.append(Standings(ratings, stay))
-    return standings, rounds, asked
-
-
 def test_a_tie_breaks_a_streak_and_sitting_out_does_not() -> None:
     strategy = Streak(r=3, d=1)
     won: list[list[Any]] = [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0, 3], [1, 2]]]
@@ -354,50 +328,6 @@ def test_a_streak_takes_distinct_opponents() -> None:
     # The fifth opponent of a streak counts, however early the others came.
     stay = Streak(r=3, d=2).stay(History(everyone(elo.start(4)), other), chance)
     assert stay.tolist() == [False, True, True, False]
-
-
-def test_of_several_judges_the_most_say_who_won() -> None:
-    """Each pair is asked of all of them: one match, however many verdicts."""
-    split = [verdicts([[0, 1], [1, 0], [2, 3], [2, 3]]), verdicts([[0, 3], [0, 3], [2, 1], [2, 1]])]
-    stay = Streak(r=2, d=2).stay(History(everyone(elo.start(4)), split), np.random.default_rng())
-    assert stay.tolist() == [True, True, False, False]
-    once = split[:1] * 2
-    assert (
-        Streak(r=4, d=1).stay(History(everyone(elo.start(4)), once), np.random.default_rng()).all()
-    )
-
-
-@settings(max_examples=20)
-@given(
-    w=st.integers(1, 8), p=st.integers(1, 49), n=st.integers(2, 60), seed=SEEDS,
-    rounds=st.integers(1, 14),
-)  # fmt: skip
-def test_tails_leave_from_round_w_on_and_the_middle_stays(
-    w: int, p: int, n: int, seed: int, rounds: int
-) -> None:
-    strategy = Tail(rounds=rounds, w=w, p=p)
-    standings, played, asked = play(strategy, n, seed)
-    assert sum(len(some) // 2 for some in asked) == strategy.calls(n) == strategy.cost(n)
-    for round in range(1, len(played) + 1):
-        before, after = standings[round - 1].active, standings[round].active
-        left = before & ~after
-        if round < w:
-            assert not left.any()
-            continue
-        a = int(before.sum())
-        leave = min(max(1, a * p // 100), max(0, a - 2) // 2)
-        assert (after <= before).all()
-        assert left.sum() == 2 * leave
-        assert after.sum() >= min(2, a)
-        ratings = standings[round].elo
-        if leave:
-            assert (ratings[left] <= ratings[after].min()).sum() >= leave
-            assert (ratings[left] >= ratings[after].max()).sum() >= leave
-
-
-@pytest.mark.parametrize(("w", "p", "pairs"), [(8, 20, 4759), (12, 10, 7871)])
-def test_the_published_costs_of_tail_pruning(w: int, p: int, pairs: int) -> None:
-    assert Tail(w=w, p=p).calls(1000) == pairs
 
 
 @pytest.mark.parametrize("n", [2, 3, 7, 20])

@@ -253,7 +253,8 @@ def test_commands_that_read_open_nothing_but_the_run(tmp_path: Path) -> None:
     mails.parent.mkdir()
     mails.write_text("text\na\n")
     key.write_text("KEY")
-    assert invoke("run", "-d", "demo", "--quiet", "--runs-dir", tmp_path / "runs")[0] == 0
+    job = ("run", "-d", "demo", "--sample", "40", "--quiet")
+    assert invoke(*job, "--runs-dir", tmp_path / "runs")[0] == 0
     (folder,) = run_places.FolderRuns(tmp_path / "runs").all()
     change(
         folder,

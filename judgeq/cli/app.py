@@ -75,11 +75,10 @@ COMMANDS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     },
     "Choose": {
         "tools": {
-            "list": "List strategies, prompts, datasets or models.",
+            "list": "List strategies, prompts or datasets.",
             "list strategies": "List the strategies, their costs, and when to use them.",
             "list prompts": "List the prompt sets, or show what one would send.",
             "list datasets": "List the datasets: size, licence, whether they are here.",
-            "list models": "List the models whose prices are known.",
             "help": "Show help: of a command, all commands, or exit-codes.",
         },
     },
@@ -94,8 +93,7 @@ COMMANDS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "reproduce": "Reproduce the paper's published rows.",
         },
         "tools": {
-            "cache": "Show the reply cache: its size, and what it holds.",
-            "cache prune": "Remove replies that are old, or a model's.",
+            "cache": "Show the reply cache: its size.",
             "cache clear": "Remove all replies.",
             "mock-server": "Run a local server like OpenAI's, for rehearsals.",
             "guide": "Print the guide for scripts and AI agents.",

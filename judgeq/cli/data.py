@@ -176,7 +176,7 @@ def import_(
         shown="the recording; scores with --format",
     ),
     option(
-        "kind --format", "The table's format.", ("csv", "jsonl", "parquet", "xlsx"),
+        "kind --format", "The table's format.", ("csv", "jsonl", "parquet"),
         shown="by the file's name; csv",
     ),
     option("--replies", "With --table calls: the raw replies, and the reasons in them."),
@@ -203,8 +203,8 @@ def export(
     that they are made of (a tie is two, of weight 0.5); or the calls, with tokens,
     costs, times and errors.
 
-    In CSV and Excel a text that a spreadsheet would run begins with '; JSONL and
-    Parquet have it as it is.
+    In CSV a text that a spreadsheet would run begins with '; JSONL and Parquet have
+    it as it is.
 
     Examples:
 
@@ -239,7 +239,7 @@ def _export_recording(run: RunPlace, out: Path | None, by: Any) -> None:
     from judgeq.engine import results
     from judgeq.imports import recordings
 
-    if out is not None and out.suffix.lower() in (".csv", ".parquet", ".xlsx"):
+    if out is not None and out.suffix.lower() in (".csv", ".parquet"):
         complain(
             f"{out} is a recording, in JSONL: --table writes tables (scores, comparisons, calls)."
         )
@@ -311,5 +311,5 @@ def _export_table(
         with files.replacing(out, refusal=_refusal) as text:
             asyncio.run(write(text.buffer))
         return
-    with binary_output(f"--format {kind}" if kind in ("parquet", "xlsx") else None) as file:
+    with binary_output("--format parquet" if kind == "parquet" else None) as file:
         asyncio.run(write(file))

@@ -291,11 +291,11 @@ def argument(name: str, metavar: str, text: str, **how: Any) -> click.Argument:
 
 ALL = [name for name, setting in SETTINGS.items() if setting.flag]
 RESUMED = [
-    *("dataset", "data_dir", "judge", "prompt", "base_url", "api", "extra_body"),
+    *("dataset", "data_dir", "onto", "judge", "prompt", "base_url", "api", "extra_body"),
     *(name for name in ALL if SETTINGS[name].declared.session),
 ]
 """What may change when a run is resumed, and what a folder that isn't one's own is asked for."""
-RATED = ("rating", "sigma", "unbias_position", "split_models")
+RATED = ("rating", "sigma", "unbias_position", "refit", "split_models")
 """The settings that decide how a run's comparisons become scores."""
 
 _IS_A_RUN = "A run's id, a unique beginning of it, its name or folder, or 'last'"

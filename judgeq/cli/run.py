@@ -269,9 +269,10 @@ def written(
     import asyncio
 
     from judgeq.engine import results, session
+    from judgeq.engine.datasets import dataset_of
     from judgeq.engine.scores import write_scores
 
-    found = dataset or session.dataset_of(place)
+    found = dataset or dataset_of(place)
     result = session.with_texts(asyncio.run(results.read(place, settings)), settings, found)
     write_scores(result.scores, place.scores)
     return answer_of(result, ended)

@@ -157,12 +157,13 @@ def rated(place: RunPlace, given: Values) -> Result:
 def _opened(place: RunPlace, given: Values) -> Result:
     """A run by its ledger, with its texts if they can be had."""
     from judgeq.engine import session
+    from judgeq.engine.datasets import dataset_of
 
     result = rated(place, given)
     settings = place.info().settings_with(given)
     if not settings.texts:
         return result
-    dataset = session.dataset_of(place)
+    dataset = dataset_of(place)
     if dataset is None:
         complain(NO_TEXTS)
     elif dataset.texts is None and dataset.source != "synthetic":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from judgeq.settings.mock_server import MockSettings
 from judgeq.text import several
 
 MOCK_SETTINGS = settings_of(MockSettings)
-UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 @command("help", argument("topic", "[all | exit-codes | COMMAND]", "What about.", nargs=-1))
@@ -102,7 +100,7 @@ def doctor(given: Values, runs_dir: Path) -> Answer:
 
 @command("list")
 def kinds(context: click.Context) -> None:
-    """List strategies, prompts, datasets or models."""
+    """List strategies, prompts or datasets."""
     show_text(context.get_help())
 
 
@@ -124,26 +122,6 @@ def datasets(given: Values) -> Answer:
     from judgeq.ui.show import lists as show_lists
 
     return Answer(known_datasets.catalog(given.get("data_dir")), show_lists.datasets)
-
-
-@command(
-    "list models",
-    argument(
-        "pattern", "[PATTERN]", "Part of a name, as 'mini' or 'openai/gpt-5'.", required=False
-    ),
-)
-def models(pattern: str | None) -> Answer:
-    """List the models whose prices are known.
-
-    Any other model can be named as well: its price is then unknown, until
-    --price gives it.
-    """
-    from judgeq.judge import prices
-    from judgeq.ui.show import lists as show_lists
-
-    known = prices.list_prices(pattern)
-    none = f"No model with {pattern!r} in its name has a known price."
-    return Answer(known, show_lists.models if known else lambda _: none)
 
 
 @command(
@@ -193,28 +171,11 @@ CACHE = of_settings("cache_dir")
 
 @command("cache", *CACHE)
 def cache(given: Values) -> Answer:
-    """Show the reply cache: its size, and what it holds."""
+    """Show the reply cache: its size."""
     from judgeq.judge import cache as replies
     from judgeq.ui.show import lists as show_lists
 
     return Answer(replies.overview(_folder(given)), show_lists.cache)
-
-
-@command(
-    "cache prune", *CACHE,
-    option("--older-than", "An age, as 12h, 30d, 8w.", str, metavar="AGE"),
-    option("--model", "A model's name.", str, metavar="NAME"),
-)  # fmt: skip
-def prune_cache(older_than: str | None, model: str | None, given: Values) -> Answer:
-    """Remove replies that are old, or a model's."""
-    import time
-
-    from judgeq.judge import cache as replies
-
-    if older_than is None and model is None:
-        raise UsageError("say what to prune: --older-than 30d, --model NAME, or both.")
-    seconds = None if older_than is None else _seconds(older_than)
-    return _removed(replies.prune(_folder(given), older_than=seconds, model=model, now=time.time()))
 
 
 @command("cache clear", *CACHE)
@@ -229,11 +190,9 @@ def clear_cache(yes: bool, given: Values) -> Answer:
     entries = replies.overview(folder).replies
     question = f"Remove {several(entries, 'reply', 'replies')} from {folder}? They were paid for."
     confirm(question, yes=yes or not entries)
-    return _removed(replies.prune(folder, older_than=None, model=None, now=0.0))
-
-
-def _removed(count: int) -> Answer:
-    return Answer({"removed": count}, lambda _: f"{several(count, 'reply', 'replies')} removed.")
+    removed = replies.clear(folder)
+    words = f"{several(removed, 'reply', 'replies')} removed."
+    return Answer({"removed": removed}, lambda _: words)
 
 
 def _folder(given: Mapping[str, Any]) -> Path:
@@ -241,13 +200,6 @@ def _folder(given: Mapping[str, Any]) -> Path:
     from judgeq.settings.model import Access
 
     return assembly.cache_folder(Access(**given))
-
-
-def _seconds(age: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", age.strip())
-    if not match:
-        raise UsageError(f"--older-than {age!r}: give an age as 90m, 12h, 30d or 8w.")
-    return float(match[1]) * UNITS[match[2]]
 
 
 @command(
@@ -293,7 +245,7 @@ def mock_server(given: Values, as_json: bool) -> Answer:
             show_text(json.dumps({"url": url}))
         else:
             show_text(f"Listening on {url} (Ctrl-C ends it). Try, from another terminal:")
-            show_text(f"  judgeq run demo --judge {settings.only_model or 'mock'} --base-url {url}")
+            show_text(f"  judgeq run demo --judge mock --base-url {url}")
 
     try:
         stats = interrupts.run_loop(server.serve(settings, scores, ready))

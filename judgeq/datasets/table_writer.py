@@ -1,8 +1,7 @@
-"""Tables as files for other programs: CSV, JSONL, Parquet or Excel, written a batch of rows at a time.
+"""Tables as files for other programs: CSV, JSONL or Parquet, written a batch of rows at a time.
 
-Half a character, which UTF-8 can't say, is written as "?". CSV and Excel are what people open in a
-spreadsheet: there a text that it would run is written with "'" before it. Numbers read back as the same
-bits in all but Excel, which keeps 15 digits.
+Half a character, which UTF-8 can't say, is written as "?". CSV is what people open in a spreadsheet:
+there a text that it would run is written with "'" before it. Numbers read back as the same bits.
 """
 
 from __future__ import annotations
@@ -15,15 +14,12 @@ from typing import IO, Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import orjson
 
-from judgeq.datasets.table_reader import MOST_ROWS, packages
-from judgeq.errors import UsageError
+from judgeq.datasets.table_reader import packages
 from judgeq.escaping import for_spreadsheet
 from judgeq.settings.run import REHEARSAL
 
-Format: TypeAlias = Literal["csv", "jsonl", "parquet", "xlsx"]
+Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-LONGEST_CELL = 32_767
-"""Characters of a cell in Excel, by its own limit."""
 MADE_UP = "made up"
 """What each row of a rehearsal's tables says in the column REHEARSAL."""
 Batch: TypeAlias = Sequence[Any]
@@ -48,16 +44,14 @@ def marked(table: Table) -> Table:
 
 
 async def write(table: Table, kind: Format, file: IO[bytes]) -> None:
-    """Write the table, in UTF-8. Raises UsageError for Parquet and Excel without the package that writes
-    them, or where an Excel sheet can't hold it; and OSError."""
+    """Write the table, in UTF-8. Raises UsageError for Parquet without the package that writes it; and
+    OSError."""
     names = [*table.columns]
     batches = ([*map(_cells, batch)] async for batch in table.batches)
     if kind == "parquet":
         return await _write_parquet(table.columns, batches, file)
     rows = (row async for batch in batches for row in zip(*batch, strict=True))
-    if kind == "xlsx":
-        await _write_excel(names, rows, file)
-    elif kind == "jsonl":
+    if kind == "jsonl":
         async for row in rows:
             line = dict(zip(names, row, strict=True))
             file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
@@ -92,29 +86,3 @@ async def _write_parquet(
         async for cells in batches:
             arrays = [*map(pa.array, cells, schema.types)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-
-
-async def _write_excel(
-    names: Sequence[str], rows: AsyncIterator[Sequence[Any]], file: IO[bytes]
-) -> None:
-    openpyxl, cells_of = packages("excel", "Excel", "openpyxl", "openpyxl.cell.cell")
-
-    def written(cell: object) -> object:
-        illegal = cells_of.ILLEGAL_CHARACTERS_RE
-        return for_spreadsheet(illegal.sub("", cell) if isinstance(cell, str) else cell)
-
-    book = openpyxl.Workbook(write_only=True)
-    sheet = book.create_sheet()
-    sheet.append([*map(written, names)])
-    n = 1
-    try:
-        async for row in rows:
-            cells, n = [*map(written, row)], n + 1
-            if n > MOST_ROWS or any(len(str(cell)) > LONGEST_CELL for cell in cells):
-                raise UsageError(
-                    f"An Excel sheet holds {MOST_ROWS:,} rows and {LONGEST_CELL:,} characters a cell, "
-                    "and this table has more: --format csv, jsonl or parquet writes it."
-                )
-            sheet.append(cells)
-    finally:
-        book.save(file)  # which closes its temporary files

@@ -14,20 +14,22 @@ from typing import Any
 
 import orjson
 
-from judgeq import config, datasets, judge, prompts, trust
+from judgeq import config, judge, prompts, trust
 from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
 from judgeq.datasets.synthetic import NAMES
 from judgeq.datasets.table_reader import format_of
 from judgeq.engine import assembly, status
 from judgeq.engine.assembly import Run
+from judgeq.engine.datasets import load, runs_onto
 from judgeq.engine.interrupts import awaited
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.escaping import quoted
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace, Runs, name_of
 from judgeq.run_places.info import MODELS, Ended
-from judgeq.settings.run import REHEARSAL, SETTINGS, Asking
+from judgeq.settings.people import Asking
+from judgeq.settings.run import REHEARSAL, SETTINGS
 from judgeq.strategies import Strategy
 
 MORE = 3
@@ -223,9 +225,9 @@ def admit(
                 f"{run} asks {name}: --judge {quoted(name)} lets this worker ask it{cost}."
             )
         _check_server(run, name, asked, own, named)
-    strategy, prompt = asked.make_strategy(), kept_prompt(place, info)
-    dataset = _dataset(place, info, own, files)
-    if changed := differing(config.deciding_facts(asked, dataset, prompt), facts):
+    strategy, prompt = info.strategy_of(asked) or asked.make_strategy(), kept_prompt(place, info)
+    dataset, onto = _dataset(place, info, own, files), facts.get("onto")
+    if changed := differing(config.deciding_facts(asked, dataset, prompt, onto), facts):
         raise RunError(
             f"{run} is not worked on: its {' and '.join(changed)} here and in the store differ."
         )
@@ -289,7 +291,7 @@ def _dataset(place: RunPlace, info: RunInfo, own: Settings, files: Sequence[Path
     labels, looked_at = info.facts.get("labels"), []
     for spec in _specs(place, info, own, files):
         try:
-            dataset = datasets.load(spec, seed=spec.seed)
+            dataset = load(spec, runs_onto(place, info))
         except JudgeqError as error:
             looked_at.append(f"{spec.dataset}: {error}")
             continue

@@ -45,6 +45,7 @@ from judgeq.text import several
 from judgeq.types import Floats, Totals
 
 if TYPE_CHECKING:
+    from judgeq.engine.placing import Onto
     from judgeq.judge.http.model_backend import ModelBackend
 
 SURCHARGED = frozenset({"speed", "inference_geo"})
@@ -76,6 +77,22 @@ class Run:
     known: Sequence[tuple[int, ...]] = ()
     function: JudgeFunction | None = None
     """The judge that is a Python function."""
+    onto: Onto | None = None
+    """Where a run begins that is placed onto settled ones, until that is written."""
+    grown: str = ""
+    """That some of its texts were judged before."""
+    others: tuple[str, ...] = ()
+    """Judges of settled runs that aren't asked any more; their numbers follow those of the run's own."""
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The judges' names by their numbers."""
+        return (*self.settings.judges, *self.others)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds of its own it has, at most."""
+        return self.strategy.rounds - self.strategy.before
 
     @property
     def items(self) -> Items:

@@ -12,14 +12,13 @@ refused or lost. What leads on is `_look`, batch by batch.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from judgeq.engine import assembly
+from judgeq.engine import assembly, rounds
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.batch_lines import (
     Requests,
@@ -38,24 +37,29 @@ from judgeq.errors import (
     CallError,
     JudgeError,
     JudgeqError,
+    RateLimitedError,
     StoppedError,
     StoreAwayError,
 )
-from judgeq.events import BatchesOpen, CallStarted, Emit, JobEnded, JobStarted, Notice
-from judgeq.files import refuse_linked_folder, unwritable
-from judgeq.judge.backend import BatchAPI, Remote, is_refusal
+from judgeq.events import BatchesOpen, Emit, JobEnded, Notice
+from judgeq.files import make_folder
+from judgeq.judge.backend import Remote
 from judgeq.judge.budget import NANO
 from judgeq.judge.judge import Judge
 from judgeq.run_places import whoami
 from judgeq.store import Store
+from judgeq.text import several
 from judgeq.types import Batch, BatchState, Counts, JobState, Outcome
+
+if TYPE_CHECKING:
+    from judgeq.judge.batches.provider import BatchAPI
 
 FIRST_WAIT, LONGEST_WAIT = 10.0, 300.0
 """Seconds between two looks at a batch: the first wait, which grows by half up to the longest."""
 AGAIN = 1.0
 """Seconds until a batch is sent after one that its provider surely did not take; doubled each time."""
 TRIES = 8
-"""How often batches are offered, one after the other, before one of ours has to end first."""
+"""How often batches are offered, one after the other, while none of ours is out."""
 BROKEN = 3
 """How often results are downloaded that are broken, or hold less than was answered."""
 SETTLING = 120.0
@@ -94,12 +98,7 @@ async def ask(session: Session) -> None:
     the next question can't be paid.
     """
     await session.judge.open()
-    folder = results_of(session.run)
-    refuse_linked_folder(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(folder, error) from error
+    make_folder(results_of(session.run))
     try:
         await Batches(session).go_through()
     finally:
@@ -126,8 +125,8 @@ class Open:
 
 @dataclass(slots=True, eq=False)
 class Outlet:
-    """The way to one judge: it is sent batches of so many lines at most, and none before `closed_until`
-    (infinity: until one of ours has ended). `tries` failed, one after the other."""
+    """The way to one judge: it is sent batches of so many lines at most, and none before `closed_until`.
+    `tries` failed, one after the other."""
 
     judge: Judge
     api: BatchAPI
@@ -160,9 +159,6 @@ class Batches:
         session, settings, stop = self._session, self._session.run.settings, self._session.stop
         for batch in await out_of(session.store):
             self._watch(batch)
-            for _ in range(batch.left):
-                session.emit(JobStarted(batch.judge))
-                session.emit(CallStarted())
         while True:
             for one in [one for one in self._open if one.due <= time.monotonic()]:
                 await self._look(one)
@@ -195,9 +191,9 @@ class Batches:
         """What is still out, for a session that ends."""
         if not self._open:
             return "stopped while batches wait to be sent"
-        questions = sum(one.batch.left for one in self._open)
-        batches = "1 batch is" if len(self._open) == 1 else f"{len(self._open):,} batches are"
-        return f"{batches} still out, with {questions:,} questions; they go on at their provider"
+        questions = several(sum(one.batch.left for one in self._open), "question")
+        batches = several(len(self._open), "batch", "batches")
+        return f"{batches} still out, with {questions}, which go on at their provider"
 
     def _notify(self, text: str, *, warning: bool = False) -> None:
         self._session.emit(Notice(text, warning=warning))
@@ -280,8 +276,8 @@ class Batches:
                 return
             # It may be there all the same: it is looked for.
             one.since = time.monotonic()
-            one.due = one.since + SETTLING if is_refusal(error) else one.due
-            if is_refusal(error):
+            if isinstance(error, RateLimitedError) or not isinstance(error, CallError):  # refused
+                one.due = one.since + SETTLING
                 await self._session.store.note_batch(one.batch._replace(error=str(error)))
             else:
                 self._notify(f"{named(one.batch)} may not have been created: {error}")
@@ -291,13 +287,13 @@ class Batches:
 
     async def _not_taken(self, one: Open, outlet: Outlet, error: JudgeError) -> None:
         """A batch was surely not taken: its jobs go back, and cost nothing. They are sent again after a
-        pause; after many, once a batch of ours has ended. Where that won't help the session ends."""
+        pause. Where that won't help the session ends."""
         await self._over(one, BatchState.REFUSED, f"its batch was not taken: {error}")
         if not isinstance(error, CallError) or (outlet.tries >= TRIES and not self._open):
             self._settlement.error = self._settlement.error or error
             return
-        pause = max(AGAIN * 2**outlet.tries, error.retry_after or 0.0)
-        outlet.closed_until = time.monotonic() + pause if outlet.tries < TRIES else math.inf
+        pause = min(AGAIN * 2**outlet.tries, LONGEST_WAIT)
+        outlet.closed_until = time.monotonic() + max(pause, error.retry_after or 0.0)
         outlet.tries += 1
         self._notify(f"{named(one.batch)} was not taken: {error} Its questions are sent again.")
 
@@ -333,8 +329,6 @@ class Batches:
         self._open.remove(one)
         self._asked.pop(one.batch.name, None)
         self._more = True
-        for outlet in self._outlets.values():
-            outlet.closed_until = 0.0
 
     # Sending
 
@@ -345,12 +339,12 @@ class Batches:
             return
         self._more = False
         for number, outlet in self._outlets.items():
-            going = True
-            while going and not (self._session.stop.asked or self._settlement.error):
+            while not (self._session.stop.asked or self._settlement.error):
                 if outlet.closed_until > time.monotonic():
-                    self._more, going = True, False
-                else:
-                    going = await self._send_one(number, outlet)
+                    self._more = True
+                    break
+                if not await self._send_one(number, outlet):
+                    break
 
     async def _send_one(self, number: int, outlet: Outlet) -> bool:
         """Send a judge one batch of what is pending, but for what the cache knows; whether there may be
@@ -365,7 +359,6 @@ class Batches:
                 unpaid = await requests.fill(jobs, cached)
                 await store.settle(whoami(), cached)
                 for outcome in cached:
-                    self._session.emit(JobStarted(outcome.job))
                     self._session.emit(JobEnded(outcome.job, outcome.state))
                 left.difference_update(outcome.job for outcome in cached)
                 if stop.asked:
@@ -387,9 +380,6 @@ class Batches:
         for line in requests.lines:
             if line.job.match.id in lost:
                 budget_of(session).release(line.bound)
-            else:
-                session.emit(JobStarted(line.job.match.id))
-                session.emit(CallStarted())
         if len(lost) == batch.jobs:  # nothing was written down
             return
         one = self._watch(batch)
@@ -403,32 +393,22 @@ class Batches:
 
 async def cancel(run: Run, emit: Emit) -> Sequence[tuple[Batch, Remote]]:
     """Ask the providers to stop working on the open batches of a run. Nothing is written: whoever goes
-    on with the run collects what they had answered. Raises JudgeError where one can't be asked, when all
-    were."""
-    store = run.folder.store(read_only=True)
-    try:
-        totals, out = await store.totals(), await held(store)
-        batches = await out_of(store)
-    finally:
-        await store.close()
+    on with the run collects what they had answered. Raises JudgeError where one can't be asked."""
+    async with rounds.reading(run.folder) as store:
+        totals, out, batches = await store.totals(), await held(store), await out_of(store)
     if not batches:
         return []
     from judgeq.judge import batches as providers  # brings aiohttp
 
-    cancelled, failed = list[tuple[Batch, Remote]](), None
+    cancelled = list[tuple[Batch, Remote]]()
     async with assembly.panel(run, totals, Stop(), emit, out=out, look_only=True) as judges:
         await judges.open()
         for one in batches:
-            try:
-                api = providers.api_of(backend_of(asked(judges, one)))
-                if one.remote is None:
-                    raise JudgeError(
-                        f"Nobody knows yet whether {named(one)} was created: "
-                        f"`judgeq resume {run.folder.argument}` looks for it."
-                    )
-                cancelled.append((one, await api.cancel(one.remote)))
-            except JudgeError as error:
-                failed = failed or error
-    if failed is not None:
-        raise failed
+            if one.remote is None:
+                raise JudgeError(
+                    f"Nobody knows yet whether {named(one)} was created: "
+                    f"`judgeq resume {run.folder.argument}` looks for it."
+                )
+            api = providers.api_of(backend_of(asked(judges, one)))
+            cancelled.append((one, await api.cancel(one.remote)))
     return cancelled

@@ -30,14 +30,15 @@ from judgeq.errors import (
     RunError,
     UnusableReplyError,
 )
-from judgeq.events import CallEnded, JobEnded, Notice
-from judgeq.judge.backend import BatchAPI, Prepared, Remote, Reply, Request, Result
+from judgeq.events import CallEnded, CallStarted, JobEnded, Notice
+from judgeq.judge.backend import Prepared, Remote, Reply, Request, Result
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import ASKS, Judge, cut_reply
 from judgeq.judge.panel import Panel
 from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage
 
 if TYPE_CHECKING:
+    from judgeq.judge.batches.provider import BatchAPI
     from judgeq.judge.http.model_backend import ModelBackend
 
 PATIENCE = 5.0
@@ -323,6 +324,7 @@ class Settlement:
         What was wrong with a job's last reply stays, since that is asked again."""
         job = line.job
         shown = None if how == "unusable" else reply.problem
+        self.session.emit(CallStarted())
         self.session.emit(CallEnded(how, reply.usage, reply.cost, 0.0, error=shown))
         self.session.emit(JobEnded(job.match.id, state))
         text = reply.text if how == "ok" else cut_reply(reply.text)

@@ -4,8 +4,8 @@ Calls × tokens × price. The run's ledger says what is answered, and the cache 
 round that comes next; which items meet in later rounds nobody knows, so that these are taken to be as
 large as the strategy makes them, and their questions as long as others of theirs.
 
-What a question takes is known from those that were answered: by this run, where a pilot may have asked
-the first ones, or in the cache. Otherwise it is a rule of thumb, which spans a factor of twenty.
+What a question takes is known from those that this run has answered, where a pilot may have asked the
+first ones. Otherwise it is a rule of thumb, which spans a factor of twenty.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from judgeq.rating import UNKNOWN
 from judgeq.rating.order import expected_rho
 from judgeq.store import Store
 from judgeq.strategies.repeats import Repeats
-from judgeq.text import LEFT_OUT, money, several
+from judgeq.text import LEFT_OUT, several
 from judgeq.types import Counts, Match, Totals, Usage
 
 MOST = 2_000
@@ -87,7 +87,7 @@ class Estimate:
         "asked_at": "prepared.settings.addresses",
         "strategy": "prepared.strategy.name",
         "items": "items",
-        "rounds": "prepared.strategy.rounds",
+        "rounds": "prepared.rounds",
         "max_cost": "prepared.settings.max_cost",
         "jobs_done": "done",
         "from_cache": "hits",
@@ -100,12 +100,6 @@ class Estimate:
         "reliability": "reliability",
     }
 
-    def __repr__(self) -> str:
-        cost = "price unknown"
-        if self.cost:
-            cost = f"{money(self.cost.low, 2)} to {money(self.cost.high, 2)}"
-        return f"<Estimate {self.prepared.folder.id}: {self.calls:,} calls, {cost}>"
-
     @property
     def judge(self) -> str:
         """The judges."""
@@ -113,8 +107,8 @@ class Estimate:
 
     @property
     def items(self) -> int:
-        """How many items the run has."""
-        return len(self.prepared.dataset)
+        """How many items the run has that aren't settled."""
+        return len(self.prepared.dataset) - self.prepared.strategy.first_new
 
     @property
     def waits(self) -> int | None:
@@ -136,8 +130,9 @@ class Estimate:
         says of the texts has an sd of UNKNOWN, and of half and twice that. None where texts are
         judged alone, or may leave."""
         strategy, n = self.prepared.strategy, self.items
-        items, each = 2 * strategy.cost(n), rounds.judgments_per_match(self.prepared.settings)
-        k = items / max(1, strategy.calls(n))
+        whole = len(self.prepared.dataset)
+        items, each = 2 * strategy.cost(whole), rounds.judgments_per_match(self.prepared.settings)
+        k = items / max(1, strategy.calls(whole))
         if strategy.prunes or strategy.mixed or k <= 1:
             return None
         return Range(*(expected_rho(UNKNOWN * by, items * each / n, k) for by in (0.5, 2, 1)))
@@ -184,11 +179,9 @@ async def estimate(
         )
         if not settings.models:
             return known
-        asked, cached = _to_ask(prepared, judge, left)
-        samples = [one for one in cached if one.usage and one.usage.output]
-        if store is not None:
-            samples += await _answered(prepared, judge, store)
-    known = replace(known, calls=asked.calls, hits=len(cached))
+        asked = _to_ask(prepared, judge, left)
+        samples = [] if store is None else await _answered(prepared, judge, store)
+    known = replace(known, calls=asked.calls, hits=asked.hits)
     if len(samples) < (ENOUGH if pilot is None else 1):
         return _by_rule(known, asked)
     return _by_samples(known, asked, samples)
@@ -213,17 +206,18 @@ async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
     planned, over, answers, left = list[Counts](), False, round(most * of_people), list[Match]()
     if store is not None:
         planned, over = await rounds.planned(store)
-        over = over or run.folder.info().ended_after(len(planned), settings.goal)
         for number in range(1, len(planned) + 1):
             left += await store.left(number)
         # Which ones batches have makes no difference: they are of one kind.
         left = left[sum(one.left for one in await store.batches() if one.open) :]
+        planned = planned[strategy.before :]  # those before are of settled items
+        over = over or run.folder.info().ended_after(len(planned), settings.goal)
         answers -= sum(call.outcome == "ok" for _, call in await store.people_calls())
     if not planned and not over:
         first = rounds.questions(rounds.begin(n, strategy, settings), settings)
         left = rounds.single(replace(first, repeats=Repeats().add(first)))
     total = sum(planned, Counts())
-    rounds_open = 0 if over else max(0, strategy.rounds - max(1, len(planned)))
+    rounds_open = 0 if over else max(0, run.rounds - max(1, len(planned)))
     later = max(0, most - (total.total or len(left))) if rounds_open else 0
     if settings.models:
         later = round(later * (1 - of_people))
@@ -234,74 +228,79 @@ async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
 # What a question takes
 
 
-class _Question(NamedTuple):
-    """The bytes of a question, its texts, and what it took if it was answered."""
+class _Answered(NamedTuple):
+    """The bytes of a question that was answered, its texts, and what it took."""
 
     size: int
     items: int
-    usage: Usage | None = None
-    cost: float | None = None
-    latency: float = 0.0  # 0 where the cache answered
+    usage: Usage
+    cost: float | None
+    latency: float  # 0 where the cache answered
 
 
 class _ToAsk(NamedTuple):
-    """Questions that are left to be sent, the bytes and the texts of all of them."""
+    """Questions that are left to be sent, the bytes and the texts of all of them; those that the cache
+    answers, which are not sent."""
 
     calls: int
     size: float
     items: float
+    hits: int
 
 
-async def _answered(run: Run, judge: Panel, store: Store) -> list[_Question]:
+async def _answered(run: Run, judge: Panel, store: Store) -> list[_Answered]:
     """What questions of this run took, at today's price."""
     found = []
     for match, usage, cost, latency in await store.spent(MOST):
         if usage.output and judge.is_sent(match):
             pricing = run.pricing.get(run.settings.panelists[match.judge].judge)
             cost = cost if pricing is None else pricing.cost(usage)
-            asked = _question(judge, match, look_up=False)
-            found.append(asked._replace(usage=usage, cost=cost, latency=latency))
+            size = _size(judge, match)
+            found.append(_Answered(size, len(match.items), usage, cost, latency))
     return found
 
 
-def _question(judge: Panel, match: Match, *, look_up: bool = True) -> _Question:
-    """A question, and what the cache has of it."""
+def _size(judge: Panel, match: Match) -> int:
+    """The bytes of a question."""
+    asked = judge.of(match)
+    return len(asked.backend.prepare(asked.questions.request(match)).body)
+
+
+def _cached(judge: Panel, match: Match) -> bool:
+    """Whether the cache answers a question."""
     asked = judge.of(match)
     request = asked.questions.request(match)
-    sent = asked.backend.prepare(request)
-    question = _Question(len(sent.body), len(match.items))
-    known = asked.recall(request, sent) if look_up else None
-    return (
-        question if known is None else question._replace(usage=known[0].usage, cost=known[0].cost)
-    )
+    return asked.recall(request, asked.backend.prepare(request)) is not None
 
 
-def _to_ask(run: Run, judge: Panel, left: _Left) -> tuple[_ToAsk, list[_Question]]:
-    """What is left to be sent; and what the cache answers, which isn't."""
+def _to_ask(run: Run, judge: Panel, left: _Left) -> _ToAsk:
+    """What is left to be sent."""
     to_send = list(filter(judge.is_sent, left.next))
-    looked_up = [_question(judge, match) for match in to_send[:: len(to_send) // LOOKED_UP or 1]]
-    if len(looked_up) < len(to_send) and any(one.usage for one in looked_up):
-        looked_up = [_question(judge, match) for match in to_send]
-    known = [one for one in looked_up if one.usage is not None]
-    parts = [(len(to_send) - len(known), [one for one in looked_up if one.usage is None])]
+    looked_up = to_send[:: len(to_send) // LOOKED_UP or 1]
+    unknown = [match for match in looked_up if not _cached(judge, match)]
+    if len(unknown) < len(looked_up) < len(to_send):
+        looked_up, unknown = to_send, [match for match in to_send if not _cached(judge, match)]
+    hits = len(looked_up) - len(unknown)
+    parts = [(len(to_send) - hits, unknown)]
     if left.later:
         history = rounds.begin(len(run.dataset), run.strategy, run.settings)
         questions = run.strategy.later(history, seeds.rng(history.seed, "estimate"))
         first = judge.judges.index(judge.asked[0])
-        like = [match._replace(judge=first) for match in rounds.single(questions)[:SIMILAR]]
-        parts.append((left.later, [_question(judge, match, look_up=False) for match in like]))
+        similar = [match._replace(judge=first) for match in rounds.single(questions)[:SIMILAR]]
+        parts.append((left.later, similar))
     return _ToAsk(
         sum(n for n, _ in parts),
-        sum(n * _mean([one.size for one in like]) for n, like in parts),
-        sum(n * _mean([one.items for one in like]) for n, like in parts),
-    ), known
+        sum(n * _mean([_size(judge, match) for match in like]) for n, like in parts),
+        sum(n * _mean([len(match.items) for match in like]) for n, like in parts),
+        hits,
+    )
 
 
-def _by_samples(known: Estimate, asked: _ToAsk, samples: Sequence[_Question]) -> Estimate:
+def _by_samples(known: Estimate, asked: _ToAsk, samples: Sequence[_Answered]) -> Estimate:
     """As answered questions suggest: input and cost by their bytes, output by their texts."""
-    n, usages = asked.calls, [(one, one.usage or Usage()) for one in samples]
-    read = [(usage.input + usage.cached) / one.size for one, usage in usages]
-    written = [usage.output / (3 + one.items) for one, usage in usages]
+    n = asked.calls
+    read = [(one.usage.input + one.usage.cached) / one.size for one in samples]
+    written = [one.usage.output / (3 + one.items) for one in samples]
     costs = [one.cost / one.size for one in samples if one.cost is not None]
     latencies = [one.latency for one in samples if one.latency]
     known = replace(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from judgeq.engine import batch, runner
+from judgeq.engine import batch, rounds, runner
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.interrupts import Beside, Interrupts
 from judgeq.engine.session import at_work
@@ -57,7 +57,7 @@ def ask(
             await _judge_first(session, questions)
         except (JudgeError, BudgetError) as raised:
             error = raised
-        counts = await session.store.round_state(1) or Counts()
+        counts = await session.store.round_state(run.strategy.before + 1) or Counts()
         if not counts.done:
             raise error or JudgeError(
                 f"no question of the pilot brought a verdict ({counts.invalid:,} invalid, "
@@ -72,9 +72,12 @@ async def _judge_first(session: Session, questions: int) -> None:
     """Have so many questions of the first round judged, unless they are already: failed ones don't
     count, nor invalid ones where there is nothing else."""
     run = session.run
-    epoch = await runner.lead(session)
+    first = run.strategy.before + 1
+    epoch, history = await runner.lead(session), runner.begin(run)
     session.emit(await runner.start_event(session))
-    counts = await runner.plan(session, epoch, runner.begin(run), Repeats())
+    for _ in range(first - 1):
+        await rounds.fold(history, session.store, len(run.judges))
+    counts = await runner.plan(session, epoch, history, Repeats())
     to_ask = min(questions - (counts.done and counts.done + counts.invalid), counts.left)
     if to_ask <= 0:
         return
@@ -83,8 +86,8 @@ async def _judge_first(session: Session, questions: int) -> None:
             f"run {run.folder.id} has batches that are out: `judgeq resume "
             f"{run.folder.argument}` collects them, and then no pilot is needed."
         )
-    session.emit(RoundStarted(1, counts))
+    session.emit(RoundStarted(first, counts))
     await runner.drain_ours(session, to_ask)
-    after = await session.store.round_state(1) or counts
+    after = await session.store.round_state(first) or counts
     if session.stop.asked and counts.left - after.left < to_ask:
         raise StoppedError("stopped")

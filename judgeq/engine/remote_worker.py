@@ -119,7 +119,8 @@ class StoreRuns:
                 info = await asyncio.to_thread(lambda: self._store.find(row.name).info())
             except RunError:
                 return True
-            if row.planned < info.rounds and not info.ended_after(row.planned):
+            planned = row.planned - info.rounds_before
+            if planned < info.rounds and not info.ended_after(planned):
                 return False
             self._over.add(key)
         return True

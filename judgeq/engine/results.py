@@ -105,6 +105,8 @@ class Result:
         "answered_by": "answered_by",
         "cautions": "cautions",
         "ended": "ended",
+        "onto": "info.onto",
+        "link": "fit.link",
         "effects": "named_effects",
         "both_orders": "flips",
     }
@@ -148,8 +150,8 @@ class Result:
 
     @property
     def rounds_planned(self) -> int:
-        """The rounds so far."""
-        return len(self.history.verdicts)
+        """The rounds so far, without those of settled items."""
+        return len(self.history.verdicts) - self.history.before
 
     @property
     def rounds(self) -> int:
@@ -175,8 +177,14 @@ class Result:
 
     @property
     def cautions(self) -> list[str]:
-        """What a reader of the scores must know of what was asked, and of who answered."""
-        return [*self.info.cautions, *self._several_models]
+        """What a reader of the scores must know: how new items are tied to settled ones, what was
+        asked, and who answered."""
+        return [*self.link_cautions, *self.info.cautions, *self._several_models]
+
+    @property
+    def link_cautions(self) -> list[str]:
+        """That new items aren't tied to the settled ones, or only loosely."""
+        return [] if self.fit.link is None else self.fit.link.cautions
 
     @property
     def answered_by(self) -> list[dict[str, Any]]:
@@ -251,12 +259,13 @@ async def rate(
     Made in a thread, so that the event loop lives on; raises StoppedError once `stop` is asked for,
     and NoVerdictsError where there is no verdict, so that there are no ratings.
     """
-    if not any(map(len, history.verdicts)):
+    if not any(map(len, history.verdicts[history.before :])):
         raise NoVerdictsError(
             f"run {run.id} has no verdict, so there are no scores. See its jobs: `judgeq status "
             f"{run.argument}`."
         )
     counts, totals = await store.counts(), await store.totals()
+    counts = rounds.own_counts(counts, history)
     answered = await store.answered()
     info, people = await with_people(info, store)
     if settings.split_models:
@@ -311,6 +320,7 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
         left_after=history.left_after,
         gold=np.full(n, np.nan) if items.gold is None else items.gold,
         component=component,
+        first_new=history.first_new,
     )
     return scores, main
 
@@ -339,7 +349,9 @@ async def read(run: RunPlace, settings: Settings) -> Result:
         if len(items.ids) != info.items:
             counts = f"config.json has {info.items} items, run.db {len(items.ids)}"
             raise RunError(f"{run.label} is damaged: {counts}.")
-        history = await replayed(info, store)
+        # By the settings of now: whether settled items are rated anew may be asked for afterwards.
+        rated = info.settings.model_copy(update={"refit": settings.refit})
+        history = await replayed(info.model_copy(update={"settings": rated}), store)
         return await rate(run, info, store, items, history, settings)
 
 
@@ -375,8 +387,7 @@ async def judgments(run: RunPlace) -> tuple[Sequence[str], list[Verdicts], Seque
 
 async def replayed(info: RunInfo, store: Store, last: int | None = None) -> History:
     """All that a run's ledger says, folded round by round; up to the round `last`, if given."""
-    strategy = None if info.imported else info.settings.make_strategy()
-    history = rounds.begin(info.items, strategy, info.settings)
+    history = rounds.begin(info.items, info.strategy_of(info.settings), info.settings)
     judges = max(1, len(info.judges))
     for round in history.to_come(MOST_ROUNDS):
         if round - 1 == last or await rounds.fold(history, store, judges) is None:

@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import numpy as np
 
 from judgeq import seeds
 from judgeq.config import Settings
-from judgeq.errors import RunError
+from judgeq.errors import RunError, UsageError
 from judgeq.escaping import plain
-from judgeq.events import Certainty
+from judgeq.events import Certainty, Emit, Event, RoundRated, RoundStarted
 from judgeq.judge import panel
 from judgeq.person import Said
 from judgeq.rating import Parameters, comparisons, order, position_bias
@@ -45,9 +46,10 @@ async def reading(run: RunPlace) -> AsyncIterator[Store]:
 
 def begin(n: int, strategy: Strategy | None, settings: Settings) -> History:
     """The history of a run of n items before anything was judged."""
-    return History.begin(
-        n, strategy, settings.seed, both_orders=settings.both_orders, goal=settings.goal
-    )
+    if settings.refit and (strategy is None or not strategy.before):
+        raise UsageError("--refit goes with a run that is placed onto another one (--onto).")
+    how = {"both_orders": settings.both_orders, "goal": settings.goal, "refit": settings.refit}
+    return History.begin(n, strategy, settings.seed, **how)
 
 
 def questions(history: History, settings: Settings) -> Matches:
@@ -62,6 +64,29 @@ def questions(history: History, settings: Settings) -> Matches:
         people = [settings.people or 0] * (settings.each - 1)
         return panel.copy_for_each(matches, sorted([*range(judges), *people]), rng, unit)
     return panel.draw_judges(matches, judges, rng, unit)
+
+
+def own_counts(counts: Counts, history: History) -> Counts:
+    """The jobs of a run without those of settled items."""
+    before = sum(map(len, history.asked[: history.before]))
+    return replace(counts, done=counts.done - before)
+
+
+def own_rounds(emit: Emit, strategy: Strategy) -> Emit:
+    """The same, with the rounds of settled items left out, and those after them numbered from 1."""
+    if not strategy.before:
+        return emit
+
+    def numbered(event: Event) -> None:
+        if isinstance(event, RoundStarted | RoundRated):
+            event = replace(event, round=event.round - strategy.before)
+            if event.round < 1:
+                return
+            if event.round == 1 and isinstance(event, RoundRated):
+                event = replace(event, moved=None)  # there is no round before it to be like
+        emit(event)
+
+    return numbered
 
 
 def single(matches: Matches) -> list[Match]:
@@ -170,15 +195,16 @@ def rates_by_order(settings: Settings) -> bool:
 def how_well(
     history: History, settings: Settings, counts: Counts, totals: Totals
 ) -> Certainty | None:
-    """How well the order is known by all verdicts so far; None where items are judged alone, or there
-    is no verdict."""
-    posterior = history.posterior()
-    if posterior is None:
+    """How well the order is known by all verdicts so far, of the items that aren't settled; None where
+    items are judged alone, or there is no verdict."""
+    posterior, own = history.posterior(), history.asked[history.before :]
+    if posterior is None or not any(map(len, own)):
         return None
     calls = _next_calls(history, settings)
-    compared = [verdicts for verdicts in history.asked if comparisons.compares(verdicts)]
-    slots, all_slots = (sum(len(part.items) for part in of) for of in (compared, history.asked))
+    compared = [verdicts for verdicts in own if comparisons.compares(verdicts)]
+    slots, all_slots = (sum(len(part.items) for part in of) for of in (compared, own))
     k, judged = slots / max(1, sum(map(len, compared))), posterior.component > 0
+    judged[: history.first_new] = False
     growth, n = None, int(judged.sum())
     if calls:
         growth = order.growth(posterior.sigma, slots / n, calls * k / n, k)
@@ -187,9 +213,9 @@ def how_well(
     )
     # A text judged alone costs 1/k of a list of k.
     added = calls * k / max(1, all_slots)
-    asked = sum(map(len, history.asked))
+    asked = sum(map(len, own))
     return Certainty(
-        round=len(history.verdicts),
+        round=len(own),
         rho=known.rho,
         next_rho=known.next_rho,
         next_calls=calls,

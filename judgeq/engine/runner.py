@@ -56,9 +56,9 @@ async def go_through(session: Session) -> results.Result:
     if session.people is not None:
         history = await _by_people(session, session.people, epoch)
     else:
-        history = await _all_rounds(session, epoch, len(started.planned))
-    if not any(map(len, history.verdicts)):
-        counts = await store.counts()
+        history = await _all_rounds(session, epoch, run.strategy.before + len(started.planned))
+    if not any(map(len, history.verdicts[history.before :])):
+        counts = rounds.own_counts(await store.counts(), history)
         raise JudgeError(
             f"none of the {counts.total:,} jobs brought a verdict ({counts.invalid:,} invalid, "
             f"{counts.failed:,} failed). --retry-failed asks them again."
@@ -105,14 +105,15 @@ async def start_event(session: Session) -> RunStarted:
     """The event of a session that begins. Rounds that people are asked are as one."""
     run, n, people = session.run, len(session.run.dataset), session.people is not None
     planned, _ = await rounds.planned(session.store)
+    planned, before = planned[run.strategy.before :], run.strategy.before
     per_match, sizes = rounds.judgments_per_match(run.settings), list[int]()
     if not run.strategy.prunes:  # else they depend on who leaves
-        numbers = range(1, run.strategy.rounds + 1)
-        sizes = [per_match * run.strategy.calls_of(round, n) for round in numbers]
+        numbers = range(1, run.rounds + 1)
+        sizes = [per_match * run.strategy.calls_of(before + round, n) for round in numbers]
     return RunStarted(
         run=run.folder.id,
-        items=n,
-        rounds=1 if people else run.strategy.rounds,
+        items=n - run.strategy.first_new,
+        rounds=1 if people else run.rounds,
         judge=session.judge.name,
         planned=[sum(planned, Counts())][: len(planned)] if people else planned,
         totals=await session.store.totals(),
@@ -151,9 +152,9 @@ async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
                 await judge_round(session, round)
             await rated
         unrated = history.standings.elo
-        await rounds.fold(history, session.store, len(run.settings.panelists))
+        await rounds.fold(history, session.store, len(run.judges))
         if history.over:  # a round without matches says in the ledger that no more come
-            session.emit(EndedEarly(round - 1))
+            session.emit(EndedEarly(round - 1 - run.strategy.before))
             return history
         if history.goal:
             known = await _rate_round(session, history, unrated, planned)
@@ -219,6 +220,7 @@ async def _rate_round(
     run, round, known = session.run, len(history.verdicts), None
     if round >= planned and rounds.after_each_round(history, run.settings):
         counts, totals = await session.store.counts(), await session.store.totals()
+        counts = rounds.own_counts(counts, history)
         how_well = partial(rounds.how_well, counts=counts, totals=totals)
         known = await _fitting(session, history, how_well)
     session.emit(results.round_rated(run.dataset, round, before, history.latest, known))
@@ -256,13 +258,14 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
     and then judged in any order, so that nobody waits for the last answer of a round. Raises
     StoppedError when a stop leaves some of it."""
     run, store, drained = session.run, session.store, False
-    ahead, repeats = begin(run), Repeats()
+    ahead, repeats, first = begin(run), Repeats(), run.strategy.before + 1
     for _ in ahead.to_come():
         await _plan_unanswered(session, epoch, ahead, repeats)
     await people.begin(len(ahead.verdicts))
+    settled = sum((await rounds.planned(store))[0][: first - 1], Counts())
     counts = await store.counts()
     async with session.page(people) if session.page and counts.left else nullcontext():
-        session.emit(RoundStarted(1, counts))
+        session.emit(RoundStarted(first, replace(counts, done=counts.done - settled.done)))
         while counts.left or not await people.close():
             if session.stop.asked:
                 raise StoppedError(f"stopped with {counts.left} jobs left")
@@ -274,10 +277,11 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
             before, counts = counts, await store.counts()
             drained = counts == before  # what is left is people's
             if not drained:
-                session.emit(RoundStarted(1, counts))
+                own = replace(counts, done=counts.done - settled.done)
+                session.emit(RoundStarted(first, own))
         await people.finish()
         history = await results.replayed(run.folder.info(), store)
-    session.emit(results.round_rated(run.dataset, 1, ahead.standings.elo, history.latest))
+    session.emit(results.round_rated(run.dataset, first, ahead.standings.elo, history.latest))
     return history
 
 

@@ -14,7 +14,7 @@ import orjson
 from judgeq.datasets.table_writer import MADE_UP
 from judgeq.errors import UsageError
 from judgeq.escaping import excerpt, for_spreadsheet
-from judgeq.files import refuse_linked_folder, replacing, unwritable
+from judgeq.files import make_folder, replacing
 from judgeq.rating import ESTIMATORS
 from judgeq.rating.comparisons import component_sizes
 from judgeq.rating.order import Intervals, ranks
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SURE = ("se", "low", "high", "rank_low", "rank_high", "tier")
 """The columns of scores.csv that say how sure the main rating is."""
-OPTIONAL = ("left_after", "gold")
+OPTIONAL = ("settled", "left_after", "gold")
 """The columns that scores.csv has only where an item has a value."""
 RATINGS = tuple(dict.fromkeys(one.column for one in ESTIMATORS.values()))
 DECIMALS = 4
@@ -42,7 +42,8 @@ class Scores:
     are the θ of Plackett-Luce and Bradley-Terry; or `direct`, the score of each item judged alone (nan
     for none). `matches` counts the judged questions that the item was in; `wins` the comparisons they
     imply that it won (a tie counts ½); `left_after` is the round after which it left early, or 0;
-    `gold` is nan where there is no label. `component` numbers the groups of items that comparisons
+    `gold` is nan where there is no label. The first `first_new` items are settled ones of earlier runs.
+    `component` numbers the groups of items that comparisons
     connect (0: never judged): ratings of different ones are not on one scale. `intervals` say how sure
     the main rating is, with `se`, `low`, `high`, `rank_low`, `rank_high` and `tier` as arrays; None
     where its estimator has no errors. `texts` are the items' texts, where they are shown, and `others`
@@ -61,6 +62,7 @@ class Scores:
     intervals: Intervals | None = None
     others: Mapping[str, Sequence[object]] = field(default_factory=dict)
     mark: str = ""
+    first_new: int = 0
 
     def __repr__(self) -> str:
         judged = int(self.judged.sum())
@@ -82,6 +84,11 @@ class Scores:
     def left(self) -> Bools:
         """Which items left the run early, shape (n,)."""
         return np.greater(self.left_after, 0)
+
+    @property
+    def settled(self) -> Offsets:
+        """1 for items that earlier runs settled, else 0, shape (n,)."""
+        return np.less(np.arange(len(self.ids)), self.first_new).astype(np.int64)
 
     @property
     def judged(self) -> Bools:
@@ -125,7 +132,14 @@ class Scores:
             values = getattr(self.intervals, name)
             is_float = values.dtype.kind == "f"
             sure[name] = np.where(self.judged, values, np.nan) if is_float else values
-        counts = ["matches", "wins", "left_after", "gold", *(["component"] if self.apart else [])]
+        counts = [
+            "settled",
+            "matches",
+            "wins",
+            "left_after",
+            "gold",
+            *(["component"] if self.apart else []),
+        ]
         others = {name: getattr(self, name) for name in counts}
         return {"rank": self.rank, **self.ratings, **sure, **others}
 
@@ -194,11 +208,7 @@ def write_scores(scores: Scores, path: Path) -> None:
             del columns[name]
     for name, others in scores.data_columns.items():
         columns[str(for_spreadsheet(name))] = [for_spreadsheet(_plain(cell)) for cell in others]
-    refuse_linked_folder(path.parent)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(path.parent, error) from error
+    make_folder(path.parent)
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

@@ -6,7 +6,7 @@ The command line and the Python interface both come through here.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,14 +15,16 @@ from judgeq import config, datasets, files, prompts, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.tables import Table
-from judgeq.engine import admission, assembly, batch, results, status
+from judgeq.engine import admission, assembly, batch, placing, results, rounds, status
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_lines import tidy
+from judgeq.engine.datasets import Given, judged_before, load, placed, runs_onto
 from judgeq.engine.interrupts import Beside, Interrupts, run_loop, stoppable
+from judgeq.engine.placing import Onto
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import go_through
 from judgeq.engine.scores import write_scores
-from judgeq.errors import JudgeqError, RunError, UsageError
+from judgeq.errors import RunError, UsageError
 from judgeq.events import Emit, Notice
 from judgeq.judge.budget import Allowance
 from judgeq.judge.function import JudgeFunction
@@ -35,6 +37,7 @@ from judgeq.run_places import RunInfo, RunPlace, Runs
 from judgeq.settings.run import REHEARSAL
 from judgeq.store import Store
 from judgeq.strategies.listwise import Listwise
+from judgeq.strategies.placing import placing as placing_by
 from judgeq.types import JobState, Totals
 
 T = TypeVar("T")
@@ -48,9 +51,11 @@ def prepare(
     frame: Table | None = None,
     function: JudgeFunction | None = None,
     there: Runs | None = None,
+    given: Given | None = None,
 ) -> Run:
     """The run that these settings describe, under `root`, or `there`; nothing is written. `frame` as in
-    `datasets.load`; `function` is the judge of a run that a Python function judges.
+    `datasets.load`; `function` is the judge of a run that a Python function judges; `given` are texts of
+    runs that it is placed onto.
 
     Raises UsageError, DataError or RunError for what can't be.
     """
@@ -59,9 +64,15 @@ def prepare(
     admission.check_workers(settings)
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
     settings = _fitting(settings, dataset)
-    prompt = _prompt(settings, dataset)
+    settings, places = placing.runs_of(settings, there)
+    prompt, onto = _prompt(settings, dataset), None
     settings, dataset = assembly.fitted(settings, dataset, prompt)
-    facts = config.deciding_facts(settings, dataset, prompt)
+    if places:
+        placing.check_prompt(places, prompt, settings)
+        dataset, onto = placed(dataset, places, given or {}), placing.begin(places, settings)
+    facts = config.deciding_facts(
+        settings, dataset, prompt, None if onto is None else onto.checksum
+    )
     judges = settings.judge
     by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
     fingerprint, strategy = config.fingerprint(facts), settings.make_strategy().name
@@ -70,7 +81,23 @@ def prepare(
     trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
         settings = admission.again(settings, info)
-    return _run(settings, dataset, prompt, facts, folder, function=function)
+    grown = ""
+    if onto is None and not folder.exists and (settings.models or settings.people is not None):
+        grown = _judged_before(dataset, facts["prompt"], there)
+    own = {"function": function, "grown": grown}
+    return _run(settings, dataset, prompt, facts, folder, onto, **own)
+
+
+def _judged_before(dataset: Dataset, prompt: Mapping[str, Any] | None, there: Runs) -> str:
+    """That another run judged some of the texts, and not all, in a sentence; "" where none did."""
+    found = judged_before(dataset, prompt, there)
+    if found is None or found[1] >= len(dataset):
+        return ""
+    place, n = found
+    return (
+        f"{n:,} of these {len(dataset):,} texts were judged before, in run {place.id}. With --onto "
+        f"{place.id} only the others are judged, and get scores on its scale."
+    )
 
 
 def resume(
@@ -108,9 +135,10 @@ def resume(
         admission.check_rounds(folder.id, settings, info)
     elif "until" in given:
         settings = admission.until_reached(settings, folder, info)
-    dataset = datasets.load(settings, seed=settings.seed, frame=frame)
+    dataset = load(settings, runs_onto(folder, info), frame=frame)
     prompt = prompt or _prompt(settings, dataset)
-    facts = config.deciding_facts(settings, dataset, prompt)
+    # What it is placed onto is in its first rounds, whatever became of that.
+    facts = config.deciding_facts(settings, dataset, prompt, info.facts.get("onto"))
     admission.check_unchanged(folder.id, facts, info, dataset.source)
     return _run(settings, dataset, prompt, facts, folder, held=held, function=function)
 
@@ -121,14 +149,22 @@ def _run(
     prompt: PromptSet | None,
     facts: Mapping[str, Any],
     folder: RunPlace,
+    onto: Onto | None = None,
     **more: Any,
 ) -> Run:
     strategy = settings.make_strategy()
+    if onto is not None:
+        batches = [settled.batch for settled in onto.settled]
+        strategy = placing_by(strategy, batches, onto.anchors)
+        more["others"] = onto.judges[len(settings.judges) :]
+    elif folder.exists and (info := folder.info()).onto:
+        strategy = info.strategy_of(settings) or strategy
+        more["others"] = info.judges[len(settings.judges) :]
     admission.check_strategy(settings, strategy, len(dataset))
     pricing = assembly.check(settings, dataset, prompt)
     if settings.anchors is not None:
         more["known"] = known_in(settings.anchors, dataset.ids, dataset.texts)
-    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, **more)
+    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, onto=onto, **more)
 
 
 def _fitting(settings: Settings, dataset: Dataset) -> Settings:
@@ -137,7 +173,8 @@ def _fitting(settings: Settings, dataset: Dataset) -> Settings:
     n, changes = len(dataset), dict[str, Any]()
     if "judge" not in settings.model_fields_set and dataset.gold is None and dataset.latent is None:
         changes["judge"] = (REHEARSAL,)
-    if "strategy" not in settings.model_fields_set and 1 < n < Listwise().k:
+    few = 1 < n < Listwise().k and not settings.onto
+    if "strategy" not in settings.model_fields_set and few:
         changes["strategy"] = f"listwise{n}"
     return settings.model_copy(update=changes)
 
@@ -198,7 +235,7 @@ def _finished(run: Run) -> results.Result | None:
     if not run.folder.exists:
         return None
     info = run.folder.info()
-    now = (settings.goal, run.strategy.rounds, run.dataset.labels)
+    now = (settings.goal, run.rounds, run.dataset.labels)
     if now != (info.settings.goal, info.rounds, info.labels):
         return None
     state = run_loop(status.state(run.folder))
@@ -231,6 +268,8 @@ def at_work(
 
     if not run.folder.exists:
         assembly.check_access(run.settings)  # before anything is written
+        if run.onto is not None:
+            placing.make(run.folder, _info(run), run.onto, run.items)
     with run.folder.locked():
         _begin(run, emit)
         return run_loop(stoppable(worked, emit, beside, interrupts))
@@ -243,20 +282,6 @@ def with_texts(
     texts = dataset.texts if dataset is not None and settings.texts else None
     others = {} if dataset is None else dataset.columns
     return replace(result, scores=replace(result.scores, texts=texts, others=others))
-
-
-def dataset_of(folder: RunPlace, *, frame: Table | None = None, **changes: Any) -> Dataset | None:
-    """The dataset of a run that is only looked at, if it can be had at once: downloads nothing, reads
-    no standard input, and opens no file that somebody else's folder names. `frame` as in
-    `datasets.load`; `changes` are settings of how it is read, that don't decide the run."""
-    info = folder.info()
-    settings = info.settings.model_copy(update=changes)
-    with suppress(JudgeqError):  # gone, changed or unreadable: a run's scores need no texts
-        ours = settings.dataset != STDIN and trust.owns(folder, info, "dataset", "data_dir")
-        if frame is not None or ours:
-            dataset = datasets.load(settings, seed=settings.seed, download=False, frame=frame)
-            return dataset if dataset.content == info.facts.get("dataset") else None
-    return None
 
 
 def _begin(run: Run, emit: Emit) -> None:
@@ -272,21 +297,32 @@ def _begin(run: Run, emit: Emit) -> None:
     if folder.exists:
         info = _look_again(run, folder.info())
     else:
-        info = RunInfo.begun(
-            settings,
-            dataset,
-            run.facts,
-            strategy=run.strategy.name,
-            rounds=run.strategy.rounds,
-            judges=settings.judges if settings.rehearsal or len(settings.panelists) > 1 else (),
-        )
+        info = _info(run)
         folder.write_info(info)
         info = folder.info()  # as it is kept: without what is never written down
     real = [f"To ask a model, begin with: {info.real_run()[0]}"] if settings.rehearsal else []
+    if not settings.models:  # else it stands in the forecast
+        warnings.append(run.grown)
     for text in filter(None, warnings):
         emit(Notice(text, warning=True))
     for text in (*dataset.notices, *info.cautions, *real):
         emit(Notice(text))
+
+
+def _info(run: Run) -> RunInfo:
+    """What a run is that begins now."""
+    settings, onto = run.settings, run.onto
+    several = settings.rehearsal or len(run.judges) > 1
+    return RunInfo.begun(
+        settings,
+        run.dataset,
+        run.facts,
+        strategy=run.strategy.name,
+        rounds=run.rounds,
+        judges=run.judges if several else (),
+        onto=() if onto is None else onto.settled,
+        anchors=() if onto is None else onto.anchors,
+    )
 
 
 def _look_again(run: Run, info: RunInfo) -> RunInfo:
@@ -294,7 +330,7 @@ def _look_again(run: Run, info: RunInfo) -> RunInfo:
     settings, dataset = run.settings, run.dataset
     names = ("until", "batch", "total_rounds", *(["name"] if settings.name else []))
     kept = info.settings.model_copy(update={name: getattr(settings, name) for name in names})
-    changes = {"labels": dataset.labels, "rounds": run.strategy.rounds, "settings": kept}
+    changes = {"labels": dataset.labels, "rounds": run.rounds, "settings": kept}
     changed = info.model_copy(update=changes)
     if changed != info:
         run.folder.write_info(changed)
@@ -329,7 +365,7 @@ async def opened(
         async with assembly.panel(
             run, totals, stop, emit, store=store, out=out, allowance=allowance
         ) as judge:
-            yield Session(run, store, judge, stop, emit)
+            yield Session(run, store, judge, stop, rounds.own_rounds(emit, run.strategy))
     finally:
         await store.close()
 
@@ -356,7 +392,7 @@ async def _people(run: Run, store: Store, emit: Emit) -> People | None:
     (asked,) = assembly.questions(run, settings.panelists[number].judge)
     assignment = Assignment(
         store,
-        panel=settings.judges,
+        panel=run.judges,
         judge=number,
         open_to_all=settings.open_to_all,
         most=2 if settings.both_orders else 1,

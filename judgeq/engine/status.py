@@ -145,6 +145,7 @@ async def state(run: RunPlace, *, rated: bool = False, before: State | None = No
             lost = max(0, totals.in_flight - sum(batch.left for batch in batches))
             unknown, in_flight = totals.unknown + lost, totals.in_flight - lost
             totals = replace(totals, unknown=unknown, in_flight=in_flight)
+        planned = planned[info.rounds_before :]
         state = State(run, info, running, planned, totals, over, batches, time.time())
         if not rated:
             return state

@@ -173,13 +173,13 @@ def _couples(one: Floats, other: Floats) -> Floats:
 PEOPLE = "people"
 """The name of all people together."""
 MOST = 10
-"""So many judges, those with the most verdicts, are rated by themselves."""
+"""Of more people or imported judges none is rated by their own verdicts alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PanelAgreement:
     """How well the judges of a run agree, by `rating`, its main one. PEOPLE together are listed first,
-    if models judge too; of more than MOST judges only those with the most verdicts are listed."""
+    if models judge too."""
 
     rating: str
     names: Sequence[str]
@@ -199,7 +199,7 @@ def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
     first = None if run.said is None else run.said.first
     of = (run.history, run.judges, run.main, fitted(run))
     found = panel_agreement(*of, resamples, seed, first) if len(run.judges) > 1 else None
-    return found if found is not None and len(found.names) > 1 else None
+    return found if found is not None and len(found.names) + found.others > 1 else None
 
 
 def panel_agreement(
@@ -219,12 +219,11 @@ def panel_agreement(
     judges = judges_of(every)
     counts = np.bincount(judges, minlength=len(names))
     there = [number for number in range(len(names)) if people is None or counts[number]]
-    listed = there
-    if len(there) > MOST:
-        listed = sorted(there, key=lambda number: -counts[number])[:MOST]
+    models = [number for number in there if people is not None and number < people]
+    listed = there if len(there) <= MOST else models
     groups = [(names[number], [number]) for number in listed]
-    if people is not None and there[0] < people <= there[-1]:
-        groups.insert(0, (PEOPLE, [number for number in there if number >= people]))
+    if 0 < len(models) < len(there):
+        groups.insert(0, (PEOPLE, [number for number in there if number not in models]))
     parts = [every.where(np.isin(judges, group)) for _, group in groups]
     components = [comparisons.components(part, n, scored=True) for part in parts]
     ratings = [

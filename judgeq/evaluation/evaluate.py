@@ -15,7 +15,7 @@ import numpy as np
 
 from judgeq import prompts, seeds
 from judgeq.datasets.tables import did_you_mean, display, listed
-from judgeq.engine import session
+from judgeq.engine.datasets import dataset_of
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.errors import UsageError
@@ -83,7 +83,6 @@ def evaluate(
     if gold is None:
         return []
     ratings = ratings_of(run, gold, plan)
-    of_all = len(ratings)
     if judges is not None and judges.rating == ratings[-1].name:
         for name, own, component in zip(
             judges.names, judges.ratings, judges.components, strict=True
@@ -91,12 +90,10 @@ def evaluate(
             threshold = _threshold(judges.rating, own, gold, plan)
             label = f"{judges.rating} by {name}"
             ratings.append(Rating(run.run.id, label, own, component, threshold))
-    # Of some among many judges an interval is worth less than the time that it takes.
-    quick = replace(plan, resamples=0) if judges is not None and judges.others else plan
     return [
-        assess(rating, gold, items, mask, plan if at < of_all else quick)
+        assess(rating, gold, items, mask, plan)
         for items, mask in masks_of(run.items, plan.subset).items()
-        for at, rating in enumerate(ratings)
+        for rating in ratings
     ]
 
 
@@ -276,7 +273,7 @@ def texts_of(run: Result) -> Sequence[str] | None:
     """The texts of a run's items: its own, or those of its dataset; None if they aren't here."""
     if run.scores.texts is not None:
         return run.scores.texts
-    dataset = session.dataset_of(run.run)
+    dataset = dataset_of(run.run)
     return None if dataset is None else dataset.texts
 
 

@@ -47,8 +47,6 @@ def kind_of(name: str) -> Kind:
 
 def check(name: str, model: Model) -> None:
     """Raise UsageError for a judge's name that can't be meant, or settings that don't go with it."""
-    if name.partition(":")[0] == "recorded":
-        raise UsageError("--judge recorded: `judgeq import` makes a run of recorded judgments.")
     if kind_of(name) is not MODEL:
         if given := model.deciding():
             flags = ", ".join("--" + setting.replace("_", "-") for setting in given)
@@ -60,9 +58,12 @@ def check(name: str, model: Model) -> None:
     if near and model.base_url is None:
         raise UsageError(f"--judge {name!r}: did you mean {near[0]}?")
     openai = PROVIDERS["openai"]
-    # With --base-url of its own address the form of API is given.
-    asked = not (model.base_url or model.api) and model.address_of(name) == openai.address
-    if asked and not re.match(openai.families, name):  # texts that were meant for another server
+    elsewhere = model.base_url or model.openai_base_url or model.api  # with its form of API, given
+    if (
+        not elsewhere
+        and model.provider_of(name) is openai
+        and not re.match(openai.families, name)  # texts that were meant for another server
+    ):
         raise UsageError(
             f"--judge {name}: no such model of OpenAI is known, and no provider is named. Write one of "
             f"{', '.join(f'{prefix}/…' for prefix in PREFIXED)}, or --base-url URL; to send it to "

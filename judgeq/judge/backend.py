@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
 
-from judgeq.errors import CallError, JudgeError, RateLimitedError
 from judgeq.types import Answerer, Match, Usage
 
 KEPT: Mapping[str, int] = {"openai": 30, "anthropic": 29}
@@ -104,9 +102,7 @@ class Backend(Protocol):
         """Let go of connections."""
 
 
-# In batches: a round goes out as files of lines, each with an id of its own; a day later at most it
-# comes back as files of results, in any order, which may lack lines, hold them twice, or hold errors in
-# their place. Nothing here knows the ledger: what becomes of a result is engine/batch_lines.py's.
+# In batches
 
 
 class Limits(NamedTuple):
@@ -156,49 +152,3 @@ class Result(NamedTuple):
     status: int
     body: bytes
     ended: Literal["cancelled", "expired"] | None = None
-
-
-class BatchAPI(Protocol):
-    """A provider's batch API. All raise CallError where another try may mend it, and JudgeError where
-    none can, as backends do; an error's `cost` is None where the batch may have been created all the
-    same."""
-
-    @property
-    def limits(self) -> Limits:
-        """What one batch may hold."""
-
-    def line(self, custom_id: str, body: bytes) -> bytes:
-        """A request, by its body as it would be sent live, as it stands in a batch's file, whose parts
-        are these and nothing else. Its id has at most 64 letters, digits, - and _."""
-
-    async def create(self, name: str, lines: BinaryIO) -> Remote:
-        """Create a batch of the lines in a file, wherever it stands; the provider is sent our name for
-        it, if it keeps any."""
-
-    async def get(self, remote: str) -> Remote:
-        """How a batch stands, by the provider's id."""
-
-    async def identify(
-        self, name: str, count: int, since: float, known: Collection[str]
-    ) -> Identified:
-        """The batch of our name with so many lines, made at that time or later, if the provider has
-        it: by its name, or by the ids of its lines (`NAME-…`). `known` are the provider's ids of
-        other batches of ours."""
-
-    async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
-        """Write the results of a batch that ended whole into a folder, as files of their own names, and
-        return them: none where it has none. What is there already was whole, and isn't asked for.
-
-        Raises BrokenResultsError where a line of them can't be one; `as_it_is` leaves such lines empty.
-        """
-
-    def results(self, file: Path) -> Iterator[Result]:
-        """What a file of results says, line by line. Raises RunError for one that is no such file."""
-
-    async def cancel(self, remote: str) -> Remote:
-        """Ask the provider to stop working on a batch. What it has answered by then is billed."""
-
-
-def is_refusal(error: JudgeError) -> bool:
-    """Whether a server refused what it was asked to create, in words: not one that broke down."""
-    return isinstance(error, RateLimitedError) or not isinstance(error, CallError)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -190,30 +189,12 @@ def _file(folder: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
 # `judgeq cache`
 
 
-class Kept(NamedTuple):
-    """How many replies of a model are kept, and the dollars they once cost (None: not known of all)."""
-
-    replies: int
-    cost: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """What a cache holds: replies, also by model, and bytes on disk."""
+class Overview(NamedTuple):
+    """How many replies a cache holds, and its bytes on disk."""
 
     folder: Path
     replies: int = 0
     bytes: int = 0
-    models: Mapping[str, Kept] = field(default_factory=dict)
-
-
-# Only costs that we could have written count: a file may be anybody's.
-_BY_MODEL = """
-SELECT CAST(tag AS TEXT), count(*), CASE WHEN count(cost) = count(*) THEN sum(cost) END FROM (
-    SELECT tag, CASE WHEN json_valid(CAST(value AS TEXT))
-        AND json_extract(CAST(value AS TEXT), '$.cost') BETWEEN 0 AND 1e9
-        THEN CAST(json_extract(CAST(value AS TEXT), '$.cost') AS REAL) END AS cost
-    FROM Cache) GROUP BY 1"""
 
 
 def overview(folder: Path) -> Overview:
@@ -224,20 +205,16 @@ def overview(folder: Path) -> Overview:
     if not _is_there(folder):
         return Overview(folder)
     with _file(folder) as db:
-        models = {str(name): Kept(replies, cost) for name, replies, cost in db.execute(_BY_MODEL)}
+        (replies,) = db.execute("SELECT count(*) FROM Cache").fetchone()
     size = sum(path.stat().st_size for path in folder.glob(f"{DATABASE}*"))
-    return Overview(folder, sum(kept.replies for kept in models.values()), size, models)
+    return Overview(folder, replies, size)
 
 
-def prune(folder: Path, *, older_than: float | None, model: str | None, now: float) -> int:
-    """Remove replies older than so many seconds, or a model's, or both; how many they were. With
-    neither: all."""
+def clear(folder: Path) -> int:
+    """Remove all replies; how many they were."""
     if not _is_there(folder):
         return 0
     with _file(folder) as db:
-        removed = db.execute(
-            "DELETE FROM Cache WHERE coalesce(store_time <= ?, 1) AND coalesce(tag = ?, 1)",
-            (None if older_than is None else now - older_than, model),
-        ).rowcount
+        removed = db.execute("DELETE FROM Cache").rowcount
         db.execute("VACUUM")
         return removed

@@ -13,7 +13,7 @@ scale of 1..1000). Lists follow one of two models:
 
 With `sim_position_bias` b an item in slot s of k (from 0, in the order presented) is seen
 b·(s/(k−1) − ½) higher. A text alone is scored as `vg` sees it, on a scale from 0 to 1 in hundredths.
-`ErrorModel` answers one question, `answers` a whole round at once.
+`verdict_on` answers one question, `answers` a whole round at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.settings.run import Simulation
-from judgeq.types import Floats, Matches, Offsets, Verdicts
+from judgeq.types import Floats, Match, Matches, Offsets, Verdict, Verdicts
 
 LOW, HIGH = 1.0, 1000.0
 
@@ -72,26 +72,21 @@ def shift(k: int, settings: Simulation) -> Floats:
     return settings.sim_position_bias * (np.arange(k) / max(1, k - 1) - (0.5 if k > 1 else 0.0))
 
 
-class ErrorModel:
-    """How a judge answers one question, given the items' latent scores as it sees them."""
-
-    def __init__(self, settings: Simulation) -> None:
-        self._settings = settings
-
-    def score(self, score: float, rng: np.random.Generator) -> float:
-        """What an item alone is said to have of the feature, 0 to 1."""
-        return float(_alone(np.array([[score]]), self._settings, rng)[0])
-
-    def order(self, scores: Sequence[float], rng: np.random.Generator) -> list[int]:
-        """The places of the items, most of the feature first."""
-        order: list[int] = _orders(np.array([scores]), self._settings, rng)[0].tolist()
-        return order
+def verdict_on(
+    match: Match, scores: Sequence[float], settings: Simulation, rng: np.random.Generator
+) -> Verdict:
+    """How a judge answers one question, given the latent scores of the match's items as it sees them."""
+    seen = np.array([scores])
+    if len(scores) == 1:
+        return Verdict(match.items, (), float(_alone(seen, settings, rng)[0]))
+    order = _orders(seen, settings, rng)[0].tolist()
+    return Verdict(tuple([match.items[place] for place in order]))
 
 
 def answers(
     matches: Matches, scores: Floats, settings: Simulation, rng: np.random.Generator
 ) -> Verdicts:
-    """Verdicts on all pairs, lists or single items of a round, as `ErrorModel` gives them one by one;
+    """Verdicts on all pairs, lists or single items of a round, as `verdict_on` gives them one by one;
     numbered from 0. `scores` are the latent scores as seen, shape (items,).
     """
     ranked = np.empty_like(matches.items)

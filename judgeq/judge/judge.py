@@ -9,7 +9,6 @@ every request that left becomes a Call in the ledger, whatever its outcome.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 from dataclasses import dataclass, field
@@ -66,13 +65,12 @@ class Ledger(Protocol):
 
 
 def cut_reply(reply: str) -> str:
-    """A masked reply as the ledger keeps it: its beginning, with a note of its length and checksum where
-    it was cut. It may have megabytes, and a run many like it."""
+    """A masked reply as the ledger keeps it: its beginning, with a note of its length where it was cut.
+    It may have megabytes, and a run many like it."""
     data = reply.encode(errors="replace")
     if len(data) <= KEPT:
         return reply
-    begun, digest = data[:KEPT].decode(errors="ignore"), hashlib.sha256(data).hexdigest()
-    return f"{begun}\n[cut here: the reply had {len(data):,} bytes, with the SHA-256 {digest}]"
+    return f"{data[:KEPT].decode(errors='ignore')}\n[cut here: the reply had {len(data):,} bytes]"
 
 
 def _unlimited() -> Limiter:
@@ -151,13 +149,6 @@ class Judge:
         text, usage, cost, _, answerer = reply
         call = Call(request.attempt, "cached", usage, cost, 0.0, text, at, answerer=answerer)
         return Outcome(request.match.id, JobState.DONE, verdict, (call,))
-
-    def answered(self, permit: Permit) -> None:
-        """A call was answered."""
-        outage = self.limiter.outage
-        if outage.tries >= REPORTED:
-            self.emit(Notice(f"{self.backend.name} answers again, after {outage.lasts:.0f} s."))
-        self.limiter.succeeded(permit)
 
     def failed(self, permit: Permit, error: CallError, job: Job) -> None:
         """A call brought no answer. Raises JudgeError when the server answers nobody for too long; but
@@ -328,7 +319,7 @@ class _Asking:
             elif not isinstance(error, SteppedDownError):
                 judge.failed(permit, error, self._job)
             raise
-        judge.answered(permit)
+        judge.limiter.succeeded(permit)
         return reply
 
     def _call(self, outcome: str, reply: Reply, error: str | None = None) -> Call:

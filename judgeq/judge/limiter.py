@@ -26,8 +26,6 @@ T = TypeVar("T")
 FIRST_WINDOW = 16
 LONGEST_PAUSE = 60.0
 SHORT_PAUSE = 1.0
-CUT, LEAST, RECOVERY = 0.8, 0.05, 0.01
-"""A refusal takes the pace to 80 %, never below 5 %; each second gives 1 % of the full pace back."""
 MARGIN = 0.985
 """Of a limit that is used: the network delivers evenly spaced calls a little less evenly."""
 SLACK = 0.2
@@ -180,15 +178,13 @@ class Limiter:
         self._clock = clock
         self._notify = notify
         self._processes = processes
-        self._pace_at = clock()
-        self._requests, self._tokens = _Bucket(rpm, self._pace_at), _Bucket(tpm, self._pace_at)
+        self._requests, self._tokens = _Bucket(rpm, clock()), _Bucket(tpm, clock())
         self._believed: tuple[float | None, float | None] = (None, None)
         self._window = float(concurrency)
         self._slow_above = float(concurrency)
         self.outage = Outage(clock)
         self._tries_in_flight = 0
         self._cuts = 0
-        self._pace = 1.0
         self._paused_until = -math.inf
         self._turnstile = Turnstile(self._take, sleep)
         self.in_flight = 0
@@ -256,9 +252,6 @@ class Limiter:
         self._cuts += 1
         if not self.outage.trying:
             self._window = self._slow_above = max(1.0, self._window / 2)
-        now = self._clock()
-        self._pace = max(LEAST, self._paced(now) * CUT)
-        self._pace_at = now
 
     def believe(self, headers: RateHeaders) -> None:
         """Keep to what a server says of its limits, where that is less than the user's."""
@@ -284,10 +277,6 @@ class Limiter:
     def _pause(self, seconds: float) -> None:
         self._paused_until = max(self._paused_until, self._clock() + seconds)
 
-    def _paced(self, now: float) -> float:
-        """The share of the full pace now."""
-        return min(1.0, self._pace + max(0.0, now - self._pace_at) * RECOVERY)
-
     def _delay(self) -> float:
         """Seconds until any call may go; infinite while too many are in flight."""
         if self.outage.trying:
@@ -303,11 +292,9 @@ class Limiter:
         """Take what a call needs from the limits; or say in how many seconds to look again."""
         wait = self._delay()
         if wait <= 0 and not (self._requests.limit is self._tokens.limit is None):
-            now = self._clock()
-            pace = self._paced(now) / self._processes()
-            wait = max(
-                self._requests.gather(now, 1.0, pace), self._tokens.gather(now, tokens, pace)
-            )
+            now, ours = self._clock(), 1 / self._processes()
+            requests = self._requests.gather(now, 1.0, ours)
+            wait = max(requests, self._tokens.gather(now, tokens, ours))
             if wait <= 0:
                 self._requests.take(1.0)
                 self._tokens.take(tokens)
@@ -336,8 +323,9 @@ class _Bucket:
         gathered is kept."""
         self.limit = min([limit for limit in (self._given, said) if limit], default=self.limit)
 
-    def gather(self, now: float, amount: float, pace: float) -> float:
-        """Let gather what came until now; seconds until `amount` may go, 0 if it may go now."""
+    def gather(self, now: float, amount: float, share: float) -> float:
+        """Let gather our share of what came until now; seconds until `amount` may go, 0 if it may go
+        now."""
         if self.limit is None:
             return 0.0
         # What is larger than a quarter of a minute goes out when that much has gathered, as a debt.
@@ -346,7 +334,7 @@ class _Bucket:
             self._level += needed - self._largest if not self._largest else 0.0
             self._largest = needed
         full = self.limit / 60 * MARGIN
-        rate = full * pace
+        rate = full * share
         gathered = self._level + max(0.0, now - self._at) * rate
         self._level = min(gathered, self._largest + full * SLACK)
         self._at = now

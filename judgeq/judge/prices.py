@@ -7,12 +7,11 @@ is imported where it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from judgeq.settings.model import Price
 from judgeq.types import Usage
@@ -129,19 +128,21 @@ def _knows(info: ModelInfo, context: Mapping[str, str], at: datetime) -> bool:
 def _from_genai(
     source: str, info: ModelInfo, context: Mapping[str, str] | None, at: datetime
 ) -> Pricing | None:
-    # The tier that was asked for, or the default one, which a provider may fall back to; other hours.
-    every = [info.get_prices(at, context)]
-    if context is not BATCH:
-        every.append(info.get_prices(at))
-    by_the_hour = False
-    if not hasattr(info.prices, "calc_price"):
-        every += [period.prices for period in info.prices]
-        by_the_hour = any(hasattr(period.constraint, "start_time") for period in info.prices)
-    price, dearest = _price(every[:1]), _price(every, max)
-    if price is None or dearest is None:
+    price, periods = info.get_prices(at, context), info.prices
+    others = [period.prices for period in periods] if isinstance(periods, list) else []
+    if context is not BATCH:  # a provider may fall back to its default tier
+        others.append(info.get_prices(at))
+    now, ever = _rates([price]), _rates([price, *others])
+    if not {"input", "output"} <= now.keys():
         return None
-    if not by_the_hour and price == _price(every[:1], max) == _price(every[:1], min):
-        return Pricing(source, price, dearest)
+    flat = Price(**{kind: values[0] for kind, values in now.items()})
+    dearest = Price(**{kind: max(values) for kind, values in ever.items()})
+    by_length = any(len(values) > 1 for values in now.values())
+    by_the_hour = isinstance(periods, list) and any(
+        hasattr(period.constraint, "start_time") for period in periods
+    )
+    if not (by_length or by_the_hour):
+        return Pricing(source, flat, dearest)
 
     def exact(usage: Usage) -> float:
         from genai_prices import Usage as Counts
@@ -151,53 +152,22 @@ def _from_genai(
             cache_read_tokens=usage.cached,
             output_tokens=usage.output,
         )
-        now = datetime.now(UTC)
-        return float(info.get_prices(now, context).calc_price(counts)["total_price"])
+        prices = info.get_prices(datetime.now(UTC), context)
+        return float(prices.calc_price(counts)["total_price"])
 
-    return Pricing(source, price, dearest, exact)
-
-
-def _price(
-    every: Sequence[ModelPrice], one_of: Callable[[list[float]], float] = itemgetter(0)
-) -> Price | None:
-    """One price of each kind of token, of the base prices and then those of longer calls; None unless
-    both directions have one."""
-    chosen = dict[str, float]()
-    for kind, name in _KINDS.items():
-        values = list[float]()
-        for prices in every:
-            price: Any = getattr(prices, name, None)
-            if hasattr(price, "tiers"):
-                values += map(float, (price.base, *(tier.price for tier in price.tiers)))
-            elif price is not None:
-                values.append(float(price))
-        if values:
-            chosen[kind] = one_of(values)
-    return Price(**chosen) if {"input", "output"} <= chosen.keys() else None
+    return Pricing(source, flat, dearest, exact)
 
 
-class ListedPrice(NamedTuple):
-    """A model whose price is known; dollars per million tokens, None where there is none."""
-
-    provider: str
-    model: str
-    input: float | None
-    cached: float | None
-    output: float | None
-    context_window: int | None
-
-
-def list_prices(pattern: str | None = None, at: datetime | None = None) -> list[ListedPrice]:
-    """All text models whose "provider/model" contains `pattern`, sorted by it."""
-    from genai_prices.data_snapshot import get_snapshot
-
-    at = at or datetime.now(UTC)
-    models = []
-    for provider in get_snapshot().providers:
-        for info in provider.models:
-            price = _price([info.get_prices(at)])
-            name = f"{provider.id}/{info.id}".lower()
-            if price is not None and (pattern is None or pattern.lower() in name):
-                dollars = (price.input, price.cached, price.output)
-                models.append(ListedPrice(provider.id, info.id, *dollars, info.context_window))
-    return sorted(models)
+def _rates(every: Iterable[ModelPrice]) -> dict[str, list[float]]:
+    """Dollars per million tokens by kind: the base prices, and those of longer calls."""
+    rates = dict[str, list[float]]()
+    for prices in every:
+        for kind, name in _KINDS.items():
+            price = getattr(prices, name)
+            tiers = (
+                (price.base, *(tier.price for tier in price.tiers))
+                if hasattr(price, "tiers")
+                else (price,)
+            )
+            rates.setdefault(kind, []).extend(float(one) for one in tiers if one is not None)
+    return {kind: values for kind, values in rates.items() if values}

@@ -16,7 +16,7 @@ import numpy as np
 from judgeq import seeds
 from judgeq.errors import UsageError
 from judgeq.judge.backend import Prepared, Reply, Request
-from judgeq.judge.error_model import HIGH, LOW, ErrorModel, latent_scores, seen_scores
+from judgeq.judge.error_model import HIGH, LOW, latent_scores, seen_scores, verdict_on
 from judgeq.replies import labels, write_reply
 from judgeq.settings.run import REHEARSAL, Simulation
 from judgeq.types import Floats, Match, Sleep, Usage, Verdict
@@ -62,8 +62,7 @@ class SimulatedJudge(Offline):
         self._latency = latency
         self._sleep = sleep
         self._reasons = reasons
-        errors = ErrorModel(settings)
-        self._order, self._score = errors.order, errors.score
+        self._settings = settings
         self._answers = seeds.Stream(seed, "judge", *([number] if number else []))
         self._late = seeds.Stream(seed, "latency")
 
@@ -80,10 +79,7 @@ class SimulatedJudge(Offline):
     def judge(self, match: Match) -> Verdict:
         """The verdict on a match: the same whenever it is asked."""
         scores = [self._scores[item] for item in match.items]
-        if match.kind == "direct":
-            return Verdict(match.items, (), self._score(scores[0], self._answers.at(match.id)))
-        order = self._order(scores, self._answers.at(match.id))
-        return Verdict(tuple([match.items[place] for place in order]))
+        return verdict_on(match, scores, self._settings, self._answers.at(match.id))
 
 
 def reason_for(verdict: Verdict, match: Match, scores: Sequence[float]) -> str:

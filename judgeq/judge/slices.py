@@ -18,18 +18,15 @@ from judgeq.types import Clock, Notify
 
 POLL = 0.02
 """Seconds until a call asks again for what is being reserved."""
-LOOK, IDLE = 5.0, 2.0
-"""Seconds between two questions at most, without a cap and with one: somebody may have changed it, and
-money that nobody wanted since the last is given back."""
+LOOK, SOON = 2.0, 0.1
+"""Seconds between two questions: at most, since somebody may have changed the cap, and money that nobody
+wanted since the last is given back; and at least, once half of a slice is used."""
 AGAIN = 0.3
 """Seconds until money that wasn't left is asked for again."""
-LOW, SOON = 0.5, 0.1
-"""Seconds between two slices: once half of one is used, and while a call waits."""
 MORE = 1.25
 """So many times what a second takes is held."""
-FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
-"""Seconds between two questions while the store can't be reached: the first wait, doubled up to the
-longest."""
+AWAY = 1.0
+"""Seconds between two questions while the store can't be reached."""
 
 
 class Slice(NamedTuple):
@@ -95,11 +92,11 @@ class Slices:
         self._taken = 0
         self._largest = 0
         self._needed = 0  # by the call that waits
-        self._interval = LOOK  # until the next
+        self._soon = False  # the next can't wait
         self._asked_at = self._not_before = -math.inf
         self._enough = 0  # a slice for a second
         self._never: int | None = None  # so much won't be had
-        self._wait = 0.0
+        self._away = False  # the store
         keeper.settled, keeper.recount = self.settled, self.recount
 
     def reserve(self, amount: int) -> float | None:
@@ -114,13 +111,13 @@ class Slices:
             self._taken += amount
             self._largest = max(self._largest, amount)
             if self.free < self._enough / 2:
-                self._ask_within(LOW)
+                self._ask_soon()
             return 0.0
         if self._never is not None and amount >= self._never:
             self._never = None  # the next one asks for itself
             return None
         self._needed = amount
-        self._ask_within(SOON)
+        self._ask_soon()
         return max(POLL, min(self._not_before - self._clock(), SOON))
 
     def release(self, amount: int) -> None:
@@ -136,7 +133,7 @@ class Slices:
     def recount(self) -> None:
         """What is held is another now, and is asked for at once."""
         self._forget()
-        self._ask_within(0.0)
+        self._ask_soon()
 
     async def open(self) -> None:
         """Learn the run's cap, and begin. Raises RunError where the store can't be reached."""
@@ -156,24 +153,24 @@ class Slices:
 
     def due(self) -> float:
         """When the store is to be asked next."""
-        return max(self._not_before, self._asked_at + self._interval)
+        return max(self._not_before, self._asked_at + (SOON if self._soon else LOOK))
 
     async def ask(self) -> None:
         """Ask the store for the next slice."""
         now = self._clock()
         self._check_worker()
         least, wanted = self._wanted(now - self._asked_at)
-        self._asked_at, self._interval = now, LOOK if self.cap is None else IDLE
+        self._asked_at, self._soon = now, False
         self._taken = self._needed = 0  # whoever still waits says so again
         try:
             given = await self._keeper.reserve(self._held, least, wanted, self.reserved)
         except RunError as error:
-            if not self._wait:
+            if not self._away:
                 self._notify(f"{error} Calls wait for it once what is allowed by now is used up.")
-            self._wait = min(max(FIRST_WAIT, 2 * self._wait), LONGEST_WAIT)
-            self._not_before, self._interval = self._clock() + self._wait, 0.0
+            self._away = self._soon = True
+            self._not_before = self._clock() + AWAY
             return
-        self._wait = 0.0
+        self._away = False
         self._answered(given, least)
 
     async def _run(self) -> None:
@@ -186,9 +183,9 @@ class Slices:
             else:
                 await self.ask()
 
-    def _ask_within(self, interval: float) -> None:
-        if interval < self._interval:
-            self._interval = interval
+    def _ask_soon(self) -> None:
+        if not self._soon:
+            self._soon = True
             self._wake.set()
 
     def _wanted(self, seconds: float) -> tuple[int, int]:
@@ -198,7 +195,7 @@ class Slices:
         that have too little each never wait for one another.
         """
         needed, idle = self._needed, not (self._taken or self._needed)
-        rate = self._taken / min(max(seconds, SOON), 60.0)
+        rate = self._taken / max(seconds, SOON)
         self._enough = max(math.ceil(rate * MORE), 2 * self._largest)
         if idle or not self.reserved or self.free > 4 * self._enough + needed:
             self._give_back()
@@ -223,7 +220,7 @@ class Slices:
         self.free += given.granted
         if before not in (None, given.cap):
             self._give_back()  # it was held under another cap
-            self._ask_within(0.0)
+            self._ask_soon()
         elif least and not given.granted:
             if self.reserved or given.pending:
                 self._not_before = now + AGAIN

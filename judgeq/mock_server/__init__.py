@@ -14,8 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 from aiohttp import web
@@ -63,19 +62,18 @@ class Limit:
             self._sum += amount
 
     def room(self) -> dict[str, str]:
-        """The limit, what is left of it, and seconds until more is; empty where nothing is limited."""
+        """The limit, and what is left of it; empty where nothing is limited."""
         if self.limit is None:
             return {}
-        reset = self._log[0][0] + WINDOW - self._clock() if self._log else 0.0
-        return {
-            "limit": f"{self.limit:.0f}",
-            "remaining": f"{max(0.0, self.limit - self._sum):.0f}",
-            "reset": f"{max(0.0, reset):.3f}s",
-        }
+        left = max(0.0, self.limit - self._sum)
+        return {"limit": f"{self.limit:.0f}", "remaining": f"{left:.0f}"}
 
 
 class MockServer:
     """The handlers. `scores` gives the latent score (1..1000) of the texts that are known."""
+
+    make_chat: ClassVar[type[Chat]] = Chat
+    make_batches: ClassVar[type[Batches]] = Batches
 
     def __init__(
         self,
@@ -87,25 +85,22 @@ class MockServer:
     ) -> None:
         self.settings = settings
         self.stats = Stats()
-        self.chat = Chat(settings, scores or {})
+        self.chat = self.make_chat(settings, scores or {}, self.stats)
         self._requests = Limit(settings.rpm, clock)
         self._tokens = Limit(settings.tpm, clock)
         self._sleep = sleep
-        self._ids = count(1)
         self.closing = asyncio.Event()
         begun, began = time.time(), clock()
-        self.batches = Batches(settings, self.chat, self.stats, lambda: begun + clock() - began)
+        self.batches = self.make_batches(self.chat, lambda: begun + clock() - began)
 
     def app(self) -> web.Application:
         """The routes."""
         app = web.Application(client_max_size=LARGEST)
         app.router.add_post("/v1/chat/completions", self.complete)
-        app.router.add_get("/v1/models", self.with_key(self.models))
         for route in self.batches.routes():
             app.router.add_route(route.method, route.path, self.with_key(route.handler))
         app.router.add_get("/stats", self.show_stats)
         app.router.add_route("*", "/{path:.*}", self.unknown)
-        app.on_response_prepare.append(self._number)
         return app
 
     def with_key(self, handler: Handler) -> Handler:
@@ -116,17 +111,7 @@ class MockServer:
 
         return handle
 
-    async def _number(self, _: web.Request, response: web.StreamResponse) -> None:
-        """Give an answer the id that a provider's support asks for."""
-        response.headers["x-request-id"] = f"req_{next(self._ids):032x}"
-
-    # The lists and the statistics
-
-    async def models(self, _: web.Request) -> web.Response:
-        """The models: one."""
-        name = self.settings.only_model or "mock"
-        listed = [{"id": name, "object": "model", "created": 0, "owned_by": "judgeq"}]
-        return as_json({"object": "list", "data": listed})
+    # The statistics
 
     async def show_stats(self, request: web.Request) -> web.Response:
         """/stats, with ?questions=1 question by question."""
@@ -155,23 +140,22 @@ class MockServer:
             stats.in_flight -= 1
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
-        asked = self._key_refused(request) or self.chat.question(await request.read(), self.stats)
+        asked = self._key_refused(request) or self.chat.question(await request.read())
         if isinstance(asked, web.Response):
             self.stats.outcomes["refused_request"] += 1
             return asked
         self.stats.asked[asked.id] += 1
-        times = self.stats.asked[asked.id]
         answer = self.chat.answer(asked)
         usage = self.chat.usage(asked, answer)
         limited = self._limited(usage)
         if limited is not None:
             return limited
         headers = self._rates()
-        fault, late = self.chat.fault(asked.id, times)
+        fault, late = self.chat.fault(asked)
         if self.settings.latency:
             await self._sleep(self.settings.latency * (0.5 + late))
         self.stats.outcomes[fault or "ok"] += 1
-        coin = (int(asked.id[-2:], 16) + times) % 2 == 0
+        coin = (int(asked.id[-2:], 16) + self.stats.asked[asked.id]) % 2 == 0
         if fault == "rate_limited":
             return slow_down(self.settings.retry_after if coin else None)
         if fault == "errors":
@@ -179,13 +163,11 @@ class MockServer:
         if fault == "hung":
             await self.closing.wait()
             return web.Response()
-        completion, usage = self.chat.completion(
-            asked, answer, usage, fault, self.stats.requests, time.time()
-        )
+        completion, usage = self.chat.completion(asked, answer, usage, fault)
         if fault == "dropped":
-            return await drop(request, orjson.dumps(completion), half=coin)
+            return await drop(request, completion, half=coin)
         self.stats.count(asked.id, usage)
-        return as_json(completion, headers=headers)
+        return as_json(orjson.Fragment(completion), headers=headers)
 
     def _key_refused(self, request: web.Request) -> web.Response | None:
         key = self.settings.key

@@ -16,9 +16,7 @@ import orjson
 from aiohttp import web
 
 from judgeq import seeds
-from judgeq.mock_server.chat import Chat, LineAnswer, Stats, as_json, error
-from judgeq.settings.mock_server import MockSettings
-from judgeq.types import Usage
+from judgeq.mock_server.chat import Chat, LineAnswer, as_json, error
 
 LARGEST_PAGE = 100
 DAY = 86_400  # seconds
@@ -40,32 +38,26 @@ class Batch:
     cancelled: float | None = None
     closed: bool = False
     counts: Counter[str] = field(default_factory=Counter)
-    tokens: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     output: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
 
     def state(self, now: float) -> str:
         """Where it stands."""
         if self.cancelled is not None:
-            return "cancelled" if now >= self.end else "cancelling"
-        if now < self.made + 0.1 * self.time:
-            return "validating"
+            return "cancelled"
         return "in_progress" if now < self.end else "completed"
 
     @property
     def end(self) -> float:
         """When it ends, in seconds since the epoch."""
-        if self.cancelled is not None:
-            return self.cancelled + 0.1 * self.time
-        return self.made + self.time
+        return self.made + self.time if self.cancelled is None else self.cancelled
 
     def due(self, now: float) -> int:
         """How many of its lines are answered by then."""
         if self.cancelled is not None:
             return self.answered
-        if now >= self.end:
-            return len(self.lines)
-        return max(0, int(len(self.lines) * ((now - self.made) / self.time - 0.1) / 0.9))
+        share = (now - self.made) / self.time if self.time else 1.0
+        return int(len(self.lines) * min(1.0, share))
 
 
 class Batches:
@@ -73,18 +65,11 @@ class Batches:
 
     kind: type[Batch] = Batch
 
-    def __init__(
-        self,
-        settings: MockSettings,
-        chat: Chat,
-        stats: Stats,
-        now: Callable[[], float],
-    ) -> None:
-        self.settings = settings
+    def __init__(self, chat: Chat, now: Callable[[], float]) -> None:
+        self.settings = chat.settings
         self.now = now
         self.batches: dict[str, Batch] = {}
         self.chat = chat
-        self.stats = stats
         self.files: dict[str, bytes | bytearray] = {}
 
     def routes(self) -> list[web.RouteDef]:
@@ -138,7 +123,7 @@ class Batches:
             text = f"Invalid file: no file with id '{asked['input_file_id']}'."
             return error(400, text, param="input_file_id")
         batch = self.add(list(map(orjson.loads, data.splitlines())), asked)
-        return as_json(self.batch_json(batch, "validating"))
+        return as_json(self.batch_json(batch, batch.state(self.now())))
 
     def add(self, lines: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> Batch:
         """A new batch."""
@@ -204,7 +189,7 @@ class Batches:
             "expires_at": int(batch.made + DAY),
             f"{state}_at": int(batch.end) if batch.closed else None,
             "request_counts": {
-                "total": 0 if state == "validating" else len(batch.lines),
+                "total": len(batch.lines),
                 "completed": batch.counts["billed"],
                 "failed": batch.counts.total() - batch.counts["billed"],
             },
@@ -218,21 +203,19 @@ class Batches:
         now = self.now()
         due, state = batch.due(now), batch.state(now)
         while batch.answered < due:
-            number = batch.order[batch.answered]
-            line, serial = batch.lines[number], len(self.batches) * 1_000_000 + number
-            said = self.answer_line(orjson.dumps(line["body"]), serial)
+            line = batch.lines[batch.order[batch.answered]]
+            said = self.answer_line(orjson.dumps(line["body"]))
             batch.answered += 1
             batch.counts["billed" if said.status == 200 else "failed"] += 1
-            batch.tokens = [a + b for a, b in zip(batch.tokens, said.usage, strict=True)]
             self.write(batch, line, said)
         if now >= batch.end and not batch.closed:
             self.close(batch, state)
             batch.closed = True
         return state
 
-    def answer_line(self, data: bytes, serial: int) -> LineAnswer:
+    def answer_line(self, data: bytes) -> LineAnswer:
         """The answer to the body of a line."""
-        return self.chat.line(self.stats, data, serial, self.now())
+        return self.chat.line(data)
 
     def write(self, batch: Batch, line: Mapping[str, Any], said: LineAnswer) -> None:
         """Add a line to the results."""
@@ -257,7 +240,6 @@ class Batches:
                 "state": self.catch_up(batch),
                 "lines": len(batch.lines),
                 **{name: batch.counts[name] for name in ("billed", "failed", "cancelled")},
-                "tokens": dict(zip(Usage._fields, batch.tokens, strict=True)),
             }
             for batch in self.batches.values()
         ]

@@ -5,26 +5,25 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import orjson
 from aiohttp import web
 
 from judgeq import escaping, prompts, seeds
-from judgeq.judge.error_model import HIGH, LOW, ErrorModel
+from judgeq.judge.error_model import HIGH, LOW, verdict_on
 from judgeq.judge.simulated import reason_for
 from judgeq.replies import write_reply
-from judgeq.settings.mock_server import MockSettings
+from judgeq.settings.mock_server import FAULTS, MockSettings
 from judgeq.settings.run import Simulation
-from judgeq.types import Match, Usage, Verdict
+from judgeq.types import Match, Usage
 
-STRUCTURED = {"json_schema": 2, "json_object": 1}
-CAN = {"schema": 2, "json": 1, "text": 0}
-# The faults that spoil an answer, and so can stand in a batch.
-SPOILT = frozenset({"refused", "cut_off", "filtered", "unreadable", "incomplete", "wrapped"})
+LIVE = frozenset({"rate_limited", "dropped", "hung"})
+"""The faults that a line of a batch can't have."""
 
 
 @dataclass(slots=True)
@@ -70,147 +69,132 @@ class Stats:
 
 
 class Question(NamedTuple):
-    """A question: what it is known by, all of its text, the tokens of that, how much form its reply is
-    to have (STRUCTURED), and the most tokens that it may have."""
+    """A question: what it is known by, all of its text, the tokens of that, the form that its reply is
+    to have, if any, and the most tokens that this may have."""
 
     id: str
     model: str
     content: str
     tokens: int
-    structured: int
+    form: str
     limit: float
 
 
 class LineAnswer(NamedTuple):
-    """The answer to a line of a batch: its HTTP status (0: none) and body, and the tokens that it took;
-    what wasn't answered isn't billed."""
+    """The answer to a line of a batch: its HTTP status (0: none) and body."""
 
     status: int
     body: bytes
-    usage: Usage = Usage()
 
 
 class Chat:
     """The simulated judge. `scores` gives the latent score (1..1000) of the texts that are known."""
 
-    def __init__(self, settings: MockSettings, scores: Mapping[str, float]) -> None:
-        self._settings = settings
+    faults: ClassVar[Sequence[str]] = FAULTS
+
+    def __init__(self, settings: MockSettings, scores: Mapping[str, float], stats: Stats) -> None:
+        self.settings = settings
+        self.stats = stats
         # As they stand between the fences of a prompt.
         self._scores = {_as_fenced(text): score for text, score in scores.items()}
-        self._errors = ErrorModel(Simulation())
+        self._simulation = Simulation()
         self._answers = seeds.Stream(settings.seed, "mock answers")
         self._faults = seeds.Stream(settings.seed, "mock faults")
-        self._any_fault = any(share for _, share in settings.failures)
+        self._shares = {name: getattr(settings, name) for name in self.faults}
 
-    def question(self, data: bytes, stats: Stats) -> Question | web.Response:
+    def question(self, data: bytes) -> Question | web.Response:
         """What a body asks for, or the refusal of it."""
-        settings = self._settings
         asked = _read(data)
-        if asked is None:
-            return error(400, "The body is no JSON object with a model and messages.")
-        if settings.only_model not in (None, asked.model):
-            text = f"The model `{asked.model}` does not exist or you do not have access to it."
-            return error(404, text, code="model_not_found")
-        if asked.structured > CAN[settings.structured]:
-            text = "Invalid parameter: 'response_format' is not supported with this model."
-            return error(400, text, param="response_format")
-        longest, sent = settings.max_input_tokens, _tokens(asked.content)
-        if longest is not None and sent > longest:
-            return error(
-                400,
-                f"This model's maximum context length is {longest} tokens. However, your messages "
-                f"resulted in {sent} tokens. Please reduce the length of the messages.",
-                code="context_length_exceeded",
-                param="messages",
-            )
-        if settings.quota_after is not None and stats.answered >= settings.quota_after:
-            text = "You exceeded your current quota, please check your plan and billing details."
-            return error(429, text, kind="insufficient_quota", code="insufficient_quota")
-        if settings.model_after is not None and stats.answered >= settings.model_after:
-            return asked._replace(model=f"{asked.model}-next")
-        return asked
+        return asked or error(400, "The body is no JSON object with a model and messages.")
 
-    def fault(self, number: str, times: int) -> tuple[str, float]:
+    def fault(self, asked: Question) -> tuple[str, float]:
         """The fault of a request, or "", and how long it takes (0 to 1): by how often it came."""
-        if not self._any_fault and not self._settings.latency:
+        if not self.settings.latency and not any(self._shares.values()):
             return "", 0.0
-        drawn, late = self._faults.at(int(number[:15], 16), times).random(2).tolist()
-        for name, share in self._settings.failures:
+        times = self.stats.asked[asked.id]
+        drawn, late = self._faults.at(int(asked.id[:15], 16), times).random(2).tolist()
+        for name, share in self._shares.items():
             drawn -= share
             if drawn < 0:
                 return name, late
         return "", late
 
     def completion(
-        self, asked: Question, answer: str, usage: Usage, fault: str, number: int, at: float
-    ) -> tuple[dict[str, Any], Usage]:
-        """The answer as its fault and the limits leave it, and the tokens that it took."""
-        settings = self._settings
-        beside = usage.reasoning if settings.reasoning_beside else 0
-        if usage.output - beside > asked.limit:
-            fault, output = "cut_off", int(asked.limit) + beside
+        self, asked: Question, answer: str, usage: Usage, fault: str
+    ) -> tuple[bytes, Usage]:
+        """The answer as its fault and the limit on output leave it, and the tokens that it took."""
+        if usage.output > asked.limit:
+            fault, output = "cut_off", int(asked.limit)
             usage = usage._replace(output=output, reasoning=min(usage.reasoning, output))
-        message, reason = _spoilt(answer, fault)
-        completion: dict[str, Any] = {
-            "id": f"chatcmpl-{number}",
-            "object": "chat.completion",
-            "created": int(at),
-            "model": asked.model,
-            "system_fingerprint": f"fp_{hashlib.sha256(asked.model.encode()).hexdigest()[:10]}",
-            "choices": [
-                {
-                    "index": 0,
-                    "message": {"role": "assistant", "refusal": None, **message},
-                    "finish_reason": reason,
-                }
-            ],
+        message, reason = self.spoil(answer, fault)
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "refusal": None, **message},
+            "finish_reason": reason,
         }
-        if settings.usage:
-            prompt = usage.input + usage.cached
-            completion["usage"] = {
-                "prompt_tokens": prompt,
-                "completion_tokens": usage.output - beside,
-                "total_tokens": prompt + usage.output,
-                "prompt_tokens_details": {"cached_tokens": usage.cached},
-                "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
-            }
-        return completion, usage
+        model, after = asked.model, self.settings.model_after
+        if after is not None and self.stats.answered >= after:
+            model += "-next"
+        completion = {
+            "id": f"chatcmpl-{asked.id[:24]}",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": f"fp_{hashlib.sha256(model.encode()).hexdigest()[:10]}",
+            "choices": [choice],
+            **self.usage_fields(usage),
+        }
+        return orjson.dumps(completion), usage
+
+    def spoil(self, answer: str, fault: str) -> tuple[dict[str, Any], str]:
+        """The message and why it ended, with a fault put in."""
+        if fault == "cut_off":
+            return {"content": answer[: len(answer) // 2]}, "length"
+        if fault == "unreadable":
+            answer = "I would rather not rank these, sorry."
+        return {"content": answer}, "stop"
+
+    def usage_fields(self, usage: Usage) -> dict[str, Any]:
+        """What an answer says of its tokens."""
+        prompt = usage.input + usage.cached
+        fields = {
+            "prompt_tokens": prompt,
+            "completion_tokens": usage.output,
+            "total_tokens": prompt + usage.output,
+            "prompt_tokens_details": {"cached_tokens": usage.cached},
+            "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+        }
+        return {"usage": fields}
 
     def usage(self, asked: Question, answer: str) -> Usage:
         """The tokens that an answer takes."""
-        prompt, reasoning = asked.tokens, self._settings.reasoning_tokens
-        cached = int(prompt * self._settings.cached_share)
-        return Usage(prompt - cached, cached, _tokens(answer) + reasoning, reasoning)
+        return Usage(asked.tokens, 0, count_tokens(answer))
 
-    def line(self, stats: Stats, data: bytes, serial: int, at: float) -> LineAnswer:
+    def line(self, data: bytes) -> LineAnswer:
         """The answer to the body of a batch's line, counted: the same as live."""
-        asked = self.question(data, stats)
+        asked = self.question(data)
         if isinstance(asked, web.Response):
-            stats.outcomes["refused_request"] += 1
+            self.stats.outcomes["refused_request"] += 1
             return LineAnswer(asked.status, (asked.text or "").encode())
-        stats.asked[asked.id] += 1
-        fault, _ = self.fault(asked.id, stats.asked[asked.id])
+        self.stats.asked[asked.id] += 1
+        fault, _ = self.fault(asked)
         if fault == "errors":
-            stats.outcomes["errors"] += 1
+            self.stats.outcomes["errors"] += 1
             return LineAnswer(500, (broke().text or "").encode())
-        fault = fault if fault in SPOILT else ""
-        stats.outcomes[fault or "ok"] += 1
+        fault = "" if fault in LIVE else fault
+        self.stats.outcomes[fault or "ok"] += 1
         answer = self.answer(asked)
-        body, usage = self.completion(asked, answer, self.usage(asked, answer), fault, serial, at)
-        stats.count(asked.id, usage)
-        return LineAnswer(200, orjson.dumps(body), usage)
+        body, usage = self.completion(asked, answer, self.usage(asked, answer), fault)
+        self.stats.count(asked.id, usage)
+        return LineAnswer(200, body)
 
     def answer(self, asked: Question) -> str:
         """What the simulated judge says to the texts between the fences."""
         texts = [text for _, text in escaping.texts_in(asked.content)]
         scores = [self._score(text) for text in texts]
         rng = self._answers.at(int(asked.id[:15], 16))
-        match = Match(0, 1, tuple(range(len(texts))))
-        if len(texts) < 2:
-            score = self._errors.score(scores[0], rng) if scores else 0.5
-            verdict = Verdict(match.items, (), score)
-        else:
-            verdict = Verdict(tuple(self._errors.order(scores, rng)))
+        match = Match(0, 1, tuple(range(max(1, len(texts)))))
+        verdict = verdict_on(match, scores or [(LOW + HIGH) / 2], self._simulation, rng)
         wanted = texts and prompts.ASK_REASON in asked.content
         return write_reply(verdict, match, reason_for(verdict, match, scores) if wanted else None)
 
@@ -235,15 +219,15 @@ def _read(data: bytes) -> Question | None:
         messages, model = body["messages"], body["model"]
         texts = [_text(message["content"]) for message in messages]
         form: Any = body.get("response_format") or {}
-        structured = STRUCTURED.get(str(form.get("type")), 0)
+        kind = str(form.get("type", ""))
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return None
     if not texts or not isinstance(model, str):
         return None
     limits = [body.get(name) for name in ("max_completion_tokens", "max_tokens")]
     limit = min((limit for limit in limits if isinstance(limit, int)), default=math.inf)
-    tokens = sum(_tokens(text) + 8 for text in texts)
-    return Question(question_id(messages), model, "\n\n".join(texts), tokens, structured, limit)
+    tokens = sum(count_tokens(text) + 8 for text in texts)
+    return Question(question_id(messages), model, "\n\n".join(texts), tokens, kind, limit)
 
 
 def _text(content: Any) -> str:
@@ -251,30 +235,12 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 
-def _spoilt(answer: str, fault: str) -> tuple[dict[str, Any], str]:
-    """The message and why it ended, with a fault put in."""
-    match fault:
-        case "unreadable":
-            return {"content": "I would rather not rank these, sorry."}, "stop"
-        case "incomplete":
-            return {"content": answer.replace('"A"', '"B"')}, "stop"
-        case "refused":
-            return {"content": None, "refusal": "I'm sorry, I can't help with that."}, "stop"
-        case "cut_off":
-            return {"content": answer[: len(answer) // 2]}, "length"
-        case "filtered":
-            return {"content": ""}, "content_filter"
-        case "wrapped":
-            return {"content": f"Here is my answer.\n\n```json\n{answer}\n```\n"}, "stop"
-    return {"content": answer}, "stop"
-
-
 def _as_fenced(text: str) -> str:
     texts = escaping.texts_in(escaping.fenced("A", text))
     return texts[0][1] if texts else text
 
 
-def _tokens(text: str) -> int:
+def count_tokens(text: str) -> int:
     """About four bytes a token; never more than there are bytes."""
     return math.ceil(len(text.encode()) / 4)
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import NormalDist
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,6 +38,7 @@ from judgeq.rating.comparisons import components, joined
 from judgeq.rating.curvature import Scatter
 from judgeq.rating.posterior import Posterior
 from judgeq.rating.prior import Prior
+from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 RIDGE = 1e-3
@@ -63,23 +65,53 @@ class Link:
     """How well a batch is tied to the settled scale by its `anchors`, whose rows these are; arrays of
     shape (anchors,)."""
 
-    anchors: Offsets
+    anchors: Offsets = field(metadata=LEFT_OUT)
     error: float
     """The standard error of the mean of the new items on the settled scale."""
     ratio: float
     """The same in standard deviations of the settled θ."""
-    published: Floats
+    published: Floats = field(metadata=LEFT_OUT)
     """θ of each anchor, as published."""
-    published_errors: Floats
-    found: Floats
+    published_errors: Floats = field(metadata=LEFT_OUT)
+    found: Floats = field(metadata=LEFT_OUT)
     """θ of each anchor by the new rankings, and by where the others were published."""
-    found_errors: Floats
-    z: Floats
+    found_errors: Floats = field(metadata=LEFT_OUT)
+    z: Floats = field(metadata=LEFT_OUT)
     """How far the two are apart, in standard errors of that."""
     p: float
     """The probability of anchors that have moved as far together, if nothing has changed."""
     p_item: float
     """The probability that one of them has moved as far as the one that did most (Bonferroni)."""
+    JSON_KEYS: ClassVar = {"anchors": "anchors.size", "holds": "holds"}
+
+    @property
+    def least_p(self) -> float:
+        """The smaller probability of both tests, as far as it counts after two of them."""
+        return min(1.0, 2 * min(self.p, self.p_item))
+
+    @property
+    def holds(self) -> bool:
+        """Whether the anchors keep their places, as far as is seen."""
+        return self.least_p >= 0.05
+
+    @property
+    def cautions(self) -> list[str]:
+        """That the link doesn't hold, and that it is loose, in sentences."""
+        found = []
+        if not self.holds:
+            found.append(
+                "The settled texts don't keep their places in the new answers (p = "
+                f"{self.least_p:.2g}): the judge may have changed, and new scores may not be on the "
+                "settled scale. The figure `link` of `judgeq report` shows which texts moved; "
+                "`judgeq drift` asks the judge again."
+            )
+        if self.ratio > LOOSE:
+            found.append(
+                "The new texts are tied to the settled ones loosely: how far all of them lie from these "
+                f"is known to ±{1.96 * self.error:.2f} only, where scores have an sd of "
+                f"{self.error / self.ratio:.2f}. Further rounds tie them closer."
+            )
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

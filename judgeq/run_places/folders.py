@@ -22,11 +22,10 @@ from filelock import FileLock, Timeout
 
 from judgeq.errors import RunError
 from judgeq.files import (
+    make_folder,
     read_start,
-    refuse_linked_folder,
     refuse_links,
     replacing,
-    unwritable,
     write_new,
 )
 from judgeq.run_places.info import RunInfo
@@ -107,6 +106,10 @@ class RunFolder:
     def store_address(self) -> str | None:
         """The address of its store, without a password; None of a folder."""
         return None
+
+    def runs(self) -> FolderRuns:
+        """Where the run is, with others."""
+        return FolderRuns(self.path.parent)
 
     @property
     def exists(self) -> bool:
@@ -208,11 +211,7 @@ class RunFolder:
 
     def make_folder(self) -> None:
         """Make the folder. Raises DataError where it can't be made."""
-        refuse_linked_folder(self.path)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(self.path, error) from error
+        make_folder(self.path)
 
 
 @dataclass(frozen=True, slots=True)

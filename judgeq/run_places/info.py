@@ -21,7 +21,11 @@ from pydantic import (
 from judgeq.config import NEVER_KEPT, Settings, as_flags, fingerprint, settle
 from judgeq.datasets import FROM_PYTHON, STDIN, Dataset
 from judgeq.errors import RunError
+from judgeq.rating import Parameters
+from judgeq.rating.placing import Batch
 from judgeq.settings.run import SETTINGS
+from judgeq.strategies import Strategy
+from judgeq.strategies.placing import placing
 from judgeq.strategies.strategy import Goal
 
 JUDGES_NAMED = 10
@@ -54,6 +58,27 @@ class Ended(BaseModel):
         return f"{', '.join(parts)} (--until {self.goal})"
 
 
+class Settled(BaseModel):
+    """Items that were judged in a `run` before, by these judges, in so many rounds with so many
+    verdicts: how they are rated, and onto which of those before them they were placed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str
+    judges: tuple[str, ...]
+    items: int
+    rounds: int
+    verdicts: int
+    onto: tuple[int, ...] = ()
+    sigma: float | None = None
+    position: bool | None = None
+
+    @property
+    def batch(self) -> Batch:
+        """The same, as it is rated."""
+        return Batch(self.items, self.rounds, self.onto, Parameters(self.sigma, self.position))
+
+
 class RunInfo(BaseModel):
     """What the run is, and what it was made from; never a secret, never a text."""
 
@@ -76,10 +101,15 @@ class RunInfo(BaseModel):
     imported: bool = False
     judges: tuple[str, ...] = ()  # where there are several, or an import names them
     ended: Ended | None = None  # by --until
+    onto: tuple[Settled, ...] = ()  # those whose scale it is placed onto; its own items follow them
+    anchors: tuple[int, ...] = ()  # rows of settled items that new ones meet
 
     @model_serializer(mode="wrap")
     def _plain(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = serialized(self)
+        for name in ("onto", "anchors"):
+            if not values[name]:
+                del values[name]
         for name in NEVER_KEPT:
             values["settings"].pop(name, None)
         return values
@@ -110,6 +140,30 @@ class RunInfo(BaseModel):
         its own of now."""
         goal, ended = self.settings.goal if goal is None else goal, self.ended
         return ended is not None and (ended.round, ended.goal) == (rounds, goal.name)
+
+    @property
+    def new_items(self) -> int:
+        """Its own items: all that aren't settled."""
+        return self.items - sum(settled.items for settled in self.onto)
+
+    @property
+    def verdicts_before(self) -> int:
+        """The verdicts on settled items."""
+        return sum(settled.verdicts for settled in self.onto)
+
+    @property
+    def rounds_before(self) -> int:
+        """The rounds in which settled items were judged."""
+        return sum(settled.rounds for settled in self.onto)
+
+    def strategy_of(self, settings: Settings) -> Strategy | None:
+        """The strategy by these settings of it; None of an imported run."""
+        if self.imported:
+            return None
+        strategy = settings.make_strategy()
+        if not self.onto:
+            return strategy
+        return placing(strategy, [one.batch for one in self.onto], self.anchors)
 
     @property
     def feature(self) -> str:

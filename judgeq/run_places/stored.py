@@ -70,6 +70,10 @@ class StoredRun(RunFolder):
         """The address of its store, without a password."""
         return self.address.label
 
+    @override
+    def runs(self) -> StoredRuns:
+        return StoredRuns(self.path.parent, self.address)
+
     @property
     def exists(self) -> bool:
         """Whether the store has its row."""

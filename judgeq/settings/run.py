@@ -20,7 +20,6 @@ from judgeq.settings.declaration import (
     DATA,
     JUDGE,
     NOT_NEGATIVE,
-    PEOPLE,
     POSITIVE,
     RATING,
     RUNNING,
@@ -33,6 +32,7 @@ from judgeq.settings.declaration import (
     settings_of,
 )
 from judgeq.settings.model import Access, Model
+from judgeq.settings.people import Asking
 
 if TYPE_CHECKING:
     Rating = str
@@ -207,66 +207,6 @@ def simulation_facts(settings: Simulation) -> dict[str, Any]:
     return facts
 
 
-class Asking(Declarations):
-    """How people are asked, with --judge people."""
-
-    each: int = setting(
-        "How many people judge each question.", PEOPLE, 1, limits={"ge": 1, "le": 1000}
-    )
-    repeats: float = setting(
-        "The share of questions asked again in reverse order, as a check that scores don't use.",
-        PEOPLE, 0.0, session=True, limits={"ge": 0, "le": 0.5},
-    )  # fmt: skip
-    anchors: Path | None = setting(
-        "A table of pairs with a known answer (columns left, right and winner: ids or texts), mixed in "
-        "as a check.",
-        PEOPLE, None, session=True, metavar="PATH",
-    )  # fmt: skip
-    host: str = setting(
-        "The address that the page listens on; if others reach it, the connection isn't encrypted.",
-        PEOPLE, "127.0.0.1", session=True,
-    )  # fmt: skip
-    port: int = setting(
-        "The page's port; 0: any free one.",
-        PEOPLE,
-        8766,
-        session=True,
-        limits={"ge": 0, "le": 65535},
-    )
-    url_prefix: str = setting(
-        "The beginning of links behind a reverse proxy: a path, or a whole address.",
-        PEOPLE, "", session=True, metavar="/PATH|https://…",
-    )  # fmt: skip
-    open_to_all: bool = setting(
-        "Let anybody who reaches the page judge, under a name of their own.", PEOPLE, False,
-        session=True,
-    )  # fmt: skip
-
-    @field_validator("url_prefix")
-    @classmethod
-    def _of_an_address(cls, prefix: str) -> str:
-        return "".join(split_prefix(prefix))
-
-
-_PREFIX = re.compile(
-    r"(?:(https?://(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?)(?=/|$))?/*([\w.~-]+(?:/[\w.~-]+)*)?/*",
-    re.ASCII | re.IGNORECASE,
-)
-
-
-def split_prefix(prefix: str) -> tuple[str, str]:
-    """What links begin with, as the address of a reverse proxy ("https://lab.example.org"; "": none) and
-    the path behind it ("/study1"; "": none). Raises ValueError for what is neither."""
-    found = _PREFIX.fullmatch(prefix.strip())
-    site, path = found.groups(default="") if found else ("", "..")
-    if {".", ".."} & {*path.split("/")}:
-        raise ValueError(
-            f"{prefix!r} is neither a path, such as /study1, nor the address of a reverse proxy, such "
-            "as https://lab.example.org/study1"
-        )
-    return site.lower(), path and f"/{path}"
-
-
 class Choices(Declarations):
     """Strategy, judges, prompt, and how the run goes."""
 
@@ -295,6 +235,15 @@ class Choices(Declarations):
     both_orders: bool = setting(
         "Ask each pair in both orders, and count a flip as a tie.", STRATEGY, False
     )
+    onto: tuple[str, ...] = setting(
+        "A finished run: texts that are new get scores on its scale, which stay as they are; several "
+        "times for runs of one scale.",
+        STRATEGY, (), common=True, metavar="RUN",
+    )  # fmt: skip
+    other_prompt: bool = setting(
+        "The run of --onto was asked by another prompt, or another feature, and that is meant.",
+        STRATEGY, False,
+    )  # fmt: skip
 
     judge: tuple[str, ...] = setting(
         "simulated, people, or a model. Several times for several judges. The "
@@ -373,6 +322,10 @@ class Choices(Declarations):
         "Take out of θ what the place in which a text was shown is worth (pl, bt, hybrid).",
         RATING, None, session=True, undone=True, unset="where it is significant",
     )  # fmt: skip
+    refit: bool = setting(
+        "With --onto, rate old and new verdicts together, so that settled scores may move.",
+        RATING, False, session=True,
+    )  # fmt: skip
     split_models: bool = setting(
         "Of a judge that several models answered for, as its provider says, take each as a judge of its "
         "own.",
@@ -382,6 +335,14 @@ class Choices(Declarations):
         "Neither show texts nor copy their beginnings into scores.csv.", RATING, True,
         session=True, only="--no-texts",
     )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _placed(self) -> Self:
+        if self.other_prompt and not self.onto:
+            raise ValueError("--other-prompt goes with --onto")
+        if self.onto and self.rating != CHOICES[0]:
+            raise ValueError(f"--onto places by --rating {CHOICES[0]}, not {self.rating}")
+        return self
 
     @model_validator(mode="after")
     def _takes_it_out(self) -> Self:
@@ -411,7 +372,7 @@ class Choices(Declarations):
             raise ValueError("give a ρ̂ between 0 and 1, as 0.95; or topK, as top20")
         return f"{float(until):g}"
 
-    @field_validator("judge", "persona", mode="before")
+    @field_validator("judge", "persona", "onto", mode="before")
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
@@ -22,8 +22,10 @@ from judgeq.rating import (
     comparisons,
     direct,
     elo,
+    placing,
     position_bias,
 )
+from judgeq.rating.placing import Batch
 from judgeq.rating.position_bias import Flips
 from judgeq.rating.posterior import Posterior
 from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Standings, Verdicts
@@ -56,6 +58,25 @@ class Strategy:
     def rounds(self) -> int:
         """How many rounds there will be, at most."""
         return 1
+
+    @property
+    def before(self) -> int:
+        """How many rounds there were before its own, of runs that it is placed onto."""
+        return 0
+
+    @property
+    def first_new(self) -> int:
+        """The row of the first item that isn't settled."""
+        return 0
+
+    def batches(self, n: int, parameters: Parameters) -> tuple[Batch, ...]:
+        """The items that were judged together, the settled ones first, and its own of n, rated by these
+        parameters; () where all are its own."""
+        return ()
+
+    def rated(self, round: int, n: int) -> slice:
+        """The items of n whose rating a round decides."""
+        return slice(0, n)
 
     @property
     def adaptive(self) -> bool:
@@ -161,8 +182,8 @@ class History:
     `left_after`, shape (items,), is the round after which an item left (0: it didn't). With
     `both_orders`, `verdicts` are those of the couples, and `asked` those of the matches. `strategy` is
     None for judgments that were imported. `over` once a round is planned that has no matches: the
-    strategy had too few items left to compare. `goal` says when enough is known. `go_on` is called in
-    each step of a fit.
+    strategy had too few items left to compare. `goal` says when enough is known. `refit`: settled items
+    are rated anew with those that are placed. `go_on` is called in each step of a fit.
     """
 
     standings: Standings
@@ -173,8 +194,10 @@ class History:
     asked: list[Verdicts] = field(default_factory=list)
     over: bool = False
     goal: Goal = Goal()
+    refit: bool = False
     go_on: GoOn = always
     left_after: Offsets = field(init=False)
+    _parts: Sequence[placing.Part] = ()
     _made: dict[str, tuple[int, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -186,13 +209,11 @@ class History:
         n: int,
         strategy: Strategy | None,
         seed: int = 0,
-        *,
-        both_orders: bool = False,
-        goal: Goal = Goal(),
+        **how: Any,
     ) -> History:
-        """Before anything was judged."""
+        """Before anything was judged; `how` are other fields."""
         standings = Standings(elo.start(n), np.ones(n, dtype=np.bool_))
-        return cls(standings, strategy=strategy, seed=seed, both_orders=both_orders, goal=goal)
+        return cls(standings, strategy=strategy, seed=seed, **how)
 
     @property
     def basis(self) -> Basis:
@@ -202,6 +223,16 @@ class History:
             return "both" if scored else "comparisons"
         direct = self.strategy is not None and self.strategy.kind == "direct"
         return "scores" if scored or direct else "comparisons"
+
+    @property
+    def before(self) -> int:
+        """How many of the rounds are those of settled items."""
+        return 0 if self.strategy is None else self.strategy.before
+
+    @property
+    def first_new(self) -> int:
+        """The row of the first item that isn't settled."""
+        return 0 if self.strategy is None else self.strategy.first_new
 
     @property
     def flips(self) -> Flips | None:
@@ -238,7 +269,8 @@ class History:
         """The strategy's questions for the next round; none without a strategy."""
         if self.strategy is None:
             return Matches.none()
-        return self.strategy.next_round(self, self._rng("round", len(self.verdicts) + 1))
+        round = max(1, len(self.verdicts) + 1 - self.strategy.before)
+        return self.strategy.next_round(self, self._rng("round", round))
 
     def add(
         self, verdicts: Verdicts, planned: int | None = None, active: Bools | None = None
@@ -256,6 +288,9 @@ class History:
         before, round = self.standings, len(self.verdicts)
         if verdicts.scores is None:
             ratings = elo.fold(before.elo, verdicts)
+            if self.strategy is not None:  # settled ratings stay as they are
+                rows = self.strategy.rated(round, len(ratings))
+                ratings[: rows.start] = before.elo[: rows.start]
         elif self.alone:
             scores = direct.fit(comparisons.joined(self.verdicts), len(before.elo), Parameters())
             ratings = elo.start_from(scores.theta)
@@ -283,10 +318,11 @@ class History:
 
     @property
     def twice(self) -> bool:
-        """Whether the judged items were in two rankings on average."""
-        n = len(self.standings.elo)
-        compared = [verdicts for verdicts in self.verdicts if comparisons.compares(verdicts)]
-        return comparisons.repeated(comparisons.matches_of(comparisons.joined(compared), n))
+        """Whether the judged items that aren't settled were in two rankings on average."""
+        n, own = len(self.standings.elo), self.verdicts[self.before :]
+        compared = [verdicts for verdicts in own if comparisons.compares(verdicts)]
+        matches = comparisons.matches_of(comparisons.joined(compared), n)
+        return comparisons.repeated(matches[self.first_new :])
 
     # What rounds are planned by
 
@@ -330,10 +366,20 @@ class History:
             parameters = replace(parameters, position=False)
 
         def fitted() -> Fit:
-            verdicts, n = comparisons.joined(self.verdicts), len(self.standings.elo)
-            return estimator.fit(verdicts, n, parameters, self._step)
+            n = len(self.standings.elo)
+            batches = () if self.strategy is None else self.strategy.batches(n, parameters)
+            if batches:
+                parts, go_on = self._settled(batches), self._step
+                return placing.fit(batches, self.verdicts, n, go_on, refit=self.refit, parts=parts)
+            return estimator.fit(comparisons.joined(self.verdicts), n, parameters, self._step)
 
         return self._once(f"{estimator.name} {parameters}", fitted)
+
+    def _settled(self, batches: Sequence[Batch]) -> Sequence[placing.Part]:
+        """The fits of settled items, made once: no later verdict changes them."""
+        if not self._parts:
+            self._parts = placing.settled(batches[:-1], self.verdicts, self._step)
+        return self._parts
 
     def _step(self) -> None:
         self.go_on()  # that of now, however old the fit is

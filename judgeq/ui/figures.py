@@ -184,6 +184,19 @@ class Plots:
         ax.plot(np.arange(1, len(near) + 1), np.array(near, float), "o-", color=PALETTE[0], ms=4)
         return ax
 
+    def link(self, ax: Axes | None = None) -> Axes:
+        """The settled score of each text that new ones met, by what the new answers say of it."""
+        link = self._result.fit.link
+        if link is None:
+            raise UsageError("plot.link: the run isn't placed onto another one (--onto).")
+        ax = self._on(ax, "Settled score", "By the new answers")
+        ends = [float(link.published.min()), float(link.published.max())]
+        ax.plot(ends, ends, color=GRID, linewidth=1)
+        reach = 1.96 * link.found_errors
+        ax.vlines(link.published, link.found - reach, link.found + reach, color=PALETTE[4], lw=1)
+        ax.plot(link.published, link.found, "o", ms=3, color=PALETTE[0])
+        return ax
+
     def gold(self, ax: Axes | None = None) -> Axes:
         """Each item's score by its gold label; if labels are few, with the median of each."""
         known = ~np.isnan(self._golds)

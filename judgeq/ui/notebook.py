@@ -9,7 +9,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from judgeq.engine import results, scores, session
+from judgeq.engine import results, scores
+from judgeq.engine.datasets import dataset_of
 from judgeq.engine.interrupts import awaited
 from judgeq.errors import JudgeqError, UsageError
 from judgeq.evaluation import compare as comparing
@@ -96,7 +97,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
     def df(self) -> pandas.DataFrame:
         """The scores and the other columns of the input, a row an item, as a DataFrame of pandas. Raises
         UsageError without pandas."""
-        whole = session.dataset_of(self.run, frame=getattr(self, "_frame", None), keep_columns=True)
+        whole = dataset_of(self.run, frame=getattr(self, "_frame", None), keep_columns=True)
         others = {} if whole is None else whole.columns
         return replace(self.scores, others=others or self.scores.others).to_pandas()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from judgeq.judge.backend import BatchAPI
 from judgeq.judge.batches.anthropic import AnthropicBatches
 from judgeq.judge.batches.openai import OpenAIBatches
+from judgeq.judge.batches.provider import BatchAPI
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
 

@@ -19,14 +19,14 @@ from judgeq.errors import BatchGoneError, CallTimeoutError, ConnectionFailedErro
 from judgeq.judge.backend import Identified, Limits, Remote, Result
 from judgeq.judge.batches.provider import (
     PAGE,
-    ProviderBatches,
+    BatchAPI,
     count,
     encoded,
     lines_of,
     object_from,
     seconds,
 )
-from judgeq.judge.http.connection import Passed, read_all
+from judgeq.judge.http.connection import read_all
 from judgeq.judge.http.model_backend import api_url, fields_in
 from judgeq.types import Fields, Headers
 
@@ -55,7 +55,7 @@ _ENDED: Mapping[str, Literal["cancelled", "expired"]] = {
 }
 
 
-class AnthropicBatches(ProviderBatches):
+class AnthropicBatches(BatchAPI):
     """Batches as Anthropic has them: the lines in the request, and a stream of results."""
 
     results_path = "messages/batches/{}/results"
@@ -72,13 +72,20 @@ class AnthropicBatches(ProviderBatches):
     @override
     async def create(self, name: str, lines: BinaryIO) -> Remote:
         """The name is sent only in the ids of the lines."""
-        passed, length = Passed(), lines.seek(0, os.SEEK_END)
+        passed, length = 0, lines.seek(0, os.SEEK_END)
         length += len(BEFORE) + len(AFTER) - (length > 0)
-        body, sent = passed.through(framed(lines)), {"Content-Length": str(length)}
+
+        async def body() -> AsyncIterator[bytes]:
+            nonlocal passed
+            async for part in framed(lines):
+                passed += len(part)
+                yield part
+
         try:
-            return self.remote(await self.asked("POST", PATH, "", body, sent, passed))
+            sent = {"Content-Length": str(length)}
+            return self.remote(await self.asked("POST", PATH, "", body(), sent))
         except (ConnectionFailedError, CallTimeoutError) as error:
-            if passed.total_bytes < length:  # and nobody makes a batch of a part of it
+            if passed < length:  # and nobody makes a batch of a part of it
                 error.cost = 0.0
             raise
 
@@ -101,13 +108,14 @@ class AnthropicBatches(ProviderBatches):
         query: str = "",
         body: bytes | AsyncIterator[bytes] | None = None,
         headers: Headers | None = None,
-        passed: Passed | None = None,
         what: str = "",
     ) -> Fields:
-        """The JSON object that an address of the API gives; `passed` counts the bytes of a long body.
-        Raises as `refusal`; ServerFailedError, of unknown cost, for anything else."""
+        """The JSON object that an address of the API gives. Raises as `refusal`; ServerFailedError, of
+        unknown cost, for anything else."""
         url = api_url(self._address, path, query)
-        async with self._connection.request(method, url, body, headers, passed) as response:
+        async with self._connection.request(
+            method, url, body, headers, long=body is not None
+        ) as response:
             if not 200 <= response.status < 300:
                 error = await self._connection.refused(response, url)
                 raise self.refusal(response.status, error, what)

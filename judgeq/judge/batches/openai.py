@@ -20,7 +20,7 @@ from judgeq.errors import ConnectionFailedError, JudgeError
 from judgeq.judge.backend import Identified, Limits, Remote, Result
 from judgeq.judge.batches.provider import (
     PAGE,
-    ProviderBatches,
+    BatchAPI,
     count,
     encoded,
     object_from,
@@ -53,7 +53,7 @@ _ENDED: Mapping[str, Literal["cancelled", "expired"]] = {
 }
 
 
-class OpenAIBatches(ProviderBatches):
+class OpenAIBatches(BatchAPI):
     """Batches as OpenAI has them: a file of lines that is uploaded, and files of results."""
 
     results_path = "files/{}/content"
@@ -63,7 +63,6 @@ class OpenAIBatches(ProviderBatches):
         self._azure = is_azure(backend.address)
         self._endpoint = "/chat/completions" if self._azure else "/v1/chat/completions"
         self._sleep = sleep
-        self._deleted: set[str] = set()
 
     @property
     @override
@@ -131,7 +130,7 @@ class OpenAIBatches(ProviderBatches):
     @asynccontextmanager
     async def _client(self, path: str, what: str = "") -> AsyncIterator[AsyncOpenAI]:
         """The package's client for one call: our key and headers, proxy, certificates and time limit,
-        no redirect and no second try. Raises as ProviderBatches.refusal, and as live calls."""
+        no redirect and no second try. Raises as BatchAPI.refusal, and as live calls."""
         import httpx2  # openai's own, which comes with it
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
@@ -153,7 +152,7 @@ class OpenAIBatches(ProviderBatches):
                 raise self.refusal(response.status_code, refused, what)
 
         parts = urlsplit(self._address)
-        async with connection.watched(url), AsyncOpenAI(
+        async with connection.watched(url, connection.timeout), AsyncOpenAI(
             api_key="among the headers",
             base_url=parts._replace(query="").geturl(),
             default_query=dict(parse_qsl(parts.query)),
@@ -233,17 +232,14 @@ class OpenAIBatches(ProviderBatches):
         """The batch; when it has ended the file of our texts goes, whose work is done."""
         remote = self.remote(batch)
         if remote.stands != "working" and batch.get("input_file_id"):
-            with suppress(JudgeError):
-                await self._delete(self.checked_id(batch["input_file_id"]))
+            await self._delete(batch["input_file_id"])
         return remote
 
     async def _delete(self, file: str) -> None:
-        """Delete a file once, if that can be done."""
-        if file not in self._deleted:
-            self._deleted.add(file)
-            with suppress(JudgeError):
-                async with self._client(f"files/{file}") as client:
-                    await self._answer(client.files.with_streaming_response.delete(file))
+        """Delete a file, if that can be done."""
+        with suppress(JudgeError):
+            async with self._client(f"files/{self.checked_id(file)}") as client:
+                await self._answer(client.files.with_streaming_response.delete(file))
 
     @override
     def result(self, custom_id: str, line: Fields) -> Result:

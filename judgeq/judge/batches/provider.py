@@ -1,4 +1,6 @@
-"""What the batch APIs of all providers have in common; see judge/backend.py for what they are for.
+"""What the batch APIs of all providers have in common: a round goes out as files of lines, each with an
+id of its own; a day later at most it comes back as files of results, in any order, which may lack lines,
+hold them twice, or hold errors in their place. What becomes of a result is engine/batch_lines.py's.
 
 A provider's server may be anybody's: what it says is checked, its words are masked, and nothing of it
 decides where the key goes. All goes through the backend's own session. Results are written whole or not
@@ -9,13 +11,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, BinaryIO, ClassVar, Literal
 
 import orjson
-from typing_extensions import override
 
 from judgeq.errors import (
     BatchGoneError,
@@ -26,9 +27,9 @@ from judgeq.errors import (
     ServerFailedError,
 )
 from judgeq.escaping import plain
-from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
-from judgeq.judge.backend import BatchAPI, Remote, Result
-from judgeq.judge.http.connection import LARGEST_REPLY, Passed, parts_of
+from judgeq.files import make_folder, refuse_links, replacing, unwritable
+from judgeq.judge.backend import Identified, Limits, Remote, Result
+from judgeq.judge.http.connection import LARGEST_REPLY, parts_of
 from judgeq.judge.http.headers import moment
 from judgeq.judge.http.model_backend import ModelBackend, api_url, count_in, object_in
 from judgeq.types import Fields
@@ -45,8 +46,10 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _CUSTOM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-class ProviderBatches(BatchAPI, ABC):
-    """What the batch APIs of providers have in common."""
+class BatchAPI(ABC):
+    """A provider's batch API. All raise CallError where another try may mend it, and JudgeError where
+    none can, as backends do; an error's `cost` is None where the batch may have been created all the
+    same."""
 
     results_path: ClassVar[str]
     """Where results are, by their name, from the base URL on."""
@@ -54,6 +57,29 @@ class ProviderBatches(BatchAPI, ABC):
     def __init__(self, backend: ModelBackend) -> None:
         self._connection = backend.connection
         self._address = backend.address
+
+    @property
+    @abstractmethod
+    def limits(self) -> Limits:
+        """What one batch may hold."""
+
+    @abstractmethod
+    def line(self, custom_id: str, body: bytes) -> bytes:
+        """A request, by its body as it would be sent live, as it stands in a batch's file, whose parts
+        are these and nothing else. Its id has at most 64 letters, digits, - and _."""
+
+    @abstractmethod
+    async def create(self, name: str, lines: BinaryIO) -> Remote:
+        """Create a batch of the lines in a file, wherever it stands; the provider is sent our name for
+        it, if it keeps any."""
+
+    @abstractmethod
+    async def identify(
+        self, name: str, count: int, since: float, known: Collection[str]
+    ) -> Identified:
+        """The batch of our name with so many lines, made at that time or later, if the provider has
+        it: by its name, or by the ids of its lines (`NAME-…`). `known` are the provider's ids of
+        other batches of ours."""
 
     @abstractmethod
     def remote(self, batch: Fields) -> Remote:
@@ -76,14 +102,14 @@ class ProviderBatches(BatchAPI, ABC):
         """A batch that was asked about."""
         return self.remote(batch)
 
-    @override
     async def get(self, remote: str) -> Remote:
-        """Raises BatchGoneError where the provider doesn't know it."""
+        """How a batch stands, by the provider's id. Raises BatchGoneError where the provider doesn't
+        know it."""
         return await self.looked_at(await self.one("get", self.checked_id(remote)))
 
-    @override
     async def cancel(self, remote: str) -> Remote:
-        """One that has ended can't be cancelled, and that is no error."""
+        """Ask the provider to stop working on a batch: what it has answered by then is billed. One that
+        has ended can't be cancelled, and that is no error."""
         try:
             return await self.looked_at(await self.one("cancel", self.checked_id(remote)))
         except (RefusedRequestError, ServerFailedError):
@@ -112,10 +138,14 @@ class ProviderBatches(BatchAPI, ABC):
             seen.add(after)
         raise ServerFailedError(f"{self._address} lists batches without an end.")
 
-    @override
     async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
-        """Raises BatchGoneError for results that the provider has deleted, and RunError
-        where they can't be written."""
+        """Write the results of a batch that ended whole into a folder, as files of their own names, and
+        return them: none where it has none. What is there already was whole, and isn't asked for.
+
+        Raises BatchGoneError for results that the provider has deleted, RunError where they can't be
+        written, and BrokenResultsError where a line of them can't be one; `as_it_is` leaves such lines
+        empty.
+        """
         paths = {name: folder / f"{self.checked_id(name)}.jsonl" for name in remote.results}
         for name, path in paths.items():
             if _is_there(path):
@@ -146,9 +176,9 @@ class ProviderBatches(BatchAPI, ABC):
             "a file of results came broken: a line of it is no JSON object with a custom_id."
         )
 
-    @override
     def results(self, file: Path) -> Iterator[Result]:
-        """Lines without an id that can be ours are left out."""
+        """What a file of results says, line by line; lines without an id that can be ours are left out.
+        Raises RunError for one that is no such file."""
         for line in read(file):
             custom_id = line.get("custom_id")
             if isinstance(custom_id, str) and _CUSTOM_ID.fullmatch(custom_id):
@@ -158,13 +188,12 @@ class ProviderBatches(BatchAPI, ABC):
     async def content(self, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """Results, from the address we were given: never from one that the server names, for the key
         goes with it."""
-        passed = Passed()
         url = api_url(self._address, self.results_path.format(self.checked_id(name)))
-        async with self._connection.request("GET", url, passed=passed) as response:
+        async with self._connection.request("GET", url, long=True) as response:
             if not 200 <= response.status < 300:
                 error = await self._connection.refused(response, url)
                 raise self.refusal(response.status, error, f"the results in {name}")
-            yield passed.through(parts_of(response))
+            yield parts_of(response)
 
     def refusal(self, status: int, error: JudgeError, what: str = "") -> JudgeError:
         """What a refusal means of `what` was there once, or of what every server has that has batches.
@@ -201,10 +230,8 @@ class ProviderBatches(BatchAPI, ABC):
 
 def _is_there(path: Path) -> bool:
     """Whether a file is there; where not, its folder is."""
-    refuse_linked_folder(path.parent)
+    make_folder(path.parent)
     refuse_links(path)
-    with suppress(OSError):  # which is told with the file
-        path.parent.mkdir(parents=True, exist_ok=True)
     return path.exists()
 
 

@@ -45,11 +45,6 @@ class AnthropicMessages(ModelBackend):
         if "anthropic-version" not in there:
             headers["anthropic-version"] = VERSION
 
-    def models_url(self) -> str:
-        """Where the server lists its models: a page holds 20 where none says otherwise."""
-        url = super().models_url()
-        return url if "?" in url else f"{url}?limit=1000"
-
     def opening(self, messages: Sequence[Mapping[str, str]]) -> bytes:
         """A body up to its messages, and these; what the system says stands next to the messages."""
         system = "\n\n".join(part["content"] for part in messages if part["role"] == "system")

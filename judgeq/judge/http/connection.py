@@ -37,21 +37,6 @@ CONNECT = 10.0  # seconds for a connection
 LARGEST_REPLY = 16 * 1024 * 1024
 
 
-class Passed:
-    """A long body, sent or received: its bytes are counted, and each part has the time of a call."""
-
-    def __init__(self) -> None:
-        self.total_bytes = 0
-        self.extend: Callable[[], None] = lambda: None
-
-    async def through(self, parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-        """The parts, counted before they are handed on."""
-        async for part in parts:
-            self.total_bytes += len(part)
-            self.extend()
-            yield part
-
-
 async def read_all(response: aiohttp.ClientResponse) -> bytes:
     """An answer's body, decompressed. Raises as `bounded`."""
     try:
@@ -139,6 +124,9 @@ class Connection:
         self._model = model
         self._url = url
         self._access = access
+        self.timeout = access.timeout  # seconds
+        self._whole = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT)
+        self._parts = aiohttp.ClientTimeout(None, sock_connect=CONNECT, sock_read=access.timeout)
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
         self.proxy: str | None = None
@@ -171,7 +159,6 @@ class Connection:
                 ttl_dns_cache=300,
                 ssl=self.tls,
             ),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
@@ -188,13 +175,15 @@ class Connection:
         url: str,
         body: bytes | AsyncIterator[bytes] | None = None,
         headers: Headers | None = None,
-        passed: Passed | None = None,
+        *,
+        long: bool = False,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A call, as `watched`, whose answer is not masked yet."""
+        """A call, as `watched`, whose answer is not masked yet; of a `long` one, a file in the one
+        direction or the other, each part of the answer has the time of a call."""
         if self._session is None:
             raise JudgeError("the backend was not opened")
         async with (
-            self.watched(url, passed),
+            self.watched(url, None if long else self.timeout),
             self._session.request(
                 method,
                 url,
@@ -202,20 +191,17 @@ class Connection:
                 headers={**self.sent, **(headers or {})},
                 proxy=self.proxy,
                 allow_redirects=False,
+                timeout=self._parts if long else self._whole,
             ) as response,
         ):
             yield response
 
     @asynccontextmanager
-    async def watched(self, url: str, passed: Passed | None = None) -> AsyncIterator[None]:
-        """A call that ends after --timeout; with a long body, which is what `passed` counts, only when
-        nothing passes for that long. Raises ConnectionFailedError, CallTimeoutError or
+    async def watched(self, url: str, seconds: float | None) -> AsyncIterator[None]:
+        """A call that ends after so many seconds. Raises ConnectionFailedError, CallTimeoutError or
         RefusedRequestError in place of what aiohttp raises within."""
         try:
-            async with asyncio.timeout(self._access.timeout) as scope:
-                if passed is not None:
-                    now = asyncio.get_running_loop().time
-                    passed.extend = lambda: scope.reschedule(now() + self._access.timeout)
+            async with asyncio.timeout(seconds):
                 yield
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._broken(url, error) from None  # its own words are not masked

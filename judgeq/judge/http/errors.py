@@ -148,9 +148,8 @@ def error_in(answer: Fields, *, model: str, url: str) -> JudgeError | None:
     if not answer.get("error") and str(answer.get("object")).lower() != "error":
         return None
     text = _error_text(answer)
-    # FastChat has codes such as 40303.
-    numbers = (re.fullmatch(r"([45]\d\d)(\d\d)?", code, re.ASCII) for code in text.codes)
-    status = next((int(number[1]) for number in numbers if number), 0)
+    codes = (code for code in text.codes if re.fullmatch("[45][0-9][0-9]", code))
+    status = int(next(codes, 0))
     words = f"the server answered 200 with {f'error {status}' if status else 'an error'}: "
     if not status:
         refused = any(map(text.find, (CONTEXT, FILTER, MODEL, KEY)))
@@ -236,9 +235,8 @@ def _meaning(
         return SteppedDownError(words, what="structured")
     if status == 405 or (status == 404 and not text.find(FILTER)) or no_model:
         return UnknownModelError(
-            f"{words} The server doesn't know the model {model!r}, or has nothing at {url}: `judgeq "
-            f"doctor --judge {model}` lists its models; is --base-url right? (Ollama: `ollama pull` "
-            "it first.)"
+            f"{words} The server doesn't know the model {model!r}, or has nothing at {url}: is "
+            "--base-url right? (Ollama: `ollama pull` it first.)"
         )
     if text.find(FILTER):
         return UnusableReplyError(f"the provider's content filter refused the question. ({words})")

@@ -1,4 +1,4 @@
-"""What the headers of a server's answer say: how long to wait, what its limits are, its id."""
+"""What the headers of a server's answer say: how long to wait, its limits, what it cost, its id."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from judgeq.types import Headers
 
 LONGEST = 366 * 86_400.0
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _IDS = ("x-request-id", "apim-request-id", "request-id", "x-ms-request-id", "cf-ray")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 # OpenAI's names, which Azure, Groq and LiteLLM use (which says whose limit it is); Cerebras' and
 # Mistral's; Kong's; Anthropic's, which limits input and output apart
 # (platform.claude.com/docs/en/api/rate-limits).

@@ -115,10 +115,6 @@ class ModelBackend(ABC):
         """The name of the limit on output that is tried first."""
         return self.limit_fields[0]
 
-    def models_url(self) -> str:
-        """Where the server lists its models."""
-        return api_url(self.address, "models")
-
     # What is the same for all
 
     async def open(self) -> None:
@@ -189,16 +185,6 @@ class ModelBackend(ABC):
             if result.status == 429 or result.status >= 500:
                 error.cost = 0.0
             raise
-
-    async def model_names(self) -> list[str]:
-        """The names of the models that the server lists, Google's without "models/"; none where it is
-        no such list. Raises JudgeErrors as `complete`."""
-        url = self.models_url()
-        status, answer_headers, data = await self.connection.exchange("GET", url)
-        if status != 200:
-            raise self.connection.refusal(status, answer_headers, data, url)
-        ids = [model.get("id") for model in objects_in((object_in(data) or {}).get("data"))]
-        return [name.removeprefix("models/") for name in ids if isinstance(name, str)]
 
     def _reply(
         self, status: int, answer_headers: Headers, data: bytes, size: int, current: bool

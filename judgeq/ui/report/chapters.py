@@ -46,6 +46,11 @@ FIGURES = {
         "Scores with their 95 % intervals",
         f"The scores of the texts in their order, with 95 % intervals; at most {EACH}, evenly chosen.",
     ),
+    "link": (
+        "Settled texts, then and now",
+        "Each anchor's settled score by what the new answers say of it, with 95 % intervals: where "
+        "nothing has changed, they lie around the line.",
+    ),
     "gold": (
         "Scores and gold labels",
         "Each text's score by its gold label; lines are medians, if labels are few.",
@@ -106,7 +111,9 @@ def certainty(record: Record) -> Iterator[Section]:
     yield _pictured("distribution", Plots(run).scale)
     if run.scores.intervals is not None:
         yield _pictured("intervals", Plots(run).intervals)
-    if len(run.history.verdicts) > 1:
+    if run.fit.link is not None:
+        yield _pictured("link", Plots(run).link)
+    if run.rounds_planned > 1:
         yield _pictured("settling", Plots(run).settling)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from judgeq.errors import UsageError
 from judgeq.evaluation.evaluate import Record
-from judgeq.files import refuse_linked_folder, replacing, unwritable
+from judgeq.files import make_folder, replacing
 from judgeq.ui import figures, html, markdown
 from judgeq.ui.report import chapters
 from judgeq.ui.report.texts import Texts
@@ -56,11 +56,7 @@ def write(record: Record, texts: Texts, path: Path) -> list[Path]:
                     image = figures.content(section.picture.draw(), "png")
                     contents[folder / f"{section.picture.name}.png"] = image
     for file, content in contents.items():
-        refuse_linked_folder(file.parent)
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(file.parent, error) from error
+        make_folder(file.parent)
         with replacing(file) as opened:
             opened.buffer.write(content)
     return [*contents]

@@ -190,7 +190,7 @@ def comparison(compared: Comparison) -> Iterator[Section]:
     if compared.differences:
         title = "Differences to run 1"
         if compared.plan.resamples:
-            title += " (*: beyond what other items, or other answers, would change)"
+            title += " (*: the 95 % interval leaves out 0)"
         parts = [CORRELATION] if gold.positive is None else [CORRELATION, POSITIVE, BOTH]
         for part in parts:
             yield _pairs(title, compared.differences, part, "−", difference)
@@ -262,7 +262,9 @@ def misfit(found: Misfit) -> Iterator[Section]:
 
 def agreement_of_judges(judges: PanelAgreement) -> Section:
     """How well several judges of a run agree, as a matrix."""
-    places = range(len(judges.names))
+    places, notes = range(len(judges.names)), stated("judges", judges=judges).notes
+    if not places:
+        return Section("Agreement of the judges", notes=notes)
     return Section(
         f"Agreement of the judges: Kendall's τ-b of their ratings ({judges.rating})",
         columns=[
@@ -277,7 +279,7 @@ def agreement_of_judges(judges: PanelAgreement) -> Section:
             )
             for place in places
         ],
-        notes=stated("judges", judges=judges).notes,
+        notes=notes,
     )
 
 

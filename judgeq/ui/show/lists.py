@@ -1,4 +1,4 @@
-"""What there is, as sections: datasets, strategies, prompt sets, models, the reply cache, a
+"""What there is, as sections: datasets, strategies, prompt sets, the reply cache, a
 PostgreSQL store, and a doctor's checks."""
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ import orjson
 from judgeq.datasets import DatasetInfo
 from judgeq.errors import UsageError
 from judgeq.prompts import PromptSet
-from judgeq.settings.providers import PREFIXED
 from judgeq.strategies import REGISTRY
-from judgeq.text import money
-from judgeq.ui.sections import Column, Field, Section, numbers, stated, table, words
+from judgeq.ui.sections import Column, Field, Section, stated, table
 
 if TYPE_CHECKING:
     from judgeq.doctor import Check
     from judgeq.judge.cache import Overview
-    from judgeq.judge.prices import ListedPrice
 
 
 def datasets(infos: Sequence[DatasetInfo]) -> Iterator[Section]:
@@ -95,30 +92,9 @@ def checks(checks: Sequence[Check]) -> Section:
     return Section(facts=[(check.name, f"{check.state}: {check.report}") for check in checks])
 
 
-def models(known: Sequence[ListedPrice]) -> Section:
-    """Models and their prices, a line each."""
-    prices = numbers("input", "cached", "output", show="{:,.4g}".format)
-    return Section(
-        columns=[*words("provider", "model"), *prices, *numbers("reads")],
-        rows=known,
-        notes=[
-            "Dollars per million tokens, from genai-prices; what a model reads, in tokens.",
-            f"Judges with a prefix: {', '.join(f'{prefix}/MODEL' for prefix in PREFIXED)}.",
-        ],
-    )
-
-
-def cache(cache: Overview) -> Iterator[Section]:
-    """The cache's size, and what it holds by model."""
-    yield stated("cache", cache=cache, megabytes=megabytes)
-    if not cache.replies:
-        return
-    rows = [
-        (name, replies, "unknown" if dollars is None else money(dollars))
-        for name, (replies, dollars) in sorted(cache.models.items())
-    ]
-    columns = [*words("model"), *numbers("replies", "once paid")]
-    yield Section(columns=columns, rows=rows, close=True)
+def cache(cache: Overview) -> Section:
+    """The cache's size."""
+    return stated("cache", cache=cache, megabytes=megabytes)
 
 
 def megabytes(size: int) -> str:

@@ -63,10 +63,10 @@ def result(result: Result) -> Iterator[Section]:
 
 def ends(scores: Scores) -> Section:
     """The texts at both ends of the ranking, with 95 % intervals where there are some."""
-    ranked = items.ranked(scores)
+    ranked = [row for row in items.ranked(scores) if row >= scores.first_new]
     top, bottom = ranked[:ENDS], ranked[max(ENDS, len(ranked) - ENDS) :]
     columns, rows = show_items.table(scores, [*top, *bottom])
-    if len(rows) < int(scores.scored.sum()):
+    if len(rows) < len(ranked):
         rows.insert(len(top), ("…", *[""] * (len(columns) - 1)))
     return Section(columns=columns, rows=rows)
 
@@ -96,7 +96,8 @@ def ending(result: Result, run: str) -> Section:
     """Where the scores are, and three commands to go on with; `run` is how they name the run, "" for
     the last one."""
     scores, known, strategy = result.scores, result.known, result.history.strategy
-    top = int(np.nanargmax(np.where(scores.scored, scores.main[1], np.nan)))
+    own = scores.scored & (scores.settled == 0)
+    top = int(np.nanargmax(np.where(own, scores.main[1], np.nan)))
     more = known is not None and known.next_calls and not result.ended
     section = stated(
         "ending",

@@ -1,0 +1,156 @@
+"""The dataset of a run: the texts that it was given, after those of the runs that it is placed onto."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from judgeq import datasets, trust
+from judgeq.config import Settings
+from judgeq.datasets import STDIN, Dataset
+from judgeq.datasets.dataset import RowIds
+from judgeq.datasets.tables import Table, display, listed
+from judgeq.datasets.union import concatenated, numbered, union
+from judgeq.engine import rounds
+from judgeq.engine.interrupts import awaited
+from judgeq.errors import DataError, JudgeqError, UsageError
+from judgeq.run_places import RunInfo, RunPlace, Runs
+from judgeq.text import several
+
+LOOKED_AT = 10
+"""So many of the latest runs are looked at for texts that were judged before."""
+Given = Mapping[str, Sequence[str]]
+"""The texts of runs, by their ids, where the user has them at hand."""
+
+
+class Block(NamedTuple):
+    """Items of a run that were judged together: by which `run`, and their rows in it."""
+
+    run: str
+    rows: range
+
+
+def blocks(info: RunInfo, run: str) -> list[Block]:
+    """The items of a run, those first that it was placed onto."""
+    found, first = list[Block](), 0
+    for name, items in (*((one.run, one.items) for one in info.onto), (run, info.new_items)):
+        found.append(Block(name, range(first, first + items)))
+        first += items
+    return found
+
+
+def load(
+    settings: Settings,
+    onto: Sequence[RunPlace],
+    *,
+    frame: Table | None = None,
+    download: bool = True,
+    given: Given | None = None,
+) -> Dataset:
+    """The dataset of settings, whose items follow those of the runs `onto` which it is placed; `frame`
+    as in `datasets.load`. Raises as that, and DataError where texts of these runs can't be had."""
+    dataset = datasets.load(settings, seed=settings.seed, frame=frame, download=download)
+    return dataset if not onto else placed(dataset, onto, given or {})
+
+
+def placed(dataset: Dataset, onto: Sequence[RunPlace], given: Given) -> Dataset:
+    """The items of runs, and after them those of the dataset that are new. Raises DataError where texts
+    can't be had, and UsageError where none is new."""
+    settled = _of_run(onto[0], dataset, given)
+    there = {block.run for block in blocks(onto[0].info(), onto[0].id)}
+    for place in onto[1:]:
+        own = _of_run(place, dataset, given)
+        new = [block for block in blocks(place.info(), place.id) if block.run not in there]
+        there |= {block.run for block in new}
+        rows = [row for block in new for row in block.rows]
+        settled = concatenated(settled, own, rows, [own.ids[row] for row in rows])
+    joined = union(settled, dataset)
+    if not joined.new:
+        raise UsageError(
+            f"--onto: all {len(dataset):,} texts of {dataset.name} were judged before: nothing is new."
+        )
+    notices = [
+        f"{several(joined.new, 'text')} of {dataset.name} are new, and judged next to some of "
+        f"{len(settled):,} that are settled."
+    ]
+    if joined.changed:
+        notices.append(
+            f"{several(len(joined.changed), 'text')} changed under the same id, and are new items: "
+            f"{listed([f'{dataset.name}:{name}' for name in joined.changed])}."
+        )
+    return replace(joined.dataset, notices=(*dataset.notices, *notices))
+
+
+def dataset_of(
+    folder: RunPlace, *, frame: Table | None = None, **changes: object
+) -> Dataset | None:
+    """The dataset of a run that is only looked at, if it can be had at once: downloads nothing, reads
+    no standard input, and opens no file that somebody else's folder names. `frame` as in
+    `datasets.load`; `changes` are settings of how it is read, that don't decide the run."""
+    info = folder.info()
+    settings = info.settings.model_copy(update=changes)
+    with suppress(JudgeqError):  # gone, changed or unreadable: a run's scores need no texts
+        names = ("dataset", "data_dir", "onto")
+        if frame is not None or (settings.dataset != STDIN and trust.owns(folder, info, *names)):
+            dataset = load(settings, runs_onto(folder, info), frame=frame, download=False)
+            return dataset if dataset.content == info.facts.get("dataset") else None
+    return None
+
+
+def runs_onto(folder: RunPlace, info: RunInfo) -> list[RunPlace]:
+    """The runs that a run was placed onto. Raises RunError where one is gone."""
+    return [folder.runs().find(name) for name in info.settings.onto]
+
+
+def judged_before(
+    dataset: Dataset, prompt: Mapping[str, Any] | None, there: Runs
+) -> tuple[RunPlace, int] | None:
+    """The latest run, of some, in which texts of a dataset were judged by the same prompt, and how many
+    of them; None where there is none."""
+    if dataset.texts is None or prompt is None:
+        return None
+    texts = set(dataset.texts)
+    for place in there.all()[:LOOKED_AT]:
+        with suppress(JudgeqError):
+            info = place.info()
+            simulated = info.settings.rehearsal or "simulated" in info.settings.judge
+            if info.facts.get("prompt") != prompt or simulated or info.items > rounds.LARGE:
+                continue
+            own = _of_run(place, dataset, {})
+            if shared := sum(text in texts for text in own.texts or ()):
+                return place, shared
+    return None
+
+
+def _of_run(place: RunPlace, dataset: Dataset, given: Given) -> Dataset:
+    """The items of a settled run: as it was begun, or as they were given, or as they are among the new
+    ones."""
+    info = place.info()
+    if (own := dataset_of(place)) is not None:
+        return own
+    ids = awaited(lambda: _ids(place))
+    texts = given.get(place.id)
+    if texts is None and dataset.texts is not None:
+        by_id = dict(zip(dataset.ids, dataset.texts, strict=True))
+        if all(name in by_id for name in ids):
+            texts = [by_id[name] for name in ids]
+    if texts is not None:
+        own = replace(_bare(dataset, info), ids=ids, texts=texts)
+        if own.content == info.facts.get("dataset"):
+            return own
+    raise DataError(
+        f"run {place.id} has settled items whose texts aren't at hand ({display(info.source)}): put the "
+        "file back where it was, or give a table of old and new texts together."
+    )
+
+
+async def _ids(place: RunPlace) -> Sequence[str]:
+    async with rounds.reading(place) as store:
+        ids = (await store.items()).ids
+    return RowIds(len(ids)) if numbered(ids) else ids
+
+
+def _bare(dataset: Dataset, info: RunInfo) -> Dataset:
+    return Dataset(name=info.dataset, ids=(), texts=None, source=info.source, prompt=dataset.prompt)

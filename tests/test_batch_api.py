@@ -1,0 +1,734 @@
+"""Batch APIs: what the adapters send, and what they make of answers and results of servers that may mean
+no good."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import orjson
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judgeq import prompts
+from judgeq.errors import (
+    BatchGoneError,
+    CallError,
+    JudgeError,
+    KeyRefusedError,
+    QuotaError,
+    RateLimitedError,
+    RefusedRequestError,
+    RunError,
+    ServerFailedError,
+    SteppedDownError,
+)
+from judgeq.judge.backend import Identified, Remote, Result
+from judgeq.judge.batches import api_of, provider
+from judgeq.judge.batches.provider import BatchAPI
+from judgeq.judge.http.anthropic import AnthropicMessages
+from judgeq.judge.http.model_backend import ModelBackend
+from judgeq.judge.http.openai import OpenAIChat
+from judgeq.judge.prices import Pricing
+from judgeq.mock_server import MockServer, batches, running
+from judgeq.settings.model import Access, Model, Price
+from judgeq.types import Match, Usage
+from tests.anthropic_server import AnthropicServer
+from tests.batch_server import (
+    BATCH,
+    KEY,
+    LINE,
+    NAME,
+    Server,
+    creating,
+    everything,
+    forms,
+    lines,
+    told,
+)
+from tests.fakes import Clock
+from tests.faulty_server import FaultySettings
+from tests.test_openai_chat import request
+from tests.web import answering, completion
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGEQ_API_KEY", KEY)
+
+
+@forms
+def test_only_our_key_and_headers_are_sent_and_no_variable_of_a_package_counts(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = "http://127.0.0.1:9/v1"
+    for name, value in {
+        "OPENAI_API_KEY": "sk-other-key",
+        "OPENAI_ADMIN_KEY": "sk-other-key",
+        "OPENAI_BASE_URL": elsewhere,
+        "OPENAI_ORG_ID": "org-other",
+        "OPENAI_PROJECT_ID": "proj-other",
+        "OPENAI_CUSTOM_HEADERS": "X-Other: other\nAuthorization: Bearer other",
+        "ANTHROPIC_API_KEY": "sk-other-key",
+        "ANTHROPIC_BASE_URL": elsewhere,
+        "SSL_CERT_FILE": "/nowhere",
+    }.items():
+        monkeypatch.setenv(name, value)
+    server = Server(form)
+    told(server, lambda api: everything(api, tmp_path), form, headers=("X-Team: ours",))
+    allowed = {"Host", "X-Team", "Content-Type", "Content-Length", "Accept", "Accept-Encoding"}
+    allowed |= {"User-Agent", "Authorization"} if form == "openai" else {"User-Agent", "x-api-key"}
+    allowed |= {"anthropic-version"} if form == "anthropic" else set()
+    assert len(server.seen) >= 5
+    for method, _, headers, _ in server.seen:
+        assert headers.keys() <= allowed, method
+        assert headers["X-Team"] == "ours"
+        assert headers["User-Agent"].startswith(("Python/", "AsyncOpenAI/"))
+        key = headers["Authorization"] if form == "openai" else headers["x-api-key"]
+        assert key == (f"Bearer {KEY}" if form == "openai" else KEY)
+
+
+def test_openais_wire_form(tmp_path: Path) -> None:
+    server = Server()
+    told(server, lambda api: everything(api, tmp_path))
+    assert server.asked == [
+        "POST /files",
+        "POST /batches",
+        "GET /batches?limit=100",
+        "GET /batches/batch_1",
+        "POST /batches/batch_1/cancel",
+        "GET /files/f1/content",
+    ]
+    _, _, headers, body = server.seen[0]
+    assert headers["Content-Type"].startswith("multipart/form-data; boundary=")
+    assert int(headers["Content-Length"]) == len(body)
+    assert f'filename="{NAME}.jsonl"'.encode() in body
+    assert b'name="purpose"\r\n\r\nbatch\r\n' in body
+    line = b'{"custom_id":"jq-0a1b2c3d-1","method":"POST","url":"/v1/chat/completions","body":'
+    assert line + b'{"a":"b"}}\n' in body
+    assert orjson.loads(server.seen[1][3]) == {
+        "input_file_id": "f0",
+        "endpoint": "/v1/chat/completions",
+        "completion_window": "24h",
+        "metadata": {"judgeq": NAME},
+    }
+
+
+@forms
+@pytest.mark.parametrize("flag", [True, False])
+def test_the_proxy_is_used_and_the_query_of_the_base_url_is_kept(
+    form: str, flag: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, base = Server(form), "http://x.openai.azure.com/v1?api-version=1"
+    if flag:
+        told(server, lambda api: everything(api, tmp_path), form, base, proxy="{url}")
+    else:
+
+        async def story() -> None:
+            async with answering(server.handle) as url:
+                monkeypatch.setenv("http_proxy", url)
+                kind = AnthropicMessages if form == "anthropic" else OpenAIChat
+                backend = kind("m", Model(base_url=base, api=form), Access(), None)
+                await backend.open()
+                await everything(api_of(backend), tmp_path)
+                await backend.close()
+
+        asyncio.run(story())
+    assert len(server.seen) >= 5
+    for _, url, headers, _ in server.seen:
+        assert url.startswith("http://x.openai.azure.com/v1/")
+        assert "?api-version=1" in url
+        if form == "openai":
+            assert headers["api-key"] == KEY
+    if form == "openai":
+        assert orjson.loads(server.seen[1][3])["endpoint"] == "/chat/completions"
+
+
+BAD_IDS = ["../../x", "", "x" * 129, "a\n", 7, KEY]
+
+
+@forms
+@pytest.mark.parametrize("bad", BAD_IDS)
+def test_no_id_of_a_server_gets_into_an_address_or_a_name_of_a_file(
+    form: str, bad: Any, tmp_path: Path
+) -> None:
+    server = Server(form).says("/batches", {**BATCH[form], "id": bad})
+    with pytest.raises(ServerFailedError, match="id that can't be one") as raised:
+        creating(server, form)
+    assert raised.value.cost is None
+    assert KEY not in str(raised.value)
+
+    async def story(api: BatchAPI) -> None:
+        with pytest.raises(ServerFailedError):
+            await api.get(bad)
+        with pytest.raises(ServerFailedError):
+            await api.cancel(bad)
+        with pytest.raises(ServerFailedError):
+            await api.download(Remote("b", "", "ended", 0.0, results=[bad]), tmp_path)
+
+    asked = len(server.seen)
+    told(server, story, form)
+    assert len(server.seen) == asked
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_key_never_goes_where_results_are_said_to_be(tmp_path: Path) -> None:
+    elsewhere = Server("anthropic")
+
+    async def story(api: BatchAPI) -> None:
+        async with answering(elsewhere.handle) as url:
+            batch = {**BATCH["anthropic"], "results_url": f"{url}/results"}
+            server.says("/batches", {**batch, "data": [batch]})
+            await everything(api, tmp_path)
+
+    server = Server("anthropic")
+    told(server, story, "anthropic")
+    assert "GET /messages/batches/batch_1/results" in server.asked
+    assert elsewhere.seen == []
+
+
+@forms
+def test_no_redirect_is_followed(form: str, tmp_path: Path) -> None:
+    elsewhere = Server(form)
+
+    async def story(api: BatchAPI) -> None:
+        async with answering(elsewhere.handle) as url:
+            server.says("/batches", b"", 307, Location=url)
+            server.says("/content", b"", 302, Location=url)
+            server.says("/results", b"", 302, Location=url)
+            for call in (
+                api.get("b"),
+                api.create(NAME, lines(api)),
+                api.download(Remote("b", "", "ended", 0.0, results=["f1"]), tmp_path),
+            ):
+                with pytest.raises(RefusedRequestError, match="has moved"):
+                    await call
+
+    server = Server(form)
+    told(server, story, form)
+    assert elsewhere.seen == []
+
+
+@forms
+def test_what_a_server_says_is_masked(form: str, tmp_path: Path) -> None:
+    batch = {
+        **BATCH[form],
+        "status": f"failed {KEY}\x1b[2J",
+        "processing_status": f"failed {KEY}\x1b[2J",
+        "errors": {"data": [{"message": f"no {KEY}", "code": KEY, "line": 3}]},
+    }
+    created = creating(Server(form).says("/batches", batch), form)
+    assert KEY not in repr(created)
+    assert "\x1b" not in created.status
+    error = {"error": {"message": f"Incorrect API key provided: {KEY}"}}
+    with pytest.raises(KeyRefusedError) as raised:
+        creating(Server(form).says("/batches", error, 401), form)
+    assert KEY not in str(raised.value)
+    own, other = f"{NAME}-0", {"custom_id": f"x{KEY}"}
+    said = [
+        {"custom_id": own, "response": {"status_code": 400, "body": {"x": KEY}}, "result": KEY},
+        {"custom_id": other["custom_id"]},
+    ]
+    data = b"\n".join(map(orjson.dumps, said))
+    server = Server(form).says("/content", data).says("/results", data)
+
+    async def story(api: BatchAPI) -> list[Path]:
+        return await api.download(Remote("b", "", "ended", 0.0, results=["f1"]), tmp_path)
+
+    [file] = told(server, story, form)
+    assert KEY not in file.read_text()
+    assert orjson.loads(file.read_bytes().splitlines()[0])["custom_id"] == own
+
+
+@forms
+@pytest.mark.parametrize("status", [404, 405])
+def test_a_server_without_batches_is_said_to_be_one(form: str, status: int) -> None:
+    server = Server(form).says("/batches", {"detail": "Not Found"}, status)
+    with pytest.raises(RefusedRequestError, match=r"no batch API.*leave --batch out") as raised:
+        creating(server, form)
+    assert raised.value.cost == 0.0
+    if form == "openai":
+        assert server.asked[-1] == "DELETE /files/f0"
+        with pytest.raises(RefusedRequestError, match="no batch API"):
+            creating(Server().says("/files", {}, status))
+    with pytest.raises(RefusedRequestError, match="no batch API"):
+        told(server, lambda api: api.identify(NAME, 1, 0.0, ()), form)
+
+
+@forms
+@pytest.mark.parametrize(
+    ("status", "cost"),
+    [
+        *((status, 0.0) for status in (400, 401, 413)),
+        *((status, None) for status in (408, 429, 500)),
+    ],
+)
+def test_what_a_refused_batch_may_have_cost(form: str, status: int, cost: float | None) -> None:
+    server = Server(form).says("/batches", {"error": {"message": "no"}}, status)
+    with pytest.raises(JudgeError) as raised:
+        creating(server, form)
+    assert raised.value.cost == cost
+    assert ("DELETE /files/f0" in server.asked) is (form == "openai" and cost is not None)
+
+
+@forms
+@pytest.mark.parametrize("said", [b"<html>", b"[1]", b"{}"])
+def test_an_answer_that_is_no_batch_may_have_made_one(form: str, said: bytes) -> None:
+    server = Server(form).says("/batches", said)
+    with pytest.raises(ServerFailedError) as raised:
+        creating(server, form)
+    assert raised.value.cost is None
+    with pytest.raises(ServerFailedError):
+        told(server, lambda api: api.identify(NAME, 1, 0.0, ()), form)
+
+
+@forms
+def test_a_list_without_an_end_is_given_up(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider, "MOST_PAGES", 4)
+    server, made = Server(form), 0
+
+    async def page(request: web.Request) -> web.Response:
+        nonlocal made
+        made += 1
+        return web.json_response({"data": [{**BATCH[form], "id": f"b{made}"}], "has_more": True})
+
+    server.answers = {"/batches": page}
+    with pytest.raises(ServerFailedError, match="without an end"):
+        told(server, lambda api: api.identify(NAME, 5, 0.0, ()), form)
+    assert made == 4
+
+
+Form = Literal["openai", "anthropic"]
+
+
+BIAS = prompts.load("bias")
+
+
+class Rig(NamedTuple):
+    """A batch API at a mock server, the backend that it is beside, and the server's clock."""
+
+    api: BatchAPI
+    backend: ModelBackend
+    server: MockServer
+    clock: Clock
+
+
+def rehearsed(form: Form, story: Callable[[Rig], Awaitable[None]], **settings: Any) -> None:
+    async def run() -> None:
+        clock = Clock()
+        made = FaultySettings(port=0, **{"batch_time": 100.0, **settings})
+        server = AnthropicServer(made, clock=clock)
+        async with running(server) as url:
+            kind = AnthropicMessages if form == "anthropic" else OpenAIChat
+            backend = kind("m", Model(base_url=url, api=form), Access(), None)
+            await backend.open()
+            try:
+                await story(Rig(api_of(backend), backend, server, clock))
+            finally:
+                await backend.close()
+
+    asyncio.run(run())
+
+
+def questions(rig: Rig, count: int = 10, name: str = NAME) -> io.BytesIO:
+    bodies = [rig.backend.prepare(request(Match(n, 1, (0, 1)))).body for n in range(count)]
+    return io.BytesIO(b"".join(rig.api.line(f"{name}-{n}", body) for n, body in enumerate(bodies)))
+
+
+async def ended(rig: Rig, remote: Remote) -> Remote:
+    rig.clock.now += 1_000_000
+    return await rig.api.get(remote.id)
+
+
+async def collected(rig: Rig, remote: Remote, folder: Path) -> list[Result]:
+    files = await rig.api.download(remote, folder)
+    return [result for file in files for result in rig.api.results(file)]
+
+
+@forms
+def test_a_batch_goes_out_and_its_results_are_read_as_live_answers_are(
+    form: Form, tmp_path: Path
+) -> None:
+    async def story(rig: Rig) -> None:
+        file = questions(rig)
+        file.read()  # wherever it stands
+        made = await rig.api.create(NAME, file)
+        assert (made.stands, made.results) == ("working", [])
+        remote = await ended(rig, made)
+        assert (remote.stands, remote.total, remote.done, remote.failed) == ("ended", 10, 10, 0)
+        results = await collected(rig, remote, tmp_path)
+        assert sorted(r.custom_id for r in results) == sorted(f"{NAME}-{n}" for n in range(10))
+        for result in results:
+            reply = rig.backend.read_result(result, 400, rig.backend.form)
+            assert reply.problem is None
+            assert reply.usage.input > 0
+            assert "winner" in reply.text
+
+    rehearsed(form, story)
+
+
+@forms
+def test_a_cancelled_batch_ends_and_cancelling_again_is_no_error(
+    form: Form, tmp_path: Path
+) -> None:
+    async def story(rig: Rig) -> None:
+        made = await rig.api.create(NAME, questions(rig))
+        rig.clock.now += 50
+        assert (await rig.api.cancel(made.id)).stands == "ended"
+        remote = await ended(rig, made)
+        assert remote.stands == "ended"
+        assert (await rig.api.cancel(made.id)).stands == "ended"
+        kinds = {result.ended for result in await collected(rig, remote, tmp_path)}
+        assert kinds == {None, "cancelled"}
+
+    rehearsed(form, story)
+
+
+@forms
+def test_a_batch_whose_creation_got_no_answer_is_known_again(
+    form: Form, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "LARGEST_PAGE", 3)
+
+    async def story(rig: Rig) -> None:
+        before = 0.0
+        with pytest.raises(CallError) as raised:
+            await rig.api.create(NAME, questions(rig))
+        assert raised.value.cost is None
+        for other in range(7):
+            with pytest.raises(CallError):
+                await rig.api.create(f"jq-other{other}", questions(rig, name=f"jq-other{other}"))
+        early = await rig.api.identify(NAME, 10, before, ())
+        if form == "anthropic":
+            assert early.remote is None
+            assert len(early.doubtful) == 8
+        else:
+            assert early.remote is not None
+        rig.clock.now += 1_000
+        late = await rig.api.identify(NAME, 10, before, ())
+        assert late.remote is not None
+        assert late.remote.stands == "ended"
+        assert not late.doubtful
+        assert await rig.api.identify("jq-nobody", 10, before, ()) == Identified(None, [])
+        if form == "anthropic":
+            none = Identified(None, [])
+            assert await rig.api.identify(NAME, 9, before, ()) == none
+            assert await rig.api.identify(NAME, 10, before, [late.remote.id]) == none
+            assert await rig.api.identify(NAME, 10, late.remote.made + 601, ()) == none
+
+    rehearsed(form, story, batch_unanswered=1.0)
+
+
+def downloading(server: Server, folder: Path, form: str = "openai", **access: Any) -> Any:
+    remote = Remote("b", "", "ended", 0.0, results=["f1"])
+    return told(server, lambda api: api.download(remote, folder), form, **access)
+
+
+@forms
+@pytest.mark.parametrize(
+    "data",
+    [
+        orjson.dumps(LINE) + b"\n" + orjson.dumps(LINE)[:-5],
+        b'{"custom_id":7}',
+        b"\xff\xfe",
+    ],
+)
+def test_a_file_that_is_none_of_results_is_not_kept(form: str, data: bytes, tmp_path: Path) -> None:
+    server = Server(form).says("/content", data).says("/results", data)
+    with pytest.raises(ServerFailedError, match="came broken"):
+        downloading(server, tmp_path, form)
+    assert list(tmp_path.iterdir()) == []
+
+
+@forms
+@pytest.mark.parametrize("how", ["short", "endless", "gzip", "unchunked"])
+def test_a_file_that_may_not_be_whole_is_not_kept(form: str, how: str, tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        line = orjson.dumps(LINE) + b"\n"
+        if how == "gzip":
+            return web.Response(body=line, headers={"Content-Encoding": "gzip"})
+        transport = request.transport
+        assert transport is not None
+        head = {"short": "Content-Length: 5000\r\n", "unchunked": ""}
+        chunked = "Transfer-Encoding: chunked\r\n"
+        sent = f"HTTP/1.1 200 OK\r\n{head.get(how, chunked)}Connection: close\r\n\r\n".encode()
+        sent += (b"%x\r\n" % len(line) + line + b"\r\n") if how == "endless" else line
+        transport.write(sent)
+        transport.close()
+        return web.Response()
+
+    server = Server(form)
+    server.answers = {"/content": answer, "/results": answer}
+    with pytest.raises(CallError):
+        downloading(server, tmp_path, form)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("limit", ["LARGEST_FILE", "LARGEST_LINE"])
+def test_a_server_can_not_fill_the_disk(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provider, limit, 1_000)
+    data = orjson.dumps({**LINE, "more": "x" * 2_000})
+    with pytest.raises(ServerFailedError, match="longer than any"):
+        downloading(Server().says("/content", data), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@forms
+def test_deleted_results_are_gone(form: str, tmp_path: Path) -> None:
+    server = Server(form).says("/content", {}, 404).says("/results", {}, 410)
+    with pytest.raises(BatchGoneError):
+        downloading(server, tmp_path, form)
+
+
+def test_nothing_is_written_or_read_through_a_link(tmp_path: Path) -> None:
+    folder, secret = tmp_path / "batches", tmp_path / "secret"
+    folder.mkdir()
+    secret.write_text('{"custom_id":"a"}')
+    (folder / "f1.jsonl").symlink_to(secret)
+    with pytest.raises(RunError, match="link"):
+        downloading(Server(), folder)
+    with pytest.raises(RunError, match="link"):
+        list(told(Server(), lambda api: _read(api, folder / "f1.jsonl")))
+    linked = tmp_path / "linked"
+    linked.symlink_to(folder)
+    with pytest.raises(RunError, match="link"):
+        downloading(Server(), linked)
+
+
+async def _read(api: BatchAPI, path: Path) -> list[Result]:
+    return list(api.results(path))
+
+
+def read(path: Path, form: str, *said: Any) -> list[Result]:
+    path.write_text("\n".join(map(json.dumps, said)) + "\n\n")
+    results: list[Result] = told(Server(form), lambda api: _read(api, path), form)
+    return results
+
+
+def test_what_lines_of_openais_say(tmp_path: Path) -> None:
+    def line(response: Any, error: Any = None) -> dict[str, Any]:
+        return {"id": "x", "custom_id": "a-1", "response": response, "error": error}
+
+    deep: Any = "x"
+    for _ in range(400):
+        deep = [deep]
+    expired, cancelled = {"code": "batch_expired", "message": "late"}, {"code": "batch_cancelled"}
+    results = read(
+        tmp_path / "f.jsonl",
+        "openai",
+        line({"status_code": 200, "body": {"a": 1}}),
+        line({"status_code": 400, "body": {"error": {"message": "no"}}}, {"code": "x"}),
+        line(None, expired),
+        line(None, cancelled),
+        line({"status_code": 0, "body": None}, expired),
+        line({"status_code": 0, "body": {}}),
+        line({"status_code": "200", "body": {}}),
+        line({"status_code": True}),
+        line(None, {"code": ["batch_expired"]}),
+        line(7, 8),
+        line({"status_code": 200, "body": deep}),
+        {"response": {"status_code": 200}},
+        {"custom_id": "a b"},
+        {"custom_id": "x" * 65},
+    )
+    assert [(result.status, result.ended) for result in results] == [
+        *((200, None), (400, None), (0, "expired"), (0, "cancelled"), (0, "expired")),
+        *((0, None), (0, None), (0, None), (0, None), (0, None), (200, None)),
+    ]
+    assert {result.custom_id for result in results} == {"a-1"}
+    assert [result.body for result in results[:2]] == [b'{"a":1}', b'{"error":{"message":"no"}}']
+    assert results[-1].body == b""
+
+
+def test_what_lines_of_anthropics_say(tmp_path: Path) -> None:
+    def line(kind: Any, **more: Any) -> dict[str, Any]:
+        return {"custom_id": "a-1", "result": {"type": kind, **more}}
+
+    def errored(word: Any) -> dict[str, Any]:
+        inner = {"type": word, "message": "no"}
+        return line("errored", error={"type": "error", "error": inner, "request_id": "r"})
+
+    words: tuple[str, ...] = ("invalid_request_error", "authentication_error", "billing_error")
+    words += ("permission_error",)
+    words += ("not_found_error", "request_too_large", "rate_limit_error", "api_error")
+    words += ("timeout_error", "overloaded_error", "new_error")
+    results = read(
+        tmp_path / "f.jsonl",
+        "anthropic",
+        line("succeeded", message={"content": []}),
+        *map(errored, words),
+        line("errored", error={"type": "invalid_request", "message": "flat"}),
+        line("canceled"),
+        line("expired"),
+        line("succeeded"),
+        line("new"),
+        line(["succeeded"]),
+        {"custom_id": "a-1"},
+        {"result": {"type": "expired"}},
+    )
+    assert [(result.status, result.ended) for result in results] == [
+        (200, None),
+        *((status, None) for status in (400, 401, 402, 403, 404, 413, 429, 500, 504, 529, 500)),
+        *((400, None), (0, "cancelled"), (0, "expired")),
+        *((0, None), (0, None), (0, None), (0, None)),
+    ]
+    assert results[0].body == b'{"content":[]}'
+    assert orjson.loads(results[1].body) == {
+        "type": "error",
+        "error": {"type": "invalid_request_error", "message": "no"},
+    }
+
+
+WORDS = st.sampled_from(
+    [
+        "custom_id",
+        "response",
+        "error",
+        "status_code",
+        "body",
+        "code",
+        "result",
+        "type",
+        "message",
+        "succeeded",
+        "errored",
+        "expired",
+        "id",
+        "status",
+        "created_at",
+        "request_counts",
+        "total",
+        "completed",
+        "failed",
+        "errors",
+        "data",
+        "output_file_id",
+        "processing_status",
+        "ended",
+        "batch_expired",
+        "a-1",
+        "0001-01-01T00:00:00Z",
+    ]
+)
+
+
+TEXT = st.text("aZ7-_ \x1b\n\u202eé", max_size=9)
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | WORDS | TEXT
+
+
+ANYTHING = st.recursive(
+    SCALARS, lambda inner: st.lists(inner) | st.dictionaries(WORDS | TEXT, inner), max_leaves=8
+)
+
+
+def unopened(form: str) -> OpenAIChat | AnthropicMessages:
+    kind = AnthropicMessages if form == "anthropic" else OpenAIChat
+    return kind("m", Model(base_url="http://127.0.0.1:9/v1", api=form), Access(), None)
+
+
+@forms
+@given(fields=st.dictionaries(WORDS, ANYTHING))
+def test_any_line_is_a_result_and_any_result_a_reply_or_an_error(
+    form: str, fields: dict[str, Any]
+) -> None:
+    backend = unopened(form)
+    api = api_of(backend)
+    result = api.result("a-1", fields if form == "openai" else {"result": fields})
+    with suppress(JudgeError):
+        backend.read_result(result, 10, backend.form)
+
+
+@forms
+def test_a_file_taken_as_it_is_has_empty_lines_for_those_that_cant_be_results(
+    form: str, tmp_path: Path
+) -> None:
+    whole = orjson.dumps(LINE)
+    content = b"\n".join((b"[]", whole, b'{"custom_id": 1}', b"{", whole))
+    server = Server(form).says("/content", content).says("/results", content)
+
+    async def fetched(api: BatchAPI) -> list[Path]:
+        return await api.download(await api.get("batch_1"), tmp_path, as_it_is=True)
+
+    (file,) = told(server, fetched, form)
+    assert file.read_bytes().split(b"\n") == [b"", whole, b"", b"", whole, b""]
+
+
+SIZE = 400
+
+
+PRICE = Price(input=1.0, output=10.0)
+
+
+def chat(**model: Any) -> OpenAIChat:
+    settings = Model(base_url="http://127.0.0.1:9/v1", **model)
+    return OpenAIChat("m", settings, Access(), Pricing("flat", PRICE, PRICE))
+
+
+def line(status: int, body: Any) -> Result:
+    return Result("a-1", status, orjson.dumps(body))
+
+
+def refused(message: str, **more: str) -> dict[str, Any]:
+    return {"error": {"message": message, **more}}
+
+
+def test_a_line_is_read_as_a_live_answer_is() -> None:
+    backend = chat()
+    reply = backend.read_result(line(200, completion("A")), SIZE, backend.form)
+    assert (reply.text, reply.usage, reply.problem) == ("A", Usage(100, 0, 10, 0), None)
+    assert reply.cost == pytest.approx((100 * 1.0 + 10 * 10.0) / 1e6)
+    cut = backend.read_result(line(200, completion("A", reason="length")), SIZE, backend.form)
+    assert cut.problem is not None
+    filtered = backend.read_result(
+        line(400, refused("no", code="content_filter")), SIZE, backend.form
+    )
+    assert filtered.problem is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (429, refused("slow down"), RateLimitedError),
+        (429, refused("You exceeded your current quota", code="insufficient_quota"), QuotaError),
+        (500, refused("oh"), ServerFailedError),
+        (504, refused("oh"), ServerFailedError),
+        (400, refused("no such thing as a temperature of 3"), RefusedRequestError),
+        (400, None, RefusedRequestError),
+    ],
+)
+def test_a_line_that_failed_is_the_error_it_would_be_live_and_cost_nothing(
+    status: int, body: Any, error: type[JudgeError]
+) -> None:
+    backend = chat()
+    with pytest.raises(error) as raised:
+        backend.read_result(line(status, body), SIZE, backend.form)
+    assert raised.value.cost == 0.0
+
+
+@pytest.mark.parametrize("result", [Result("a-1", 0, b"{}"), line(200, None), line(200, [1])])
+def test_a_line_that_says_nothing_may_have_cost(result: Result) -> None:
+    backend = chat()
+    with pytest.raises(ServerFailedError) as raised:
+        backend.read_result(result, SIZE, backend.form)
+    assert raised.value.cost is None
+
+
+def test_a_whole_batch_that_was_refused_steps_down_once() -> None:
+    backend, no = chat(), line(400, refused("response_format json_schema is not supported"))
+    form = backend.form
+    for _ in range(5):
+        with pytest.raises(SteppedDownError):
+            backend.read_result(no, SIZE, form)
+    assert backend.mode == "json"
+    assert backend.form != form

@@ -1,0 +1,301 @@
+"""New texts placed onto the scale of an earlier run (--onto): as a user runs it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import signal
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import judgeq as package
+from judgeq.engine import placing, session
+from judgeq.run_places import FolderRuns
+from tests import judging
+from tests.cli import exact_columns, has_answered, judgeq, only_run, query, start, wait_until
+
+JUDGED = ("--gold-column", "gold", "--judge", "simulated", "--feature", "how angry it is", "-q")
+SCORES = ("id", "elo", "pl", "se", "low", "high")
+LISTS = 3 * 5
+"""Of 36 new texts and their anchors, in three rounds."""
+
+
+def write(path: Path, rows: Sequence[int], mean: float = 0.0) -> Path:
+    """Texts by number, with a gold around the mean."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "text", "gold"])
+        for row in rows:
+            gold = random.Random(row).gauss(mean, 1)
+            writer.writerow([f"a{row}", f"text {row}", f"{gold:.4f}"])
+    return path
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the run february, and datasets; no test changes what is in it."""
+    folder = tmp_path_factory.mktemp("onto")
+    write(folder / "february.csv", range(60))
+    write(folder / "march.csv", range(60, 96), 1.0)
+    write(folder / "april.csv", range(96, 120))
+    judgeq(folder, "run", "february.csv", *JUDGED, "--name", "february")
+    return folder
+
+
+def place(
+    home: Path, to: Path, data: str = "march.csv", *flags: str | Path, expect: int = 0
+) -> Any:
+    """Run judgeq on a dataset, with its run under another folder."""
+    words = ("run", data, *JUDGED, "--runs-dir", to, *flags)
+    return judgeq(home, *words, expect=expect)
+
+
+def settled(run: Path, n: int = 60) -> dict[str, list[str]]:
+    """What its scores say of the first n items."""
+    columns = exact_columns(run)
+    return {name: columns[name][:n] for name in SCORES}
+
+
+def test_settled_scores_stay_as_they_are_and_new_ones_are_on_their_scale(
+    home: Path, tmp_path: Path
+) -> None:
+    february = only_run(home)
+    kept = ("run.db", "config.json", "scores.csv")
+    before = {name: (february / name).read_bytes() for name in kept}
+    place(home, tmp_path, "march.csv", "--onto", february, "--name", "march")
+    (march,) = tmp_path.iterdir()
+    assert settled(march) == settled(february)
+    assert {name: (february / name).read_bytes() for name in kept} == before
+    shown = json.loads(judgeq(home, "show", march, "--json").stdout)
+    assert shown["strategy"] == "listwise10"
+    columns = exact_columns(march)
+    assert columns["settled"] == ["1"] * 60 + [""] * 36
+    theta, gold = (np.array(columns[name], float) for name in ("pl", "gold"))
+    slope, cut = np.polyfit(gold[:60], theta[:60], 1)
+    # The mean of march isn't pulled back.
+    assert abs((theta - cut - slope * gold)[60:].mean()) < 0.8
+    assert np.corrcoef(theta[60:], gold[60:])[0, 1] > 0.6
+    state = json.loads(judgeq(home, "status", march, "--json").stdout)
+    assert (state["jobs"]["done"], state["rounds"], state["items"]) == (LISTS, 3, 96)
+    assert query(march, "SELECT count(*) FROM verdicts") == [(18 + LISTS,)]
+    told = judgeq(home, "status", march).stdout
+    assert "36 texts, and 60 settled ones" in told
+    assert f"{LISTS} of {LISTS} done" in told
+    words = ("run", "march.csv", *JUDGED[:-1], "--onto", february, "--dry-run")
+    about = judgeq(home, *words, "--runs-dir", tmp_path / "dry").stdout
+    assert f"{LISTS} calls" in about
+    assert not (tmp_path / "dry").exists()
+
+
+def test_scales_grow_onto_all_so_far_and_onto_several(home: Path, tmp_path: Path) -> None:
+    february = only_run(home)
+    place(home, tmp_path / "m", "march.csv", "--onto", february)
+    march = only_run_of(tmp_path / "m")
+    place(home, tmp_path / "a", "april.csv", "--onto", march)  # onto all so far
+    april = only_run_of(tmp_path / "a")
+    assert settled(april, 96) == settled(march, 96)
+    place(home, tmp_path / "f", "april.csv", "--onto", february)  # onto the first, next to march
+    aside = only_run_of(tmp_path / "f")
+    write(home / "may.csv", range(120, 140))
+    place(home, tmp_path / "b", "may.csv", "--onto", march, "--onto", aside)
+    both = exact_columns(only_run_of(tmp_path / "b"))
+    assert {name: both[name][:96] for name in SCORES} == settled(march, 96)
+    assert {name: both[name][96:120] for name in SCORES} == {
+        name: exact_columns(aside)[name][60:] for name in SCORES
+    }
+    judgeq(home, "run", "april.csv", *JUDGED, "--runs-dir", tmp_path / "own")
+    other = only_run_of(tmp_path / "own")
+    done = place(home, tmp_path / "x", "may.csv", "--onto", march, "--onto", other, expect=2)
+    assert "two scales" in done.stderr
+
+
+def only_run_of(folder: Path) -> Path:
+    (run,) = (path for path in folder.iterdir() if path.is_dir())
+    return run
+
+
+def test_more_rounds_and_refit(home: Path, tmp_path: Path) -> None:
+    place(home, tmp_path, "march.csv", "--onto", only_run(home))
+    march = only_run_of(tmp_path)
+    before = settled(march)
+    judgeq(home, "resume", march, "--rounds", "4", "-q")
+    assert settled(march) == before
+    assert json.loads(judgeq(home, "status", march, "--json").stdout)["rounds"] == 4
+    refit = exact_columns(march, "--refit")
+    assert refit["pl"][:60] != before["pl"]
+    assert (
+        np.corrcoef(np.array(refit["pl"], float), np.array(exact_columns(march)["pl"], float))[0, 1]
+        > 0.97
+    )
+    done = place(home, tmp_path / "x", "april.csv", "--refit", expect=2)
+    assert "--refit goes with" in done.stderr
+
+
+def test_which_texts_are_new(home: Path, tmp_path: Path) -> None:
+    """Known by id and text; a text that has changed under its id is another item, and is named."""
+    rows = (home / "february.csv").read_text().splitlines()
+    rows[3] = rows[3].replace("text 2", "text 2 corrected")
+    grown = [*rows, *(home / "march.csv").read_text().splitlines()[1:]]
+    (tmp_path / "grown.csv").write_text("\n".join(grown) + "\n")
+    done = place(home, tmp_path / "r", str(tmp_path / "grown.csv"), "--onto", only_run(home))
+    columns = exact_columns(only_run_of(tmp_path / "r"))
+    assert columns["id"][60:62] == ["grown:a2", "a60"]
+    assert len(columns["id"]) == 60 + 37
+    told = judgeq(home, "run", tmp_path / "grown.csv", *JUDGED[:-1], "--runs-dir", tmp_path / "r",
+                  "--onto", only_run(home))  # fmt: skip
+    assert done.stderr == ""
+    assert "grown:a2" not in told.stderr  # finished: nothing begins
+
+
+def test_row_numbers_say_nothing_of_texts(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("".join(f"text {row}\n" for row in range(20)))
+    (tmp_path / "two.txt").write_text("".join(f"text {row}\n" for row in range(10, 30)))
+    judgeq(tmp_path, "run", "one.txt", "--feature", "f", "-j", "REHEARSAL", "-q")
+    done = judgeq(tmp_path, "run", "two.txt", "--feature", "f", "--onto", "last", "-q", expect=2)
+    assert "rehearsal" in done.stderr
+    told = [f"text {row}" for row in range(30)]
+    old = package.run(told[:20], "f", judge=by_number, runs_dir=tmp_path / "r")
+    new = package.run(told[10:], "f", judge=by_number, runs_dir=tmp_path / "r", onto=old)
+    assert list(new.scores.texts or ()) == told
+    assert_array_equal(new.scores.ratings["pl"][:20], old.scores.ratings["pl"])
+    assert new.scores.first_new == 20
+    same = package.run(told[10:], "f", judge=by_number, runs_dir=tmp_path / "r", onto=[old])
+    assert same.run.id == new.run.id
+    whole = package.run(told, "f", judge=by_number, runs_dir=tmp_path / "r", onto=old.run.id)
+    assert whole.scores.first_new == 20  # the settled texts are among those that were given
+
+
+def by_number(texts: Sequence[str], feature: str) -> Sequence[int]:
+    return sorted(range(len(texts)), key=lambda at: -int(texts[at].split()[1]))
+
+
+def test_a_link_that_does_not_hold_is_said_first(home: Path, tmp_path: Path) -> None:
+    """The judge sees settled texts the other way round."""
+    write(tmp_path / "february.csv", range(60))
+    judgeq(tmp_path, "run", "february.csv", *JUDGED)
+    rows = (tmp_path / "february.csv").read_text().splitlines()
+    turned = [row.rsplit(",", 1) for row in rows[1:]]
+    lines = [rows[0], *(f"{row},{-float(gold)}" for row, gold in turned)]
+    (tmp_path / "february.csv").write_text("\n".join(lines) + "\n")
+    write(tmp_path / "march.csv", range(60, 96))
+    words = ("run", "march.csv", *JUDGED[:-1], "--onto", "last")
+    told = judgeq(tmp_path, *words).stdout.splitlines()
+    assert "placed among 60 settled texts" in told[0]
+    assert told[1].startswith("The settled texts don't keep their places")
+    found = json.loads(judgeq(tmp_path, "evaluate", "--json").stdout)["link"]
+    assert not found["holds"]
+    assert found["p"] < 1e-4
+    assert "don't keep their places" in judgeq(tmp_path, "evaluate").stdout
+    judgeq(tmp_path, "report")
+    (report,) = (tmp_path / "runs").glob("march*/report.html")
+    assert "Settled texts, then and now" in report.read_text()
+
+
+BAD = {
+    "nothing new": (("february.csv", "--onto", "{run}"), "nothing is new"),
+    "twice": (("march.csv", "--onto", "{run}", "--onto", "{run}"), "names a run twice"),
+    "no such run": (("march.csv", "--onto", "nothing"), "No runs yet"),
+    "another feature": (("march.csv", "--onto", "{run}", "--feature", "joy"), "--other-prompt"),
+    "a strategy": (("march.csv", "--onto", "{run}", "-s", "streak"), "doesn't place texts"),
+    "a rating": (("march.csv", "--onto", "{run}", "--rating", "bt"), "--rating pl"),
+    "both orders": (("march.csv", "--onto", "{run}", "-s", "pairwise", "--both-orders"), "Leave"),
+    "a longer list": (("march.csv", "--onto", "{run}", "-s", "listwise99"), "listwise96"),
+    "other ids": (("other.csv", "--onto", "{run}"), "other texts"),
+}
+
+
+EXITS = {"no such run": 7, "other ids": 3}
+
+
+@pytest.mark.parametrize("why", BAD)
+def test_what_can_not_be_placed_is_refused(home: Path, tmp_path: Path, why: str) -> None:
+    (words, says), run = BAD[why], only_run(home)
+    other = (home / "february.csv").read_text().replace("text ", "another text ")
+    (home / "other.csv").write_text(other)
+    given = [word.format(run=run) for word in words]
+    done = place(home, tmp_path / "r", *given, expect=EXITS.get(why, 2))
+    assert says in done.stderr
+    assert not (tmp_path / "r").exists()
+
+
+def test_settled_runs_that_can_not_be_continued(home: Path, tmp_path: Path) -> None:
+    def refused(*words: str | Path, says: str) -> None:
+        done = judgeq(home, *words, "--feature", "f", "-q", "--runs-dir", tmp_path / "r", expect=2)
+        assert says in done.stderr
+
+    judgeq(home, "run", "april.csv", *JUDGED, "-s", "direct", "--runs-dir", tmp_path / "direct")
+    march = ("run", "march.csv", "--gold-column", "gold", "--judge", "simulated", "--onto")
+    alone = (*march, only_run_of(tmp_path / "direct"))
+    refused(*alone, "--other-prompt", says="judged alone")
+    (tmp_path / "votes.jsonl").write_text(
+        "".join(
+            json.dumps({"presented": [one, other], "winner": one}) + "\n"
+            for one, other in [(0, 1), (1, 2), (3, 4), (4, 5)]
+        )
+    )
+    imported = ("import", tmp_path / "votes.jsonl", "-d", "april.csv")
+    judgeq(home, *imported, "--runs-dir", tmp_path / "apart")
+    apart = only_run_of(tmp_path / "apart")
+    refused("run", "march.csv", "--onto", apart, "-j", "simulated", "--gold-column", "gold",
+            says="Name the judge")  # fmt: skip
+
+
+def test_nothing_is_half_made(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(placing, "_verdicts", fails)
+    with pytest.raises(OSError, match="No space"):
+        place(home, tmp_path, "march.csv", "--onto", only_run(home))
+    assert not FolderRuns(tmp_path).all()
+    assert not list(tmp_path.iterdir())
+
+
+def test_killed_it_goes_on_as_if_it_had_not_been(home: Path, tmp_path: Path) -> None:
+    words = ("run", "march.csv", *JUDGED, "--onto", only_run(home), "--runs-dir", tmp_path / "runs")
+    process = start(home, *words, "--sim-latency", "0.3", "--concurrency", "2")
+    wait_until(partial(has_answered, tmp_path, 18 + 4), process)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    judgeq(home, *words)
+    place(home, tmp_path / "whole", "march.csv", "--onto", only_run(home))
+    march = only_run(tmp_path)
+    assert exact_columns(march) == exact_columns(only_run_of(tmp_path / "whole"))
+    assert query(march, "SELECT count(*), count(DISTINCT job) FROM calls") == [(LISTS, LISTS)]
+
+
+def test_people_place_what_people_have_judged(tmp_path: Path) -> None:
+    old = judging.run(tmp_path, strategy="pairwise4")
+    path = judging.dataset(tmp_path, judging.N + 8)  # the same table, grown
+    settings = judging.settings(
+        tmp_path, texts=judging.N + 8, onto=(old.run.id,), strategy="pairwise4"
+    )
+    assert settings.dataset == str(path)
+    prepared = session.prepare(settings, tmp_path / "runs")
+    new = session.execute(prepared, lambda _: None, page=judging.judged_by(["Cleo", "Dan"]))
+    assert_array_equal(new.scores.ratings["pl"][: judging.N], old.scores.ratings["pl"])
+    assert new.scores.first_new == judging.N
+    assert sorted({*new.judges} - {"people"}) == ["Ann", "Bob", "Cleo", "Dan"]
+    theta = new.scores.ratings["pl"][judging.N :]
+    assert theta.min() > np.median(new.scores.ratings["pl"])  # larger numbers than before
+
+
+def test_a_grown_dataset_is_noticed_before_it_is_paid_for(home: Path, tmp_path: Path) -> None:
+    rows = (home / "february.csv").read_text().splitlines()
+    (tmp_path / "texts.csv").write_text("\n".join(rows[:31]) + "\n")
+    told: dict[str, Any] = {"feature": "f", "judge": by_number, "runs_dir": tmp_path / "r"}
+    package.run(str(tmp_path / "texts.csv"), **told)
+    (tmp_path / "texts.csv").write_text("\n".join(rows) + "\n")
+    words = ("run", "texts.csv", "--feature", "f", "--judge", "m", "--price", "1,1", "--dry-run")
+    server = ("--base-url", "http://127.0.0.1:9/v1", "--runs-dir", "r")
+    about = judgeq(tmp_path, *words, *server).stdout.replace("\n", " ")
+    assert "30 of these 60 texts were judged before" in about
+    assert "--onto" in about
