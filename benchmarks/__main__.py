@@ -17,6 +17,7 @@ from benchmarks.calls import calls, exposure, limiter, memory, slope
 from benchmarks.comparing import comparing
 from benchmarks.coverage import coverage, strategies
 from benchmarks.differences import differences
+from benchmarks.growing import growing
 from benchmarks.hybrid import hybrid, recorded
 from benchmarks.information import buying, rounds
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
@@ -138,6 +139,7 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "thresholds": thresholds,
     "hybrid": hybrid,
     "recorded": recorded,
+    "growing": growing,
     "coverage": coverage,
     "strategies": strategies,
     "rounds": rounds,

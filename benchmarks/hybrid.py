@@ -66,7 +66,7 @@ def _recorded(name: str) -> list[Row]:
     data = load(DatasetSpec(dataset=name, data_dir=SHARED / "data"), download=False)
     assert data.gold is not None
     n, gold = len(data), data.gold
-    alone, lists = _read(name, "direct"), _read(name, "listwise10x3")
+    alone, lists = read(name, "direct"), read(name, "listwise10x3")
 
     def row(what: str, calls: float, theta: Floats) -> Row:
         known = np.flatnonzero(~np.isnan(gold) & ~np.isnan(theta))
@@ -120,7 +120,7 @@ def _draw(columns: dict[str, list[Row]]) -> None:
     print(f"drawn: {FIGURE}")
 
 
-def _read(name: str, kind: str) -> list[Verdicts]:
+def read(name: str, kind: str) -> list[Verdicts]:
     """The verdicts of a recording, round by round."""
     path = SHARED / "recordings" / f"{name}_gpt-5-mini_{kind}.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]

@@ -41,7 +41,7 @@ Data = str | os.PathLike[str] | DataFrame | Sequence[str] | Mapping[str, str]
 """What is judged: a dataset's name, a file, a DataFrame, texts, or texts by id."""
 Column = str | Sequence[Any]
 """The name of a column, or its values, one a text."""
-COLUMNS = ("text", "gold", "id")
+COLUMNS = ("text", "gold", "id", "group")
 OnEvent = Callable[[Event], None]
 
 
@@ -52,6 +52,7 @@ def load_dataset(
     text: Column | None = None,
     gold: Column | None = None,
     id: Column | None = None,  # noqa: A002 - the users' word
+    group: Column | None = None,
     sample: int | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
@@ -69,6 +70,7 @@ def run(
     text: Column | None = None,
     gold: Column | None = None,
     id: Column | None = None,  # noqa: A002 - the users' word
+    group: Column | None = None,
     sample: int | None = None,
     judge: str | JudgeFunction | Sequence[str] | None = None,
     prompt: str | None = None,
@@ -97,6 +99,7 @@ def run(
     dataset, feature: what is ranked, and by what ("how urgent the message is").
     text, gold, id: the columns of the texts, the gold labels and the ids: their names (by default
         "text", none, "id"), or their values.
+    group: the same of groups, within which alone texts are compared.
     sample: only this many items, drawn by `seed`.
     judge: a model ("gpt-5-mini"), "simulated" or "people"; or a function of texts and feature that
         returns the places of the texts, most of the feature first. By default "simulated", which
@@ -145,7 +148,7 @@ def resume(
     name: str = "last",
     *,
     dataset: Data | None = None,
-    judge: JudgeFunction | None = None,
+    judge: str | JudgeFunction | None = None,
     rounds: int | None = None,
     until: str | None = None,
     max_cost: float | None = None,
@@ -158,7 +161,7 @@ def resume(
     on_event: OnEvent | None = None,
 ) -> Result:
     """Continue a run that was stopped or killed, as `judgeq resume`; `rounds` in all, more than the run
-    has, buys further ones.
+    has, buys further ones. A model as `judge` is added to a finished run, for so many `rounds`.
 
     Texts of a DataFrame or a list, and a `judge` that is a function, are not kept: give them again.
     `settings` are others that may change (`judgeq resume --help-all`). Raises as `run`.
@@ -167,13 +170,14 @@ def resume(
     changes: dict[str, Any] = dict(settings or {}) | {"total_rounds": rounds, "until": until}
     changes |= {"max_cost": max_cost, "concurrency": concurrency, "store": store}
     frame = None
+    function = judge if callable(judge) else None
     if judge is not None:
-        changes["judge"] = (judge_name(judge),)
+        changes["judge"] = (judge if function is None else judge_name(function),)
     if dataset is not None:
         kept = folder.info().settings
         columns = {name: getattr(kept, f"{name}_column") for name in COLUMNS}
         changes["dataset"], frame, _ = _table(dataset, columns)
-    prepared = session.resume(folder, changes, frame=frame, function=judge)
+    prepared = session.resume(folder, changes, frame=frame, function=function)
     return _played(prepared, frame, retry_failed, progress, on_event)
 
 

@@ -80,6 +80,14 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
             for persona in (not judge.kind_of(name).is_person and self.persona) or (None,)
         )
 
+    def panel_of(self, round: int) -> range:
+        """The numbers of the judges that answer in a round: those that the run was begun with, or from
+        its first round on a judge that was added."""
+        each = max(1, len(self.persona))
+        last = sum(first <= round for first in self.joined)
+        begun = len(self.panelists) - each * len(self.joined)
+        return range(begun + each * (last - 1), begun + each * last) if last else range(begun)
+
     @property
     def rehearsal(self) -> bool:
         """Whether all answers are made up."""
@@ -275,7 +283,8 @@ def deciding_facts(
 ) -> dict[str, Any]:
     """Everything that decides a run's verdicts, as plain JSON; `onto` is a checksum of what it is placed
     onto."""
-    names, simulated = settings.judge, "simulated" in settings.judge
+    names = settings.judge[: len(settings.judge) - len(settings.joined)]
+    simulated = "simulated" in names
     answering = settings.deciding()
     if simulated or settings.rehearsal:
         answering |= simulation_facts(settings)
@@ -290,11 +299,13 @@ def deciding_facts(
         "prompt": prompt_facts(prompt),
         "seed": settings.seed,
     }
+    if dataset.groups is not None:
+        facts["groups"] = dataset.grouping
     if settings.persona and prompt is not None:
         facts["personas"] = [[name, dict(prompt.personas)[name]] for name in settings.persona]
     if onto is not None:
         facts["onto"] = onto
-    if len(settings.panelists) > 1:
+    if len(settings.panel_of(0)) > 1:
         facts["ensemble"] = settings.ensemble
     if settings.people is not None:
         if settings.each > 1:

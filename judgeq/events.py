@@ -110,8 +110,9 @@ class RoundRated:
     """A round is rated.
 
     `moved` is Spearman's ρ between the ratings before and after it; None in the first round. `top` and
-    `bottom` are the ends of the ranking, each from high to low. `known` is how well the order is known
-    now, where that was worked out. `rating` names what `Placed.rating` is: Elo, or direct scores.
+    `bottom` are the ends of the ranking, each from high to low; of groups there are none. `known` is
+    how well the order is known now, where that was worked out. `rating` names what `Placed.rating` is:
+    Elo, or direct scores.
     """
 
     round: int

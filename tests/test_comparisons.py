@@ -170,24 +170,23 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
     note = "The texts form 2 separate groups (of 10) that were never compared with one another."
     said = judgeq(topics, "import", *flags).stdout
     assert note in " ".join(said.split())
-    assert "within groups Spearman 1.00" in said
+    assert "within 2 groups Spearman 1.00" in said
     cells = score_columns(only_run(topics))["component"]
     assert cells == ["1"] * 10 + ["2"] * 10 + [""]
 
     rated = json.loads(judgeq(topics, "show", "--write", "--json").stdout)
     assert rated["components"] == {"count": 2, "largest": [10, 10]}
     _, pl = rated["evaluation"]
-    assert pl["measures"]["spearman"]["value"] < 0.6
-    assert pl["within_components"]["spearman"] == pytest.approx(1)
-    assert pl["within_components"]["components"] == 2
+    assert pl["measures"]["spearman"]["value"] == pytest.approx(1)
+    assert pl["parts"] == 2
 
     said = judgeq(topics, "evaluate", "--resamples", "0").stdout
     assert note in " ".join(said.split())
-    assert "Correlation within groups of compared items" in said
+    assert "correlations within each of 2 groups, pooled" in said
     evaluated = json.loads(judgeq(topics, "evaluate", "--resamples", "0", "--json").stdout)
     assert evaluated["components"]["count"] == 2
-    assert evaluated["evaluation"][1]["within_components"] == pl["within_components"]
+    assert evaluated["evaluation"][1]["parts"] == 2
     run = only_run(topics).name
     compared = judgeq(topics, "compare", run, run, "--resamples", "0").stdout
     assert note in " ".join(compared.split())
-    assert "Correlation within groups of compared items" in compared
+    assert "correlations within each of 2 groups, pooled" in compared

@@ -246,7 +246,10 @@ def _ids(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in ("README.md", "quickstart.md") else pytest.mark.long)
+        pytest.param(
+            name,
+            marks=() if name in ("README.md", "quickstart.md", "growing.md") else pytest.mark.long,
+        )
         for name in WITH_COMMANDS
     ],
 )

@@ -211,7 +211,7 @@ def test_a_run_of_it(run: Path) -> None:
     plain = [row["hybrid"] for row in rows(place)]
     without = json.loads(judgeq(run, "show", "--write", place.name, "--json").stdout)
     assert without["fit"]["position_taken_out"]
-    assert without["effects"][0]["low"] > 0
+    assert without["effect"]["low"] > 0
     judgeq(run, "show", "--write", place.name, "--no-unbias-position", "-q")
     assert [row["hybrid"] for row in rows(place)] != plain
     judgeq(run, "show", "--write", place.name, "-q")

@@ -154,6 +154,18 @@ def test_which_texts_are_new(home: Path, tmp_path: Path) -> None:
     assert "grown:a2" not in told.stderr  # finished: nothing begins
 
 
+def test_gold_of_few_values_is_that_of_both(tmp_path: Path) -> None:
+    """The new texts' two labels alone would be of another kind."""
+    for name, rows in (("old", range(12)), ("new", (12, 13, 17))):
+        lines = [f"a{row},text {row},{row % 5}" for row in rows]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["id,text,gold", *lines]) + "\n")
+    judgeq(tmp_path, "run", "old.csv", *JUDGED)
+    judgeq(tmp_path, "run", "new.csv", *JUDGED, "--onto", "last")
+    found = json.loads(judgeq(tmp_path, "evaluate", "last", "--json").stdout)
+    assert found["evaluation"][0]["n"] == 15
+    assert found["link"]["holds"]
+
+
 def test_row_numbers_say_nothing_of_texts(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("".join(f"text {row}\n" for row in range(20)))
     (tmp_path / "two.txt").write_text("".join(f"text {row}\n" for row in range(10, 30)))

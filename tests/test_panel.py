@@ -84,7 +84,7 @@ def test_judges_are_drawn_equally_often_for_the_same_matches(
     case: tuple[Matches, int], judges: int, seed: int
 ) -> None:
     matches, unit = case
-    assigned = draw_judges(matches, judges, seeds.rng(seed), unit)
+    assigned = draw_judges(matches, range(judges), seeds.rng(seed), unit)
     assert told(assigned) == told(matches)
     assert assigned.judges is not None
     assert assigned.judges.dtype == np.int32

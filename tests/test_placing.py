@@ -201,7 +201,7 @@ def test_what_is_set_for_the_last_batch_counts() -> None:
     own = scale.fit()
     assert own.sigma == 3.0
     assert own.position
-    assert own.effects
+    assert own.effect
     assert_array_equal(own.theta[:OLD], inherited.theta[:OLD])
 
 

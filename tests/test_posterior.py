@@ -20,7 +20,7 @@ from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import Posterior
 from judgeq.rating.prior import Prior, choose_sigma, evidence
 from judgeq.rating.rankings import Rankings
-from judgeq.types import Floats, Offsets, Verdicts
+from judgeq.types import Floats, Verdicts
 from tests.build import Ranking, dense, verdicts
 
 SIGMA = 2.0
@@ -172,15 +172,10 @@ class _OneThread:
 # The width of the prior
 
 
-def ones(n: int) -> Offsets:
-    """All are of one component."""
-    return np.ones(n, dtype=np.int64)
-
-
 def kept(rankings: Rankings, sigma: float) -> Curvature:
     precision = Prior(sigma).precision(rankings)
     curvature.maximum(rankings, precision)
-    return Curvature(rankings, precision, ones(rankings.n))
+    return Curvature(rankings, precision)
 
 
 def from_the_top(judged: Verdicts, n: int) -> Rankings:
@@ -212,7 +207,7 @@ def test_the_evidence_by_definition() -> None:
     def by_laplace(sigma: float) -> float:
         prior = Prior(sigma)
         parameters = curvature.maximum(rankings, prior.precision(rankings))
-        return evidence(rankings, ones(rankings.n), parameters, prior)
+        return evidence(rankings, parameters, prior)
 
     differences = [of(4.0) - of(1.0) for of in (by_quadrature, by_laplace)]
     assert differences[0] == pytest.approx(differences[1], abs=0.05)
@@ -222,9 +217,7 @@ def test_the_evidence_by_definition() -> None:
 def test_sigma_is_near_the_sd_of_the_items(spread: float, k: int, rounds: int) -> None:
     judged = lists(400, k, rounds, 1, spread)
     truth = np.random.default_rng(1).normal(0, spread, 400)
-    assert choose_sigma(from_the_top(judged, 400), ones(400))[0] == pytest.approx(
-        truth.std(), rel=0.25
-    )
+    assert choose_sigma(from_the_top(judged, 400))[0] == pytest.approx(truth.std(), rel=0.25)
 
 
 @pytest.mark.parametrize(("spread", "limit"), [(0.0, 0.25), (30.0, 8.0)])

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from jinja2 import Environment, UndefinedError
 from rich.cells import cell_len
@@ -184,14 +185,14 @@ def test_only_what_matters_is_warned_of(result: Result) -> None:
         result,
         counts=Counts(done=15, invalid=3, failed=2),
         totals=Totals(calls=20, cost=0.5, unknown=2, at_risk=0.25, saved=1.0),
-        slots=replace(result.slots, favoured=2, slighted=None, chance=0.0004),
-        effects=[Effect((0,), -0.5, 0.2, -0.9, -0.1, 20)],
+        slots=replace(result.slots, rate=np.array([0.4, 0.6]), furthest=2, chance=0.0004),
+        effect=Effect(-0.5, 0.2, -0.9, -0.1, 20),
     )
     text = " ".join(" ".join(lines(troubled, 100)).split())
     for sentence in (
         "2 jobs failed and 3 jobs got no usable answer, left out of the scores: `judgeq resume",
         "2 calls got no answer and may have been paid: up to $0.25.",
-        f"Position bias: position 2 wins more often than chance ({result.slots.rate[1]:.3f} of its",
+        "Position bias: position 2 wins more often than chance (0.600 of its",
         "comparisons), p < 0.001. See `judgeq evaluate`.",
         "Being shown last instead of first changes a score by -0.50 (95 % interval -0.90 to -0.10)",
         "Cost $0.50, and possibly up to $0.25 for 2 calls of unknown cost for 20 calls; 2 failed, 3",

@@ -93,8 +93,8 @@ def columns_of(file: Path, values: Values) -> votes.Columns | None:
         "Judgments, one JSON object a line; or a table of votes or best-worst answers.", type=Path,
     ),
     *of_settings(
-        *("dataset", "text_column", "id_column", "gold_column", "gold_levels", "delimiter"),
-        *("encoding", "skip_empty", "sample", "n", "data_dir", "seed", *RATED, "texts"),
+        *("dataset", "text_column", "id_column", "gold_column", "gold_levels", "group_column"),
+        *("delimiter", "encoding", "skip_empty", "sample", "n", "data_dir", "seed", *RATED, "texts"),
     ),
     *COLUMNS,
     option(

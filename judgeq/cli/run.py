@@ -47,7 +47,8 @@ PILOT = option(
     int, least=1, group=MONEY,
 )  # fmt: skip
 ROUNDS = option(
-    "total_rounds --rounds", "Rounds in all: more than the run has, to buy further ones.", int,
+    "total_rounds --rounds",
+    "Rounds in all: more than the run has, to buy further ones. With a new --judge, its own.", int,
     least=1, group=RUNNING,
 )  # fmt: skip
 
@@ -158,6 +159,9 @@ def resume(
     """Continue a run that was stopped or killed.
 
     What was answered is never asked again. Settings that aren't given stay the run's.
+
+    Of a finished run, --judge names a model that is added to its judges, and answers
+    --rounds more.
 
     Of a run that you didn't begin, what names a file, a key or an address, or
     decides what you pay, has to be given again: it lists the options.

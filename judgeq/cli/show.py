@@ -91,6 +91,7 @@ def _watched(before: State, *, draw: bool) -> State:
     option(
         "--against-gold", "Those on which judge and gold labels disagree most.", group=ITEMS
     ),
+    option("--group", "The highest and lowest of this group.", str, group=ITEMS, metavar="NAME"),
     option("--n", "How many items.", int, group=ITEMS, default=10, least=1, most=1_000_000),
     option("--write", "Write scores.csv by this rating, and show the run's result."),
     CSV,
@@ -101,6 +102,7 @@ def show(
     given: Values,
     values: Values,
     around: str | None,
+    group: str | None,
     n: int,
     write: bool,
 ) -> Answer:
@@ -134,7 +136,7 @@ def show(
         return written(place, place.info().settings_with(given))
     result = _opened(place, given)
     kinds = [kind for kind in items.VIEWS if values[kind]]
-    found = items.Views(result, items.chosen(result, n, around, kinds))
+    found = items.Views(result, items.chosen(result, n, around, kinds, group))
 
     def rows(found: items.Views) -> Iterator[dict[str, Any]]:
         for view in found.views:

@@ -9,7 +9,15 @@ from pathlib import Path
 
 from judgeq.datasets import corpora, synthetic
 from judgeq.datasets.columns import columns_of, dataset_of
-from judgeq.datasets.dataset import STDIN, Dataset, DatasetInfo, part, refuse, without_long
+from judgeq.datasets.dataset import (
+    STDIN,
+    Dataset,
+    DatasetInfo,
+    part,
+    refuse,
+    without_alone,
+    without_long,
+)
 from judgeq.datasets.table_reader import SUFFIXES, format_of, read
 from judgeq.datasets.tables import TEXT, Table, did_you_mean, display, listed
 from judgeq.errors import UsageError
@@ -58,7 +66,7 @@ def load(
         else:
             table, stem = _on_stdin(spec), "stdin"
         whole = replace(dataset_of(table, spec), name=stem)
-    return without_long(part(whole, spec, seed), spec.longest_text)
+    return without_alone(without_long(part(whole, spec, seed), spec.longest_text))
 
 
 def catalog(data_dir: Path | None = None) -> list[DatasetInfo]:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -85,7 +86,8 @@ def dataset_of(table: Table, spec: DatasetSpec, unlabelled: Sequence[str] = ()) 
             f"{table.name} has {'one row' if n else 'no rows'}. "
             "Expected at least two: comparing takes two."
         )
-    used = {"", text, spec.gold_column, None if ids is None else id_column or ID}
+    groups = None if spec.group_column is None else read_groups(table, spec.group_column)
+    used = {"", text, spec.gold_column, spec.group_column, None if ids is None else id_column or ID}
     others = {*table.header} - used if spec.keep_columns else ()
     dataset = Dataset(
         name=table.name,
@@ -95,6 +97,7 @@ def dataset_of(table: Table, spec: DatasetSpec, unlabelled: Sequence[str] = ()) 
         gold=None if kind is None else gold,
         gold_kind=kind,
         latent=latent,
+        groups=groups,
         columns={name: cells_of(table, name, "") for name in table.header if name in others},
         notices=tuple(notices),
         missing_texts=missing,
@@ -129,22 +132,30 @@ def read_ids(table: Table, column: str) -> list[str]:
     """The id of every row. Raises DataError where one is empty, twice, or can't be an id."""
     remedy = "Give every row an id of its own, or name another column with --id-column."
 
-    def id_of(cell: Any) -> str:
-        if is_empty(cell):
-            raise ValueError("the id is empty", remedy)
-        if not isinstance(cell, str) and type(cell) is not int:
-            raise ValueError(f"{cell} can't be an id: it is no text or whole number", remedy)
-        if _CONTROL.search(name := str(cell)):
-            raise ValueError(f"the id {display(name)} holds a control character", remedy)
-        return name
-
-    ids = values_of(table, column, id_of, "--id-column")
+    ids = values_of(table, column, partial(_name, "id", remedy), "--id-column")
     first: dict[str, int] = {}
     for i, name in enumerate(ids):
         if first.setdefault(name, i) != i:
             twice = f"the id {display(name)} is also that of {table.place(first[name])}"
             raise table.error(i, twice, remedy, column)
     return ids
+
+
+def read_groups(table: Table, column: str) -> list[str]:
+    """The group of every row. Raises DataError where one is missing, or can't be one."""
+    remedy = "Give every row a group, or remove it: texts are compared only within a group."
+    return values_of(table, column, partial(_name, "group", remedy), "--group-column")
+
+
+def _name(what: str, remedy: str, cell: Any) -> str:
+    """The name in a cell. Raises ValueError for what can't be one."""
+    if is_empty(cell):
+        raise ValueError(f"the {what} is empty", remedy)
+    if not isinstance(cell, str) and type(cell) is not int:
+        raise ValueError(f"{cell} can't be the {what}: it is no text or whole number", remedy)
+    if _CONTROL.search(name := str(cell)):
+        raise ValueError(f"the {what} {display(name)} holds a control character", remedy)
+    return name
 
 
 def read_gold(

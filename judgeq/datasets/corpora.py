@@ -59,7 +59,7 @@ def load(spec: DatasetSpec, base: Path, *, may_download: bool) -> Dataset:
     Raises DataError where neither is here, or a file isn't the one that is known, and UsageError for
     settings that can't be.
     """
-    own = (*OF_COLUMNS[:3], "gold_levels", *OF_TABLES)
+    own = (*OF_COLUMNS[:4], "gold_levels", *OF_TABLES)
     refuse(spec, own, "is for files; a known dataset has its own")
     which = corpus(spec.dataset)
     data_dir = None if spec.data_dir is None else base / spec.data_dir

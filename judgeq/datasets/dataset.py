@@ -4,6 +4,7 @@ pilot."""
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,15 +15,16 @@ import numpy as np
 from pydantic import BaseModel
 
 from judgeq.datasets.tables import TEXT, listed
-from judgeq.errors import UsageError
+from judgeq.errors import DataError, UsageError
 from judgeq.seeds import rng
 from judgeq.settings.run import DatasetSpec
+from judgeq.text import several
 from judgeq.types import Bools, Floats, GoldKind, Offsets
 
 STDIN = "-"
 """The dataset that is given with the command, on standard input or from Python."""
 
-OF_COLUMNS = ("text_column", "id_column", "gold_column", "latent_column")
+OF_COLUMNS = ("text_column", "id_column", "gold_column", "group_column", "latent_column")
 OF_TABLES = ("delimiter", "encoding", "no_header", "skip_empty", "merge_duplicates", "keep_columns")
 """Which columns of a table are what, and how it is read."""
 
@@ -93,7 +95,8 @@ class Dataset:
 
     `texts` is None where only labels are here, or none exist; `missing_texts` then says what to do
     (it is the error of a judge that reads). `gold` is nan where unlabelled. `latent` is what a
-    simulated judge sees: as it is where synthetic (1..1000), else raw numbers. `known_as` names items
+    simulated judge sees: as it is where synthetic (1..1000), else raw numbers. `groups` names the group
+    of each item, within which alone it is compared; None: all are one. `known_as` names items
     that are known by a name or a file's checksum, whether or not the texts are here. `columns` are the
     user's other ones, as the table has them, where they are kept. `notices` are sentences that the
     user must read.
@@ -107,6 +110,7 @@ class Dataset:
     gold_kind: GoldKind | None = None
     gold_meaning: str = ""
     latent: Floats | None = None
+    groups: Sequence[str] | None = None
     subsets: Mapping[str, Bools] = field(default_factory=dict)
     columns: Mapping[str, Sequence[object]] = field(default_factory=dict)
     prompt: str | None = None
@@ -124,6 +128,16 @@ class Dataset:
     def labels(self) -> str:
         """A sha256 of gold and latent: of what a simulated judge answers from."""
         return _sha256("labels", gold=self.gold, latent=self.latent)
+
+    @cached_property
+    def grouping(self) -> str | None:
+        """A sha256 of the groups; None without any."""
+        return None if self.groups is None else _sha256("groups", groups=self.groups)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many items each group has."""
+        return [len(self)] if self.groups is None else [*Counter(self.groups).values()]
 
     def __post_init__(self) -> None:
         for array in (self.gold, self.latent, *self.subsets.values()):
@@ -188,6 +202,25 @@ def without_long(dataset: Dataset, longest: float | None) -> Dataset:
     return _of_rows(dataset, np.flatnonzero(short), notice)
 
 
+def without_alone(dataset: Dataset) -> Dataset:
+    """The items without those that are alone in their group: nothing is compared with them. Raises
+    DataError where none is left."""
+    if dataset.groups is None:
+        return dataset
+    sizes = Counter(dataset.groups)
+    alone = [name for name, size in sizes.items() if size == 1]
+    if not alone:
+        return dataset
+    if len(alone) == len(sizes):
+        raise DataError(
+            f"{dataset.name}: each of its {len(sizes):,} groups has one text, so nothing can be "
+            "compared. Name another --group-column, or leave it out."
+        )
+    notice = f"{several(len(alone), 'text')} left out, alone in a group: {listed(alone, 5)}."
+    kept = [row for row, name in enumerate(dataset.groups) if sizes[name] > 1]
+    return _of_rows(dataset, np.array(kept), notice)
+
+
 def _of_rows(dataset: Dataset, chosen: Offsets, notice: str) -> Dataset:
     """These rows of a dataset, with a notice of what they are."""
 
@@ -196,7 +229,8 @@ def _of_rows(dataset: Dataset, chosen: Offsets, notice: str) -> Dataset:
             return column[chosen]
         return column and [column[row] for row in chosen.tolist()]
 
-    kept = {name: of_rows(getattr(dataset, name)) for name in ("ids", "texts", "gold", "latent")}
+    columns = ("ids", "texts", "gold", "latent", "groups")
+    kept = {name: of_rows(getattr(dataset, name)) for name in columns}
     if dataset.gold is not None and np.isnan(kept["gold"]).all():
         kept |= {"gold": None, "gold_kind": None}
     subsets = {name: of_rows(subset) for name, subset in dataset.subsets.items()}

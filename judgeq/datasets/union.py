@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from judgeq.datasets.columns import kind_of
 from judgeq.datasets.dataset import Dataset
 from judgeq.datasets.tables import display, listed
 from judgeq.errors import DataError
@@ -79,8 +80,10 @@ def concatenated(
     texts = None
     if settled.texts is not None and dataset.texts is not None:
         texts = [*settled.texts, *(dataset.texts[row] for row in rows)]
-    alike = dataset.gold is None or settled.gold is None or settled.gold_kind == dataset.gold_kind
-    gold = column(settled.gold, dataset.gold) if alike else column(None, dataset.gold)
+    gold, kinds = column(settled.gold, dataset.gold), {settled.gold_kind, dataset.gold_kind}
+    kind = next(iter(kinds - {None}), None)
+    if gold is not None and len(kinds - {None}) > 1:
+        kind = kind_of(gold)
     none = np.zeros(len(settled), dtype=np.bool_)
     first = dataset if dataset.gold is not None else settled
     return replace(
@@ -88,7 +91,7 @@ def concatenated(
         ids=[*settled.ids, *ids],
         texts=texts,
         gold=gold,
-        gold_kind=first.gold_kind,
+        gold_kind=kind,
         gold_meaning=first.gold_meaning,
         latent=column(settled.latent, dataset.latent),
         subsets={

@@ -51,10 +51,10 @@ def check_workers(settings: Settings) -> None:
         raise UsageError("--standby goes with --store.")
 
 
-def check_strategy(settings: Settings, strategy: Strategy, n: int) -> None:
-    """Raise UsageError for n items that the strategy can't judge, for a goal that it can't have, and for
-    rounds that wait for answers where people give them: these are asked all rounds at once."""
-    strategy.check(n)
+def check_strategy(settings: Settings, strategy: Strategy, sizes: Sequence[int]) -> None:
+    """Raise UsageError for groups of items that the strategy can't judge, for a goal that it can't have,
+    and for rounds that wait for answers where people give them: these are asked all rounds at once."""
+    strategy.check(*sizes)
     goal, named = settings.goal, f"--strategy {strategy.name}"
     if settings.both_orders and not strategy.pairs:
         raise UsageError(f"--both-orders goes with pairs, not with {named}.")
@@ -66,7 +66,12 @@ def check_strategy(settings: Settings, strategy: Strategy, n: int) -> None:
         )
     if goal and strategy.kind == "direct":
         raise UsageError(f"--until goes with strategies that compare, not with {named}.")
-    if goal.top is not None and goal.top >= n:
+    if goal.top is not None and len(sizes) > 1:
+        raise UsageError(
+            f"--until top{goal.top} goes with one ranking, and each group has its own. Give a "
+            "reliability, as --until 0.9."
+        )
+    if goal.top is not None and goal.top >= (n := sum(sizes)):
         raise UsageError(f"--until top{goal.top}: there are only {n:,} items.")
 
 
@@ -85,6 +90,46 @@ def check_judge(run: str, settings: Settings, info: RunInfo) -> None:
             f"run {run} is a rehearsal, and its answers are made up: no other judge can continue it. "
             f"To begin a real run: `{begin}`"
         )
+
+
+def with_judge(
+    folder: RunPlace, info: RunInfo, changes: Mapping[str, Any], held: Sequence[str]
+) -> Mapping[str, Any]:
+    """The changes, by which a judge that they name is added to a finished run, for the rounds that they
+    give. Raises UsageError for one that can't be, and as `trust.own_settings`."""
+    named, kept = tuple(changes.get("judge") or ()), info.settings
+    if named in ((), kept.judge) or kept.rehearsal:
+        return changes
+    begun = len(kept.judge)
+    whole, state = named[:begun] == kept.judge, awaited(lambda: status.state(folder))
+    new = named[begun:] if whole else named
+    if not whole:  # then the others are taken from the run's record
+        trust.own_settings(folder, info, {**changes, "judge": None, "total_rounds": None}, held)
+    if state.word != "finished" and kept.joined and new == kept.judge[-1:]:
+        return {**changes, "judge": kept.judge, "total_rounds": None}  # the same command, again
+    rounds, run = changes.get("total_rounds") or 0, f"run {folder.id}"
+    of_models = all(judge.kind_of(name).costs_money for name in (*kept.judge, *new))
+    problems = {
+        f"{run} has that judge already. Without --judge, --rounds {info.rounds + 1} gives the one that "
+        "came last a further round": {*new} & {*kept.judge},
+        "only a model can be added, and to a run that models judged": not of_models,
+        "add one judge, and then another": len(new) > 1,
+        f"{run} is placed onto another one, and keeps its judges": kept.onto,
+        f"{run} is {state.word}. A judge is added to one that is finished: `judgeq resume "
+        f"{folder.argument}` continues it": state.word != "finished",
+        "--rounds N says how many rounds this judge is to answer": not rounds,
+    }
+    for problem, there in problems.items():
+        if there:
+            raise UsageError(f"--judge {', '.join(new)}: {problem}.")
+    planned = len(state.rounds)
+    joined = (*kept.joined, planned + 1)
+    return {
+        **changes,
+        "judge": (*kept.judge, *new),
+        "joined": joined,
+        "total_rounds": planned + rounds,
+    }
 
 
 def check_panel(settings: Settings) -> None:
@@ -117,6 +162,8 @@ def check_panel(settings: Settings) -> None:
         and not reasons,
         f"--persona {repeated and repeated[0]} is given twice": repeated,
         f"{_flags(need_model)} goes with a model, which --judge names": need_model,
+        "joined: judges are added to a finished run, by judgeq resume": settings.joined,
+        "--onto doesn't go with --group-column": settings.onto and settings.group_column,
     }
     for problem, there in problems.items():
         if there:
@@ -173,11 +220,12 @@ def until_reached(settings: Settings, folder: RunPlace, info: RunInfo) -> Settin
 
 
 def again(settings: Settings, info: RunInfo) -> Settings:
-    """The settings with the rounds that the same command's run was given since, and the goal that these
-    were given for."""
+    """The settings with the rounds and judges that the same command's run was given since, and the goal
+    that these were given for."""
     total, until = info.settings.total_rounds, info.settings.until
     goal = settings.until or (None if total is None else until)
-    return settings.model_copy(update={"total_rounds": total, "until": goal})
+    panel = {"judge": info.settings.judge, "joined": info.settings.joined}
+    return settings.model_copy(update={"total_rounds": total, "until": goal, **panel})
 
 
 def ended(run: Run, info: RunInfo, end: Ended) -> RunInfo:

@@ -18,7 +18,7 @@ import numpy as np
 from judgeq import judge, prompts
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
-from judgeq.datasets.dataset import tokens_of, without_long
+from judgeq.datasets.dataset import tokens_of, without_alone, without_long
 from judgeq.engine.queue import Stop
 from judgeq.errors import DataError, UsageError
 from judgeq.events import Emit, Notice
@@ -97,7 +97,8 @@ class Run:
     @property
     def items(self) -> Items:
         """What the store knows of the dataset."""
-        return Items(self.dataset.ids, self.dataset.gold, self.dataset.subsets)
+        dataset = self.dataset
+        return Items(dataset.ids, dataset.gold, dataset.subsets, dataset.groups)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +137,7 @@ def fitted(
         return settings, dataset
     if settings.skip_long and longest >= 0:
         settings = settings.model_copy(update={"longest_text": longest})
-        return settings, without_long(dataset, longest)
+        return settings, without_alone(without_long(dataset, longest))
     long = np.argsort(-tokens, kind="stable")[: int((tokens > longest).sum())]
     names = [f"{dataset.ids[i]!r} (about {round(tokens[i]):,} tokens)" for i in long[:NAMED]]
     raise DataError(

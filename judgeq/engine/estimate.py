@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 from judgeq import seeds
-from judgeq.engine import assembly, rounds
+from judgeq.engine import assembly, rounds, runner
 from judgeq.engine.assembly import Run
 from judgeq.engine.interrupts import awaited
 from judgeq.engine.pilot import Pilot
@@ -29,7 +29,7 @@ from judgeq.rating import UNKNOWN
 from judgeq.rating.order import expected_rho
 from judgeq.store import Store
 from judgeq.strategies.repeats import Repeats
-from judgeq.text import LEFT_OUT, several
+from judgeq.text import LEFT_OUT, money, several
 from judgeq.types import Counts, Match, Totals, Usage
 
 MOST = 2_000
@@ -100,6 +100,12 @@ class Estimate:
         "reliability": "reliability",
     }
 
+    def __repr__(self) -> str:
+        cost = "price unknown"
+        if self.cost:
+            cost = f"{money(self.cost.low, 2)} to {money(self.cost.high, 2)}"
+        return f"<Estimate {self.prepared.folder.id}: {self.calls:,} calls, {cost}>"
+
     @property
     def judge(self) -> str:
         """The judges."""
@@ -129,10 +135,9 @@ class Estimate:
         """What ρ̂ is expected to be after all rounds, of a judge of whom nothing is known: where what it
         says of the texts has an sd of UNKNOWN, and of half and twice that. None where texts are
         judged alone, or may leave."""
-        strategy, n = self.prepared.strategy, self.items
-        whole = len(self.prepared.dataset)
-        items, each = 2 * strategy.cost(whole), rounds.judgments_per_match(self.prepared.settings)
-        k = items / max(1, strategy.calls(whole))
+        strategy, n, sizes = self.prepared.strategy, self.items, self.prepared.dataset.sizes
+        items, each = 2 * strategy.cost(*sizes), rounds.judgments_per_match(self.prepared.settings)
+        k = items / max(1, strategy.calls(*sizes))
         if strategy.prunes or strategy.mixed or k <= 1:
             return None
         return Range(*(expected_rho(UNKNOWN * by, items * each / n, k) for by in (0.5, 2, 1)))
@@ -174,7 +179,7 @@ async def estimate(
             rounds_open=left.rounds_open,
             answers=left.answers,
             totals=totals,
-            basis="no model is asked: it costs nothing",
+            basis="nothing is left to ask a model: it costs nothing",
             pilot=pilot,
         )
         if not settings.models:
@@ -182,6 +187,8 @@ async def estimate(
         asked = _to_ask(prepared, judge, left)
         samples = [] if store is None else await _answered(prepared, judge, store)
     known = replace(known, calls=asked.calls, hits=asked.hits)
+    if not asked.calls:
+        return known
     if len(samples) < (ENOUGH if pilot is None else 1):
         return _by_rule(known, asked)
     return _by_samples(known, asked, samples)
@@ -199,8 +206,10 @@ class _Left(NamedTuple):
 
 
 async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
-    settings, strategy, n = run.settings, run.strategy, len(run.dataset)
-    most, of_people = rounds.judgments_per_match(settings) * strategy.calls(n), 0.0
+    settings, strategy = run.settings, run.strategy
+    by_round = enumerate(strategy.asked_by_round(*run.dataset.sizes), start=1)
+    asked = (rounds.judgments_per_match(settings, round) * calls for round, (calls, _) in by_round)
+    most, of_people = sum(asked), 0.0
     if settings.people is not None:
         of_people = settings.each / (settings.each - 1 + len(settings.panelists))
     planned, over, answers, left = list[Counts](), False, round(most * of_people), list[Match]()
@@ -214,7 +223,7 @@ async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
         over = over or run.folder.info().ended_after(len(planned), settings.goal)
         answers -= sum(call.outcome == "ok" for _, call in await store.people_calls())
     if not planned and not over:
-        first = rounds.questions(rounds.begin(n, strategy, settings), settings)
+        first = rounds.questions(runner.begin(run), settings)
         left = rounds.single(replace(first, repeats=Repeats().add(first)))
     total = sum(planned, Counts())
     rounds_open = 0 if over else max(0, run.rounds - max(1, len(planned)))
@@ -283,7 +292,7 @@ def _to_ask(run: Run, judge: Panel, left: _Left) -> _ToAsk:
     hits = len(looked_up) - len(unknown)
     parts = [(len(to_send) - hits, unknown)]
     if left.later:
-        history = rounds.begin(len(run.dataset), run.strategy, run.settings)
+        history = runner.begin(run)
         questions = run.strategy.later(history, seeds.rng(history.seed, "estimate"))
         first = judge.judges.index(judge.asked[0])
         similar = [match._replace(judge=first) for match in rounds.single(questions)[:SIMILAR]]

@@ -62,11 +62,15 @@ async def scores(run: RunPlace, settings: Settings) -> Table:
     rated = (await results.read(run, settings)).scores
     numbers = rated.numbers
     kinds: dict[str, type] = {"id": str}
+    named = [rated.ids, *([] if rated.groups is None else [rated.groups])]
+    if rated.groups is not None:
+        kinds["group"] = str
     kinds |= {name: float if of.dtype.kind == "f" else int for name, of in numbers.items()}
 
     async def batches() -> AsyncIterator[Batch]:
         for rows in _spans(len(rated.ids), ROWS):
-            yield [rated.ids[rows], *(cells(name, of[rows]) for name, of in numbers.items())]
+            names = [column[rows] for column in named]
+            yield [*names, *(cells(name, of[rows]) for name, of in numbers.items())]
 
     return Table(kinds, batches())
 

@@ -86,6 +86,9 @@ def import_judgments(
         "labels": dataset.labels,  # kept in the run, and what it is evaluated by
         "recording": recordings.checksum(judgments),
     }
+    if dataset.groups is not None:
+        recordings.check_groups(judgments, dataset.groups)
+        facts["groups"] = dataset.grouping
     name = f"{dataset.name}-imported"
     folder = run_places.runs_in(root, settings.store).place(name, config.fingerprint(facts), new)
     refuse_linked_folder(folder.path)
@@ -129,10 +132,10 @@ async def _fill(
     folder.write_info(info)
     store = folder.store()
     numbers = {name: number for number, name in enumerate(names)}
-    history = rounds.begin(len(dataset), None, info.settings)
+    history = rounds.begin(len(dataset), None, info.settings, dataset.groups)
     try:
         epoch = await store.lead(whoami(), store.lease)
-        await store.set_items(Items(dataset.ids, dataset.gold, dataset.subsets))
+        await store.set_items(Items(dataset.ids, dataset.gold, dataset.subsets, dataset.groups))
         for round_, group in groupby(judgments, key=lambda judgment: judgment.round):
             of_round = list(group)
             matches, verdicts = _matches(of_round, numbers), [one.verdict for one in of_round]

@@ -57,6 +57,7 @@ ABOUT = {
     "rating": "main.name",
     "fit": "fit",
     "components": "scores.components",
+    "groups": "scores.group_count",
     "texts": "scores.with_texts",
 }
 """The keys that say in JSON which run a result is, and by what it was rated."""
@@ -68,7 +69,7 @@ OF_RUN = {key: f"run.{path}" for key, path in ABOUT.items()}
 class Result:
     """All that a finished, or partial, run has to show: what it is, its items, all that was judged, and
     the scores. `rating` and `parameters` are by what comparisons were rated; `slots` are None where
-    items were judged alone, and `effects` of the place are by judge, as far as there are enough matches
+    items were judged alone, and `effect` is that of the place, if there are enough matches
     and the main rating has errors; `known` is how well the order is known, where that was worked out
     (`certainty`); `evaluation` are its assessments against gold labels, where it was evaluated;
     `answered` are the models that answered, as their providers say; `said` is what is on record of the
@@ -86,7 +87,7 @@ class Result:
     counts: Counts
     totals: Totals = field(metadata=INLINE)
     slots: Slots | None
-    effects: Sequence[Effect] = ()
+    effect: Effect | None = None
     evaluation: Sequence[Any] = ()
     known: Certainty | None = None
     answered: Sequence[Answered] = field(default=(), metadata=LEFT_OUT)
@@ -107,7 +108,7 @@ class Result:
         "ended": "ended",
         "onto": "info.onto",
         "link": "fit.link",
-        "effects": "named_effects",
+        "effect": "effect",
         "both_orders": "flips",
     }
 
@@ -139,14 +140,6 @@ class Result:
         names = list(self.judges[: self.said.first])
         names[self.info.settings.people or 0] = "1 person" if people == 1 else f"{people:,} people"
         return " + ".join(names)
-
-    @property
-    def named_effects(self) -> list[dict[str, Any]]:
-        """What the place presented is worth, by the names of judges."""
-        return [
-            effect._asdict() | {"judges": [self.judges[number] for number in effect.judges]}
-            for effect in self.effects
-        ]
 
     @property
     def rounds_planned(self) -> int:
@@ -292,7 +285,7 @@ async def rate(
             totals=totals,
             answered=answered,
             slots=position_bias.slots(asked, couples=history.both_orders),
-            effects=_effects(asked, history, settings, fit, go_on),
+            effect=_effect(asked, history, settings, fit, go_on),
             said=people,
         )
 
@@ -310,34 +303,41 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     component = np.ones(n, dtype=np.int64)  # scores of items judged alone are on one scale
     if not history.alone:
         component = comparisons.components(verdicts, n, scored=True)
+    if history.group is not None:  # which these connect
+        judged = component > 0
+        parts = history.group[judged] * (n + 1) + component[judged]
+        component[judged] = np.unique(parts, return_inverse=True)[1].reshape(-1) + 1
     scores = Scores(
         ids=items.ids,
         ratings={column: fit.theta for column, fit in fits.items()},
-        intervals=None if main.posterior is None else intervals(main.posterior, go_on),
+        intervals=None if main.posterior is None else intervals(main.posterior, go_on, component),
         mark=settings.mark,
         matches=comparisons.matches_of(verdicts, n),
         wins=comparisons.wins_of(verdicts, n),
         left_after=history.left_after,
         gold=np.full(n, np.nan) if items.gold is None else items.gold,
         component=component,
+        groups=items.groups,
+        group=history.group,
         first_new=history.first_new,
     )
     return scores, main
 
 
-def _effects(
+def _effect(
     asked: Verdicts, history: History, settings: Settings, fit: Fit, go_on: GoOn
-) -> Sequence[Effect]:
-    """What the place presented is worth, by judge. Of pairs asked in both orders it is that of each
+) -> Effect | None:
+    """What the place presented is worth. Of pairs asked in both orders it is that of each
     question, by a fit of its own: in the couples it cancels out."""
-    if fit.effects is not None:
-        return fit.effects
+    looked: Effect | None = fit.effect
+    if looked is not None:
+        return looked
     if history.both_orders:
         parameters, n = Parameters(fit.sigma, position=False), len(fit.theta)
         fit = rating.ESTIMATORS[settings.rating].fit(asked, n, parameters, go_on)
     if not isinstance(fit.posterior, Posterior):
-        return []
-    return position_bias.effects(fit.posterior, asked, joint=fit.position, go_on=go_on)
+        return None
+    return position_bias.effect(fit.posterior, asked, joint=fit.position, go_on=go_on)
 
 
 async def read(run: RunPlace, settings: Settings) -> Result:
@@ -387,7 +387,8 @@ async def judgments(run: RunPlace) -> tuple[Sequence[str], list[Verdicts], Seque
 
 async def replayed(info: RunInfo, store: Store, last: int | None = None) -> History:
     """All that a run's ledger says, folded round by round; up to the round `last`, if given."""
-    history = rounds.begin(info.items, info.strategy_of(info.settings), info.settings)
+    groups = (await store.items()).groups if info.settings.group_column else None
+    history = rounds.begin(info.items, info.strategy_of(info.settings), info.settings, groups)
     judges = max(1, len(info.judges))
     for round in history.to_come(MOST_ROUNDS):
         if round - 1 == last or await rounds.fold(history, store, judges) is None:
@@ -405,9 +406,9 @@ def round_rated(
     """A round that took the ratings from `before` to the `latest`, by name, both of shape (items,); an
     item without a rating (nan) counts as 0."""
     rating, after = latest[0], np.nan_to_num(latest[1])
-    moved = (
-        correlation.point(correlation.spearman(before, after), len(after)) if round > 1 else None
-    )
+    group, moved = comparisons.numbered(dataset.groups), None
+    if round > 1:
+        moved = correlation.point(correlation.spearman(before, after, group), len(after))
 
     def placed(rows: Sequence[int]) -> list[Placed]:
         texts = dataset.texts
@@ -416,5 +417,5 @@ def round_rated(
             for row in rows
         ]
 
-    order = np.argsort(-after, kind="stable").tolist()
+    order = np.argsort(-after, kind="stable").tolist() if group is None else []
     return RoundRated(round, moved, placed(order[:SHOWN]), placed(order[-SHOWN:]), known, rating)

@@ -9,7 +9,7 @@ asked about up to LARGE items, or `--until` needs it; otherwise only at the end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -44,12 +44,14 @@ async def reading(run: RunPlace) -> AsyncIterator[Store]:
         await store.close()
 
 
-def begin(n: int, strategy: Strategy | None, settings: Settings) -> History:
-    """The history of a run of n items before anything was judged."""
+def begin(
+    n: int, strategy: Strategy | None, settings: Settings, groups: Sequence[str] | None = None
+) -> History:
+    """The history of a run of n items, in these groups, before anything was judged."""
     if settings.refit and (strategy is None or not strategy.before):
         raise UsageError("--refit goes with a run that is placed onto another one (--onto).")
     how = {"both_orders": settings.both_orders, "goal": settings.goal, "refit": settings.refit}
-    return History.begin(n, strategy, settings.seed, **how)
+    return History.begin(n, strategy, settings.seed, group=comparisons.numbered(groups), **how)
 
 
 def questions(history: History, settings: Settings) -> Matches:
@@ -59,10 +61,10 @@ def questions(history: History, settings: Settings) -> Matches:
     unit = 1
     if settings.both_orders:
         matches, unit = position_bias.doubled(matches), 2
-    judges, rng = len(settings.panelists), seeds.rng(settings.seed, "panel", round)
-    if settings.ensemble == "each" or judges == 1:
+    judges, rng = settings.panel_of(round), seeds.rng(settings.seed, "panel", round)
+    if settings.ensemble == "each" or len(judges) == 1:
         people = [settings.people or 0] * (settings.each - 1)
-        return panel.copy_for_each(matches, sorted([*range(judges), *people]), rng, unit)
+        return panel.copy_for_each(matches, sorted([*judges, *people]), rng, unit)
     return panel.draw_judges(matches, judges, rng, unit)
 
 
@@ -167,9 +169,9 @@ def split_by_model(
     return info, people and people._replace(first=first + more)
 
 
-def judgments_per_match(settings: Settings) -> int:
-    """How many jobs a match of the strategy becomes: one for each judge, and each order."""
-    judges = len(settings.panelists) if settings.ensemble == "each" else 1
+def judgments_per_match(settings: Settings, round: int = 1) -> int:
+    """How many jobs a match of the strategy becomes in a round: one for each judge, and each order."""
+    judges = len(settings.panel_of(round)) if settings.ensemble == "each" else 1
     return (settings.each - 1 + judges) * (2 if settings.both_orders else 1)
 
 
@@ -208,8 +210,13 @@ def how_well(
     growth, n = None, int(judged.sum())
     if calls:
         growth = order.growth(posterior.sigma, slots / n, calls * k / n, k)
+    group, errors = history.group, posterior.errors_across
+    if group is not None:  # of which each is to be one component
+        whole = np.bincount(posterior.component)[posterior.component] == np.bincount(group)[group]
+        errors = np.where(whole, posterior.errors_apart, errors)
+        group = group[judged]
     known = order.reliability(
-        posterior.mean[judged], posterior.errors_across[judged], growth, history.goal.top
+        posterior.mean[judged], errors[judged], growth, history.goal.top, group
     )
     # A text judged alone costs 1/k of a list of k.
     added = calls * k / max(1, all_slots)
@@ -227,11 +234,10 @@ def how_well(
 
 def _next_calls(history: History, settings: Settings) -> int:
     """Calls of one more round; 0 where there can't be one."""
-    active = int(history.standings.active.sum())
-    if history.strategy is None or history.over or active < 2:
+    if history.strategy is None or history.over or max(sizes := history.sizes) < 2:
         return 0
-    matches = history.strategy.calls_of(len(history.verdicts) + 1, active)
-    return matches * judgments_per_match(settings)
+    round = len(history.verdicts) + 1
+    return history.strategy.calls_of(round, *sizes) * judgments_per_match(settings, round)
 
 
 def _cost(calls: float, settings: Settings, counts: Counts, totals: Totals) -> float | None:

@@ -106,10 +106,13 @@ async def start_event(session: Session) -> RunStarted:
     run, n, people = session.run, len(session.run.dataset), session.people is not None
     planned, _ = await rounds.planned(session.store)
     planned, before = planned[run.strategy.before :], run.strategy.before
-    per_match, sizes = rounds.judgments_per_match(run.settings), list[int]()
+    per_match, sizes = partial(rounds.judgments_per_match, run.settings), list[int]()
     if not run.strategy.prunes:  # else they depend on who leaves
         numbers = range(1, run.rounds + 1)
-        sizes = [per_match * run.strategy.calls_of(before + round, n) for round in numbers]
+        groups = run.dataset.sizes
+        sizes = [
+            per_match(round) * run.strategy.calls_of(before + round, *groups) for round in numbers
+        ]
     return RunStarted(
         run=run.folder.id,
         items=n - run.strategy.first_new,
@@ -168,7 +171,7 @@ async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
 
 def begin(run: Run) -> History:
     """The history of a run before its first round."""
-    return rounds.begin(len(run.dataset), run.strategy, run.settings)
+    return rounds.begin(len(run.dataset), run.strategy, run.settings, run.dataset.groups)
 
 
 async def plan(session: Session, epoch: int, history: History, repeats: Repeats) -> Counts:

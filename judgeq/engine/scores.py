@@ -47,8 +47,9 @@ class Scores:
     connect (0: never judged): ratings of different ones are not on one scale. `intervals` say how sure
     the main rating is, with `se`, `low`, `high`, `rank_low`, `rank_high` and `tier` as arrays; None
     where its estimator has no errors. `texts` are the items' texts, where they are shown, and `others`
-    the dataset's other columns, where they are kept. `mark` is that of a rehearsal, of which all is
-    made up.
+    the dataset's other columns, where they are kept. `groups` name the group of each item, within which
+    alone items are compared, and `group` numbers it from 1; None where all are one. `mark` is that of a
+    rehearsal, of which all is made up.
     """
 
     ids: Sequence[str]
@@ -58,6 +59,8 @@ class Scores:
     left_after: Offsets
     gold: Floats
     component: Offsets
+    groups: Sequence[str] | None = None
+    group: Offsets | None = None
     texts: Sequence[str] | None = None
     intervals: Intervals | None = None
     others: Mapping[str, Sequence[object]] = field(default_factory=dict)
@@ -102,9 +105,15 @@ class Scores:
         return scored
 
     @property
+    def group_count(self) -> int | None:
+        """How many groups there are; None without groups."""
+        return None if self.group is None else int(self.group.max())
+
+    @property
     def apart(self) -> bool:
-        """Whether there are several components."""
-        return bool(self.component.max(initial=0) > 1)
+        """Whether there are several components, of one group or where there are none."""
+        judged = 1 if self.group is None else len(np.unique(self.group[self.judged]))
+        return int(self.component.max(initial=0)) > judged
 
     @property
     def main(self) -> tuple[str, Floats]:
@@ -150,7 +159,8 @@ class Scores:
         marked = {REHEARSAL: [MADE_UP] * len(self.ids)} if self.mark else {}
         numbers = {name: cells(name, values) for name, values in self.numbers.items()}
         texts = {} if self.texts is None else {"text": [*self.texts]}
-        return {**marked, "id": [*self.ids], **numbers, **texts}
+        groups = {} if self.groups is None else {"group": [*self.groups]}
+        return {**marked, "id": [*self.ids], **groups, **numbers, **texts}
 
     @property
     def data_columns(self) -> dict[str, Sequence[object]]:
@@ -201,6 +211,8 @@ def write_scores(scores: Scores, path: Path) -> None:
         name: _written(column) if isinstance(column, np.ndarray) else column
         for name, column in scores.table.items()
     }
+    if scores.groups is not None:
+        columns["group"] = [for_spreadsheet(name) for name in scores.groups]
     if scores.texts is not None:
         columns["text"] = [for_spreadsheet(excerpt(text, TEXT)) for text in scores.texts]
     for name in OPTIONAL:

@@ -69,6 +69,9 @@ def prepare(
     settings, dataset = assembly.fitted(settings, dataset, prompt)
     if places:
         placing.check_prompt(places, prompt, settings)
+        for place in places:
+            if place.info().settings.group_column:
+                raise UsageError(f"--onto {place.id}: its texts are in groups, on no one scale.")
         dataset, onto = placed(dataset, places, given or {}), placing.begin(places, settings)
     facts = config.deciding_facts(
         settings, dataset, prompt, None if onto is None else onto.checksum
@@ -79,8 +82,12 @@ def prepare(
     folder = there.place(f"{dataset.name}-{strategy}-{by}", fingerprint, new)
     admission.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, fingerprint)
-    if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
-        settings = admission.again(settings, info)
+    if folder.exists:
+        info = folder.info()
+        if trust.owns(folder, info, "total_rounds", *(["judge"] if info.settings.joined else [])):
+            settings = admission.again(settings, info)
+        elif info.settings.joined:
+            trust.own_settings(folder, info, {})  # which says what to give
     grown = ""
     if onto is None and not folder.exists and (settings.models or settings.people is not None):
         grown = _judged_before(dataset, facts["prompt"], there)
@@ -128,6 +135,7 @@ def resume(
     stored = folder.store_address is not None and "prompt" not in given
     prompt = admission.kept_prompt(folder, info) if stored else None
     held = [] if prompt is None else ["prompt"]
+    changes = admission.with_judge(folder, info, changes, held)
     settings = trust.own_settings(folder, info, changes, held).rooted()
     admission.check_judge(folder.id, settings, info)
     admission.check_workers(settings)
@@ -160,7 +168,7 @@ def _run(
     elif folder.exists and (info := folder.info()).onto:
         strategy = info.strategy_of(settings) or strategy
         more["others"] = info.judges[len(settings.judges) :]
-    admission.check_strategy(settings, strategy, len(dataset))
+    admission.check_strategy(settings, strategy, dataset.sizes)
     pricing = assembly.check(settings, dataset, prompt)
     if settings.anchors is not None:
         more["known"] = known_in(settings.anchors, dataset.ids, dataset.texts)
@@ -170,7 +178,7 @@ def _run(
 def _fitting(settings: Settings, dataset: Dataset) -> Settings:
     """The settings with a judge and a strategy that fit the dataset, where the user named none: texts
     without gold are rehearsed, and few of them are ranked in one list."""
-    n, changes = len(dataset), dict[str, Any]()
+    n, changes = max(dataset.sizes), dict[str, Any]()
     if "judge" not in settings.model_fields_set and dataset.gold is None and dataset.latent is None:
         changes["judge"] = (REHEARSAL,)
     few = 1 < n < Listwise().k and not settings.onto
@@ -329,8 +337,10 @@ def _look_again(run: Run, info: RunInfo) -> RunInfo:
     """Write down what has changed of a run that was begun before; what it is now."""
     settings, dataset = run.settings, run.dataset
     names = ("until", "batch", "total_rounds", *(["name"] if settings.name else []))
+    names += ("judge", "joined") if settings.joined else ()
     kept = info.settings.model_copy(update={name: getattr(settings, name) for name in names})
     changes = {"labels": dataset.labels, "rounds": run.rounds, "settings": kept}
+    changes |= {"judges": settings.judges} if settings.joined else {}
     changed = info.model_copy(update=changes)
     if changed != info:
         run.folder.write_info(changed)

@@ -237,19 +237,21 @@ def panel_agreement(
         verdicts=[*map(len, parts)],
         ratings=ratings,
         components=components,
-        kendall=kendall_by_pair(ratings),
+        kendall=kendall_by_pair(ratings, history.group),
         krippendorff_alpha=found,
         judged_by_several=several,
         others=len(there) - len(listed),
     )
 
 
-def kendall_by_pair(ratings: Sequence[Floats]) -> Floats:
+def kendall_by_pair(ratings: Sequence[Floats], group: Offsets | None = None) -> Floats:
     """Kendall's τ-b between each two of j ratings of shape (n,), over the items that both have (nan: it
-    doesn't), shape (j, j): 1 on the diagonal; nan where τ is undefined, as of a constant."""
+    doesn't), within a `group`, shape (j, j): 1 on the diagonal; nan where τ is undefined, as of a
+    constant."""
     matrix = np.eye(len(ratings))
     for (a, one), (b, other) in combinations(enumerate(ratings), 2):
         both = ~np.isnan(one + other)
-        tau = point(Kendall(one[both], other[both]), int(both.sum()))
+        part = None if group is None else group[both]
+        tau = point(Kendall(one[both], other[both], part), int(both.sum()))
         matrix[a, b] = matrix[b, a] = np.nan if tau is None else tau
     return matrix

@@ -103,13 +103,16 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
         names = (run + 1, this.run, this.name, against + 1, that.run, that.name)
         both = mask & ~np.isnan(this.scores + that.scores)
         n, x, y = int(both.sum()), this.scores[both], that.scores[both]
+        whole = that.part if this.part is None else this.part
+        part = None if whole is None else whole[both]
         alike = {
-            name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n))
+            name: Measured(correlation.point(correlation.CORRELATION[name](x, y, part), n))
             for name in ("kendall", "spearman")
         }
         agreement.append(Pair(*names, n, alike))
         if gold is not None and not against:
-            one, other = (assess(each, gold, items, both, plan) for each in (this, that))
+            within = (one._replace(part=whole) for one in (this, that))
+            one, other = (assess(each, gold, items, both, plan) for each in within)
             found = _differences(one, other, moves[run], moves[0])
             differences.append(Pair(*names, one.n, found))
     return Comparison(

@@ -7,7 +7,7 @@ reason. Items that were never judged are left out, and counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from judgeq.evaluation.metrics import MEASURES, Measured, Sample, bootstrap, mea
 from judgeq.evaluation.people import Yardstick
 from judgeq.evaluation.scale import Misfit, Reliability
 from judgeq.prompts import PromptSet
-from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture
+from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture, order
 from judgeq.store import Items
 from judgeq.text import INLINE
 from judgeq.types import Bools, Floats, Offsets
@@ -46,22 +46,13 @@ class Threshold:
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
-    """Correlation within the `components` that no comparison connects, over the `n` items of those that
-    have one: the mean, weighted by their items."""
-
-    components: int
-    n: int
-    pearson: float | None
-    spearman: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Assessment:
     """One rating of a run against gold over the `n` of `items` ("all", or a subset) that have both.
 
     `measures` are those of MEASURES, without those of detection unless gold has two classes;
-    `threshold` is None where nothing is detected, and `within_components` where there is one component.
+    `threshold` is None where nothing is detected. Where items are in groups, or form several that
+    comparisons don't connect, correlations are those within these `parts`, pooled (how many; None: all
+    are on one scale).
     """
 
     run: str
@@ -72,7 +63,7 @@ class Assessment:
     without_score: int
     threshold: Threshold | None
     measures: Mapping[str, Measured]
-    within_components: Within | None
+    parts: int | None
 
 
 def evaluate(
@@ -89,7 +80,8 @@ def evaluate(
         ):
             threshold = _threshold(judges.rating, own, gold, plan)
             label = f"{judges.rating} by {name}"
-            ratings.append(Rating(run.run.id, label, own, component, threshold))
+            part = parts_of(run.scores, component)
+            ratings.append(Rating(run.run.id, label, own, part, threshold))
     return [
         assess(rating, gold, items, mask, plan)
         for items, mask in masks_of(run.items, plan.subset).items()
@@ -102,12 +94,12 @@ def evaluate(
 
 class Rating(NamedTuple):
     """A rating of a run: scores of shape (n,), nan for those without; and over which score a threshold
-    labels an item positive."""
+    labels an item positive; `part` numbers what it is compared within (None: all are on one scale)."""
 
     run: str
     name: str
     scores: Floats
-    component: Offsets
+    part: Offsets | None
     threshold: Threshold | None = None
 
 
@@ -133,8 +125,16 @@ def ratings_of(
         # What was never judged still has the start's rating, which says nothing of it.
         values = np.where(scores.judged, scores.ratings[column], np.nan)
         threshold = _threshold(column, values, gold, plan)
-        ratings.append(Rating(name, column, values[rows], scores.component[rows], threshold))
+        part = parts_of(scores, scores.component)
+        part = None if part is None else part[rows]
+        ratings.append(Rating(name, column, values[rows], part, threshold))
     return ratings
+
+
+def parts_of(scores: Scores, component: Offsets) -> Offsets | None:
+    """What items are compared within: their groups, or else the components, where there are several."""
+    several = component.max(initial=0) > 1
+    return scores.group if scores.group is not None else component if several else None
 
 
 def _threshold(column: str, scores: Floats, gold: Gold | None, plan: Plan) -> Threshold | None:
@@ -182,6 +182,7 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
         gold.values[rows],
         None if gold.positive is None else gold.positive[rows],
         None if cut is None else scores > cut,
+        None if rating.part is None else rating.part[rows],
     )
     names = [
         name
@@ -203,7 +204,7 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
         without_score=int((mask & ~unlabelled & unscored).sum()),
         threshold=rating.threshold,
         measures={name: found[name] for name in names},
-        within_components=_within(sample, rating.component[rows]),
+        parts=None if sample.part is None else len(np.unique(sample.part)),
     )
 
 
@@ -223,15 +224,8 @@ def _why(name: str, rating: Rating, sample: Sample) -> str:
     return "the values are too close"
 
 
-def _within(sample: Sample, component: Offsets) -> Within | None:
-    if (components := len(np.unique(component))) < 2:
-        return None
-    pearson, spearman, n = correlation.within(sample.scores, sample.gold, component)
-    return Within(components, n, pearson, spearman)
-
-
 def apart(scores: Scores) -> str | None:
-    """A warning if comparisons don't connect all items; None if they do."""
+    """A warning if comparisons don't connect all items that they should; None if they do."""
     if not scores.apart:
         return None
     sizes = comparisons.component_sizes(scores.component)
@@ -240,6 +234,34 @@ def apart(scores: Scores) -> str | None:
         f"The texts form {len(sizes):,} separate groups (of {between}) that were never compared with "
         "one another. Scores and ranks hold only within a group: see the column component of scores.csv."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OfGroup:
+    """A group of `items` items: how well their order is known (ρ̂), and Spearman's correlation of the
+    main rating with gold over the `n` that have both; None where that is undefined."""
+
+    group: str
+    items: int
+    reliability: float | None
+    spearman: float | None
+    n: int
+
+
+def by_group(run: Result, gold: Gold | None) -> Iterator[OfGroup]:
+    """A run's groups in the order of the dataset; none without groups."""
+    scores, posterior, groups = run.scores, run.fit.posterior, run.scores.groups or ()
+    for rows in run.history.groups if groups else ():
+        known = rows[scores.scored[rows]]
+        rho = (
+            posterior
+            and order.reliability(posterior.mean[known], posterior.errors_apart[known]).rho
+        )
+        labels = np.full(len(known), np.nan) if gold is None else gold.values[known]
+        both = ~np.isnan(labels)
+        alike = correlation.spearman(scores.main[1][known][both], labels[both])
+        n = int(both.sum())
+        yield OfGroup(groups[rows[0]], len(rows), rho, correlation.point(alike, n), n)
 
 
 # What a run reports of itself
@@ -267,6 +289,7 @@ class Evaluation:
     judges: PanelAgreement | None = None  # None of one judge
     length: Measured | None = None  # None if the texts aren't here
     people: Yardstick | None = None  # None if no people judged
+    by_group: Sequence[OfGroup] = ()
 
 
 def texts_of(run: Result) -> Sequence[str] | None:
@@ -292,6 +315,7 @@ def evaluation(run: Result, plan: Plan, splits: int | None = None) -> Evaluation
         judges=judges,
         length=None if texts is None else scale.with_length(run.scores, texts, times, seed),
         people=people.yardstick(run, times, seed),
+        by_group=[*by_group(run, gold)],
     )
 
 

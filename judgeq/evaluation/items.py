@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,12 +55,16 @@ class Views:
     JSON_KEYS: ClassVar = OF_RUN
 
 
-def ends(run: Result, n: int) -> list[View]:
-    """The n highest of the items and the n lowest, each from high to low; all as one where these are
-    as many."""
-    rows = ranked(run.scores)
+def ends(run: Result, n: int, group: str | None = None) -> list[View]:
+    """The n highest of the items and the n lowest, each from high to low; all as one where these are as
+    many. Of a `group`, where there are some; of none the ends of each, of n groups."""
+    rows, groups = ranked(run.scores), run.scores.groups
+    if groups is not None and group is None:
+        return [View(run.scores, "groups", group_ends(run.scores)[: 2 * n])]
+    if groups is not None:
+        rows = [row for row in rows if groups[row] == group]
     if len(rows) <= 2 * n:
-        return [View(run.scores, "all", rows)]
+        return [View(run.scores, "all", rows, why=f"no group is called {group}")]
     return [View(run.scores, "top", rows[:n]), View(run.scores, "bottom", rows[-n:])]
 
 
@@ -96,11 +101,14 @@ def against_gold(run: Result, n: int) -> View:
 VIEWS = {"uncertain": uncertain, "contested": contested, "against_gold": against_gold}
 
 
-def chosen(run: Result, n: int, item: str | None, kinds: Sequence[str]) -> list[View]:
-    """Those next to an item by its id, and VIEWS of these kinds, of n items each; the ends where none is
-    asked for. Raises UsageError."""
+def chosen(
+    run: Result, n: int, item: str | None, kinds: Sequence[str], group: str | None = None
+) -> list[View]:
+    """Those next to an item by its id, and VIEWS of these kinds, of n items each; the ends, of a group,
+    where none is asked for, or a group is. Raises UsageError."""
     views = [] if item is None else [around(run, n, run.row_of(item))]
-    return [*views, *(VIEWS[kind](run, n) for kind in kinds)] or ends(run, n)
+    views += [VIEWS[kind](run, n) for kind in kinds]
+    return views if views and group is None else [*views, *ends(run, n, group)]
 
 
 def gap_to_gold(scores: Scores) -> Floats:
@@ -129,8 +137,18 @@ def _largest(run: Result, name: str, n: int, values: Floats, why: str, **measure
 
 
 def ranked(scores: Scores) -> list[int]:
-    """The rows of ranked items, from high to low by the main rating."""
-    return _highest(np.where(scores.rank > 0, scores.main[1], np.nan), len(scores.ids))
+    """The rows of ranked items, from high to low by the main rating; group by group."""
+    rows = _highest(np.where(scores.rank > 0, scores.main[1], np.nan), len(scores.ids))
+    return rows if scores.group is None else sorted(rows, key=scores.group.tolist().__getitem__)
+
+
+def group_ends(scores: Scores) -> list[int]:
+    """The rows of the highest and of the lowest ranked item of each group."""
+    found = list[int]()
+    for _, rows in groupby(ranked(scores), lambda row: scores.groups and scores.groups[row]):
+        first, *_, last = [*rows] * 2
+        found += dict.fromkeys((first, last))
+    return found
 
 
 def _highest(values: Floats, n: int) -> list[int]:

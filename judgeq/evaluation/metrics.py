@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from judgeq.rating.correlation import Kendall, Measure, Order, pearson, point, spearman
 from judgeq.text import LEFT_OUT
-from judgeq.types import Bools, Floats
+from judgeq.types import Bools, Floats, Offsets
 
 NOTHING = 1e-9
 """A difference up to this is what rounding leaves of none."""
@@ -31,12 +31,14 @@ _AT_ONCE = 125_000
 
 class Sample(NamedTuple):
     """Scores and what they are held against, each of shape (n,), without nan: gold; which items are
-    `positive` (None without two classes); and which the scores label so (None without a threshold)."""
+    `positive` (None without two classes); which the scores label so (None without a threshold); and the
+    part of each, within which alone items are compared (None: all are one)."""
 
     scores: Floats
     gold: Floats
     positive: Bools | None = None
     labelled: Bools | None = None
+    part: Offsets | None = None
 
 
 def _detected(rule: Callable[[Floats, Floats, Floats, Floats], Floats]) -> Make:
@@ -92,9 +94,9 @@ _RULES: Mapping[str, Callable[[Floats, Floats, Floats, Floats], Floats]] = {
     "tn": lambda tp, fp, fn, tn: tn,
 }
 MEASURES: Mapping[str, tuple[Needs, Make]] = {
-    "pearson": ("gold", lambda it: pearson(it.scores, it.gold)),
-    "spearman": ("gold", lambda it: spearman(it.scores, it.gold)),
-    "kendall": ("gold", lambda it: Kendall(it.scores, it.gold)),
+    "pearson": ("gold", lambda it: pearson(it.scores, it.gold, it.part)),
+    "spearman": ("gold", lambda it: spearman(it.scores, it.gold, it.part)),
+    "kendall": ("gold", lambda it: Kendall(it.scores, it.gold, it.part)),
     **{name: ("threshold", _detected(rule)) for name, rule in _RULES.items()},
     "auc": ("classes", _auc),
 }

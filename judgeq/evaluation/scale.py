@@ -173,7 +173,8 @@ def with_length(scores: Scores, texts: Sequence[str], times: int, seed: int) -> 
     interval from `times` resamples: rewarding length is the commonest fault of judges."""
     rows = np.flatnonzero(scores.scored)
     lengths = np.array([*map(len, texts)], dtype=np.float64)[rows]
-    measure = {"": correlation.spearman(scores.main[1][rows], lengths)}
+    part = None if scores.group is None else scores.group[rows]
+    measure = {"": correlation.spearman(scores.main[1][rows], lengths, part)}
     found = bootstrap(measure, len(rows), times, seeds.rng(seed, "bootstrap", "length"))[""]
     why = "all texts are of one length, or all scores equal"
     return Measured(None, why=why) if found.value is None else found

@@ -223,6 +223,17 @@ def _quote(value: Any) -> str:
     return text if len(text) <= 60 else text[:60] + "…"
 
 
+def check_groups(judgments: Iterable[Judgment], groups: Sequence[str]) -> None:
+    """Raise DataError for a judgment that compares items of several groups."""
+    for number, judgment in enumerate(judgments, start=1):
+        names = dict.fromkeys(groups[row] for row in judgment.presented)
+        if len(names) > 1:
+            raise DataError(
+                f"judgment {number:,} compares items of {several(len(names), 'group')}: "
+                f"{listed(names, 5)}. With --group-column all are within a group."
+            )
+
+
 def renumbered(judgments: list[Judgment]) -> list[Judgment]:
     """With rounds from 1 without a gap: one whose lines were all left out is none."""
     rounds = sorted({judgment.round for judgment in judgments})

@@ -55,16 +55,16 @@ class Panel:
         return await self.of(job.match).ask(job, ledger)
 
 
-def draw_judges(matches: Matches, judges: int, rng: np.random.Generator, unit: int = 1) -> Matches:
+def draw_judges(
+    matches: Matches, judges: range, rng: np.random.Generator, unit: int = 1
+) -> Matches:
     """The matches of a round with the judge of each, drawn at random: as many for every judge, or one
     more for those that are drawn. Matches stand in the order of their items' ratings, so that judges
     in turn would each get a part of the scale.
 
     `unit` consecutive matches stay together: 2 where pairs are asked in both orders.
     """
-    if judges == 1:
-        return matches
-    in_turn = np.resize(rng.permutation(judges), len(matches) // unit)
+    in_turn = np.resize(judges.start + rng.permutation(len(judges)), len(matches) // unit)
     judge_of = np.repeat(rng.permutation(in_turn), unit).astype(np.int32)
     return Matches(matches.items, matches.offsets, judge_of)
 

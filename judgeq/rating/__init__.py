@@ -6,7 +6,7 @@ here. Reading the registry is light: an estimator's code is imported when it fit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -49,7 +49,7 @@ class Fit:
     σ was chosen by the judgments, from within LIMITS. `position`: the effect of the place is taken out
     of θ; its columns are the posterior's last covariates. `reliability` is that of direct scores, by
     which it was found how much counts what comparisons alone say (`share`); None where that is assumed.
-    `effects` are those of the place that were looked for (position_bias.py).
+    `effect` is that of the place, where it was looked for: a `position_bias.Effect`.
     `link` is how items placed onto settled ones are tied to them, a `placing.Link`."""
 
     theta: Floats = field(metadata=LEFT_OUT)
@@ -57,7 +57,7 @@ class Fit:
     chosen: bool = False
     position: bool = False
     reliability: float | None = field(default=None, metadata=LEFT_OUT)
-    effects: Sequence[Any] | None = field(default=None, metadata=LEFT_OUT)
+    effect: Any | None = field(default=None, metadata=LEFT_OUT)
     link: Any | None = field(default=None, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {
         "sigma": "sigma",
@@ -133,10 +133,10 @@ def with_position(
     if parameters.position is not None or plain.posterior is None:
         return plain
     place = import_module(f"{__name__}.position_bias")
-    effects = place.effects(plain.posterior, verdicts, joint=False, go_on=go_on)
-    if not place.significant(effects):
-        return replace(plain, effects=effects)
-    return rate(replace(parameters, position=True))
+    effect = place.effect(plain.posterior, verdicts, joint=False, go_on=go_on)
+    if effect is not None and effect.significant:
+        return rate(replace(parameters, position=True))
+    return replace(plain, effect=effect)
 
 
 # fmt: off

@@ -200,6 +200,15 @@ def repeated(matches: Offsets) -> bool:
 # What is connected
 
 
+def numbered(names: Sequence[str] | None) -> Offsets | None:
+    """The number of each name, from 1 in the order in which they first stand, shape (n,); None of
+    None."""
+    if names is None:
+        return None
+    number = {name: place for place, name in enumerate(dict.fromkeys(names), start=1)}
+    return np.array([number[name] for name in names], dtype=np.int64)
+
+
 def components(verdicts: Verdicts, n: int, *, scored: bool = False) -> Offsets:
     """The connected component of each of n items, shape (n,): from 1, in the order of their first rows;
     0 for items that were never judged. `scored`: scores of items judged alone are on one scale, and so

@@ -47,8 +47,24 @@ class Order:
         return (np.cumsum(sums, axis=1) - sums / 2 + 0.5)[:, self.group]
 
 
-def pearson(x: Floats, y: Floats) -> Measure:
-    """Pearson's r between two ratings of shape (n,), without nan."""
+def in_parts(values: Floats, part: Offsets | None) -> Order:
+    """The order of values, one part after the other."""
+    by_value = Order(values)
+    if part is None:
+        return by_value
+    return Order((part * len(values) + by_value.group).astype(np.float64))
+
+
+def pearson(x: Floats, y: Floats, part: Offsets | None = None) -> Measure:
+    """Pearson's r between two ratings of shape (n,), without nan; with a `part` of each item, shape
+    (n,), that within parts, pooled: of deviations from a part's mean."""
+    if part is not None:
+        within_x, within_y, by_part = (
+            _scaled(centred(x, part)),
+            _scaled(centred(y, part)),
+            _parts(part),
+        )
+        return lambda weights: _pearson(within_x, within_y, weights, by_part)
     scaled_x, scaled_y = _scaled(x), _scaled(y)
 
     def measure(weights: Floats) -> Floats:
@@ -65,10 +81,19 @@ def pearson(x: Floats, y: Floats) -> Measure:
     return measure
 
 
-def spearman(x: Floats, y: Floats) -> Measure:
-    """Spearman's ρ between two ratings of shape (n,), without nan; ties by mean rank."""
-    by_x, by_y = Order(x), Order(y)
-    return lambda weights: _pearson(by_x.ranks(weights), by_y.ranks(weights), weights)
+def spearman(x: Floats, y: Floats, part: Offsets | None = None) -> Measure:
+    """Spearman's ρ between two ratings of shape (n,), without nan; ties by mean rank. With a `part` of
+    each item that within parts, pooled: of ranks as shares of a part's items, of which weights change
+    none."""
+    by_x, by_y = in_parts(x, part), in_parts(y, part)
+    if part is None:
+        return lambda weights: _pearson(by_x.ranks(weights), by_y.ranks(weights), weights)
+    each, size = np.ones((1, len(x))), np.bincount(part)[part]
+    return pearson(by_x.ranks(each)[0] / size, by_y.ranks(each)[0] / size, part)
+
+
+def _parts(part: Offsets) -> Order:
+    return Order(part.astype(np.float64))
 
 
 def _scaled(values: Floats) -> Floats:
@@ -81,15 +106,19 @@ def _scaled(values: Floats) -> Floats:
     return near / (float(np.abs(near).max()) or 1.0)
 
 
-def _pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
-    """The correlation of x with y, each of shape (n,) or (b, n), weighted; shape (b,).
+def _pearson(x: Floats, y: Floats, weights: Floats, part: Order | None = None) -> Floats:
+    """The correlation of x with y, each of shape (n,) or (b, n), weighted, within each part; shape (b,).
 
     Nan where a variance is too small, for values within about ±1 or for ranks.
     """
     total = weights.sum(axis=1)
     total[total == 0] = 1
-    x = x - ((weights * x).sum(axis=1) / total)[:, None]
-    y = y - ((weights * y).sum(axis=1) / total)[:, None]
+    if part is None:
+        x = x - ((weights * x).sum(axis=1) / total)[:, None]
+        y = y - ((weights * y).sum(axis=1) / total)[:, None]
+    else:
+        size = np.maximum(part.sums(weights), 1)
+        x, y = (of - (part.sums(weights * of) / size)[:, part.group] for of in (x, y))
     wx = weights * x
     covariance = (wx * y).sum(axis=1) / total
     x_variance = (wx * x).sum(axis=1) / total
@@ -102,24 +131,13 @@ def _pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
 
 
 def within(x: Floats, y: Floats, component: Offsets) -> tuple[float | None, float | None, int]:
-    """Pearson's r and Spearman's ρ within components, pooled, and over how many items: those of
-    deviations from a component's mean, and of its ranks as shares of its items. (The mean of the
+    """Pearson's r and Spearman's ρ within components, pooled, and over how many items. (The mean of the
     components' own r would count a pair of items as ±1.) All of shape (n,), without nan."""
     part = np.unique(component, return_inverse=True)[1].reshape(-1)
     several = np.bincount(part)[part] > 1
     x, y, part = x[several], y[several], part[several]
-    n = len(part)
-
-    def ranks(values: Floats) -> Floats:
-        by_part = Order((part * n + Order(values).group).astype(np.float64))
-        of_all: Floats = by_part.ranks(np.ones((1, n)))[0]
-        return of_all / np.bincount(part)[part]
-
-    both = (
-        (centred(one, part), centred(other, part)) for one, other in ((x, y), (ranks(x), ranks(y)))
-    )
-    of_values, of_ranks = (point(pearson(*pair), n) for pair in both)
-    return of_values, of_ranks, n
+    of_values, of_ranks = (point(kind(x, y, part), len(part)) for kind in (pearson, spearman))
+    return of_values, of_ranks, len(part)
 
 
 def centred(values: Floats, part: Offsets) -> Floats:
@@ -134,13 +152,16 @@ class Kendall:
 
     Discordant pairs are counted as the inversions that sorting by merging meets (Knight 1966), by
     prefix sums of the weights in the orders within the blocks of each level, which are worked out once.
+    With a `part` of each item, only pairs within a part count: those of two parts are put in the same
+    order by both, one part after the other, so that none of them is discordant.
     """
 
-    def __init__(self, x: Floats, y: Floats) -> None:
-        self._x, self._y = Order(x), Order(y)
+    def __init__(self, x: Floats, y: Floats, part: Offsets | None = None) -> None:
+        self._x, self._y = in_parts(x, part), in_parts(y, part)
+        self._parts = _parts(np.zeros(len(x), np.int64) if part is None else part)
         # Pairs tied in both: the groups of equal (x, y).
         self._both = Order((self._x.group * len(y) + self._y.group).astype(np.float64))
-        self._first: Offsets = np.lexsort((y, x))
+        self._first: Offsets = np.lexsort((self._y.group, self._x.group))
         self._levels: list[tuple[Offsets, Offsets, Offsets]] = []
         place, values = np.arange(len(y)), self._y.group[self._first]
         for half in (1 << level for level in range(max(len(y) - 1, 0).bit_length())):
@@ -159,7 +180,7 @@ class Kendall:
             level[:, rights] = 0
             lefts = np.cumsum(level, axis=1)
             discordant += (of_right * (lefts[:, ends] - lefts[:, rights])).sum(axis=1)
-        total = weights.sum(axis=1) ** 2
+        total = (self._parts.sums(weights) ** 2).sum(axis=1)
         tied_x, tied_y, tied_both = (
             (order.sums(weights) ** 2).sum(axis=1) for order in (self._x, self._y, self._both)
         )
@@ -171,7 +192,7 @@ class Kendall:
         return tau
 
 
-CORRELATION: Mapping[str, Callable[[Floats, Floats], Measure]] = {
+CORRELATION: Mapping[str, Callable[..., Measure]] = {
     "pearson": pearson,
     "spearman": spearman,
     "kendall": Kendall,

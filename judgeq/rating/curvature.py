@@ -1,8 +1,8 @@
 """The maximum of a posterior, its curvature A = H + 1/σ² there, and V = A⁻¹ as far as it is asked for.
 
 H is kept as the rankings' own Hessians, (k, k, rankings) in single precision: A itself, of n²
-numbers, is formed only of small components, whose V is exact. Of larger ones V's diagonal and
-log|A| have closed forms. With D = 1/diagonal(A) and A = D⁻¹ − E, V is D + DED + DEDED + …: the ways
+numbers, is formed only of few items, whose V is exact. Of more V's diagonal and log|A| have closed
+forms. With D = 1/diagonal(A) and A = D⁻¹ − E, V is D + DED + DEDED + …: the ways
 back to an item by one other of a ranking and by two, resummed, leave out next to nothing.
 
 Covariates are many slots' own. With A = [[A₀, B], [Bᵀ, C]] and G = A₀⁻¹B, V of the items is A₀⁻¹ +
@@ -25,17 +25,14 @@ import numpy as np
 from judgeq import seeds
 from judgeq.errors import NotConvergedError
 from judgeq.rating.rankings import Rankings, Values
-from judgeq.types import Bools, Floats, Offsets
+from judgeq.types import Floats, Offsets
 
 WIDE = 10.0
 """Up to this σ single precision leaves four digits of an inverse."""
 DENSE = 2000
-"""The most items that are inverted together. Components are, the smallest first, as long as all of them
-take no more work than one of this size."""
-TOGETHER = 32
-"""Items of small components that are inverted together, about."""
+"""The most items of which V is exact."""
 SAMPLE = 20_000
-"""φ is a mean over rankings, which needs no more of those of which V isn't exact."""
+"""φ is a mean over rankings, which needs no more of them."""
 
 
 class Scatter(NamedTuple):
@@ -52,15 +49,10 @@ class Scatter(NamedTuple):
 
 
 class Curvature:
-    """A where `rankings` last took a gradient; `precision` is 1/σ² by parameter, shape (n + p,).
-    `component`, shape (n,), numbers the items that rankings connect (0: never judged); without it V is
-    exact of none."""
+    """A where `rankings` last took a gradient; `precision` is 1/σ² by parameter, shape (n + p,)."""
 
-    def __init__(
-        self, rankings: Rankings, precision: Floats, component: Offsets | None = None
-    ) -> None:
+    def __init__(self, rankings: Rankings, precision: Floats) -> None:
         self.rankings, self.precision = rankings, precision
-        self.component = np.zeros(rankings.n, np.int64) if component is None else component
         # Double precision where the prior is so wide that rounding would hide it.
         self._kind = np.float32 if precision.min() >= WIDE**-2 else np.float64
         blocks = rankings.blocks
@@ -113,54 +105,22 @@ class Curvature:
     # V of the items, given the covariates
 
     @cached_property
-    def exact(self) -> Bools:
-        """Of which items V is exact, shape (n,); not of those that were never judged."""
-        sizes = np.bincount(self.component, minlength=1).astype(np.float64)
-        sizes[0] = np.inf
-        order = np.argsort(sizes, kind="stable")
-        small = np.zeros(len(sizes), dtype=np.bool_)
-        small[order] = np.cumsum(sizes[order] ** 3) <= DENSE**3
-        exact: Bools = small[self.component]
-        return exact
-
-    @cached_property
-    def _places(self) -> tuple[Offsets, Offsets, list[tuple[int, int]]]:
-        """The items of which V is exact stand in matrices of a few components each, one after the other:
-        where the row of each item begins, and its place in a row, both of shape (n,); and where each
-        matrix begins, and its size."""
-        items = np.flatnonzero(self.exact)
-        items = items[np.argsort(self.component[items], kind="stable")]
-        first = np.searchsorted(self.component[items], self.component[items])
-        begins = np.flatnonzero(np.diff(first // TOGETHER, prepend=-1))
-        sizes = np.diff(begins, append=len(items))
-        at = np.cumsum(sizes**2) - sizes**2
-        row, place = np.zeros((2, self.rankings.n), dtype=np.int64)
-        place[items] = np.arange(len(items)) - np.repeat(begins, sizes)
-        row[items] = np.repeat(at, sizes) + place[items] * np.repeat(sizes, sizes)
-        return row, place, list(zip(at.tolist(), sizes.tolist(), strict=True))
-
-    def _cells(self, items: Offsets) -> Offsets:
-        """Where each two items of rankings, (k, rankings), of which V is exact, stand in the matrices,
-        (k, k, rankings)."""
-        row, place, _ = self._places
-        return row[items][:, None] + place[items]
-
-    def _exact_parts(self) -> list[Floats]:
-        """A₀ of the components of which V is exact."""
-        row, place, parts = self._places
-        flat = np.zeros(sum(size**2 for _, size in parts))
+    def _matrix(self) -> Floats:
+        """A₀ itself, shape (n, n), of few items."""
+        n = self.rankings.n
+        flat = np.zeros(n * n)
         for matrices, items in zip(self.matrices, self.items, strict=True):
-            lists = self.exact[items[0]]
-            cells = self._cells(items[:, lists]).reshape(-1)
-            np.add.at(flat, cells, matrices[:, :, lists].reshape(-1).astype(np.float64))
-        flat[(row + place)[self.exact]] += self.precision[: self.rankings.n][self.exact]
-        return [flat[at : at + size**2].reshape(size, size) for at, size in parts]
+            cells = items[:, None] * n + items
+            np.add.at(flat, cells.reshape(-1), matrices.reshape(-1).astype(np.float64))
+        flat[:: n + 1] += self.precision[:n]
+        return flat.reshape(n, n)
 
     @cached_property
-    def _inverses(self) -> Floats:
-        """V of those components, one matrix after the other."""
-        inverses = [np.linalg.inv(part).reshape(-1) for part in self._exact_parts()]
-        return np.concatenate([np.empty(0), *inverses])
+    def _inverse(self) -> Floats | None:
+        """V, shape (n, n); None of more than DENSE items."""
+        if self.rankings.n > DENSE:
+            return None
+        return np.linalg.inv(self._matrix).astype(np.float64, copy=False)
 
     @cached_property
     def _returns(self) -> tuple[Floats, Floats]:
@@ -184,23 +144,19 @@ class Curvature:
 
     @cached_property
     def variance(self) -> Floats:
-        """V's diagonal, shape (n,): in large components 0.2 to 0.9 % off."""
+        """V's diagonal, shape (n,): of many items 0.2 to 0.9 % off."""
+        if self._inverse is not None:
+            return self._inverse.diagonal()
         one, two = self._returns
         variance: Floats = 1 / self.diagonal[: self.rankings.n] / (1 - np.minimum(one + two, 0.9))
-        row, place, _ = self._places
-        variance[self.exact] = self._inverses[(row + place)[self.exact]]
         return variance
 
     def covariance(self, rows: Offsets) -> Floats:
-        """V between some items, shape (a, a), given the covariates; 0 between two of which it isn't
-        exact, where it is next to nothing."""
-        total: Floats = np.diag(self.variance[rows])
-        exact = np.flatnonzero(self.exact[rows])
-        near = self.component[rows[exact]][:, None] == self.component[rows[exact]]
-        one, other = (exact[side] for side in np.nonzero(near))
-        row, place, _ = self._places
-        total[one, other] = self._inverses[row[rows[one]] + place[rows[other]]]
-        return total
+        """V between some items, shape (a, a), given the covariates; of many items its diagonal alone, as
+        the rest is next to nothing."""
+        if self._inverse is None:
+            return np.diag(self.variance[rows])
+        return self._inverse[np.ix_(rows, rows)]
 
     @cached_property
     def shared(self) -> tuple[Floats, Floats]:
@@ -212,12 +168,13 @@ class Curvature:
         return -solved[:n] @ np.linalg.inv(solved[n:]), solved[n:]
 
     def log_determinant(self) -> float:
-        """log|A|: of large components −Σ log D − tr((DE)²)/2 − tr((DE)³)/3 − …, of which differences
-        between priors are right."""
-        one, two = self._returns
-        each = np.log(self.diagonal[: self.rankings.n]) - one / 2 - two / 3
-        total = float(each[~self.exact].sum())
-        total += sum(float(np.linalg.slogdet(part)[1]) for part in self._exact_parts())
+        """log|A|: of many items −Σ log D − tr((DE)²)/2 − tr((DE)³)/3 − …, of which differences between
+        priors are right."""
+        if self.rankings.n <= DENSE:
+            total = float(np.linalg.slogdet(self._matrix)[1])
+        else:
+            one, two = self._returns
+            total = float((np.log(self.diagonal[: self.rankings.n]) - one / 2 - two / 3).sum())
         return total - (float(np.linalg.slogdet(self.shared[1])[1]) if self.rankings.p else 0.0)
 
     def scatter(self, slopes: Sequence[Floats]) -> Scatter:
@@ -234,7 +191,7 @@ class Curvature:
         covariates = self.rankings.by_block(self.rankings.covariates)
         blocks = zip(self.matrices, slopes, self.items, covariates, strict=True)
         for matrices, slope, items, numbers in islice(blocks, self.rankings.lists):
-            lists = (drawn.random(items.shape[1]) < share) | self.exact[items[0]]
+            lists = drawn.random(items.shape[1]) < share
             at, h, g = items[:, lists], matrices[:, :, lists], slope[:, lists]
             v = self._of_lists(h, at)
             if self.rankings.p:
@@ -248,12 +205,12 @@ class Curvature:
 
     def _of_lists(self, matrices: Values, items: Offsets) -> Floats:
         """V of rankings, (rankings, k, k), by their Hessians."""
+        if self._inverse is not None:
+            return self._inverse[items.T[:, :, None], items.T[:, None]]
         d = 1 / self.diagonal[items.T]
         bent = _off(matrices).astype(np.float64) * d[:, None, :]
         v: Floats = d[:, :, None] * (bent + bent @ bent + bent @ bent @ bent)
         np.einsum("lii->li", v)[:] = self.variance[items.T]
-        exact = self.exact[items[0]]
-        v[exact] = self._inverses[self._cells(items[:, exact])].transpose(2, 0, 1)
         return v
 
 

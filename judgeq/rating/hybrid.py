@@ -43,9 +43,8 @@ def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always
     z = direct.standardised(direct.fit(verdicts, n, parameters).theta)
     numbers, loadings = z[verdicts.items][:, None], z[:, None]
     if parameters.position:
-        places = position_bias.columns(verdicts).numbers
-        numbers = np.concatenate([numbers, places], axis=1)
-        loadings = np.concatenate([loadings, np.zeros((n, places.shape[1]))], axis=1)
+        numbers = np.concatenate([numbers, position_bias.numbers(verdicts)], axis=1)
+        loadings = np.concatenate([loadings, np.zeros((n, 1))], axis=1)
     found = plackett_luce.maximum(verdicts, n, parameters, numbers, go_on)
     reliability, share = direct.reliability(verdicts, n), SHARE
     if reliability is not None:

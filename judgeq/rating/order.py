@@ -18,6 +18,7 @@ from statistics import NormalDist
 import numpy as np
 
 from judgeq.rating import GoOn, always
+from judgeq.rating.correlation import centred
 from judgeq.rating.posterior import Posterior, Z
 from judgeq.types import Floats, Offsets
 
@@ -62,9 +63,12 @@ class Intervals:
     dispersion: float
 
 
-def intervals(posterior: Posterior, go_on: GoOn = always) -> Intervals:
-    """What a posterior says of each item. Raises NotConvergedError."""
-    se, component = posterior.errors, posterior.component
+def intervals(
+    posterior: Posterior, go_on: GoOn = always, component: Offsets | None = None
+) -> Intervals:
+    """What a posterior says of each item; ranks and tiers within a `component`, shape (n,) (None: its
+    own). Raises NotConvergedError."""
+    se, component = posterior.errors, posterior.component if component is None else component
     go_on()
     rows = np.lexsort((-posterior.theta, component))
     rows = rows[np.searchsorted(component[rows], 1) :]  # the judged ones, by component and place
@@ -138,22 +142,32 @@ def _tiers(mean: Floats, se: Floats, part: Offsets) -> list[int]:
 
 
 def reliability(
-    mean: Floats, se: Floats, growth: float | None = None, top: int | None = None
+    mean: Floats,
+    se: Floats,
+    growth: float | None = None,
+    top: int | None = None,
+    group: Offsets | None = None,
 ) -> OrderReliability:
     """How well the order of items is known; ρ̂ of fewer than two is 1. `growth` is by what the next
-    round shrinks the variance, as 1.25; `top`: of the first items so many matter."""
+    round shrinks the variance, as 1.25; `top`: of the first items so many matter. With a `group` of each
+    item, shape (n,), it is that of the orders within groups, pooled as in `correlation.within`."""
     n = len(mean)
     if n < 2:
         return OrderReliability(1.0, None, None if top is None else 1.0)
     se, count = np.maximum(se, 1e-9), _count(n)
-    nodes = mean[:, None] + se[:, None] * _draws(count)
-    place = np.empty(nodes.size)
+    of = np.zeros(n, np.int64) if group is None else group
+    at = mean - of * (np.ptp(mean) + 20 * float(se.max()))  # one group after the other
+    nodes = at[:, None] + se[:, None] * _draws(count)
+    place, rank = np.empty(nodes.size), np.empty(n)
     place[np.argsort(-nodes, axis=None)] = np.arange(nodes.size)
-    expected = place.reshape(nodes.shape).mean(axis=1) / count - (n - 1 / count) / 2
-    first = np.argsort(-mean, kind="stable")
-    rank = np.empty(n)
-    rank[first] = np.arange(n) - (n - 1) / 2
-    rho = float((rank * expected).mean()) * 12 / (n**2 - 1)
+    first = np.argsort(-at, kind="stable")
+    rank[first] = np.arange(n)
+    rank, expected = (
+        centred(one, of) for one in (rank, place.reshape(nodes.shape).mean(axis=1) / count)
+    )
+    weight = (1 / np.maximum(np.bincount(of), 1) ** 2)[of]
+    spread = float((weight * rank * rank).sum())
+    rho = float((weight * rank * expected).sum()) / spread if spread else 1.0
     share = None
     if top is not None:
         first = first[:top]

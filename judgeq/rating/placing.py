@@ -292,8 +292,8 @@ def _placed(
     posterior = Posterior(
         rankings, best, prior, component, loadings, centred=np.full(n, np.inf), earlier=earlier
     )
-    effects = position_bias.effects(posterior, verdicts, joint=position, go_on=go_on)
-    alone = Fit(posterior.theta, posterior, position=position, effects=effects)
+    effect = position_bias.effect(posterior, verdicts, joint=position, go_on=go_on)
+    alone = Fit(posterior.theta, posterior, position=position, effect=effect)
     return Part(alone, anchors, first, batch.items, before | {number})
 
 
@@ -336,9 +336,8 @@ def _covariates(means: Floats, verdicts: Verdicts, *, position: bool) -> tuple[F
     its effect is taken out."""
     numbers, loadings = means[verdicts.items], means
     if position:
-        places = position_bias.columns(verdicts).numbers
-        numbers = np.concatenate([numbers, places], axis=1)
-        loadings = np.concatenate([means, np.zeros((len(means), places.shape[1]))], axis=1)
+        numbers = np.concatenate([numbers, position_bias.numbers(verdicts)], axis=1)
+        loadings = np.concatenate([means, np.zeros((len(means), 1))], axis=1)
     return numbers, loadings
 
 

@@ -63,7 +63,7 @@ def fit(
     """`pl`: θ by the MAP, 0 for items that were never compared, with their posterior. Of the comparisons
     that lists imply (`implied`): `bt`."""
     position = bool(parameters.position)
-    places = position_bias.columns(verdicts).numbers if position else None
+    places = position_bias.numbers(verdicts) if position else None
     found = maximum(verdicts, n, parameters, places, go_on, implied=implied)
     component = components(verdicts, n)
     posterior = Posterior(found.rankings, found.parameters, found.prior, component)
@@ -88,7 +88,7 @@ def maximum(
     chosen = sigma is None and rankings.repeated and not implied
     if chosen:
         from_the_top = rankings_of(verdicts, n, covariates, go_on, (True,))
-        sigma, start = choose_sigma(from_the_top, components(verdicts, n))
+        sigma, start = choose_sigma(from_the_top)
     prior = Prior(UNKNOWN if sigma is None else sigma)
     what = f"{'Bradley-Terry' if implied else NAME} (MAP, σ = {prior.sigma:g})"
     best = curvature.maximum(rankings, prior.precision(rankings), start=start, what=what)

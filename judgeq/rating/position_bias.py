@@ -4,7 +4,7 @@ orders does about it.
 The order within a match is random, so that each slot should win half of its comparisons. A judge with
 a favourite slot is seen by the win rates of the slots.
 
-How much the place is worth is γ, in the units of θ, one a judge: what stands in slot s of k (from 0, in
+How much the place is worth is γ, in the units of θ: what stands in slot s of k (from 0, in
 the order presented) is judged as if its rating were γ·(s/(k − 1) − ½) higher, the last one γ higher than
 the first. γ is a covariate's parameter, estimated jointly with θ; what is left in θ is without the
 effect.
@@ -12,10 +12,8 @@ effect.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,11 +24,8 @@ from judgeq.rating.posterior import LEVEL, Posterior, Z
 from judgeq.types import Bools, Floats, Matches, Offsets, Verdicts
 
 ENOUGH = 30
-"""Matches below which no favourite is claimed, and a judge has no γ of its own: intervals are those of
-large numbers."""
-MOST = 10
-"""A judge with a γ of its own has one part in so many of all matches, too: the others, as those of a
-crowd, share one."""
+"""Matches below which no favourite is claimed, and there is no γ: intervals are those of large
+numbers."""
 _NEAR = 1e-4
 """How near γ and its errors are worked out: far less than an error."""
 
@@ -44,21 +39,22 @@ class Slots:
     beat (a tie counts ½; with partial rankings, the mean of items beaten over the mean of those that it
     is known to be above or below); `low` and `high` its 95 % interval; `matches` how many had the slot.
     `chance` is the probability that the rate of some slot differs from ½ as much as that of the slot
-    `furthest`, if no slot is favoured: of k slots 1 − (1 − p)^k (Šidák 1967), with p by the normal
-    distribution. It is None of fewer than ENOUGH matches. `favoured` and `slighted` are the slots whose
-    rate is above and below ½ with such a probability of less than 5 %, or None. These three are numbered
-    from 1.
+    `furthest` (numbered from 1), if no slot is favoured: of k slots 1 − (1 − p)^k (Šidák 1967), with p
+    by the normal distribution. It is None of fewer than ENOUGH matches.
     """
 
     rate: Floats
     low: Floats
     high: Floats
     matches: Offsets
-    favoured: int | None
-    slighted: int | None
     unordered: int = 0
     chance: float | None = None
     furthest: int = 1
+
+    @property
+    def biased(self) -> bool:
+        """Whether some slot wins more or less often than chance explains."""
+        return self.chance is not None and self.chance < 1 - LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +83,7 @@ def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
     verdicts = verdicts.where(ordered)
     if not len(verdicts):
         none = np.empty(0)
-        return Slots(none, none, none, np.empty(0, np.int64), None, None, unordered)
+        return Slots(none, none, none, np.empty(0, np.int64), unordered)
     sizes = np.diff(verdicts.offsets)
     share, known = np.empty((2, len(verdicts.items)))  # of its match's others, by slot presented
     at, others = presented_at(verdicts), np.repeat(sizes - 1, sizes)
@@ -107,15 +103,11 @@ def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
     chance = 1 - (1 - np.array(tails)) ** (len(rate) if len(rate) > 2 else 1)
     chance[units < ENOUGH] = 1
     furthest = int(np.argmin(chance))
-    likely = np.where(chance < 1 - LEVEL, rate - 0.5, 0.0)
-    best, worst = int(np.argmax(likely)), int(np.argmin(likely))
     return Slots(
         rate=rate,
         low=np.clip(rate - Z * error, 0, 1),
         high=np.clip(rate + Z * error, 0, 1),
         matches=matches,
-        favoured=best + 1 if likely[best] > 0 else None,
-        slighted=worst + 1 if likely[worst] < 0 else None,
         unordered=unordered,
         chance=float(chance[furthest]) if int(units.max()) >= ENOUGH else None,
         furthest=furthest + 1,
@@ -133,111 +125,68 @@ def sentence(slots: Slots) -> str:
     if slots.chance is None:
         return "Too few matches to test for position bias."
     p = "p < 0.001" if slots.chance < 0.001 else f"p = {slots.chance:.2g}"
-    claims = [
-        f"position {slot} wins {how} often than chance ({slots.rate[slot - 1]:.3f} of its comparisons)"
-        for slot, how in ((slots.favoured, "more"), (slots.slighted, "less"))
-        if slot is not None
-    ]
-    if claims:
-        return f"Position bias: {' and '.join(claims)}, {p}."
-    return f"No position bias found ({p}, largest deviation: position {slots.furthest})."
+    if not slots.biased:
+        return f"No position bias found ({p}, largest deviation: position {slots.furthest})."
+    rate = slots.rate[slots.furthest - 1]
+    return (
+        f"Position bias: position {slots.furthest} wins {'more' if rate > 0.5 else 'less'} often than "
+        f"chance ({rate:.3f} of its comparisons), {p}."
+    )
 
 
 # What the place is worth
 
 
-class Columns(NamedTuple):
-    """Covariates: `numbers`, shape (slots, p), in the order of `verdicts.items`; the `judges`
-    of each column, and in how many `matches` it has a say, shape (p,)."""
-
-    numbers: Floats
-    judges: tuple[tuple[int, ...], ...]
-    matches: Offsets
-
-
 def numbers(verdicts: Verdicts) -> Floats:
-    """s/(k − 1) − ½ of the item in each slot of `verdicts.items`, shape (slots,), where it was presented
-    in s; 0 where the order presented isn't known, and for an item judged alone."""
+    """s/(k − 1) − ½ of the item in each slot of `verdicts.items`, shape (slots, 1), where it was
+    presented in s; 0 where the order presented isn't known, and for an item judged alone."""
     sizes = np.diff(verdicts.offsets)
     slot = np.arange(len(verdicts.items)) - np.repeat(verdicts.offsets[:-1], sizes)
     value: Floats = slot / np.maximum(np.repeat(sizes, sizes) - 1, 1) - 0.5
     value[~np.repeat(_with_order(verdicts), sizes)] = 0
-    return value[presented_at(verdicts)]
+    return value[presented_at(verdicts), None]
 
 
-def columns(verdicts: Verdicts) -> Columns:
-    """A column for each judge with ENOUGH matches, and 1/MOST of all, and one for the others; none for
-    those of whose matches the order isn't known."""
-    value, sizes = numbers(verdicts), np.diff(verdicts.offsets)
-    judge = np.zeros(len(sizes), np.int64) if verdicts.judges is None else verdicts.judges
-    count = np.bincount(judge[_with_order(verdicts)])
-    own = np.flatnonzero((count >= ENOUGH) & (count * MOST >= count.sum())).tolist()
-    rest = np.setdiff1d(np.flatnonzero(count), own).tolist()
-    if len(rest) == 1:
-        own, rest = sorted(own + rest), []
-    groups = [*((number,) for number in own), *([tuple(rest)] if rest else [])]
-    spread = np.zeros((len(value), len(groups)))
-    for column, group in zip(spread.T, groups, strict=True):
-        mine = np.repeat(np.isin(judge, group), sizes)
-        column[mine] = value[mine]
-    matches = np.array([int(count[list(group)].sum()) for group in groups], dtype=np.int64)
-    return Columns(spread, tuple(groups), matches)
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """γ: its `value`, standard error and 95 % interval, from n `matches`."""
 
-
-class Effect(NamedTuple):
-    """γ of the judges of these numbers: its `value`, standard error and 95 % interval, from so many
-    matches."""
-
-    judges: tuple[int, ...]
     value: float
     se: float
     low: float
     high: float
     matches: int
 
-
-def significant(effects: Sequence[Effect]) -> bool:
-    """Whether some judge's γ is further from 0 than that of one in twenty panels without any effect
-    (Šidák 1967)."""
-    if not effects:
-        return False
-    reach = NormalDist().inv_cdf((1 + LEVEL ** (1 / len(effects))) / 2)
-    return max(abs(one.value) / one.se for one in effects) > reach
+    @property
+    def significant(self) -> bool:
+        """Whether it is further from 0 than that of one judge in twenty without any."""
+        return self.low > 0 or self.high < 0
 
 
-def effects(
+def effect(
     posterior: Posterior, verdicts: Verdicts, *, joint: bool, go_on: GoOn = always
-) -> list[Effect]:
-    """γ of the judges of some verdicts, of which `posterior` is; none where too few of them are known
-    to have been presented in an order.
+) -> Effect | None:
+    """γ of some verdicts, of which `posterior` is; None where too few of them are known to have been
+    presented in an order.
 
-    `joint`: the last of its covariates are `columns(verdicts)`. Else they are taken into the same
-    model here, with the same σ and dispersion: θ of the posterior is left as it is. Both give γ at the
-    joint maximum, with the errors of the curvature there. Raises NotConvergedError.
+    `joint`: the last of its covariates is `numbers(verdicts)`. Else it is taken into the same model
+    here, with the same σ and dispersion: θ of the posterior is left as it is. Both give γ at the joint
+    maximum, with the error of the curvature there. Raises NotConvergedError.
     """
-    taken = columns(verdicts)
-    rankings, parameters, p = posterior.rankings, posterior.parameters, len(taken.judges)
-    if not p:
-        return []
+    count = int(_with_order(verdicts).sum())
+    if count < ENOUGH:
+        return None
     go_on()
-    precision = posterior.prior.precision(rankings)
+    rankings, parameters = posterior.rankings, posterior.parameters
     if not joint:
-        rankings = rankings.with_covariates(taken.numbers)
+        rankings = rankings.with_covariates(numbers(verdicts))
+        start, what = np.append(parameters, 0.0), "the effect of the position"
         precision = posterior.prior.precision(rankings)
-        start = np.concatenate([parameters, np.zeros(p)])
-        what = "the effect of the position"
         parameters = curvature.maximum(rankings, precision, _NEAR, start, what=what)
     rankings.gradient(parameters)
-    _, variance = Curvature(rankings, precision).shared
-    value = parameters[-p:]
-    se = np.sqrt(posterior.dispersion * np.diagonal(variance)[-p:])
-    return [
-        Effect(judges, at, error, at - Z * error, at + Z * error, count)
-        for judges, at, error, count in zip(
-            taken.judges, value.tolist(), se.tolist(), taken.matches.tolist(), strict=True
-        )
-        if count >= ENOUGH
-    ]
+    _, variance = Curvature(rankings, posterior.prior.precision(rankings)).shared
+    value, se = float(parameters[-1]), float(np.sqrt(posterior.dispersion * variance[-1, -1]))
+    return Effect(value, se, value - Z * se, value + Z * se, count)
 
 
 # Both orders

@@ -69,7 +69,7 @@ class Posterior:
     def _curved(self) -> tuple[Curvature, list[Floats]]:
         """The curvature at the maximum, and the rankings' gradients there by block, (k, rankings)."""
         slopes = self.rankings.slopes(self.parameters)
-        return Curvature(self.rankings, self.prior.precision(self.rankings), self.component), slopes
+        return Curvature(self.rankings, self.prior.precision(self.rankings)), slopes
 
     @cached_property
     def dispersion(self) -> float:

@@ -21,7 +21,7 @@ from judgeq import seeds
 from judgeq.rating import LIMITS, UNKNOWN, curvature
 from judgeq.rating.curvature import Curvature, dot
 from judgeq.rating.rankings import Rankings
-from judgeq.types import Floats, Offsets
+from judgeq.types import Floats
 
 DRAWS, ENOUGH = 4, 40_000
 """Draws and their opposites; fewer where all of them have over ENOUGH items."""
@@ -65,7 +65,7 @@ def wider(v: Floats, sigma: float) -> Floats:
     return factor
 
 
-def choose_sigma(rankings: Rankings, component: Offsets) -> tuple[float, Floats]:
+def choose_sigma(rankings: Rankings) -> tuple[float, Floats]:
     """σ within LIMITS, and the parameters under a σ near it, from which a fit may start, shape (n + p,).
 
     Climbed to from UNKNOWN by steps of √2; between them it is where the parabola of log σ through the
@@ -83,7 +83,7 @@ def choose_sigma(rankings: Rankings, component: Offsets) -> tuple[float, Floats]
             prior = Prior(UNKNOWN * _STEP**step)
             start = curvature.maximum(rankings, prior.precision(rankings), 1e-2, start)
             expected = -((step * math.log(_STEP) / SPREAD) ** 2) / 2
-            found[step] = evidence(rankings, component, start, prior) + expected
+            found[step] = evidence(rankings, start, prior) + expected
         return found[step]
 
     best = 0
@@ -96,11 +96,11 @@ def choose_sigma(rankings: Rankings, component: Offsets) -> tuple[float, Floats]
     return UNKNOWN * _STEP ** (best + (below - above) / (2 * (below + above) or 1)), start
 
 
-def evidence(rankings: Rankings, component: Offsets, parameters: Floats, prior: Prior) -> float:
+def evidence(rankings: Rankings, parameters: Floats, prior: Prior) -> float:
     """The evidence of σ, up to a constant; `parameters` are at the maximum under it, and their curvature
     is kept by `rankings`."""
     precision = prior.precision(rankings)
-    bent = Curvature(rankings, precision, component)
+    bent = Curvature(rankings, precision)
     v, far, wide = 1 / bent.diagonal, *np.ones((2, len(parameters)))
     items = slice(0, rankings.n)
     far[items] = further(v[items], rankings.size)

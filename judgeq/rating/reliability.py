@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from judgeq import seeds
 from judgeq.errors import NotConvergedError
-from judgeq.rating.comparisons import components, joined
+from judgeq.rating.comparisons import components
 from judgeq.rating.correlation import centred, within
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
@@ -24,8 +24,6 @@ Rate: TypeAlias = Callable[[Verdicts, int], Floats]
 SPLITS, LEAST_SPLITS = 100, 3
 _ENTRIES = 500_000
 """About so many entries of verdicts are rated in all splits together, some seconds' work."""
-_AT_ONCE = 100_000
-"""Splits of so many entries are rated together."""
 MANY_JUDGES = 10
 """From so many judges on, the judges are halved instead of their judgments."""
 
@@ -107,19 +105,15 @@ def split_half(verdicts: Verdicts, rate: Rate, seed: int, splits: int | None = N
     counts = np.bincount(judge)
     many = int(counts.sum()) ** 2 >= MANY_JUDGES * max(1, int((counts * counts).sum()))
     by, unit = ("judges", judge) if many else ("judgments", np.arange(len(verdicts)))
-    entries = max(len(verdicts.items), 1)
     if splits is None:
-        splits = max(LEAST_SPLITS, min(SPLITS, _ENTRIES // entries))
+        splits = max(LEAST_SPLITS, min(SPLITS, _ENTRIES // max(len(verdicts.items), 1)))
     units, which = np.unique(unit, return_inverse=True)
     why, items = "no splits were asked for", 0
     found: list[tuple[float | None, int]] = []
     try:
-        for begin in range(0, splits, at_once := max(1, _AT_ONCE // entries)):
-            seconds = [
-                seeds.rng(seed, "split-half", at).permutation(len(units))[which] >= len(units) // 2
-                for at in range(begin, min(begin + at_once, splits))
-            ]
-            found += _by_halves(verdicts, seconds, rate)
+        for at in range(splits):
+            order = seeds.rng(seed, "split-half", at).permutation(len(units))
+            found.append(_of_halves(verdicts, order[which] >= len(units) // 2, rate))
     except NotConvergedError as error:
         why, found = f"half of the {by} can't be rated: {error}", []
     if found:
@@ -133,26 +127,13 @@ def split_half(verdicts: Verdicts, rate: Rate, seed: int, splits: int | None = N
     return SplitHalf(r, min(known), max(known), len(known), by, whole, items)
 
 
-def _by_halves(
-    verdicts: Verdicts, seconds: list[Bools], rate: Rate
-) -> list[tuple[float | None, int]]:
-    """Of each split, given by which verdicts are of its second half: r of the two ratings within the
-    groups of items that both connect, and over how many items. All are rated in one go, as components of
-    one large rating: each half has items of its own."""
-    rows, item = np.unique(verdicts.items, return_inverse=True)
-    presented, m = np.searchsorted(rows, verdicts.presented), len(rows)
-    parts = []
-    for number, second in enumerate(seconds):
-        shift = m * np.repeat(2 * number + second, np.diff(verdicts.offsets))
-        own, shown = ((of.reshape(-1) + shift).astype(np.int32) for of in (item, presented))
-        parts.append(replace(verdicts, items=own, presented=shown))
-    whole, n = joined(parts), 2 * len(seconds) * m
-    ratings = rate(whole, n).reshape(-1, 2, m)
-    groups = components(whole, n, scored=True).reshape(-1, 2, m)
-    found = []
-    for (x, y), (one, other) in zip(ratings, groups, strict=True):
-        both = (one > 0) & (other > 0)
-        part = one * (int(other.max(initial=0)) + 1) + other
-        r, _, items = within(x[both], y[both], part[both])
-        found.append((r, items))
-    return found
+def _of_halves(verdicts: Verdicts, second: Bools, rate: Rate) -> tuple[float | None, int]:
+    """r of the ratings by two halves, within the groups of items that both connect, and over how many
+    items. `second` says which verdicts are of the second half."""
+    halves, n = (verdicts.where(~second), verdicts.where(second)), int(verdicts.items.max()) + 1
+    x, y = (rate(half, n) for half in halves)
+    one, other = (components(half, n, scored=True) for half in halves)
+    both = (one > 0) & (other > 0)
+    part = one * (int(other.max(initial=0)) + 1) + other
+    r, _, items = within(x[both], y[both], part[both])
+    return r, items

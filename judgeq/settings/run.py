@@ -82,6 +82,11 @@ class DatasetSpec(Declarations):
         "The gold labels, where they are words, from least to most.", DATA, None,
         metavar="LOW,…,HIGH",
     )  # fmt: skip
+    group_column: str | None = setting(
+        "A file's column of groups, such as the question that each text answers. Only texts of a "
+        "group are compared.",
+        DATA, None, common=True, metavar="NAME",
+    )  # fmt: skip
     latent_column: str | None = setting(
         "A column of numbers that the simulated judge answers from.", DATA, None,
         unset="the gold", metavar="NAME",
@@ -225,6 +230,11 @@ class Choices(Declarations):
         "Rounds in all, where a run is given more than it was begun with.",
         STRATEGY, None, session=True, only="", limits={"ge": 1},
         unset="those that the run was begun with",
+    )  # fmt: skip
+    joined: tuple[int, ...] = setting(
+        "Of judges that were added to a finished run, the last of them, the rounds from which each "
+        "answers alone.",
+        STRATEGY, (), session=True, only="",
     )  # fmt: skip
     matchmaking: Literal["similar", "random"] | None = setting(
         "Which items meet: items of similar rating, or any.",

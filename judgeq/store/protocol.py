@@ -75,14 +75,16 @@ class Database(Protocol):
 @dataclass(frozen=True, slots=True, eq=False)
 class Items:
     """What the store knows of the dataset: n ids, n gold labels (nan: none; None: no gold at all),
-    and named subsets as masks of shape (n,). Never the texts."""
+    named subsets as masks of shape (n,), and the group of each item (None: no groups). Never the
+    texts."""
 
     ids: Sequence[str]
     gold: Floats | None
     subsets: Mapping[str, Bools]
+    groups: Sequence[str] | None = None
 
     def same_as(self, other: Items) -> bool:
-        """Whether ids, gold and subsets are equal."""
+        """Whether ids, gold and subsets are equal. (Groups decide a run, and never change.)"""
         ours, theirs = (
             {None: np.nan if one.gold is None else one.gold, **one.subsets} for one in (self, other)
         )

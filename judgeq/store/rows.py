@@ -57,12 +57,14 @@ def text(value: str | None) -> str | None:
 
 
 def items(kept: Sequence[Sequence[Any]], subsets: Sequence[Sequence[Any]]) -> Items:
-    """The items of rows (row, id, gold), with subsets (name, their rows packed). Raises ValueError for
-    what can't be."""
+    """The items of rows (row, id, gold, group), with subsets (name, their rows packed). Raises
+    ValueError for what can't be."""
     n = len(kept)
-    if [row for row, _, _ in kept] != list(range(n)):
+    if [row for row, *_ in kept] != list(range(n)):
         raise ValueError("an item is missing, or has a row that can't be")
-    gold = np.array([np.nan if label is None else label for *_, label in kept], dtype=np.float64)
+    gold = np.array(
+        [np.nan if label is None else label for _, _, label, _ in kept], dtype=np.float64
+    )
     masks: dict[str, Bools] = {}
     for name, members in subsets:
         which = unpacked(members)
@@ -70,14 +72,23 @@ def items(kept: Sequence[Sequence[Any]], subsets: Sequence[Sequence[Any]]) -> It
             f"subset {name!r}", which.min(initial=0), which.max(initial=-1) + 1, below=n + 1
         )
         masks[str(name)] = np.isin(np.arange(n), which)
-    return Items([name for _, name, _ in kept], None if np.isnan(gold).all() else gold, masks)
+    groups = [group for *_, group in kept]
+    if None in groups and any(groups):
+        raise ValueError("an item has no group, and others have one")
+    return Items(
+        ids=[name for _, name, *_ in kept],
+        gold=None if np.isnan(gold).all() else gold,
+        subsets=masks,
+        groups=groups if any(groups) else None,
+    )
 
 
-def item_rows(items: Items) -> Iterator[tuple[int, str, float | None]]:
+def item_rows(items: Items) -> Iterator[tuple[int, str, float | None, str | None]]:
     """A row for each item."""
     labels = [None] * len(items.ids) if items.gold is None else items.gold.tolist()
-    for row, (name, label) in enumerate(zip(items.ids, labels, strict=True)):
-        yield row, name, None if label != label else label
+    groups: Sequence[str | None] = items.groups or [None] * len(items.ids)
+    for row, (name, label, group) in enumerate(zip(items.ids, labels, groups, strict=True)):
+        yield row, name, None if label != label else label, group
 
 
 def active_bits(active: Bools) -> bytes:

@@ -6,12 +6,14 @@ store, of another version is refused.
 
 from __future__ import annotations
 
-VERSION = 12
+VERSION = 13
 
 # Row numbers are little-endian int32 in bytea, `ties` is one byte a slot: 1 for a
 # tie with the one before it, 2 where the order of the two isn't known. `active` of a round says which
 # items could be asked about in it, one bit an item, the first in the lowest bit. Times are seconds since
 # the epoch on the store's clock, but for `calls.at`. Amounts of money are nano-dollars, but for `cost`.
+#
+# `part` is an item's group, within which alone it is compared.
 #
 # Of a job's attempts, `open` have no outcome yet. Those without a known cost, open or not, may have
 # cost `at_risk` more, and `unbounded` of them an unknown amount. Of several judges `judge` is the one
@@ -52,7 +54,7 @@ CREATE TABLE @.workers (
     spent bigint NOT NULL DEFAULT 0, at_risk bigint NOT NULL DEFAULT 0, free bigint NOT NULL DEFAULT 0,
     reserved bigint NOT NULL DEFAULT 0, handed bigint NOT NULL DEFAULT 0, UNIQUE (run, name));
 CREATE TABLE @.items (
-    run int NOT NULL, row int NOT NULL, id text NOT NULL, gold float8,
+    run int NOT NULL, row int NOT NULL, id text NOT NULL, gold float8, part text,
     PRIMARY KEY (run, row)){clustered};
 CREATE TABLE @.subsets (
     run int NOT NULL, name text NOT NULL, members bytea NOT NULL, PRIMARY KEY (run, name));

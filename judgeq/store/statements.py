@@ -44,10 +44,11 @@ def _listed(columns: list[str], mark: str = "") -> str:
 # The dataset's edge
 
 N = "SELECT coalesce(max(row), -1) + 1 FROM @.items WHERE run = @run"
-ITEMS = "SELECT row, id, gold FROM @.items WHERE run = @run ORDER BY row"
+ITEMS = "SELECT row, id, gold, part FROM @.items WHERE run = @run ORDER BY row"
 PUT_ITEM = Bulk(
-    "row int, id text, gold float8",
-    "INSERT INTO @.items (run, row, id, gold) SELECT @run, :row, :id, :gold @rows WHERE true "
+    "row int, id text, gold float8, part text",
+    "INSERT INTO @.items (run, row, id, gold, part) "
+    "SELECT @run, :row, :id, :gold, :part @rows WHERE true "
     "ON CONFLICT (run, row) DO UPDATE SET gold = excluded.gold",
 )
 SUBSETS = "SELECT name, members FROM @.subsets WHERE run = @run ORDER BY name"

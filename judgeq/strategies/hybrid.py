@@ -21,9 +21,9 @@ class Direct(Strategy):
     name: ClassVar[str] = "direct"
     pairs: ClassVar[bool] = False
 
-    def check(self, n: int) -> None:
+    def check(self, *sizes: int) -> None:
         """Raise UsageError when there is nothing to judge."""
-        if n < 1:
+        if not sum(sizes):
             raise UsageError(f"--strategy {self.name}: there are no items.")
 
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
@@ -31,9 +31,9 @@ class Direct(Strategy):
         rows = history.rows
         return Matches(items=rows, offsets=np.arange(len(rows) + 1, dtype=np.int64))
 
-    def asked(self, round: int, n: int) -> tuple[int, int]:
+    def asked(self, round: int, *sizes: int) -> tuple[int, int]:
         """A question an item."""
-        return n, n
+        return sum(sizes), sum(sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +53,19 @@ class Hybrid(Listwise):
         name = Listwise.name.fget(self)  # type: ignore[attr-defined]
         return f"{name}{',' if self.overlap else ':'}repeat={self.repeat}" if self.repeat else name
 
-    def check(self, n: int) -> None:
-        """Raise UsageError when n items can't be judged so."""
+    def check(self, *sizes: int) -> None:
+        """Raise UsageError when items in groups of these sizes can't be judged so."""
         if self.rounds < 2:
             raise UsageError(
                 f"--strategy {self.name}: a hybrid has 2 rounds or more, one of texts alone and then "
                 "lists."
             )
-        if self.repeat > n:
+        if self.repeat > (n := sum(sizes)):
             raise UsageError(
                 f"--strategy {self.name}: the dataset has {n} items, of which {self.repeat} can't be "
                 "scored twice. Leave repeat out."
             )
-        Listwise.check(self, n)
+        Listwise.check(self, *sizes)
 
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
         """Each item by itself, then some of them again; then lists over all."""
@@ -79,6 +79,7 @@ class Hybrid(Listwise):
         """Lists over all, before anything is known of them."""
         return Listwise.next_round(self, history, rng)
 
-    def asked(self, round: int, n: int) -> tuple[int, int]:
+    def asked(self, round: int, *sizes: int) -> tuple[int, int]:
         """The questions of a round, and the items in them."""
-        return (n + self.repeat,) * 2 if round == 1 else Listwise.asked(self, round, n)
+        alone = sum(sizes) + self.repeat
+        return (alone, alone) if round == 1 else Listwise.asked(self, round, *sizes)

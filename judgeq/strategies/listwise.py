@@ -42,14 +42,16 @@ class Listwise(Strategy):
         """Whether earlier answers decide what is asked later: all start with the same rating."""
         return self.matchmaking == "similar" and self.rounds > 1
 
-    def check(self, n: int) -> None:
-        """Raise UsageError when n items can't be judged so: a list can't be larger than they are."""
-        if n < self.k:
+    def check(self, *sizes: int) -> None:
+        """Raise UsageError when items in groups of these sizes can't be judged so: a list can't be
+        larger than the largest."""
+        if (n := max(sizes)) < self.k:
+            where = "the dataset" if len(sizes) == 1 else "any group, the largest of"
             raise UsageError(
-                f"--strategy {self.name}: a list of {self.k} is larger than the dataset, which has "
+                f"--strategy {self.name}: a list of {self.k} is larger than {where}, which has "
                 f"{n} items: give {self.kind}{n} or smaller."
             )
-        lists, _ = self.asked(1, n)
+        lists, _ = self.asked(1, *sizes)
         implied = lists * (self.k * (self.k - 1) // 2)
         if implied > MOST_IMPLIED:
             raise UsageError(
@@ -60,12 +62,16 @@ class Listwise(Strategy):
 
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
         """The next round's lists over the active items."""
-        elo, rows = history.standings.elo, history.rows
-        if len(rows) < 2:
-            return Matches.none()
-        return matchmaking.lists(elo, rows, self.k, self.overlap, self.matchmaking, rng)
+        how = self.k, self.overlap, self.matchmaking, rng
+        elo = history.standings.elo
+        return history.in_groups(lambda rows: matchmaking.lists(elo, rows, *how))
 
-    def asked(self, round: int, n: int) -> tuple[int, int]:
+    def asked(self, round: int, *sizes: int) -> tuple[int, int]:
         """The lists of a round, and the items in them."""
-        k = min(self.k, n)
-        return matchmaking.lists_of(n, k, min(self.overlap, k - 1)) if n > 1 else (0, 0)
+        lists = slots = 0
+        for n in sizes:
+            k = min(self.k, n)
+            if n > 1:
+                more = matchmaking.lists_of(n, k, min(self.overlap, k - 1))
+                lists, slots = lists + more[0], slots + more[1]
+        return lists, slots

@@ -36,7 +36,8 @@ class Pairwise(Strategy):
 
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
         """The next round's pairs over the active items; none when fewer than two are active."""
-        return matchmaking.pairs(history.standings.elo, history.rows, self.matchmaking, rng)
+        elo, how = history.standings.elo, self.matchmaking
+        return history.in_groups(lambda rows: matchmaking.pairs(elo, rows, how, rng))
 
 
 def _check_leaving(strategy: Pairwise, after: int) -> None:
@@ -67,10 +68,10 @@ class Streak(Pairwise):
         rounds = "" if self.rounds == 24 else f",rounds={self.rounds}"
         return f"{self.kind}:r={self.r},d={self.d}{rounds}"
 
-    def check(self, n: int) -> None:
-        """Raise UsageError when n items can't be judged so, or none could ever leave early."""
-        Pairwise.check(self, n)
-        if self.d >= n:
+    def check(self, *sizes: int) -> None:
+        """Raise UsageError when items can't be judged so, or none could ever leave early."""
+        Pairwise.check(self, *sizes)
+        if self.d >= (n := sum(sizes)):
             raise UsageError(
                 f"--strategy {self.name}: no item meets {self.d:,} distinct opponents among {n:,} items."
             )
@@ -128,10 +129,10 @@ class Tail(Pairwise):
         rounds = "" if self.rounds == 24 else f",rounds={self.rounds}"
         return f"{self.kind}:w={self.w},p={self.p}{rounds}"
 
-    def check(self, n: int) -> None:
-        """Raise UsageError when n items can't be judged so, or none could ever leave early."""
-        Pairwise.check(self, n)
-        if n < 4:
+    def check(self, *sizes: int) -> None:
+        """Raise UsageError when items can't be judged so, or none could ever leave early."""
+        Pairwise.check(self, *sizes)
+        if (n := sum(sizes)) < 4:
             raise UsageError(f"--strategy {self.name}: of {n} items none leaves from each end.")
         _check_leaving(self, self.w)
 
@@ -176,10 +177,10 @@ class Complete(Strategy):
         """Rounds, each of all pairs."""
         return self.m
 
-    def check(self, n: int) -> None:
+    def check(self, *sizes: int) -> None:
         """Raise UsageError for a number of calls that can't be meant."""
-        Strategy.check(self, n)
-        calls = self.m * self.calls_of(1, n)
+        Strategy.check(self, *sizes)
+        n, calls = sum(sizes), self.m * self.calls_of(1, *sizes)
         if calls > self.most_calls:
             raise UsageError(
                 f"--strategy {self.name} over {n:,} items is {calls:,} calls, more than "
@@ -190,7 +191,9 @@ class Complete(Strategy):
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
         """All pairs, so ordered that each item is in one of the first n // 2, one of the next, and
         so on (the circle method): Elo, which folds them in order, then treats all alike."""
-        rows = rng.permutation(history.rows)
+        return history.in_groups(lambda rows: self._pairs(rng.permutation(rows), rng))
+
+    def _pairs(self, rows: Rows, rng: np.random.Generator) -> Matches:
         n = len(rows)
         last = (
             n - 1 + n % 2
@@ -205,6 +208,7 @@ class Complete(Strategy):
             offsets=np.arange(len(couples) + 1, dtype=np.int64) * 2,
         )
 
-    def asked(self, round: int, n: int) -> tuple[int, int]:
+    def asked(self, round: int, *sizes: int) -> tuple[int, int]:
         """All pairs."""
-        return n * (n - 1) // 2, n * (n - 1)
+        items = sum(n * (n - 1) for n in sizes)
+        return items // 2, items

@@ -95,9 +95,9 @@ class Placing(Strategy):
         """The same with so many rounds of its own, if it has fewer."""
         return replace(self, of=self.of.extended(rounds))
 
-    def check(self, n: int) -> None:
+    def check(self, *sizes: int) -> None:
         """Raise UsageError where a list can't be as large."""
-        there = n - self.first_new + len(self.anchors)
+        there = sum(sizes) - self.first_new + len(self.anchors)
         if self._k > there:
             raise UsageError(
                 f"--strategy {self.name}: a list of {self._k} is larger than the new texts and their "
@@ -109,12 +109,12 @@ class Placing(Strategy):
         new = np.arange(self.first_new, len(history.standings.elo), dtype=np.int32)
         return lists(new, np.array(self.anchors, np.int32), self._k, rng)
 
-    def asked(self, round: int, n: int) -> tuple[int, int]:
+    def asked(self, round: int, *sizes: int) -> tuple[int, int]:
         """How many questions a round of its own over n items has, and how many items these; none of the
         rounds before."""
         if round <= self.before:
             return 0, 0
-        room, held = _cut(n - self.first_new, len(self.anchors), self._k)
+        room, held = _cut(sum(sizes) - self.first_new, len(self.anchors), self._k)
         return len(room), int((room + held).sum())
 
     @property

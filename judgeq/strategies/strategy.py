@@ -98,13 +98,19 @@ class Strategy:
             raise UsageError(f"--strategy {self.name} has no further rounds.")
         return replace(self, rounds=rounds)  # type: ignore[type-var]
 
-    def check(self, n: int) -> None:
-        """Raise UsageError when n items can't be judged so."""
-        if n < 2:
-            raise UsageError(f"--strategy {self.name}: {n} items make no pair.")
+    def check(self, *sizes: int) -> None:
+        """Raise UsageError when items in groups of these sizes can't be judged so."""
+        if max(sizes) < 2:
+            raise UsageError(f"--strategy {self.name}: {max(sizes)} items make no pair.")
+        if self.prunes and len(sizes) > 1:
+            raise UsageError(
+                f"--strategy {self.name} doesn't go with --group-column: which items leave is decided "
+                "over all of them. Give listwise10 or pairwise."
+            )
 
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
-        """The next round's questions over the active items; none when too few are left."""
+        """The next round's questions over the active items; none when too few are left. Those that
+        compare items are planned by `History.in_groups`."""
         raise NotImplementedError
 
     def later(self, history: History, rng: np.random.Generator) -> Matches:
@@ -115,32 +121,34 @@ class Strategy:
         """Which items stay active after the rounds so far, shape (items,)."""
         return history.standings.active
 
-    def asked(self, round: int, n: int) -> tuple[int, int]:
-        """How many questions a round over n active items has, and how many items all of them together;
-        by default those of pairs."""
-        return n // 2, n // 2 * 2
+    def asked(self, round: int, *sizes: int) -> tuple[int, int]:
+        """How many questions a round over active items in groups of these sizes has, and how many items
+        all of them together; by default those of pairs."""
+        pairs = sum(n // 2 for n in sizes)
+        return pairs, pairs * 2
 
     def left(self, round: int, n: int) -> int:
         """How many of n active items are left after a round, at most."""
         return n
 
-    def calls_of(self, round: int, n: int) -> int:
-        """Questions of a round over n active items."""
-        return self.asked(round, n)[0]
+    def calls_of(self, round: int, *sizes: int) -> int:
+        """Questions of a round over active items in groups of these sizes."""
+        return self.asked(round, *sizes)[0]
 
-    def calls(self, n: int) -> int:
-        """Questions asked over n items in all rounds, at most."""
-        return sum(questions for questions, _ in self._asked(n))
+    def calls(self, *sizes: int) -> int:
+        """Questions asked over groups of these sizes in all rounds, at most."""
+        return sum(questions for questions, _ in self.asked_by_round(*sizes))
 
-    def cost(self, n: int) -> float:
-        """Cost-equivalent calls over n items in all rounds, at most: 1 a pair, k/2 a list of k, ½ for an
-        item alone."""
-        return sum(items for _, items in self._asked(n)) / 2
+    def cost(self, *sizes: int) -> float:
+        """Cost-equivalent calls over groups of these sizes in all rounds, at most: 1 a pair, k/2 a list
+        of k, ½ for an item alone."""
+        return sum(items for _, items in self.asked_by_round(*sizes)) / 2
 
-    def _asked(self, n: int) -> Iterator[tuple[int, int]]:
+    def asked_by_round(self, *sizes: int) -> Iterator[tuple[int, int]]:
+        """As `asked`, of each round."""
         for round in range(1, self.rounds + 1):
-            yield self.asked(round, n)
-            n = self.left(round, n)
+            yield self.asked(round, *sizes)
+            sizes = tuple(self.left(round, n) for n in sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +191,8 @@ class History:
     `both_orders`, `verdicts` are those of the couples, and `asked` those of the matches. `strategy` is
     None for judgments that were imported. `over` once a round is planned that has no matches: the
     strategy had too few items left to compare. `goal` says when enough is known. `refit`: settled items
-    are rated anew with those that are placed. `go_on` is called in each step of a fit.
+    are rated anew with those that are placed. `go_on` is called in each step of a fit. `group` numbers
+    the group of each item from 1, shape (n,), within which alone it is compared; None: all are one.
     """
 
     standings: Standings
@@ -196,6 +205,7 @@ class History:
     goal: Goal = Goal()
     refit: bool = False
     go_on: GoOn = always
+    group: Offsets | None = None
     left_after: Offsets = field(init=False)
     _parts: Sequence[placing.Part] = ()
     _made: dict[str, tuple[int, Any]] = field(default_factory=dict)
@@ -249,6 +259,27 @@ class History:
         """The active items, in the order of the dataset."""
         rows: Rows = np.flatnonzero(self.standings.active).astype(np.int32)
         return rows
+
+    @property
+    def groups(self) -> list[Rows]:
+        """The active items of each group, in the order of the dataset."""
+        rows = self.rows
+        if self.group is None:
+            return [rows]
+        of = self.group[rows]
+        order = np.argsort(of, kind="stable")
+        return np.split(rows[order], np.flatnonzero(np.diff(of[order])) + 1)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many active items each group has."""
+        return [len(rows) for rows in self.groups]
+
+    def in_groups(self, plan: Callable[[Rows], Matches]) -> Matches:
+        """The questions that `plan` makes of the active items of each group that has two or more. Those
+        of a group are spread evenly over the round: what of it is answered first is of all groups."""
+        parts = [plan(rows) for rows in self.groups if len(rows) > 1]
+        return parts[0] if len(parts) == 1 else spread(parts)
 
     @property
     def most(self) -> int | None:
@@ -396,3 +427,14 @@ class History:
 
     def _rng(self, what: str, round: int) -> np.random.Generator:
         return seeds.rng(self.seed, what, round)
+
+
+def spread(parts: Sequence[Matches]) -> Matches:
+    """All of these questions as those of one round, those of each part evenly over it."""
+    if not parts:
+        return Matches.none()
+    at = np.concatenate([np.linspace(0, 1, len(part), endpoint=False) for part in parts])
+    sizes = np.concatenate([part.sizes for part in parts])
+    slots = np.argsort(np.repeat(at, sizes), kind="stable")
+    items = np.concatenate([part.items for part in parts])[slots]
+    return Matches(items, np.append(0, np.cumsum(sizes[np.argsort(at, kind="stable")])))

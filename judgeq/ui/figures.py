@@ -165,6 +165,8 @@ class Plots:
                 f"plot.intervals: the rating {self._name} has no standard errors; "
                 'judgeq.open_run(…, rating="pl") may have.'
             )
+        if self._result.scores.groups is not None:
+            raise UsageError("plot.intervals: each group has an order of its own.")
         at = _some(len(values))
         which = np.argsort(-values, kind="stable")[at]
         rows, place = self._rows[which], at + 1
@@ -179,7 +181,8 @@ class Plots:
         if self._result.rounds_planned < 2:
             raise UsageError("plot.settling: the run has one round: there is nothing to settle.")
         elo, n = trail.elo_by_round(self._result)[1:, self._rows], len(self._rows)
-        near = [correlation.point(correlation.spearman(one, self._values), n) for one in elo]
+        part = None if self._result.scores.group is None else self._result.scores.group[self._rows]
+        near = [correlation.point(correlation.spearman(one, self._values, part), n) for one in elo]
         ax = self._on(ax, "After round", "ρ with the final order", whole="x", grid=True)
         ax.plot(np.arange(1, len(near) + 1), np.array(near, float), "o-", color=PALETTE[0], ms=4)
         return ax

@@ -107,16 +107,19 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
         n: int = 10,
         *,
         around: str | None = None,
+        group: str | None = None,
         uncertain: bool = False,
         contested: bool = False,
         against_gold: bool = False,
     ) -> Shown:
-        """Items with their texts: the n highest and lowest, or those around an item by its id, or with
-        the least certain scores, the most contradictory judgments, the largest distance to gold."""
+        """Items with their texts: the n highest and lowest (of a group), or those around an item by its
+        id, or with the least certain scores, the most contradictory judgments, the largest distance to
+        gold."""
         from judgeq.ui.show import items as show_items
 
         wanted = {"uncertain": uncertain, "contested": contested, "against_gold": against_gold}
-        views = items.chosen(self, n, around, [kind for kind in items.VIEWS if wanted[kind]])
+        kinds = [kind for kind in items.VIEWS if wanted[kind]]
+        views = items.chosen(self, n, around, kinds, group)
         return Shown(items.Views(self, views), show_items.views(self, views))
 
     @InPython()

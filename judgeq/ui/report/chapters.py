@@ -108,8 +108,9 @@ def certainty(record: Record) -> Iterator[Section]:
     each = f"{count(int(matches.min()))} to {count(int(matches.max()))}"
     yield show_evaluation.reliability(record.evaluation.reliability, run.known)
     yield Section(facts=[("judgments", f"{matches.mean():.1f} per text ({each})")], close=True)
+    yield from show_evaluation.by_group(record.evaluation.by_group)
     yield _pictured("distribution", Plots(run).scale)
-    if run.scores.intervals is not None:
+    if run.scores.intervals is not None and run.scores.groups is None:
         yield _pictured("intervals", Plots(run).intervals)
     if run.fit.link is not None:
         yield _pictured("link", Plots(run).link)

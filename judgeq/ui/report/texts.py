@@ -57,7 +57,9 @@ async def gathered(record: Record, most: int = MOST) -> Texts:
     RunError."""
     run, texts = record.evaluation.run, record.texts
     values = np.where(run.scores.judged, run.scores.main[1], -np.inf)
-    rows, partial = chosen(np.argsort(-values, kind="stable"), most)
+    order, group = np.argsort(-values, kind="stable"), run.scores.group
+    order = order if group is None else order[np.argsort(group[order], kind="stable")]
+    rows, partial = chosen(order, most)
     trails = trail.trails(run, rows.tolist())
     listed = [_listed(one) for one in trails]
     judgments = {one.job: one for part in listed for one in part}
@@ -106,6 +108,7 @@ def _items(
         text = None if texts is None else texts[row]
         about = {
             "id": plain(scores.ids[row], 200),
+            "group": None if scores.groups is None else plain(scores.groups[row], 200),
             "rank": int(rank[row]) or None,
             "matches": int(scores.matches[row]),
             "text": None if text is None else multiline(text[:LONGEST]),

@@ -11,13 +11,14 @@ import numpy as np
 from judgeq.engine.results import Result
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.compare import Comparison, Pair
-from judgeq.evaluation.evaluate import Assessment, Evaluation, apart
+from judgeq.evaluation.evaluate import Assessment, Evaluation, OfGroup, apart
 from judgeq.evaluation.gold import Gold, Plan
 from judgeq.evaluation.metrics import MEASURES, Measured
 from judgeq.evaluation.scale import Misfit, Reliability
 from judgeq.events import Certainty
 from judgeq.rating import position_bias
-from judgeq.ui.sections import Cell, Column, Section, numbers, stated, words
+from judgeq.text import several
+from judgeq.ui.sections import Cell, Column, Field, Section, numbers, stated, table, words
 from judgeq.ui.show import people as show_people
 from judgeq.ui.show.run import cautions, rating
 
@@ -40,6 +41,9 @@ RULES = {
     "mixture": "where two Gaussian components of the scores cross (the gold isn't used)",
 }
 
+GROUPS = 50
+"""So many groups are listed at most."""
+
 Runs = Sequence[Sequence[Assessment]]
 """The assessments of each run."""
 
@@ -53,6 +57,7 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
     yield from cautions(run)
     if gold is not None:
         yield from against_gold(gold, evaluation.plan, [run.evaluation])
+    yield from by_group(evaluation.by_group)
     yield rating(run)
     yield reliability(evaluation.reliability, run.known)
     yield from order(run)
@@ -77,6 +82,21 @@ def answers(evaluation: Evaluation) -> Sequence[tuple[str, str]]:
     return found.facts
 
 
+def by_group(groups: Sequence[OfGroup]) -> Iterator[Section]:
+    """The groups, each by itself; of many the first."""
+    fields: list[Field] = [
+        (Column("group", at_most=40, least=12), "group"),
+        (Column("items", right=True), "items"),
+        (Column("ρ̂", right=True), "reliability"),
+        (Column("Spearman", right=True), "spearman"),
+        (Column("n", right=True), lambda one: one.n or None),
+    ]
+    if groups:
+        more = len(groups) - GROUPS
+        notes = [f"{several(more, 'more group')}: --json has all."] if more > 0 else []
+        yield table(groups[:GROUPS], fields, "By group", notes=notes)
+
+
 def people(evaluation: Evaluation) -> Iterator[Section]:
     """How well the people who judged agree, models with them, and each of them."""
     if evaluation.people is not None:
@@ -99,9 +119,6 @@ def against_gold(gold: Gold, plan: Plan, runs: Runs) -> Iterator[Section]:
     for title, names in parts.items():
         columns = numbers(*map(NAMES.__getitem__, names), "n")
         yield _table(title, columns, runs, partial(_values, names))
-    if any(one.within_components is not None for of_run in runs for one in of_run):
-        title = "Correlation within groups of compared items (mean, weighted by items)"
-        yield _table(title, numbers("Pearson", "Spearman", "groups", "n"), runs, _within)
     if any(one.threshold is not None for of_run in runs for one in of_run):
         yield _table("Thresholds", words("positive over"), runs, lambda one: [_threshold(one)])
     yield _reasons(runs)
@@ -127,14 +144,7 @@ def _table(
 
 
 def _values(names: Sequence[str], assessment: Assessment) -> Sequence[Cell]:
-    return [*(assessment.measures[name] for name in names), assessment.n]
-
-
-def _within(assessment: Assessment) -> Sequence[Cell]:
-    within = assessment.within_components
-    if within is None:
-        return [None] * 4
-    return within.pearson, within.spearman, within.components, within.n
+    return [*map(assessment.measures.get, names), assessment.n]
 
 
 def _threshold(one: Assessment) -> str:

@@ -33,6 +33,7 @@ SIGNED = ("z", "gap")
 TITLES = {
     "top": "The {n} highest of {of}, by score ({by})",
     "bottom": "The {n} lowest of {of}, by score ({by})",
+    "groups": "The highest and the lowest of a group, by score ({by})",
     "around": "The items around {around}",
     "all": "All {of}, by score ({by})",
     "uncertain": "{n} of {of} with the least certain scores",
@@ -52,8 +53,11 @@ def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
     of = several(len(scores.ids), "item")
     yield Section(f"{result.info.settings.mark}{result.run.id}: {result.state}")
     for view in views:
-        n, around = count(len(view.rows)), view.around
-        title = TITLES[view.name].format(n=n, of=of, by=scores.main[0], around=around)
+        n, around, within = count(len(view.rows)), view.around, of
+        if scores.groups is not None and view.rows and view.name in ("top", "bottom", "all"):
+            group = scores.groups[view.rows[0]]
+            within = f"{several(scores.groups.count(group), 'item')} of {plain(group, NAME)}"
+        title = TITLES[view.name].format(n=n, of=within, by=scores.main[0], around=around)
         if not view.rows:
             yield Section(title, notes=[f"–: {view.why or 'there is none'}."])
             continue
@@ -99,6 +103,8 @@ def table(
         columns.insert(1, (ranked, lambda row: f"{sure.rank_low[row]}–{sure.rank_high[row]}"))
         interval = "{:z.2f} to {:z.2f}".format
         columns.insert(4, (scored, lambda row: interval(sure.low[row], sure.high[row])))
+    if scores.groups is not None:
+        columns.insert(0, (Column("group", at_most=24, least=12), scores.groups.__getitem__))
     if marked is not None:
         columns.insert(0, (Column(""), lambda row: "→" if row == marked else ""))
     if texts is not None:

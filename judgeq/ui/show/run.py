@@ -16,13 +16,14 @@ from judgeq.evaluation import items
 from judgeq.evaluation.evaluate import apart
 from judgeq.events import Forecast, Notice
 from judgeq.rating import of_run, position_bias
+from judgeq.text import count
 from judgeq.types import Totals
 from judgeq.ui.progress import reliability
 from judgeq.ui.sections import Section, lines_of, stated
 from judgeq.ui.show import items as show_items
 
-ENDS = 3
-"""So many items are shown from each end of a ranking."""
+ENDS, GROUPS = 3, 5
+"""So many items are shown from each end of a ranking; or the ends of so many groups."""
 SIMULATED = (
     "The simulated judge reads the gold labels, so its agreement with them says nothing. No model was "
     "asked."
@@ -62,7 +63,13 @@ def result(result: Result) -> Iterator[Section]:
 
 
 def ends(scores: Scores) -> Section:
-    """The texts at both ends of the ranking, with 95 % intervals where there are some."""
+    """The texts at both ends of the ranking, with 95 % intervals where there are some; of groups the
+    ends of each of the first."""
+    if scores.group_count is not None:
+        columns, rows = show_items.table(scores, items.group_ends(scores)[: 2 * GROUPS])
+        of = f"{min(GROUPS, scores.group_count)} of {count(scores.group_count)} groups"
+        note = f"The highest and the lowest of {of}: `judgeq show --group NAME` lists one."
+        return Section(columns=columns, rows=rows, notes=[note])
     ranked = [row for row in items.ranked(scores) if row >= scores.first_new]
     top, bottom = ranked[:ENDS], ranked[max(ENDS, len(ranked) - ENDS) :]
     columns, rows = show_items.table(scores, [*top, *bottom])

@@ -36,6 +36,7 @@
   }));
   const there = (key) => items.some((item) => item[key] !== null && (key !== "matches" || item[key] !== items[0][key]));
   const columns = [
+    { key: "group", name: "Group" },
     { key: "rank", name: "Rank", show: (item) => (item.rank === null ? "–" : item.rank.toLocaleString("en")) },
     { key: "id", name: "Item" },
     { key: "score", name: "Score (" + data.rating + ")", show: (item) => number(item.score) },
@@ -46,7 +47,7 @@
     { key: "text", name: "Text", show: (item) => short(item.text ?? "") },
   ].filter((column) => there(column.key));
 
-  const state = { sort: "rank", down: false, page: 0, printing: false, words: "", gold: "", open: new Set() };
+  const state = { sort: columns[0].key, down: false, page: 0, printing: false, words: "", gold: "", open: new Set() };
   const compare = (a, b) => {
     const [x, y] = [a[state.sort], b[state.sort]];
     if (x === null || y === null) return x === y ? a.at - b.at : x === null ? 1 : -1;
@@ -127,9 +128,9 @@
       const sorted = state.sort === key;
       const button = make("button", {
         type: "button", "data-sort": key, text: name + (sorted ? (state.down ? " ↓" : " ↑") : ""),
-        on: { click: () => { state.down = sorted ? !state.down : key !== "rank" && key !== "id" && key !== "text"; state.sort = key; state.page = 0; draw("[data-sort='" + key + "']"); } },
+        on: { click: () => { state.down = sorted ? !state.down : !["rank", "group", "id", "text"].includes(key); state.sort = key; state.page = 0; draw("[data-sort='" + key + "']"); } },
       });
-      const numeric = key !== "text" && key !== "id";
+      const numeric = !["text", "id", "group"].includes(key);
       return make("th", { scope: "col", class: !numeric ? null : less ? "number less" : "number", "aria-sort": sorted ? (state.down ? "descending" : "ascending") : null }, button);
     }));
   }

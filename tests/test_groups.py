@@ -1,0 +1,428 @@
+"""Texts that are compared only within groups: what is asked, how it is rated, and what is shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from judgeq import strategies
+from judgeq.errors import UsageError
+from judgeq.evaluation.metrics import Sample, bootstrap, measures
+from judgeq.rating import ESTIMATORS, Parameters, comparisons, order
+from judgeq.rating.correlation import Kendall, pearson, point, spearman
+from judgeq.strategies import History
+from judgeq.types import Floats
+from tests.build import verdicts
+from tests.cli import judgeq, only_run, query, score_columns
+from tests.mock import mock
+from tests.python import run
+
+pytestmark = pytest.mark.usefixtures("undrawn", "rated_once")
+
+SIZES = (2, 3, 5, 9, 10, 11, 23)
+PEOPLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "convincing"
+
+
+def named(sizes: Sequence[int], seed: int = 0) -> list[str]:
+    """The group of each item, in no order."""
+    names = [f"g{at}" for at, size in enumerate(sizes) for _ in range(size)]
+    mixed: list[str] = np.random.default_rng(seed).permutation(names).tolist()
+    return mixed
+
+
+def answered(history: History, truth: Floats, rounds: int) -> History:
+    """After so many rounds of a judge that follows the model."""
+    rng = np.random.default_rng(1)
+    for _ in range(rounds):
+        matches = history.next_round()
+        said = [one[np.argsort(-(truth[one] + rng.gumbel(size=len(one))))] for one in matches]
+        history.add(verdicts([tuple(one.tolist()) for one in said]), len(matches))
+    return history
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("listwise10", "listwise4", "listwise10:matchmaking=similar", "listwise5:overlap=2"),
+        *("pairwise3", "pairwise3:matchmaking=random", "complete", "hybrid10"),
+    ],
+)
+def test_every_question_is_within_a_group(text: str) -> None:
+    """Each item that has others in its group is asked about; estimates count right."""
+    groups, strategy = named(SIZES), strategies.parse(text)
+    strategy.check(*SIZES)
+    history, asked = History.begin(len(groups), strategy, group=comparisons.numbered(groups)), 0
+    for round in history.to_come():
+        matches = history.next_round()
+        assert len(matches) == strategy.calls_of(round, *SIZES)
+        asked += len(matches)
+        if matches.sizes.max() > 1:
+            assert matches.sizes.min() > 1
+            for one in matches:
+                assert len({groups[row] for row in one}) == 1
+            met = Counter(groups[row] for row in {*matches.items.tolist()})
+            odd = "pairwise" in text  # of an odd number one sits out
+            assert sorted(met.values()) == [n - n % 2 if odd else n for n in SIZES]
+        history.add(verdicts([tuple(one.tolist()) for one in matches]), len(matches))
+    assert asked == strategy.calls(*SIZES)
+
+
+def test_lists_are_those_of_each_group_and_spread_over_the_round() -> None:
+    groups = named((40, 4, 6))
+    matches = History.begin(
+        50, strategies.parse("listwise10"), group=comparisons.numbered(groups)
+    ).next_round()
+    lists = [(groups[one[0]], len(one)) for one in matches]
+    assert Counter(lists) == {("g0", 10): 4, ("g1", 4): 1, ("g2", 6): 1}
+    assert {name for name, _ in lists[:3]} == {"g0", "g1", "g2"}
+
+
+def test_without_groups_the_questions_are_those_of_one_group() -> None:
+    for text in ("listwise10", "pairwise3", "complete"):
+        one, other = (
+            History.begin(
+                31, strategies.parse(text), 7, group=comparisons.numbered(groups)
+            ).next_round()
+            for groups in (None, ["a"] * 31)
+        )
+        assert one.items.tolist() == other.items.tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("streak", "doesn't go with --group-column"),
+        ("tail", "doesn't go"),
+        ("listwise24", "any group"),
+    ],
+)
+def test_what_a_strategy_cannot_do(text: str, what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        strategies.parse(text).check(*SIZES)
+
+
+# How it is rated
+
+
+def test_groups_share_a_prior_and_intervals_cover() -> None:
+    """σ is that of all groups together; ranks, intervals and ρ̂ are within a group."""
+    sizes = (12,) * 30 + (4,) * 30
+    groups, n = named(sizes), sum(sizes)
+    group = comparisons.numbered(groups)
+    assert group is not None
+    truth = np.random.default_rng(3).normal(0, 2, n)
+    history = answered(
+        History.begin(n, strategies.parse("listwise4x6"), group=comparisons.numbered(groups)),
+        truth,
+        6,
+    )
+    fit = ESTIMATORS["pl"].fit(comparisons.joined(history.verdicts), n, Parameters())
+    assert fit.posterior is not None
+    assert 1.6 < fit.posterior.sigma < 2.4
+    means = np.bincount(group, fit.theta) / np.bincount(group).clip(1)
+    assert np.abs(means).max() < 1e-6
+    centred = truth - (np.bincount(group, truth) / np.bincount(group).clip(1))[group]
+    low, high = fit.posterior.interval
+    assert 0.92 < ((low <= centred) & (centred <= high)).mean() < 0.985
+    rho = order.reliability(fit.posterior.mean, fit.posterior.errors_apart, group=group).rho
+    true = point(spearman(fit.theta, truth, group), n)
+    assert rho == pytest.approx(true, abs=0.03)
+
+
+def test_one_group_is_as_reliable_as_no_groups() -> None:
+    mean, se = np.random.default_rng(0).normal(0, 2, (2, 90))
+    one = order.reliability(mean, np.abs(se), 1.25)
+    assert order.reliability(mean, np.abs(se), 1.25, group=np.ones(90, np.int64)) == one
+
+
+def test_measures_within_groups() -> None:
+    """By SciPy, of deviations from the groups' means and of ranks as shares of a group; Kendall's τ-b
+    over the pairs of a group."""
+    rng = np.random.default_rng(5)
+    part = rng.integers(0, 6, 80)
+    x = (rng.normal(0, 1, 80) + 9 * part).round(1)
+    y = (x - 18 * part + rng.normal(0, 1, 80)).round(1)
+    inside = [np.flatnonzero(part == one) for one in range(6)]
+    off = np.stack([np.concatenate([v[rows] - v[rows].mean() for rows in inside]) for v in (x, y)])
+    shares = np.stack(
+        [
+            np.concatenate(
+                [
+                    (scipy.stats.rankdata(v[rows]) - (len(rows) + 1) / 2) / len(rows)
+                    for rows in inside
+                ]
+            )
+            for v in (x, y)
+        ]
+    )
+    assert point(pearson(x, y, part), 80) == pytest.approx(scipy.stats.pearsonr(*off).statistic)
+    assert point(spearman(x, y, part), 80) == pytest.approx(scipy.stats.pearsonr(*shares).statistic)
+    signs = [np.sign(np.subtract.outer(v, v)) for v in (x, y)]
+    one, other = (sign[part[:, None] == part] for sign in signs)
+    tau = (one * other).sum() / np.sqrt((one**2).sum() * (other**2).sum())
+    assert point(Kendall(x, y, part), 80) == pytest.approx(tau)
+    weights = rng.multinomial(80, np.ones(80) / 80, 3).astype(float)
+    drawn = [np.repeat(np.arange(80), row.astype(int)) for row in weights]
+    for kind in (Kendall, pearson):
+        whole = kind(x, y, part)(weights)
+        for value, rows in zip(whole, drawn, strict=True):
+            assert value == pytest.approx(point(kind(x[rows], y[rows], part[rows]), 80))
+    found = bootstrap(measures(Sample(x, y, part=part)), 80, 200, rng)
+    for one in found.values():
+        assert one.low is not None
+        assert one.high is not None
+        assert one.value is not None
+        assert one.low < one.value < one.high
+
+
+# As a user
+
+
+@pytest.fixture(scope="module")
+def essays(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three prompts of 12, 5 and 4 essays, and one alone; the labels of each are above those before."""
+    folder = tmp_path_factory.mktemp("essays")
+    rows = [f"{name}{at},{name},text {name} {at},{at + 100 * place}" for place, (name, n) in
+            enumerate([("a", 12), ("b", 5), ("c", 4), ("lonely", 1)]) for at in range(n)]  # fmt: skip
+    (folder / "essays.csv").write_text("\n".join(["id,prompt,text,gold", *rows]) + "\n")
+    return folder
+
+
+FLAGS = ("essays.csv", "--group-column", "prompt", "--gold-column", "gold")
+EXACT = ("--sim-accuracy", "0.98", "--sim-distance", "3")
+
+
+def test_a_run_in_groups(essays: Path) -> None:
+    done = judgeq(essays, "run", *FLAGS, "-s", "listwise6x4", *EXACT)
+    assert "1 text left out, alone in a group: 'lonely'" in done.stderr
+    assert "21 texts of essays in 3 groups ranked" in done.stdout
+    assert "within 3 groups" in done.stdout
+    folder = only_run(essays)
+    columns = score_columns(folder)
+    assert [*columns][:3] == ["id", "group", "rank"]
+    assert "component" not in columns
+    for name, n in (("a", 12), ("b", 5), ("c", 4)):
+        ranks = [
+            rank
+            for rank, group in zip(columns["rank"], columns["group"], strict=True)
+            if group == name
+        ]
+        assert sorted(map(int, ranks)) == [*range(1, n + 1)]
+    assert query(folder, "SELECT count(DISTINCT part), count(*) FROM items") == [(3, 21)]
+    again = judgeq(essays, "run", *FLAGS, "-s", "listwise6x4", *EXACT)
+    assert "new run" not in again.stderr
+    other = judgeq(
+        essays, "estimate", *FLAGS[:1], *FLAGS[3:], "-s", "listwise6x4", *EXACT, "--json"
+    )
+    assert json.loads(other.stdout)["run"] != folder.name
+
+    (essays / "essays.csv").rename(essays / "moved.csv")
+    try:  # the run itself knows its groups
+        found = json.loads(judgeq(essays, "evaluate", "--resamples", "20", "--json").stdout)
+        shown = judgeq(essays, "show", "--n", "2").stdout
+        of_b = json.loads(judgeq(essays, "show", "--group", "b", "--json").stdout)["views"][0]
+        none = judgeq(essays, "show", "--group", "d").stdout
+    finally:
+        (essays / "moved.csv").rename(essays / "essays.csv")
+    assert found["groups"] == 3
+    assert [(one["group"], one["items"]) for one in found["by_group"]] == [
+        ("a", 12),
+        ("b", 5),
+        ("c", 4),
+    ]
+    pl = found["evaluation"][-1]
+    assert (pl["parts"], pl["n"]) == (3, 21)
+    assert pl["measures"]["spearman"]["value"] > 0.9
+    assert found["by_group"][1]["reliability"] > 0.5
+    assert [line.split()[0] for line in shown.splitlines() if line[:2] in ("a ", "b ")] == [
+        "a",
+        "a",
+        "b",
+        "b",
+    ]
+    assert {one["group"] for one in of_b["items"]} == {"b"}
+    assert "no group is called d" in none
+    versus = judgeq(essays, "explain", "a1", "--vs", "b1").stdout
+    assert "no judgments connect the two" in versus
+    judgeq(essays, "report", "--resamples", "20")
+    assert (
+        "Only texts of the same group were compared (3 groups)"
+        in (folder / "report.html").read_text()
+    )
+    resumed = judgeq(essays, "resume", "--rounds", "5")
+    assert "round 5/5" in resumed.stderr
+
+
+def test_until_a_reliability_within_groups(essays: Path) -> None:
+    flags = ("-s", "listwise4x30", *EXACT, "--until")
+    done = json.loads(judgeq(essays, "run", *FLAGS, *flags, "0.9", "--json").stdout)
+    assert done["ended"]["rho"] >= 0.9
+    said = judgeq(essays, "run", *FLAGS, *flags, "top3", expect=2).stderr
+    assert "goes with one ranking" in said
+
+
+@pytest.mark.parametrize("strategy", ["direct", "hybrid4x3"])
+def test_texts_judged_alone_are_ranked_within_groups(essays: Path, strategy: str) -> None:
+    found = json.loads(judgeq(essays, "run", *FLAGS, "-s", strategy, *EXACT, "--json").stdout)
+    assert found["components"] == {"count": 3, "largest": [12, 5, 4]}
+    assert found["evaluation"][-1]["parts"] == 3
+
+
+@pytest.mark.parametrize(
+    ("cells", "what"),
+    [
+        (("x", "", "x"), "row 2.*'topic': the group is empty.*Give every row a group"),
+        (("x", "y", "z"), "each of its 3 groups has one text"),
+        (("x", "x\x07", "x"), "control character"),
+    ],
+)
+def test_a_table_whose_groups_cannot_be(tmp_path: Path, cells: tuple[str, ...], what: str) -> None:
+    rows = [f"text {at},{cell}" for at, cell in enumerate(cells)]
+    (tmp_path / "t.csv").write_text("\n".join(["text,topic", *rows]))
+    said = judgeq(
+        tmp_path, "run", "t.csv", "--group-column", "topic", "--feature", "x", expect=3
+    ).stderr
+    assert re.search(what, " ".join(said.split()))
+
+
+def test_python_takes_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = [f"text {at}" for at in range(9)]
+    found = run(texts, gold=[*range(9)], group=["a", "b", "c"] * 3, strategy="listwise3")
+    assert found.scores.groups == ["a", "b", "c"] * 3
+    assert found.evaluation[-1].parts == 3
+    assert list(found.df["group"][:2]) == ["a", "b"]
+
+
+def test_an_import_keeps_to_its_groups(essays: Path, tmp_path: Path) -> None:
+    lines = [{"presented": [f"{name}{one}", f"{name}{one + 1}"], "winner": f"{name}{one + 1}"}
+             for name, n in (("a", 12), ("b", 5), ("c", 4)) for one in range(n - 1)]  # fmt: skip
+    flags = ("-d", essays / FLAGS[0], *FLAGS[1:])
+    for extra, code in (([], 0), ([{"presented": ["a1", "b1"], "winner": "a1"}], 3)):
+        (tmp_path / "judged.jsonl").write_text("\n".join(map(json.dumps, [*lines, *extra])))
+        done = judgeq(tmp_path, "import", "judged.jsonl", *flags, expect=code)
+    assert "judgment 19 compares items of 2 groups: 'a', 'b'" in " ".join(done.stderr.split())
+    found = json.loads(judgeq(tmp_path, "show", "--write", "--json").stdout)
+    assert (found["groups"], found["components"]["count"]) == (3, 3)
+
+
+@pytest.mark.skipif(not PEOPLE.exists(), reason="needs the judgments of people in ../shared")
+def test_thirty_two_topics_that_people_judged(tmp_path: Path) -> None:
+    """The published ranks, where the most convincing argument has the lowest, are of each topic."""
+    flags = ("-d", PEOPLE / "arguments.csv", "--id-column", "id", "--gold-column", "rank")
+    judgeq(tmp_path, "import", PEOPLE / "judgments.jsonl", *flags, "--group-column", "topic", "-q")
+    found: Any = json.loads(judgeq(tmp_path, "show", "--write", "--json").stdout)
+    pl = found["evaluation"][-1]
+    assert (pl["parts"], pl["n"]) == (32, 1052)
+    assert pl["measures"]["spearman"]["value"] == pytest.approx(-0.907, abs=0.002)
+
+
+# A judge that is added
+
+
+def test_a_second_judge_joins_a_finished_run(tmp_path: Path) -> None:
+    """Its round is asked, nothing else; both are rated, compared, named; what can't be is an error."""
+    with mock(tmp_path) as url:
+        asked = (
+            "demo",
+            "--sample",
+            "40",
+            "-s",
+            "listwise10x2",
+            "--judge",
+            "mock",
+            "--base-url",
+            url,
+        )
+        first = ("run", *asked, "--price", "1,10", "--json")
+        before = json.loads(judgeq(tmp_path, *first).stdout)
+        for flags, what in (
+            (("--judge", "other"), "--rounds N says"),
+            (("--judge", "simulated", "--rounds", "1"), "only a model can be added"),
+            (("--judge", "people", "--rounds", "1"), "only a model can be added"),
+            (("--judge", "a", "--judge", "b", "--rounds", "1"), "add one judge"),
+        ):
+            said = judgeq(tmp_path, "resume", *flags, expect=2).stderr
+            assert what in " ".join(said.split())
+        joined = ("resume", "--judge", "other", "--rounds", "1")
+        after = json.loads(judgeq(tmp_path, *joined, "--json").stdout)
+        assert (after["judge"], after["rounds"], after["jobs"]["done"]) == ("mock + other", 3, 12)
+        assert after["calls"] == before["calls"] + 4
+        folder = only_run(tmp_path)
+        assert query(folder, "SELECT judge, count(*) FROM jobs GROUP BY judge") == [(0, 8), (1, 4)]
+        again = json.loads(judgeq(tmp_path, *first).stdout)
+        assert (again["run"], again["calls"], again["judge"]) == (before["run"], 12, "mock + other")
+        assert "has that judge already" in " ".join(
+            judgeq(tmp_path, *joined, expect=2).stderr.split()
+        )
+        more = json.loads(judgeq(tmp_path, "resume", "--rounds", "4", "--json").stdout)
+        assert (more["calls"], more["rounds"]) == (16, 4)
+    assert query(folder, "SELECT judge, count(*) FROM jobs GROUP BY judge") == [(0, 8), (1, 8)]
+    info = json.loads((folder / "config.json").read_text())
+    assert info["facts"]["judge"]["name"] == "mock"
+    assert (info["settings"]["judge"], info["settings"]["joined"]) == (["mock", "other"], [3])
+    found = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "0", "--json").stdout)
+    assert found["judges"]["names"] == ["mock", "other"]
+    judgeq(tmp_path, "report", "--resamples", "0")
+    assert "other was added to the judges, and answered from round 3 on" in (
+        (folder / "report.html").read_text()
+    )
+
+
+def test_a_joining_judge_that_is_stopped_goes_on(tmp_path: Path) -> None:
+    """Under a cap that ends it in its round: the same command, and the first, continue it."""
+    with mock(tmp_path) as url:
+        asked = (
+            "demo",
+            "--sample",
+            "40",
+            "-s",
+            "listwise10x1",
+            "--judge",
+            "mock",
+            "--base-url",
+            url,
+        )
+        how = ("--price", "1,10", "--max-output-tokens", "100", "--concurrency", "1")
+        judgeq(tmp_path, "run", *asked, *how)
+        spent = json.loads(judgeq(tmp_path, "status", "--json").stdout)["cost"]
+        joined = ("resume", "--judge", "other", "--rounds", "1", "--concurrency", "1")
+        judgeq(tmp_path, *joined, "--max-cost", str(spent + 0.0075), expect=6)
+        jobs = json.loads(judgeq(tmp_path, "status", "--json").stdout)["jobs"]
+        assert 4 < jobs["done"] < 8
+        judgeq(tmp_path, *joined, "--max-cost", "1")
+        done = json.loads(judgeq(tmp_path, "run", *asked, *how, "--json").stdout)
+    assert (done["jobs"]["done"], done["partial"], done["calls"]) == (8, False, 8)
+    assert query(only_run(tmp_path), "SELECT count(*) FROM calls WHERE outcome = 'ok'") == [(8,)]
+
+
+def test_a_folder_of_somebody_else_names_no_judge_to_join(tmp_path: Path) -> None:
+    """Whoever adds a judge to a run that they didn't begin says its first judge, too."""
+    with mock(tmp_path) as url:
+        asked = (
+            "demo",
+            "--sample",
+            "40",
+            "-s",
+            "listwise10x1",
+            "--judge",
+            "mock",
+            "--base-url",
+            url,
+        )
+        judgeq(tmp_path, "run", *asked, "--price", "1,10")
+        elsewhere = {"XDG_STATE_HOME": str(tmp_path / "other")}
+        joined = ("resume", "--judge", "other", "--rounds", "1")
+        said = judgeq(tmp_path, *joined, expect=7, variables=elsewhere).stderr
+        assert "wasn't begun by you" in " ".join(said.split())
+        both = ("--judge", "mock", "--judge", "other", "--rounds", "1", "--base-url", url)
+        done = judgeq(tmp_path, "resume", *both, "--price", "1,10", "--json", variables=elsewhere)
+    assert json.loads(done.stdout)["judge"] == "mock + other"
