@@ -13,7 +13,7 @@ import numpy as np
 from judgeq.events import Event
 from judgeq.store.statements import Bulk
 from judgeq.text import LEFT_OUT
-from judgeq.types import Bools, Floats, Match, Matches, Usage, Verdicts
+from judgeq.types import Bools, Floats, Match, Usage, Verdicts
 
 T = TypeVar("T")
 
@@ -69,9 +69,6 @@ class Database(Protocol):
 
     async def verdicts(self, first: int, last: int, n: int) -> Verdicts:
         """The verdicts on a span of jobs, over n items. Raises ValueError for what can't be."""
-
-    async def matches(self, first: int, last: int) -> Matches:
-        """The questions of a span of jobs. Raises ValueError for what can't be."""
 
     async def close(self) -> None:
         """Let go of it."""

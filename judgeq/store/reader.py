@@ -17,7 +17,7 @@ import numpy as np
 from judgeq.errors import RunError
 from judgeq.events import Event
 from judgeq.person import Check, Handed, Person
-from judgeq.store import batches, rows
+from judgeq.store import batches, rows, verdicts
 from judgeq.store import statements as sql
 from judgeq.store.protocol import Answered, Database, Items, Spent
 from judgeq.types import (
@@ -137,9 +137,10 @@ class SqlReader:
 
     async def matches(self, round: int) -> Matches:
         """A planned round's questions, with their judges; none before it is planned."""
-        span = await self._span(round) or _NONE
+        first, last = await self._span(round) or _NONE
+        kept = await self._db.read(sql.MATCHES, first=first, last=last)
         with self._reading():
-            return await self._db.matches(*span)
+            return verdicts.matches(kept)
 
     async def verdicts(self, round: int | None = None) -> Verdicts:
         """The verdicts of one round, or of all, in match order.

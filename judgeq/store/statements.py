@@ -91,6 +91,9 @@ UNION ALL
 SELECT {JOB} FROM @.jobs WHERE run = @run AND state = 'running' AND id BETWEEN :first AND :last
 ORDER BY id
 """  # noqa: S608
+MATCHES = """
+SELECT items, judge FROM @.jobs WHERE run = @run AND id BETWEEN :first AND :last ORDER BY id
+"""
 REOPEN = """
 UPDATE @.jobs SET state = 'pending', unusable = 0, error = NULL
 WHERE run = @run AND state = :state AND id >= 0

@@ -151,11 +151,6 @@ class SqlWorkers(SqlReader):
         numbers = ", ".join(map(str, jobs)) or f"{2**62}"  # no job's
         await self._db.change(sql.PUT_BACK.format(f"{which} ({numbers})"), worker=row)
 
-    async def row_of(self, worker: str) -> int:
-        """The number of a worker's row, which is made now if there is none yet, or it is over."""
-        async with self._writing() as turn:
-            return await self._row(turn, worker)
-
     async def _row(self, turn: _Turn, worker: str) -> int:
         row = await self._live(turn, worker)
         return await self._register(turn, worker) if row is None else row
