@@ -17,6 +17,7 @@ from benchmarks.calls import calls, exposure, limiter, memory, slope
 from benchmarks.comparing import comparing
 from benchmarks.coverage import coverage, strategies
 from benchmarks.differences import differences
+from benchmarks.drift import drift
 from benchmarks.growing import growing
 from benchmarks.hybrid import hybrid, recorded
 from benchmarks.information import buying, rounds
@@ -134,6 +135,7 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "simulation": simulation,
     "comparing": comparing,
     "differences": differences,
+    "drift": drift,
     "ratings": ratings,
     "report": report,
     "thresholds": thresholds,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from judgeq.api import (
         arun,
+        drift,
         estimate,
         load_dataset,
         open_run,
@@ -54,6 +55,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "arun",
+    "drift",
     "estimate",
     "load_dataset",
     "open_run",

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from judgeq import config, datasets, run_places
 from judgeq.config import Settings
 from judgeq.datasets.tables import DataFrame, Table, table_of
+from judgeq.engine import drift as drifting
 from judgeq.engine import estimate as estimates
 from judgeq.engine import pilot as pilots
 from judgeq.engine import results, session
@@ -31,6 +32,7 @@ from judgeq.errors import StoppedError, UsageError
 from judgeq.evaluation import evaluate as evaluating
 from judgeq.events import Emit, Event
 from judgeq.judge.function import JudgeFunction, judge_name
+from judgeq.run_places import RunPlace
 from judgeq.ui import notebook
 from judgeq.ui.json import plain
 from judgeq.ui.notebook import InPython, Result
@@ -169,16 +171,56 @@ def resume(
     folder = run_places.runs_in(Path(runs_dir), store).find(name)
     changes: dict[str, Any] = dict(settings or {}) | {"total_rounds": rounds, "until": until}
     changes |= {"max_cost": max_cost, "concurrency": concurrency, "store": store}
-    frame = None
     function = judge if callable(judge) else None
-    if judge is not None:
-        changes["judge"] = (judge if function is None else judge_name(function),)
-    if dataset is not None:
-        kept = folder.info().settings
-        columns = {name: getattr(kept, f"{name}_column") for name in COLUMNS}
-        changes["dataset"], frame, _ = _table(dataset, columns)
-    prepared = session.resume(folder, changes, frame=frame, function=function)
+    if judge is not None and function is None:
+        changes["judge"] = (judge,)
+    given, frame = _given_again(folder, dataset, function)
+    prepared = session.resume(folder, changes | given, frame=frame, function=function)
     return _played(prepared, frame, retry_failed, progress, on_event)
+
+
+@InPython()
+def drift(
+    name: str = "last",
+    *,
+    ask: int | None = None,
+    max_cost: float | None = None,
+    group_column: str | None = None,
+    dataset: Data | None = None,
+    judge: JudgeFunction | None = None,
+    store: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    runs_dir: str | Path = "runs",
+    progress: bool | None = None,
+    on_event: OnEvent | None = None,
+) -> drifting.Drifted:
+    """Ask so many of a run's questions again, for `max_cost` dollars at most, and test whether the judge
+    has changed, as `judgeq drift`; without `ask` by those that were asked last. Raises as `resume`."""
+    folder = run_places.runs_in(Path(runs_dir), store).find(name)
+    groups = drifting.groups_in(folder, group_column)
+    if ask is not None:
+        given, frame = _given_again(folder, dataset, judge)
+        changes = {**(settings or {}), "max_cost": max_cost, **given}
+        prepared = drifting.prepare(folder, changes, frame=frame, function=judge)
+
+        def asked(emit: Emit, **more: Any) -> None:
+            drifting.ask(prepared, ask, emit, cap=max_cost, **more)
+
+        _presented(asked, progress, on_event)
+    return awaited(lambda: drifting.read(folder, groups))
+
+
+def _given_again(
+    folder: RunPlace, dataset: Data | None, judge: JudgeFunction | None
+) -> tuple[dict[str, Any], Table | None]:
+    """The settings of what isn't kept with a run, and the table of texts that are given themselves."""
+    given: dict[str, Any] = {} if judge is None else {"judge": (judge_name(judge),)}
+    if dataset is None:
+        return given, None
+    kept = folder.info().settings
+    columns = {name: getattr(kept, f"{name}_column") for name in COLUMNS}
+    name, frame, _ = _table(dataset, columns)
+    return given | {"dataset": name}, frame
 
 
 @InPython()

@@ -41,8 +41,9 @@ class Stream:
         self._counter = self._state["state"]["counter"]
 
     def at(self, a: int, b: int = 0) -> np.random.Generator:
-        """The generator for (a, b), at its beginning; a and b from 0 to 2⁶⁴ − 1."""
-        self._counter[:] = (0, 0, a, b)
+        """The generator for (a, b), at its beginning; of numbers of 64 bits, a negative a as
+        unsigned."""
+        self._counter[:] = (0, 0, a % 2**64, b)
         # A Philox block gives 4 words; position 4 says that none of the old block is left.
         self._state["buffer_pos"] = 4
         self._state["has_uint32"] = 0

@@ -191,16 +191,6 @@ def test_outcomes_go_before_retries_and_claims() -> None:
     asyncio.run(story())
 
 
-def test_leaving_commits_what_is_left() -> None:
-    async def story() -> None:
-        store = FakeStore(jobs=1)
-        async with queue_of(store) as queue:
-            queue.settle(done(await wanted(queue)))
-        assert [outcome.job for outcome in store.outcomes] == [0]
-
-    asyncio.run(story())
-
-
 def test_a_commit_that_has_begun_is_let_finish_whoever_is_cancelled() -> None:
     """A store may wait for another machine: what it is committing must neither be lost nor repeated."""
 

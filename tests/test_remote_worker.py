@@ -38,7 +38,7 @@ from judgeq.run_places import RunFolder
 from judgeq.store import Store
 from judgeq.store.protocol import Prospect
 from judgeq.types import Job, JobState, Match
-from tests.fakes import Clock, FakeBackend, FakeStore, in_order, opened, turns
+from tests.fakes import Clock, FakeBackend, FakeStore, opened, turns
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
@@ -258,32 +258,6 @@ def test_nothing_is_asked_about_items_that_are_not_there(tmp_path: Path) -> None
     with pytest.raises(RunError, match="run a in the store has other texts than this worker"):
         scene.go_on()
     assert not scene.runs.backends["a"].requests
-
-
-def test_a_stop_lets_calls_in_flight_finish_and_gives_the_rest_back(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
-
-    async def story() -> None:
-        asked, answer = asyncio.Event(), asyncio.Event()
-
-        async def slow(request: Request) -> str:
-            asked.set()
-            await answer.wait()
-            return in_order(request.match)
-
-        scene.runs.add("a", 20, slow, slow, slow)
-        work = asyncio.create_task(scene.worker.go_on())
-        await asked.wait()
-        scene.stop.ask()
-        await turns()
-        assert not work.done()
-        answer.set()
-        with pytest.raises(StoppedError):
-            await work
-
-    asyncio.run(story())
-    assert scene.done("a") == [0, 1, 2]
-    assert len(scene.runs.backends["a"].requests) == 3
 
 
 def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:

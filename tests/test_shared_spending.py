@@ -410,12 +410,12 @@ def test_each_process_takes_its_part_of_a_limit_while_others_live() -> None:
         here = database.rows("SELECT count(*) FROM @.workers WHERE NOT over")
         assert here == [(0,)]
         assert [store.processes for store in stores] == [1, 1]
-        await stores[0].row_of("one")
+        await stores[0].claim("one", 0, 60)
         database.rows("UPDATE @.workers SET host = 'another'")
-        await stores[1].row_of("two")
+        await stores[1].claim("two", 0, 60)
         assert [store.processes for store in stores] == [1, 2]
         await stores[0].close()
-        await stores[1].row_of("three")
+        await stores[1].claim("three", 0, 60)
         assert stores[1].processes == 1
         await stores[1].close()
 

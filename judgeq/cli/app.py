@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
         "evaluate": {
             "evaluate": "Report how good a run's scores are.",
             "compare": "Compare the scores and rankings of several runs.",
+            "drift": "Ask questions of a run again: has the judge changed?",
             "report": "Write a report of a run: a page to read and to share.",
             "serve": "Show all runs in the browser, with live progress.",
         },

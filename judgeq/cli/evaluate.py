@@ -10,17 +10,20 @@ import click
 from judgeq.cli.options import (
     CSV,
     RATED,
+    RESUMED,
     Values,
     argument,
     command,
     of_settings,
     option,
 )
-from judgeq.cli.printing import Answer, complain, show_text
+from judgeq.cli.printing import Answer, complain, console, show_text
 from judgeq.cli.run import restore_ctrl_c
 from judgeq.cli.show import rated
-from judgeq.errors import UsageError
+from judgeq.errors import BudgetError, JudgeError, JudgeqError, StoppedError, UsageError
 from judgeq.rating import THRESHOLDS
+from judgeq.settings.declaration import CONNECTION, DATA, JUDGE, MODEL, MONEY
+from judgeq.settings.run import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,6 +80,13 @@ PLAN = (
     option("--seed", "Seed of the resamples.", int, group=HOW, default=0, least=0),
 )  # fmt: skip
 """How to evaluate: the fields of `gold.Plan`."""
+ASKED_AGAIN = [
+    name
+    for name in RESUMED
+    if SETTINGS[name].declared.group in (DATA, JUDGE, MODEL, MONEY, CONNECTION)
+    or name == "concurrency"
+]
+"""The settings by which questions of a run are asked again."""
 RATINGS = of_settings(*RATED, of_run=True)
 
 
@@ -170,6 +180,70 @@ def _opened(places: Sequence[RunPlace], given: Values, values: Values) -> tuple[
             "--resamples, or 0 for no intervals."
         )
     return plan, opened
+
+
+@command(
+    "drift", *of_settings(*ASKED_AGAIN, of_run=True),
+    option(
+        "--ask", "Ask so many of the run's questions again, drawn at random; without it what was "
+        "asked last is shown.", int, group=MONEY, least=2, metavar="N", shown=False,
+    ),
+    option(
+        "--group-column", "Test each group of texts that this column of the dataset names.", str,
+        group=HOW, metavar="NAME",
+    ),
+    CSV,
+)  # fmt: skip
+def drift(
+    place: RunPlace,
+    given: Values,
+    ask: int | None,
+    group_column: str | None,
+    quiet: bool,
+) -> Answer:
+    """Ask questions of a run again: has the judge changed?
+
+    A model may change under its name. Some questions of the run are asked again
+    today, past the cache, and the answers of then and now are compared: is the judge
+    noisier or sharper, does it favour a position, have texts shifted? The run's
+    scores stay as they are. Interrupted, the same command goes on.
+
+    --max-cost is the most that these questions may cost.
+
+    Examples:
+
+      judgeq drift --ask 100 --max-cost 0.5
+
+      judgeq drift last --ask 200 --max-cost 1 --group-column topic
+
+      judgeq drift last
+    """
+    import asyncio
+
+    from judgeq.engine import drift
+    from judgeq.ui import dashboard
+    from judgeq.ui.show import drift as show_drift
+
+    ended: JudgeqError | None = None
+    groups = drift.groups_in(place, group_column)
+    if ask is not None:
+        prepared = drift.prepare(place, given)
+        face = dashboard.choose(console(stderr=True), quiet=quiet)
+        restore_ctrl_c()
+        try:
+            with face:
+                cap = given.get("max_cost")
+                drift.ask(prepared, ask, face, cap=cap, beside=face.draw_forever)
+        except BudgetError as error:
+            ended = error
+        except (JudgeError, StoppedError) as error:
+            saved = "All answers so far are saved; the same command goes on."
+            raise type(error)(f"{str(error).rstrip('.')}. {saved}") from error
+    try:
+        found = asyncio.run(drift.read(place, groups))
+    except JudgeError:
+        raise ended or JudgeError("none of the questions was answered usably.") from None
+    return Answer(found, show_drift.drift, ended)
 
 
 @command(

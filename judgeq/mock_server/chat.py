@@ -107,6 +107,12 @@ class Chat:
         asked = _read(data)
         return asked or error(400, "The body is no JSON object with a model and messages.")
 
+    @property
+    def _changed(self) -> bool:
+        """Whether another model answers by now, which errs in its own way."""
+        after = self.settings.model_after
+        return after is not None and self.stats.answered >= after
+
     def fault(self, asked: Question) -> tuple[str, float]:
         """The fault of a request, or "", and how long it takes (0 to 1): by how often it came."""
         if not self.settings.latency and not any(self._shares.values()):
@@ -132,9 +138,7 @@ class Chat:
             "message": {"role": "assistant", "refusal": None, **message},
             "finish_reason": reason,
         }
-        model, after = asked.model, self.settings.model_after
-        if after is not None and self.stats.answered >= after:
-            model += "-next"
+        model = f"{asked.model}-next" if self._changed else asked.model
         completion = {
             "id": f"chatcmpl-{asked.id[:24]}",
             "object": "chat.completion",
@@ -192,7 +196,7 @@ class Chat:
         """What the simulated judge says to the texts between the fences."""
         texts = [text for _, text in escaping.texts_in(asked.content)]
         scores = [self._score(text) for text in texts]
-        rng = self._answers.at(int(asked.id[:15], 16))
+        rng = self._answers.at(int(asked.id[:15], 16), self._changed)
         match = Match(0, 1, tuple(range(max(1, len(texts)))))
         verdict = verdict_on(match, scores or [(LOW + HIGH) / 2], self._simulation, rng)
         wanted = texts and prompts.ASK_REASON in asked.content

@@ -13,7 +13,7 @@ import numpy as np
 from judgeq.events import Event
 from judgeq.store.statements import Bulk
 from judgeq.text import LEFT_OUT
-from judgeq.types import Bools, Floats, Match, Matches, Usage, Verdicts
+from judgeq.types import Bools, Floats, Match, Usage, Verdicts
 
 T = TypeVar("T")
 
@@ -58,18 +58,17 @@ class Database(Protocol):
     async def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Put many new rows of the run into a table, in a transaction of this task."""
 
-    async def claim(self, worker: int, n: int, judges: Sequence[int] | None) -> list[Any]:
-        """Give the worker up to n pending jobs for these judges (None: for all), lowest numbers first;
-        their rows (statements.JOB)."""
+    async def claim(
+        self, worker: int, n: int, judges: Sequence[int] | None, *, again: bool
+    ) -> list[Any]:
+        """Give the worker up to n pending jobs for these judges (None: for all), lowest numbers
+        first, of the run's rounds or of questions asked `again`; their rows (statements.JOB)."""
 
     async def counts(self, first: int, last: int) -> list[Any]:
         """How many jobs of this span are in each state: (state, count), perhaps several of a state."""
 
     async def verdicts(self, first: int, last: int, n: int) -> Verdicts:
         """The verdicts on a span of jobs, over n items. Raises ValueError for what can't be."""
-
-    async def matches(self, first: int, last: int) -> Matches:
-        """The questions of a span of jobs. Raises ValueError for what can't be."""
 
     async def close(self) -> None:
         """Let go of it."""

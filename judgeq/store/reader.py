@@ -17,7 +17,7 @@ import numpy as np
 from judgeq.errors import RunError
 from judgeq.events import Event
 from judgeq.person import Check, Handed, Person
-from judgeq.store import batches, rows
+from judgeq.store import batches, rows, verdicts
 from judgeq.store import statements as sql
 from judgeq.store.protocol import Answered, Database, Items, Spent
 from judgeq.types import (
@@ -137,9 +137,10 @@ class SqlReader:
 
     async def matches(self, round: int) -> Matches:
         """A planned round's questions, with their judges; none before it is planned."""
-        span = await self._span(round) or _NONE
+        first, last = await self._span(round) or _NONE
+        kept = await self._db.read(sql.MATCHES, first=first, last=last)
         with self._reading():
-            return await self._db.matches(*span)
+            return verdicts.matches(kept)
 
     async def verdicts(self, round: int | None = None) -> Verdicts:
         """The verdicts of one round, or of all, in match order.
@@ -158,11 +159,22 @@ class SqlReader:
         with self._reading():
             return None if kept is None else rows.active(kept[0], n)
 
-    async def totals(self) -> Totals:
-        """What the ledger adds up to."""
-        calls, attempts = await self._one(sql.CALLS), await self._one(sql.ATTEMPTS)
+    async def totals(self, round: int | None = None) -> Totals:
+        """What the ledger adds up to: that of the run, or of one round's questions."""
+        span = await self._of(round)
+        calls, attempts = await self._one(sql.CALLS, **span), await self._one(sql.ATTEMPTS, **span)
         with self._reading():
             return rows.totals(calls, attempts)
+
+    async def _of(self, round: int | None) -> dict[str, int]:
+        """The first and the last job of a round, or of all."""
+        first, last = _EVERY if round is None else await self._span(round) or _NONE
+        return {"first": first, "last": last}
+
+    async def last_again(self) -> int:
+        """The round of the questions that were asked again last, a negative number; 0 if none were."""
+        (round, _) = await self._one(sql.LAST_AGAIN)
+        return int(round)
 
     async def spent(self, n: int) -> list[Spent]:
         """What the replies to the questions with an outcome took, in match order; of about the first n
@@ -175,9 +187,11 @@ class SqlReader:
             )
         ]
 
-    async def answered(self) -> list[Answered]:
-        """Which models their providers say answered, in the order in which they did first."""
-        return await self._read(sql.ANSWERERS, Answered._make)
+    async def answered(self, round: int | None = None) -> list[Answered]:
+        """Which models their providers say answered, in the order in which they did first: in the
+        run, or in one round."""
+        kept = await self._db.read(sql.ANSWERERS, **await self._of(round))
+        return [Answered(*row) for row in kept]
 
     async def models(self) -> dict[int, str | None]:
         """The model that gave the verdict on each job, as its provider says; None where it doesn't."""

@@ -115,6 +115,19 @@ class Store(SqlWorkers):
         await self._db.again(plan)
 
     @whole
+    async def plan_again(self, round: int, epoch: int, matches: Matches) -> None:
+        """Plan questions that are asked again, apart from the run's rounds and all that is read of
+        them: the round has a negative number, below those before it, and so have its jobs. Nothing
+        is done where it is planned. Raises RunError when the epoch is over."""
+        await self._check_epoch(epoch)
+        if await self._span(round) is None:
+            _, before = await self._one(sql.LAST_AGAIN)
+            first = before - len(matches)
+            values = {"round": round, "epoch": epoch, "first": first, "last": before - 1}
+            await self._db.change(sql.INSERT_ROUND, **values, active=b"")
+            await self._db.load(*sql.JOBS, rows.jobs(matches, first, JobState.PENDING))
+
+    @whole
     async def reopen(self, *states: JobState) -> int:
         """Put all jobs in these states (INVALID, FAILED) back in the queue; how many they were."""
         return sum([await self._db.change(sql.REOPEN, state=str(state)) for state in states])

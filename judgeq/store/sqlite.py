@@ -29,7 +29,7 @@ from judgeq.store import verdicts, vetting
 from judgeq.store.protocol import Database
 from judgeq.store.sql_store import Store
 from judgeq.store.statements import NEVER, Bulk
-from judgeq.types import Matches, Verdicts
+from judgeq.types import Verdicts
 
 T = TypeVar("T")
 DATABASE = "run.db"
@@ -52,9 +52,6 @@ _VERDICTS = """
 SELECT job, ranking, ties, score, items, coalesce(answered_by, judge), ordered
 FROM verdicts v JOIN jobs ON jobs.run = v.run AND id = job
 WHERE v.run = 1 AND job BETWEEN :first AND :last ORDER BY job
-"""
-_MATCHES = """
-SELECT items, judge FROM jobs WHERE run = 1 AND id BETWEEN :first AND :last ORDER BY id
 """
 
 
@@ -240,8 +237,12 @@ class SqliteDatabase(Database):
         self.connection.executemany(insert, rows)
 
     @override
-    async def claim(self, worker: int, n: int, judges: Sequence[int] | None) -> list[Any]:
-        ours = "true" if judges is None else f"judge IN ({', '.join(map(str, judges))})"
+    async def claim(
+        self, worker: int, n: int, judges: Sequence[int] | None, *, again: bool
+    ) -> list[Any]:
+        ours = "id < 0" if again else "id >= 0"
+        if judges is not None:
+            ours += f" AND judge IN ({', '.join(map(str, judges))})"
         pending = await self.read(_PENDING.format(ours), n=n)
         # These were the lowest numbers, so up to the last of them nothing else is pending.
         if pending:
@@ -255,12 +256,6 @@ class SqliteDatabase(Database):
     @override
     async def verdicts(self, first: int, last: int, n: int) -> Verdicts:
         return verdicts.of_rows(await self.read(_VERDICTS, first=first, last=last), n)
-
-    @override
-    async def matches(self, first: int, last: int) -> Matches:
-        asked = await self.read(_MATCHES, first=first, last=last)
-        items = [items for items, _ in asked]
-        return verdicts.matches(b"".join(items), [*map(len, items)], [judge for _, judge in asked])
 
     @override
     async def close(self) -> None:

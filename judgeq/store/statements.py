@@ -75,12 +75,15 @@ INSERT_ROUND = """
 INSERT INTO @.rounds (run, round, first, last, epoch, active)
 VALUES (@run, :round, :first, :last, :epoch, :active)
 """
+LAST_AGAIN = """
+SELECT coalesce(min(round), 0), coalesce(min(first), 0) FROM @.rounds WHERE run = @run AND round < 0
+"""
 JOBS = ("jobs", ["id", "items", "state", "judge", "ordered", "repeat"])
 """The table and columns of new jobs, as rows.jobs makes them."""
 VERDICTS = ("verdicts", ["job", "ranking", "ties", "score"])
 """Those of verdicts that were given elsewhere."""
 SPAN = "SELECT first, last FROM @.rounds WHERE run = @run AND round = :round"
-ENDS = "SELECT last FROM @.rounds WHERE run = @run ORDER BY round"
+ENDS = "SELECT last FROM @.rounds WHERE run = @run AND round > 0 ORDER BY round"
 ACTIVE = "SELECT active FROM @.rounds WHERE run = @run AND round = :round"
 LEFT = f"""
 SELECT {JOB} FROM @.jobs WHERE run = @run AND state = 'pending' AND id BETWEEN :first AND :last
@@ -88,8 +91,12 @@ UNION ALL
 SELECT {JOB} FROM @.jobs WHERE run = @run AND state = 'running' AND id BETWEEN :first AND :last
 ORDER BY id
 """  # noqa: S608
+MATCHES = """
+SELECT items, judge FROM @.jobs WHERE run = @run AND id BETWEEN :first AND :last ORDER BY id
+"""
 REOPEN = """
-UPDATE @.jobs SET state = 'pending', unusable = 0, error = NULL WHERE run = @run AND state = :state
+UPDATE @.jobs SET state = 'pending', unusable = 0, error = NULL
+WHERE run = @run AND state = :state AND id >= 0
 """
 
 # What the ledger adds up to
@@ -112,7 +119,7 @@ SELECT count(CASE WHEN outcome <> 'cached' THEN 1 END),
     count(CASE WHEN outcome = 'unusable' THEN 1 END),
     count(CASE WHEN outcome IN ('ok', 'unusable', 'duplicate') AND cost IS NULL
                AND input + cached + output = 0 THEN 1 END)
-FROM @.calls WHERE run = @run
+FROM @.calls WHERE run = @run AND job BETWEEN :first AND :last
 """
 # A running job's last attempt may still be waited for.
 ATTEMPTS = """
@@ -122,6 +129,7 @@ SELECT count(CASE WHEN state = 'running' AND open > 0 THEN 1 END),
     CAST(coalesce(sum(CASE WHEN at_risk > 0 THEN at_risk END), 0) AS bigint),
     CAST(coalesce(sum(CASE WHEN unbounded > 0 THEN unbounded END), 0) AS bigint)
 FROM @.jobs WHERE run = @run AND (open > 0 OR at_risk > 0 OR unbounded > 0)
+    AND id BETWEEN :first AND :last
 """
 SPENT = """
 SELECT j.id, j.items, j.judge, j.repeat, 0, 0, NULL,
@@ -144,7 +152,7 @@ SELECT id, {_listed(CALL_COLUMNS)} FROM @.calls WHERE run = @run AND job IN ({{}
 ANSWERERS = """
 SELECT j.judge, c.model, c.fingerprint, count(*)
 FROM @.calls c JOIN @.jobs j ON j.run = c.run AND j.id = c.job
-WHERE c.run = @run AND c.model IS NOT NULL
+WHERE c.run = @run AND c.model IS NOT NULL AND c.job BETWEEN :first AND :last
 GROUP BY j.judge, c.model, c.fingerprint ORDER BY min(c.id)
 """
 MODELS = """
@@ -153,7 +161,7 @@ SELECT job, model FROM @.calls WHERE run = @run AND outcome IN ('ok', 'cached') 
 LAST_FAILURE = """
 SELECT id, reply, at, (SELECT count(*) FROM @.calls WHERE run = @run AND id > coalesce(
     (SELECT max(id) FROM @.calls WHERE run = @run AND outcome IN ('ok', 'cached', 'unusable')), 0))
-FROM @.calls WHERE run = @run AND outcome NOT IN (
+FROM @.calls WHERE run = @run AND job >= 0 AND outcome NOT IN (
     'ok', 'cached', 'unusable', 'duplicate', 'stepped_down', 'skipped', 'undone')
 ORDER BY id DESC LIMIT 1
 """

@@ -34,10 +34,11 @@ def verdict(said: Verdict) -> tuple[bytes, bytes | None, float | None]:
     return packed(said.items), ties or None, said.score
 
 
-def matches(items: bytes, sizes: Sequence[int] | Offsets, judges: Any) -> Matches:
-    """Questions from their items, packed one after the other, the bytes of each, and their judges."""
-    _, offsets = _offsets(sizes)
-    return Matches(unpacked(items), offsets, np.asarray(judges, dtype=np.int32))
+def matches(rows: Sequence[tuple[bytes, int]]) -> Matches:
+    """The questions of rows (items, judge). Raises ValueError where one is cut off."""
+    _, offsets = _offsets([len(items) for items, _ in rows])
+    judges = np.array([judge for _, judge in rows], dtype=np.int32)
+    return Matches(unpacked(b"".join(items for items, _ in rows)), offsets, judges)
 
 
 def _offsets(sizes: Sequence[int] | Offsets) -> tuple[Offsets, Offsets]:

@@ -93,6 +93,7 @@ class SqlWorkers(SqlReader):
         self._jobs_now: set[int] = set()  # that it has claimed
         self._lease = self.lease
         self._judges: list[int] | None = None
+        self._again = False
         self._turn: _Turn | None = None
         self._doubtful = False  # whether a commit's answer may have been lost
 
@@ -147,13 +148,8 @@ class SqlWorkers(SqlReader):
                 self.keeper.recount()
 
     async def _put_back(self, row: int, which: str, jobs: Collection[int]) -> None:
-        numbers = ", ".join(map(str, jobs)) or "-1"
+        numbers = ", ".join(map(str, jobs)) or f"{2**62}"  # no job's
         await self._db.change(sql.PUT_BACK.format(f"{which} ({numbers})"), worker=row)
-
-    async def row_of(self, worker: str) -> int:
-        """The number of a worker's row, which is made now if there is none yet, or it is over."""
-        async with self._writing() as turn:
-            return await self._row(turn, worker)
 
     async def _row(self, turn: _Turn, worker: str) -> int:
         row = await self._live(turn, worker)
@@ -186,13 +182,17 @@ class SqlWorkers(SqlReader):
         """Have claims be of jobs for these judges alone, from now on."""
         self._judges = list(judges)
 
+    def claim_again(self) -> None:
+        """Have claims be of questions that are asked again (`plan_again`), from now on."""
+        self._again = True
+
     async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
         """Take up to n pending jobs, lowest numbers first, for `lease` seconds."""
         self._lease = lease
         async with self._writing() as turn:
             row = await self._row(turn, worker)
             turn.work[row] += Work()  # a sign of life
-            jobs = await self._jobs(await self._db.claim(row, n, self._judges))
+            jobs = await self._jobs(await self._db.claim(row, n, self._judges, again=self._again))
             turn.claimed |= {job.match.id for job in jobs}
         return jobs
 

@@ -1,8 +1,8 @@
 """One run's tables in PostgreSQL, over a connection that is made again when it broke.
 
 It runs a bulk statement over arrays, so that many rows are one statement and one round trip; claims pass
-over the rows that others have locked; blocks of verdicts and matches are packed by the database, since a
-row for each would take 20 times as long to read.
+over the rows that others have locked; verdicts are packed by the database, since a row for each would
+take 20 times as long to read.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from judgeq.store.postgres.link import connect_async, mapped, sent
 from judgeq.store.protocol import Database
 from judgeq.store.statements import Bulk
 from judgeq.store.verdicts import assembled
-from judgeq.store.verdicts import matches as questions
-from judgeq.types import Matches, Verdicts
+from judgeq.types import Verdicts
 
 if TYPE_CHECKING:
     import psycopg
@@ -54,7 +53,7 @@ SET LOCAL idle_in_transaction_session_timeout = {patience}; SET LOCAL lock_timeo
 CLAIM = f"""
 UPDATE @.jobs SET state = 'running', worker = :worker
 WHERE run = @run AND id = ANY(ARRAY(
-    SELECT id FROM @.jobs WHERE run = @run AND state = 'pending'
+    SELECT id FROM @.jobs WHERE run = @run AND state = 'pending' AND (id < 0) = :again
     AND (CAST(:judges AS int[]) IS NULL OR judge = ANY(CAST(:judges AS int[])))
     ORDER BY id LIMIT :n FOR UPDATE SKIP LOCKED))
 RETURNING {sql.JOB}
@@ -89,11 +88,6 @@ WITH lost AS (
 SELECT state, n FROM lost
 UNION ALL SELECT 'done', (SELECT coalesce(sum(last - first + 1), 0)::bigint FROM @.rounds
     WHERE run = @run AND first BETWEEN :first AND :last) - (SELECT coalesce(sum(n), 0)::bigint FROM lost)
-"""
-MATCHES = """
-SELECT string_agg(items, ''), string_agg(int4send(length(items)), ''), string_agg(int4send(judge), '')
-FROM (SELECT id, items, judge FROM @.jobs
-      WHERE run = @run AND id BETWEEN :first AND :last ORDER BY id) AS block
 """
 VERDICTS = """
 SELECT string_agg(int8send(job), ''), string_agg(ranking, ''),
@@ -247,9 +241,11 @@ class PostgresDatabase(Database):
                 await copying.write_row((self.run, *row))
 
     @override
-    async def claim(self, worker: int, n: int, judges: Sequence[int] | None) -> list[Any]:
+    async def claim(
+        self, worker: int, n: int, judges: Sequence[int] | None, *, again: bool
+    ) -> list[Any]:
         wanted = None if judges is None else list(judges)
-        return sorted(await self.read(CLAIM, worker=worker, n=n, judges=wanted))
+        return sorted(await self.read(CLAIM, worker=worker, n=n, judges=wanted, again=again))
 
     @override
     async def counts(self, first: int, last: int) -> list[Any]:
@@ -260,11 +256,6 @@ class PostgresDatabase(Database):
         kinds = (">i8", "<i4", ">i4", "<i4", ">i4", "u1", ">f8", ">i4", "?")
         (row,) = await self.read(VERDICTS, first=first, last=last)
         return assembled(n, *map(_column, row, kinds))
-
-    @override
-    async def matches(self, first: int, last: int) -> Matches:
-        ((items, sizes, judges),) = await self.read(MATCHES, first=first, last=last)
-        return questions(items or b"", _column(sizes, ">i4"), _column(judges, ">i4"))
 
     @override
     async def close(self) -> None:

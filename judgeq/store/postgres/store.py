@@ -48,7 +48,7 @@ WHERE w.run = @run AND w.until < 'infinity' ORDER BY w.worker
 # Each EXISTS reads one entry of a partial index, however many jobs there are.
 _PROSPECTS = """
 SELECT r.name, r.fingerprint,
-    EXISTS (SELECT FROM @.jobs j WHERE j.run = r.run AND j.state = 'pending'),
+    EXISTS (SELECT FROM @.jobs j WHERE j.run = r.run AND j.state = 'pending' AND id >= 0),
     EXISTS (SELECT FROM @.jobs j WHERE j.run = r.run AND j.state = 'running'),
     coalesce(d.round, 0), coalesce(d.last < d.first, false)
 FROM @.runs r LEFT JOIN LATERAL (

@@ -1,0 +1,145 @@
+"""Has a judge changed since it answered? Its answers of then and of now to the same questions.
+
+Without drift the two answers to a question are exchangeable, whatever the judge's noise, dependence
+or habit of repeating itself: each could as well have been the other. So all tests are by the signs
+of what differs, question by question. With g the gradients of the log likelihood at θ fitted to all
+answers, d_l those of question l now less those of then, and a contrast x by slot, u_l = xᵀd_l, and
+
+    r = Σu/√Σu²,  t = r·√((Q − 1)/(Q − r²))
+
+has Student's t distribution of Q − 1 degrees of freedom (Efron 1969). How large a change is comes
+from the maximum of the likelihood along x, of each set of answers. Whether some items have shifted,
+whichever, is asked of the largest (c_i + Σ s_l·d_li/2)²/h_i over the items, c being the mean
+gradient of both answers and h its curvature, which is the same for all signs s, against FLIPS
+random ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from judgeq import seeds
+from judgeq.rating.curvature import Curvature
+from judgeq.rating.plackett_luce import rankings_of
+from judgeq.rating.position_bias import numbers
+from judgeq.rating.posterior import LEVEL, Z
+from judgeq.types import Floats, Verdicts
+
+FLIPS = 499
+POWER = 0.9
+"""The least drift that would have been found is that which is found so often."""
+STEPS = 50
+SPREAD, PLACE, ITEMS, GROUP = "spread", "position", "items", "group "
+
+
+class Drift(NamedTuple):
+    """One way in which a judge may have drifted; `kind` is SPREAD, PLACE, ITEMS or the GROUP of a name.
+    `p` is after Bonferroni.
+
+    `change`, with its 95 % interval, is relative of the spread: −0.2, differences between texts count
+    a fifth less. Else it is in standard deviations of θ: of the last position against the first, or of
+    a group. `least` is the change that would have been found. They are None of unknown items, and
+    where nothing differs.
+    """
+
+    kind: str
+    p: float
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    least: float | None = None
+
+    @property
+    def found(self) -> bool:
+        """Whether it is significant."""
+        return self.p < 1 - LEVEL
+
+
+def tests(
+    before: Verdicts, after: Verdicts, theta: Floats, groups: Mapping[str, Floats]
+) -> list[Drift]:
+    """All tests of a judge's answers `after` to the questions that it answered `before`, in the same
+    order. `theta`, shape (n,), is fitted to all verdicts, these among them; `groups` are masks of the
+    items by name, of shape (n,)."""
+    both, sd = (before, after), float(theta[np.unique(before.items)].std()) or 1.0
+    gradients, curvatures = zip(*(_bent(one, theta) for one in both), strict=True)
+    contrasts = {
+        SPREAD: [theta[one.items] for one in both],
+        PLACE: [numbers(one)[:, 0] for one in both],
+    }
+    contrasts |= {GROUP + name: [of[one.items] for one in both] for name, of in groups.items()}
+    several, normal = len(contrasts) + 1, NormalDist()
+    reach = normal.inv_cdf(1 - (1 - LEVEL) / (2 * several)) + normal.inv_cdf(POWER)
+    found = []
+    for kind, xs in contrasts.items():
+        of_then, of_now = map(_by_question, both, map(np.multiply, xs, gradients))
+        test = Drift(kind, min(1.0, several * by_signs(of_now - of_then)))
+        if not np.array_equal(of_then, of_now):
+            (start, drawn), (end, drawn_now) = map(_maximum, both, (theta, theta), xs)
+            unit = 1 + start if kind == SPREAD else sd
+            change = (end - start) / unit
+            se = math.sqrt(float(((drawn_now - drawn) ** 2).sum())) / abs(unit)
+            sizes = (change, change - Z * se, change + Z * se, reach * se)
+            test = Drift(kind, test.p, *sizes)
+        found.append(test)
+    p = min(1.0, several * _of_items(both, gradients, sum(curvatures)))
+    return [*found, Drift(ITEMS, p)]
+
+
+def by_signs(u: Floats) -> float:
+    """The probability of a sum as far from 0 as that of `u`, shape (questions,), if all signs are as
+    likely: by Student's t, which is taken for a normal z (Wallace 1959)."""
+    q, squares = len(u), float((u**2).sum())
+    if q < 2 or not squares:
+        return 1.0
+    r2, df = float(u.sum()) ** 2 / squares, q - 1
+    t2 = r2 * df / max(q - r2, 1e-9)
+    z = (8 * df + 1) / (8 * df + 3) * math.sqrt(df * math.log1p(t2 / df))
+    return 2 * NormalDist().cdf(-z)
+
+
+def _bent(
+    verdicts: Verdicts, theta: Floats, x: Floats | None = None, at: float = 0.0
+) -> tuple[Floats, Floats]:
+    """The gradient of the log likelihood at θ + at·x by slot, and its curvature by item, and along x."""
+    rankings = rankings_of(verdicts, len(theta), None if x is None else x[:, None])
+    slopes = rankings.slopes(theta if x is None else np.append(theta, at))
+    gradient = np.zeros(len(verdicts.items))
+    gradient[rankings.slots] = -np.concatenate([part.reshape(-1) for part in slopes])
+    return gradient, Curvature(rankings, np.zeros(rankings.n + rankings.p)).diagonal
+
+
+def _by_question(verdicts: Verdicts, slots: Floats) -> Floats:
+    sums: Floats = np.add.reduceat(slots, verdicts.offsets[:-1])
+    return sums
+
+
+def _maximum(verdicts: Verdicts, theta: Floats, x: Floats) -> tuple[float, Floats]:
+    """The c at which the likelihood at θ + c·x is largest, by Newton's steps, for it is concave; and by
+    how much each question draws it away from 0 there, shape (questions,)."""
+    at, step, steps = 0.0, 1.0, 0
+    while abs(step) > 1e-6 and steps < STEPS:
+        gradient, curvature = _bent(verdicts, theta, x, at)
+        drawn = gradient * x / max(curvature[-1], 1e-9)
+        step = max(-1.0, min(1.0, float(drawn.sum())))
+        at, steps = at + step, steps + 1
+    return at, _by_question(verdicts, drawn)
+
+
+def _of_items(both: Sequence[Verdicts], gradients: Sequence[Floats], curvature: Floats) -> float:
+    """The probability of an item that has shifted as far as the one that has most, without drift."""
+    rows, q = np.unique(both[0].items), len(both[0])
+    then, now = np.zeros((2, q, len(rows)))
+    for sums, verdicts, gradient in zip((then, now), both, gradients, strict=True):
+        question = np.repeat(np.arange(q), np.diff(verdicts.offsets))
+        sums[question, np.searchsorted(rows, verdicts.items)] = gradient
+    signs = np.where(seeds.rng(0, "drift").random((FLIPS + 1, q)) < 0.5, 0.5, -0.5)
+    signs[0] = 0.5
+    drawn = (then + now).sum(axis=0) / 2 + signs @ (now - then)
+    largest = (drawn**2 / np.maximum(curvature[rows], 1e-9)).max(axis=1)
+    return float((largest >= largest[0] * (1 - 1e-12)).mean())

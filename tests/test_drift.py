@@ -1,0 +1,187 @@
+"""Has the judge changed? Questions of a run are asked again, apart from its scores and paid once."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import judgeq as package
+from benchmarks.judges import answered
+from judgeq.rating import ESTIMATORS, Parameters, drift
+from judgeq.rating.comparisons import joined
+from judgeq.types import Floats, Matches, Verdicts
+from tests.batch_server import texts_in
+from tests.cli import judgeq, only_run, query, scores, start, wait_until
+from tests.mock import mock, stats
+from tests.postgres import new_store
+
+WORDS = ("--strategy", "listwise4x3", "--prompt", "bias", "--judge", "m", "--price", "1,2")
+ANSWERED_AGAIN = "SELECT count(*) FROM calls WHERE job < 0 AND outcome = 'ok'"
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return texts_in(tmp_path_factory.mktemp("texts"), 40)
+
+
+def drifted(folder: Path, *words: str, expect: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        judgeq(folder, "drift", "--json", *words, expect=expect).stdout
+    )
+    return found
+
+
+# The statistics
+
+
+def asked(
+    truth: Floats, rng: np.random.Generator, matches: Matches, slope: float = 0.0
+) -> Verdicts:
+    place = np.arange(len(matches.items)) % 10 / 9 - 0.5
+    noise = rng.gumbel(size=len(matches.items))
+    return answered(matches, truth[matches.items] + slope * place + noise)
+
+
+def answered_twice(
+    spread: float = 1.0, slope: float = 0.0, shift: float = 0.0
+) -> dict[str, drift.Drift]:
+    """The tests of 150 lists of ten that were answered twice, by kind."""
+    rng, n = np.random.default_rng(3), 500
+    truth, shifted = rng.normal(0, 2, n), np.arange(n) < 50
+    items = np.concatenate([rng.permutation(n) for _ in range(3)]).astype(np.int32)
+    matches = Matches(items, np.arange(151, dtype=np.int64) * 10)
+    before = asked(truth, rng, matches)
+    after = asked(truth * spread + shift * 2 * shifted, rng, matches, slope)
+    theta = ESTIMATORS["pl"].fit(joined([before, after]), n, Parameters(position=False)).theta
+    groups = {"shifted": shifted.astype(np.float64)}
+    return {one.kind: one for one in drift.tests(before, after, theta, groups)}
+
+
+def test_a_judge_that_stays_the_same_has_not_drifted() -> None:
+    assert not any(one.found for one in answered_twice().values())
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "change"),
+    [
+        ({"spread": 0.7}, "spread", -0.2),
+        ({"slope": 1.0}, "position", 0.5),
+        ({"shift": 0.7}, "group shifted", 0.63),
+    ],
+)
+def test_drift_of_each_kind_is_found_with_its_size(
+    how: dict[str, float], kind: str, change: float
+) -> None:
+    one = answered_twice(**how)[kind]
+    assert one.found
+    assert one.low is not None
+    assert one.high is not None
+    assert one.low < change < one.high
+    assert one.change == pytest.approx(change, abs=0.15)
+
+
+def test_signs_have_the_probabilities_of_students_t() -> None:
+    u = np.array([1.0, -1.0] * 5 + [0.0]) + 0.7052  # of 11, so that t is 2.228, its 5 % point
+    t = u.mean() / (u.std(ddof=1) / np.sqrt(11))
+    u = (u - u.mean()) * t / 2.228 + u.mean()
+    assert drift.by_signs(u) == pytest.approx(0.05, abs=0.001)
+    assert drift.by_signs(-u) == drift.by_signs(u)
+    assert drift.by_signs(np.zeros(9)) == drift.by_signs(np.ones(1)) == 1
+
+
+# Asking
+
+
+def test_drift_changes_no_score_and_nothing_that_is_read_of_the_run(
+    tmp_path: Path, texts: Path
+) -> None:
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    for folder in (alone, both):
+        folder.mkdir()
+        with mock(folder) as url:
+            judgeq(folder, "run", "-d", texts, *WORDS, "--base-url", url, "-q")
+            if folder == both:
+                before, shown = scores(only_run(both)), judgeq(both, "status", "--json").stdout
+                assert drifted(both, "--ask", "20", "--max-cost", "0.5")["drift"] is False
+                assert drifted(both)["same"] == 20
+                assert scores(only_run(both)) == before
+                assert judgeq(both, "status", "--json").stdout == shown
+            judgeq(folder, "resume", "--rounds", "4", "-q")
+    assert scores(only_run(alone)) == scores(only_run(both))
+
+
+def test_killed_it_goes_on_and_pays_for_nothing_twice(tmp_path: Path, texts: Path) -> None:
+    with mock(tmp_path, "--latency", "0.1") as url:
+        judgeq(tmp_path, "run", "-d", texts, *WORDS, "--base-url", url, "-q")
+        run, before = only_run(tmp_path), stats(url)["answered"]
+        words = ("drift", "--ask", "24", "--max-cost", "0.5", "--concurrency", "3")
+        process = start(tmp_path, *words)
+        wait_until(lambda: query(run, ANSWERED_AGAIN)[0][0] >= 6, process)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert 6 <= query(run, ANSWERED_AGAIN)[0][0] < 24
+        judgeq(tmp_path, *words)
+        judgeq(tmp_path, "drift")
+        assert query(run, ANSWERED_AGAIN) == [(24,)]
+        assert stats(url)["answered"] <= before + 24 + 3
+
+
+def test_its_cap_holds_and_a_higher_one_goes_on(tmp_path: Path, texts: Path) -> None:
+    with mock(tmp_path, "--model-after", "40") as url:
+        judgeq(tmp_path, "run", "-d", texts, *WORDS, "--base-url", url, "-q")
+        judgeq(tmp_path, "drift", "--ask", "20", expect=2)
+        some = drifted(tmp_path, "--ask", "20", "--max-cost", "0.035", expect=6)
+        assert some["error"]["exit_code"] == 6
+        assert some["totals"]["cost"] <= 0.035
+        assert 0 < some["jobs"]["done"] < 20
+        rest = drifted(tmp_path, "--ask", "20", "--max-cost", "0.5")
+        assert rest["jobs"]["done"] == 20
+        assert {one["model"] for one in rest["then"]} == {"m"}
+        assert "m-next" in {one["model"] for one in rest["now"]}
+
+
+def test_what_can_not_be_asked_again_is_told(tmp_path: Path) -> None:
+    judgeq(tmp_path, "run", "demo", "--strategy", "listwise10x1", "--sample", "40", "-q")
+    assert "give --ask" in judgeq(tmp_path, "drift", expect=2).stderr
+    assert "has 4 answered questions" in judgeq(tmp_path, "drift", "--ask", "5", expect=2).stderr
+    assert "no such column" in judgeq(tmp_path, "drift", "--group-column", "x", expect=2).stderr
+    judgeq(tmp_path, "run", "demo", "--strategy", "direct", "--sample", "40", "-q", "--new")
+    assert "has 0 answered" in judgeq(tmp_path, "drift", "--ask", "5", expect=2).stderr
+    judgeq(tmp_path, "drift", "nobody", "--ask", "5", expect=7)
+
+
+def test_a_group_is_named_by_a_column(tmp_path: Path) -> None:
+    rows = [f"{i},{'sport' if i % 3 else 'politics'},{i % 7}" for i in range(60)]
+    table = "\n".join(["text,topic,gold", *rows])
+    (tmp_path / "texts.csv").write_text(table, encoding="utf-8")
+    judgeq(tmp_path, "run", "texts.csv", "--gold-column", "gold", "-q")
+    found = drifted(tmp_path, "--ask", "10", "--group-column", "topic")
+    assert [one["kind"] for one in found["tests"]][2:] == ["group politics", "group sport", "items"]
+
+
+def test_from_python(tmp_path: Path) -> None:
+    def by_length(texts: list[str], feature: str) -> list[int]:
+        return sorted(range(len(texts)), key=lambda at: -len(texts[at]))
+
+    some = ["x" * i for i in range(1, 41)]
+    where = {"runs_dir": tmp_path / "runs", "progress": False}
+    package.run(some, "length", judge=by_length, **where)  # type: ignore[arg-type]
+    found = package.drift(ask=8, dataset=some, judge=by_length, **where)  # type: ignore[arg-type]
+    assert found.same == found.counts.done == 8
+    assert not found.drift
+
+
+def test_in_a_store(tmp_path: Path, texts: Path) -> None:
+    at = ("--store", new_store())
+    with mock(tmp_path) as url:
+        judgeq(
+            tmp_path, "run", "-d", texts, *WORDS, "--base-url", url, "-q", *at, "--max-cost", "1"
+        )
+        found = drifted(tmp_path, "--ask", "12", "--max-cost", "0.5", *at)
+        assert found["same"] == found["jobs"]["done"] == 12
+        assert json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)["jobs"]["done"] == 30
