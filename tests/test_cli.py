@@ -297,12 +297,12 @@ def test_help_shows_the_common_options_and_help_all_the_rest(tmp_path: Path) -> 
         assert (f"{setting.flag} " in common) == setting.declared.common or not setting.flag
 
 
-def test_the_help_of_judgeq_has_18_commands_in_groups(tmp_path: Path) -> None:
+def test_the_help_of_judgeq_has_19_commands_in_groups(tmp_path: Path) -> None:
     text = click.Context(app, info_name="judgeq", terminal_width=80).get_help()
     *groups, _ = re.findall(r"^(\w[\w ]*):\n((?:  .*\n)+)", text, re.MULTILINE)
     shown = {heading: re.findall(r"^  (\S+)  ", rows, re.MULTILINE) for heading, rows in groups}
     assert list(shown) == ["Start", "Look", "Share", "People", "Choose"]
-    assert sum(map(len, shown.values())) == 18
+    assert sum(map(len, shown.values())) == 19
     whole = judgeq(tmp_path, "help", "all").stdout
     for name in commands():
         assert re.search(rf"^  {name}  ", whole, re.MULTILINE), name

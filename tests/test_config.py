@@ -59,6 +59,7 @@ CHOOSING = {
 OTHER_SESSION: Mapping[str, Any] = {
     "keep_columns": True,
     "total_rounds": 9,
+    "joined": (2,),
     "repeats": 0.05,
     "batch": True,
     "wait": False,
@@ -212,7 +213,8 @@ def test_what_decides_a_models_answers_makes_another_run(dataset: Dataset) -> No
 def test_what_is_of_the_session_makes_no_other_run(dataset: Dataset, judge: str) -> None:
     facts = facts_of(dataset, judge=judge)
     for name, other in OTHER_SESSION.items():
-        assert facts_of(dataset, judge=judge, **{name: other}) == facts, name
+        asked = (judge, "m2") if name == "joined" else judge
+        assert facts_of(dataset, judge=asked, **{name: other}) == facts, name
 
 
 def test_what_people_read_decides_where_they_are_asked(dataset: Dataset) -> None:

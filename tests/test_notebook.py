@@ -93,7 +93,7 @@ def test_hostile_texts_and_ids_stay_text(tmp_path: Path) -> None:
 # Figures
 
 
-@pytest.mark.parametrize("name", figures.NAMES)
+@pytest.mark.parametrize("name", sorted({*figures.NAMES} - {"link"}))
 def test_a_figure_is_drawn_into_axes_of_ours_or_the_users(name: str, result: judgeq.Result) -> None:
     from matplotlib import pyplot
     from matplotlib.figure import Figure

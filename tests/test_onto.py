@@ -177,6 +177,9 @@ def test_row_numbers_say_nothing_of_texts(tmp_path: Path) -> None:
     new = package.run(told[10:], "f", judge=by_number, runs_dir=tmp_path / "r", onto=old)
     assert list(new.scores.texts or ()) == told
     assert_array_equal(new.scores.ratings["pl"][:20], old.scores.ratings["pl"])
+    assert new.plot.link().has_data()
+    with pytest.raises(package.UsageError, match="--onto"):
+        old.plot.link()
     assert new.scores.first_new == 20
     same = package.run(told[10:], "f", judge=by_number, runs_dir=tmp_path / "r", onto=[old])
     assert same.run.id == new.run.id

@@ -231,7 +231,7 @@ def digest(columns: dict[str, list[str]]) -> str:
     told = [
         [f"{float(cell):.6f}" if cell else "" for cell in column]
         for name, column in sorted(columns.items())
-        if name not in ("id", "gold", "rank", "text", *SURE)
+        if name not in ("id", "gold", "rank", "text", "settled", "group", *SURE)
     ]
     return sha256(json.dumps(told).encode()).hexdigest()[:16]
 

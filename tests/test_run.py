@@ -198,8 +198,6 @@ def test_what_a_user_asks_wrongly_is_told_with_its_exit_code(tmp_path: Path) -> 
         (2, "did you mean simulated?", "run", "--dataset", "demo", "--judge", "simulate"),
         (2, "--extra-body is no JSON", "run", "--dataset", "demo", "--extra-body", "{"),
         (2, "--base-url: for a model", "run", "--dataset", "demo", "--base-url", "http://h/v1"),
-        (2, "say what to prune", "cache", "prune"),
-        (2, "an age as 90m", "cache", "prune", "--older-than", "soon"),
         (2, "has none. Give --gold-column", "run", "-d", "two.csv", "--judge", "simulated"),
         (3, "did you mean 'sim_accuracy'", "run", "--dataset", "demo", "--config", "bad.toml"),
         (7, "No runs yet", "status"),

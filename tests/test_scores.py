@@ -164,7 +164,7 @@ def test_data_frames_hold_what_the_scores_do() -> None:
         assert list(column.isna()) == none.tolist(), name
         had = column.to_numpy(values.dtype, na_value=0)[~none]
         assert had.tobytes() == values[~none].tobytes(), name
-    assert scores_of([]).to_pandas().shape == (0, 8)
+    assert scores_of([]).to_pandas().shape == (0, 9)
 
 
 def test_a_data_frame_without_pandas_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

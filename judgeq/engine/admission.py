@@ -109,6 +109,8 @@ def with_judge(
         return {**changes, "judge": kept.judge, "total_rounds": None}  # the same command, again
     rounds, run = changes.get("total_rounds") or 0, f"run {folder.id}"
     of_models = all(judge.kind_of(name).costs_money for name in (*kept.judge, *new))
+    if not of_models and not rounds:
+        return changes  # another judge in place of the run's: refused as what decides its result
     problems = {
         f"{run} has that judge already. Without --judge, --rounds {info.rounds + 1} gives the one that "
         "came last a further round": {*new} & {*kept.judge},

@@ -142,7 +142,7 @@ async def _ask(session: Session, round: int, questions: int, totals: Totals) -> 
         session.emit(Notice(f"The {counts.total:,} questions that were begun before go on."))
     n, judge = len(run.dataset), session.judge.name
     session.emit(RunStarted(run.folder.id, n, 1, judge, [counts], totals, [counts.total]))
-    session.emit(RoundStarted(1, counts))
+    session.emit(RoundStarted(run.strategy.before + 1, counts))
     await runner.drain_ours(session, counts.left)
     after = await store.round_state(round) or counts
     if after.left:

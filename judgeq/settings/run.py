@@ -246,8 +246,7 @@ class Choices(Declarations):
         "Ask each pair in both orders, and count a flip as a tie.", STRATEGY, False
     )
     onto: tuple[str, ...] = setting(
-        "A finished run: texts that are new get scores on its scale, which stay as they are; several "
-        "times for runs of one scale.",
+        "A finished run, on whose scale new texts get scores; several times for runs of one scale.",
         STRATEGY, (), common=True, metavar="RUN",
     )  # fmt: skip
     other_prompt: bool = setting(
