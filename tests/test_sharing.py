@@ -264,7 +264,7 @@ def test_failures_recorded_as_presented_are_reported_and_left_out(
     assert "imported before" not in done.stderr
     assert len(judgeq(tmp_path, "export", dropped).stdout.splitlines()) == 68
     # The same as a recording that never had them.
-    lines = file.read_text().splitlines()[3:]
+    lines = file.read_text().splitlines()[4:]
     file.write_text("".join(f"{line}\n" for line in lines))
     assert json.loads(judgeq(tmp_path, *given, "--json").stdout)["run"] == dropped
     assert "lists" not in judgeq(tmp_path, *given).stderr
