@@ -208,7 +208,10 @@ def anonymous(texts: list[str]) -> list[str]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_tutorial_prints_what_is_kept(name: str, tmp_path: Path) -> None:
+def test_a_tutorial_prints_what_is_kept(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MPLBACKEND")
     for needed in ("nbclient", "ipykernel", "pandas", "openpyxl"):
         pytest.importorskip(needed)
     kept = printed(json.loads(NOTEBOOKS[name].read_text("utf-8")))
