@@ -26,7 +26,7 @@ from judgeq.run_places import whoami
 from judgeq.store import Store
 from judgeq.types import Attempt, Clock, Job, JobState, Outcome, Sleep
 
-INTERVAL = 0.002
+INTERVAL = 0.005
 AT_ONCE = 16
 """Outcomes that are committed before the next job is taken: so many paid answers a kill can cost."""
 AT_ONCE_UNPAID = 64
