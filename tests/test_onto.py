@@ -262,6 +262,29 @@ def test_settled_runs_that_can_not_be_continued(home: Path, tmp_path: Path) -> N
             says="Name the judge")  # fmt: skip
 
 
+FORGED: dict[str, Any] = {
+    "an anchor that is new": {"anchors": [0, 70]},
+    "more settled items than there are": {"items": 500},
+    "no rounds": {"rounds": 0},
+    "onto itself": {"onto": [0]},
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_a_forged_description_is_refused(home: Path, tmp_path: Path, how: str) -> None:
+    place(home, tmp_path, "march.csv", "--onto", only_run(home))
+    config = only_run_of(tmp_path) / "config.json"
+    kept = json.loads(config.read_text())
+    for name, value in FORGED[how].items():
+        (kept if name == "anchors" else kept["onto"][0])[name] = value
+    config.write_text(json.dumps(kept))
+    if how == "onto itself":
+        kept["onto"].append(kept["onto"][0] | {"onto": [1], "items": 1})
+        config.write_text(json.dumps(kept))
+    done = judgeq(home, "show", config.parent, expect=7)
+    assert "can't be read" in done.stderr
+
+
 def test_nothing_is_half_made(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> Any:
         raise OSError(28, "No space left on device")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from judgeq.errors import RunError
 from judgeq.rating import ESTIMATORS, Parameters, placing, plackett_luce
 from judgeq.rating.comparisons import joined
 from judgeq.rating.placing import Batch
@@ -176,7 +177,7 @@ def test_batches_form_a_tree() -> None:
     chain = Scale.begin(6).grow(0).grow(1)  # whose anchors rest on the first
     assert chain.fit().link.error > Scale.begin(6).grow(0).grow(0, 1).fit().link.error
     chain.batches[2] = Batch(NEW, MANY, (0,))
-    with pytest.raises(ValueError, match="anchors"):
+    with pytest.raises(RunError, match="aren't placed onto"):
         chain.fit()
 
 

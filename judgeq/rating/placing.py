@@ -22,6 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from judgeq.errors import RunError
 from judgeq.rating import (
     ESTIMATORS,
     UNKNOWN,
@@ -212,7 +213,7 @@ def fit(
     """The ratings of n items of some batches, by verdicts round by round; of the last batch some may be
     missing. `refit`: all verdicts are rated together, each batch around a mean of its own, and settled
     ratings move. `parts`: those of the first batches, if they are fitted already (`settled`). Raises
-    NotConvergedError, and ValueError for an anchor of a batch that isn't `onto`.
+    NotConvergedError, and RunError for an anchor of a batch that isn't `onto`.
     """
     parts = [*parts, *settled(batches, rounds, go_on, parts)]
     component = components(joined(rounds), n)
@@ -264,7 +265,10 @@ def _placed(
     anchors = np.unique(verdicts.items[verdicts.items < first]).astype(np.int64)
     theta, covariance, there = _known(anchors, [parts[one] for one in sorted(before)])
     if not there.all():
-        raise ValueError("anchors of a batch that isn't among those placed onto")
+        raise RunError(
+            "the run's record is damaged: new texts were compared with some that they aren't placed "
+            "onto."
+        )
     base = parts[batch.onto[0]].fit
     sigma = batch.parameters.sigma or base.sigma or UNKNOWN
     position = base.position if batch.parameters.position is None else batch.parameters.position

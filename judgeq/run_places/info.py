@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AwareDatetime,
@@ -16,6 +16,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
+    model_validator,
 )
 
 from judgeq.config import NEVER_KEPT, Settings, as_flags, fingerprint, settle
@@ -66,11 +67,11 @@ class Settled(BaseModel):
 
     run: str
     judges: tuple[str, ...]
-    items: int
-    rounds: int
-    verdicts: int
+    items: int = Field(ge=1)
+    rounds: int = Field(ge=1)
+    verdicts: int = Field(ge=1)
     onto: tuple[int, ...] = ()
-    sigma: float | None = None
+    sigma: float | None = Field(None, gt=0)
     position: bool | None = None
 
     @property
@@ -103,6 +104,18 @@ class RunInfo(BaseModel):
     ended: Ended | None = None  # by --until
     onto: tuple[Settled, ...] = ()  # those whose scale it is placed onto; its own items follow them
     anchors: tuple[int, ...] = ()  # rows of settled items that new ones meet
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        rests = all(
+            not at or (part.onto and all(0 <= one < at for one in part.onto))
+            for at, part in enumerate(self.onto)
+        )
+        settled = self.items - self.new_items
+        among = all(0 <= row < settled for row in self.anchors)
+        if self.onto and not (rests and among and self.new_items > 0):
+            raise ValueError("settled items, and what is placed onto them, don't add up")
+        return self
 
     @model_serializer(mode="wrap")
     def _plain(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
