@@ -321,7 +321,8 @@ def test_people_place_what_people_have_judged(tmp_path: Path) -> None:
     new = session.execute(prepared, lambda _: None, page=judging.judged_by(["Cleo", "Dan"]))
     assert_array_equal(new.scores.ratings["pl"][: judging.N], old.scores.ratings["pl"])
     assert new.scores.first_new == judging.N
-    assert sorted({*new.judges} - {"people"}) == ["Ann", "Bob", "Cleo", "Dan"]
+    assert sorted({*new.judges} - {"people"}) == ["Cleo", "Dan", f"people of {old.run.id}"]
+    assert "Ann" not in (new.run.path / "config.json").read_text()
     theta = new.scores.ratings["pl"][judging.N :]
     assert theta.min() > np.median(new.scores.ratings["pl"])  # larger numbers than before
 

@@ -65,8 +65,9 @@ class Onto:
         for part in self.parts:
             digest.update(part.settled.model_dump_json(exclude={"run", "judges"}).encode())
             for one in part.rounds:
-                for column in (one.offsets, one.items, one.tied, one.presented):
-                    digest.update(np.ascontiguousarray(column).data)
+                for column in (one.offsets, one.items, one.tied, one.presented, one.partial):
+                    if column is not None:
+                        digest.update(np.ascontiguousarray(column).data)
         return digest.hexdigest()
 
 
@@ -217,8 +218,10 @@ def _settled(result: Result, place: RunPlace) -> list[Settled]:
 
 
 def _names(result: Result) -> tuple[str, ...]:
-    """The judges of a run; many are named as one."""
+    """The judges of a run; many are named as one, and people by no names, for these may be forgotten."""
     names = tuple(result.judges)
+    if result.said is not None:
+        names = (*names[: result.said.first], f"people of {result.run.id}")
     return names if len(names) <= NAMED else (f"{len(names):,} judges of {result.run.id}",)
 
 
@@ -227,8 +230,7 @@ def _numbers(result: Result, judges: list[str]) -> Rows:
     names = _names(result)
     judges += [name for name in names if name not in judges]
     numbers = [judges.index(name) for name in names]
-    if len(numbers) < len(result.judges):
-        numbers *= len(result.judges)
+    numbers += numbers[-1:] * (len(result.judges) - len(numbers))
     return np.array(numbers, np.int32)
 
 
