@@ -165,6 +165,8 @@ def _as_a_process(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            # aiohttp's own, where a chunk of an uploaded form ends within a boundary.
+            warnings.filterwarnings("ignore", "unread_data", DeprecationWarning)
             os.chdir(folder)
             _set_environment(variables)
             sys.argv = ["judgeq", *arguments]

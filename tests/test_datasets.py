@@ -270,7 +270,7 @@ BROKEN: list[tuple[str, str | bytes, dict[str, object], str]] = [
     ("a.jsonl", JSON_X + '{"t":"y"}', {}, r"row 2 \(line 2\), column 'text': the text is empty"),
     ("a.jsonl", JSON_X + '{"text":5}', {}, r"row 2 .*column 'text': expected text, got 5"),
     ("a.jsonl", JSON_X + '{"text":"\\ud800"}', {}, r"row 2 \(line 2\): broken JSON: .*surrogate"),
-    ("a.jsonl", JSON_X + '{"text":"y","i":1.5}', ID, r"1\.5 can't be an id"),
+    ("a.jsonl", JSON_X + '{"text":"y","i":1.5}', ID, r"1\.5 can't be the id"),
     ("a.jsonl", JSON_X + '{"text":"y","i":null}', ID, r"the id is empty"),
     ("a.jsonl", JSON_X + '{"text":"y","i":"1"}', ID, r"'1' is also that of"),
 ]

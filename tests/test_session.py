@@ -49,8 +49,6 @@ def test_what_a_model_needs_is_told_before_anything_is_written(tmp_path: Path) -
         prepared(tmp_path / "runs", **mine, feature="zest", max_cost=1.0)
     with pytest.raises(UsageError, match="--both-orders goes with pairs, not with"):
         prepared(tmp_path / "runs", **mine | {"strategy": "listwise3"}, both_orders=True)
-    with pytest.raises(UsageError, match="`judgeq import` makes a run of recorded judgments"):
-        prepared(tmp_path / "runs", **mine | {"judge": "recorded:x.jsonl"})
     assert not (tmp_path / "runs").exists()
     flat = {"max_cost": 1.0, "price": (1.0, 1.0)}
     pricing = prepared(tmp_path / "runs", **mine, feature="zest", **flat).pricing
