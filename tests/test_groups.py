@@ -377,20 +377,14 @@ def test_a_second_judge_joins_a_finished_run(tmp_path: Path) -> None:
     )
 
 
+SMALL = ("demo", "--sample", "40", "-s", "listwise10x1", "--judge", "mock")
+"""A run of four questions."""
+
+
 def test_a_joining_judge_that_is_stopped_goes_on(tmp_path: Path) -> None:
     """Under a cap that ends it in its round: the same command, and the first, continue it."""
     with mock(tmp_path) as url:
-        asked = (
-            "demo",
-            "--sample",
-            "40",
-            "-s",
-            "listwise10x1",
-            "--judge",
-            "mock",
-            "--base-url",
-            url,
-        )
+        asked = (*SMALL, "--base-url", url)
         how = ("--price", "1,10", "--max-output-tokens", "100", "--concurrency", "1")
         judgeq(tmp_path, "run", *asked, *how)
         spent = json.loads(judgeq(tmp_path, "status", "--json").stdout)["cost"]
@@ -407,17 +401,7 @@ def test_a_joining_judge_that_is_stopped_goes_on(tmp_path: Path) -> None:
 def test_a_folder_of_somebody_else_names_no_judge_to_join(tmp_path: Path) -> None:
     """Whoever adds a judge to a run that they didn't begin says its first judge, too."""
     with mock(tmp_path) as url:
-        asked = (
-            "demo",
-            "--sample",
-            "40",
-            "-s",
-            "listwise10x1",
-            "--judge",
-            "mock",
-            "--base-url",
-            url,
-        )
+        asked = (*SMALL, "--base-url", url)
         judgeq(tmp_path, "run", *asked, "--price", "1,10")
         elsewhere = {"XDG_STATE_HOME": str(tmp_path / "other")}
         joined = ("resume", "--judge", "other", "--rounds", "1")
