@@ -155,7 +155,7 @@ def _drawn(session: Session, asked: Sequence[Verdicts], questions: int, round: i
     every = comparisons.joined(asked)
     models = [number for number, judge in enumerate(session.judge.judges) if judge is not None]
     first = np.array(sorted(_questions(every).values()), dtype=np.int64)
-    judges = _judges(every)[first]
+    judges = comparisons.judges_of(every)[first]
     sizes = np.diff(every.offsets)
     there = first[np.isin(judges, models) & (sizes[first] > 1)]
     if len(there) < questions:
@@ -167,16 +167,12 @@ def _drawn(session: Session, asked: Sequence[Verdicts], questions: int, round: i
     chosen = np.zeros(len(every), dtype=np.bool_)
     chosen[rng.choice(there, questions, replace=False)] = True
     part = every.where(chosen)
-    return Matches(part.presented, part.offsets, _judges(part))
-
-
-def _judges(verdicts: Verdicts) -> Any:
-    return np.zeros(len(verdicts), np.int32) if verdicts.judges is None else verdicts.judges
+    return Matches(part.presented, part.offsets, comparisons.judges_of(part))
 
 
 def _questions(verdicts: Verdicts) -> dict[tuple[int, bytes], int]:
     """The first verdict on each question, by its judge and the items in the order presented."""
-    bounds, judges = verdicts.offsets.tolist(), _judges(verdicts).tolist()
+    bounds, judges = verdicts.offsets.tolist(), comparisons.judges_of(verdicts).tolist()
     found: dict[tuple[int, bytes], int] = {}
     for at, judge in enumerate(judges):
         items = verdicts.presented[bounds[at] : bounds[at + 1]]

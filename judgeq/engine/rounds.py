@@ -139,7 +139,7 @@ def split_by_model(
     first = len(names) if people is None else people.first
 
     def answerers(verdicts: Verdicts) -> list[tuple[int, str | None]]:
-        judges = [0] * len(verdicts) if verdicts.judges is None else verdicts.judges.tolist()
+        judges = comparisons.judges_of(verdicts).tolist()
         jobs = verdicts.matches.tolist()
         return [
             (judge, models.get(job) if judge < first else None)

@@ -45,16 +45,11 @@ class Codings(NamedTuple):
         return Codings(question[chosen], unit[chosen], judge[chosen], value[chosen], alone)
 
 
-def judges_of(verdicts: Verdicts) -> Rows:
-    """Which judge gave each verdict, shape (verdicts,)."""
-    return np.zeros(len(verdicts), np.int32) if verdicts.judges is None else verdicts.judges
-
-
 def codings(verdicts: Verdicts) -> Codings:
     """All codings that verdicts imply: k(k−1)/2 of a ranking of k, none between items of which a partial
     one knows no order. Questions are numbered by size and then by items, so that the order of the
     verdicts is no matter."""
-    judges = judges_of(verdicts)
+    judges = comparisons.judges_of(verdicts)
     if verdicts.scores is not None and not comparisons.compares(verdicts):
         units = verdicts.items.astype(np.int64)
         return Codings(units, units, judges, verdicts.scores, alone=True)
@@ -216,7 +211,7 @@ def panel_agreement(
     n = len(history.standings.elo)
     # Each order of a pair is answered by another person.
     every = comparisons.joined(history.verdicts if people is None else history.asked)
-    judges = judges_of(every)
+    judges = comparisons.judges_of(every)
     counts = np.bincount(judges, minlength=len(names))
     there = [number for number in range(len(names)) if people is None or counts[number]]
     models = [number for number in there if people is not None and number < people]

@@ -20,7 +20,7 @@ from judgeq import seeds
 from judgeq.engine import results, rounds
 from judgeq.engine.results import Result
 from judgeq.errors import RunError
-from judgeq.evaluation.agreement import Orders, Shared, alpha, codings, judges_of
+from judgeq.evaluation.agreement import Orders, Shared, alpha, codings
 from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.person import PersonState, Said
 from judgeq.rating import comparisons
@@ -83,7 +83,7 @@ def records(said: Said, verdicts: Verdicts) -> list[PersonRecord]:
     both = Orders(codings(verdicts))
     for person in said.people:
         me = judges == said.first + person.number
-        own = verdicts.where(me[judges_of(verdicts)])
+        own = verdicts.where(me[comparisons.judges_of(verdicts)])
         shared = both.between(me, judges >= said.first)
         seconds = said.seconds.get(person.number, ())
         before = {job: at for at, job in enumerate(own.matches.tolist())}
@@ -187,7 +187,7 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
     if run.said is None:
         return None
     verdicts, judges = comparisons.joined(run.history.asked), np.arange(len(run.judges))
-    counts = np.bincount(judges_of(verdicts), minlength=len(judges))
+    counts = np.bincount(comparisons.judges_of(verdicts), minlength=len(judges))
     people, given = judges >= run.said.first, codings(verdicts)
     both, models = Orders(given), []
     among = both.between(people, people)

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from judgeq.engine.results import OF_RUN, Result
-from judgeq.evaluation.agreement import judges_of
 from judgeq.people import answers
 from judgeq.rating import comparisons, misfit
 from judgeq.replies import reason_in
@@ -79,7 +78,7 @@ def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
         return {
             "job": int(verdicts.matches[at]),
             "round": 1 if verdicts.rounds is None else int(verdicts.rounds[at]) + 1,
-            "judge": run.judges[judges_of(verdicts)[at]] if several else None,
+            "judge": run.judges[comparisons.judges_of(verdicts)[at]] if several else None,
             "presented": [run.scores.ids[row] for row in verdicts.presented[slots].tolist()],
             "groups": [
                 [run.scores.ids[row] for row in group]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from judgeq.types import Bools, Comparisons, Floats, Offsets, Verdict, Verdicts
+from judgeq.types import Bools, Comparisons, Floats, Offsets, Rows, Verdict, Verdicts
 
 
 def joined(rounds: Sequence[Verdicts]) -> Verdicts:
@@ -182,6 +182,11 @@ def _unknown_by_slot(verdicts: Verdicts) -> Offsets:
 def wins_of(verdicts: Verdicts, n: int) -> Floats:
     """How many implied comparisons each of n items won (a tie counts ½), shape (n,)."""
     return np.bincount(verdicts.items, wins_by_slot(verdicts), n).astype(np.float64, copy=False)
+
+
+def judges_of(verdicts: Verdicts) -> Rows:
+    """Which judge gave each verdict, shape (verdicts,)."""
+    return np.zeros(len(verdicts), np.int32) if verdicts.judges is None else verdicts.judges
 
 
 def matches_of(verdicts: Verdicts, n: int) -> Offsets:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from judgeq.rating import Fit, GoOn, Parameters, always
+from judgeq.rating.comparisons import judges_of
 from judgeq.types import Floats, Verdicts
 
 ENOUGH = 100
@@ -32,7 +33,7 @@ def reliability(verdicts: Verdicts, n: int) -> float | None:
     count = np.bincount(alone.items, minlength=n)
     if int((count > 1).sum()) < ENOUGH:
         return None
-    judge = np.zeros(len(alone), np.int64) if alone.judges is None else alone.judges
+    judge = judges_of(alone)
     levels = np.bincount(judge, scores) / np.maximum(np.bincount(judge), 1)
     scores = scores - levels[judge]
     again = count[alone.items] > 1

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from judgeq.rating.comparisons import compared_by_slot, wins_by_slot
+from judgeq.rating.comparisons import compared_by_slot, judges_of, wins_by_slot
 from judgeq.rating.plackett_luce import rankings_of
 from judgeq.rating.posterior import Z
 from judgeq.text import LEFT_OUT
@@ -133,7 +133,7 @@ def fit_of_items(verdicts: Verdicts, theta: Floats) -> Fit:
 
 def fit_of_judges(verdicts: Verdicts, theta: Floats, judges: int) -> Fit:
     """The fit of each of `judges`, whose numbers stand in the verdicts; θ is of shape (items,)."""
-    judge = np.zeros(len(verdicts), np.int32) if verdicts.judges is None else verdicts.judges
+    judge = judges_of(verdicts)
     sums = _sums(verdicts, theta)
     if len(verdicts):
         # Each comparison of a verdict stands in two of its slots.

@@ -15,7 +15,7 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.errors import NotConvergedError
-from judgeq.rating.comparisons import components
+from judgeq.rating.comparisons import components, judges_of
 from judgeq.rating.correlation import centred, within
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
@@ -101,7 +101,7 @@ def split_half(verdicts: Verdicts, rate: Rate, seed: int, splits: int | None = N
     no common scale in it, so that r is taken within the groups that both halves connect.
     Items judged alone are on one scale. A rating that raises NotConvergedError gives no value.
     """
-    judge = np.zeros(len(verdicts), np.int64) if verdicts.judges is None else verdicts.judges
+    judge = judges_of(verdicts)
     counts = np.bincount(judge)
     many = int(counts.sum()) ** 2 >= MANY_JUDGES * max(1, int((counts * counts).sum()))
     by, unit = ("judges", judge) if many else ("judgments", np.arange(len(verdicts)))
