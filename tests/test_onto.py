@@ -219,6 +219,7 @@ BAD = {
     "no such run": (("march.csv", "--onto", "nothing"), "No runs yet"),
     "another feature": (("march.csv", "--onto", "{run}", "--feature", "joy"), "--other-prompt"),
     "a strategy": (("march.csv", "--onto", "{run}", "-s", "streak"), "doesn't place texts"),
+    "scores and lists": (("march.csv", "--onto", "{run}", "-s", "hybrid10"), "doesn't place texts"),
     "a rating": (("march.csv", "--onto", "{run}", "--rating", "bt"), "--rating pl"),
     "both orders": (("march.csv", "--onto", "{run}", "-s", "pairwise", "--both-orders"), "Leave"),
     "a longer list": (("march.csv", "--onto", "{run}", "-s", "listwise99"), "listwise96"),

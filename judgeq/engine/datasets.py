@@ -47,12 +47,11 @@ def load(
     *,
     frame: Table | None = None,
     download: bool = True,
-    given: Given | None = None,
 ) -> Dataset:
     """The dataset of settings, whose items follow those of the runs `onto` which it is placed; `frame`
     as in `datasets.load`. Raises as that, and DataError where texts of these runs can't be had."""
     dataset = datasets.load(settings, seed=settings.seed, frame=frame, download=download)
-    return dataset if not onto else placed(dataset, onto, given or {})
+    return placed(dataset, onto, {}) if onto else dataset
 
 
 def placed(dataset: Dataset, onto: Sequence[RunPlace], given: Given) -> Dataset:
@@ -137,7 +136,7 @@ def _of_run(place: RunPlace, dataset: Dataset, given: Given) -> Dataset:
         if all(name in by_id for name in ids):
             texts = [by_id[name] for name in ids]
     if texts is not None:
-        own = replace(_bare(dataset, info), ids=ids, texts=texts)
+        own = Dataset(info.dataset, ids, texts, info.source, prompt=dataset.prompt)
         if own.content == info.facts.get("dataset"):
             return own
     raise DataError(
@@ -150,7 +149,3 @@ async def _ids(place: RunPlace) -> Sequence[str]:
     async with rounds.reading(place) as store:
         ids = (await store.items()).ids
     return RowIds(len(ids)) if numbered(ids) else ids
-
-
-def _bare(dataset: Dataset, info: RunInfo) -> Dataset:
-    return Dataset(name=info.dataset, ids=(), texts=None, source=info.source, prompt=dataset.prompt)

@@ -23,11 +23,12 @@ from judgeq.engine.interrupts import awaited
 from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
 from judgeq.prompts import PromptSet
+from judgeq.rating import comparisons
 from judgeq.run_places import RunFolder, RunInfo, RunPlace, Runs, copying, whoami
 from judgeq.run_places.info import Settled
 from judgeq.store import Items
 from judgeq.strategies.placing import choose_anchors
-from judgeq.types import Bools, JobState, Matches, Outcome, Rows, Verdict, Verdicts
+from judgeq.types import Bools, Matches, Rows, Verdict, Verdicts
 
 NAMED = 10
 """More judges than this are one, by how many they were."""
@@ -117,6 +118,7 @@ def _check(place: RunPlace, info: RunInfo, settings: Settings) -> None:
         f"it is rated by {old.rating}, and only a scale by pl can be continued": old.rating != "pl",
         "its scores are made of several runs by --refit: give --refit again": old.refit
         and not settings.refit,
+        "its texts are in groups, on no one scale": old.group_column,
         "it asked pairs in both orders, and this run doesn't. Give --both-orders": old.both_orders
         and not settings.both_orders,
         "this run would ask pairs in both orders, and that one doesn't. Leave --both-orders out": (
@@ -251,25 +253,18 @@ async def _fill(made: RunFolder, info: RunInfo, onto: Onto, items: Items) -> Non
     try:
         epoch = await store.lead(whoami(), store.lease)
         await store.set_items(items)
-        active, round, first = np.ones(len(items.ids), np.bool_), 0, 0
-        several = len(onto.judges) > 1
-        for part in onto.parts:
-            for verdicts in part.rounds:
-                round += 1
-                await store.plan_round(round, epoch, active, _matches(part, verdicts, several))
-                outcomes = [
-                    Outcome(first + number, JobState.DONE, verdict)
-                    for number, verdict in enumerate(_verdicts(part, verdicts))
-                ]
-                await store.settle(whoami(), outcomes)
-                first += len(verdicts)
+        active, several = np.ones(len(items.ids), np.bool_), len(onto.judges) > 1
+        done = [(part, verdicts) for part in onto.parts for verdicts in part.rounds]
+        for round, (part, verdicts) in enumerate(done, start=1):
+            matches, answers = _matches(part, verdicts, several), [*_verdicts(part, verdicts)]
+            await store.plan_round(round, epoch, active, matches, answers)
     finally:
         await store.close()
 
 
 def _matches(part: Part, verdicts: Verdicts, several: bool) -> Matches:
     """What was asked, as it is in the new run; only what was answered."""
-    judges = np.zeros(len(verdicts), np.int32) if verdicts.judges is None else verdicts.judges
+    judges = comparisons.judges_of(verdicts)
     return Matches(
         items=part.rows[verdicts.presented],
         offsets=verdicts.offsets,

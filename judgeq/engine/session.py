@@ -69,9 +69,6 @@ def prepare(
     settings, dataset = assembly.fitted(settings, dataset, prompt)
     if places:
         placing.check_prompt(places, prompt, settings)
-        for place in places:
-            if place.info().settings.group_column:
-                raise UsageError(f"--onto {place.id}: its texts are in groups, on no one scale.")
         dataset, onto = placed(dataset, places, given or {}), placing.begin(places, settings)
     facts = config.deciding_facts(
         settings, dataset, prompt, None if onto is None else onto.checksum

@@ -8,8 +8,8 @@ over the scale, and others each time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,9 +30,8 @@ SHARE = 0.25
 def placing(of: Strategy, settled: Sequence[Batch], anchors: Sequence[int]) -> Placing:
     """A strategy that places new items by the questions of another. Raises UsageError for one that
     can't."""
-    if (isinstance(of, Pairwise) and not of.prunes) or (
-        isinstance(of, Listwise) and not of.overlap
-    ):
+    plain = not (of.mixed or of.prunes)
+    if plain and (isinstance(of, Pairwise) or (isinstance(of, Listwise) and not of.overlap)):
         return Placing(of, tuple(settled), tuple(anchors))
     raise UsageError(
         f"--strategy {of.name} doesn't place texts onto a scale: --onto goes with lists (without "
@@ -94,10 +93,6 @@ class Placing(Strategy):
     def first_new(self) -> int:
         """The row of the first new item."""
         return sum(batch.items for batch in self.settled)
-
-    def extended(self, rounds: int) -> Self:
-        """The same with so many rounds of its own, if it has fewer."""
-        return replace(self, of=self.of.extended(rounds))
 
     def check(self, *sizes: int) -> None:
         """Raise UsageError where a list can't be as large."""
