@@ -152,16 +152,6 @@ def test_how_many_pairs_several_judged() -> None:
     assert len(codings(best).value) == 2
 
 
-def test_the_interval_is_the_same_for_any_order_of_the_answers() -> None:
-    rng = np.random.default_rng(6)
-    answers = noisy(rng, 30)
-    found = measured(answers, 200)
-    assert measured(answers[::-1], 200).low == pytest.approx(found.low)
-    one_list = measured([(0, (0, 1, 2)), (1, (0, 2, 1))], 20)
-    assert one_list.value is not None
-    assert one_list.low is None
-
-
 @settings(max_examples=60)
 @given(
     ratings=st.lists(

@@ -11,7 +11,7 @@ import pytest
 
 from judgeq.judge.backend import MOST_OF_A_NAME
 from tests.batch_server import APIS, texts_in
-from tests.cli import judgeq, only_run, query
+from tests.cli import judgeq, only_run
 from tests.mock import mock
 from tests.test_openai_chat import ask, saying, told
 from tests.web import completion
@@ -79,14 +79,12 @@ def test_a_batch_says_which_model_answered_too(
     assert [one["calls"] for one in found["answered_by"]] == [5, 3]
 
 
-def test_what_a_server_names_is_bounded_and_no_more_than_a_name() -> None:
-    async def check(made: Any) -> None:
-        answerer = (await ask(made)).answerer
-        assert answerer.model == ("\x1b[31m" + "x" * 1000)[:MOST_OF_A_NAME]
-        assert answerer.fingerprint is None
-
+async def test_what_a_server_names_is_bounded_and_no_more_than_a_name() -> None:
     named = {"model": "\x1b[31m" + "x" * 1000, "system_fingerprint": ["no name"]}
-    told(saying(completion('{"winner": "A"}') | named), check)
+    async with told(saying(completion('{"winner": "A"}') | named)) as made:
+        answerer = (await ask(made)).answerer
+    assert answerer.model == ("\x1b[31m" + "x" * 1000)[:MOST_OF_A_NAME]
+    assert answerer.fingerprint is None
 
 
 def test_a_name_can_not_style_the_terminal(tmp_path: Path, texts: Path) -> None:
@@ -97,12 +95,3 @@ def test_a_name_can_not_style_the_terminal(tmp_path: Path, texts: Path) -> None:
     judgeq(tmp_path, "report")
     assert "\x1b" not in judgeq(tmp_path, "evaluate", "--split-models").stdout
     assert "<b>m" not in (only_run(tmp_path) / "report.html").read_text(encoding="utf-8")
-
-
-def test_a_run_of_an_older_schema_is_refused_clearly(tmp_path: Path) -> None:
-    judgeq(tmp_path, "run", "demo", "--strategy", "listwise10x1", "--sample", "20")
-    with sqlite3.connect(only_run(tmp_path) / "run.db") as connection:
-        connection.execute("PRAGMA user_version = 10")
-    refused = judgeq(tmp_path, "evaluate", expect=7).stderr
-    assert "version" in refused
-    assert query(only_run(tmp_path), "PRAGMA user_version") == [(10,)]

@@ -353,28 +353,6 @@ async def collected(rig: Rig, remote: Remote, folder: Path) -> list[Result]:
 
 
 @forms
-def test_a_batch_goes_out_and_its_results_are_read_as_live_answers_are(
-    form: Form, tmp_path: Path
-) -> None:
-    async def story(rig: Rig) -> None:
-        file = questions(rig)
-        file.read()  # wherever it stands
-        made = await rig.api.create(NAME, file)
-        assert (made.stands, made.results) == ("working", [])
-        remote = await ended(rig, made)
-        assert (remote.stands, remote.total, remote.done, remote.failed) == ("ended", 10, 10, 0)
-        results = await collected(rig, remote, tmp_path)
-        assert sorted(r.custom_id for r in results) == sorted(f"{NAME}-{n}" for n in range(10))
-        for result in results:
-            reply = rig.backend.read_result(result, 400, rig.backend.form)
-            assert reply.problem is None
-            assert reply.usage.input > 0
-            assert "winner" in reply.text
-
-    rehearsed(form, story)
-
-
-@forms
 def test_a_cancelled_batch_ends_and_cancelling_again_is_no_error(
     form: Form, tmp_path: Path
 ) -> None:
@@ -590,35 +568,12 @@ def test_what_lines_of_anthropics_say(tmp_path: Path) -> None:
 
 WORDS = st.sampled_from(
     [
-        "custom_id",
-        "response",
-        "error",
-        "status_code",
-        "body",
-        "code",
-        "result",
-        "type",
-        "message",
-        "succeeded",
-        "errored",
-        "expired",
-        "id",
-        "status",
-        "created_at",
-        "request_counts",
-        "total",
-        "completed",
-        "failed",
-        "errors",
-        "data",
-        "output_file_id",
-        "processing_status",
-        "ended",
-        "batch_expired",
-        "a-1",
-        "0001-01-01T00:00:00Z",
+        "custom_id", "response", "error", "status_code", "body", "code", "result", "type", "message",
+        "succeeded", "errored", "expired", "id", "status", "created_at", "request_counts", "total",
+        "completed", "failed", "errors", "data", "output_file_id", "processing_status", "ended",
+        "batch_expired", "a-1", "0001-01-01T00:00:00Z",
     ]
-)
+)  # fmt: skip
 
 
 TEXT = st.text("aZ7-_ \x1b\n\u202eé", max_size=9)
@@ -697,31 +652,24 @@ def test_a_line_is_read_as_a_live_answer_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "error"),
+    ("result", "error", "cost"),
     [
-        (429, refused("slow down"), RateLimitedError),
-        (429, refused("You exceeded your current quota", code="insufficient_quota"), QuotaError),
-        (500, refused("oh"), ServerFailedError),
-        (504, refused("oh"), ServerFailedError),
-        (400, refused("no such thing as a temperature of 3"), RefusedRequestError),
-        (400, None, RefusedRequestError),
+        (line(429, refused("slow down")), RateLimitedError, 0.0),
+        (line(429, refused("no", code="insufficient_quota")), QuotaError, 0.0),
+        (line(500, refused("oh")), ServerFailedError, 0.0),
+        (line(400, None), RefusedRequestError, 0.0),
+        # One that says nothing may have cost.
+        (Result("a-1", 0, b"{}"), ServerFailedError, None),
+        (line(200, [1]), ServerFailedError, None),
     ],
 )
-def test_a_line_that_failed_is_the_error_it_would_be_live_and_cost_nothing(
-    status: int, body: Any, error: type[JudgeError]
+def test_a_line_that_failed_is_the_error_it_would_be_live(
+    result: Result, error: type[JudgeError], cost: float | None
 ) -> None:
     backend = chat()
     with pytest.raises(error) as raised:
-        backend.read_result(line(status, body), SIZE, backend.form)
-    assert raised.value.cost == 0.0
-
-
-@pytest.mark.parametrize("result", [Result("a-1", 0, b"{}"), line(200, None), line(200, [1])])
-def test_a_line_that_says_nothing_may_have_cost(result: Result) -> None:
-    backend = chat()
-    with pytest.raises(ServerFailedError) as raised:
         backend.read_result(result, SIZE, backend.form)
-    assert raised.value.cost is None
+    assert raised.value.cost == cost
 
 
 def test_a_whole_batch_that_was_refused_steps_down_once() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,9 +13,8 @@ from judgeq.config import settle
 from judgeq.datasets import load
 from judgeq.errors import NotConvergedError, UsageError
 from judgeq.evaluation import metrics
-from judgeq.rating import comparisons, correlation, elo, plackett_luce
+from judgeq.rating import comparisons, correlation, elo
 from judgeq.rating.bradley_terry import fit_mm
-from judgeq.rating.curvature import Curvature
 from judgeq.rating.prior import SIGMAS
 from judgeq.settings.run import DatasetSpec
 from judgeq.types import Floats
@@ -26,7 +24,6 @@ from tests.build import rankings as any_rankings
 N = 6
 RATES = ("recall", "accuracy", "precision", "f1")
 MANY = st.lists(any_rankings(N), min_size=1, max_size=8)
-THETA = st.lists(st.floats(-4, 4), min_size=N, max_size=N).map(np.array)
 
 
 def wins(many: list[Ranking], n: int) -> Floats:
@@ -96,32 +93,6 @@ def test_the_map_is_the_optimum(many: list[Ranking], sigma: float) -> None:
 # Its parts
 
 
-@settings(max_examples=15)
-@given(many=MANY, theta=THETA, direction=THETA)
-def test_loss_and_derivatives(many: list[Ranking], theta: Floats, direction: Floats) -> None:
-    some = plackett_luce.rankings_of(verdicts(many), N, ways=())
-    won = wins(many, N)
-    loss = some.loss(theta)
-    assert loss == pytest.approx(minus_log_likelihood(theta, won))
-    gradient = some.gradient(theta)  # also sets where the Hessian looks from
-    exact = Curvature(some, np.zeros(N))
-    product, diagonal = exact.times(direction), exact.diagonal
-    step = 1e-5
-
-    def along(function: Callable[[Floats], Floats], way: Floats) -> Floats:
-        return (function(theta + step * way) - function(theta - step * way)) / (2 * step)
-
-    every = np.eye(N)
-    differences = [
-        (some.loss(theta + step * way) - some.loss(theta - step * way)) / (2 * step)
-        for way in every
-    ]
-    assert_allclose(gradient, differences, atol=1e-6)
-    assert_allclose(product, along(some.gradient, direction), atol=1e-6)
-    assert_allclose(diagonal, [along(some.gradient, way) @ way for way in every], atol=1e-6)
-    assert some.degree == pytest.approx(np.linalg.norm((won + won.T).sum(axis=1)))
-
-
 # The paper's estimator
 
 
@@ -163,6 +134,7 @@ def test_settings_know_the_bounds_of_sigma() -> None:
             settle({"dataset": "demo", "sigma": outside})
 
 
+@pytest.mark.long
 @needs_recordings
 def test_the_published_detection_of_babe() -> None:
     """Haak and Schaer, GPT-5-mini, three rounds of lists of 10."""

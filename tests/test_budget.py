@@ -32,59 +32,47 @@ def dollars(budget: Budget) -> tuple[float, float]:
     return spending.spent / NANO, spending.reserved / NANO
 
 
-def test_a_call_waits_for_those_that_may_turn_out_cheaper() -> None:
-    async def story() -> None:
-        budget = Budget(Allowance(1.0))
-        await budget.reserve(0.6)
-        second = asyncio.create_task(budget.reserve(0.6))
-        await turns()
-        assert not second.done()
-        budget.settle(0.6, 0.1)
-        await second
-        assert dollars(budget) == (0.1, 0.6)
-
-    asyncio.run(story())
+async def test_a_call_waits_for_those_that_may_turn_out_cheaper() -> None:
+    budget = Budget(Allowance(1.0))
+    await budget.reserve(0.6)
+    second = asyncio.create_task(budget.reserve(0.6))
+    await turns()
+    assert not second.done()
+    budget.settle(0.6, 0.1)
+    await second
+    assert dollars(budget) == (0.1, 0.6)
 
 
-def test_what_was_spent_before_counts() -> None:
-    async def story() -> None:
-        with pytest.raises(BudgetError) as caught:
-            await Budget(Allowance(5.0, spent=1.5, at_risk=3.0)).reserve(0.6)
-        assert str(caught.value) == (
-            "the next call might exceed --max-cost 5: $1.5 is spent, up to $3 more perhaps (calls of "
-            "unknown cost), and the call may cost up to $0.6. A smaller --max-output-tokens lowers that."
-        )
-
-    asyncio.run(story())
+async def test_what_was_spent_before_counts() -> None:
+    with pytest.raises(BudgetError) as caught:
+        await Budget(Allowance(5.0, spent=1.5, at_risk=3.0)).reserve(0.6)
+    assert str(caught.value) == (
+        "the next call might exceed --max-cost 5: $1.5 is spent, up to $3 more perhaps (calls of "
+        "unknown cost), and the call may cost up to $0.6. A smaller --max-output-tokens lowers that."
+    )
 
 
-def test_when_it_is_used_up_all_who_wait_are_told() -> None:
-    async def story() -> None:
-        budget = Budget(Allowance(1.0))
-        await budget.reserve(0.9)
-        waiting = [asyncio.create_task(budget.reserve(0.5)) for _ in range(3)]
-        await turns()
-        budget.settle(0.9, None)  # no answer: it may have been paid
-        found = await asyncio.gather(*waiting, return_exceptions=True)
-        assert all(isinstance(each, BudgetError) for each in found)
-        assert dollars(budget) == (0.9, 0.0)
-
-    asyncio.run(story())
+async def test_when_it_is_used_up_all_who_wait_are_told() -> None:
+    budget = Budget(Allowance(1.0))
+    await budget.reserve(0.9)
+    waiting = [asyncio.create_task(budget.reserve(0.5)) for _ in range(3)]
+    await turns()
+    budget.settle(0.9, None)  # no answer: it may have been paid
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert all(isinstance(each, BudgetError) for each in found)
+    assert dollars(budget) == (0.9, 0.0)
 
 
-def test_rounding_lets_no_call_too_many_through() -> None:
-    async def story() -> None:
-        exact = Budget(Allowance(0.3))  # as a binary fraction less than three times 0.1
-        for _ in range(3):
-            await exact.reserve(0.1)
-        budget = Budget(Allowance(1.0))
-        for _ in range(9):
-            await budget.reserve(0.1 + 1e-12)
-            budget.settle(0.1 + 1e-12, 0.1 + 1e-12)
-        with pytest.raises(BudgetError):
-            await budget.reserve(0.1 + 1e-12)
-
-    asyncio.run(story())
+async def test_rounding_lets_no_call_too_many_through() -> None:
+    exact = Budget(Allowance(0.3))  # as a binary fraction less than three times 0.1
+    for _ in range(3):
+        await exact.reserve(0.1)
+    budget = Budget(Allowance(1.0))
+    for _ in range(9):
+        await budget.reserve(0.1 + 1e-12)
+        budget.settle(0.1 + 1e-12, 0.1 + 1e-12)
+    with pytest.raises(BudgetError):
+        await budget.reserve(0.1 + 1e-12)
 
 
 def test_a_cap_needs_a_bound() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import hashlib
 import re
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from threading import Event, Thread
 
 import numpy as np
 import pytest
-import scipy
 from numpy.testing import assert_array_equal
 
 from judgeq import files
@@ -154,26 +152,6 @@ def test_shipped_labels_are_those_of_the_rows_in_order() -> None:
             assert rows == ["row", *map(str, range(corpus.items or 0))]
 
 
-def test_known_lists_all() -> None:
-    infos = {info.name: info for info in catalog()}
-    assert [name for name in infos if name.startswith("synthetic:")] == [
-        f"synthetic:{shape}" for shape in ("linear", "bimodal", "normal", "binary")
-    ]
-    assert infos["babe"].labels
-    assert (infos["us_vs_them"].items, infos["us_vs_them"].labels) == (2261, None)
-    for name in corpora.names():
-        corpus = corpora.corpus(name)
-        if corpus.url is not None:
-            assert corpus.url.startswith("https://")
-            assert corpus.sha256
-            assert corpus.size
-        assert (corpus.gold_column is None) == (corpus.gold_kind is None)
-        assert corpus.labels is None or (corpus.gold_kind and corpus.items)
-        assert all(Path(file or "x").name == (file or "x") for file in (corpus.file, corpus.labels))
-        assert infos[name].licence
-        assert infos[name].citation
-
-
 # Downloads
 
 
@@ -296,27 +274,3 @@ def test_load_downloads_once(server: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 # The demo corpus
-
-
-def test_the_demo_corpus_is_tidy_and_its_length_does_not_tell_the_level() -> None:
-    raw = (Path(__file__).parents[1] / "datasets" / "demo" / "demo.csv").read_bytes()
-    assert not raw.startswith(b"\xef\xbb\xbf")
-    assert b"\r" not in raw
-    rows = list(csv.DictReader(raw.decode().splitlines(), strict=True))
-    assert [*rows[0]] == ["id", "event", "level", "text"]
-    events = sorted({row["event"] for row in rows})
-    assert len(events) == 40
-    expected = [(event, str(level)) for event in events for level in range(6)]
-    assert [(row["event"], row["level"]) for row in rows] == expected
-    assert [row["id"] for row in rows] == [f"{event}-{level}" for event, level in expected]
-    texts = [row["text"] for row in rows]
-    assert len({text.casefold() for text in texts}) == len(texts)
-    assert all(text == " ".join(text.split()) and text[-1] in ".?!" for text in texts)
-    giveaway = re.compile(r"[A-Z]{2,}|(?i:\b(un)?(bias|neutral|slant|partisan|propaganda))")
-    assert [text for text in texts if giveaway.search(text)] == []
-    lengths = np.array([len(text.split()) for text in texts])
-    assert lengths.min() >= 20
-    assert lengths.max() <= 45
-    assert np.ptp(lengths.reshape(40, 6), axis=1).max() <= 6
-    levels = np.array([int(row["level"]) for row in rows])
-    assert abs(float(scipy.stats.spearmanr(levels, lengths).statistic)) < 0.1

@@ -18,7 +18,6 @@ from judgeq.types import Floats, Matches, Verdicts
 from tests.batch_server import texts_in
 from tests.cli import judgeq, only_run, query, scores, start, wait_until
 from tests.mock import mock, stats
-from tests.postgres import new_store
 
 WORDS = ("--strategy", "listwise4x3", "--prompt", "bias", "--judge", "m", "--price", "1,2")
 ANSWERED_AGAIN = "SELECT count(*) FROM calls WHERE job < 0 AND outcome = 'ok'"
@@ -174,14 +173,3 @@ def test_from_python(tmp_path: Path) -> None:
     found = package.drift(ask=8, dataset=some, judge=by_length, **where)  # type: ignore[arg-type]
     assert found.same == found.counts.done == 8
     assert not found.drift
-
-
-def test_in_a_store(tmp_path: Path, texts: Path) -> None:
-    at = ("--store", new_store())
-    with mock(tmp_path) as url:
-        judgeq(
-            tmp_path, "run", "-d", texts, *WORDS, "--base-url", url, "-q", *at, "--max-cost", "1"
-        )
-        found = drifted(tmp_path, "--ask", "12", "--max-cost", "0.5", *at)
-        assert found["same"] == found["jobs"]["done"] == 12
-        assert json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)["jobs"]["done"] == 30

@@ -31,7 +31,6 @@ BOTH = pytest.mark.parametrize("judge", [VG, RRT], ids=["vg", "rrt"])
 # Errs in nothing: as good as no noise, and no lapses.
 CERTAIN = {"sim_accuracy": 0.999, "sim_pmax": 1.0, "sim_distance": 0.001}
 # Errs by lapses alone, in a fifth of all pairs.
-LAPSING = Simulation(sim_accuracy=0.799, sim_pmax=0.8, sim_distance=0.001)
 LISTS = 20_000
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -137,19 +136,6 @@ def rrt_by_hand(scores: Sequence[float], judge: Simulation) -> dict[Order, float
     return expected
 
 
-def lapses_by_hand(k: int, lapse: float) -> dict[Order, float]:
-    """Each order's probability where items 0, 1 … k − 1 are far apart and only lapses err."""
-    expected = dict.fromkeys(permutations(range(k)), 0.0)
-    chances = {"top": lapse / 2, "place": 1 - lapse, "bottom": lapse / 2}
-    for ends in product(chances, repeat=k):
-        at = {end: [item for item in range(k) if ends[item] == end] for end in chances}
-        tops, bottoms = list(permutations(at["top"])), list(permutations(at["bottom"]))
-        chance = math.prod(chances[end] for end in ends) / len(tops) / len(bottoms)
-        for top, bottom in product(tops, bottoms):
-            expected[top + tuple(at["place"]) + bottom] += chance
-    return expected
-
-
 @pytest.mark.parametrize(
     "scores", [(500.0, 530.0, 560.0, 620.0), (300.0, 260.0, 340.0, 330.0), (7.0, 7.0, 8.0, 8.0)]
 )
@@ -185,16 +171,6 @@ def test_a_round_at_once_answers_as_one_question_at_a_time(judge: Simulation) ->
     assert alike(rankings(scores, judge), one_by_one(scores, judge, seed=2)) > 0.001
 
 
-# Rounds
-
-
-def round_of(seed: int) -> Matches:
-    """Lists of 9 and 10 and pairs, mixed, over 60 items."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.choice([2, 9, 10], size=30).tolist()
-    return ragged([rng.choice(60, size=size, replace=False).tolist() for size in sizes])
-
-
 # What the annotator sees
 
 
@@ -217,12 +193,6 @@ def test_so_many_items_are_off_by_the_bias_and_no_others(
     assert off.sum() == min(asked_for, n)
     assert ((seen == latent + bias) | (seen == latent - bias))[off].all()
     assert_array_equal(seen, seen_scores(latent, judge, seed))
-
-
-# Scores of texts alone
-
-
-# Equal latent scores
 
 
 # Position bias

@@ -240,22 +240,6 @@ def test_partial_runs_and_items_that_were_never_judged(tmp_path: Path) -> None:
     assert "has no verdict" in error
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "UPDATE verdicts SET ranking = x'00' WHERE job = 3",
-        "UPDATE calls SET cost = 9e999",
-    ],
-)
-def test_a_damaged_ledger_is_said_to_be_one(tmp_path: Path, damage: str) -> None:
-    judgeq(tmp_path, "run", *N, "-s", "listwise10x2", "-q")
-    (item,) = some(tmp_path, "runs")
-    with changed(tmp_path) as db:
-        db.execute(damage)
-    error = judgeq(tmp_path, "explain", "last", item, "--replies", expect=7).stderr
-    assert "is damaged" in error
-
-
 def test_texts_that_are_gone_are_missed_aloud(tmp_path: Path) -> None:
     texts = [{"id": f"t{at}", "text": HOSTILE} for at in range(8)]
     (tmp_path / "h.jsonl").write_text("\n".join(map(json.dumps, texts)))

@@ -127,17 +127,6 @@ def test_show_prints_the_ends_with_their_texts(runs: Path) -> None:
     assert " text\n" not in without
 
 
-def test_show_says_which_item_is_not_there(runs: Path) -> None:
-    run = opened(runs)
-    near = run.scores.ids[0][:-1] + "x"
-    error = judgeq(runs, "show", "--runs-dir", "lists", "--around", near, expect=2).stderr
-    assert f"has no item '{near}'" in error
-    for odd in ("\x1b[31m", "x" * 100_000, ""):
-        error = judgeq(runs, "show", "--runs-dir", "lists", "--around", odd, expect=2).stderr
-        assert "has no item" in error
-        assert len(error) < 300
-
-
 def test_show_writes_json_and_csv_alike(runs: Path) -> None:
     flags = ("--runs-dir", "lists", "--uncertain", "--against-gold", "--n", "4")
     found = json.loads(judgeq(runs, "show", *flags, "--csv", "t.csv", "--json").stdout)

@@ -143,29 +143,26 @@ def test_a_limit_of_tokens_is_kept_though_estimates_are_wrong(wrong: float) -> N
 # The window
 
 
-def test_one_call_goes_first_then_many_then_all() -> None:
-    async def story() -> None:
-        limiter = Limiter(concurrency=40)
-        first = await limiter.acquire(0)
-        waiting = [asyncio.create_task(limiter.acquire(0)) for _ in range(60)]
-        await turns()
-        assert (limiter.in_flight, limiter._turnstile.waiting) == (1, 60)
-        limiter.succeeded(first)
-        limiter.release(first, None)
-        await turns(100)
-        assert limiter.in_flight == limiter.window == FIRST_WINDOW
-        for task in waiting[:FIRST_WINDOW]:
-            limiter.succeeded(task.result())
-            limiter.release(task.result(), None)
-        await turns(100)
-        assert limiter.in_flight == limiter.window == 2 * FIRST_WINDOW
-        for task in waiting[FIRST_WINDOW : 3 * FIRST_WINDOW]:
-            limiter.succeeded(task.result())
-        assert limiter.window == 40
-        limiter.abort()
-        await asyncio.gather(*waiting, return_exceptions=True)
-
-    asyncio.run(story())
+async def test_one_call_goes_first_then_many_then_all() -> None:
+    limiter = Limiter(concurrency=40)
+    first = await limiter.acquire(0)
+    waiting = [asyncio.create_task(limiter.acquire(0)) for _ in range(60)]
+    await turns()
+    assert (limiter.in_flight, limiter._turnstile.waiting) == (1, 60)
+    limiter.succeeded(first)
+    limiter.release(first, None)
+    await turns(100)
+    assert limiter.in_flight == limiter.window == FIRST_WINDOW
+    for task in waiting[:FIRST_WINDOW]:
+        limiter.succeeded(task.result())
+        limiter.release(task.result(), None)
+    await turns(100)
+    assert limiter.in_flight == limiter.window == 2 * FIRST_WINDOW
+    for task in waiting[FIRST_WINDOW : 3 * FIRST_WINDOW]:
+        limiter.succeeded(task.result())
+    assert limiter.window == 40
+    limiter.abort()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def test_a_refusal_halves_once_for_all_that_were_sent_before_it() -> None:
@@ -187,21 +184,20 @@ def test_a_refusal_halves_once_for_all_that_were_sent_before_it() -> None:
 
 
 @pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (3600.0, 60.0)])
-def test_everybody_pauses_as_long_as_asked_up_to_a_minute(asked: float, waited: float) -> None:
-    async def story() -> None:
-        time = Time()
-        limiter = Limiter(concurrency=9, clock=time, sleep=time.sleep)
-        limiter.slow_down(SENT, asked)
-        tasks = [asyncio.create_task(limiter.acquire(0))]
-        await time.pass_until(1000 + waited - 0.1)
-        assert not tasks[0].done()
-        await time.pass_until(1000 + waited + 0.1)
-        assert tasks[0].done()
+async def test_everybody_pauses_as_long_as_asked_up_to_a_minute(
+    asked: float, waited: float
+) -> None:
+    time = Time()
+    limiter = Limiter(concurrency=9, clock=time, sleep=time.sleep)
+    limiter.slow_down(SENT, asked)
+    tasks = [asyncio.create_task(limiter.acquire(0))]
+    await time.pass_until(1000 + waited - 0.1)
+    assert not tasks[0].done()
+    await time.pass_until(1000 + waited + 0.1)
+    assert tasks[0].done()
 
-    asyncio.run(story())
 
-
-def test_a_large_one_is_not_overtaken_and_one_that_never_fits_lets_the_others_by() -> None:
+async def test_a_large_one_is_not_overtaken_and_one_that_never_fits_lets_the_others_by() -> None:
     free = 1
 
     def take(amount: float) -> str | float:
@@ -213,28 +209,24 @@ def test_a_large_one_is_not_overtaken_and_one_that_never_fits_lets_the_others_by
         free -= int(amount)
         return f"{amount} of them"
 
-    async def story() -> None:
-        nonlocal free
-        turnstile: Turnstile[str] = Turnstile(take)
-        gone, large, small, never = (
-            asyncio.create_task(turnstile.enter(amount)) for amount in (2, 3, 1, 10)
-        )
-        await turns()
-        assert not small.done()
-        free = 4
-        turnstile.look()
-        gone.cancel()  # in the same turn: nothing was taken for it
-        assert (await large, await small) == ("3 of them", "1 of them")
-        with pytest.raises(BudgetError):
-            await never
-        waiting = asyncio.create_task(turnstile.enter(5))
-        await turns()
-        turnstile.abort()
-        for stopped in (waiting, turnstile.enter(0)):
-            with pytest.raises(StoppedError):
-                await stopped
-
-    asyncio.run(story())
+    turnstile: Turnstile[str] = Turnstile(take)
+    gone, large, small, never = (
+        asyncio.create_task(turnstile.enter(amount)) for amount in (2, 3, 1, 10)
+    )
+    await turns()
+    assert not small.done()
+    free = 4
+    turnstile.look()
+    gone.cancel()  # in the same turn: nothing was taken for it
+    assert (await large, await small) == ("3 of them", "1 of them")
+    with pytest.raises(BudgetError):
+        await never
+    waiting = asyncio.create_task(turnstile.enter(5))
+    await turns()
+    turnstile.abort()
+    for stopped in (waiting, turnstile.enter(0)):
+        with pytest.raises(StoppedError):
+            await stopped
 
 
 # What servers say
@@ -257,18 +249,15 @@ def test_the_lower_of_two_limits_holds_and_is_told_once() -> None:
 # In order, and nothing lost
 
 
-def test_a_question_larger_than_the_limit_goes_out_at_last() -> None:
-    async def story() -> None:
-        time = Time()
-        limiter = Limiter(concurrency=9, tpm=1000, clock=time, sleep=time.sleep)
-        limiter.succeeded(SENT)
-        tasks = [asyncio.create_task(limiter.acquire(5000)) for _ in range(2)]
-        await time.pass_until(1000 + 60)
-        assert tasks[0].done()
-        await time.pass_until(1000 + 60 * 7)
-        assert tasks[1].done()
-
-    asyncio.run(story())
+async def test_a_question_larger_than_the_limit_goes_out_at_last() -> None:
+    time = Time()
+    limiter = Limiter(concurrency=9, tpm=1000, clock=time, sleep=time.sleep)
+    limiter.succeeded(SENT)
+    tasks = [asyncio.create_task(limiter.acquire(5000)) for _ in range(2)]
+    await time.pass_until(1000 + 60)
+    assert tasks[0].done()
+    await time.pass_until(1000 + 60 * 7)
+    assert tasks[1].done()
 
 
 STEPS = st.lists(
@@ -333,34 +322,29 @@ def test_no_place_is_lost_and_none_given_twice(
     asyncio.run(story())
 
 
-def test_several_processes_divide_a_limit_and_a_new_count_holds_at_once() -> None:
+async def test_several_processes_divide_a_limit_and_a_new_count_holds_at_once() -> None:
     """60 requests a minute for three processes, then for two, each of which has a limiter."""
 
-    async def story() -> None:
-        time, processes, sent = Time(), 3, [0, 0, 0]
+    time, processes, sent = Time(), 3, [0, 0, 0]
 
-        async def send(which: int, made: Limiter) -> None:
-            while True:
-                permit = await made.acquire(1)
-                sent[which] += 1
-                made.succeeded(permit)
-                made.release(permit, 1)
+    async def send(which: int, made: Limiter) -> None:
+        while True:
+            permit = await made.acquire(1)
+            sent[which] += 1
+            made.succeeded(permit)
+            made.release(permit, 1)
 
-        limiters = [
-            Limiter(
-                concurrency=1000, rpm=60, clock=time, sleep=time.sleep, processes=lambda: processes
-            )
-            for _ in range(3)
-        ]
-        tasks = [asyncio.create_task(send(*pair)) for pair in enumerate(limiters)]
-        await time.pass_until(1000.0 + 600)
-        assert sent == pytest.approx([200 * MARGIN] * 3, abs=2)
-        processes = 2
-        limiters[2].abort()
-        await time.pass_until(1000.0 + 1200)
-        assert sent[:2] == pytest.approx([500 * MARGIN] * 2, abs=3)
-        for made in limiters:
-            made.abort()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(story())
+    limiters = [
+        Limiter(concurrency=1000, rpm=60, clock=time, sleep=time.sleep, processes=lambda: processes)
+        for _ in range(3)
+    ]
+    tasks = [asyncio.create_task(send(*pair)) for pair in enumerate(limiters)]
+    await time.pass_until(1000.0 + 600)
+    assert sent == pytest.approx([200 * MARGIN] * 3, abs=2)
+    processes = 2
+    limiters[2].abort()
+    await time.pass_until(1000.0 + 1200)
+    assert sent[:2] == pytest.approx([500 * MARGIN] * 2, abs=3)
+    for made in limiters:
+        made.abort()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -216,18 +216,3 @@ def test_an_interval_by_hand() -> None:
 )
 def test_an_interval_of_too_few_is_none(values: list[float]) -> None:
     assert interval(np.array(values)) == (None, None)
-
-
-def test_the_interval_covers_the_true_value() -> None:
-    random = np.random.default_rng(7)
-    covered = 0
-    for _ in range(200):
-        x = random.normal(size=300)
-        y = 0.6 * x + 0.8 * random.normal(size=300)
-        pearson = correlation(x, y)["pearson"]
-        values = np.concatenate([pearson(weights) for weights in resamples(300, 400, random)])
-        low, high = interval(values)
-        assert low is not None
-        assert high is not None
-        covered += low <= 0.6 <= high
-    assert 0.90 <= covered / 200 <= 0.99

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from judgeq import prompts
 from judgeq.errors import UnusableReplyError
-from judgeq.mock_server import Limit, MockServer, batches, running
+from judgeq.mock_server import Limit, MockServer, running
 from judgeq.mock_server.chat import question_id
 from judgeq.replies import read_reply
 from judgeq.settings.mock_server import MockSettings
@@ -286,71 +286,5 @@ def test_a_batch_of_openai_goes_through_its_states() -> None:
         [seen_batch] = rig.server.report()["batches"]["list"]
         assert seen_batch["billed"] == 10
         assert seen_batch["metadata"] == {"judgeq": "name"}
-
-    rehearsed(story)
-
-
-async def listed(pages: Any) -> list[str]:
-    return [batch.id async for batch in pages]
-
-
-@pytest.mark.parametrize(("limit", "most"), [(3, 100), (100, 2)])
-def test_lists_come_in_pages_the_newest_first(
-    limit: int, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batches, "LARGEST_PAGE", most)
-
-    async def story(rig: Rig) -> None:
-        made = [(await create(rig, 1)).id for _ in range(7)]
-        assert await listed(rig.openai.batches.list(limit=limit)) == made[::-1]
-        first = await rig.openai.batches.list(limit=limit)
-        assert [batch.id for batch in first.data] == made[::-1][: min(most, limit)]
-        assert first.has_more
-        last = await rig.openai.batches.list(limit=limit, after=made[1])
-        assert [batch.id for batch in last.data] == [made[0]]
-        assert not last.has_more
-
-    rehearsed(story)
-
-
-def test_a_cancelled_batch_keeps_what_was_answered() -> None:
-    import openai
-
-    async def story(rig: Rig) -> None:
-        batch: Any = await create(rig)
-        rig.clock.now += 56
-        batch = await rig.openai.batches.cancel(batch.id)
-        batch = await rig.openai.batches.retrieve(batch.id)
-        assert batch.status == "cancelled"
-        assert batch.cancelled_at == batch.created_at + 56
-        assert batch.request_counts.to_dict() == {"total": 10, "completed": 5, "failed": 5}
-        assert len(await lines_of(rig, batch.output_file_id)) == 5
-        for result in await lines_of(rig, batch.error_file_id):
-            assert result["response"] is None
-            assert result["error"]["code"] == "batch_cancelled"
-        with pytest.raises(openai.ConflictError, match="Cannot cancel a batch that has ended"):
-            await rig.openai.batches.cancel(batch.id)
-
-        seen = rig.server.report()
-        assert [batch["billed"] for batch in seen["batches"]["list"]] == [5]
-        assert seen["answered"] == 5
-
-    rehearsed(story)
-
-
-def test_a_line_is_asked_once_however_often_one_looks() -> None:
-    async def story(rig: Rig) -> None:
-        batch = await create(rig, 200)
-        rig.clock.now += 50
-        await asyncio.gather(*(rig.openai.batches.retrieve(batch.id) for _ in range(5)))
-        assert rig.server.report()["batches"]["billed"] == 100
-        rig.clock.now += 50
-        shown = await asyncio.gather(*(rig.openai.batches.retrieve(batch.id) for _ in range(5)))
-        assert len({result.output_file_id for result in shown}) == 1
-        address = f"{rig.url.removesuffix('/v1')}/stats?questions=1"
-        async with rig.http.get(address) as answer:
-            seen = await answer.json()
-        assert seen["batches"]["billed"] == 200
-        assert list(seen["by_question"].values()) == [{"asked": 1, "answered": 1}] * 200
 
     rehearsed(story)

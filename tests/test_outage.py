@@ -30,70 +30,61 @@ async def sent(limiter: Limiter, error: CallError | None = None) -> Permit:
     return permit
 
 
-def test_some_failures_in_a_row_and_one_call_at_a_time_is_tried_ever_more_seldom() -> None:
-    async def story() -> None:
-        time = Time()
-        limiter = Limiter(concurrency=64, clock=time, sleep=time.sleep)
-        first = await limiter.acquire(0)
-        limiter.succeeded(first)
-        limiter.release(first, 0.0)
-        for number in range(IN_A_ROW):
-            assert not limiter.outage.trying, number
-            await sent(limiter, BROKEN)
-        tries: list[float] = []
+async def test_some_failures_in_a_row_and_one_call_at_a_time_is_tried_ever_more_seldom() -> None:
+    time = Time()
+    limiter = Limiter(concurrency=64, clock=time, sleep=time.sleep)
+    first = await limiter.acquire(0)
+    limiter.succeeded(first)
+    limiter.release(first, 0.0)
+    for number in range(IN_A_ROW):
+        assert not limiter.outage.trying, number
+        await sent(limiter, BROKEN)
+    tries: list[float] = []
 
-        async def tried() -> None:
-            await sent(limiter, REFUSED)
-            tries.append(time.now - 1000)
+    async def tried() -> None:
+        await sent(limiter, REFUSED)
+        tries.append(time.now - 1000)
 
-        tasks = [asyncio.create_task(tried()) for _ in range(20)]
-        await time.pass_until(1000 + 100)
-        assert tries == [0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 51.5, 71.5, 91.5]
-        assert limiter.outage.unmended == 0
-        assert limiter.outage.lasts == 100
-        limiter.abort()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(story())
+    tasks = [asyncio.create_task(tried()) for _ in range(20)]
+    await time.pass_until(1000 + 100)
+    assert tries == [0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 51.5, 71.5, 91.5]
+    assert limiter.outage.unmended == 0
+    assert limiter.outage.lasts == 100
+    limiter.abort()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_the_first_answer_to_a_try_lets_many_go_and_soon_all() -> None:
-    async def story() -> None:
-        time = Time()
-        limiter = Limiter(concurrency=64, clock=time, sleep=time.sleep)
-        limiter.succeeded(Permit(0.0, 0))
-        assert limiter.window == 64
-        for _ in range(IN_A_ROW):
-            await sent(limiter, BROKEN)
-        waiting = [asyncio.create_task(sent(limiter)) for _ in range(99)]
-        await time.pass_until(1001)
-        assert (limiter.in_flight, limiter.window) == (1, 1)
-        limiter.succeeded(waiting[0].result())
-        limiter.release(waiting[0].result(), 0.0)
+async def test_the_first_answer_to_a_try_lets_many_go_and_soon_all() -> None:
+    time = Time()
+    limiter = Limiter(concurrency=64, clock=time, sleep=time.sleep)
+    limiter.succeeded(Permit(0.0, 0))
+    assert limiter.window == 64
+    for _ in range(IN_A_ROW):
+        await sent(limiter, BROKEN)
+    waiting = [asyncio.create_task(sent(limiter)) for _ in range(99)]
+    await time.pass_until(1001)
+    assert (limiter.in_flight, limiter.window) == (1, 1)
+    limiter.succeeded(waiting[0].result())
+    limiter.release(waiting[0].result(), 0.0)
+    await turns()
+    assert limiter.in_flight == limiter.window == FIRST_WINDOW
+    for task in waiting[1 : 1 + 48]:
+        limiter.succeeded(task.result())
+        limiter.release(task.result(), 0.0)
         await turns()
-        assert limiter.in_flight == limiter.window == FIRST_WINDOW
-        for task in waiting[1 : 1 + 48]:
-            limiter.succeeded(task.result())
-            limiter.release(task.result(), 0.0)
-            await turns()
-        assert limiter.window == 64
-        limiter.abort()
-        await asyncio.gather(*waiting, return_exceptions=True)
-
-    asyncio.run(story())
+    assert limiter.window == 64
+    limiter.abort()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
-def test_an_answer_to_what_was_sent_before_says_that_it_was_no_outage() -> None:
-    async def story() -> None:
-        limiter = opened(64)
-        before = await limiter.acquire(0)
-        for _ in range(IN_A_ROW):
-            await sent(limiter, BROKEN)
-        assert limiter.window == 1
-        limiter.succeeded(before)
-        assert limiter.window == 64
-
-    asyncio.run(story())
+async def test_an_answer_to_what_was_sent_before_says_that_it_was_no_outage() -> None:
+    limiter = opened(64)
+    before = await limiter.acquire(0)
+    for _ in range(IN_A_ROW):
+        await sent(limiter, BROKEN)
+    assert limiter.window == 1
+    limiter.succeeded(before)
+    assert limiter.window == 64
 
 
 # Whole runs

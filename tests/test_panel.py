@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +21,7 @@ from numpy.testing import assert_array_equal
 from judgeq import config, prompts, seeds
 from judgeq.engine import import_run, results, session
 from judgeq.engine.results import Result
-from judgeq.errors import JudgeError, RunError, UsageError
+from judgeq.errors import UsageError
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.imports import recordings
 from judgeq.judge.panel import copy_for_each, draw_judges
@@ -172,36 +171,6 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
     assert query(folder.path, "SELECT judge, count(*) FROM jobs GROUP BY 1") == [(0, 36), (1, 36)]
     ids, rounds, judges = asyncio.run(results.judgments(folder))
     assert [*recordings.lines(recordings.of(rounds, judges), ids)] == lines
-
-
-def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None:
-    result = python.run("demo", judge=TWO, strategy="listwise10x1", runs_dir=tmp_path / "runs")
-    run = result.run
-    ((original,),) = query(run.path, "SELECT judge FROM jobs WHERE id = 3")
-
-    def damage(number: str, state: str) -> None:
-        database = sqlite3.connect(run.database)
-        with database:
-            database.execute(f"UPDATE jobs SET judge = {number}, state = '{state}' WHERE id = 3")
-            if state == "pending":
-                database.execute("DELETE FROM verdicts WHERE job = 3")
-        database.close()
-
-    damage("7", "done")
-    done = judgeq(tmp_path, "export", expect=7)
-    assert "is damaged: it has an answer of judge 7, and there are 2" in done.stderr
-    for number, error, said in (
-        ("7", JudgeError, "match 3 is for judge 7, and there are 2"),
-        ("-1", RunError, "is damaged"),
-        ("1.5", RunError, "is damaged"),
-        ("'x'", RunError, "is damaged"),
-        (str(2**40), RunError, "is damaged"),
-    ):
-        damage(number, "pending")
-        with pytest.raises(error, match=said):
-            session.execute(session.resume(run, {}), lambda _: None)
-    damage(str(original), "pending")
-    same(session.execute(session.resume(run, {}), lambda _: None), result)
 
 
 # Models

@@ -22,7 +22,7 @@ from judgeq.errors import RunError
 from judgeq.evaluation import people
 from judgeq.evaluation.agreement import Orders, codings
 from judgeq.evaluation.people import Share
-from judgeq.person import Check, Person, PersonState, Said
+from judgeq.person import Check, Person, Said
 from judgeq.types import Verdict, Verdicts
 from judgeq.ui.dashboard import PlainLines
 from judgeq.ui.progress import figures, progress_line
@@ -136,21 +136,6 @@ def test_repeated_single_texts_are_alike_within_a_step_of_the_scale() -> None:
     assert record.first_by_slot == []
 
 
-def test_everybody_is_listed_before_anything_is_answered_and_in_a_run_that_goes_on(
-    tmp_path: Path,
-) -> None:
-    begun = them.stopped(tmp_path, 0)
-    before = asyncio.run(people.read(begun.folder))
-    assert [(one.name, one.state, one.done, one.seconds) for one in before] == [
-        ("Ann", PersonState.ACTIVE, 0, None),
-        ("Bob", PersonState.ACTIVE, 0, None),
-    ]
-    begun = them.stopped(tmp_path, 12, each=2)
-    ann, bob = asyncio.run(people.read(begun.folder))
-    assert (ann.done, bob.done, ann.quota) == (12, 12, 12)
-    assert sum(ann.first_by_slot) == pytest.approx(1)
-
-
 def test_a_check_that_repeats_another_question_is_a_damaged_ledger(tmp_path: Path) -> None:
     result = them.run(tmp_path, ["Ann"], repeats=0.2)
     with closing(sqlite3.connect(result.run.database)) as ledger, ledger:
@@ -211,17 +196,6 @@ def test_an_estimate_says_how_many_answers_are_needed_and_no_dollars(tmp_path: P
     )
     assert (said["answers"], said["calls"]) == (24, 24)
     assert said["cost"] is not None
-
-
-def test_what_was_answered_is_no_more_to_be_given(tmp_path: Path) -> None:
-    begun = them.stopped(tmp_path, 5, each=2)
-    flags = ("--gold-column", "gold", "--strategy", "pairwise2", "--each", "2", "--json")
-    said = json.loads(judgeq(tmp_path, "estimate", *ALONE, *flags).stdout)
-    assert (said["run"], said["answers"]) == (begun.folder.id, 38)
-    status = judgeq(tmp_path, "status").stdout
-    assert "10 of 48 done" in status
-    assert "$" not in status
-    assert "judgeq annotate" in status
 
 
 def test_a_result_counts_answers_and_no_dollars(remarks: Path) -> None:
@@ -293,14 +267,3 @@ def test_names_can_do_no_harm(hostile: Path, command: str) -> None:
     assert "\x1b" not in shown
     if command in ("explain last", "annotate list last"):
         assert "[red]Ann[/red]" in shown
-
-
-def test_tables_for_spreadsheets_hold_no_formulas(hostile: Path) -> None:
-    judgeq(hostile, "evaluate", "--resamples", "0", "--csv", "numbers.csv")
-    for text in (
-        (hostile / "numbers.csv").read_text("utf-8"),
-        judgeq(hostile, "export", "--table", "calls").stdout,
-        judgeq(hostile, "export", "--table", "comparisons").stdout,
-    ):
-        cells = [cell for row in csv.reader(io.StringIO(text)) for cell in row]
-        assert not [cell for cell in cells if cell.startswith("=")]

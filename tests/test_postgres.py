@@ -108,22 +108,19 @@ async def test_a_worker_that_was_found_dead_begins_nothing_and_starts_anew(
         assert await one.counts() == Counts(running=2, done=1)
 
 
-def test_the_dead_are_found_also_while_all_others_are_busy(tmp_path: Path) -> None:
+async def test_the_dead_are_found_also_while_all_others_are_busy(tmp_path: Path) -> None:
     """Else what a dead worker holds of the cap is what all others wait for."""
 
-    async def story() -> None:
-        address, run = new_run()
-        address = address._replace(lease=1.0)
-        async with opened(address, run) as dead, opened(address, run) as alive:
-            await planned(alive, 2)
-            await dead.claim("a", 1, 1.0)
-            await alive.claim("b", 1, 1.0)
-            dead._heartbeat.stop()
-            while not sql(address, "SELECT worker FROM @.workers WHERE over"):
-                pass  # the loop is as busy as can be
-            assert sql(address, "SELECT id FROM @.jobs WHERE state = 'pending'") == [(0,)]
-
-    asyncio.run(story())
+    address, run = new_run()
+    address = address._replace(lease=1.0)
+    async with opened(address, run) as dead, opened(address, run) as alive:
+        await planned(alive, 2)
+        await dead.claim("a", 1, 1.0)
+        await alive.claim("b", 1, 1.0)
+        dead._heartbeat.stop()
+        while not sql(address, "SELECT worker FROM @.workers WHERE over"):
+            pass  # the loop is as busy as can be
+        assert sql(address, "SELECT id FROM @.jobs WHERE state = 'pending'") == [(0,)]
 
 
 def test_who_was_cut_off_gives_others_the_time_to_renew_their_leases() -> None:
@@ -260,9 +257,6 @@ async def test_money_moves_with_calls(address: Address, run: int, clock: Clock) 
         assert (await store.totals()).at_risk == 0.5
 
 
-# The scheduler
-
-
 # A database that is away
 
 
@@ -349,35 +343,32 @@ async def judged(
     return asked
 
 
-def test_a_commit_whose_answer_is_lost_is_not_done_twice(tmp_path: Path) -> None:
-    async def story() -> None:
-        address, run = new_run()
-        way, there = through(address, tmp_path)
-        async with Away(tmp_path, there) as away, opened(way, run) as store:
-            await planned(store, 200)
+async def test_a_commit_whose_answer_is_lost_is_not_done_twice(tmp_path: Path) -> None:
+    address, run = new_run()
+    way, there = through(address, tmp_path)
+    async with Away(tmp_path, there) as away, opened(way, run) as store:
+        await planned(store, 200)
 
-            def at(count: int) -> None:
-                if count % 25 == 20:
-                    away.breaks.append("before" if count % 50 == 20 else "after")
+        def at(count: int) -> None:
+            if count % 25 == 20:
+                away.breaks.append("before" if count % 50 == 20 else "after")
 
-            asked = await judged(store, 200, 8, at)
-            assert set(asked.values()) == {1}
-            totals = await store.totals()
-            assert (totals.calls, totals.cost, totals.unknown) == (200, 50.0, 0)
-            assert await store.counts() == Counts(done=200)
-            assert away.broken == 8
-            assert sql(address, "SELECT spent, at_risk FROM @.workers") == [(50_000_000_000, 0)]
-            # Nor is a round planned twice.
-            epoch = await store.lead("scheduler", 60)
-            everybody = np.ones(N, dtype=np.bool_)
-            for round, when in ((2, "after"), (3, "before")):
-                away.breaks.append(when)
-                await store.plan_round(round, epoch, everybody, pairs(3))
-            assert (await store.counts()).pending == 6
-            with pytest.raises(RunError, match="round 3 can't follow round 3"):
-                await store.plan_round(3, epoch, everybody, pairs(3))
-
-    asyncio.run(story())
+        asked = await judged(store, 200, 8, at)
+        assert set(asked.values()) == {1}
+        totals = await store.totals()
+        assert (totals.calls, totals.cost, totals.unknown) == (200, 50.0, 0)
+        assert await store.counts() == Counts(done=200)
+        assert away.broken == 8
+        assert sql(address, "SELECT spent, at_risk FROM @.workers") == [(50_000_000_000, 0)]
+        # Nor is a round planned twice.
+        epoch = await store.lead("scheduler", 60)
+        everybody = np.ones(N, dtype=np.bool_)
+        for round, when in ((2, "after"), (3, "before")):
+            away.breaks.append(when)
+            await store.plan_round(round, epoch, everybody, pairs(3))
+        assert (await store.counts()).pending == 6
+        with pytest.raises(RunError, match="round 3 can't follow round 3"):
+            await store.plan_round(3, epoch, everybody, pairs(3))
 
 
 def test_a_killed_database_loses_nothing_and_nothing_is_asked_again(tmp_path: Path) -> None:
@@ -422,22 +413,11 @@ def test_a_killed_database_loses_nothing_and_nothing_is_asked_again(tmp_path: Pa
         started.cleanup()
 
 
-FULL = """
-CREATE FUNCTION @.no_room() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
-CREATE CONSTRAINT TRIGGER no_room AFTER INSERT ON @.calls DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW EXECUTE FUNCTION @.no_room()
-"""
-
-
-def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        address = parse(f"postgresql://u:secret@/db?host={tmp_path}")
-        with pytest.raises(RunError, match="can't be used") as error:
-            await PostgresStore(address, 1).counts()
-        assert "secret" not in str(error.value)
-
-    asyncio.run(story())
+async def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:
+    address = parse(f"postgresql://u:secret@/db?host={tmp_path}")
+    with pytest.raises(RunError, match="can't be used") as error:
+        await PostgresStore(address, 1).counts()
+    assert "secret" not in str(error.value)
 
 
 # A stranger's database
@@ -463,28 +443,25 @@ def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:
         "UPDATE @.calls SET cost = 'infinity'",
     ],
 )
-def test_rows_that_judgeq_never_wrote_are_refused(change: str) -> None:
-    async def story() -> None:
-        problems: list[BaseException] = []
-        address, run = new_run()
-        async with opened(address, run) as store:
-            await planned(store, 3)
-            await store.claim("a", 2, LEASE)
-            await store.settle("a", [answer(0), answer(1)])
-        sql(address, change)
-        async with opened(address, run) as store:
-            for read in (
-                *(store.items(), store.verdicts(), store.counts(), store.active(1)),
-                *(store.active(1), store.totals(), store.left(1)),
-            ):
-                refused = await asyncio.gather(read, return_exceptions=True)
-                problems += [error for error in refused if isinstance(error, BaseException)]
-        assert problems
-        for problem in problems:
-            assert isinstance(problem, RunError)
-            assert "is damaged" in str(problem)
-
-    asyncio.run(story())
+async def test_rows_that_judgeq_never_wrote_are_refused(change: str) -> None:
+    problems: list[BaseException] = []
+    address, run = new_run()
+    async with opened(address, run) as store:
+        await planned(store, 3)
+        await store.claim("a", 2, LEASE)
+        await store.settle("a", [answer(0), answer(1)])
+    sql(address, change)
+    async with opened(address, run) as store:
+        for read in (
+            *(store.items(), store.verdicts(), store.counts(), store.active(1)),
+            *(store.active(1), store.totals(), store.left(1)),
+        ):
+            refused = await asyncio.gather(read, return_exceptions=True)
+            problems += [error for error in refused if isinstance(error, BaseException)]
+    assert problems
+    for problem in problems:
+        assert isinstance(problem, RunError)
+        assert "is damaged" in str(problem)
 
 
 @stories
@@ -514,14 +491,3 @@ async def test_a_role_that_reads_backslashes_as_escapes_is_refused(
     odd = parse(f"{server()}{joint}options=-c%20standard_conforming_strings%3Doff")
     with pytest.raises(RunError, match="SET standard_conforming_strings = on"):
         connect(odd)
-
-
-@stories
-async def test_columns_are_packed_by_the_database(address: Address, run: int, clock: Clock) -> None:
-    async with opened(address, run, clock) as store:
-        await planned(store, 5)
-        await store.claim("a", 5, LEASE)
-        await store.settle("a", [answer(job) for job in range(5)])
-        matches, verdicts = await store.matches(1), await store.verdicts()
-    assert matches.items.tolist() == verdicts.items.tolist() == pairs(5).items.tolist()
-    assert verdicts.matches.tolist() == [0, 1, 2, 3, 4]

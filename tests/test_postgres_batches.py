@@ -69,26 +69,23 @@ async def test_a_batch_is_no_worker_and_outlives_all(
         "UPDATE @.workers SET name = '../b' WHERE name = 'b'",
     ],
 )
-def test_a_batch_that_judgeq_never_wrote_is_refused(change: str) -> None:
-    async def story() -> None:
-        address, run = new_run()
-        async with opened(address, run) as store:
-            await planned(store, 1)
-            jobs = await store.claim("w", 1, LEASE)
-            await store.hand_over(
-                "w", Batch("b", 0, "a", "h", "f", 1.0, 1, 1.0, 1.0), [Line(jobs[0], 0.5, 1)]
-            )
-        sql(address, change)
-        async with opened(address, run) as store:
-            read = await asyncio.gather(store.batches(), store.lines("b"), return_exceptions=True)
-        errors = [error for error in read if isinstance(error, BaseException)]
-        assert errors
-        for error in errors:
-            assert isinstance(error, RunError)
-            assert "run named of" in str(error)
-            assert "is damaged" in str(error)
-
-    asyncio.run(story())
+async def test_a_batch_that_judgeq_never_wrote_is_refused(change: str) -> None:
+    address, run = new_run()
+    async with opened(address, run) as store:
+        await planned(store, 1)
+        jobs = await store.claim("w", 1, LEASE)
+        await store.hand_over(
+            "w", Batch("b", 0, "a", "h", "f", 1.0, 1, 1.0, 1.0), [Line(jobs[0], 0.5, 1)]
+        )
+    sql(address, change)
+    async with opened(address, run) as store:
+        read = await asyncio.gather(store.batches(), store.lines("b"), return_exceptions=True)
+    errors = [error for error in read if isinstance(error, BaseException)]
+    assert errors
+    for error in errors:
+        assert isinstance(error, RunError)
+        assert "run named of" in str(error)
+        assert "is damaged" in str(error)
 
 
 # The cap

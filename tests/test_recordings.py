@@ -15,7 +15,7 @@ from judgeq.errors import DataError
 from judgeq.imports import recordings
 from judgeq.imports.recordings import Judgment, too_many_as_presented
 from judgeq.types import Verdict
-from tests.build import grouped, rankings, verdicts
+from tests.build import grouped, rankings
 
 IDS = ("a", "b", "c", "d", "tie")
 ODD = st.sampled_from(
@@ -115,19 +115,6 @@ def test_lines_are_as_published() -> None:
     assert [*recordings.lines(alone, IDS, "id")] == [
         '{"round": 1, "group": 0, "presented": ["d"], "score": 0.25}'
     ]
-
-
-@given(st.lists(st.lists(rankings(n=5), max_size=3), max_size=4))
-def test_rounds_without_a_verdict_do_not_count(rounds: list[list[Any]]) -> None:
-    found = [*recordings.of(map(verdicts, rounds), [])]
-    kept = [some for some in rounds if some]
-    said = [Verdict.of(grouped(each)) for some in kept for each in some]
-    assert [judgment.verdict for judgment in found] == said
-    assert [judgment.round for judgment in found] == [
-        number for number, some in enumerate(kept, start=1) for _ in some
-    ]
-    assert all(judgment.judge is None for judgment in found)
-    assert all(judgment.presented == tuple(sorted(judgment.presented)) for judgment in found)
 
 
 # What is read

@@ -267,12 +267,6 @@ def test_words_stay_words_in_html_and_markdown() -> None:
     assert text.count("\n````text\n") == 1  # longer than any fence within
 
 
-def test_json_in_a_page_ends_no_script() -> None:
-    embedded = str(html.embedded({"a": "</script><!--\u2028&"}))
-    assert not set(embedded) & {"<", ">", "&", "\u2028"}
-    assert json.loads(embedded) == {"a": "</script><!--\u2028&"}
-
-
 def test_a_figure_takes_the_colours_of_its_page() -> None:
     from matplotlib.figure import Figure
 
@@ -311,17 +305,6 @@ def test_a_strangers_run_stays_text(tmp_path: Path) -> None:
     assert "img" not in structure.elements
     assert not set(page) & {"\x1b", "\u202e"}
     assert not set(report(tmp_path, "--format", "md")) & {"\x1b", "\u202e"}
-
-
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("prompt", [5, {"name": "x", "personas": 7}])
-def test_facts_that_hold_no_prompt_set_are_no_matter(tmp_path: Path, prompt: object) -> None:
-    judgeq(tmp_path, "run", "-d", "synthetic:normal", "--n", "20", "--quiet")
-    path = only_run(tmp_path) / "config.json"
-    config = json.loads(path.read_text())
-    config["facts"] |= {"prompt": prompt, "personas": [["a"]]}
-    path.write_text(json.dumps(config))
-    assert ">The prompt<" not in report(tmp_path)
 
 
 # In a browser

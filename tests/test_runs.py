@@ -49,13 +49,6 @@ def made(folder: RunFolder, *, fingerprint: str = PRINT, touched: float | None =
 # config.json
 
 
-def test_what_a_run_is_comes_back(tmp_path: Path) -> None:
-    folder = made(RunFolder(tmp_path / "a"))
-    assert folder.info() == info()
-    assert {path.name for path in folder.path.iterdir()} == {"config.json", "run.db"}
-    assert (folder.id, folder.database.name, folder.scores.name) == ("a", "run.db", "scores.csv")
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -75,20 +68,6 @@ def test_what_is_no_run_is_told(tmp_path: Path, text: bytes | None, told: str) -
         (tmp_path / "config.json").write_bytes(text)
     with pytest.raises(RunError, match=told):
         RunFolder(tmp_path).info()
-
-
-def test_touched_is_when_the_ledger_was_last_written(tmp_path: Path) -> None:
-    folder = made(RunFolder(tmp_path / "a"))
-    folder.database.unlink()
-    assert folder.touched() == 0
-    folder.database.write_bytes(b"x")
-    os.utime(folder.database, (50, 50))
-    log = folder.path / "run.db-wal"
-    log.touch()  # as a reader leaves it
-    assert folder.touched() == 50
-    log.write_bytes(b"x")
-    os.utime(log, (70, 70))
-    assert folder.touched() == 70
 
 
 # Where a run is
@@ -369,13 +348,6 @@ def test_it_is_listed_with_the_reason_and_others_are_used(
     assert f"bad can't be read: {listed['bad']['reason']}" in errors
     assert invoke(spoilable, "status", "good")[0] == 0
     assert invoke(spoilable, "status", "bad")[0] == 7
-
-
-def test_last_names_it_rather_than_another(spoilable: Path) -> None:
-    garbage_config(spoilable / "bad")
-    code, _, errors = invoke(spoilable, "status", "last")
-    assert code == 7
-    assert "bad/config.json can't be read: Invalid JSON" in errors
 
 
 def test_a_run_that_can_not_be_read_is_begun_anew_beside_it(finished: Path, tmp_path: Path) -> None:

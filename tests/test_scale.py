@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -16,22 +15,14 @@ from judgeq.evaluation import scale
 from judgeq.rating import (
     ESTIMATORS,
     Parameters,
-    correlation,
-    misfit,
-    plackett_luce,
     reliability,
 )
 from judgeq.rating.comparisons import imply, joined
-from judgeq.types import Bools, Comparisons, Floats, Verdicts
-from tests.build import SHARED, fit_map, verdicts
+from judgeq.types import Comparisons, Floats, Verdicts
+from tests.build import verdicts
 from tests.cli import judgeq
 
 pytestmark = pytest.mark.usefixtures("rated_once")
-
-PEOPLE = SHARED / "data" / "convincing"
-needs_people = pytest.mark.skipif(
-    not PEOPLE.is_dir(), reason="the people's judgments may not be shipped and are not at ../shared"
-)
 
 
 @pytest.fixture(scope="module")
@@ -106,21 +97,6 @@ def test_halves_are_rated_as_the_whole_with_its_prior_and_without_the_position(
 
     expected = reliability.split_half(joined(run.history.verdicts), rate, 0, 3)
     assert scale.reliability_of(run, splits=3).split_half == expected
-
-
-def test_halves_that_know_few_items_in_common_have_no_r(tmp_path: Path) -> None:
-    """Of items that are in one or two lists, most are in one half alone."""
-    job = ("-d", "synthetic:normal", "--n", "200", "-s", "listwise5x1", "--quiet")
-    judgeq(tmp_path, "run", *job)
-    shown = judgeq(tmp_path, "evaluate", "--resamples", "0").stdout
-    assert "split halves" not in shown
-    judgeq(tmp_path, "run", *job[:-2], "listwise5x2", "--quiet")
-    run = package.open_run(runs_dir=tmp_path / "runs")
-    half = scale.reliability_of(run, splits=5).split_half
-    assert (half.r, half.low, half.whole) == (None, None, None)
-    assert half.why == f"both halves know only {half.items} of the 200 items judged"
-    shown = " ".join(judgeq(tmp_path, "evaluate", "--resamples", "0").stdout.split())
-    assert "No split halves: both halves know only" in shown
 
 
 def test_a_warning_stands_beside_an_adaptive_designs_separation(runs: Path) -> None:
@@ -219,16 +195,6 @@ def test_cj_is_the_published_recipe(n: int, count: int, seed: int) -> None:
     assert np.isnan(se[n])
 
 
-def test_cj_golden_values() -> None:
-    """A small tournament, to the digits that the recipe's plain implementation gave."""
-    pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (3, 2), (1, 0), (2, 3)]
-    theta, se = scale.cj(imply(verdicts(pairs)), 4)
-    expected, _, ssr = recipe([(str(a), str(b)) for a, b in pairs])
-    assert theta == pytest.approx([*expected.values()], abs=1e-13)
-    assert reliability.separation(theta, se, likeliest=True).ssr == pytest.approx(ssr, abs=1e-13)
-    assert theta.sum() == pytest.approx(0, abs=1e-12)
-
-
 def test_cj_at_its_maximum_is_a_closed_form() -> None:
     """A ring in which each of three beats the next 3 times of 4: all are equal, p = ½."""
     ring = [(0, 1), (1, 2), (2, 0)] * 3 + [(1, 0), (2, 1), (0, 2)]
@@ -240,78 +206,3 @@ def test_cj_at_its_maximum_is_a_closed_form() -> None:
 
 
 # People
-
-
-def people() -> tuple[Verdicts, Bools, int]:
-    """The published judgments of pairs of arguments, which of them are ties, and how many arguments
-    there are."""
-    with (PEOPLE / "arguments.csv").open(encoding="utf-8") as file:
-        rows = {row["id"]: at for at, row in enumerate(csv.DictReader(file))}
-    text = (PEOPLE / "judgments.jsonl").read_text(encoding="utf-8")
-    lines = [json.loads(line) for line in text.splitlines()]
-    numbers: dict[str, int] = {}
-    judges = [numbers.setdefault(line["judge"], len(numbers)) for line in lines]
-    presented = np.array([[rows[name] for name in line["presented"]] for line in lines], np.int32)
-    second = [line["winner"] == line["presented"][1] for line in lines]
-    tie = np.array([line["winner"] == "tie" for line in lines])
-    return pairs(presented, np.array(second), tie, np.array(judges, np.int32)), tie, len(rows)
-
-
-def pairs(presented: np.ndarray, second: Bools, tie: Bools, judges: np.ndarray) -> Verdicts:
-    tied = np.zeros(presented.shape, dtype=np.bool_)
-    tied[:, 1] = tie
-    return Verdicts(
-        matches=np.arange(len(presented)),
-        items=np.where(second[:, None], presented[:, ::-1], presented).reshape(-1),
-        offsets=np.arange(len(presented) + 1) * 2,
-        tied=tied.reshape(-1),
-        presented=presented.reshape(-1),
-        judges=judges,
-    )
-
-
-@needs_people
-def test_people_agree_with_the_published_ranks() -> None:
-    """Within topics, where the most convincing argument has the lowest rank."""
-    judged, _, n = people()
-    with (PEOPLE / "arguments.csv").open(encoding="utf-8") as file:
-        published = list(csv.DictReader(file))
-    ranks = np.array([float(row["rank"]) for row in published])
-    topics = np.unique([row["topic"] for row in published], return_inverse=True)[1]
-    fit = plackett_luce.fit(judged, n, Parameters(sigma=2.0))
-    agreement = [
-        correlation.point(correlation.spearman(fit.theta[of], -ranks[of]), int(of.sum()))
-        for of in (topics == topic for topic in range(32))
-    ]
-    assert None not in agreement
-    assert np.mean([rho for rho in agreement if rho is not None]) >= 0.905
-
-
-@needs_people
-def test_peoples_judgments() -> None:
-    """Compared within 32 topics: the judges halved, the scale is reliable; and those made to answer at
-    random are found."""
-    judged, tie, n = people()
-    half = reliability.split_half(judged, fit_map, 0, 2)
-    assert (half.by, half.items) == ("judges", 1052)
-    assert half.r is not None
-    assert half.r > 0.9
-
-    assert judged.judges is not None
-    judges = int(judged.judges.max()) + 1
-    found = bad = alarms = fair = 0
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        random = rng.random(judges) < 0.05
-        at_random = random[judged.judges]
-        items = judged.items.reshape(-1, 2)
-        second = at_random & (rng.random(len(items)) < 0.5)
-        made = pairs(items, second, tie & ~at_random, judged.judges)
-        fit = misfit.fit_of_judges(made, fit_map(made, n), judges)
-        found += int(fit.above[random].sum())
-        bad += int((random & fit.judged).sum())
-        alarms += int(fit.above[~random].sum())
-        fair += int((~random & fit.judged).sum())
-    assert bad > 80
-    assert found / bad > 0.9  # measured: 0.96
-    assert alarms / fair < 0.05  # measured: 0.03, of whom some answer oddly indeed

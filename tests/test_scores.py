@@ -112,14 +112,6 @@ def test_what_was_never_judged_has_no_errors(tmp_path: Path) -> None:
     np.testing.assert_array_equal(some.se, [0, 1, np.nan])
 
 
-def test_no_file_is_opened_that_anothers_folder_names(tmp_path: Path, run: Path) -> None:
-    moved = tmp_path / "runs" / "elsewhere"
-    run.rename(moved)
-    done = judgeq(tmp_path, "show", "--write", moved)
-    assert "fourth" not in done.stdout
-    assert "text" not in score_columns(moved)
-
-
 def test_texts_that_changed_or_are_gone_are_not_shown(tmp_path: Path, run: Path) -> None:
     (tmp_path / "d.csv").write_text(DATA.replace("third", "other"), encoding="utf-8")
     judgeq(tmp_path, "show", "--write")
@@ -127,18 +119,6 @@ def test_texts_that_changed_or_are_gone_are_not_shown(tmp_path: Path, run: Path)
     (tmp_path / "d.csv").unlink()
     judgeq(tmp_path, "show", "--write")
     assert "text" not in score_columns(run)
-
-
-def test_scores_csv_is_for_people(tmp_path: Path) -> None:
-    (tmp_path / "d.csv").write_text("text,value\na,1\nb,2\nc,3\nd,4\n")
-    job = ("run", "-d", "d.csv", "-s", "listwise4x2", "--latent-column", "value")
-    judgeq(tmp_path, *job)
-    columns = score_columns(only_run(tmp_path))
-    assert not {"gold", "left_after"} & set(columns)
-    numbers = [cell for name in ("elo", "pl", "se", "wins") for cell in columns[name]]
-    assert all(len(cell.partition(".")[2]) <= 4 for cell in numbers)
-    result = package.open_run(runs_dir=tmp_path / "runs")
-    np.testing.assert_allclose(list(map(float, columns["pl"])), result.scores.main[1], atol=5e-5)
 
 
 # DataFrames

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,7 +21,6 @@ from judgeq.evaluation.metrics import Measured
 from judgeq.rating.position_bias import Effect
 from judgeq.study.simulation import StudyRow
 from judgeq.types import Counts, Totals
-from judgeq.ui.json import plain
 from judgeq.ui.sections import FOLDER, Column, Section, numbers, stated, table, terminal, words
 from judgeq.ui.show import run as show_run
 from judgeq.ui.show.study import ranked
@@ -199,13 +198,3 @@ def test_only_what_matters_is_warned_of(result: Result) -> None:
         "the cache saved $1.00",
     ):
         assert sentence in text
-
-
-def test_a_field_that_a_result_gets_is_in_the_json(result: Result) -> None:
-    @dataclass(frozen=True, eq=False)
-    class Longer(Result):
-        more: float = 0.5
-
-    assert "more" not in {field.name for field in fields(Result)}
-    known = {field.name: getattr(result, field.name) for field in fields(result)}
-    assert plain(Longer(**known))["more"] == 0.5

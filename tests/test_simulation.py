@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from filelock import FileLock
 
 from judgeq import strategies
 from judgeq.errors import DataError, StoppedError, UsageError
@@ -302,14 +301,6 @@ def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path, line: bytes) -> 
         study(SMALL, tmp_path, 1, nothing)
     assert str(path) in str(error.value)
     assert path.read_bytes() == damaged
-
-
-def test_two_processes_are_not_at_one_study(tmp_path: Path, expected: list[StudyRow]) -> None:
-    with FileLock(tmp_path / "lock"):
-        with pytest.raises(UsageError, match=r"another process is at the study in .*--out"):
-            study(SMALL, tmp_path, 1, nothing)
-        assert not cases_of(tmp_path).exists()
-    assert study(SMALL, tmp_path, 1, nothing) == expected
 
 
 def test_a_killed_helper_is_told_and_nothing_lost(tmp_path: Path, expected: list[StudyRow]) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from judgeq.errors import DataError
 from judgeq.imports import votes
 from judgeq.imports.recordings import Judgment
 from judgeq.imports.votes import Columns
-from judgeq.rating import correlation
 from judgeq.types import Verdict
 from tests.cli import judgeq
 
@@ -162,32 +160,14 @@ def test_votes_by_the_command_line(tmp_path: Path) -> None:
 
 
 def test_best_worst_answers_by_the_command_line(tmp_path: Path) -> None:
-    """As a user would: each rating ranks about as well as counting (on average pl ranks better:
-    test_partial_rankings.py)."""
-    rng, n = np.random.default_rng(0), 40
-    theta = rng.normal(0, 1.5, n)
-    lines = [f"e{row},Text {row},{theta[row]:.6f}" for row in range(n)]
-    (tmp_path / "texts.csv").write_text("\n".join(["id,text,gold", *lines]))
-    count, rows = np.zeros(n), []
-    for number in range(8):
-        for items in rng.permutation(n).reshape(-1, 4).tolist():
-            seen = sorted(items, key=lambda item: -theta[item] - rng.gumbel())
-            count[seen[0]], count[seen[-1]] = count[seen[0]] + 1, count[seen[-1]] - 1
-            cells = [f"e{item}" for item in (*items, seen[0], seen[-1])]
-            rows.append(",".join([*cells, f"judge {number % 3}"]))
-    table(tmp_path, *rows, header="Item1,Item2,Item3,Item4,BestItem,WorstItem,who")
-    given = ("-d", "texts.csv", "votes.csv", "--gold-column", "gold")
-    flags = ("--item-columns", "Item1, Item2,Item3,Item4", "--best", "BestItem")
-    ends = ("--worst", "WorstItem", "--judge-column", "who", "-q")
-    judgeq(tmp_path, "import", *given, *flags, *ends)
-    scores = judgeq(tmp_path, "export", "--table", "scores").stdout
-    names, *table_rows = [line.split(",") for line in scores.splitlines()]
-    by_id = {row[names.index("id")]: float(row[names.index("pl")]) for row in table_rows}
-    values = np.array([by_id[f"e{row}"] for row in range(n)])
-    rho, counted = (
-        correlation.point(correlation.spearman(of, theta), n) or 0.0 for of in (values, count)
+    (tmp_path / "texts.csv").write_text("id,text\nt1,One\nt2,Two\nt3,Three\nt4,Four\n")
+    bws(tmp_path, "t1,t2,t3,t4,t2,t3,Ann")
+    flags = ("--item-columns", "a, b,c,d", "--best", "best", "--worst", "worst")
+    judgeq(
+        tmp_path, "import", "-d", "texts.csv", "votes.csv", *flags, "--judge-column", "who", "-q"
     )
-    assert rho > counted - 0.03
+    (line,) = map(json.loads, judgeq(tmp_path, "export").stdout.splitlines())
+    assert (line["partial_ranking"], line["judge"]) == ([1, [0, 3], 2], "Ann")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgeq.evaluation import agreement
 from judgeq.evaluation.agreement import Orders, codings
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.people import (
@@ -80,25 +79,6 @@ def test_each_question_counts_alike_however_many_people_answered_it() -> None:
     assert among.value == 0.5
     assert difference.value == pytest.approx(-0.25)
     assert difference.low is None
-
-
-def test_people_together_stand_beside_models_and_nobody_stands_there_without_an_answer(
-    tmp_path: Path,
-) -> None:
-    result = them.run(tmp_path, PEOPLE, **BESIDE)
-    panel = agreement.of_run(result, 0, 0)
-    assert panel is not None
-    assert list(panel.names) == ["people", "simulated", *PEOPLE]
-    assert list(panel.verdicts[:2]) == [24, 12]
-    assert sum(panel.verdicts[2:]) == 24
-    (tmp_path / "alone").mkdir()
-    panel = agreement.of_run(them.run(tmp_path / "alone", each=2), 0, 0)
-    assert panel is not None
-    assert list(panel.names) == ["Ann", "Bob"]
-    (tmp_path / "one").mkdir()
-    assert (
-        agreement.of_run(them.run(tmp_path / "one", ["Ann"], strategy="listwise6x3"), 0, 0) is None
-    )
 
 
 def test_evaluate_says_it_in_a_sentence_in_json_and_in_csv(tmp_path: Path) -> None:
