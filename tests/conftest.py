@@ -31,7 +31,6 @@ MEMORY = Path("/dev/shm")
 for what they write to be there for good."""
 
 FIRST = (
-    "test_chaos",
     "test_shared_spending",
     "test_open_files",
     "test_people_kills",

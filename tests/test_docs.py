@@ -51,7 +51,7 @@ OTHERS = {"uv", "pip", "make", "ssh", "sbatch", "scancel", "kubectl"}
 """Programs that are not judgeq's, and not run."""
 PARSED = {
     "workers": "there is no cluster",
-    "reproduce": "the published judgments aren't part of the repository: test_reproduction.py",
+    "reproduce": "the published judgments aren't part of the repository: test_simulation.py",
 }
 """Commands whose flags are only read here, and why."""
 QUICK = {

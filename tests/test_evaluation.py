@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def say(folder: Path) -> Say:
-    """The command line; a run is named by its job. Its judgments are halved twice: test_reliability.py
+    """The command line; a run is named by its job. Its judgments are halved twice: test_scale.py
     looks at what comes of it."""
 
     def run(*arguments: str, expect: int = 0) -> Any:

@@ -18,6 +18,7 @@ import pytest
 
 from judgeq.engine.interrupts import Interrupts, in_thread
 from judgeq.rating import GoOn
+from tests.chaos import KINDS, trial
 from tests.cli import (
     has_answered,
     in_flight,
@@ -29,6 +30,16 @@ from tests.cli import (
     started,
     wait_until,
 )
+
+EVENTS = ("worker", "pause", "cut", "scheduler", "worker", "cut", "database")
+"""After a database comes back nobody is found dead for a while: it is last."""
+
+
+def test_whatever_goes_wrong_nothing_is_lost_or_bought_twice(tmp_path: Path) -> None:
+    result = trial(tmp_path, 3, EVENTS, workers=3, n=600, apart=0.3)
+    assert set(result["events"]) == set(KINDS)
+    assert result["unknown"], "nothing was in flight when it went wrong"
+
 
 JOB = ("run", "--dataset", "synthetic:normal", "--n", "1000", "--quiet", "--concurrency", "10")
 JOBS = 300

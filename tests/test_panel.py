@@ -1,12 +1,14 @@
-"""Several judges: who is asked what, what it costs, and that one judge is asked as ever."""
+"""Several judges: who is asked what, what it costs, and what they say about one another."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,15 +24,18 @@ from judgeq import config, prompts, seeds
 from judgeq.engine import import_run, results, session
 from judgeq.engine.results import Result
 from judgeq.errors import UsageError
+from judgeq.evaluation.agreement import panel_agreement
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.imports import recordings
 from judgeq.judge.panel import copy_for_each, draw_judges
 from judgeq.mock_server import MockServer
-from judgeq.rating import position_bias
+from judgeq.rating import ESTIMATORS, Parameters, position_bias
 from judgeq.run_places import RunFolder
 from judgeq.settings.mock_server import MockSettings
-from judgeq.types import Matches
+from judgeq.strategies import History
+from judgeq.types import Matches, Verdicts
 from tests import python
+from tests.build import fit_map, verdicts
 from tests.cli import judgeq, only_run, query, scores
 from tests.mock import mock
 from tests.web import answering
@@ -348,3 +353,80 @@ def test_each_model_is_paid_by_its_price_and_the_cap_is_theirs_together(
         more = json.loads(judgeq(tmp_path, "resume", "--max-cost", "1", "--json").stdout)
         assert more["jobs"]["done"] == 48
     assert scores(part) == scores(run.path)
+
+
+BT, DIRECT = ESTIMATORS["bt"], ESTIMATORS["direct"]
+TWO_FLAGS = ("--judge", "simulated", "--judge", "simulated")
+
+
+def by(some: Verdicts, *judges: int) -> Verdicts:
+    return replace(some, judges=np.array(judges, dtype=np.int32))
+
+
+def judged(n: int, *rounds: Verdicts) -> History:
+    found = History.begin(n, None)
+    for some in rounds:
+        found.add(some)
+    return found
+
+
+def test_the_ratings_of_a_judge_are_those_of_its_verdicts_alone() -> None:
+    one = by(verdicts([(0, 1, 2), (1, 0, 2), (3, 1)]), 0, 1, 0)
+    other = by(verdicts([(2, 3), (3, 2)]), 0, 1)
+    found = panel_agreement(judged(5, one, other), ["a", "b"], BT, Parameters(2.0), 0, 0)
+    mine = fit_map(verdicts([(0, 1, 2), (3, 1), (2, 3)]), 5, 2.0)
+    assert_array_equal(found.ratings[0][:4], mine[:4])
+    assert np.isnan(found.ratings[0][4])
+    theirs = fit_map(verdicts([(1, 0, 2), (3, 2)]), 5, 2.0)
+    assert_array_equal(found.ratings[1][:4], theirs[:4])
+    assert [part.tolist() for part in found.components] == [[1, 1, 1, 1, 0]] * 2
+    assert list(found.verdicts) == [3, 2]
+    assert found.judged_by_several == 4  # 01, 02, 12 and 23
+
+
+def test_judges_who_say_the_same_agree_wholly() -> None:
+    rankings = [(0, 1, 2, 3), (3, 1, 0, 2), (2, 1, 0)]
+    both = by(verdicts([each for each in rankings for _ in "ab"]), *([0, 1] * 3))
+    found = panel_agreement(judged(4, both), ["a", "b"], BT, Parameters(2.0), 200, 0)
+    assert found.krippendorff_alpha.value == pytest.approx(1)
+    assert found.kendall[0, 1] == pytest.approx(1)
+
+
+def test_scores_of_items_alone_have_an_alpha_of_their_own() -> None:
+    items = verdicts([(row,) for row in range(6) for _ in "ab"])
+    scores = np.array([0.1, 0.1, 0.2, 0.2, 0.5, 0.5, 0.7, 0.7, 0.9, 0.9, 1.0, 1.0])
+    some = replace(by(items, *([0, 1] * 6)), scores=scores)
+    found = panel_agreement(judged(6, some), ["a", "b"], DIRECT, Parameters(2.0), 0, 0)
+    assert found.krippendorff_alpha.value == pytest.approx(1)
+    assert_array_equal(found.ratings[1], scores[1::2])
+    assert found.judged_by_several == 6
+
+
+def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> None:
+    judgeq(tmp_path, "run", "-d", "demo", *TWO_FLAGS, "--ensemble", "each", "--quiet")
+    done = judgeq(tmp_path, "evaluate", "--resamples", "100")
+    for words in ("pl by simulated 2", "Kendall's τ-b", "Krippendorff's α"):
+        assert words in done.stdout
+    assert re.search(r"simulated 1 +72", done.stdout)
+    found = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "100", "--json").stdout)
+    ratings = {each["rating"]: each for each in found["evaluation"]}
+    assert list(ratings) == [
+        *("elo", "pl", "pl by simulated 1", "pl by simulated 2"),
+    ]
+    judges = found["judges"]
+    assert judges["names"] == ["simulated 1", "simulated 2"]
+    assert judges["verdicts"] == [72, 72]
+    assert judges["judged_by_several"] > 3000
+    alpha = judges["krippendorff_alpha"]
+    assert 0.4 < alpha["low"] < alpha["value"] < alpha["high"] < 0.8
+    assert judges["kendall"][0][1] == judges["kendall"][1][0]
+
+
+def test_of_many_judges_none_is_rated_alone_and_all_agree_or_not() -> None:
+    """As in what thousands of people judged."""
+    rankings = [(0, 1), (1, 2), (2, 3), (0, 3)]
+    both = by(verdicts([rankings[at % 4] for at in range(40)]), *range(40))
+    names = [f"w{number}" for number in range(40)]
+    found = panel_agreement(judged(4, both), names, BT, Parameters(2.0), 0, 0)
+    assert (found.names, found.others, found.judged_by_several) == ([], 40, 4)
+    assert found.krippendorff_alpha.value == pytest.approx(1)

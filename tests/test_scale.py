@@ -1,16 +1,21 @@
-"""Reliability and misfit of a run, from the ledger to the command line; and of people's judgments."""
+"""Reliability and misfit: from arrays, and of a run, from the ledger to the command line."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import judgeq as package
+from judgeq.errors import NotConvergedError
 from judgeq.evaluation import scale
 from judgeq.rating import (
     ESTIMATORS,
@@ -18,9 +23,198 @@ from judgeq.rating import (
     reliability,
 )
 from judgeq.rating.comparisons import imply, joined
+from judgeq.rating.misfit import fit_of_items, fit_of_judges, residuals
+from judgeq.rating.reliability import Separation, SplitHalf, separation, split_half
 from judgeq.types import Comparisons, Floats, Verdicts
-from tests.build import verdicts
+from tests.build import Ranking, fit_map, grouped, verdicts
 from tests.cli import judgeq
+
+
+def by_judges(rankings: Sequence[Sequence[int]], judges: Sequence[int]) -> Verdicts:
+    return replace(verdicts(rankings), judges=np.array(judges, dtype=np.int32))
+
+
+# Separation
+
+
+def test_separation_is_its_closed_form() -> None:
+    theta, se = np.array([-1.0, 0, 1]), np.array([0.3, 0.5, math.sqrt(0.41)])
+    # The variance is 1, the mean squared error (0.09 + 0.25 + 0.41)/3.
+    found, likeliest = separation(theta, se), separation(theta, se, likeliest=True)
+    assert found.ssr == pytest.approx(1 / 1.25)
+    assert likeliest.ssr == pytest.approx(1 - 0.25)
+    assert found.g == pytest.approx(1 / math.sqrt(1 - 0.8))
+    assert likeliest.g == pytest.approx(1 / math.sqrt(1 - 0.75))
+    assert (found.n, found.why) == (3, None)
+
+
+def test_separation_is_within_components() -> None:
+    """How far two components lie apart is no spread that judgments know of."""
+    theta = np.array([-1.0, 1, 99, 101, 7])
+    component = np.array([1, 1, 2, 2, 3])
+    found = separation(theta, np.full(5, 0.5), component, likeliest=True)
+    assert found.ssr == pytest.approx(1 - 0.25 / 2)  # Σ 4 · 1² over 4 items less 2 components
+    assert found.n == 4  # one alone in its component says nothing
+
+
+def test_undefined_separation_says_why() -> None:
+    nan = np.full(3, np.nan)
+    assert separation(np.arange(3.0), nan) == Separation(
+        None, None, 0, "fewer than two items have a standard error"
+    )
+    assert separation(np.zeros(3), np.ones(3)).why == "all items are rated the same"
+    worse = separation(np.array([-1.0, 1]), np.array([2.0, 2]), likeliest=True)
+    assert worse.ssr == -1.0  # errors larger than the spread
+    assert worse.g == pytest.approx(1 / math.sqrt(2))
+
+
+# Split halves
+
+
+def test_consistent_judges_agree_in_both_halves() -> None:
+    pairs = list(combinations(range(6), 2))
+    found = split_half(
+        by_judges(pairs * 12, np.repeat(range(12), len(pairs)).tolist()), fit_map, 0, 10
+    )
+    assert found.r == pytest.approx(1)
+    assert found.whole == pytest.approx(1)
+    assert (found.by, found.splits, found.items) == ("judges", 10, 6)
+
+
+def test_halves_of_coin_tosses_do_not_correlate() -> None:
+    rng = np.random.default_rng(0)
+    lists = [rng.permutation(200)[:10].tolist() for _ in range(120)]
+    found = split_half(verdicts(lists), fit_map, 0, 20)
+    assert found.by == "judgments"
+    assert found.r is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert abs(found.r) < 0.1
+    assert found.low < found.r < found.high
+
+
+def test_halves_without_a_common_scale_say_so() -> None:
+    disjoint = verdicts([[0, 1], [2, 3], [4, 5]])
+    assert split_half(disjoint, fit_map, 0, 5).why == "both halves connect no two items"
+    assert split_half(disjoint.where(np.arange(3) < 1), fit_map, 0).why is not None
+    same = verdicts([[0, 1], [1, 0]] * 20)
+    assert split_half(same, lambda half, n: np.zeros(n), 0, 5).why == "all items are rated the same"
+    assert split_half(same, fit_map, 0, 0) == SplitHalf(
+        None, None, None, 0, "judgments", why="no splits were asked for"
+    )
+
+    def fails(half: Verdicts, n: int) -> Floats:
+        raise NotConvergedError("no end")
+
+    assert split_half(same, fails, 0, 2).why == "half of the judgments can't be rated: no end"
+
+
+THETA = np.array([1.5, 0.2, -0.3, -2.0, 0.9, 0.0, -1.0])
+
+
+def plackett_luce(
+    n: int, k: int, rounds: int, judges: int, random: float, seed: int
+) -> tuple[Verdicts, np.ndarray]:
+    """Lists of k by judges that follow Plackett-Luce, and which of them answer at random."""
+    rng = np.random.default_rng(seed)
+    theta, bad = rng.normal(0, 2, n), rng.random(judges) < random
+    lists = np.concatenate([rng.permutation(n)[: n // k * k].reshape(-1, k) for _ in range(rounds)])
+    judge = rng.integers(0, judges, len(lists)).astype(np.int32)
+    value = np.where(bad[judge][:, None], 0, theta[lists]) + rng.gumbel(size=lists.shape)
+    ranked = np.take_along_axis(lists, np.argsort(-value, axis=1), axis=1)
+    return replace(verdicts(ranked.tolist()), judges=judge), bad
+
+
+# Infit and outfit
+
+
+def test_mean_squares_of_pairs_by_definition() -> None:
+    pairs: list[Ranking] = [(0, 1), (3, 0), (2, 4), (4, 2), (5, 1), ((6, 0),), (0, 6), (1, 0)]
+    judged = replace(verdicts(pairs), judges=np.arange(8, dtype=np.int32) % 2)
+    sums: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
+    for at, pair in enumerate(pairs):
+        groups = grouped(pair)
+        (a, b), y = (groups[0], 0.5) if len(groups) == 1 else (groups[0] + groups[1], 1.0)
+        p = 1 / (1 + math.exp(THETA[b] - THETA[a]))
+        for key in (("item", a), ("item", b), ("judge", at % 2)):
+            sums[key].append(((y - p) ** 2, p * (1 - p)))
+    for kind, fit in (
+        ("item", fit_of_items(judged, THETA)),
+        ("judge", fit_of_judges(judged, THETA, 2)),
+    ):
+        for unit, comparisons in enumerate(fit.comparisons.tolist()):
+            parts = sums[kind, unit]
+            assert comparisons == len(parts)
+            assert fit.infit[unit] == pytest.approx(
+                sum(r for r, _ in parts) / sum(w for _, w in parts)
+            )
+            assert fit.outfit[unit] == pytest.approx(sum(r / w for r, w in parts) / len(parts))
+
+
+def test_mean_squares_of_lists_are_those_of_score_residuals() -> None:
+    judged = verdicts([(0, 1, 2, 3), (5, 4, 0), (1, 0)])
+    found = residuals(judged, THETA)
+    fit = fit_of_items(judged, THETA)
+    mine = judged.items == 0
+    squares, h = found.residual[mine] ** 2, found.variance[mine]
+    assert fit.infit[0] == pytest.approx((squares * h).sum() / h.sum())
+    assert fit.outfit[0] == pytest.approx(squares.mean())
+    assert fit.comparisons.tolist() == [6, 4, 3, 3, 2, 2, 0]
+    assert np.isnan(fit.infit[6])
+
+
+def test_judges_that_answer_at_random_misfit() -> None:
+    k, rounds, judges = 2, 24, 80
+    found, bad, alarms, fair = 0, 0, 0, 0
+    for seed in range(4):
+        judged, random = plackett_luce(200, k, rounds, judges, 0.05, seed)
+        fit = fit_of_judges(judged, fit_map(judged, 200), judges)
+        found += int(fit.above[random].sum())
+        bad += int(random.sum())
+        alarms += int(fit.above[~random].sum())
+        fair += int((~random).sum())
+    assert found >= 0.9 * bad > 0
+    assert alarms <= 0.05 * fair
+
+
+def test_nothing_is_said_of_few_comparisons() -> None:
+    fit = fit_of_judges(verdicts([[0, 1, 2], [2, 1, 0]]), THETA, 2)
+    assert fit.comparisons.tolist() == [6, 0]
+    assert not fit.judged.any()
+    assert not (fit.above | fit.below).any()
+    empty = fit_of_judges(verdicts([]), THETA, 1)
+    assert np.isnan(empty.infit).all()
+    assert not fit_of_items(verdicts([]), THETA).judged.any()
+
+
+def test_extreme_ratings_are_no_error() -> None:
+    theta = np.array([-700.0, 0, 700])
+    fit = fit_of_items(verdicts([[0, 1, 2], [2, 1, 0]] * 20), theta)
+    assert np.isfinite(fit.infit).all()
+    assert np.isfinite(residuals(verdicts([[0, 1, 2], [2, 1, 0]]), theta).residual).all()
+
+
+# What a judgment says of one item
+
+
+def test_residuals_of_pairs_ties_and_items_alone() -> None:
+    judged = verdicts([(3, 0), (0, 3), [(0, 3)], (1,), (5, 2, 1)])
+    residual, _, expected = residuals(judged, THETA)
+    p = 1 / (1 + math.exp(3.5))  # that 3 is above 0
+    assert_allclose(residual[:2], [math.sqrt((1 - p) / p), -math.sqrt((1 - p) / p)])
+    assert_allclose(residual[2:4], [math.sqrt(p / (1 - p)), -math.sqrt(p / (1 - p))])
+    assert_allclose(residual[4], -residual[5])
+    assert residual[4] < 0
+    assert_allclose(expected[4:6], [1 - p, p])
+    assert np.isnan([residual[6], expected[6]]).all()
+    # Whatever the reply's own order of tied items, each has its own residual.
+    turned = residuals(verdicts([[(3, 0)]]), THETA)
+    assert_allclose(turned.residual, residual[5:3:-1])
+    assert_allclose(turned.expected, expected[5:3:-1])
+    far = residuals(verdicts([(1, 0), (0, 1)]), np.array([2000.0, 0.0])).residual
+    assert np.isfinite(far).all()
+    assert np.isnan(residuals(verdicts([(1, 0)]), np.array([np.nan, 0.0])).residual).all()
+
 
 pytestmark = pytest.mark.usefixtures("rated_once")
 

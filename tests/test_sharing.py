@@ -285,7 +285,7 @@ def test_published_recordings_give_the_published_ratings(tmp_path: Path, name: s
             0.772,
             0.778,
         ]
-    # What bt-mm makes of these verdicts takes seconds: test_bradley_terry.py has it.
+    # What bt-mm makes of these verdicts takes seconds: test_estimators.py has it.
     _, rounds, _ = asyncio.run(results.judgments(result.run))
     for mine, theirs in zip(rounds, recording(path.stem), strict=True):
         np.testing.assert_array_equal(mine.items, theirs.items)
