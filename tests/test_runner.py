@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,33 +136,22 @@ LEASE = 600.0
 THEIRS = "another process"
 
 
-def story(
-    root: Path,
-    told: Callable[[assembly.Session, Clock], Coroutine[None, None, None]],
-    **settings: object,
-) -> None:
-    """Let a run of three pairs, whose round isn't planned yet, be gone through."""
-
-    async def begun() -> None:
-        made = session.prepare(
-            config.settle(
-                {"dataset": "synthetic:linear", "n": N, "strategy": "pairwise"} | settings
-            ),
-            root,
-        )
-        made.folder.path.mkdir(parents=True)
-        clock, stop = Clock(), Stop()
-        store = SqliteStore(Path(made.folder.database), clock=clock)
-        try:
-            await store.set_items(made.items)
-            async with assembly.panel(made, Totals(), stop, lambda _: None) as judge:
-                opened = assembly.Session(made, store, judge, stop, lambda _: None)
-                await told(opened, clock)
-        finally:
-            await store.close()
-        assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(begun())
+@asynccontextmanager
+async def story(root: Path, **settings: object) -> AsyncIterator[assembly.Session]:
+    """A session of a run of three pairs, whose round isn't planned yet."""
+    given = {"dataset": "synthetic:linear", "n": N, "strategy": "pairwise"} | settings
+    made = session.prepare(config.settle(given), root)
+    made.folder.path.mkdir(parents=True)
+    clock, stop = Clock(), Stop()
+    store = SqliteStore(Path(made.folder.database), clock=clock)
+    tasks = len(asyncio.all_tasks())
+    try:
+        await store.set_items(made.items)
+        async with assembly.panel(made, Totals(), stop, lambda _: None) as judge:
+            yield assembly.Session(made, store, judge, stop, lambda _: None)
+    finally:
+        await store.close()
+    assert len(asyncio.all_tasks()) == tasks
 
 
 async def planned(opened: assembly.Session) -> None:
@@ -174,8 +164,9 @@ async def never(seconds: float) -> None:
     raise AssertionError("nothing has to be waited for")
 
 
-def test_a_round_waits_for_jobs_that_another_worker_holds(tmp_path: Path) -> None:
-    async def told(opened: assembly.Session, clock: Clock) -> None:
+async def test_a_round_waits_for_jobs_that_another_worker_holds(tmp_path: Path) -> None:
+
+    async with story(tmp_path) as opened:
         await planned(opened)
         held = await opened.store.claim(THEIRS, 2, LEASE)
         states: list[Counts] = []
@@ -195,13 +186,12 @@ def test_a_round_waits_for_jobs_that_another_worker_holds(tmp_path: Path) -> Non
         assert states == [Counts(running=2, done=1), Counts(running=1, done=2)]
         assert await state(opened.store) == Counts(done=3)
 
-    story(tmp_path, told)
 
-
-def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(
+async def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def told(opened: assembly.Session, clock: Clock) -> None:
+
+    async with story(tmp_path) as opened:
         await planned(opened)
         await opened.store.claim(THEIRS, 2, LEASE)  # it dies
         waits = list[float]()
@@ -220,11 +210,10 @@ def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(
         assert len(waits) == 3
         assert await state(opened.store) == Counts(done=3)
 
-    story(tmp_path, told)
 
+async def test_only_as_many_first_questions_are_asked_as_are_missing(tmp_path: Path) -> None:
 
-def test_only_as_many_first_questions_are_asked_as_are_missing(tmp_path: Path) -> None:
-    async def told(opened: assembly.Session, clock: Clock) -> None:
+    async with story(tmp_path) as opened:
         await planned(opened)
         failed = await opened.store.claim(THEIRS, 1, LEASE)
         failure = Outcome(failed[0].match.id, JobState.FAILED, error="no answer")
@@ -233,10 +222,8 @@ def test_only_as_many_first_questions_are_asked_as_are_missing(tmp_path: Path) -
             await pilot._judge_first(opened, number)
             assert await state(opened.store) == Counts(pending=2 - done, done=done, failed=1)
 
-    story(tmp_path, told)
 
-
-def test_the_next_round_is_judged_while_the_last_is_rated(
+async def test_the_next_round_is_judged_while_the_last_is_rated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that no worker waits for a fit."""
@@ -253,14 +240,12 @@ def test_the_next_round_is_judged_while_the_last_is_rated(
             await judged[round].wait()
         rated.append(round)
 
-    async def told(opened: assembly.Session, clock: Clock) -> None:
+    monkeypatch.setattr(runner, "_rate_round", rate)
+    monkeypatch.setattr(runner, "judge_round", judge)
+    async with story(tmp_path, strategy="pairwise3") as opened:
         async with asyncio.timeout(60):
             await rounds_of(opened)
         assert await opened.store.counts() == Counts(done=15)
-
-    monkeypatch.setattr(runner, "_rate_round", rate)
-    monkeypatch.setattr(runner, "judge_round", judge)
-    story(tmp_path, told, strategy="pairwise3")
     assert rated == [0, 1, 2, 3]
 
 
@@ -272,7 +257,7 @@ class Alone:
 
 
 @pytest.mark.parametrize("matchmaking", ["random", "similar"])
-def test_rounds_that_no_answer_decides_are_planned_ahead_where_others_work(
+async def test_rounds_that_no_answer_decides_are_planned_ahead_where_others_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, matchmaking: str
 ) -> None:
     """So that their workers never wait at a barrier; the scores stay the same."""
@@ -283,35 +268,33 @@ def test_rounds_that_no_answer_decides_are_planned_ahead_where_others_work(
         await judge_round(session, round)
         assert (await state(session.store, round)).left == 0
 
-    async def told(opened: assembly.Session, clock: Clock) -> None:
-        opened.store.keeper = cast("Keeper", Alone()) if scores else None
-        scores.append((await rounds_of(opened)).standings.elo.tolist())
-
     monkeypatch.setattr(runner, "judge_round", judged)
     for place in ("alone", "shared"):
-        story(tmp_path / place, told, strategy="pairwise3", matchmaking=matchmaking)
+        how = {"strategy": "pairwise3", "matchmaking": matchmaking}
+        async with story(tmp_path / place, **how) as opened:
+            opened.store.keeper = cast("Keeper", Alone()) if place == "shared" else None
+            scores.append((await rounds_of(opened)).standings.elo.tolist())
     ahead = matchmaking == "random"
     assert planned == [False] * 3 + [ahead, ahead, False]
     assert scores[0] == scores[1]
 
 
-def test_who_was_taken_over_plans_nothing_and_says_so(tmp_path: Path) -> None:
-    async def told(opened: assembly.Session, clock: Clock) -> None:
+async def test_who_was_taken_over_plans_nothing_and_says_so(tmp_path: Path) -> None:
+
+    async with story(tmp_path, strategy="pairwise3") as opened:
         epoch = await runner.lead(opened)
         await planned(opened)  # by a new epoch, which is another process's
         with pytest.raises(RunError, match=re.escape("another process has taken the run over")):
             await runner._all_rounds(opened, epoch, 0)
 
-    story(tmp_path, told, strategy="pairwise3")
 
-
-def test_who_waits_for_the_scheduler_says_when_it_takes_over(
+async def test_who_waits_for_the_scheduler_says_when_it_takes_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "BARRIER_WAIT", 0.0)
     events: list[Event] = []
 
-    async def told(opened: assembly.Session, clock: Clock) -> None:
+    async with story(tmp_path) as opened:
         led = LedError("the run is led by another process.", until=1.0)
         renewed = LedError("the run is led by another process.", until=2.0)
         answers: list[LedError | int] = [led, led, 7, led, renewed, led, renewed, renewed, 8]
@@ -339,8 +322,6 @@ def test_who_waits_for_the_scheduler_says_when_it_takes_over(
         (*_, notice) = events
         assert isinstance(notice, Notice)
         assert "takes over when it ends; if it is dead, within" in notice.text
-
-    story(tmp_path, told)
 
 
 async def rounds_of(opened: assembly.Session) -> History:
