@@ -7,15 +7,12 @@ import asyncio
 import io
 import json
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import orjson
 import pytest
 from aiohttp import web
-from hypothesis import given
-from hypothesis import strategies as st
 
 from judgeq import prompts
 from judgeq.errors import (
@@ -353,23 +350,6 @@ async def collected(rig: Rig, remote: Remote, folder: Path) -> list[Result]:
 
 
 @forms
-def test_a_cancelled_batch_ends_and_cancelling_again_is_no_error(
-    form: Form, tmp_path: Path
-) -> None:
-    async def story(rig: Rig) -> None:
-        made = await rig.api.create(NAME, questions(rig))
-        rig.clock.now += 50
-        assert (await rig.api.cancel(made.id)).stands == "ended"
-        remote = await ended(rig, made)
-        assert remote.stands == "ended"
-        assert (await rig.api.cancel(made.id)).stands == "ended"
-        kinds = {result.ended for result in await collected(rig, remote, tmp_path)}
-        assert kinds == {None, "cancelled"}
-
-    rehearsed(form, story)
-
-
-@forms
 def test_a_batch_whose_creation_got_no_answer_is_known_again(
     form: Form, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -564,44 +544,6 @@ def test_what_lines_of_anthropics_say(tmp_path: Path) -> None:
         "type": "error",
         "error": {"type": "invalid_request_error", "message": "no"},
     }
-
-
-WORDS = st.sampled_from(
-    [
-        "custom_id", "response", "error", "status_code", "body", "code", "result", "type", "message",
-        "succeeded", "errored", "expired", "id", "status", "created_at", "request_counts", "total",
-        "completed", "failed", "errors", "data", "output_file_id", "processing_status", "ended",
-        "batch_expired", "a-1", "0001-01-01T00:00:00Z",
-    ]
-)  # fmt: skip
-
-
-TEXT = st.text("aZ7-_ \x1b\n\u202eé", max_size=9)
-
-
-SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | WORDS | TEXT
-
-
-ANYTHING = st.recursive(
-    SCALARS, lambda inner: st.lists(inner) | st.dictionaries(WORDS | TEXT, inner), max_leaves=8
-)
-
-
-def unopened(form: str) -> OpenAIChat | AnthropicMessages:
-    kind = AnthropicMessages if form == "anthropic" else OpenAIChat
-    return kind("m", Model(base_url="http://127.0.0.1:9/v1", api=form), Access(), None)
-
-
-@forms
-@given(fields=st.dictionaries(WORDS, ANYTHING))
-def test_any_line_is_a_result_and_any_result_a_reply_or_an_error(
-    form: str, fields: dict[str, Any]
-) -> None:
-    backend = unopened(form)
-    api = api_of(backend)
-    result = api.result("a-1", fields if form == "openai" else {"result": fields})
-    with suppress(JudgeError):
-        backend.read_result(result, 10, backend.form)
 
 
 @forms

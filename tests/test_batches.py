@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 
@@ -17,9 +17,7 @@ from judgeq.engine.queue import Stop
 from judgeq.errors import (
     BrokenResultsError,
     ConnectionFailedError,
-    JudgeError,
     KeyRefusedError,
-    RateLimitedError,
 )
 from judgeq.judge.backend import Remote
 from judgeq.store.sqlite import SqliteStore
@@ -280,23 +278,6 @@ def test_one_provider_that_fails_keeps_no_other_from_being_collected(
     judgeq(tmp_path, "resume")
 
 
-@pytest.mark.parametrize("error", [KeyRefusedError("it refuses the key."), None])
-def test_what_has_ended_is_collected_before_an_error_of_another_batch_ends_the_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: KeyRefusedError | None
-) -> None:
-    good, bad = FakeBatches(), FakeBatches()
-    by_model(monkeypatch, m=bad, n=good)
-    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--no-wait", expect=5)
-    if error is None:  # it is at another address than its judge is asked at
-        (ledger,) = tmp_path.glob("runs/*/run.db")
-        with sqlite3.connect(ledger) as db:
-            db.execute("UPDATE batches SET address = 'http://127.0.0.1:8' WHERE judge = 0")
-    else:
-        bad.errors["get"] = error
-    judgeq(tmp_path, "resume", expect=4)
-    assert status(tmp_path)["jobs"]["done"] == 24
-
-
 def test_a_batch_that_may_not_have_been_created_cant_be_cancelled_which_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,28 +313,6 @@ def test_a_batch_that_nobody_lists_is_given_up_whatever_the_clock_said_when_it_w
     fake.errors.clear()
     judgeq(tmp_path, "resume", "--wait")
     assert status(tmp_path)["unknown_attempts"] == 24
-
-
-class Refusing(FakeBatches):
-    """Answers a first creation with 429, and a second as it is told."""
-
-    def __init__(self, second: JudgeError | None = None) -> None:
-        super().__init__()
-        self.answers = [RateLimitedError("Slow down."), *filter(None, [second])]
-
-    async def create(self, name: str, lines: BinaryIO) -> Remote:
-        if self.answers:
-            raise self.answers.pop(0)
-        return await super().create(name, lines)
-
-
-def test_a_batch_refused_and_offered_again_to_no_answer_may_have_been_paid_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = Refusing(ConnectionFailedError("the connection broke."))
-    by_model(monkeypatch, m=fake)
-    judgeq(tmp_path, *RUN)
-    assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 24)
 
 
 def test_a_line_of_results_that_is_always_broken_counts_as_possibly_paid_and_is_asked_again(

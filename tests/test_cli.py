@@ -22,7 +22,6 @@ from judgeq.run_places import RunFolder
 from judgeq.settings.run import SETTINGS
 from judgeq.ui.job_file import job_file
 from tests.cli import command, commands, environment, judgeq, only_run
-from tests.mock import mock
 
 SMALL = ("run", "--dataset", "synthetic:normal", "--n", "40", "--strategy", "listwise10x1")
 WORDS = "é–σ–ρ–漢"
@@ -151,11 +150,6 @@ def on_a_terminal(folder: Path, *arguments: str, typed: str = "", **variables: s
     return shown.decode()
 
 
-def test_no_color_holds_for_errors(tmp_path: Path) -> None:
-    assert "\x1b[31m" in on_a_terminal(tmp_path, "status")
-    assert "\x1b" not in on_a_terminal(tmp_path, "status", NO_COLOR="1")
-
-
 # Runs that are removed
 
 
@@ -207,20 +201,6 @@ def test_json_is_an_object_of_the_error_where_there_is_no_run(tmp_path: Path) ->
         error = about(done.stdout)["error"]
         assert (error["type"], error["exit_code"]) == (kind, code)
         assert " ".join(error["message"].split()) in " ".join(done.stderr.split())
-
-
-def test_json_shows_a_run_that_the_judge_or_the_budget_ended(tmp_path: Path) -> None:
-    prices = ("--price", "1,10", "--max-output-tokens", "100")
-    job = ("run", "-d", "demo", "--judge", "mock", *prices, "--json", "--quiet")
-    with mock(tmp_path, "--quota-after", "5") as url:
-        done = judgeq(tmp_path, *job, "--base-url", url, expect=4)
-    broken = about(done.stdout)
-    assert (broken["error"]["type"], broken["jobs"]["done"]) == ("QuotaError", 5)
-    with mock(tmp_path) as url:
-        flags = ("--base-url", url, "--max-cost", "0.02", "--new")
-        done = judgeq(tmp_path, *job, *flags, "--no-cache", expect=6)
-    poor = about(done.stdout)
-    assert (poor["error"]["type"], poor["partial"]) == ("BudgetError", True)
 
 
 # Help, and `judgeq init`

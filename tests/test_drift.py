@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import judgeq as package
 from benchmarks.judges import answered
 from judgeq.judge.backend import MOST_OF_A_NAME
 from judgeq.rating import ESTIMATORS, Parameters, drift
@@ -40,6 +39,7 @@ def run(folder: Path, few_texts: Path, *more: str, server: tuple[str, ...] = ())
     return found
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_answered_by_several_models_says_so_everywhere(
     tmp_path: Path, few_texts: Path
 ) -> None:
@@ -96,6 +96,7 @@ async def test_what_a_server_names_is_bounded_and_no_more_than_a_name() -> None:
     assert answerer.fingerprint is None
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_name_can_not_style_the_terminal(tmp_path: Path, few_texts: Path) -> None:
     run(tmp_path, few_texts, "--concurrency", "1")
     ledger = only_run(tmp_path) / "run.db"
@@ -248,15 +249,3 @@ def test_a_group_is_named_by_a_column(tmp_path: Path) -> None:
     judgeq(tmp_path, "run", "texts.csv", "--gold-column", "gold", "-q")
     found = drifted(tmp_path, "--ask", "10", "--group-column", "topic")
     assert [one["kind"] for one in found["tests"]][2:] == ["group politics", "group sport", "items"]
-
-
-def test_from_python(tmp_path: Path) -> None:
-    def by_length(texts: list[str], feature: str) -> list[int]:
-        return sorted(range(len(texts)), key=lambda at: -len(texts[at]))
-
-    some = ["x" * i for i in range(1, 41)]
-    where = {"runs_dir": tmp_path / "runs", "progress": False}
-    package.run(some, "length", judge=by_length, **where)  # type: ignore[arg-type]
-    found = package.drift(ask=8, dataset=some, judge=by_length, **where)  # type: ignore[arg-type]
-    assert found.same == found.counts.done == 8
-    assert not found.drift

@@ -19,7 +19,6 @@ from judgeq.engine import estimate as estimates
 from judgeq.engine.assembly import longest_of
 from judgeq.engine.estimate import Estimate, Range, plausible
 from judgeq.errors import BudgetError, JudgeError, KeyMissingError, UsageError
-from judgeq.events import CallStarted, Event, Forecast
 from judgeq.judge import prices
 from judgeq.ui.json import plain
 from tests.cli import judgeq, only_run, query
@@ -76,20 +75,6 @@ def test_what_is_left_is_shown_before_the_first_call_and_the_address(tmp_path: P
         # Nothing is left: nothing is said.
         again = judgeq(tmp_path, *job(url)).stderr
         assert "calls" not in again
-
-
-def test_events_and_estimates_say_the_same(tmp_path: Path) -> None:
-    events: list[Event] = []
-    with mock(tmp_path) as url:
-        how = in_python(tmp_path, url)
-        left = package.estimate(TEXTS, "length", **how)
-        package.run(TEXTS, "length", max_cost=9, on_event=events.append, **how)
-    (said,) = (event for event in events if isinstance(event, Forecast))
-    assert events.index(said) < [type(event) for event in events].index(CallStarted)
-    assert left.cost is not None
-    assert (said.calls, said.from_cache, said.max_cost) == (left.calls, 0, 9)
-    assert said.cost == (left.cost.low, left.cost.high)
-    assert said.output_tokens == (left.output.low, left.output.high)
 
 
 @pytest.mark.usefixtures("terminal")

@@ -401,20 +401,6 @@ def test_a_run_without_gold_is_evaluated_without(tmp_path: Path) -> None:
 # Several runs
 
 
-def test_a_run_against_itself_differs_by_nothing(folder: Path) -> None:
-    run = scored(folder, "demo")
-    found = compare([run, run, scored(folder, "demo")], QUICK, own(run, 2))
-    assert len(found.differences) == 2
-    for each in found.differences:
-        for name, value in each.measures.items():
-            assert (value.value, value.low, value.high) == (0, 0, 0), name
-            assert not value.zero_outside
-    assert len(found.agreement) == 3
-    for pair in found.agreement:
-        assert pair.measures["kendall"].value == pytest.approx(1)
-        assert pair.measures["spearman"].value == pytest.approx(1)
-
-
 def test_differences_are_paired(folder: Path) -> None:
     one_run, other = scored(folder, "demo"), scored(folder, "seed")
     gold, every = own(one_run, 2), np.ones(240, dtype=np.bool_)

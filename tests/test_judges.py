@@ -30,7 +30,6 @@ from judgeq.web import control
 from judgeq.web.control import HOST, controlled
 from tests import judging as them
 from tests.cli import LONGEST, judgeq, start, started
-from tests.postgres import new_store
 
 T = TypeVar("T")
 SERVED = """
@@ -186,23 +185,6 @@ def test_what_can_not_be_done_changes_nothing(
     what, *rest = words
     assert message in changed(tmp_path, what, "last", *rest, expect=2)["error"]["message"]
     assert people(place) == [("Ann", "active", None)]
-
-
-def test_judges_of_a_run_in_a_store(tmp_path: Path) -> None:
-    store = new_store()
-    place = begun(tmp_path, store=store)
-    variables = {"JUDGEQ_STORE": store}
-    told = judgeq(tmp_path, "annotate", "add", place.id, "Ann", "Bob", variables=variables).stdout
-    assert told.count("#") == 2
-    judgeq(tmp_path, "annotate", "remove", "last", "Bob", variables=variables)
-    assert people(place) == [("Ann", "active", None), ("Bob", "removed", None)]
-
-    def story(place: RunPlace, *_: Any) -> None:
-        (eve,) = change(place, Change("add", ("Eve",)))
-        assert eve.link is not None
-
-    served(tmp_path, story, store=store)
-    assert people(place)[2] == ("Eve", "active", None)
 
 
 # While a process has the run

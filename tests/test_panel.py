@@ -384,24 +384,6 @@ def test_the_ratings_of_a_judge_are_those_of_its_verdicts_alone() -> None:
     assert found.judged_by_several == 4  # 01, 02, 12 and 23
 
 
-def test_judges_who_say_the_same_agree_wholly() -> None:
-    rankings = [(0, 1, 2, 3), (3, 1, 0, 2), (2, 1, 0)]
-    both = by(verdicts([each for each in rankings for _ in "ab"]), *([0, 1] * 3))
-    found = panel_agreement(judged(4, both), ["a", "b"], BT, Parameters(2.0), 200, 0)
-    assert found.krippendorff_alpha.value == pytest.approx(1)
-    assert found.kendall[0, 1] == pytest.approx(1)
-
-
-def test_scores_of_items_alone_have_an_alpha_of_their_own() -> None:
-    items = verdicts([(row,) for row in range(6) for _ in "ab"])
-    scores = np.array([0.1, 0.1, 0.2, 0.2, 0.5, 0.5, 0.7, 0.7, 0.9, 0.9, 1.0, 1.0])
-    some = replace(by(items, *([0, 1] * 6)), scores=scores)
-    found = panel_agreement(judged(6, some), ["a", "b"], DIRECT, Parameters(2.0), 0, 0)
-    assert found.krippendorff_alpha.value == pytest.approx(1)
-    assert_array_equal(found.ratings[1], scores[1::2])
-    assert found.judged_by_several == 6
-
-
 def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> None:
     judgeq(tmp_path, "run", "-d", "demo", *TWO_FLAGS, "--ensemble", "each", "--quiet")
     done = judgeq(tmp_path, "evaluate", "--resamples", "100")

@@ -291,18 +291,6 @@ async def test_what_a_failed_commit_left_is_read_again_by_whoever_waits(table: T
         assert await store.counts() == Counts(done=1)
 
 
-@table((0, 1))
-async def test_a_pause_gives_the_question_back_at_once(table: Table) -> None:
-    async with table.open() as (people, _):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
-        turn = await people.turn(ann)
-        assert people.present == 1
-        await people.leave(bob, lease(turn))
-        await people.leave(ann, lease(turn))
-        assert people.present == 0
-        assert (await people.turn(bob)).question is not None
-
-
 @table((0, 1), (1, 0), (0, 1), (2, 3))
 async def test_nobody_is_asked_the_same_twice(table: Table) -> None:
     async with table.open() as (people, store):

@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import judgeq as package
-from judgeq.engine import session
 from judgeq.errors import RunError
 from judgeq.evaluation import people
 from judgeq.evaluation.agreement import Orders, codings
@@ -31,8 +29,6 @@ from judgeq.evaluation.people import (
 )
 from judgeq.person import Check, Person, Said
 from judgeq.types import Verdict, Verdicts
-from judgeq.ui.dashboard import PlainLines
-from judgeq.ui.progress import figures, progress_line
 from judgeq.ui.show.people import sentence
 from tests import judging as them
 from tests.cli import judgeq
@@ -213,22 +209,6 @@ def test_a_result_counts_answers_and_no_dollars(remarks: Path) -> None:
     assert "$" not in shown
 
 
-def test_faces_count_answers_and_who_is_there(tmp_path: Path) -> None:
-    lines = io.StringIO()
-    face = PlainLines(Console(file=lines, width=200), every=0.0)
-    prepared = session.prepare(them.settings(tmp_path, each=2), tmp_path / "runs")
-    with face:
-        session.execute(prepared, face, page=them.judged_by(["Ann", "Bob", "Eve"]))
-    face.progress.here = 1
-    said = progress_line(face.progress, 9.0)
-    assert said == "48/48 answers · 1 person there"
-    assert figures(face.progress, 9.0).keys() == {"answers", "time"}
-    assert face.progress.rated is not None
-    assert len(face.progress.rated.top) == 10
-    assert face.progress.time_left(9.0) is None
-    assert "calls" not in lines.getvalue()
-
-
 HOSTILE = ["<script>alert(1)</script>", "=1+1", "[red]Ann[/red]"]
 
 
@@ -339,7 +319,7 @@ def test_each_question_counts_alike_however_many_people_answered_it() -> None:
 
 def test_evaluate_says_it_in_a_sentence_in_json_and_in_csv(tmp_path: Path) -> None:
     them.run(tmp_path, PEOPLE, noise=3.0, **BESIDE)
-    runs = ("--resamples", "200")
+    runs = ("--resamples", "50")
     shown = judgeq(tmp_path, "evaluate", *runs).stdout
     assert "simulated and a person" in shown
     assert "on the same 12 questions" in " ".join(shown.split())

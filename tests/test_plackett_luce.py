@@ -263,6 +263,7 @@ def test_residuals_are_over_the_items_compared() -> None:
     assert_allclose(residual[4:], whole.residual)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_of_them_is_explained_and_written_as_it_was(tmp_path: Path) -> None:
     """Imported, shown with what wasn't asked, exported; no judge can be asked for it again."""
     (tmp_path / "texts.csv").write_text(

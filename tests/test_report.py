@@ -19,7 +19,6 @@ import pytest
 import yaml
 
 from judgeq.ui import html, markdown
-from judgeq.ui.figures import inline
 from judgeq.ui.report import chapters
 from judgeq.ui.sections import Chapter, Section, words
 from tests.browser import Seen, opened, violations
@@ -265,19 +264,6 @@ def test_words_stay_words_in_html_and_markdown() -> None:
     assert not re.search(r"(?<!\\)[<`*]", outside.replace("> **", "").replace("**", ""))
     assert not re.search(r"(?<!\\)\]\(", outside)
     assert text.count("\n````text\n") == 1  # longer than any fence within
-
-
-def test_a_figure_takes_the_colours_of_its_page() -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    figure.subplots().plot([1, 2], color="#0072B2")
-    svg = inline(figure, "one")
-    assert "var(--series-1" in svg
-    assert "<style" not in svg
-    assert "metadata" not in svg
-    assert all(name.startswith("one-") for name in re.findall(r'\bid="([^"]*)"', svg))
-    assert all(name.startswith("one-") for name in re.findall(r"url\(#([^)]*)\)", svg))
 
 
 HOSTILE = "</script></pre><script>x</script><img src=x onerror=x>\x1b[2J\u202e"

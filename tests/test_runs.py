@@ -31,8 +31,6 @@ from judgeq.run_places import FolderRuns, RunFolder, RunInfo, RunPlace, folders,
 from judgeq.run_places.folders import file_system
 from tests.cli import ended, judgeq, only_run
 
-pytestmark = pytest.mark.usefixtures("rated_by_elo")
-
 PRINT = "0123456789abcdef" * 4
 
 
@@ -356,17 +354,6 @@ def test_it_is_listed_with_the_reason_and_others_are_used(
     assert f"bad can't be read: {listed['bad']['reason']}" in errors
     assert invoke(spoilable, "status", "good")[0] == 0
     assert invoke(spoilable, "status", "bad")[0] == 7
-
-
-def test_a_run_that_can_not_be_read_is_begun_anew_beside_it(finished: Path, tmp_path: Path) -> None:
-    root = tmp_path / "runs"
-    shutil.copytree(finished, root / finished.name)
-    garbage_config(root / finished.name)
-    code, _, errors = invoke(root, *RUN)
-    assert code == 7
-    assert "begin beside it with --new" in errors
-    assert invoke(root, *RUN, "--new")[0] == 0
-    assert (root / f"{finished.name}-2").is_dir()
 
 
 @pytest.mark.parametrize("spoil", LOST)

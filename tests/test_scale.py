@@ -187,13 +187,6 @@ def test_nothing_is_said_of_few_comparisons() -> None:
     assert not fit_of_items(verdicts([]), THETA).judged.any()
 
 
-def test_extreme_ratings_are_no_error() -> None:
-    theta = np.array([-700.0, 0, 700])
-    fit = fit_of_items(verdicts([[0, 1, 2], [2, 1, 0]] * 20), theta)
-    assert np.isfinite(fit.infit).all()
-    assert np.isfinite(residuals(verdicts([[0, 1, 2], [2, 1, 0]]), theta).residual).all()
-
-
 # What a judgment says of one item
 
 

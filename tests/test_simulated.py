@@ -45,11 +45,6 @@ def p(gap: float, settings: Simulation = VG) -> float:
     return float(probability_correct(np.array([gap]), settings)[0])
 
 
-def is_close(wins: int, draws: int, expected: float) -> bool:
-    """Within four standard deviations."""
-    return abs(wins - draws * expected) <= 4 * math.sqrt(draws * expected * (1 - expected))
-
-
 # The curve
 
 

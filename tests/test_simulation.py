@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import pickle
 from collections import Counter
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 
 from judgeq import strategies
-from judgeq.errors import DataError, StoppedError, UsageError
+from judgeq.errors import DataError, UsageError
 from judgeq.settings.run import Simulation
 from judgeq.study import reproduction, simulation
 from judgeq.study.simulation import (
@@ -309,18 +308,6 @@ def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path, line: bytes) -> 
         study(SMALL, tmp_path, 1, nothing)
     assert str(path) in str(error.value)
     assert path.read_bytes() == damaged
-
-
-def test_a_killed_helper_is_told_and_nothing_lost(tmp_path: Path, expected: list[StudyRow]) -> None:
-    def tell(done: int, total: int) -> None:
-        if done == 3:
-            for child in multiprocessing.active_children():
-                child.kill()
-
-    with pytest.raises(StoppedError, match=r"was killed.*the same command continues, and --jobs 1"):
-        study(SMALL, tmp_path, 2, tell)
-    assert len(cases_of(tmp_path).read_bytes().splitlines()) >= 1 + 3
-    assert study(SMALL, tmp_path, 1, nothing) == expected
 
 
 # Scores
