@@ -240,8 +240,8 @@ GOLDEN = {
     "listwise10:matchmaking=similar": "a65b33f33eab4ef5",
     "listwise:k=7,rounds=2,overlap=2,matchmaking=similar": "14cbcd434978087a",
     "pairwise:rounds=9": "896e87e0bca5bc02",
-    "streak:r=3,d=2": "c1b0bf9193289903",
-    "tail:w=3,p=20,rounds=9": "c2eb14fa80caf712",
+    "streak:r=3,d=2": "81cbd06de540f153",
+    "tail:w=3,p=20,rounds=9": "f4b4e520b8e54372",
     "complete": "f6a692dd4d8e0db5",
     "direct": "2c4d79ffdeab04b4",
 }
