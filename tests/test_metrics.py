@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from judgeq.evaluation import metrics
-from judgeq.evaluation.agreement import Codings, alpha, codings, kendall_by_pair
+from judgeq.evaluation.agreement import alpha, coded, codings, kendall_by_pair
 from judgeq.evaluation.metrics import COUNTS, Measured, interval, resamples
 from judgeq.rating.correlation import CORRELATION, Measure, point
 from judgeq.types import Bools, Floats, Verdicts
@@ -261,7 +261,7 @@ def of(given: Sequence[Coding]) -> float | None:
     """Of codings of units that are no pairs."""
     unit, judge, value = np.array(given).reshape(-1, 3).T
     units = unit.astype(np.int64)
-    them = Codings(units, units, judge.astype(np.int32), value, alone=True)
+    them = coded(units, units, judge.astype(np.int32), value, alone=True)
     return alpha(them, 0, np.random.default_rng(0))[0].value
 
 

@@ -6,11 +6,12 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,12 @@ from judgeq import config, prompts, seeds
 from judgeq.engine import import_run, results, session
 from judgeq.engine.results import Result
 from judgeq.errors import UsageError
-from judgeq.evaluation.agreement import panel_agreement
+from judgeq.evaluation.agreement import PanelAgreement, of_run
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.imports import recordings
 from judgeq.judge.panel import copy_for_each, draw_judges
 from judgeq.mock_server import MockServer
-from judgeq.rating import ESTIMATORS, Parameters, position_bias
+from judgeq.rating import ESTIMATORS, Estimator, Fit, Parameters, position_bias
 from judgeq.run_places import RunFolder
 from judgeq.settings.mock_server import MockSettings
 from judgeq.strategies import History
@@ -363,17 +364,25 @@ def by(some: Verdicts, *judges: int) -> Verdicts:
     return replace(some, judges=np.array(judges, dtype=np.int32))
 
 
-def judged(n: int, *rounds: Verdicts) -> History:
-    found = History.begin(n, None)
+def agreed(
+    main: Estimator, names: Sequence[str], n: int, *rounds: Verdicts, resamples: int = 0
+) -> PanelAgreement:
+    """How well the judges of these rounds over n items agree."""
+    history = History.begin(n, None)
     for some in rounds:
-        found.add(some)
+        history.add(some)
+    fit, items = Fit(np.zeros(n)), SimpleNamespace(ids=range(n))
+    of = {"main": main, "judges": names, "history": history, "fit": fit, "scores": items}
+    run: Any = SimpleNamespace(**of, said=None, parameters=Parameters(2.0))
+    found = of_run(run, resamples, 0)
+    assert found is not None
     return found
 
 
 def test_the_ratings_of_a_judge_are_those_of_its_verdicts_alone() -> None:
     one = by(verdicts([(0, 1, 2), (1, 0, 2), (3, 1)]), 0, 1, 0)
     other = by(verdicts([(2, 3), (3, 2)]), 0, 1)
-    found = panel_agreement(judged(5, one, other), ["a", "b"], BT, Parameters(2.0), 0, 0)
+    found = agreed(BT, ["a", "b"], 5, one, other)
     mine = fit_map(verdicts([(0, 1, 2), (3, 1), (2, 3)]), 5, 2.0)
     assert_array_equal(found.ratings[0][:4], mine[:4])
     assert np.isnan(found.ratings[0][4])
@@ -409,6 +418,6 @@ def test_of_many_judges_none_is_rated_alone_and_all_agree_or_not() -> None:
     rankings = [(0, 1), (1, 2), (2, 3), (0, 3)]
     both = by(verdicts([rankings[at % 4] for at in range(40)]), *range(40))
     names = [f"w{number}" for number in range(40)]
-    found = panel_agreement(judged(4, both), names, BT, Parameters(2.0), 0, 0)
+    found = agreed(BT, names, 4, both)
     assert (found.names, found.others, found.judged_by_several) == ([], 40, 4)
     assert found.krippendorff_alpha.value == pytest.approx(1)

@@ -18,7 +18,7 @@ import pytest
 import judgeq as package
 from judgeq.errors import RunError
 from judgeq.evaluation import people
-from judgeq.evaluation.agreement import Orders, codings
+from judgeq.evaluation.agreement import between, codings
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.people import (
     ModelAgreement,
@@ -71,11 +71,11 @@ def test_couples_are_two_answers_to_one_question_by_hand() -> None:
     )
     judges = np.arange(5)
     is_person = (judges > 0) & (judges < 4)
-    found = Orders(codings(verdicts))
+    given = codings(verdicts)
     counted = {}
     for one, other in combinations(range(5), 2):
         if is_person[one] or is_person[other]:
-            two = found.between(judges == one, judges == other)
+            two = between(given, judges == one, judges == other)
             counted[one, other] = two.alike.sum(), two.pairs.sum()
     assert {between: found for between, found in counted.items() if found[1]} == {
         (1, 2): (0, 3),
@@ -85,15 +85,15 @@ def test_couples_are_two_answers_to_one_question_by_hand() -> None:
         (0, 2): (0, 2),
         (0, 3): (1.5, 2),
     }
-    among = found.between(is_person, is_person)
+    among = between(given, is_person, is_person)
     assert (among.pairs > 0).sum() == 1
     assert among.alike.sum() / among.pairs.sum() == pytest.approx(1 / 3)
-    model = found.between(is_person, judges == 0)
+    model = between(given, is_person, judges == 0)
     assert (model.pairs > 0).sum() == 2
     # Of two items the mean over all couples of answers, then over the pairs of items.
     assert model.alike.sum() / model.pairs.sum() == pytest.approx((0.5 + 2 / 3 + 1) / 3)
     nobody = judges > 9
-    assert not found.between(nobody, nobody).pairs.any()
+    assert not between(given, nobody, nobody).pairs.any()
 
 
 def said(checks: list[Check]) -> Said:
@@ -304,11 +304,11 @@ def test_each_question_counts_alike_however_many_people_answered_it() -> None:
     answers += [(1, (2, 3), Verdict((2, 3))), (2, (3, 2), Verdict((3, 2)))]
     answers += [(0, (2, 3), Verdict((2, 3)))]
     persons = np.arange(4) > 0
-    both = Orders(codings(of(answers)))
-    two = both.between(persons, persons)
+    given = codings(of(answers))
+    two = between(given, persons, persons)
     _, (alone, *_) = shares_alike(two, two, 0, 0)
     assert alone.value == pytest.approx((1 + 0) / 2)
-    own = both.between(persons, ~persons)
+    own = between(given, persons, ~persons)
     questions, (alike, among, difference) = shares_alike(own, two, 0, 0)
     assert questions == 2
     assert alike.value == pytest.approx((0 + 0.5) / 2)
