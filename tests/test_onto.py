@@ -206,7 +206,7 @@ def test_a_link_that_does_not_hold_is_said_first(home: Path, tmp_path: Path) -> 
     assert told[1].startswith("The settled texts don't keep their places")
     found = json.loads(judgeq(tmp_path, "evaluate", "--json").stdout)["link"]
     assert not found["holds"]
-    assert found["p"] < 1e-4
+    assert found["p"] < 0.01
     assert "don't keep their places" in judgeq(tmp_path, "evaluate").stdout
     judgeq(tmp_path, "report")
     (report,) = (tmp_path / "runs").glob("march*/report.html")
