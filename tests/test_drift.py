@@ -176,12 +176,19 @@ def test_from_python(tmp_path: Path) -> None:
     assert not found.drift
 
 
-def test_in_a_store(tmp_path: Path, texts: Path) -> None:
+def test_in_a_store_its_spending_is_no_part_of_the_runs_cap(tmp_path: Path, texts: Path) -> None:
     at = ("--store", new_store())
     with mock(tmp_path) as url:
-        judgeq(
-            tmp_path, "run", "-d", texts, *WORDS, "--base-url", url, "-q", *at, "--max-cost", "1"
-        )
+        how = ("--base-url", url, "-q", *at, "--max-output-tokens", "40")
+        judgeq(tmp_path, "run", "-d", texts, *WORDS, *how, "--max-cost", "1")
+        state = json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)
         found = drifted(tmp_path, "--ask", "12", "--max-cost", "0.5", *at)
         assert found["same"] == found["jobs"]["done"] == 12
-        assert json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)["jobs"]["done"] == 30
+        after = json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)
+        assert after["jobs"]["done"] == 30
+        # The fourth round of ten lists costs less than what drift has: the cap is for the run alone.
+        cap = str(state["cost"] * 1.6)
+        judgeq(
+            tmp_path, "resume", "--rounds", "4", "--concurrency", "1", "-q", *at, "--max-cost", cap
+        )
+        assert json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)["jobs"]["done"] == 40

@@ -221,7 +221,10 @@ BAD = {
     "a strategy": (("march.csv", "--onto", "{run}", "-s", "streak"), "doesn't place texts"),
     "scores and lists": (("march.csv", "--onto", "{run}", "-s", "hybrid10"), "doesn't place texts"),
     "a rating": (("march.csv", "--onto", "{run}", "--rating", "bt"), "--rating pl"),
-    "both orders": (("march.csv", "--onto", "{run}", "-s", "pairwise", "--both-orders"), "Leave"),
+    "both orders": (
+        ("march.csv", "--onto", "{run}", "-s", "pairwise", "--both-orders"),
+        "Leave out",
+    ),
     "a longer list": (("march.csv", "--onto", "{run}", "-s", "listwise99"), "listwise96"),
     "other ids": (("other.csv", "--onto", "{run}"), "other texts"),
 }
