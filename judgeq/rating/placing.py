@@ -43,6 +43,8 @@ from judgeq.types import Floats, Offsets, Verdicts
 
 RIDGE = 1e-3
 """What is added to variances, as a share of them, so that they have an inverse."""
+ARRAYS = ("theta", "mean", "errors", "errors_apart", "errors_across", "interval")
+"""What a posterior says by item."""
 LOOSE = 0.1
 """The error of a link, in standard deviations of θ, above which it is warned of."""
 
@@ -173,10 +175,13 @@ def fit(
     link = _link(batches[-1], parts)
     if refit:
         return replace(_together(batches, rounds, n, go_on), link=link)
-    names = ("theta", "mean", "errors", "errors_apart", "errors_across", "interval")
-    component, own = components(joined(rounds), n), parts[-1].posterior
-    arrays = [_of_all(parts, name) for name in names]
-    placed = Placed(*arrays, component, own.sigma, own.dispersion)
+    own = parts[-1].posterior
+    placed = Placed(
+        **{name: _of_all(parts, name) for name in ARRAYS},
+        component=components(joined(rounds), n),
+        sigma=own.sigma,
+        dispersion=own.dispersion,
+    )
     return replace(last, theta=placed.theta, posterior=placed, link=link)
 
 

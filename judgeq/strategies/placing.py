@@ -125,8 +125,8 @@ class Placing(Strategy):
 def choose_anchors(ratings: Floats, among: Bools, rng: np.random.Generator) -> Rows:
     """Rows of settled items, out of these, spread evenly over their ranking, the lowest first."""
     rows = np.flatnonzero(among)
-    rows = rows[np.argsort(ratings[rows], kind="stable")].astype(np.int32)
-    return rows[_spread(min(ANCHORS, len(rows)), len(rows), rng)]
+    rows = rows[np.argsort(ratings[rows], kind="stable")]
+    return rows[_spread(min(ANCHORS, len(rows)), len(rows), rng)].astype(np.int32)
 
 
 def lists(new: Rows, anchors: Rows, k: int, rng: np.random.Generator) -> Matches:
