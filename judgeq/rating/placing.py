@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -149,7 +149,7 @@ class Placed:
     component: Offsets
     sigma: float
     dispersion: float
-    share: None = None
+    share: Any = None
 
     probability_above = Posterior.probability_above
 
