@@ -29,7 +29,6 @@ Rows = list[list[object]]
 def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No network, no data of the user's, and a cache of the test's own."""
     monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)
 
 

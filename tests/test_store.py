@@ -18,17 +18,7 @@ from judgeq.person import Check, Handed, Person
 from judgeq.store import Items, Spent, Store
 from judgeq.store.postgres.store import PostgresStore
 from judgeq.store.sqlite import SqliteStore
-from judgeq.types import (
-    Attempt,
-    Bools,
-    Call,
-    Counts,
-    JobState,
-    Matches,
-    Outcome,
-    Usage,
-    Verdict,
-)
+from judgeq.types import Attempt, Bools, Call, Counts, JobState, Matches, Outcome, Usage, Verdict
 from tests.fakes import Clock, call
 from tests.postgres import new_run
 

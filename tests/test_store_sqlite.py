@@ -17,17 +17,7 @@ import pytest
 from judgeq.errors import RunError
 from judgeq.store import Items, schema, verdicts
 from judgeq.store.sqlite import Flusher, SqliteStore
-from judgeq.types import (
-    Attempt,
-    Batch,
-    Bools,
-    Counts,
-    JobState,
-    Line,
-    Matches,
-    Outcome,
-    Verdict,
-)
+from judgeq.types import Attempt, Batch, Bools, Counts, JobState, Line, Matches, Outcome, Verdict
 from tests.fakes import call
 
 N = 4
