@@ -473,7 +473,7 @@ import json, os, resource, sys
 from pathlib import Path
 from judgeq.cli import app
 from judgeq.engine import batch, runner
-from judgeq.judge import batches as providers
+from judgeq.judge.http.openai import OpenAIChat
 from tests.fake_batches import FakeBatches
 
 fake, judge_round = FakeBatches(), runner.judge_round
@@ -494,7 +494,7 @@ async def measured(session, round, **how):
 
 runner.judge_round = measured
 batch.FIRST_WAIT = 0.01
-providers.api_of = lambda backend: fake
+OpenAIChat.batch_api = property(lambda backend: fake)
 app(sys.argv[1:])
 """
 

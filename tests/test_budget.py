@@ -7,18 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgeq.errors import BudgetError
-from judgeq.judge.budget import (
+from judgeq.judge.budget import NANO, Allowance, Budget
+from judgeq.judge.prices import (
     HIDDEN,
-    NANO,
     OUTPUT_BOUND,
     RAISE,
     REASON_BOUND,
-    Allowance,
     Bounds,
-    Budget,
+    Pricing,
     output_bound,
 )
-from judgeq.judge.prices import Pricing
 from judgeq.settings.model import Price
 from judgeq.types import Usage
 from tests.fakes import turns

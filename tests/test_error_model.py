@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from judgeq.judge.error_model import (
+from judgeq.judge.simulated import (
     HIGH,
     LOW,
     answers,

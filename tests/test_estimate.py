@@ -22,7 +22,7 @@ from judgeq.engine.estimate import Estimate, Range, plausible
 from judgeq.errors import BudgetError, JudgeError, KeyMissingError, UsageError
 from judgeq.events import CallStarted, Event, Forecast
 from judgeq.judge import prices
-from judgeq.judge.budget import REASON
+from judgeq.judge.prices import REASON
 from judgeq.ui.json import plain
 from tests.cli import in_flight, judgeq, only_run, query, start, wait_until
 from tests.mock import mock, stats

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from judgeq.errors import CallTimeoutError, RateLimitedError
 from judgeq.judge.backend import Prepared, Request
-from judgeq.judge.error_model import latent_scores, probability_correct
-from judgeq.judge.simulated import SimulatedJudge
+from judgeq.judge.simulated import SimulatedJudge, latent_scores, probability_correct
 from judgeq.replies import write_reply
 from judgeq.settings.run import Simulation
 from judgeq.types import Match

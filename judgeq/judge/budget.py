@@ -1,4 +1,4 @@
-"""Money: what a call may cost, what may be spent, and who waits for leave to spend it.
+"""Money: what may be spent, and who waits for leave to spend it.
 
 A call reserves the most that it can cost before it is sent, so that what was spent and what is in flight
 never exceed the cap together. Amounts are whole nano-dollars: rounding must not let one call too many
@@ -12,22 +12,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from judgeq.errors import BudgetError
 from judgeq.judge.limiter import Turnstile
-from judgeq.judge.prices import Pricing
 from judgeq.judge.slices import Slices
-from judgeq.types import Notify, Usage
 
 NANO = 1_000_000_000
-OUTPUT_BOUND = 16_384
-"""Tokens that a reply is taken to have at most where no limit is sent to the server."""
-REASON = (15, 80)
-"""Tokens that a reason takes, of one short sentence: from a few plain words to a script with a token a
-letter."""
-REASON_BOUND = 1_024
-"""Tokens that a reason is taken to have at most, beside the rest of its reply: not all are short."""
-HIDDEN = 256
-"""Tokens that a server may add to what it is sent: roles, the schema's frame."""
-RAISE = 2.0
-"""By how much the new bound exceeds the reply that broke the old one."""
 
 
 def rounded_up(dollars: float | None) -> int:
@@ -43,60 +30,6 @@ def rounded_down(dollars: float) -> int:
 def _nano(dollars: float, rounding: str) -> int:
     """Nano-dollars of the decimal that `dollars` is printed as, which is what was meant by it."""
     return int((Decimal(repr(dollars)) * NANO).to_integral_value(rounding))
-
-
-def output_bound(reasons: bool) -> int:
-    """Tokens that a reply is taken to have at most where no limit is sent, with a reason or without."""
-    return OUTPUT_BOUND + (REASON_BOUND if reasons else 0)
-
-
-def answer_tokens(items: float, reasons: bool) -> float:
-    """Tokens that an answer about so many items takes at most, without reasoning: a label with its marks
-    may be four."""
-    return 8 + 4 * items + (REASON[1] if reasons else 0)
-
-
-class Bounds:
-    """The most that calls of a model can cost in dollars, by the bytes of their requests; None where the
-    price is unknown.
-
-    `output_limit` is what the server is sent, None if it is sent none: then a reply is taken to have
-    `output_bound` tokens at most. A server need not hold its limit (some count reasoning beside it, some
-    don't know the field): a reply that cost more than its bound raises that of all that follow, and
-    `warn` gets a warning.
-    """
-
-    def __init__(
-        self,
-        pricing: Pricing | None,
-        output_limit: int | None,
-        warn: Notify = lambda _: None,
-        output_bound: int = OUTPUT_BOUND,
-    ) -> None:
-        self._pricing = pricing
-        self._most = output_limit or output_bound
-        self._warn = warn
-        self._factor = 1.0
-
-    def most(self, size: int) -> float | None:
-        """The most that a call of `size` bytes can cost: no tokenizer makes more tokens than there are
-        bytes."""
-        if self._pricing is None:
-            return None
-        return self._pricing.bound(size + HIDDEN, self._most) * self._factor
-
-    def learn(self, size: int, usage: Usage, cost: float | None) -> bool:
-        """A call of `size` bytes took so much, in tokens and dollars. Whether that raised the bounds."""
-        bound = self.most(size)
-        if cost is None or bound is None or cost <= bound * (1 + 1e-9):
-            return False
-        self._factor *= RAISE * cost / bound
-        self._warn(
-            f"A reply cost ${cost:.3g}, more than its bound of ${bound:.3g}: {usage.output:,} output "
-            f"tokens ({usage.reasoning:,} of them reasoning), bounded by {self._most:,}. Later calls "
-            f"reserve {self._factor:,.3g} times their bound; those in flight may exceed --max-cost."
-        )
-        return True
 
 
 class Allowance:
