@@ -27,7 +27,7 @@ from judgeq.judge import check
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.budget import NANO, Allowance, Budget
 from judgeq.judge.judge import Judge, Policy
-from judgeq.judge.limiter import Limiter, Permit
+from judgeq.judge.limiter import Limiter, Outage, Permit
 from judgeq.judge.questions import FIRST, LAST, Questions, Unusable
 from judgeq.settings.model import Model
 from judgeq.types import Attempt, Call, Job, JobState, Match, Outcome, Usage, Verdict
@@ -104,7 +104,7 @@ class Asking:
         self.steps.append(f"send {request.attempt}/{request.ask}")
         self.clock.now += 0.5
         if self._among_others:
-            self.limiter.outage.end()
+            self.limiter.outage = Outage(self.clock, trying=False)
         return await self.backend.complete(request, prepared)
 
     async def close(self) -> None:

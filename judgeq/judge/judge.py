@@ -250,8 +250,7 @@ class _Asking:
         known to answer nobody waits here: the limiter lets them try one by one, and that isn't the job's
         time."""
         judge, began, since = self._judge, self._judge.clock(), 0.0
-        policy, outage = judge.policy, judge.limiter.outage
-        failures = counted = 0
+        policy, failures, counted = judge.policy, 0, 0
         while True:
             try:
                 return await self._send()
@@ -260,7 +259,7 @@ class _Asking:
             except CallError as error:
                 failures += 1
                 counted += not error.unavailable
-                passed = judge.clock() - began
+                passed, outage = judge.clock() - began, judge.limiter.outage
                 if outage.trying:
                     since, late, wait = passed, policy.ends(outage), 0.0
                 else:
