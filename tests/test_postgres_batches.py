@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from judgeq.errors import RunError
-from judgeq.judge.slices import Slices
+from judgeq.judge.budget import Slices
 from judgeq.store.postgres.address import Address
 from judgeq.types import Attempt, Batch, Counts, Line
 from tests.fakes import Clock

@@ -18,7 +18,7 @@ from judgeq.engine import assembly, pilot, runner, session
 from judgeq.engine.queue import Stop
 from judgeq.errors import LedError, RunError
 from judgeq.events import Event, Notice
-from judgeq.judge.slices import Keeper
+from judgeq.judge.budget import Keeper
 from judgeq.run_places import whoami
 from judgeq.store import Store
 from judgeq.store.sqlite import SqliteStore

@@ -25,7 +25,7 @@ from judgeq.events import Emit, Notice
 from judgeq.files import user_cache
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
-from judgeq.judge.budget import NANO, Allowance, Budget
+from judgeq.judge.budget import NANO, Allowance, Budget, Slices
 from judgeq.judge.function import FunctionJudge, JudgeFunction
 from judgeq.judge.judge import Judge
 from judgeq.judge.limiter import Limiter
@@ -34,7 +34,6 @@ from judgeq.judge.prices import Pricing, answer_tokens, output_bound
 from judgeq.judge.questions import Questions, Unusable
 from judgeq.judge.secrets import api_key, extra_headers
 from judgeq.judge.simulated import make_simulated
-from judgeq.judge.slices import Slices
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunPlace
