@@ -101,7 +101,9 @@ class BatchAPI(ABC):
         """The JSON object that an address of the API gives. Raises as `refusal`; ServerFailedError, of
         unknown cost, for anything else."""
         url = self.connection.url(path, query)
-        answer = await self.connection.exchange(method, url, body, headers, long=body is not None)
+        long = body is not None
+        async with self.connection.request(method, url, body, headers, long=long) as response:
+            answer = await self.connection.answer(response)
         if not 200 <= answer.status < 300:
             raise self.refusal(answer, url, what)
         return object_from(answer.body, url)

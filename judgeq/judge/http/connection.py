@@ -185,19 +185,6 @@ class Connection:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._broken(url, error) from None  # its own words are not masked
 
-    async def exchange(
-        self,
-        method: str,
-        url: str,
-        body: Body = None,
-        headers: Headers | None = None,
-        *,
-        long: bool = False,
-    ) -> Answer:
-        """The answer to a call; parameters and errors as of `request`."""
-        async with self.request(method, url, body, headers, long=long) as response:
-            return await self.answer(response)
-
     async def answer(self, response: aiohttp.ClientResponse) -> Answer:
         """What a response holds."""
         data, status = self.mask.body(await read_all(response)), response.status

@@ -166,7 +166,8 @@ class ModelBackend(ABC):
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         """Post it. Raises JudgeErrors as the answer, or the want of one, says."""
         try:
-            answer = await self.connection.exchange("POST", self._url, prepared.body)
+            async with self.connection.request("POST", self._url, prepared.body) as response:
+                answer = await self.connection.answer(response)
         except UnusableReplyError as error:
             return _unusable(error)
         rate = answers.rate(answer.headers)
