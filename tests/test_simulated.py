@@ -97,7 +97,7 @@ SCORES = np.linspace(400, 600, 20)
 @pytest.mark.parametrize("settings", [VG, RRT], ids=["vg", "rrt"])
 def test_an_answer_depends_on_seed_and_match_alone(settings: Simulation) -> None:
     def answers(order: Iterable[int], seed: int = 3, attempt: int = 1) -> list[str]:
-        judge = SimulatedJudge(SCORES, settings, 1e-9, seed)
+        judge = SimulatedJudge(SCORES, settings, seed, latency=1e-9)
         told = {n: ask(judge, SIXES[n], attempt, asking=attempt) for n in order}
         return [told[n] for n in range(len(SIXES))]
 

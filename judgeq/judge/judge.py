@@ -154,26 +154,6 @@ class Judge:
         call = Call(request.attempt, "cached", usage, cost, 0.0, text, at, answerer=answerer)
         return Outcome(request.match.id, JobState.DONE, verdict, (call,))
 
-    def failed(self, permit: Permit, error: CallError, job: Job) -> None:
-        """A call brought no answer. Raises JudgeError when the server answers nobody for too long; but
-        not for a job which earlier sessions tried often enough: that may be its own fault."""
-        self.limiter.failed(permit, error)
-        outage, name = self.limiter.outage, self.backend.name
-        if permit.tries and outage.tries == REPORTED:
-            self.emit(
-                Notice(
-                    f"{name} doesn't answer; one call at a time is tried, for up to "
-                    f"{self.policy.in_all / 60:.0f} minutes, and all others wait. The last: {error}",
-                    warning=True,
-                )
-            )
-        if self.policy.ends(outage) and job.attempts < self.policy.attempts:
-            self.limiter.abort()
-            raise JudgeError(
-                f"{name} doesn't answer: {outage.failures:,} calls in a row failed, within "
-                f"{outage.lasts:.0f} s, the last {outage.tries:,} tried one by one. The last: {error}"
-            ) from error
-
 
 class _Asking:
     """One job's way to an outcome: a step down, or an unusable reply, leads to another question.
@@ -272,54 +252,66 @@ class _Asking:
     async def _send(self) -> Reply:
         """One attempt, from waiting for a place to the reply. Raises SteppedDownError where the request
         must be made anew, StoppedError on a stop, BudgetError when it might cost more than is allowed,
-        and whatever the backend raises."""
-        judge, prepared = self._judge, self._prepared
+        and whatever the backend raises, which is in the ledger then."""
+        judge, prepared, match = self._judge, self._prepared, self._job.match
         permit = await judge.limiter.acquire(prepared.tokens)
         used: float | None = 0.0
         try:
             await judge.budget.reserve(prepared.bound)
-            cost: float | None = 0.0
-            begun = False
             try:
                 if prepared.version != judge.backend.version:
                     raise SteppedDownError("another call learned something about the server")
-                attempt = Attempt(self._job.match.id, prepared.bound, self._attempt + 1)
+                attempt = Attempt(match.id, prepared.bound, self._attempt + 1)
                 await self._ledger.begin(attempt)
-                self._attempt += 1
-                begun = True
-                used = cost = None  # from here on nobody knows, until the answer tells
-                reply = await self._complete(permit)
+            except BaseException:
+                judge.budget.release(prepared.bound)
+                raise
+            self._attempt += 1
+            self._started = judge.clock()
+            judge.emit(CallStarted())
+            used = cost = None  # from here on nobody knows, until the answer tells
+            try:
+                request = self._request._replace(attempt=self._attempt)
+                reply = await judge.backend.complete(request, prepared)
                 cost, used = reply.cost, sum(reply.usage[:3]) or None
-                return reply
             except JudgeError as error:
                 cost = error.cost
+                failed = Reply(str(error), Usage(), cost)
+                self._note(self._call(error.outcome, failed, str(error)), str(error))
+                self._failed(permit, error)
                 raise
             finally:
-                if begun:
-                    judge.budget.settle(prepared.bound, cost)
-                else:
-                    judge.budget.release(prepared.bound)
+                judge.budget.settle(prepared.bound, cost)
+            judge.limiter.succeeded(permit)
+            return reply
         finally:
             judge.limiter.release(permit, used)
 
-    async def _complete(self, permit: Permit) -> Reply:
-        """Let the backend answer, and tell ledger and limiter how it went."""
-        judge = self._judge
-        self._started = judge.clock()
-        judge.emit(CallStarted())
-        request = self._request._replace(attempt=self._attempt)
-        try:
-            reply = await judge.backend.complete(request, self._prepared)
-        except JudgeError as error:
-            failed = Reply(str(error), Usage(), error.cost)
-            self._note(self._call(error.outcome, failed, str(error)), str(error))
-            if not isinstance(error, CallError):
-                judge.limiter.abort()  # the next call would fare no better
-            elif not isinstance(error, SteppedDownError):
-                judge.failed(permit, error, self._job)
-            raise
-        judge.limiter.succeeded(permit)
-        return reply
+    def _failed(self, permit: Permit, error: JudgeError) -> None:
+        """A call brought no answer. Raises JudgeError when the server answers nobody for too long; but
+        not for a job which earlier sessions tried often enough: that may be its own fault."""
+        judge, limiter, name = self._judge, self._judge.limiter, self._judge.backend.name
+        if isinstance(error, SteppedDownError):
+            return
+        if not isinstance(error, CallError):
+            limiter.abort()  # the next call would fare no better
+            return
+        limiter.failed(permit, error)
+        outage = limiter.outage
+        if permit.tries and outage.tries == REPORTED:
+            judge.emit(
+                Notice(
+                    f"{name} doesn't answer; one call at a time is tried, for up to "
+                    f"{judge.policy.in_all / 60:.0f} minutes, and all others wait. The last: {error}",
+                    warning=True,
+                )
+            )
+        if judge.policy.ends(outage) and self._job.attempts < judge.policy.attempts:
+            limiter.abort()
+            raise JudgeError(
+                f"{name} doesn't answer: {outage.failures:,} calls in a row failed, within "
+                f"{outage.lasts:.0f} s, the last {outage.tries:,} tried one by one. The last: {error}"
+            ) from error
 
     def _call(self, outcome: str, reply: Reply, error: str | None = None) -> Call:
         """The last attempt as the ledger keeps it."""

@@ -29,11 +29,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from judgeq import seeds
+from judgeq.datasets.dataset import Dataset
 from judgeq.errors import UsageError
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.replies import labels, write_reply
-from judgeq.settings.run import REHEARSAL, Simulation
-from judgeq.types import Floats, Match, Matches, Offsets, Sleep, Usage, Verdict, Verdicts
+from judgeq.settings.run import Simulation
+from judgeq.types import Floats, Match, Matches, Offsets, Usage, Verdict, Verdicts
 
 LOW, HIGH = 1.0, 1000.0
 
@@ -186,24 +187,23 @@ class Offline:
 
 class SimulatedJudge(Offline):
     """The backend. `scores` are the latent scores as seen, shape (items,). Of several `number` says
-    which one it is, `latency` how many seconds an answer takes. With `reasons` its replies have one,
-    which changes no verdict."""
+    which one it is; each errs in its own way. `latency` is how many seconds an answer takes. With
+    `reasons` its replies have one, which changes no verdict."""
 
     def __init__(
         self,
         scores: Floats,
         settings: Simulation,
-        latency: float = 0.0,
         seed: int = 0,
-        sleep: Sleep = asyncio.sleep,
         number: int = 0,
+        *,
+        latency: float = 0.0,
         reasons: bool = False,
         name: str = "simulated",
     ) -> None:
         self.name = name
         self._scores: list[float] = scores.tolist()
         self._latency = latency
-        self._sleep = sleep
         self._reasons = reasons
         self._settings = settings
         self._answers = seeds.Stream(seed, "judge", *([number] if number else []))
@@ -214,7 +214,7 @@ class SimulatedJudge(Offline):
         match = request.match
         if self._latency:
             late = self._late.at(match.id, request.attempt).random()
-            await self._sleep(self._latency * (0.5 + late))
+            await asyncio.sleep(self._latency * (0.5 + late))
         verdict = self.judge(match)
         reason = reason_for(verdict, match, self._scores) if self._reasons else None
         return Reply(write_reply(verdict, match, reason), NO_TOKENS, 0.0)
@@ -245,34 +245,13 @@ def rehearsal_scores(texts: Sequence[str]) -> Floats:
     return LOW + shares * (HIGH - LOW)
 
 
-def make_simulated(
-    settings: Simulation,
-    *,
-    latency: float = 0.0,
-    latent: Floats | None,
-    gold: Floats | None,
-    synthetic: bool,
-    seed: int,
-    sleep: Sleep,
-    number: int = 0,
-    reasons: bool = False,
-    rehearsed: Sequence[str] | None = None,
-) -> SimulatedJudge:
-    """The simulated judge over a dataset's latent scores: `latent` if given, else `gold`; in a rehearsal
-    the scores of the `rehearsed` texts.
-
-    Synthetic latents are on the scale already and used as they are. Of several judges, `number`
-    tells them apart: each errs in its own way. Raises UsageError when there is neither.
-    """
-    if rehearsed is not None:
-        scores = seen_scores(rehearsal_scores(rehearsed), settings, seed, number)
-        return SimulatedJudge(scores, settings, latency, seed, sleep, number, reasons, REHEARSAL)
-    source = latent if latent is not None else gold
+def scores_of(dataset: Dataset, settings: Simulation, seed: int) -> Floats:
+    """The latent scores of a dataset's items: as given, or from gold. Synthetic ones are on the scale
+    already and used as they are. Raises UsageError when there is neither."""
+    source = dataset.latent if dataset.latent is not None else dataset.gold
     if source is None:
         raise UsageError(
             "the simulated judge answers from gold labels, and this dataset has none. Give "
             "--gold-column or --latent-column, or --judge rehearsal for made-up answers."
         )
-    scores = source if synthetic else latent_scores(source, settings, seed)
-    seen = seen_scores(scores, settings, seed, number)
-    return SimulatedJudge(seen, settings, latency, seed, sleep, number, reasons)
+    return source if dataset.source == "synthetic" else latent_scores(source, settings, seed)
