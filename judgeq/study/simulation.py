@@ -8,11 +8,9 @@ spread over processes, written down as they end, and an interrupted study goes o
 from __future__ import annotations
 
 import asyncio
-import os
-import tomllib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -35,7 +33,7 @@ from pydantic import (
 from judgeq import seeds, strategies
 from judgeq.datasets import synthetic, table_writer
 from judgeq.errors import DataError, NotConvergedError, StoppedError, UsageError
-from judgeq.files import ordinary, replacing
+from judgeq.files import problems, read_toml, replacing
 from judgeq.judge import error_model
 from judgeq.rating import CHOICES, ESTIMATORS, Parameters, comparisons, correlation
 from judgeq.settings.run import Simulation, simulation_facts
@@ -104,20 +102,10 @@ def load_grid(name: str) -> Grid:
     if path.suffix != ".toml":
         raise UsageError(f"--grid {name!r}: give {', '.join(GRIDS)}, or the path of a .toml file.")
     try:
-        return Grid(**tomllib.loads(ordinary(path).read_text(encoding="utf-8")))
-    except OSError as error:
-        raise DataError(f"--grid {path} can't be read: {error.strerror}.") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise DataError(f"--grid {path} is no valid TOML: {error}.") from error
-    except RecursionError as error:
-        raise DataError(f"--grid {path} nests too deep to be read.") from error
+        return Grid(**read_toml(path, "--grid"))
     except ValidationError as error:
-        what = "; ".join(
-            f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg'].removeprefix('Value error, ')}"
-            for wrong in error.errors()
-        )
         known = ", ".join(Grid.model_fields)
-        raise DataError(f"--grid {path}: {what}. A grid has {known}.") from error
+        raise DataError(f"--grid {path}: {problems(error)}. A grid has {known}.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,18 +210,30 @@ def study(
     a study of another grid or another process is at it, DataError when it can't be written, and
     StoppedError when a process of ours was killed.
     """
-    cases = grid.cases()
+    cases, path = grid.cases(), folder / f"cases-{grid.fingerprint[:12]}.jsonl"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder), (folder / "cases.jsonl").open("ab") as file:
-            done = _taken_over(grid, folder / "cases.jsonl")
-            report(len(done), len(cases))
+        if {*folder.glob("cases-*.jsonl")} - {path}:
+            raise UsageError(
+                f"{folder} holds a study of another grid: name another folder with --out."
+            )
+        with FileLock(folder / "lock", timeout=0), path.open("ab") as file:
+            done = _taken_over(path)
             left = [case for case in cases if case not in done]
-            for case, rows in processes.spread(partial(simulate, grid=grid), left, jobs):
+            report(len(cases) - len(left), len(cases))
+            for at, (case, rows) in enumerate(
+                processes.spread(partial(simulate, grid=grid), left, jobs),
+                len(cases) - len(left) + 1,
+            ):
                 done[case] = rows
-                file.write(orjson.dumps([astuple(case), [astuple(row) for row in rows]]) + b"\n")
+                file.write(b"\n" + orjson.dumps([astuple(case), [astuple(row) for row in rows]]))
                 file.flush()
-                report(len(done), len(cases))
+                report(at, len(cases))
+    except Timeout as error:
+        raise UsageError(
+            f"another process is at the study in {folder}: wait for it, or name another folder with "
+            "--out."
+        ) from error
     except OSError as error:
         raise DataError(f"{folder} can't be written: {error.strerror}.") from error
     except BrokenProcessPool as error:
@@ -244,47 +244,13 @@ def study(
     return scored([row for case in cases for row in done[case]], alpha)
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the study. Raises UsageError while another process does, DataError where none can."""
-    try:
-        with FileLock(folder / "lock", timeout=0):
-            yield
-    except Timeout as error:
-        raise UsageError(
-            f"another process is at the study in {folder}: wait for it, or name another folder with "
-            "--out."
-        ) from error
-    except NotImplementedError as error:
-        raise DataError(f"{folder} can't be locked: {error}.") from error
-
-
-def _taken_over(grid: Grid, path: Path) -> dict[Case, list[StudyRow]]:
-    """The cases that are written down; a file with the grid's name in its first line is begun."""
-    head = orjson.dumps({"judgeq study": grid.fingerprint}) + b"\n"
-    data = path.read_bytes() if path.exists() else b""
-    if head.startswith(data):  # new, or cut off before its first case
-        path.write_bytes(head)
-        return {}
-    whole = data[: data.rfind(b"\n") + 1]
-    if not whole.startswith(head):
-        raise UsageError(
-            f"{path.parent} holds a study of another grid: name another folder with --out."
-        )
-    if len(whole) < len(data):  # a line that a kill cut off
-        os.truncate(path, len(whole))
+def _taken_over(path: Path) -> dict[Case, list[StudyRow]]:
+    """The cases that are written down, a line each; not those that a kill cut off."""
     done = {}
-    try:
-        for line in whole.splitlines()[1:]:
+    for line in path.read_bytes().splitlines():
+        with suppress(ValueError, TypeError):
             case, rows = orjson.loads(line)
-            case, found = Case(*case), [StudyRow(*row[:-1]) for row in rows]
-            kind = strategies.parse(case.strategy).kind
-            expected = [(kind, rating, case.distribution) for rating in grid.ratings]
-            if [(row.strategy, row.rating, row.distribution) for row in found] != expected:
-                raise ValueError
-            done[case] = found
-    except (ValueError, TypeError, UsageError) as error:
-        raise DataError(f"{path} is damaged: remove it, and the study begins anew.") from error
+            done[Case(*case)] = [StudyRow(*row[:-1]) for row in rows]
     return done
 
 
