@@ -262,7 +262,7 @@ def test_an_interrupted_study_plays_only_what_is_missing(
     assert study(SMALL, tmp_path, 1, lambda *count: told.append(count)) == expected
     assert len(asked) == len(set(asked)) == left
     assert told == [(done, 16) for done in range(16 - left, 17)]
-    assert {*path.read_bytes().splitlines()} >= {*whole.splitlines()}
+    assert {*path.read_bytes().split()} >= {*whole.split()}
     asked.clear()
     assert study(SMALL, tmp_path, 1, nothing) == expected
     assert not asked
