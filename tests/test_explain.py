@@ -18,7 +18,7 @@ from numpy.testing import assert_allclose
 
 import judgeq as package
 from judgeq.engine.results import Result
-from judgeq.evaluation.trail import Appearance, explanation, trails
+from judgeq.evaluation.items import Appearance, explanation, trails
 from tests.cli import judgeq
 from tests.fakes import ADDING_UP
 from tests.mock import mock

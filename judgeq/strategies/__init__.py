@@ -13,8 +13,7 @@ from typing import Any
 
 from judgeq.errors import UsageError
 from judgeq.rating.direct import ENOUGH
-from judgeq.strategies.hybrid import Direct, Hybrid
-from judgeq.strategies.listwise import Listwise
+from judgeq.strategies.listwise import Direct, Hybrid, Listwise
 from judgeq.strategies.pairwise import Complete, Pairwise, Streak, Tail
 from judgeq.strategies.strategy import History, Strategy
 

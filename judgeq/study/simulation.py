@@ -8,7 +8,12 @@ spread over processes, written down as they end, and an interrupted study goes o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
@@ -16,7 +21,7 @@ from functools import partial
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
 import numpy as np
 import orjson
@@ -38,7 +43,6 @@ from judgeq.judge import error_model
 from judgeq.rating import CHOICES, ESTIMATORS, Parameters, comparisons, correlation
 from judgeq.settings.run import Simulation, simulation_facts
 from judgeq.strategies import History, Strategy
-from judgeq.study import processes
 from judgeq.types import Floats
 
 if TYPE_CHECKING:
@@ -52,6 +56,10 @@ GRIDS = {name: Path(__file__).with_name(f"{name}.toml") for name in ("paper", "p
 """The grids of this name: that of Haak and Schaer, and the same with random matchmaking."""
 ALPHA = 0.4
 """The weight of effectiveness in score_α."""
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""What says how many threads NumPy's linear algebra has, by who made it."""
+Task = TypeVar("Task")
+Outcome = TypeVar("Outcome")
 
 
 class Grid(BaseModel):
@@ -222,7 +230,7 @@ def study(
             left = [case for case in cases if case not in done]
             report(len(cases) - len(left), len(cases))
             for at, (case, rows) in enumerate(
-                processes.spread(partial(simulate, grid=grid), left, jobs),
+                spread(partial(simulate, grid=grid), left, jobs),
                 len(cases) - len(left) + 1,
             ):
                 done[case] = rows
@@ -242,6 +250,51 @@ def study(
             f"kept in {folder}: the same command continues, and --jobs 1 needs less."
         ) from error
     return scored([row for case in cases for row in done[case]], alpha)
+
+
+def spread(
+    work: Callable[[Task], Outcome], tasks: Sequence[Task], jobs: int
+) -> Iterator[tuple[Task, Outcome]]:
+    """Each task with its outcome, as they end; with one job here, in order. Raises what `work` raises,
+    and BrokenProcessPool when a process was killed."""
+    if jobs == 1:
+        for task in tasks:
+            yield task, work(task)
+        return
+    # Not forked: a thread of ours (the progress bar's) may hold a lock that a fork would copy.
+    spawn = multiprocessing.get_context("spawn")
+    # Threads of several processes hinder one another. This process has read its environment.
+    for name in THREADS:
+        os.environ.setdefault(name, "1")
+    with ProcessPoolExecutor(jobs, spawn, _serve) as pool:
+        waiting = {pool.submit(work, task): task for task in tasks}
+        try:
+            while waiting:
+                ended, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    yield waiting.pop(future), future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _serve() -> None:
+    """Ctrl-C is for the process that began; when that one is killed, so are we, for we would wait for
+    it for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def default_jobs() -> int:
+    """As many processes as there are cores for us."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _taken_over(path: Path) -> dict[Case, list[StudyRow]]:

@@ -13,9 +13,9 @@ import numpy as np
 
 from judgeq.engine.results import Result
 from judgeq.escaping import multiline, plain
-from judgeq.evaluation import items, trail
+from judgeq.evaluation import items
 from judgeq.evaluation.evaluate import Evaluation
-from judgeq.evaluation.trail import Appearance
+from judgeq.evaluation.items import Appearance
 from judgeq.types import Offsets
 from judgeq.ui.sections import Chapter, Section
 from judgeq.ui.show import items as show_items
@@ -61,10 +61,10 @@ async def gathered(evaluation: Evaluation, most: int = MOST) -> Texts:
     order, group = np.argsort(-values, kind="stable"), run.scores.group
     order = order if group is None else order[np.argsort(group[order], kind="stable")]
     rows, partial = chosen(order, most)
-    trails = trail.trails(run, rows.tolist())
+    trails = items.trails(run, rows.tolist())
     listed = [_listed(one) for one in trails]
     judgments = {one.job: one for part in listed for one in part}
-    reasons = {} if texts is None else await trail.reasons_of(run, [*judgments])
+    reasons = {} if texts is None else await items.reasons_of(run, [*judgments])
     columns, cells = show_items.table(run.scores, rows.tolist())
     table = Section(columns=columns, rows=cells, notes=[] if partial is None else [partial])
     place = {run.scores.ids[row]: at for at, row in enumerate(rows.tolist())}

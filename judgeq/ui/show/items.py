@@ -14,8 +14,7 @@ from judgeq.engine.results import Result
 from judgeq.engine.scores import TEXT, Scores
 from judgeq.escaping import plain
 from judgeq.evaluation.evaluate import apart
-from judgeq.evaluation.items import View
-from judgeq.evaluation.trail import Appearance, Explanation, who
+from judgeq.evaluation.items import Appearance, Explanation, View, who
 from judgeq.people import answers
 from judgeq.text import count, several
 from judgeq.types import Call
