@@ -92,7 +92,7 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     gold = gold or gold_for(first, plan)
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
     evaluated, ratings, moves = [], list[Rating](), []
-    differences, agreement, notices = [], [], []
+    differences, agreement, notices = [], [], list[str]()
     for run in runs:
         order = _order(first, run)
         this = ratings_of(run, gold, plan)[-1]

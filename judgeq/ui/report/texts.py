@@ -17,7 +17,7 @@ from judgeq.evaluation import items
 from judgeq.evaluation.evaluate import Evaluation
 from judgeq.evaluation.items import Appearance
 from judgeq.types import Offsets
-from judgeq.ui.sections import Chapter, Section
+from judgeq.ui.sections import Chapter
 from judgeq.ui.show import items as show_items
 
 MOST = 2_000
@@ -65,8 +65,8 @@ async def gathered(evaluation: Evaluation, most: int = MOST) -> Texts:
     listed = [_listed(one) for one in trails]
     judgments = {one.job: one for part in listed for one in part}
     reasons = {} if texts is None else await items.reasons_of(run, [*judgments])
-    columns, cells = show_items.table(run.scores, rows.tolist())
-    table = Section(columns=columns, rows=cells, notes=[] if partial is None else [partial])
+    notes = [] if partial is None else [partial]
+    table = show_items.items(run.scores, rows.tolist(), notes=notes)
     place = {run.scores.ids[row]: at for at, row in enumerate(rows.tolist())}
     seen = zip(rows.tolist(), trails, listed, strict=True)
     data = _items(run, seen, texts, {job: at for at, job in enumerate(judgments)})
