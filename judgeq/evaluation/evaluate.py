@@ -267,8 +267,9 @@ def evaluated(run: Result) -> Result:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """A run with its `evaluation` against gold, as planned; and, without gold, how reliable its scores
-    are, what doesn't fit them, whether longer texts score higher, and how well its judges agree."""
+    """A run with its `evaluation` against gold, as planned, whose labels are those of its items; and,
+    without gold, how reliable its scores are, what doesn't fit them, whether longer texts score higher,
+    and how well its judges agree."""
 
     run: Result = field(metadata=INLINE)
     plan: Plan
@@ -296,13 +297,14 @@ def evaluation(
     the judgments are halved (None: as `split_half` has it). Raises UsageError or DataError."""
     gold = gold_for(run, plan, needed=(plan.rating_name or plan.subset) is not None)
     times, seed, texts = plan.resamples, plan.seed, texts_of(run)
-    judges = agreement.of_run(run, times, seed)
+    judges, labels = agreement.of_run(run, times, seed), run.scores.gold
+    scores = replace(
+        run.scores,
+        texts=texts if shown else None,
+        gold=labels if gold is None else gold.values,
+    )
     return Evaluation(
-        run=replace(
-            run,
-            scores=replace(run.scores, texts=texts if shown else None),
-            evaluation=evaluate(run, gold, plan, judges),
-        ),
+        run=replace(run, scores=scores, evaluation=evaluate(run, gold, plan, judges)),
         plan=plan,
         gold=gold,
         reliability=scale.reliability_of(run, splits, seed),

@@ -11,7 +11,7 @@ from judgeq.errors import UsageError
 from judgeq.rating import comparisons
 from judgeq.strategies import matchmaking
 from judgeq.strategies.strategy import History, Strategy
-from judgeq.types import Bools, Matches, Rows
+from judgeq.types import Bools, Matches, Offsets, Rows
 
 MOST_CALLS = 1_000_000
 """Calls that all pairs can be meant to take, at most."""
@@ -85,7 +85,7 @@ class Streak(Pairwise):
         rounds, n = len(history.verdicts), len(active)
         begins = (rounds - 1 - np.asarray(verdicts.rounds)) * n  # of a round's row, the last first
         first, second = begins + verdicts.items.reshape(-1, 2).T
-        opponents = np.full(rounds * n, -1)
+        opponents: Offsets = np.full(rounds * n, -1)
         opponents[first], opponents[second] = second % n, first % n
         # Where several judges answered about a pair, most of them say who won.
         wins = np.where(verdicts.tied[1::2], 0, 1)
