@@ -214,8 +214,14 @@ def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
     several = verdicts.judges is not None and len(run.judges) > 1
     number = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
     place = comparisons.presented_at(verdicts) - verdicts.offsets[number] + 1
-    wins, compared = comparisons.wins_by_slot(verdicts), comparisons.compared_by_slot(verdicts)
     residual, _, expected = misfit.residuals(verdicts, theta)
+    of_slots = {
+        "slot": place if verdicts.ordered is None else np.where(verdicts.ordered[number], place, 0),
+        "wins": comparisons.wins_by_slot(verdicts),
+        "comparisons": comparisons.compared_by_slot(verdicts),
+        "expected": expected,
+        "residual": residual,
+    }
     by_item = np.argsort(verdicts.items, kind="stable")
     begins = np.searchsorted(verdicts.items[by_item], np.arange(len(ids) + 1))
 
@@ -234,16 +240,8 @@ def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
         }
 
     def appearance(slot: int) -> Appearance:
-        at = int(number[slot])
-        ordered = verdicts.ordered is None or verdicts.ordered[at]
-        return Appearance(
-            **answer(at),
-            slot=int(place[slot]) if ordered else None,
-            wins=float(wins[slot]),
-            comparisons=int(compared[slot]),
-            expected=float(expected[slot]),
-            residual=float(residual[slot]),
-        )
+        own = {name: of[slot].item() for name, of in of_slots.items()}
+        return Appearance(**answer(int(number[slot])), **own | {"slot": own["slot"] or None})
 
     return [[*map(appearance, by_item[begins[row] : begins[row + 1]].tolist())] for row in rows]
 
