@@ -20,15 +20,7 @@ from judgeq import strategies
 from judgeq.errors import DataError, UsageError
 from judgeq.settings.run import Simulation
 from judgeq.study import reproduction, simulation
-from judgeq.study.simulation import (
-    Case,
-    Grid,
-    StudyRow,
-    load_grid,
-    scored,
-    simulate,
-    study,
-)
+from judgeq.study.simulation import Case, Grid, StudyRow, load_grid, scored, simulate, study
 from judgeq.types import Verdict
 from tests.build import SHARED, needs_recordings
 from tests.cli import judgeq
