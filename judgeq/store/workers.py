@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from judgeq.errors import RunError, StoreAwayError
-from judgeq.judge.slices import Keeper
+from judgeq.judge.budget import Keeper
 from judgeq.store import rows
 from judgeq.store import statements as sql
 from judgeq.store.protocol import Database

@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from judgeq.errors import JudgeqError, StoreAwayError
-from judgeq.judge.slices import Keeper, Slice
+from judgeq.judge.budget import Keeper, Slice
 from judgeq.store import statements as sql
 from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.connection import END_DEAD, PUT_BACK_UNBEGUN, PostgresDatabase
