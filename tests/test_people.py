@@ -261,13 +261,12 @@ async def test_what_is_skipped_goes_to_others_until_nobody_is_left(table: Table)
 
 @table((0, 1))
 async def test_what_all_skipped_is_asked_again_where_that_is_wanted(table: Table) -> None:
-    from judgeq.types import JobState
 
     async with table.open() as (people, store):
         (ann,) = await them.register(people, ["Ann"])
         await people.skip(ann, lease(await people.turn(ann)), "broken")
         assert await store.counts() == Counts(invalid=1)
-        await store.reopen(JobState.INVALID)
+        await store.reopen()
     async with table.open() as (people, store):
         await people.answer(ann, lease(await people.turn(ann)), FIRST)
         assert await store.counts() == Counts(done=1)

@@ -59,11 +59,11 @@ async def test_what_is_out_stays_pending_and_no_other_judge_claims_it(
     store: Store, clock: Clock
 ) -> None:
     await begun(store, 3)
-    store.claim_for([1])
+    store.judges = [1]
     assert await store.claim("w", 3, 10) == []
     await store.hand_out(Handed(0, "lease", 7.0, job=0))
     assert await store.counts() == Counts(pending=3)
-    store.claim_for([0])
+    store.judges = [0]
     assert [job.match.id for job in await store.claim("w", 3, 10)] == [0, 1, 2]
     assert not await store.hand_out(Handed(1, "other", 7.0, job=1)), "a worker has it"
 

@@ -20,14 +20,11 @@ from typing import Any
 from judgeq.errors import DataError, RunError, UsageError
 from judgeq.files import refuse_linked_folder
 from judgeq.run_places.folders import FolderRuns, RunFolder
-from judgeq.run_places.stored import StoredRun
-from judgeq.store import vetting
-from judgeq.store.postgres import runs
-from judgeq.store.postgres.link import Link, sent
-from judgeq.store.postgres.runs import connected
-from judgeq.store.schema import OF_A_RUN
+from judgeq.run_places.stored import StoredRun, idle, insert
+from judgeq.store import schema
+from judgeq.store.link import Link, connected, sent
+from judgeq.store.schema import ADDED_UP, OF_A_RUN
 from judgeq.store.sqlite import connect, reported, text
-from judgeq.store.statements import ADDED_UP
 
 _BLOCK = 10_000
 _TABLES = ["lead", "workers", *(table for table in OF_A_RUN if table not in ("handed", "workers"))]
@@ -109,7 +106,7 @@ def _to_store(run: RunFolder, place: StoredRun) -> None:
             connected(place.address, write=True) as link,
             link.transaction(),
         ):
-            if not runs.insert(link, place.id, info.fingerprint, info.model_dump_json(indent=2)):
+            if not insert(link, place.id, info):
                 raise RunError(f"{place.label} is there already. Nothing was changed.")
             (number,) = link.row("SELECT run FROM @.runs WHERE name = :name", name=place.id)
             _fill(ledger, link, number)
@@ -159,8 +156,8 @@ def _to_file(run: StoredRun, file: Path) -> None:
         link.transaction(),
     ):
         link.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        row = runs.idle(link, run.id)
-        vetting.refuse(run.label, link.row(ADDED_UP, row.run))
+        row = idle(link, run.id)
+        schema.refuse(run.label, link.row(ADDED_UP, row.run))
         ledger.execute("BEGIN IMMEDIATE")
         for table in _TABLES:
             columns = _columns(table)
@@ -178,7 +175,7 @@ def _to_file(run: StoredRun, file: Path) -> None:
 def _columns(table: str) -> list[str]:
     """The columns of a table, the one first that orders its rows; without that of the run."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        vetting.make(connection)
+        schema.make(connection)
         names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
     return [name for name in names if name != "run"]
 

@@ -164,7 +164,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the run, and make its folder. Raises RunError while another process holds it."""
-        self.make_folder()
+        make_folder(self.path)
         refuse_links(self.lock)
         lock, holder = FileLock(self.lock), self.path / "holder"
         try:
@@ -208,10 +208,6 @@ class RunFolder:
         """The record, which is made for a run that begins. Raises RunError if it can't be opened, was
         lost, or doesn't add up."""
         return SqliteStore(self.database, read_only=read_only, make=not self.exists)
-
-    def make_folder(self) -> None:
-        """Make the folder. Raises DataError where it can't be made."""
-        make_folder(self.path)
 
 
 @dataclass(frozen=True, slots=True)

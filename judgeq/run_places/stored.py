@@ -1,7 +1,8 @@
 """Runs in a PostgreSQL store. What is made from them (scores.csv) goes into local folders.
 
 Anybody may have written to the database: a run's name becomes a folder's only if judgeq would make it
-so.
+so. What is given a connection is a part of its caller's transaction; all else opens one of its own, for
+a short while, and raises RunError where the database can't be used.
 """
 
 from __future__ import annotations
@@ -12,26 +13,91 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from typing_extensions import override
 
 from judgeq.errors import RunError, StoreAwayError
+from judgeq.files import make_folder
 from judgeq.run_places.folders import FolderRuns, RunFolder
 from judgeq.run_places.info import RunInfo
 from judgeq.store import Store
-from judgeq.store.postgres import runs
-from judgeq.store.postgres.address import Address, parse
-from judgeq.store.postgres.link import Link, reach
-from judgeq.store.postgres.runs import RunRow
-from judgeq.store.postgres.store import PostgresStore
-from judgeq.store.statements import ADDED_UP
-from judgeq.store.vetting import refuse
+from judgeq.store.link import (
+    Address,
+    Link,
+    connected,
+    in_store,
+    made,
+    opened,
+    parse,
+    reach,
+    retried,
+)
+from judgeq.store.schema import ADDED_UP, OF_A_RUN, refuse
+from judgeq.store.shared import PostgresStore
 from judgeq.types import Notify
 
 PATIENCE = 60.0
 """Seconds for which a store that can't be reached yet is waited for."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,230}")
+_ROWS = """
+SELECT r.run, r.name, r.fingerprint, r.info, greatest(0, least(253402300799, greatest(
+    r.touched, (SELECT max(w.seen) FROM @.workers w WHERE w.run = r.run)))),
+    coalesce((SELECT 'led by ' || regexp_replace(l.holder, ' [(][^(]*[)]$', '') FROM @.lead l
+              WHERE l.run = r.run AND l.until > @now),
+        (SELECT 'worked on by ' || nullif(count(*), 0) || ' workers' FROM @.workers w
+         WHERE w.run = r.run AND NOT w.over AND w.until > @now AND w.until < 'infinity'))
+FROM @.runs r WHERE CAST(:name AS text) IS NULL OR r.name = :name
+"""
+_INSERT = """
+INSERT INTO @.runs (name, fingerprint, info, touched) VALUES (:name, :fingerprint, :info, @now)
+ON CONFLICT (name) DO NOTHING
+"""
+_REWRITE = """
+UPDATE @.runs SET info = :info, touched = @now WHERE name = :name AND fingerprint = :fingerprint
+"""
+
+
+class RunRow(NamedTuple):
+    """A run as the store knows it: when it was last written to (seconds since the epoch), and in words
+    who leads it now or works on it, if anybody does."""
+
+    run: int
+    name: str
+    fingerprint: str
+    info: str
+    touched: float
+    at_work: str | None
+
+
+def rows(link: Link, name: str | None = None) -> list[RunRow]:
+    """All runs, or that of this name."""
+    return [RunRow(*row) for row in link.execute(_ROWS, name=name)]
+
+
+@retried
+def listed(address: Address, name: str | None = None) -> list[RunRow]:
+    """As `rows`; none where the schema isn't there yet."""
+    with opened(address) as link:
+        return rows(link, name) if made(link) else []
+
+
+def idle(link: Link, name: str) -> RunRow:
+    """The run of this name. Raises RunError where it isn't there, and while a process leads it or works
+    on it."""
+    found = rows(link, name)
+    if not found:
+        raise RunError(f"there is no run {name!r} in {link.address.label}.")
+    if found[0].at_work:
+        raise RunError(f"run {name} is {found[0].at_work} just now: stop that first.")
+    return found[0]
+
+
+def insert(link: Link, name: str, info: RunInfo) -> bool:
+    """Add the row of a run; False where one of its name is there."""
+    text = info.model_dump_json(indent=2)
+    row = link.execute(_INSERT, name=name, fingerprint=info.fingerprint, info=text)
+    return row.rowcount > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +143,13 @@ class StoredRun(RunFolder):
     @property
     def exists(self) -> bool:
         """Whether the store has its row."""
-        return self.seen is not None or bool(runs.listed(self.address, self.id))
+        return self.seen is not None or bool(listed(self.address, self.id))
 
     def row(self) -> RunRow:
         """The run as the store has it. Raises RunError where it isn't there."""
         if self.seen is not None:
             return self.seen
-        for row in runs.listed(self.address, self.id):
+        for row in listed(self.address, self.id):
             return row
         raise RunError(f"there is no run {self.id!r} in {self.address.label}.")
 
@@ -98,17 +164,15 @@ class StoredRun(RunFolder):
     @override
     def write_info(self, info: RunInfo) -> None:
         """Write the row. Of several processes that begin the same run at once one does."""
-        begun, text = self.exists, info.model_dump_json(indent=2)
 
         def write(link: Link) -> None:
-            if begun:
-                link.execute(runs.REWRITE, name=self.id, fingerprint=info.fingerprint, info=text)
-            else:
-                runs.insert(link, self.id, info.fingerprint, text)
-            if [row.fingerprint for row in runs.rows(link, self.id)] != [info.fingerprint]:
+            if not insert(link, self.id, info):
+                text = info.model_dump_json(indent=2)
+                link.execute(_REWRITE, name=self.id, fingerprint=info.fingerprint, info=text)
+            if [row.fingerprint for row in rows(link, self.id)] != [info.fingerprint]:
                 raise RunError(f"{self.label} is another run (its fingerprint differs).")
 
-        runs.in_store(self.address, write, write=True)
+        in_store(self.address, write, write=True)
 
     @override
     def touched(self) -> float:
@@ -123,14 +187,18 @@ class StoredRun(RunFolder):
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Make the folder of results. Who leads the run is the store's to say, which knows when."""
-        self.make_folder()
+        make_folder(self.path)
         yield
 
     @override
     def remove(self) -> None:
         """Delete the run from its store; the local folder of its results stays."""
-        with runs.connected(self.address) as link:
-            runs.drop(link, self.id)
+        with connected(self.address) as link, link.transaction():
+            # Whoever begins to lead it, or to work on it, waits for this row.
+            link.execute("SELECT FROM @.runs WHERE name = :name FOR UPDATE", name=self.id)
+            run = idle(link, self.id).run
+            for table in (*OF_A_RUN, "lead", "runs"):
+                link.execute(f"DELETE FROM @.{table} WHERE run = @run", run)  # noqa: S608
 
     @override
     def caution(self) -> None:
@@ -139,7 +207,7 @@ class StoredRun(RunFolder):
     @override
     def store(self, *, read_only: bool = False) -> Store:
         run = self.row().run
-        refuse(self.label, runs.in_store(self.address, lambda link: link.row(ADDED_UP, run)))
+        refuse(self.label, in_store(self.address, lambda link: link.row(ADDED_UP, run)))
         return PostgresStore(self.address, run, name=self.id)
 
 
@@ -171,7 +239,7 @@ class StoredRuns(FolderRuns):
     @override
     def _holds(self, place: RunFolder, fingerprint: str, new: bool) -> bool:
         """Whether the store has a row of this name; it can be read whatever else it says."""
-        found = runs.listed(self.address, place.id)
+        found = listed(self.address, place.id)
         if found and found[0].fingerprint != fingerprint:
             raise RunError(f"{place.label} is another run (its fingerprint differs).")
         return bool(found)
@@ -183,12 +251,12 @@ class StoredRuns(FolderRuns):
     @override
     def all(self) -> Sequence[StoredRun]:
         """All rows whose name judgeq gives."""
-        listed = [
+        runs = [
             replace(self.called(row.name), seen=row)
-            for row in runs.listed(self.address)
+            for row in listed(self.address)
             if _NAME.fullmatch(row.name)
         ]
-        return sorted(listed, key=lambda run: (run.touched(), run.id), reverse=True)
+        return sorted(runs, key=lambda run: (run.touched(), run.id), reverse=True)
 
     @override
     def patient(self, warn: Notify) -> Self:
