@@ -107,7 +107,7 @@ def test_a_password_is_nowhere_shown(tmp_path: Path) -> None:
     shown = [run.label, run.argument, run.identity, repr(run), there.label]
     with pytest.raises(RunError) as raised:
         there.all()
-    for text in (*shown, str(raised.value), run.store_address):
+    for text in (*shown, str(raised.value), str(run.store_address)):
         assert "secret" not in text
     address = "postgresql://me@127.0.0.1:9/nowhere?application_name=x"
     assert run.argument == f"demo --store '{address}'"

@@ -13,25 +13,22 @@ import shutil
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from filelock import FileLock, Timeout
 
 from judgeq.errors import RunError
-from judgeq.files import (
-    make_folder,
-    read_start,
-    refuse_links,
-    replacing,
-    write_new,
-)
+from judgeq.files import make_folder, read_start, refuse_links, replacing, write_new
 from judgeq.run_places.info import RunInfo
 from judgeq.store import Store
 from judgeq.store.sqlite import DATABASE, SqliteStore, connect, reported
 from judgeq.types import Notify
+
+if TYPE_CHECKING:
+    from judgeq.store.link import Address
 
 LOCK_WAIT = 1.0
 """Seconds to wait for the lock: longer than `is_running` holds it, shorter than a user's patience."""
@@ -51,6 +48,8 @@ class RunFolder:
     """One run's folder, and its record. Reading what can't be read raises RunError."""
 
     path: Path
+    address: Address | None = field(default=None, kw_only=True)
+    """Of the store that keeps the record; None where the folder does."""
 
     @property
     def id(self) -> str:
@@ -73,39 +72,40 @@ class RunFolder:
         return self.path / "config.json"
 
     @property
-    def lock(self) -> Path:
-        """The file that whoever works on the run holds."""
-        return self.path / "lock"
-
-    @property
     def label(self) -> str:
         """The place, for messages; never with a password."""
-        return str(self.path)
+        return str(self.path) if self.address is None else f"{self.address.label}#{self.id}"
 
     @property
     def words(self) -> tuple[str, ...]:
-        """How a command is given the run from anywhere, word by word."""
-        return (self.label,)
+        """How a command is given the run from anywhere, word by word; without a password, which may come
+        from $PGPASSWORD or ~/.pgpass."""
+        at = self.store_address
+        return (self.label,) if at is None else (self.id, "--store", at)
 
     @property
     def argument(self) -> str:
         """How a command is given the run in the usual place: `judgeq resume {argument}`."""
-        return self.id
+        return self.id if self.address is None else shlex.join(self.words)
 
     @property
     def identity(self) -> str:
-        """What no other place has: by it a user's own settings for the run are remembered."""
+        """What no other place has: by it a user's own settings for the run are remembered. Any part of
+        an address may lead to another database."""
+        if self.address is not None:
+            return self.label
         return os.fsencode(self.path.resolve()).decode("utf-8", "backslashreplace")
 
     @property
     def owner(self) -> int | None:
         """The user (uid) whom the place belongs to; None where that isn't known, or it is shared."""
-        return self.path.stat().st_uid if self.path.exists() else None
+        known = self.address is None and self.path.exists()
+        return self.path.stat().st_uid if known else None
 
     @property
     def store_address(self) -> str | None:
         """The address of its store, without a password; None of a folder."""
-        return None
+        return None if self.address is None else self.address.label
 
     def runs(self) -> FolderRuns:
         """Where the run is, with others."""
@@ -150,11 +150,12 @@ class RunFolder:
 
     def is_running(self) -> bool:
         """Whether a process works on the run now."""
-        if not os.path.lexists(self.lock):
+        lock = self.path / "lock"
+        if not os.path.lexists(lock):
             return False
         try:
-            refuse_links(self.lock)  # a stranger's may lead to a file, which is then emptied
-            with FileLock(self.lock).acquire(timeout=0):
+            refuse_links(lock)  # a stranger's may lead to a file, which is then emptied
+            with FileLock(lock).acquire(timeout=0):
                 return False
         except Timeout:
             return True
@@ -165,8 +166,8 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Hold the run, and make its folder. Raises RunError while another process holds it."""
         make_folder(self.path)
-        refuse_links(self.lock)
-        lock, holder = FileLock(self.lock), self.path / "holder"
+        refuse_links(self.path / "lock")
+        lock, holder = FileLock(self.path / "lock"), self.path / "holder"
         try:
             lock.acquire(timeout=LOCK_WAIT)
         except Timeout as error:
@@ -198,7 +199,7 @@ class RunFolder:
 
     def caution(self) -> str | None:
         """Why the place is unsafe for a run; None if it isn't."""
-        kind = network_file_system(self.path)
+        kind = None if self.address else network_file_system(self.path)
         return kind and (
             f"{self.path} is on a network file system ({kind}), where file locks aren't reliable: "
             "never run one run from two machines, or set --runs-dir to a local disk."
@@ -215,16 +216,13 @@ class FolderRuns:
     """Where runs are kept, with their results under `root`."""
 
     root: Path
+    address: Address | None = None
+    """Of the store that keeps their records; None where folders do."""
 
     @property
     def label(self) -> str:
         """The place, for messages; never with a password."""
-        return str(self.root)
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """How a command is given the place, word by word."""
-        return ()
+        return str(self.root) if self.address is None else self.address.label
 
     def called(self, name: str) -> RunFolder:
         """The place of the run of this id, whether or not it is there."""
@@ -297,15 +295,15 @@ class FolderRuns:
         runs = self.all()
         if not runs:
             raise RunError(f"No runs yet in {self.label}. Start with: judgeq run demo")
-        if name == "last":
-            return self.called(runs[0].id)
         meant = (
-            [run for run in runs if run.id == name]
+            (name == "last" and runs[:1])
+            or [run for run in runs if run.id == name]
             or [run for run in runs if name_of(run) == name]
             or [run for run in runs if run.id.startswith(name)]
         )
         if not meant:
-            listing = shlex.join(("judgeq", "runs", *self.words))
+            at = () if self.address is None else ("--store", self.label)
+            listing = shlex.join(("judgeq", "runs", *at))
             raise RunError(f"there is no run {name!r} in {self.label}; `{listing}` lists them.")
         if len(meant) > 1:
             listed = ", ".join(run.id for run in meant[:5]) + (" …" if len(meant) > 5 else "")
@@ -349,10 +347,9 @@ def network_file_system(folder: Path) -> str | None:
 
 def file_system(folder: Path, mounts: str) -> str | None:
     """The network file system that `folder` lies on by a table of /proc/self/mounts, or None."""
-    best, kind = Path(), ""
+    kinds = {}
     for line in mounts.splitlines():
-        _, where, there, *_ = line.split(" ")
-        mounted = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), where))
-        if folder.is_relative_to(mounted) and len(mounted.parts) >= len(best.parts):
-            best, kind = mounted, there
+        _, where, kind, *_ = line.split(" ")
+        kinds[Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), where))] = kind
+    kind = next((kinds[at] for at in (folder, *folder.parents) if at in kinds), "")
     return kind if kind.startswith(_REMOTE) else None

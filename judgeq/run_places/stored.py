@@ -8,7 +8,6 @@ a short while, and raises RunError where the database can't be used.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,17 +21,7 @@ from judgeq.files import make_folder
 from judgeq.run_places.folders import FolderRuns, RunFolder
 from judgeq.run_places.info import RunInfo
 from judgeq.store import Store
-from judgeq.store.link import (
-    Address,
-    Link,
-    connected,
-    in_store,
-    made,
-    opened,
-    parse,
-    reach,
-    retried,
-)
+from judgeq.store.link import Address, Link, in_store, made, opened, parse, prepare
 from judgeq.store.schema import ADDED_UP, OF_A_RUN, refuse
 from judgeq.store.shared import PostgresStore
 from judgeq.types import Notify
@@ -75,11 +64,9 @@ def rows(link: Link, name: str | None = None) -> list[RunRow]:
     return [RunRow(*row) for row in link.execute(_ROWS, name=name)]
 
 
-@retried
 def listed(address: Address, name: str | None = None) -> list[RunRow]:
     """As `rows`; none where the schema isn't there yet."""
-    with opened(address) as link:
-        return rows(link, name) if made(link) else []
+    return in_store(address, lambda link: rows(link, name) if made(link) else [])
 
 
 def idle(link: Link, name: str) -> RunRow:
@@ -107,49 +94,22 @@ class StoredRun(RunFolder):
     address: Address = field(kw_only=True)
     seen: RunRow | None = field(default=None, compare=False, repr=False, kw_only=True)
 
-    @property
-    def label(self) -> str:
-        """The store and the run in it."""
-        return f"{self.address.label}#{self.id}"
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The id and the store, without the password, which may come from $PGPASSWORD or ~/.pgpass."""
-        return (self.id, "--store", self.address.label)
-
-    @property
-    def argument(self) -> str:
-        """The same, quoted."""
-        return shlex.join(self.words)
-
-    @property
-    def identity(self) -> str:
-        """Any part of an address may lead to another database."""
-        return self.label
-
-    @property
-    def owner(self) -> None:
-        """It is shared."""
-
-    @property
-    def store_address(self) -> str:
-        """The address of its store, without a password."""
-        return self.address.label
-
     @override
     def runs(self) -> StoredRuns:
         return StoredRuns(self.path.parent, self.address)
 
     @property
+    @override
     def exists(self) -> bool:
         """Whether the store has its row."""
-        return self.seen is not None or bool(listed(self.address, self.id))
+        return bool(self._rows())
+
+    def _rows(self) -> list[RunRow]:
+        return listed(self.address, self.id) if self.seen is None else [self.seen]
 
     def row(self) -> RunRow:
         """The run as the store has it. Raises RunError where it isn't there."""
-        if self.seen is not None:
-            return self.seen
-        for row in listed(self.address, self.id):
+        for row in self._rows():
             return row
         raise RunError(f"there is no run {self.id!r} in {self.address.label}.")
 
@@ -166,13 +126,14 @@ class StoredRun(RunFolder):
         """Write the row. Of several processes that begin the same run at once one does."""
 
         def write(link: Link) -> None:
+            prepare(link)
             if not insert(link, self.id, info):
                 text = info.model_dump_json(indent=2)
                 link.execute(_REWRITE, name=self.id, fingerprint=info.fingerprint, info=text)
             if [row.fingerprint for row in rows(link, self.id)] != [info.fingerprint]:
                 raise RunError(f"{self.label} is another run (its fingerprint differs).")
 
-        in_store(self.address, write, write=True)
+        in_store(self.address, write)
 
     @override
     def touched(self) -> float:
@@ -193,16 +154,12 @@ class StoredRun(RunFolder):
     @override
     def remove(self) -> None:
         """Delete the run from its store; the local folder of its results stays."""
-        with connected(self.address) as link, link.transaction():
+        with opened(self.address) as link, link.connection.transaction():
             # Whoever begins to lead it, or to work on it, waits for this row.
             link.execute("SELECT FROM @.runs WHERE name = :name FOR UPDATE", name=self.id)
             run = idle(link, self.id).run
             for table in (*OF_A_RUN, "lead", "runs"):
                 link.execute(f"DELETE FROM @.{table} WHERE run = @run", run)  # noqa: S608
-
-    @override
-    def caution(self) -> None:
-        """Several machines may work on it."""
 
     @override
     def store(self, *, read_only: bool = False) -> Store:
@@ -221,16 +178,6 @@ class StoredRuns(FolderRuns):
     def at(cls, address: str, root: Path) -> StoredRuns:
         """Those of an address as it was given. Raises UsageError for one that is none."""
         return cls(root, parse(address))
-
-    @property
-    def label(self) -> str:
-        """The address of the store."""
-        return self.address.label
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The address, as an option."""
-        return ("--store", self.label)
 
     @override
     def called(self, name: str) -> StoredRun:
@@ -263,10 +210,10 @@ class StoredRuns(FolderRuns):
         """Those in a database that may be starting, or start again meanwhile."""
         patient = replace(self, address=self.address._replace(patience=PATIENCE))
         try:
-            reach(self.address)
+            in_store(self.address, made)
         except StoreAwayError as error:
             warn(f"{error} It is tried again for {PATIENCE:.0f} s.")
-            reach(patient.address)
+            in_store(patient.address, made)
         return patient
 
     def lookout(self) -> Store:

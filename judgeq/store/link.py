@@ -8,7 +8,7 @@ LISTEN), so that a pooler like PgBouncer may stand between.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -224,35 +224,20 @@ def mapped(address: Address) -> Iterator[Any]:
         raise ours from error
 
 
-class Link:
+class Link(NamedTuple):
     """A connection to a store, for a short while. Errors are psycopg's."""
 
-    def __init__(self, address: Address, connection: psycopg.Connection[Any]) -> None:
-        self.address = address
-        self.connection = connection
-        self.transaction = connection.transaction
+    address: Address
+    connection: psycopg.Connection[Any]
 
     def execute(self, statement: str, run: int = 0, **values: object) -> psycopg.Cursor[Any]:
         """Run a statement, of a run or of all."""
         query: Any = sent(statement, self.address, run)
         return self.connection.execute(query, values or None)
 
-    @contextmanager
-    def copy(self, table: str, columns: Sequence[str]) -> Iterator[psycopg.Copy]:
-        """Where rows of these columns are written to a table."""
-        query: Any = sent(f"COPY @.{table} ({', '.join(columns)}) FROM STDIN", self.address, 0)
-        with self.connection.cursor().copy(query) as copying:
-            yield copying
-
     def row(self, statement: str, run: int = 0, **values: object) -> Any:
         """The first row of a statement, or None."""
         return self.execute(statement, run, **values).fetchone()
-
-
-@retried
-def reach(address: Address) -> None:
-    """Raise StoreAwayError, UsageError or RunError unless the database can be reached."""
-    connect(address).close()
 
 
 @contextmanager
@@ -261,6 +246,13 @@ def opened(address: Address) -> Iterator[Link]:
     where the database can't be used."""
     with mapped(address), connect(address) as connection:
         yield Link(address, connection)
+
+
+@retried
+def in_store(address: Address, work: Callable[[Link], T]) -> T:
+    """What `work` returns on a connection to a database."""
+    with opened(address) as link:
+        return work(link)
 
 
 # Its tables
@@ -306,7 +298,7 @@ def prepare(link: Link) -> None:
             f"{address.label} can't hold every text: its encoding is {encoding}. Have one made by "
             "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0."
         )
-    with link.transaction():
+    with link.connection.transaction():
         link.execute("SELECT pg_advisory_xact_lock(:lock)", lock=_LOCK)
         if made(link):
             return
@@ -336,22 +328,3 @@ def made(link: Link) -> bool:
             "Nothing was changed."
         )
     return True
-
-
-@contextmanager
-def connected(address: Address, *, write: bool = False) -> Iterator[Link]:
-    """A connection to a store whose schema is there; a writer makes it. Raises as `opened`, and
-    RunError where there is no such schema."""
-    with opened(address) as link:
-        if write:
-            prepare(link)
-        elif not made(link):
-            raise RunError(f"No runs yet in {address.label}: it has no schema {address.schema!r}.")
-        yield link
-
-
-@retried
-def in_store(address: Address, work: Callable[[Link], T], *, write: bool = False) -> T:
-    """What `work` returns on a connection to a store whose schema is there; a writer makes it."""
-    with connected(address, write=write) as link:
-        return work(link)

@@ -214,21 +214,17 @@ class PostgresTables(Store):
         if not rows:
             return []
         statement, columns = over_arrays(bulk)
-        if not statement.startswith("UPDATE"):
-            parts, changed = [range(len(rows))], [True] * len(rows)
-        elif len({row[0] for row in rows}) == len(rows):
-            parts, changed = [range(len(rows))], [False] * len(rows)
-        else:  # several of a row: in their order
-            parts, changed = [range(at, at + 1) for at in range(len(rows))], [False] * len(rows)
-        for places in parts:
-            part = zip(*(rows[place] for place in places), strict=True)
-            values = {
-                name: array(column, kind)
-                for (name, kind), column in zip(columns, part, strict=True)
-            }
-            for (place,) in await self._rows_of(statement, values):
-                changed[places[place - 1]] = True
-        return changed
+        updates = statement.startswith("UPDATE")
+        if updates and len({row[0] for row in rows}) < len(
+            rows
+        ):  # several of a row: in their order
+            return [(await self._each(bulk, [row]))[0] for row in rows]
+        values = {
+            name: array(column, kind)
+            for (name, kind), column in zip(columns, zip(*rows, strict=True), strict=True)
+        }
+        changed = {place for (place,) in await self._rows_of(statement, values)}
+        return [not updates or place in changed for place in range(1, len(rows) + 1)]
 
     @override
     async def _claim(self, worker: int, n: int, which: str) -> list[Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -194,25 +193,25 @@ def verdict_rows(outcomes: Iterable[Outcome]) -> list[tuple[object, ...]]:
     return [(o.job, *verdict(o.verdict), person_of(o)) for o in outcomes if o.verdict]
 
 
-def work(outcome: Outcome, released: int) -> Counter[str]:
+def work(outcome: Outcome, released: int) -> dict[str, int]:
     """What an outcome, which releases so much `at_risk`, adds to the columns of its worker's row: jobs
     done, calls and those without an answer, tokens, answers from the cache, nano-dollars."""
     calls = [call for call in outcome.calls if call.outcome != CACHED]
     spent = sum(rounded_up(call.cost) for call in calls)
-    return Counter(
-        done=int(outcome.verdict is not None),
-        calls=len(calls),
-        errors=sum(
+    return {
+        "done": int(outcome.verdict is not None),
+        "calls": len(calls),
+        "errors": sum(
             call.judge is None and call.outcome not in ("ok", "unusable", "duplicate")
             for call in calls
         ),
-        tokens=sum(sum(call.usage) for call in outcome.calls),
-        hits=len(outcome.calls) - len(calls),
-        saved=sum(rounded_up(call.cost) for call in outcome.calls if call.outcome == CACHED),
-        spent=spent,
-        at_risk=-released,
-        free=released - spent,
-    )
+        "tokens": sum(sum(call.usage) for call in outcome.calls),
+        "hits": len(outcome.calls) - len(calls),
+        "saved": sum(rounded_up(call.cost) for call in outcome.calls if call.outcome == CACHED),
+        "spent": spent,
+        "at_risk": -released,
+        "free": released - spent,
+    }
 
 
 def reserved(outcome: Outcome) -> int:
