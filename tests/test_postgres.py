@@ -450,8 +450,7 @@ def does_not_add_up(address: Address, run: int) -> bool:
     try:
         schema.refuse("the run", sums)
     except RunError as error:
-        assert "is damaged" in str(error)
-        return True
+        return "is damaged" in str(error)
     return False
 
 

@@ -207,7 +207,7 @@ DAMAGE: list[tuple[str, Read]] = [
     ("UPDATE jobs SET items = x'' WHERE id = 0", VERDICTS),
     ("DELETE FROM items WHERE row > 1", VERDICTS),
     ("UPDATE items SET id = CAST(x'ff' AS TEXT) WHERE row = 1", ITEMS),
-    ("UPDATE subsets SET members = x'63000000'", ITEMS),
+    ("UPDATE subsets SET members = x'630000'", ITEMS),
     ("UPDATE rounds SET active = x'0000'", lambda store: store.active(1)),
     ("UPDATE jobs SET state = 'odd' WHERE id = 0", lambda store: store.counts()),
     ("UPDATE jobs SET items = x'000000' WHERE id = 2", lambda store: store.claim("a", 1, 60)),

@@ -374,7 +374,7 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
             " 1.5, 1);"
             "UPDATE workers SET calls = calls + 1, tokens = tokens + 26, spent = spent + 100000000,"
             " at_risk = 7;"
-            "INSERT INTO subsets SELECT 1, 'odd', zeroblob((count(*) + 7) / 8) FROM items;"
+            "INSERT INTO subsets SELECT 1, 'odd', zeroblob(count(*)) FROM items;"
             "INSERT INTO workers (worker, run, name, until, at_risk) VALUES (2, 1, 'jq_-2', 9e999, 0),"
             " (3, 1, 'jq_-1', 9e999, 5);"
             "INSERT INTO batches VALUES (1, 2, 0, 'openai', 'h', 'f', 1.5, 1, 0.5, 2.5,"

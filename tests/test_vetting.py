@@ -51,7 +51,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run / "run.db",
         "UPDATE jobs SET state = 'pending', attempts = 1, open = 1, error = 'x' WHERE id = 3",
         "DELETE FROM verdicts WHERE job = 3",
-        "INSERT INTO subsets VALUES (1, 's', x'030000')",
+        "INSERT INTO subsets VALUES (1, 's', zeroblob(20))",
         "INSERT INTO workers (worker, run, name, until) VALUES (2, 1, 'b', 9e999)",
         "INSERT INTO batches VALUES (1, 2, 0, 'openai', 'h', 'f', 1, 1, 1, 1, 'collected', 'r', 's', "
         "1, 1, 0, 1, 1, 1, 1, 'e', zeroblob(20))",

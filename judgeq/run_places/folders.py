@@ -128,6 +128,20 @@ class RunFolder:
             ) from error
         return RunInfo.read(text, str(self.config))
 
+    def fingerprint(self, new: bool) -> str | None:
+        """The fingerprint of the run that is there; "" of none yet, or where a `new` one doesn't mind
+        what can't be read; None: nothing is there. Raises RunError for what can't be read."""
+        if not self.exists:
+            return "" if os.path.lexists(self.path) else None
+        try:
+            return self.info().fingerprint
+        except RunError as error:
+            if new:
+                return ""
+            raise RunError(
+                f"{error} Move the folder away, or begin beside it with --new."
+            ) from error
+
     def write_info(self, info: RunInfo) -> None:
         """Write down what the run is, whole or not at all.
 
@@ -252,28 +266,15 @@ class FolderRuns:
         base, latest = id_of(name, fingerprint), None
         for number in count(2):
             there = self.called(f"{base}-{number - 1}" if latest else base)
-            if not self._holds(there, fingerprint, new):
+            held = there.fingerprint(new)
+            if held is None:
                 break
+            if held not in ("", fingerprint):
+                raise RunError(
+                    f"{there.label} holds another run (its fingerprint differs); move it away."
+                )
             latest = there
         return there if new or latest is None else latest
-
-    def _holds(self, place: RunFolder, fingerprint: str, new: bool) -> bool:
-        """Whether anything is there, and that is a run with this fingerprint, or of none yet."""
-        if not place.exists:
-            return os.path.lexists(place.path)
-        try:
-            there = place.info().fingerprint
-        except RunError as error:
-            if new:
-                return True
-            raise RunError(
-                f"{error} Move the folder away, or begin beside it with --new."
-            ) from error
-        if there != fingerprint:
-            raise RunError(
-                f"{place.label} holds another run (its fingerprint differs); move it away."
-            )
-        return True
 
     def find(self, name: str) -> RunFolder:
         """The run a user means: its id, its name, a unique beginning of its id, or "last", or the path
@@ -281,17 +282,10 @@ class FolderRuns:
 
         Raises RunError when there is none, or several.
         """
-        return self._at(name) or self._meant(name)
-
-    def _at(self, path: str) -> RunFolder | None:
-        """The run in the folder of this path, if there is one."""
-        folder = Path(path)
+        folder = Path(name)
         with suppress(OSError):  # no name of a folder at all
-            if path and (folder / "config.json").is_file():
+            if name and self.address is None and (folder / "config.json").is_file():
                 return RunFolder(folder.resolve())
-        return None
-
-    def _meant(self, name: str) -> RunFolder:
         runs = self.all()
         if not runs:
             raise RunError(f"No runs yet in {self.label}. Start with: judgeq run demo")

@@ -40,10 +40,11 @@ FROM @.runs r WHERE CAST(:name AS text) IS NULL OR r.name = :name
 """
 _INSERT = """
 INSERT INTO @.runs (name, fingerprint, info, touched) VALUES (:name, :fingerprint, :info, @now)
-ON CONFLICT (name) DO NOTHING
+ON CONFLICT (name)
 """
 _REWRITE = """
-UPDATE @.runs SET info = :info, touched = @now WHERE name = :name AND fingerprint = :fingerprint
+DO UPDATE SET info = excluded.info, touched = excluded.touched
+WHERE runs.fingerprint = excluded.fingerprint
 """
 
 
@@ -80,10 +81,11 @@ def idle(link: Link, name: str) -> RunRow:
     return found[0]
 
 
-def insert(link: Link, name: str, info: RunInfo) -> bool:
-    """Add the row of a run; False where one of its name is there."""
+def insert(link: Link, name: str, info: RunInfo, conflict: str = "DO NOTHING") -> bool:
+    """Add the row of a run; False where one of its name is there, and nothing else was to be done."""
     text = info.model_dump_json(indent=2)
-    row = link.execute(_INSERT, name=name, fingerprint=info.fingerprint, info=text)
+    put = f"{_INSERT} {conflict}"
+    row = link.execute(put, name=name, fingerprint=info.fingerprint, info=text)
     return row.rowcount > 0
 
 
@@ -122,15 +124,17 @@ class StoredRun(RunFolder):
         return info
 
     @override
+    def fingerprint(self, new: bool) -> str | None:
+        """As the row has it, whatever else that says."""
+        return next((row.fingerprint for row in self._rows()), None)
+
+    @override
     def write_info(self, info: RunInfo) -> None:
-        """Write the row. Of several processes that begin the same run at once one does."""
+        """Write the row, unless there is another run's."""
 
         def write(link: Link) -> None:
             prepare(link)
-            if not insert(link, self.id, info):
-                text = info.model_dump_json(indent=2)
-                link.execute(_REWRITE, name=self.id, fingerprint=info.fingerprint, info=text)
-            if [row.fingerprint for row in rows(link, self.id)] != [info.fingerprint]:
+            if not insert(link, self.id, info, _REWRITE):
                 raise RunError(f"{self.label} is another run (its fingerprint differs).")
 
         in_store(self.address, write)
@@ -182,18 +186,6 @@ class StoredRuns(FolderRuns):
     @override
     def called(self, name: str) -> StoredRun:
         return StoredRun(self.root / name, address=self.address)
-
-    @override
-    def _holds(self, place: RunFolder, fingerprint: str, new: bool) -> bool:
-        """Whether the store has a row of this name; it can be read whatever else it says."""
-        found = listed(self.address, place.id)
-        if found and found[0].fingerprint != fingerprint:
-            raise RunError(f"{place.label} is another run (its fingerprint differs).")
-        return bool(found)
-
-    @override
-    def _at(self, path: str) -> None:
-        """A path is no run in a store."""
 
     @override
     def all(self) -> Sequence[StoredRun]:

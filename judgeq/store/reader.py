@@ -191,8 +191,8 @@ class SqlReader(Database):
         """The items that could be asked about in a planned round, shape (n,); None before it is
         planned."""
         active = "SELECT active FROM @.rounds WHERE run = @run AND round = :round"
-        kept, n = await self._one(active, round=round), await self.n_items()
-        return None if kept is None else rows.chosen(kept[0], n)
+        kept = await self._one(active, round=round)
+        return None if kept is None else rows.chosen(kept[0])
 
     async def totals(self, round: int | None = None) -> Totals:
         """What the ledger adds up to: that of the run, or of one round's questions."""

@@ -62,7 +62,7 @@ def items(kept: Sequence[Sequence[Any]], subsets: Sequence[Sequence[Any]]) -> It
     return Items(
         ids=ids,
         gold=None if np.isnan(gold).all() else gold,
-        subsets={name: chosen(members, len(ids)) for name, members in subsets},
+        subsets={name: chosen(members) for name, members in subsets},
         groups=groups if any(groups) else None,
     )
 
@@ -74,15 +74,9 @@ def item_rows(items: Items) -> list[tuple[object, ...]]:
     return list(zip(range(len(items.ids)), items.ids, gold, items.groups or nothing, strict=True))
 
 
-def bits(chosen: Bools) -> bytes:
-    """Some of all items, a bit each."""
-    return np.packbits(chosen, bitorder="little").tobytes()
-
-
-def chosen(bits: bytes, n: int) -> Bools:
-    """Which of n items these bits choose."""
-    packed = np.frombuffer(bits, dtype=np.uint8)
-    return np.unpackbits(packed, count=n, bitorder="little").astype(np.bool_)
+def chosen(mask: bytes) -> Bools:
+    """Which items are chosen, a byte each."""
+    return np.frombuffer(mask, dtype=np.uint8) != 0
 
 
 # Jobs
@@ -234,14 +228,13 @@ def batch_columns(batch: Batch, lines: Sequence[Line] | None = None) -> dict[str
     if they are given. Raises ValueError for a name that can't be."""
     if not _BATCH_NAME.fullmatch(batch.name):
         raise ValueError(f"a batch can't be named {batch.name!r}")
-    kept = batch._asdict() | {"state": BatchState(batch.state).value}
-    for name in ("name", "left", "at_risk"):
-        del kept[name]
-    for name in ("remote", "status", "error"):
-        kept[name] = text(kept[name])
+    kept: dict[str, Any] = {
+        name: text(str(value)) if isinstance(value, str) else value
+        for name, value in zip(batch._fields[1:-2], batch[1:-2], strict=True)
+    }
     for name in ("total", "done", "failed"):  # as the provider counts
         kept[name] = min(max(0, kept[name]), _MANY - 1)
-    if batch.expires is not None and not 0 <= batch.expires < _LATEST:
+    if not 0 <= (batch.expires or 0) < _LATEST:
         kept["expires"] = None
     if lines is not None:
         bounds = [line.bound for line in lines]

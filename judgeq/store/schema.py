@@ -24,9 +24,8 @@ VERSION = 14
 
 # Row numbers are little-endian int32 in bytea, `ties` is one byte a slot: 1 for a tie with the one
 # before it, 2 where the order of the two isn't known. `active` of a round says which items could be
-# asked about in it, `members` which are in a subset: one bit an item, the first in the lowest bit.
-# Times are seconds since the epoch on the store's clock, but for `calls.at`. Amounts of money are
-# nano-dollars, but for `cost`.
+# asked about in it, `members` which are in a subset: one byte an item. Times are seconds since the epoch
+# on the store's clock, but for `calls.at`. Amounts of money are nano-dollars, but for `cost`.
 #
 # `part` is an item's group, within which alone it is compared.
 #
@@ -175,9 +174,9 @@ SELECT 'calls', calls, made, 'questions', jobs, planned,
     'verdicts that can''t be', odd_verdicts, 0, 'calls that can''t be', odd_calls, 0,
     'workers that can''t be', odd_workers, 0,
     'subsets that can''t be', (SELECT count(*) FROM @.subsets WHERE run = @run
-        AND length(members) <> (n + 7) / 8), 0,
+        AND length(members) <> n), 0,
     'rounds that can''t be', (SELECT count(*) FROM @.rounds WHERE run = @run AND round > 0
-        AND (length(active) <> (n + 7) / 8 OR last < first - 1)), 0,
+        AND (length(active) <> n OR last < first - 1)), 0,
     'leaders that can''t be', (SELECT count(*) FROM @.lead WHERE run = @run
         AND NOT epoch BETWEEN 0 AND 4000000000000000000), 0,
     'batches that can''t be', (SELECT count(*) FROM @.batches b

@@ -169,7 +169,7 @@ class Heartbeat:
     def _renew(self) -> None:
         store, run = self._store, self._store.run
         with opened(store.address) as link:
-            for worker in sorted(store.held):
+            for worker in store.held:
                 link.execute(RENEW, run, worker=worker, lease=store.lease)
             (store.processes,) = link.row(PROCESSES, run)
             if store.epoch is not None:
@@ -193,9 +193,9 @@ class PostgresStore(PostgresTables, Keeper):
         self._heartbeat = Heartbeat(self)
 
     @property
-    def held(self) -> set[int]:
+    def held(self) -> list[int]:
         """The rows of this process's workers."""
-        return set(self._rows.values()) - self._batches
+        return sorted(self._rows.values())
 
     @override
     async def lead(self, holder: str, ttl: float) -> int:
@@ -219,7 +219,7 @@ class PostgresStore(PostgresTables, Keeper):
     @override
     @whole
     async def take_unbegun(self) -> int:
-        return await self._change(PUT_BACK_UNBEGUN, ours=list(self._rows.values()))
+        return await self._change(PUT_BACK_UNBEGUN, ours=self.held)
 
     # What it may spend
 

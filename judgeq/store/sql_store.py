@@ -87,7 +87,7 @@ class Store(SqlWorkers):
         await self._each(_ITEMS, rows.item_rows(items))
         await self._change("DELETE FROM @.subsets WHERE run = @run")
         for name, mask in items.subsets.items():
-            await self._insert("subsets", name=name, members=rows.bits(mask))
+            await self._insert("subsets", name=name, members=mask.tobytes())
         await self._change(_TOUCH)
 
     # The scheduler
@@ -132,7 +132,7 @@ class Store(SqlWorkers):
             first = before - len(matches) if round < 0 else after
             end = first + len(matches) - 1
             values = {"round": round, "epoch": epoch, "first": first, "last": end}
-            await self._insert("rounds", **values, active=rows.bits(active))
+            await self._insert("rounds", **values, active=active.tobytes())
             state = JobState.PENDING if verdicts is None else JobState.DONE
             await self._each(_JOBS, rows.jobs(matches, round, first, state))
             answers = [(first + m, *codec(given), None) for m, given in enumerate(verdicts or ())]

@@ -239,12 +239,11 @@ class SqliteStore(Store):
         finally:
             self.connection.close()
 
-    def _seen(self) -> tuple[int, int] | None:
+    def _seen(self) -> tuple[float, ...] | None:
         try:
-            stat = self._place.stat()
+            return self._place.stat()[1:3]
         except OSError:
             return None
-        return stat.st_dev, stat.st_ino
 
     @override
     def check(self) -> None:

@@ -139,8 +139,7 @@ class SqlWorkers(SqlReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rows: dict[str, int] = {}  # of workers and batches
-        self._batches: set[int] = set()  # these are everybody's, and stay when we leave
+        self._rows: dict[str, int] = {}  # of its workers
         self._jobs_now: set[int] = set()  # that this process has claimed
         self._lease = self.lease
         self._turn: _Turn | None = None
@@ -312,9 +311,9 @@ class SqlWorkers(SqlReader):
         if not outcomes:
             return
         async with self._writing() as turn:
-            row = (
-                self._rows.get(worker) or await self._batch(worker) or await self._register(worker)
-            )
+            # A batch is known by its name alone, whoever made it.
+            row = self._rows.get(worker) or await self._number(worker)
+            row = row or await self._register(worker)
             try:
                 told = [(outcome, rows.update(outcome, row)) for outcome in outcomes]
                 settled = await self._settle(told)
@@ -337,9 +336,12 @@ class SqlWorkers(SqlReader):
         kept = await self._each(SETTLE, [update for _, update in told])
         if all(kept):
             return told
-        late = [of for (_, of), done in zip(told, kept, strict=True) if not done]
-        free = [(of.job, of.attempt, of.open, of.at_risk, of.unbounded) for of in late]
-        is_new = iter(await self._each(_RELEASE, free))
+        late = [
+            (of.job, of.attempt, of.open, of.at_risk, of.unbounded)
+            for (_, of), done in zip(told, kept, strict=True)
+            if not done
+        ]
+        is_new = iter(await self._each(_RELEASE, late))
         return [
             (outcome if done else rows.late(outcome), of)
             for (outcome, of), done in zip(told, kept, strict=True)
@@ -355,18 +357,6 @@ class SqlWorkers(SqlReader):
         """Put jobs back in the queue that others claimed and haven't begun: of one who has nothing to
         do. How many they were."""
         return 0
-
-    async def _batch(self, name: str) -> int | None:
-        """The row of the batch of this name, whoever made it; None where there is none."""
-        batch = """
-        SELECT worker FROM @.workers WHERE run = @run AND name = :name AND until = :never AND NOT over
-        """
-        found = await self._one(batch, name=name, never=NEVER)
-        if found is None:
-            return None
-        (self._rows[name],) = found
-        self._batches.add(self._rows[name])
-        return self._rows[name]
 
     def check(self) -> None:
         """Raise RunError where the run's files are no longer in their place: a database has none."""
