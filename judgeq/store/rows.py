@@ -76,7 +76,7 @@ def item_rows(items: Items) -> list[tuple[object, ...]]:
 
 def chosen(mask: bytes) -> Bools:
     """Which items are chosen, a byte each."""
-    return np.frombuffer(mask, dtype=np.uint8) != 0
+    return np.frombuffer(mask, dtype=np.uint8).astype(np.bool_)
 
 
 # Jobs
