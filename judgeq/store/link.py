@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from tenacity import RetryCallState, retry, retry_if_exception_type, wait_random
 
@@ -33,16 +33,26 @@ _ADDRESS = re.compile(
 _SECRET = re.compile("password|secret")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _SECONDS = re.compile(r"[1-9]\d{0,4}(\.\d+)?")
+# A silent network counts as broken.
+_USUAL = {
+    "application_name": "judgeq",
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 
 
 class Address(NamedTuple):
     """Where a store is: `conninfo` for psycopg, which may hold a password; the schema; the address
-    without secrets, as it may be shown, written down and given again; the seconds of a lease; and those
-    for which it is tried again where the database is away."""
+    without `secrets`, as it may be shown, written down and given again; the seconds of a lease; and
+    those for which it is tried again where the database is away."""
 
     conninfo: str
     schema: str
     label: str
+    secrets: tuple[str, ...]
     lease: float = LEASE
     patience: float = 0.0
 
@@ -68,7 +78,8 @@ def parse(text: str) -> Address:
             "written %40, / %2F, ? %3F and # %23."
         )
     user, login, hosts, path, query = (part or "" for part in read.groups())
-    given = asked(query)
+    # As libpq reads them: + is no space.
+    given = dict(parse_qsl(query.replace("+", "%2B"), keep_blank_values=True))
     schema, lease = given.pop("schema", SCHEMA), given.pop("lease", str(LEASE))
     if not _NAME.fullmatch(schema) or not _SECONDS.fullmatch(lease):
         raise UsageError(
@@ -76,29 +87,28 @@ def parse(text: str) -> Address:
             "_, and doesn't begin with a digit; a lease is a number of seconds, 1 to 99999."
         )
     shown = {name: value for name, value in sorted(given.items()) if not _SECRET.search(name)}
+    password = login.removesuffix("@").partition(":")[2]
+    secrets = (password, unquote(password), *(given[name] for name in given.keys() - shown.keys()))
     if schema != SCHEMA:
         shown["schema"] = schema
-    conninfo = f"postgresql://{login}{hosts}{path}"
-    label = f"postgresql://{user and f'{user}@'}{hosts}{path}"
-    return Address(_with(conninfo, given, ""), schema, _with(label, shown, "/"), float(lease))
+    return Address(
+        conninfo=_url(login, hosts + path, _USUAL | given, ""),
+        schema=schema,
+        label=_url(user and f"{user}@", hosts + path, shown, "/"),
+        secrets=secrets,
+        lease=float(lease),
+    )
 
 
-def _with(address: str, query: Mapping[str, str], safe: str) -> str:
-    return f"{address}?{urlencode(query, quote_via=quote, safe=safe)}" if query else address
-
-
-def asked(query: str) -> dict[str, str]:
-    """The parameters of an address, as libpq reads them: + is no space."""
-    return dict(parse_qsl(query.replace("+", "%2B"), keep_blank_values=True))
+def _url(login: str, place: str, query: Mapping[str, object], safe: str) -> str:
+    parameters = query and f"?{urlencode(query, quote_via=quote, safe=safe)}"
+    return f"postgresql://{login}{place}{parameters or ''}"
 
 
 def unreachable(address: Address, error: Exception) -> RunError:
     """What says that the database can't be used, and why; without the password."""
     why = " ".join(str(error).split()) or type(error).__name__
-    parts = urlsplit(address.conninfo)
-    password = parts.password or ""
-    given = [value for name, value in asked(parts.query).items() if _SECRET.search(name)]
-    for secret in filter(None, (password, unquote(password), *given)):
+    for secret in filter(None, address.secrets):
         why = why.replace(secret, "•••")
     return RunError(f"{address.label} can't be used: {why.rstrip('.')}.")
 
@@ -110,15 +120,9 @@ def unreachable(address: Address, error: Exception) -> RunError:
 _PASSING = ("08", "53", "57", "58", "40", "55P03", "25006", "25P03")
 TRIES = 3
 """Of what a connection broke in, at least."""
-# A silent network counts as broken.
-_USUAL = {
-    "application_name": "judgeq",
-    "connect_timeout": 10,
-    "keepalives_idle": 15,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-}
+
+
+_HOW: Any = {"autocommit": True, "prepare_threshold": None, "client_encoding": "utf8"}
 
 
 def _over(state: RetryCallState) -> bool:
@@ -148,7 +152,7 @@ def _marked(statement: str) -> str:
 
 
 def sent(statement: str, address: Address, run: int, now: float | None = None) -> str:
-    """A statement of statements.py as PostgreSQL reads it; by default on its own clock."""
+    """A statement as PostgreSQL reads it; by default on its own clock."""
     clock = "extract(epoch FROM now())" if now is None else repr(now)
     statement = _marked(statement).replace("@run", str(run)).replace("@now", f"{clock}::float8")
     return in_schema(statement, address.schema)
@@ -160,7 +164,7 @@ def connect(address: Address) -> psycopg.Connection[Any]:
     Raises UsageError without psycopg, StoreAwayError or RunError when the database can't be reached.
     """
     with mapped(address) as client:
-        connection: psycopg.Connection[Any] = client.connect(**_arguments(address))
+        connection: psycopg.Connection[Any] = client.connect(address.conninfo, **_HOW)
         connection.isolation_level = client.IsolationLevel.READ_COMMITTED
     _check(address, connection)
     return connection
@@ -169,9 +173,8 @@ def connect(address: Address) -> psycopg.Connection[Any]:
 async def connect_async(address: Address) -> psycopg.AsyncConnection[Any]:
     """As `connect`, for an event loop."""
     with mapped(address) as client:
-        connection: psycopg.AsyncConnection[Any] = await client.AsyncConnection.connect(
-            **_arguments(address)
-        )
+        connect = client.AsyncConnection.connect
+        connection: psycopg.AsyncConnection[Any] = await connect(address.conninfo, **_HOW)
     _check(address, connection)
     return connection
 
@@ -185,18 +188,6 @@ def _check(address: Address, connection: psycopg.BaseConnection[Any]) -> None:
             f"{address.label} can't be used: standard_conforming_strings is off. "
             "ALTER ROLE … SET standard_conforming_strings = on."
         )
-
-
-def _arguments(address: Address) -> dict[str, Any]:
-    """How a connection is made; what the address says itself goes before what is usual."""
-    given = asked(urlsplit(address.conninfo).query)
-    return {
-        "conninfo": address.conninfo,
-        "autocommit": True,
-        "prepare_threshold": None,
-        "client_encoding": "utf8",
-        **{name: value for name, value in _USUAL.items() if name not in given},
-    }
 
 
 @contextmanager

@@ -132,7 +132,7 @@ class PostgresTables(Store):
     @property
     @override
     def _inside(self) -> bool:
-        return self._owner is not None and self._owner is asyncio.current_task()
+        return self._owner is asyncio.current_task()
 
     @override
     @asynccontextmanager
@@ -147,7 +147,8 @@ class PostgresTables(Store):
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """The connection, which is this task's; after an error no transaction is open in it."""
+        """The connection, which is this task's. After an error there is a new one the next time: no
+        transaction is open in it, and no answer of an earlier statement comes."""
         async with self._lock:
             with mapped(self.address):
                 connection = await self._connected()
@@ -155,7 +156,7 @@ class PostgresTables(Store):
                 try:
                     yield connection
                 except BaseException:
-                    await self._roll_back(connection)
+                    await connection.close()
                     raise
                 finally:
                     self._owner = None
@@ -215,9 +216,8 @@ class PostgresTables(Store):
             return []
         statement, columns = over_arrays(bulk)
         updates = statement.startswith("UPDATE")
-        if updates and len({row[0] for row in rows}) < len(
-            rows
-        ):  # several of a row: in their order
+        # Several of a row: in their order.
+        if updates and len({row[0] for row in rows}) < len(rows):
             return [(await self._each(bulk, [row]))[0] for row in rows]
         values = {
             name: array(column, kind)
@@ -248,18 +248,14 @@ class PostgresTables(Store):
         from psycopg import AsyncClientCursor
 
         async with self._alone() as connection:
-            try:
-                cursor = AsyncClientCursor(connection)
-                await cursor.execute(self._sql(statements), values)
-                rows = []
-                more: bool | None = True
-                while more:
-                    rows.append(await cursor.fetchall() if cursor.description else [])
-                    more = cursor.nextset()
-                return rows
-            except BaseException:  # cancelled in the middle, too: what comes next answers another
-                await connection.close()
-                raise
+            cursor = AsyncClientCursor(connection)
+            await cursor.execute(self._sql(statements), values)
+            rows = []
+            more: bool | None = True
+            while more:
+                rows.append(await cursor.fetchall() if cursor.description else [])
+                more = cursor.nextset()
+            return rows
 
     def _sql(self, statement: str) -> str:
         return sent(statement, self.address, self.run, self._clock and self._clock())
@@ -285,17 +281,6 @@ class PostgresTables(Store):
                 raise StoreAwayError(str(error)) from error
             self._known = True
         return self._connection
-
-    async def _roll_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Whatever it was in is over; where that fails there is a new one the next time."""
-        try:
-            with mapped(self.address):
-                await connection.execute("ROLLBACK")
-        except RunError:
-            await connection.close()
-        except BaseException:
-            await connection.close()
-            raise
 
 
 @cache

@@ -315,16 +315,15 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
 
 def _check_cells(connection: sqlite3.Connection, table: str, path: Path) -> None:
     # All names are of the schema, which was checked.
-    wrong = {}
+    wrong = ""
     for _, column, kind, not_null, *_ in connection.execute(f"PRAGMA table_info({table})"):
-        stored = f"typeof({column}) <> '{_STORED.get(kind.lower(), 'integer')}'"
-        wrong[column] = stored if not_null else f"({column} IS NOT NULL AND {stored})"
-    conditions = wrong.values()
-    query = f"SELECT {', '.join(conditions)} FROM {table} WHERE {' OR '.join(conditions)} LIMIT 1"
-    for column, is_wrong in zip(wrong, connection.execute(query).fetchone() or (), strict=False):
-        if is_wrong:
-            raise RunError(
-                f"{path} is damaged: the column {column!r} of table {table!r} holds a value of a type "
-                "that judgeq never writes there. Put back a copy of the file, if there is one; nothing "
-                "was changed."
-            )
+        odd = f"typeof({column}) <> '{_STORED.get(kind.lower(), 'integer')}'"
+        null = "" if not_null else f"{column} IS NOT NULL AND "
+        wrong += f" WHEN {null}{odd} THEN '{column}'"
+    query = f"SELECT odd FROM (SELECT CASE {wrong} END AS odd FROM {table}) WHERE odd <> '' LIMIT 1"
+    for (column,) in connection.execute(query):
+        raise RunError(
+            f"{path} is damaged: the column {column!r} of table {table!r} holds a value of a type "
+            "that judgeq never writes there. Put back a copy of the file, if there is one; nothing "
+            "was changed."
+        )

@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from typing_extensions import override
@@ -60,8 +61,6 @@ SELECT (SELECT cap / 1e9::float8 FROM @.runs WHERE run = @run), coalesce(sum(spe
 FROM @.workers WHERE run = @run
 """
 
-MOST = 2**62
-"""Nano-dollars of a cap that are kept: what is more is none that anybody reaches."""
 # One round trip and one transaction: a process that stops in the middle of it holds no lock. Whatever
 # the default of the database or the role is, what is read after both locks is what others left. Its own
 # row may be locked by what the worker is just committing: nobody else waits for that.
@@ -87,7 +86,7 @@ room AS (
     FROM us, others, @.runs WHERE run = @run),
 given AS MATERIALIZED (
     SELECT *, CASE WHEN room < greatest(:least, 0) THEN 0
-        ELSE least(:wanted, greatest(:least, room / (alive + 1))) END::bigint AS granted FROM room)
+        ELSE least(greatest(:least, :wanted), greatest(:least, room / (alive + 1))) END::bigint AS granted FROM room)
 UPDATE @.workers w SET free = given.free + granted, reserved = :reserved + granted
 FROM given WHERE w.worker = :worker AND NOT w.over
 RETURNING granted, w.spent + w.at_risk + w.handed + w.free, pending;
@@ -108,10 +107,15 @@ GIVE_BACK = """
 UPDATE @.jobs SET state = 'pending' WHERE run = @run AND state = 'running' AND worker IN (
     SELECT worker FROM @.workers WHERE run = @run AND over)
 """
-CAP = "UPDATE @.runs SET cap = :cap WHERE run = @run"
+# More than this nobody reaches.
+CAP = """
+UPDATE @.runs SET cap = CASE WHEN CAST(:cap AS numeric) > 4000000000000000000 THEN 4000000000000000000
+    ELSE CAST(:cap AS numeric) END
+WHERE run = @run
+"""
 
 
-class Heartbeat:
+class Heartbeat(threading.Thread):
     """The thread that renews what a process holds in a store until `stop`: its workers' leases, and the
     scheduler's. A busy or paused event loop must not lose a lease. Each renewal opens a connection of
     its own, so that whoever only waits holds no second one. A database that is away is tried again the
@@ -122,13 +126,13 @@ class Heartbeat:
     """
 
     def __init__(self, store: PostgresStore, clock: Clock = time.monotonic) -> None:
+        super().__init__(name="judgeq-heartbeat", daemon=True)
         self._store = store
         self.grace = store.lease / PART
         """Seconds in which a live worker renews its lease, wherever it was cut off before."""
         self._clock = clock
         self._renewed_at = self._since = -math.inf  # last; and when the stretch of renewals began
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
 
     @property
     def is_steady(self) -> bool:
@@ -143,21 +147,19 @@ class Heartbeat:
             self._since = now
         self._renewed_at = now
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Renew what the store holds from now on."""
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._renew_again_and_again, name="judgeq-heartbeat", daemon=True
-            )
-            self._thread.start()
+        if self.ident is None:
+            self.start()
 
     def stop(self) -> None:
-        """Let the thread end. Waits for a renewal under way, but not for a database that hangs."""
+        """End. Waits for a renewal under way, but not for a database that hangs."""
         self._ended.set()
-        if self._thread is not None:
-            self._thread.join(timeout=1.0)
+        if self.ident is not None:
+            self.join(timeout=1.0)
 
-    def _renew_again_and_again(self) -> None:
+    @override
+    def run(self) -> None:
         wait = min(SOON, self.grace)  # whoever began together with us is there then
         while not self._ended.wait(wait):
             wait = self.grace
@@ -200,14 +202,14 @@ class PostgresStore(PostgresTables, Keeper):
     @override
     async def lead(self, holder: str, ttl: float) -> int:
         epoch = await super().lead(holder, ttl)
-        self._heartbeat.start()
+        self._heartbeat.begin()
         return epoch
 
     @override
     async def _register(self, worker: str) -> int:
         row = await super()._register(worker)
         ((self.processes,),) = await self._read(PROCESSES)
-        self._heartbeat.start()
+        self._heartbeat.begin()
         return row
 
     @override
@@ -224,24 +226,15 @@ class PostgresStore(PostgresTables, Keeper):
     # What it may spend
 
     @override
+    @whole
     async def set_cap(self, cap: int | None) -> None:
-        given = {"cap": None if cap is None else min(cap, MOST)}
-        await self.again(lambda: self._script(CAP, given))
+        await self._change(CAP, cap=cap)
         self.recount()
 
     @override
     async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
-        given = {
-            "worker": self.worker,
-            "held": held,
-            "least": least,
-            "reserved": reserved,
-            "wanted": max(least, wanted),
-        }
-
-        async def ask() -> list[list[Any]]:
-            return await self._script(RESERVE, given)
-
+        given = {"held": held, "least": least, "wanted": wanted, "reserved": reserved}
+        ask = partial(self._script, RESERVE, {"worker": self.worker, **given})
         # A run can't begin without the first answer; for others its task asks again.
         *_, answer, ((cap, spent, at_risk),) = await (self.again(ask) if held is None else ask())
         granted, holds, pending = answer[0] if answer else (0, None, True)
