@@ -116,11 +116,6 @@ def jobs(matches: Matches, round: int, first: int, state: JobState) -> list[tupl
 # Calls
 
 
-def nano(bound: float | None) -> tuple[int, int]:
-    """What an attempt adds to `at_risk` (nano-dollars, rounded up) and to `unbounded`."""
-    return (0, 1) if bound is None else (rounded_up(bound), 0)
-
-
 def _attempts(outcome: Outcome) -> list[Call]:
     """The calls of an outcome that were sent as attempts."""
     return [call for call in outcome.calls if call.outcome != CACHED and call.judge is None]
@@ -152,7 +147,7 @@ def update(outcome: Outcome, worker: int) -> Update:
     """What an outcome of a worker says about its job. An answer whose cost is known takes all of its
     attempt from `at_risk` and `unbounded`."""
     attempts = _attempts(outcome)
-    released = [nano(call.bound) for call in attempts if call.cost is not None]
+    released = [call.bound for call in attempts if call.cost is not None]
     return Update(
         job=outcome.job,
         attempt=attempts[-1].attempt if attempts else None,
@@ -161,8 +156,8 @@ def update(outcome: Outcome, worker: int) -> Update:
         state=outcome.state.value,
         unusable=sum(call.outcome == "unusable" for call in outcome.calls),
         open=len(attempts),
-        at_risk=sum(at_risk for at_risk, _ in released),
-        unbounded=sum(unbounded for _, unbounded in released),
+        at_risk=sum(map(rounded_up, released)),
+        unbounded=released.count(None),
         error=text(outcome.error),
     )
 

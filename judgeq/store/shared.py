@@ -85,8 +85,9 @@ room AS (
         cap - others.gone - others.free - us.gone - greatest(us.free, 0) AS room
     FROM us, others, @.runs WHERE run = @run),
 given AS MATERIALIZED (
-    SELECT *, CASE WHEN room < greatest(:least, 0) THEN 0
-        ELSE least(greatest(:least, :wanted), greatest(:least, room / (alive + 1))) END::bigint AS granted FROM room)
+    SELECT *, CASE WHEN room < greatest(:least, 0) THEN 0 ELSE
+        least(greatest(:least, :wanted), greatest(:least, room / (alive + 1))) END::bigint AS granted
+    FROM room)
 UPDATE @.workers w SET free = given.free + granted, reserved = :reserved + granted
 FROM given WHERE w.worker = :worker AND NOT w.over
 RETURNING granted, w.spent + w.at_risk + w.handed + w.free, pending;

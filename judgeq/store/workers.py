@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from judgeq.errors import RunError, StoreAwayError
+from judgeq.judge.budget import rounded_up
 from judgeq.judge.slices import Keeper
 from judgeq.store import rows
 from judgeq.store.reader import SqlReader
@@ -261,8 +262,8 @@ class SqlWorkers(SqlReader):
     ) -> set[int]:
         """Begin attempts on jobs that a worker's row has, which the row `heir` has then; the jobs."""
         given: list[tuple[int, ...]] = [
-            (a.job, _EVERY_NUMBER if a.number is None else a.number, *rows.nano(a.bound), row, heir)
-            for a in attempts
+            (job, number or _EVERY_NUMBER, rounded_up(bound), int(bound is None), row, heir)
+            for job, bound, number in attempts
         ]
         free = turn.free.get(row)
         wanted = sum(risk for _, _, risk, *_ in given)
