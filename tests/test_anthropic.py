@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 from judgeq import judge, prompts
 from judgeq.config import settle
 from judgeq.engine import assembly
-from judgeq.errors import (
-    KeyMissingError,
-    RefusedRequestError,
-    SteppedDownError,
-    UsageError,
-)
+from judgeq.errors import KeyMissingError, RefusedRequestError, SteppedDownError, UsageError
 from judgeq.judge.budget import output_bound
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
@@ -38,11 +33,7 @@ TAKEN = {"input_tokens": 100, "output_tokens": 10}
 
 
 @pytest.fixture(autouse=True)
-def _only_our_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
-    for name in names:
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
+def _only_our_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGEQ_API_KEY", KEY)
 
 

@@ -391,12 +391,7 @@ def downloading(server: Server, folder: Path, form: str = "openai", **access: An
 
 @forms
 @pytest.mark.parametrize(
-    "data",
-    [
-        orjson.dumps(LINE) + b"\n" + orjson.dumps(LINE)[:-5],
-        b'{"custom_id":7}',
-        b"\xff\xfe",
-    ],
+    "data", [orjson.dumps(LINE) + b"\n" + orjson.dumps(LINE)[:-5], b'{"custom_id":7}', b"\xff\xfe"]
 )
 def test_a_file_that_is_none_of_results_is_not_kept(form: str, data: bytes, tmp_path: Path) -> None:
     server = Server(form).says("/content", data).says("/results", data)

@@ -94,10 +94,7 @@ def saying(body: Any, status: int = 200, headers: dict[str, str] | None = None) 
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
+def _our_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGEQ_API_KEY", KEY)
 
 

@@ -31,11 +31,6 @@ from tests.fakes import faults
 ASKED = ("id", "matches", "wins", "gold")
 
 
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-
-
 def exported(folder: RunPlace, path: Path) -> Path:
     """A file of the run's judgments, as `judgeq export` writes it."""
     ids, rounds, judges = asyncio.run(results.judgments(folder))

@@ -194,8 +194,7 @@ def as_expected(orders: Sequence[Order], expected: dict[Order, float]) -> float:
     assert set(found) <= set(expected)
     assert min(expected.values()) * len(orders) >= 5, "a cell too rare for the test"
     result = scipy.stats.chisquare(
-        [found[order] for order in expected],
-        [share * len(orders) for share in expected.values()],
+        [found[order] for order in expected], [share * len(orders) for share in expected.values()]
     )
     return float(result.pvalue)
 
@@ -292,12 +291,7 @@ def test_a_round_at_once_answers_as_one_question_at_a_time(judge: Simulation) ->
 
 
 @settings(max_examples=100)
-@given(
-    n=st.integers(1, 120),
-    asked_for=st.integers(0, 150),
-    bias=st.integers(1, 500),
-    seed=SEEDS,
-)
+@given(n=st.integers(1, 120), asked_for=st.integers(0, 150), bias=st.integers(1, 500), seed=SEEDS)
 def test_so_many_items_are_off_by_the_bias_and_no_others(
     n: int, asked_for: int, bias: int, seed: int
 ) -> None:

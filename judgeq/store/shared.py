@@ -58,7 +58,7 @@ _MONEY = """
 SELECT (SELECT cap / 1e9::float8 FROM @.runs WHERE run = @run), coalesce(sum(spent), 0) / 1e9::float8,
     coalesce(sum(at_risk), 0) / 1e9::float8,
     coalesce(sum(greatest(free, 0)) FILTER (WHERE NOT over), 0) / 1e9::float8
-FROM @.workers WHERE run = @run
+FROM @.workers WHERE run = @run AND NOT again
 """
 
 # One round trip and one transaction: a process that stops in the middle of it holds no lock. Whatever
@@ -79,7 +79,7 @@ others AS (
         count(*) FILTER (WHERE NOT over AND until < 'infinity') AS alive,
         coalesce(sum(greatest(free, 0)) FILTER (WHERE NOT over), 0) AS free,
         coalesce(bool_or(free > 0 OR reserved > 0) FILTER (WHERE NOT over), false) AS pending
-    FROM @.workers WHERE run = @run AND worker <> :worker),
+    FROM @.workers WHERE run = @run AND worker <> :worker AND NOT again),
 room AS (
     SELECT us.free, others.pending, others.alive, cap,
         cap - others.gone - others.free - us.gone - greatest(us.free, 0) AS room
@@ -93,7 +93,7 @@ FROM given WHERE w.worker = :worker AND NOT w.over
 RETURNING granted, w.spent + w.at_risk + w.handed + w.free, pending;
 SELECT (SELECT cap FROM @.runs WHERE run = @run), coalesce(sum(spent + at_risk), 0)::bigint,
     coalesce(sum(at_risk), 0)::bigint
-FROM @.workers WHERE run = @run
+FROM @.workers WHERE run = @run AND NOT again
 """
 RENEW = """
 UPDATE @.workers SET seen = @now,

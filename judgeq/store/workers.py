@@ -224,10 +224,11 @@ class SqlWorkers(SqlReader):
         # A token tells it from others of its name.
         name, host, pid = f"{worker} ({secrets.token_hex(4)})", socket.gethostname(), os.getpid()
         register = """
-        INSERT INTO @.workers (run, name, host, pid, since, seen, until)
-        VALUES (@run, :name, :host, :pid, @now, @now, @now + :lease)
+        INSERT INTO @.workers (run, name, host, pid, since, seen, until, again)
+        VALUES (@run, :name, :host, :pid, @now, @now, @now + :lease, :again)
         """
-        await self._change(register, name=name, host=host, pid=pid, lease=self._lease)
+        values = {"name": name, "host": host, "pid": pid, "lease": self._lease}
+        await self._change(register, **values, again=self.asks_again)
         self._rows[worker] = row = await self._number(name) or 0
         self.worker = row
         return row
