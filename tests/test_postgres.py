@@ -20,7 +20,7 @@ import pytest
 
 from judgeq.engine.queue import Queue, Stop
 from judgeq.errors import RunError
-from judgeq.judge.slices import Slices
+from judgeq.judge.budget import Slices
 from judgeq.store import Items, link, schema
 from judgeq.store.link import Address, connect, in_schema, parse
 from judgeq.store.protocol import Cap

@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from judgeq.errors import JudgeqError, StoreAwayError
-from judgeq.judge.slices import Keeper, Slice
+from judgeq.judge.budget import Keeper, Slice
 from judgeq.store.link import Address, opened
 from judgeq.store.postgres import END_DEAD, PUT_BACK_UNBEGUN, PostgresTables
 from judgeq.store.protocol import Cap, Crew, Leader, Prospect, WorkerState, holder_name

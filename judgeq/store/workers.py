@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from judgeq.errors import RunError, StoreAwayError
-from judgeq.judge.budget import rounded_up
-from judgeq.judge.slices import Keeper
+from judgeq.judge.budget import Keeper, rounded_up
 from judgeq.store import rows
 from judgeq.store.reader import SqlReader
 from judgeq.store.rows import NEVER, Update
