@@ -38,10 +38,7 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
         (anthropic.AnthropicBatches, "create"),
     ),
     "its id is written": ((Batches, "_create"),),
-    "identified": (
-        (openai.OpenAIBatches, "identify"),
-        (anthropic.AnthropicBatches, "identify"),
-    ),
+    "identified": ((openai.OpenAIBatches, "identify"), (anthropic.AnthropicBatches, "identify")),
     "while it is asked about": (
         (openai.OpenAIBatches, "remote"),
         (anthropic.AnthropicBatches, "get"),

@@ -166,27 +166,6 @@ def test_gold_of_few_values_is_that_of_both(tmp_path: Path) -> None:
     assert found["link"]["holds"]
 
 
-def test_row_numbers_say_nothing_of_texts(tmp_path: Path) -> None:
-    (tmp_path / "one.txt").write_text("".join(f"text {row}\n" for row in range(20)))
-    (tmp_path / "two.txt").write_text("".join(f"text {row}\n" for row in range(10, 30)))
-    judgeq(tmp_path, "run", "one.txt", "--feature", "f", "-j", "REHEARSAL", "-q")
-    done = judgeq(tmp_path, "run", "two.txt", "--feature", "f", "--onto", "last", "-q", expect=2)
-    assert "rehearsal" in done.stderr
-    told = [f"text {row}" for row in range(30)]
-    old = package.run(told[:20], "f", judge=by_number, runs_dir=tmp_path / "r")
-    new = package.run(told[10:], "f", judge=by_number, runs_dir=tmp_path / "r", onto=old)
-    assert list(new.scores.texts or ()) == told
-    assert_array_equal(new.scores.ratings["pl"][:20], old.scores.ratings["pl"])
-    assert new.plot.link().has_data()
-    with pytest.raises(package.UsageError, match="--onto"):
-        old.plot.link()
-    assert new.scores.first_new == 20
-    same = package.run(told[10:], "f", judge=by_number, runs_dir=tmp_path / "r", onto=[old])
-    assert same.run.id == new.run.id
-    whole = package.run(told, "f", judge=by_number, runs_dir=tmp_path / "r", onto=old.run.id)
-    assert whole.scores.first_new == 20  # the settled texts are among those that were given
-
-
 def by_number(texts: Sequence[str], feature: str) -> Sequence[int]:
     return sorted(range(len(texts)), key=lambda at: -int(texts[at].split()[1]))
 
