@@ -398,6 +398,7 @@ async def test_the_first_answer_counts_and_a_later_one_is_a_duplicate(
         assert (await store.verdicts()).items.tolist() == [1, 0]
     totals = await store.totals()
     assert (totals.calls, totals.cost, totals.unknown) == (2, 0.5, 0)
+    assert [one.outcome for one in (await store.calls([0]))[0]] == ["ok", "duplicate"]
 
 
 @contract
