@@ -190,7 +190,7 @@ class SqliteStore(Store):
 
     @override
     def hurry(self) -> None:
-        """It is waited for by nobody."""
+        """A file is never waited for."""
 
     @override
     async def _read(self, statement: str, **values: object) -> list[Any]:
