@@ -21,7 +21,7 @@ from judgeq.engine.queue import Stop
 from judgeq.errors import DataError, LedError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.events import Event, Notice, RoundRated, RunStarted
-from judgeq.judge.slices import Keeper
+from judgeq.judge.budget import Keeper
 from judgeq.run_places import folders, whoami
 from judgeq.store import Store
 from judgeq.store.sqlite import SqliteStore
