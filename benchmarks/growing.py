@@ -225,7 +225,7 @@ def _held_out(rounds: Sequence[Verdicts], gold_of: Floats, seed: int) -> list[fl
     own = alone.theta - alone.theta[:old].mean()
     new = slice(old, n)
     apart = (fit.theta - own)[new]
-    one, other = (each.posterior.errors[new] ** 2 for each in (fit, alone))
+    one, other = (errors[new] ** 2 for errors in (fit.posterior.errors, alone.posterior.errors))
     errors = np.sqrt(one + other - 2 * one * other / fit.sigma**2)
     told = ~np.isnan(gold)
     told[:old] = False

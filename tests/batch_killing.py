@@ -22,7 +22,7 @@ from judgeq.engine.queue import Stop
 from judgeq.judge.budget import Budget
 from judgeq.judge.http import anthropic, batch_api, openai
 from judgeq.run_places import copying
-from judgeq.store.sqlite import SqliteDatabase, SqliteStore
+from judgeq.store.sqlite import SqliteStore
 from tests.cli import ended, environment
 from tests.fakes import by_elo
 
@@ -55,7 +55,7 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
 }
 """Where a session can be killed; at some, before what is named is done, at others after it."""
 COMMITS: dict[str, tuple[tuple[Any, str], ...]] = {
-    "before a transaction": ((SqliteDatabase, "transaction"),),
+    "before a transaction": ((SqliteStore, "_transaction"),),
     "before it is in its place": ((copying, "put"),),
 }
 """Where any session can be killed: between two commits."""
