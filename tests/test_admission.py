@@ -12,7 +12,7 @@ import pytest
 
 from judgeq import config, trust
 from judgeq.config import Settings
-from judgeq.engine import admission, session
+from judgeq.engine import remote_worker, session
 from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.run_places import RunFolder
@@ -63,7 +63,7 @@ def own(*datasets: Path, **given: Any) -> Own:
 
 
 def admit(place: RunFolder, mine: Own, **how: Any) -> Run:
-    return admission.admit(place, place.info(), *mine, **how)
+    return remote_worker.admit(place, *mine, **how)
 
 
 def changed(place: RunFolder, facts: Any = None, **settings: Any) -> RunFolder:
@@ -79,15 +79,18 @@ def changed(place: RunFolder, facts: Any = None, **settings: Any) -> RunFolder:
 
 def refused(place: RunFolder, mine: Own, **how: Any) -> str:
     """What is said of a run that isn't worked on, of which nothing was opened or sent."""
-    info = place.info()
     OPENED.clear()
     WATCHING.append(True)
     try:
         with pytest.raises(JudgeqError) as caught:
-            admission.admit(place, info, *mine, **how)
+            remote_worker.admit(place, *mine, **how)
     finally:
         WATCHING.clear()
-    files = [what for what in OPENED if "judgeq/" not in what and "/lib/python" not in what]
+    files = [
+        what
+        for what in OPENED
+        if "judgeq/" not in what and "/lib/python" not in what and str(place.path) not in what
+    ]
     assert not files
     return str(caught.value)
 

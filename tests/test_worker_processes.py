@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from judgeq.engine import remote_worker
-from judgeq.engine.interrupts import Interrupts, run_loop
+from judgeq.engine.interrupts import Interrupts
 from judgeq.engine.remote_worker import Tally
 from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
 from judgeq.events import Event, Notice
@@ -47,9 +47,7 @@ class Hand:
         try:
             own = remote_worker.settings_of(self.given)
             show = self.events.append
-            run_loop(
-                remote_worker.join(own, show, self.tally, interrupts=self.interrupts, **self.how)
-            )
+            remote_worker.join(own, show, self.tally, interrupts=self.interrupts, **self.how)
         except JudgeqError as error:
             self.error = error
 

@@ -1,30 +1,16 @@
-"""What may begin, or go on: settings that go together, a run that is still what it was begun as, and the
-runs of a store that a worker may work on.
-
-Of a store, whoever can write to it decides what is asked, but of judges and about texts that the
-worker's user named, at servers and with keys that are the worker's own. Nothing in the database names a
-file that is opened, an address that is called, a variable that is read, or what may be spent.
-"""
+"""What may begin, or go on: settings that go together, and a run that is still what it was begun as."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from judgeq import config, judge, prompts, trust
-from judgeq.config import SESSION, Settings
-from judgeq.datasets import Dataset, corpora
-from judgeq.datasets.synthetic import NAMES
-from judgeq.datasets.table_reader import format_of
-from judgeq.engine import assembly, status
+from judgeq.config import Settings
+from judgeq.engine import status
 from judgeq.engine.assembly import Run
-from judgeq.engine.datasets import load, runs_onto
 from judgeq.engine.interrupts import awaited
-from judgeq.errors import DataError, JudgeqError, RunError, UsageError
-from judgeq.escaping import quoted
+from judgeq.errors import RunError, UsageError
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace, Runs, name_of
 from judgeq.run_places.info import MODELS, Ended
@@ -34,9 +20,6 @@ from judgeq.strategies import Strategy
 
 MORE = 3
 """Times the rounds that a run was begun with: so many more at most are what `--until` may take."""
-OWN = (*trust.ADDRESSES, "api", "extra_body", "data_dir")
-"""Settings that decide a run's result, and yet are never taken from the database: they name a server,
-what else it is sent, and a folder."""
 
 
 def check_workers(settings: Settings) -> None:
@@ -243,82 +226,6 @@ def ended(run: Run, info: RunInfo, end: Ended) -> RunInfo:
     return info.model_copy(update={"rounds": max(end.round, begun), "settings": kept})
 
 
-# A worker's runs
-
-
-def admit(
-    place: RunPlace,
-    info: RunInfo,
-    own: Settings,
-    files: Sequence[Path] = (),
-    *,
-    named: bool = False,
-) -> Run:
-    """The run as this worker may work on it. Nothing that the run names is opened or sent.
-
-    `own` are the worker's settings, `files` may hold texts of runs. `named`: the user named the run.
-    Raises UsageError, DataError or RunError for a run that isn't this worker's to work on, saying what
-    is missing.
-    """
-    asked, facts, run = info.settings, dict(info.facts), f"run {place.id}"
-    if config.fingerprint(facts) != info.fingerprint:
-        raise RunError(f"{run} is not worked on: what it says of itself doesn't agree.")
-    if info.imported or asked.batch or asked.people is not None:
-        raise UsageError(
-            f"{run} was imported, or asks people, or in batches: its own process does all of it."
-        )
-    for name in asked.judge:
-        if name not in own.judge:
-            paid = judge.kind_of(name).costs_money
-            cost = ", at your cost (--max-cost DOLLARS caps that)" if paid else ""
-            raise UsageError(
-                f"{run} asks {name}: --judge {quoted(name)} lets this worker ask it{cost}."
-            )
-        _check_server(run, name, asked, own, named)
-    strategy, prompt = info.strategy_of(asked) or asked.make_strategy(), kept_prompt(place, info)
-    dataset, onto = _dataset(place, info, own, files), facts.get("onto")
-    if changed := differing(config.deciding_facts(asked, dataset, prompt, onto), facts):
-        raise RunError(
-            f"{run} is not worked on: its {' and '.join(changed)} here and in the store differ."
-        )
-    # What decides the result is as the run has it, and all else as the worker's user gave it.
-    decided = asked.model_dump(exclude={*SESSION, *OWN, "dataset", "prompt"})
-    limit = own.max_output_tokens or asked.max_output_tokens
-    settings = Settings(
-        **{**own.model_dump(), **decided, "prompt": None, "max_output_tokens": limit}
-    )
-    for name in asked.judge:
-        judge.check(name, settings)
-    pricing = assembly.check(settings, dataset, prompt)
-    return Run(settings, dataset, strategy, prompt, pricing, facts, place)
-
-
-def _check_server(run: str, model: str, asked: Settings, own: Settings, named: bool) -> None:
-    """Raise UsageError where a model is to be asked at a server, or be sent what, the worker's user
-    didn't give. Of a run that was named, a server that was given stands in for the run's."""
-    if model not in asked.models:
-        return
-    theirs, ours = (
-        {
-            "--base-url": one.address_of(model),
-            "--api": one.api_of(model),
-            "model": one.id_of(model),
-            "--extra-body": orjson.dumps(one.extra_body or {}).decode(),
-        }
-        for one in (asked, own)
-    )
-    changed = differing(theirs, ours)
-    if named and own.base_url:
-        changed = [name for name in changed if name == "--extra-body"]
-    if changed:
-        have = " ".join(f"{name} {quoted(what)}" for name, what in theirs.items())
-        raise UsageError(
-            f"{run} asks {model} with {have}, and this worker has another {' and '.join(changed)}. "
-            "Start it with the run's own (where its model has a prefix, without --base-url and --api); "
-            f"to ask at a server of yours, give --base-url and name the {run}."
-        )
-
-
 def kept_prompt(place: RunPlace, info: RunInfo) -> PromptSet | None:
     """The prompt set as the run's facts hold it. Raises RunError for what is none, and UsageError for a
     persona that isn't in it."""
@@ -331,41 +238,3 @@ def kept_prompt(place: RunPlace, info: RunInfo) -> PromptSet | None:
     for name in info.settings.persona:
         prompt.as_persona(name)  # complains of one that isn't there
     return prompt
-
-
-def _dataset(place: RunPlace, info: RunInfo, own: Settings, files: Sequence[Path]) -> Dataset:
-    """The run's items, from wherever this worker may have them, checked by their checksum.
-
-    Raises DataError naming what was looked at, and what would help.
-    """
-    labels, looked_at = info.facts.get("labels"), []
-    for spec in _specs(place, info, own, files):
-        try:
-            dataset = load(spec, runs_onto(place, info))
-        except JudgeqError as error:
-            looked_at.append(f"{spec.dataset}: {error}")
-            continue
-        if dataset.content == info.facts.get("dataset") and labels in (None, dataset.labels):
-            return dataset
-        looked_at.append(f"{spec.dataset}: its texts, ids or labels are not those of the run")
-    raise DataError(
-        f"run {place.id} needs the texts of {quoted(info.settings.dataset)}, which this worker doesn't "
-        "have. Give --dataset FILE (of a known corpus --data-dir)."
-        + "".join(f"\n{text}" for text in looked_at)
-    )
-
-
-def _specs(
-    place: RunPlace, info: RunInfo, own: Settings, files: Sequence[Path]
-) -> Iterator[Settings]:
-    """Where the texts may be: under the name of a dataset that everybody has, in the files that the
-    worker's user gave, or where this user began the run. No path that the store names otherwise."""
-    asked = info.settings.model_copy(update={"data_dir": own.data_dir})
-    name = asked.dataset
-    if name in (*NAMES, *corpora.names()):
-        yield asked
-        return
-    for path in files:
-        yield asked.model_copy(update={"dataset": str(path)})
-    if format_of(name) is not None and trust.owns(place, info, "dataset", "data_dir"):
-        yield info.settings

@@ -18,7 +18,7 @@ from judgeq.datasets.tables import Table, display
 from judgeq.engine import results, rounds, runner, session
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.datasets import dataset_of
-from judgeq.engine.interrupts import Beside, Interrupts, in_thread, run_loop, stoppable
+from judgeq.engine.interrupts import Beside, in_thread, run_stoppable
 from judgeq.engine.queue import Stop
 from judgeq.errors import JudgeError, RunError, StoppedError, UsageError
 from judgeq.events import Emit, Notice, RoundStarted, RunStarted
@@ -97,10 +97,9 @@ def ask(
     *,
     cap: float | None = None,
     beside: Beside | None = None,
-    interrupts: Interrupts | None = None,
 ) -> None:
     """Ask so many of a run's questions again, drawn at random, for `cap` dollars at most; or those
-    that an interrupted call has left. `beside` and `interrupts` as of the run. Raises UsageError,
+    that an interrupted call has left. `beside` as of the run. Raises UsageError,
     RunError, StoppedError, JudgeError and BudgetError; what was answered is kept."""
 
     async def asked(stop: Stop) -> None:
@@ -120,7 +119,7 @@ def ask(
             opened.store.check()
 
     with run.folder.locked():
-        run_loop(stoppable(asked, emit, beside, interrupts))
+        run_stoppable(asked, emit, beside)
 
 
 async def _ask(session: Session, round: int, questions: int, totals: Totals) -> None:

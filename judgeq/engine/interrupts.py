@@ -35,7 +35,7 @@ class Interrupts:
         self._asked = deque[None]()
         self._wake: Callable[[], object] | None = None
 
-    def interrupt(self, *_: object) -> None:
+    def interrupt(self) -> None:
         """Ask for a stop; again: at once. Nothing happens after the work's end."""
         self._asked.append(None)
         if (wake := self._wake) is not None:
@@ -61,28 +61,24 @@ class Interrupts:
 
 @contextmanager
 def signals(react: Callable[[], object], hung_up: Callable[[], object]) -> Iterator[None]:
-    """While inside, have the running loop call `react` at each SIGINT and SIGTERM, and `hung_up` at
-    each SIGHUP (the terminal was closed), unless that is ignored, as nohup wants it.
+    """While inside, call `react` at each SIGINT and SIGTERM, and `hung_up` at each SIGHUP (the terminal
+    was closed), unless that is ignored, as nohup wants it.
 
-    Does nothing on Windows or beside the main thread: there, whoever called us handles signals.
+    Does nothing beside the main thread: there, whoever called us handles signals.
     """
-    loop = asyncio.get_running_loop()
     reactions = {signal.SIGINT: react, signal.SIGTERM: react}
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         reactions[signal.SIGHUP] = hung_up
+    if threading.current_thread() is not threading.main_thread():
+        reactions.clear()
     before = {number: signal.getsignal(number) for number in reactions}
-    try:
-        for number, reaction in reactions.items():
-            loop.add_signal_handler(number, reaction)
-    except (NotImplementedError, RuntimeError, ValueError):
-        reactions = {}
+    for number in reactions:
+        signal.signal(number, lambda number, _: reactions[signal.Signals(number)]())
     try:
         yield
     finally:
-        for number in reactions:
-            loop.remove_signal_handler(number)
-            if before[number] is not None:
-                signal.signal(number, before[number])
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 async def in_thread(
@@ -126,37 +122,44 @@ async def background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def stoppable(
+def run_stoppable(
     work: Callable[[Stop], Coroutine[Any, Any, T]],
     emit: Emit,
     beside: Beside | None = None,
     interrupts: Interrupts | None = None,
 ) -> T:
-    """What `work` returns, while `beside` runs. The first signal or interrupt asks for a stop, the
-    second cancels it, which raises StoppedError."""
-    stop, loop = Stop(), asyncio.get_running_loop()
-    task = loop.create_task(work(stop))
+    """What `work` returns, on an event loop on which `beside` runs meanwhile. The first signal or
+    interrupt asks for a stop, the second cancels it, which raises StoppedError."""
+    interrupts, stop = interrupts or Interrupts(), Stop()
 
-    def ask() -> None:
-        if not stop.asked:
-            stop.ask()
-            # Jobs whose call had not left yet are given back meanwhile: only the others are waited for.
-            loop.call_later(GIVING_BACK, emit, Stopping())
+    async def stoppable() -> T:
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(work(stop))
 
-    def insist() -> None:
-        if stop.asked:
-            task.cancel()
-        ask()
+        def ask() -> None:
+            if not stop.asked:
+                stop.ask()
+                # Jobs whose call had not left yet are given back meanwhile.
+                loop.call_later(GIVING_BACK, emit, Stopping())
 
-    async with background(beside() if beside is not None else asyncio.sleep(0)):
-        with signals(insist, ask), (interrupts or Interrupts()).listening(insist):
-            try:
-                return await task
-            except asyncio.CancelledError as error:
-                raise StoppedError("stopped at once; calls in flight were given up") from error
+        def insist() -> None:
+            if stop.asked:
+                task.cancel()
+            ask()
+
+        hung_up = partial(loop.call_soon_threadsafe, ask)
+        async with background(beside() if beside is not None else asyncio.sleep(0)):
+            with interrupts.listening(insist), signals(interrupts.interrupt, hung_up):
+                try:
+                    return await task
+                except asyncio.CancelledError as error:
+                    text = "stopped at once; calls in flight were given up"
+                    raise StoppedError(text) from error
+
+    return run_loop(stoppable(), interrupts)
 
 
-def run_loop(work: Coroutine[Any, Any, T]) -> T:
+def run_loop(work: Coroutine[Any, Any, T], interrupts: Interrupts | None = None) -> T:
     """Run `work` on an event loop: uvloop's where there is one (not on Windows), which makes a call
     about a third cheaper. Meanwhile Python looks for garbage in cycles seldom: by default that took a
     fifth of a call's time, and replies that came then waited uncommitted."""
@@ -165,11 +168,15 @@ def run_loop(work: Coroutine[Any, Any, T]) -> T:
         import uvloop
 
         factory = uvloop.new_event_loop
+
+    def on_loop() -> T:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(work)
+
     before = gc.get_threshold()
     gc.set_threshold(*SELDOM)
     try:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(work)
+        return _outside_a_loop(on_loop, interrupts or Interrupts())
     finally:
         if before != SELDOM:  # else another loop of this process, which began earlier, does it
             gc.set_threshold(*before)
@@ -177,34 +184,25 @@ def run_loop(work: Coroutine[Any, Any, T]) -> T:
 
 def awaited(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """What `work` returns; an interrupt cancels it."""
+    interrupts = Interrupts()
 
-    async def interruptible(interrupts: Interrupts) -> T:
+    async def interruptible() -> T:
         task = asyncio.ensure_future(work())
         with interrupts.listening(task.cancel):
             return await task
 
-    return outside_a_loop(lambda interrupts: asyncio.run(interruptible(interrupts)))
+    return _outside_a_loop(lambda: asyncio.run(interruptible()), interrupts)
 
 
-def outside_a_loop(work: Callable[[Interrupts], T]) -> T:
-    """Run `work`, which starts an event loop, also where one is running (a notebook): in a thread.
-
-    `work` is given what Ctrl-C (a notebook's Stop) interrupts meanwhile. Without a running loop that is
-    nothing: signals then reach the loop of `work`, which is in this thread.
-    """
-    interrupts, in_a_loop = Interrupts(), False
-    with suppress(RuntimeError):
-        in_a_loop = asyncio.get_running_loop() is not None
-    if not in_a_loop:
-        return work(interrupts)
-    # Only the main thread may say what a signal does.
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, interrupts.interrupt) if main else None
+def _outside_a_loop(work: Callable[[], T], interrupts: Interrupts) -> T:
+    """What `work` returns, which starts an event loop; where one is running (a notebook) in a thread,
+    which Ctrl-C (a notebook's Stop) then interrupts."""
     try:
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(work, interrupts).result()
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return work()
+    try:
+        with ThreadPoolExecutor(1) as pool, signals(interrupts.interrupt, interrupts.interrupt):
+            return pool.submit(work).result()
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
-    finally:
-        if main:
-            signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)

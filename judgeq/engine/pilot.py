@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from judgeq.engine import batch, rounds, runner
+from judgeq.engine import batch, results, runner
 from judgeq.engine.assembly import Run, Session
-from judgeq.engine.interrupts import Beside, Interrupts
+from judgeq.engine.interrupts import Beside
 from judgeq.engine.session import at_work
 from judgeq.errors import BudgetError, JudgeError, RunError, StoppedError, UsageError
 from judgeq.events import Emit, Notice, RoundStarted
@@ -31,16 +31,9 @@ class Pilot:
     JSON_KEYS: ClassVar = {"jobs": "counts"}
 
 
-def ask(
-    run: Run,
-    questions: int,
-    emit: Emit,
-    *,
-    beside: Beside | None = None,
-    interrupts: Interrupts | None = None,
-) -> Pilot | None:
+def ask(run: Run, questions: int, emit: Emit, *, beside: Beside | None = None) -> Pilot | None:
     """Have so many questions of the run judged, or all of its first round; None where that would tell
-    nothing, since no model is asked. `beside` and `interrupts` as of the run.
+    nothing, since no model is asked. `beside` as of the run.
 
     What ends it early is raised if no question was judged, else returned. Raises UsageError, RunError
     and StoppedError as `session.execute` does.
@@ -51,13 +44,15 @@ def ask(
         emit(Notice("No model is asked, so that there is nothing to pay: no pilot is needed."))
         return None
 
+    number = run.strategy.before + 1
+
     async def first(session: Session) -> Pilot:
-        error: JudgeError | BudgetError | None = None
+        store, error = session.store, None
         try:
-            await _judge_first(session, questions)
+            await ask_first(session)
         except (JudgeError, BudgetError) as raised:
             error = raised
-        counts = await session.store.round_state(run.strategy.before + 1) or Counts()
+        counts = await store.round_state(number) or Counts()
         if not counts.done:
             raise error or JudgeError(
                 f"no question of the pilot brought a verdict ({counts.invalid:,} invalid, "
@@ -65,29 +60,25 @@ def ask(
             )
         return Pilot(min(questions, counts.total), counts, error)
 
-    return at_work(run, emit, first, beside=beside, interrupts=interrupts)
+    async def ask_first(session: Session) -> None:
+        """Ask as many as aren't judged yet: failed ones don't count, nor invalid ones where there is
+        nothing else."""
+        store, epoch = session.store, await runner.lead(session)
+        session.emit(await runner.start_event(session))
+        history = await results.replayed(run.folder.info(), store, run.strategy.before)
+        counts = await runner.plan(session, epoch, history, Repeats())
+        to_ask = min(questions - (counts.done and counts.done + counts.invalid), counts.left)
+        if to_ask <= 0:
+            return
+        if await batch.out_of(store):
+            raise RunError(
+                f"run {run.folder.id} has batches that are out: `judgeq resume "
+                f"{run.folder.argument}` collects them, and then no pilot is needed."
+            )
+        session.emit(RoundStarted(number, counts))
+        await runner.drain_ours(session, to_ask)
+        after = await store.round_state(number) or counts
+        if session.stop.asked and counts.left - after.left < to_ask:
+            raise StoppedError("stopped")
 
-
-async def _judge_first(session: Session, questions: int) -> None:
-    """Have so many questions of the first round judged, unless they are already: failed ones don't
-    count, nor invalid ones where there is nothing else."""
-    run = session.run
-    first = run.strategy.before + 1
-    epoch, history = await runner.lead(session), runner.begin(run)
-    session.emit(await runner.start_event(session))
-    for _ in range(first - 1):
-        await rounds.fold(history, session.store, len(run.judges))
-    counts = await runner.plan(session, epoch, history, Repeats())
-    to_ask = min(questions - (counts.done and counts.done + counts.invalid), counts.left)
-    if to_ask <= 0:
-        return
-    if await batch.out_of(session.store):
-        raise RunError(
-            f"run {run.folder.id} has batches that are out: `judgeq resume "
-            f"{run.folder.argument}` collects them, and then no pilot is needed."
-        )
-    session.emit(RoundStarted(first, counts))
-    await runner.drain_ours(session, to_ask)
-    after = await session.store.round_state(first) or counts
-    if session.stop.asked and counts.left - after.left < to_ask:
-        raise StoppedError("stopped")
+    return at_work(run, emit, first, beside=beside)

@@ -19,7 +19,7 @@ from judgeq.engine import admission, assembly, batch, placing, results, rounds, 
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.datasets import Given, judged_before, load, placed, runs_onto
-from judgeq.engine.interrupts import Beside, Interrupts, run_loop, stoppable
+from judgeq.engine.interrupts import Beside, Interrupts, run_loop, run_stoppable
 from judgeq.engine.placing import Onto
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import go_through
@@ -277,7 +277,7 @@ def at_work(
             placing.make(run.folder, _info(run), run.onto, run.items)
     with run.folder.locked():
         _begin(run, emit)
-        return run_loop(stoppable(worked, emit, beside, interrupts))
+        return run_stoppable(worked, emit, beside, interrupts)
 
 
 def with_texts(

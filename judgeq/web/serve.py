@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -224,7 +225,8 @@ async def serving(
 async def serve(server: AbstractAsyncContextManager[Guard], ready: Callable[[Guard], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is called with the address. Raises as `serving`."""
     stop = asyncio.Event()
-    with signals(stop.set, stop.set):
+    react = partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set)
+    with signals(react, react):
         async with server as guard:
             ready(guard)
             await stop.wait()
