@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -138,8 +139,7 @@ async def arun(*args: Any, **parameters: Any) -> Result:
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
-        for _ in range(2):  # the second one gives up calls in flight
-            interrupts.interrupt()
+        interrupts.extend([signal.SIGINT] * 2)  # the second one gives up calls in flight
         with suppress(StoppedError):
             await work
         raise

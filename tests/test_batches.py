@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from judgeq.engine import batch
-from judgeq.engine.queue import Stop
+from judgeq.engine.interrupts import Stop
 from judgeq.errors import (
     BrokenResultsError,
     ConnectionFailedError,

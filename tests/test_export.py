@@ -18,7 +18,6 @@ import pytest
 from judgeq.engine import export, results
 from judgeq.engine.results import Result
 from judgeq.imports import recordings
-from judgeq.types import Verdicts
 from tests import python
 from tests.build import verdicts
 from tests.cli import judgeq, query
@@ -156,20 +155,18 @@ def test_ties_are_a_comparison_each_way(tmp_path: Path) -> None:
     assert rows(tmp_path, "calls") == []
 
 
-@pytest.mark.parametrize("at_once", [1, 4])
-def test_batches_of_any_size_hold_the_same(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+def test_comparisons_are_those_of_one_verdict_after_the_other() -> None:
     said = verdicts([[3, [1, 2]], [0, 4], [2, 0, 1, 4], [[3, 4]], [1], [4, 3, 2, 1, 0]])
-
-    def implied(said: Verdicts) -> list[tuple[int, int, float, int]]:
-        parts = [[column.tolist() for column in part] for part in export._implied(said)]
-        return [row for part in parts for row in zip(*part, strict=True)]
-
-    whole = implied(said)
-    assert len(whole) == 4 + 1 + 6 + 2 + 0 + 10
-    assert [row[3] for row in whole] == sorted(row[3] for row in whole)
-    monkeypatch.setattr(export, "VERDICTS", at_once)
-    assert implied(said) == whole
-    assert implied(verdicts([])) == []
+    columns = [column.tolist() for column in export._implied(said)]
+    assert [*zip(*columns, strict=True)][:4] == [
+        (3, 1, 1.0, 0),
+        (3, 2, 1.0, 0),
+        (1, 2, 0.5, 0),
+        (2, 1, 0.5, 0),
+    ]
+    assert len(columns[3]) == 4 + 1 + 6 + 2 + 0 + 10
+    assert columns[3] == sorted(columns[3])
+    assert not len(export._implied(verdicts([]))[0])
 
 
 # Calls

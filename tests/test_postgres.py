@@ -17,7 +17,8 @@ import numpy as np
 import psutil
 import pytest
 
-from judgeq.engine.queue import Queue, Stop
+from judgeq.engine.interrupts import Stop
+from judgeq.engine.queue import Queue
 from judgeq.errors import RunError
 from judgeq.store import Items
 from judgeq.store.postgres.address import Address, parse

@@ -15,7 +15,7 @@ import pytest
 
 from judgeq import config
 from judgeq.engine import assembly, pilot, runner, session
-from judgeq.engine.queue import Stop
+from judgeq.engine.interrupts import Stop
 from judgeq.errors import LedError, RunError
 from judgeq.events import Event, Notice
 from judgeq.judge.slices import Keeper
@@ -28,7 +28,6 @@ from judgeq.types import (
     JobState,
     Matches,
     Outcome,
-    Totals,
     Verdict,
 )
 from tests.fakes import Clock
@@ -58,7 +57,7 @@ def story(
         store = SqliteStore(Path(made.folder.database), clock=clock)
         try:
             await store.set_items(made.items)
-            async with assembly.panel(made, Totals(), stop, lambda _: None) as judge:
+            async with assembly.panel(made, stop, lambda _: None) as judge:
                 opened = assembly.Session(made, store, judge, stop, lambda _: None)
                 await told(opened, clock)
         finally:

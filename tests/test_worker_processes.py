@@ -228,7 +228,7 @@ def test_an_interrupt_ends_a_worker_that_waits(tmp_path: Path) -> None:
     begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise2")
     hand = Hand(store, exit_when=None).start()
     waited_for(store, "SELECT (count(*) = 10)::int FROM @.jobs WHERE state = 'done'")
-    hand.interrupts.interrupt()
+    hand.interrupts.append(signal.SIGINT)
     assert isinstance(hand.ended().error, StoppedError)
     assert hand.tally.done == 10
 
@@ -241,7 +241,7 @@ def test_a_worker_that_waits_within_a_run_holds_one_connection(tmp_path: Path) -
     hands = "FROM pg_stat_activity WHERE application_name = 'hand'"
     waited_for(store, f"SELECT count(*) {hands} AND query LIKE '%LATERAL%'")  # it looks for work
     waited_for(store, f"SELECT (count(*) = 1)::int {hands}")
-    hand.interrupts.interrupt()
+    hand.interrupts.append(signal.SIGINT)
     hand.ended()
 
 

@@ -8,12 +8,11 @@ from typing import Any
 from judgeq import config, judge, prompts, trust
 from judgeq.config import Settings
 from judgeq.engine import status
-from judgeq.engine.assembly import Run
 from judgeq.engine.interrupts import awaited
 from judgeq.errors import RunError, UsageError
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace, Runs, name_of
-from judgeq.run_places.info import MODELS, Ended
+from judgeq.run_places.info import MODELS
 from judgeq.settings.people import Asking
 from judgeq.settings.run import REHEARSAL, SETTINGS
 from judgeq.strategies import Strategy
@@ -22,40 +21,46 @@ MORE = 3
 """Times the rounds that a run was begun with: so many more at most are what `--until` may take."""
 
 
+def refuse(problems: Mapping[str, object]) -> None:
+    """Raise UsageError for the first of these problems that there is."""
+    for problem, there in problems.items():
+        if there:
+            raise UsageError(f"{problem}.")
+
+
 def check_workers(settings: Settings) -> None:
     """Raise UsageError where nobody could work on the run, or only its own process could."""
-    apart = settings.workers == 0
-    if apart and (settings.store is None or settings.batch or settings.people is not None):
-        raise UsageError(
+    alone = settings.store is None or settings.batch or settings.people is not None
+    refuse(
+        {
             "--workers 0 leaves all questions to `judgeq worker`: it goes with --store, and not with "
-            "--batch or --judge people."
-        )
-    if settings.standby and settings.store is None:
-        raise UsageError("--standby goes with --store.")
+            "--batch or --judge people": settings.workers == 0 and alone,
+            "--standby goes with --store": settings.standby and settings.store is None,
+        }
+    )
 
 
 def check_strategy(settings: Settings, strategy: Strategy, sizes: Sequence[int]) -> None:
     """Raise UsageError for groups of items that the strategy can't judge, for a goal that it can't have,
     and for rounds that wait for answers where people give them: these are asked all rounds at once."""
     strategy.check(*sizes)
-    goal, named = settings.goal, f"--strategy {strategy.name}"
-    if settings.both_orders and not strategy.pairs:
-        raise UsageError(f"--both-orders goes with pairs, not with {named}.")
-    if settings.people is not None and (goal or strategy.adaptive):
-        what = f"--until {goal.name}" if goal else named
-        raise UsageError(
-            f"{what} needs ratings between rounds, and --judge people is asked all rounds at once. Give "
-            "--strategy pairwise or --matchmaking random, without --until."
-        )
-    if goal and strategy.kind == "direct":
-        raise UsageError(f"--until goes with strategies that compare, not with {named}.")
-    if goal.top is not None and len(sizes) > 1:
-        raise UsageError(
+    goal, named, n = settings.goal, f"--strategy {strategy.name}", sum(sizes)
+    rated = f"--until {goal.name}" if goal else named
+    refuse(
+        {
+            f"--both-orders goes with pairs, not with {named}": settings.both_orders
+            and not strategy.pairs,
+            f"{rated} needs ratings between rounds, and --judge people is asked all rounds at once. "
+            "Give --strategy pairwise or --matchmaking random, without --until": (
+                settings.people is not None and (goal or strategy.adaptive)
+            ),
+            f"--until goes with strategies that compare, not with {named}": goal
+            and strategy.kind == "direct",
             f"--until top{goal.top} goes with one ranking, and each group has its own. Give a "
-            "reliability, as --until 0.9."
-        )
-    if goal.top is not None and goal.top >= (n := sum(sizes)):
-        raise UsageError(f"--until top{goal.top}: there are only {n:,} items.")
+            "reliability, as --until 0.9": goal.top is not None and len(sizes) > 1,
+            f"--until top{goal.top}: there are only {n:,} items": (goal.top or 0) >= n,
+        }
+    )
 
 
 def check_name(name: str | None, folder: RunPlace, there: Runs) -> None:
@@ -104,9 +109,7 @@ def with_judge(
         f"{folder.argument}` continues it": state.word != "finished",
         "--rounds N says how many rounds this judge is to answer": not rounds,
     }
-    for problem, there in problems.items():
-        if there:
-            raise UsageError(f"--judge {', '.join(new)}: {problem}.")
+    refuse({f"--judge {', '.join(new)}: {problem}": there for problem, there in problems.items()})
     planned = len(state.rounds)
     joined = (*kept.joined, planned + 1)
     return {
@@ -150,9 +153,7 @@ def check_panel(settings: Settings) -> None:
         "joined: judges are added to a finished run, by judgeq resume": settings.joined,
         "--onto doesn't go with --group-column": settings.onto and settings.group_column,
     }
-    for problem, there in problems.items():
-        if there:
-            raise UsageError(f"{problem}.")
+    refuse(problems)
 
 
 def _flags(names: Sequence[str]) -> str:
@@ -211,19 +212,6 @@ def again(settings: Settings, info: RunInfo) -> Settings:
     goal = settings.until or (None if total is None else until)
     panel = {"judge": info.settings.judge, "joined": info.settings.joined}
     return settings.model_copy(update={"total_rounds": total, "until": goal, **panel})
-
-
-def ended(run: Run, info: RunInfo, end: Ended) -> RunInfo:
-    """What is kept of a run that ended by its goal: no later session has more rounds, unless they are
-    asked for."""
-    info = info.model_copy(update={"ended": end})
-    if run.settings.total_rounds is None:
-        return info
-    begun = run.settings.strategy_at_start().rounds
-    total = {"total_rounds": end.round if end.round > begun else None}
-    own, kept = (one.model_copy(update=total) for one in (run.settings, info.settings))
-    trust.remember(run.folder, info.fingerprint, own, run.held)
-    return info.model_copy(update={"rounds": max(end.round, begun), "settings": kept})
 
 
 def kept_prompt(place: RunPlace, info: RunInfo) -> PromptSet | None:

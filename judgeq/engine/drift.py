@@ -18,8 +18,8 @@ from judgeq.datasets.tables import Table, display
 from judgeq.engine import results, rounds, runner, session
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.datasets import dataset_of
-from judgeq.engine.interrupts import Beside, in_thread, run_stoppable
-from judgeq.engine.queue import Stop
+from judgeq.engine.interrupts import Beside, Stop, in_thread, run_stoppable
+from judgeq.engine.queue import drain
 from judgeq.errors import JudgeError, RunError, StoppedError, UsageError
 from judgeq.events import Emit, Notice, RoundStarted, RunStarted
 from judgeq.judge.budget import Allowance
@@ -142,7 +142,7 @@ async def _ask(session: Session, round: int, questions: int, totals: Totals) -> 
     n, judge = len(run.dataset), session.judge.name
     session.emit(RunStarted(run.folder.id, n, 1, judge, [counts], totals, [counts.total]))
     session.emit(RoundStarted(run.strategy.before + 1, counts))
-    await runner.drain_ours(session, counts.left)
+    await drain(session, counts.left)
     after = await store.round_state(round) or counts
     if after.left:
         raise StoppedError(f"stopped with {after.left:,} of {after.total:,} questions left")

@@ -19,11 +19,10 @@ from typing import ClassVar
 import numpy as np
 
 from judgeq import seeds
-from judgeq.engine import assembly, batch, rounds, runner
+from judgeq.engine import assembly, rounds, runner
 from judgeq.engine.assembly import Run
-from judgeq.engine.interrupts import awaited
+from judgeq.engine.interrupts import Stop, awaited
 from judgeq.engine.pilot import Pilot
-from judgeq.engine.queue import Stop
 from judgeq.judge.budget import REASON, answer_tokens
 from judgeq.judge.limiter import MARGIN
 from judgeq.judge.panel import Panel
@@ -31,7 +30,6 @@ from judgeq.rating import UNKNOWN
 from judgeq.rating.order import expected_rho
 from judgeq.store import Store
 from judgeq.store.protocol import Spent
-from judgeq.strategies.repeats import Repeats
 from judgeq.text import LEFT_OUT, money, several
 from judgeq.types import Counts, Match, Totals, Usage
 
@@ -174,7 +172,7 @@ async def estimate(
         if prepared.folder.exists:
             store = await stack.enter_async_context(rounds.reading(prepared.folder))
             totals = await store.totals()
-        opening = assembly.panel(prepared, totals, Stop(), lambda event: None, look_only=True)
+        opening = assembly.panel(prepared, Stop(), lambda event: None, store, look_only=True)
         judge = await stack.enter_async_context(opening)
         left, planned, later = await _left(prepared, store, retry_failed)
         left = replace(left, totals=totals, pilot=pilot)
@@ -205,23 +203,21 @@ async def _left(
     settings, by_people = run.settings, 0.0
     if settings.people is not None:
         by_people = settings.each / (settings.each - 1 + len(settings.panelists))
-    of_round = [
-        rounds.judgments_per_match(settings, round) * calls
-        for round, (calls, _) in enumerate(run.strategy.asked_by_round(*run.dataset.sizes), 1)
-    ][run.strategy.before :]
+    of_round = rounds.sizes(run)
     counts, over, answers, left = list[Counts](), False, sum(of_round) * by_people, list[Match]()
     if store is not None:
         counts, over = await rounds.planned(store)
         for number in range(1, len(counts) + 1):
             left += await store.left(number)
         # Which ones batches have makes no difference: they are of one kind.
-        left = left[sum(one.left for one in await batch.out_of(store)) :]
+        left = left[sum(one.left for one in await assembly.out_of(store)) :]
         counts = counts[run.strategy.before :]  # those before are of settled items
-        over = over or run.folder.info().ended_after(len(counts), settings.goal)
+        over = over or bool(run.folder.info().ended_after(len(counts), settings.goal))
         answers -= sum(call.outcome == "ok" for _, call in await store.people_calls())
     if not counts and not over:
-        first = rounds.questions(runner.begin(run), settings)
-        left = rounds.single(replace(first, repeats=Repeats().add(first)))
+        history = runner.begin(run)
+        first = rounds.questions(history, settings)
+        left = rounds.single(replace(first, repeats=history.repeats.add(first)))
     to_come, total = [] if over else of_round[max(1, len(counts)) :], sum(counts, Counts())
     later = round(sum(to_come) * (1 - by_people if settings.models else 1))
     later += total.failed + total.invalid if retry_failed else 0

@@ -11,10 +11,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
 from typing import Any, TypeVar
 
-from judgeq.engine.queue import Stop
 from judgeq.errors import StoppedError
 from judgeq.events import Emit, Stopping
 from judgeq.rating import GoOn
@@ -23,57 +21,61 @@ T = TypeVar("T")
 Beside = Callable[[], Coroutine[Any, Any, None]]
 SELDOM = (100_000, 50, 100)
 GIVING_BACK = 0.05  # seconds
-LOOK = 0.25
-"""Seconds after which a loop that waits for a thread looks for signals, at least."""
+LOOK = 0.1
+"""Seconds after which a loop looks for interrupts, at most."""
+Interrupts = deque[int]
+"""Signals, by their numbers, and what other threads put in as if it was one (SIGINT): they interrupt an
+event loop's work, also before it begins."""
 
 
-class Interrupts:
-    """Lets another thread interrupt the work of an event loop: `interrupt` may be called from any
-    thread, or by a signal's handler; what comes before the loop listens isn't lost."""
+class Stop:
+    """The wish to stop, seen by whoever waits. `sleep` raises StoppedError once it is asked for."""
 
     def __init__(self) -> None:
-        self._asked = deque[None]()
-        self._wake: Callable[[], object] | None = None
+        self._asked = asyncio.Event()
+        self._callbacks: list[Callable[[], None]] = []
 
-    def interrupt(self) -> None:
-        """Ask for a stop; again: at once. Nothing happens after the work's end."""
-        self._asked.append(None)
-        if (wake := self._wake) is not None:
-            with suppress(RuntimeError):  # the loop is closed
-                wake()
+    @property
+    def asked(self) -> bool:
+        """Whether a stop was asked for."""
+        return self._asked.is_set()
 
-    @contextmanager
-    def listening(self, react: Callable[[], object]) -> Iterator[None]:
-        """While inside, have the running loop call `react` at each interrupt."""
+    def ask(self) -> None:
+        """Ask for a stop: no new calls; those in flight are let finish."""
+        self._asked.set()
+        for callback in self._callbacks:
+            callback()
 
-        def each() -> None:
-            while self._asked:
-                self._asked.pop()
-                react()
+    def calls(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called when a stop is asked for (each time; at once if it was already)."""
+        self._callbacks.append(callback)
+        if self.asked:
+            callback()
 
-        self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, each)
-        each()
-        try:
-            yield
-        finally:
-            self._wake = None
+    async def sleep(self, seconds: float) -> None:
+        """Wait, or raise StoppedError as soon as a stop is asked for."""
+        if not self.asked:
+            try:
+                await asyncio.wait_for(self._asked.wait(), seconds)
+            except TimeoutError:
+                return
+        raise StoppedError("the run was stopped")
 
 
 @contextmanager
-def signals(react: Callable[[], object], hung_up: Callable[[], object]) -> Iterator[None]:
-    """While inside, call `react` at each SIGINT and SIGTERM, and `hung_up` at each SIGHUP (the terminal
-    was closed), unless that is ignored, as nohup wants it.
-
-    Does nothing beside the main thread: there, whoever called us handles signals.
-    """
-    reactions = {signal.SIGINT: react, signal.SIGTERM: react}
+def signals(interrupts: Interrupts) -> Iterator[None]:
+    """While inside, each SIGINT, SIGTERM and SIGHUP (the terminal was closed) is one of `interrupts`;
+    SIGHUP unless it is ignored, as nohup wants it. Not beside the main thread: there, whoever called us
+    handles signals."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        reactions[signal.SIGHUP] = hung_up
+        numbers.append(signal.SIGHUP)
     if threading.current_thread() is not threading.main_thread():
-        reactions.clear()
-    before = {number: signal.getsignal(number) for number in reactions}
-    for number in reactions:
-        signal.signal(number, lambda number, _: reactions[signal.Signals(number)]())
+        numbers.clear()
+    before = {
+        number: signal.signal(number, lambda number, _: interrupts.append(number))
+        for number in numbers
+    }
     try:
         yield
     finally:
@@ -98,17 +100,22 @@ async def in_thread(
         if not made and (over or (stop is not None and stop.asked)):
             raise StoppedError(why)
 
-    task = asyncio.ensure_future(asyncio.to_thread(work, go_on))
-    try:
-        # A signal that comes just before the loop sleeps doesn't wake it, and waits until it does.
-        while not task.done():
-            await asyncio.wait((task,), timeout=LOOK)
-        result = task.result()
-        made = True
-        return result
-    finally:
-        over = True
-        task.cancel()
+    async with background(asyncio.to_thread(work, go_on)) as task:
+        try:
+            result = await watched(task, lambda: None)
+            made = True
+            return result
+        finally:
+            over = True
+
+
+async def watched(task: asyncio.Task[T], look: Callable[[], object]) -> T:
+    """What a task returns; `look` is called every little while. A signal that comes just before the loop
+    sleeps doesn't wake it, and waits until it does."""
+    while not task.done():
+        await asyncio.wait((task,), timeout=LOOK)
+        look()
+    return task.result()
 
 
 @asynccontextmanager
@@ -128,30 +135,27 @@ def run_stoppable(
     beside: Beside | None = None,
     interrupts: Interrupts | None = None,
 ) -> T:
-    """What `work` returns, on an event loop on which `beside` runs meanwhile. The first signal or
-    interrupt asks for a stop, the second cancels it, which raises StoppedError."""
-    interrupts, stop = interrupts or Interrupts(), Stop()
+    """What `work` returns, on an event loop on which `beside` runs meanwhile. The first interrupt asks
+    for a stop, the second cancels it, which raises StoppedError; a terminal that is closed may say so
+    twice, and only asks."""
+    interrupts, stop = Interrupts() if interrupts is None else interrupts, Stop()
 
     async def stoppable() -> T:
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(work(stop))
+        def look() -> None:
+            while interrupts:
+                number = interrupts.popleft()
+                if not stop.asked:
+                    stop.ask()
+                    # Jobs whose call had not left yet are given back meanwhile.
+                    asyncio.get_running_loop().call_later(GIVING_BACK, emit, Stopping())
+                elif number in (signal.SIGINT, signal.SIGTERM):
+                    task.cancel()
 
-        def ask() -> None:
-            if not stop.asked:
-                stop.ask()
-                # Jobs whose call had not left yet are given back meanwhile.
-                loop.call_later(GIVING_BACK, emit, Stopping())
-
-        def insist() -> None:
-            if stop.asked:
-                task.cancel()
-            ask()
-
-        hung_up = partial(loop.call_soon_threadsafe, ask)
-        async with background(beside() if beside is not None else asyncio.sleep(0)):
-            with interrupts.listening(insist), signals(interrupts.interrupt, hung_up):
+        drawing = background(beside() if beside is not None else asyncio.sleep(0))
+        async with drawing, background(work(stop)) as task:
+            with signals(interrupts):
                 try:
-                    return await task
+                    return await watched(task, look)
                 except asyncio.CancelledError as error:
                     text = "stopped at once; calls in flight were given up"
                     raise StoppedError(text) from error
@@ -187,9 +191,8 @@ def awaited(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     interrupts = Interrupts()
 
     async def interruptible() -> T:
-        task = asyncio.ensure_future(work())
-        with interrupts.listening(task.cancel):
-            return await task
+        async with background(work()) as task:
+            return await watched(task, lambda: interrupts and task.cancel())
 
     return _outside_a_loop(lambda: asyncio.run(interruptible()), interrupts)
 
@@ -202,7 +205,7 @@ def _outside_a_loop(work: Callable[[], T], interrupts: Interrupts) -> T:
     except RuntimeError:
         return work()
     try:
-        with ThreadPoolExecutor(1) as pool, signals(interrupts.interrupt, interrupts.interrupt):
+        with ThreadPoolExecutor(1) as pool, signals(interrupts):
             return pool.submit(work).result()
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from judgeq.engine import batch, results, runner
-from judgeq.engine.assembly import Run, Session
+from judgeq.engine import rounds, runner
+from judgeq.engine.assembly import Run, Session, out_of
 from judgeq.engine.interrupts import Beside
+from judgeq.engine.queue import drain
 from judgeq.engine.session import at_work
 from judgeq.errors import BudgetError, JudgeError, RunError, StoppedError, UsageError
 from judgeq.events import Emit, Notice, RoundStarted
-from judgeq.strategies.repeats import Repeats
 from judgeq.text import LEFT_OUT
 from judgeq.types import Counts
 
@@ -31,7 +31,13 @@ class Pilot:
     JSON_KEYS: ClassVar = {"jobs": "counts"}
 
 
-def ask(run: Run, questions: int, emit: Emit, *, beside: Beside | None = None) -> Pilot | None:
+def ask(
+    run: Run,
+    questions: int,
+    emit: Emit,
+    *,
+    beside: Beside | None = None,
+) -> Pilot | None:
     """Have so many questions of the run judged, or all of its first round; None where that would tell
     nothing, since no model is asked. `beside` as of the run.
 
@@ -44,15 +50,13 @@ def ask(run: Run, questions: int, emit: Emit, *, beside: Beside | None = None) -
         emit(Notice("No model is asked, so that there is nothing to pay: no pilot is needed."))
         return None
 
-    number = run.strategy.before + 1
-
     async def first(session: Session) -> Pilot:
-        store, error = session.store, None
+        error: JudgeError | BudgetError | None = None
         try:
-            await ask_first(session)
+            await _judge_first(session, questions)
         except (JudgeError, BudgetError) as raised:
             error = raised
-        counts = await store.round_state(number) or Counts()
+        counts = await session.store.round_state(run.strategy.before + 1) or Counts()
         if not counts.done:
             raise error or JudgeError(
                 f"no question of the pilot brought a verdict ({counts.invalid:,} invalid, "
@@ -60,25 +64,29 @@ def ask(run: Run, questions: int, emit: Emit, *, beside: Beside | None = None) -
             )
         return Pilot(min(questions, counts.total), counts, error)
 
-    async def ask_first(session: Session) -> None:
-        """Ask as many as aren't judged yet: failed ones don't count, nor invalid ones where there is
-        nothing else."""
-        store, epoch = session.store, await runner.lead(session)
-        session.emit(await runner.start_event(session))
-        history = await results.replayed(run.folder.info(), store, run.strategy.before)
-        counts = await runner.plan(session, epoch, history, Repeats())
-        to_ask = min(questions - (counts.done and counts.done + counts.invalid), counts.left)
-        if to_ask <= 0:
-            return
-        if await batch.out_of(store):
-            raise RunError(
-                f"run {run.folder.id} has batches that are out: `judgeq resume "
-                f"{run.folder.argument}` collects them, and then no pilot is needed."
-            )
-        session.emit(RoundStarted(number, counts))
-        await runner.drain_ours(session, to_ask)
-        after = await store.round_state(number) or counts
-        if session.stop.asked and counts.left - after.left < to_ask:
-            raise StoppedError("stopped")
-
     return at_work(run, emit, first, beside=beside)
+
+
+async def _judge_first(session: Session, questions: int) -> None:
+    """Have so many questions of the first round judged, unless they are already: failed ones don't
+    count, nor invalid ones where there is nothing else."""
+    run = session.run
+    first = run.strategy.before + 1
+    epoch, history = await runner.lead(session), runner.begin(run)
+    session.emit(await runner.start_event(session))
+    for _ in range(first - 1):
+        await rounds.fold(history, session.store, len(run.judges))
+    counts = await runner.plan(session, epoch, history)
+    to_ask = min(questions - (counts.done and counts.done + counts.invalid), counts.left)
+    if to_ask <= 0:
+        return
+    if await out_of(session.store):
+        raise RunError(
+            f"run {run.folder.id} has batches that are out: `judgeq resume "
+            f"{run.folder.argument}` collects them, and then no pilot is needed."
+        )
+    session.emit(RoundStarted(first, counts))
+    await drain(session, to_ask)
+    after = await session.store.round_state(first) or counts
+    if session.stop.asked and counts.left - after.left < to_ask:
+        raise StoppedError("stopped")

@@ -7,7 +7,6 @@ not at all.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -243,7 +242,7 @@ def make(place: RunFolder, info: RunInfo, onto: Onto, items: Items) -> None:
     """Put a run in its place, with all that was judged before it; nothing where another process has just
     done so. Raises as the store does."""
     with copying.staging(place.path.parent, place.id) as made:
-        asyncio.run(_fill(made, info, onto, items))
+        awaited(lambda: _fill(made, info, onto, items))
         copying.put(made, place)
 
 

@@ -31,8 +31,8 @@ from judgeq.engine import assembly
 from judgeq.engine.admission import differing, kept_prompt
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.datasets import load, runs_onto
-from judgeq.engine.interrupts import Beside, Interrupts, background, run_stoppable
-from judgeq.engine.queue import Stop, drain
+from judgeq.engine.interrupts import Beside, Interrupts, Stop, background, run_stoppable
+from judgeq.engine.queue import drain
 from judgeq.engine.session import opened
 from judgeq.errors import (
     DataError,
@@ -142,10 +142,10 @@ class StoreRuns:
         except RunError:
             return True
         planned = row.planned - info.rounds_before
-        over = planned >= info.rounds or info.ended_after(planned)
-        if over:
-            self._over.add(key)
-        return over
+        if planned < info.rounds and not info.ended_after(planned):
+            return False
+        self._over.add(key)
+        return True
 
     async def admit(self, name: str) -> Run:
         """The run as this worker may work on it; raises what says why it may not."""
@@ -275,16 +275,15 @@ class Worker:
             if name not in self.tally.runs:
                 self.tally.runs.append(name)
             async with self._runs.open(run, stop, self._emit) as session:
-                panel, items = session.judge, len(run.dataset)
-                await panel.open()
-                self._emit(RunStarted(name, items, run.strategy.rounds, panel.name))
+                items = len(run.dataset)
+                await session.judge.open()
+                self._emit(RunStarted(name, items, run.strategy.rounds, session.judge.name))
                 if await session.store.n_items() != items:
                     raise RunError(f"run {name} in the store has other texts than this worker.")
                 more = True
                 while more:
-                    done, settings = self.tally.done, session.run.settings
-                    ours = (session.store, panel, stop, self._emit, settings.concurrency)
-                    await drain(*ours, paid=bool(settings.models))
+                    done = self.tally.done
+                    await drain(session)
                     if self.tally.done > done:
                         self._longest_pause = SHORTEST
                     more = await self._comes_more(session.store, prospect)

@@ -14,8 +14,7 @@ from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.datasets.tables import display
 from judgeq.engine import rounds
-from judgeq.engine.interrupts import in_thread
-from judgeq.engine.queue import Stop
+from judgeq.engine.interrupts import Stop, in_thread
 from judgeq.engine.scores import Scores
 from judgeq.errors import NoVerdictsError, RunError, UsageError
 from judgeq.escaping import plain
@@ -149,14 +148,12 @@ class Result:
     @property
     def rounds(self) -> int:
         """All rounds, at most; of a run that ended early those that there were."""
-        if self.history.over or self.info.ended_after(self.rounds_planned):
-            return self.rounds_planned
-        return max(self.rounds_planned, self.info.rounds)
+        return self.info.most_rounds(self.rounds_planned, self.history.over)
 
     @property
     def ended(self) -> Ended | None:
         """That enough was known, where the run ended by it."""
-        return self.info.ended if self.info.ended_after(self.rounds_planned) else None
+        return self.info.ended_after(self.rounds_planned)
 
     @property
     def partial(self) -> bool:
@@ -188,13 +185,11 @@ class Result:
     @property
     def _several_models(self) -> Iterator[str]:
         """That several models answered for one judge, a sentence each."""
+        calls = defaultdict[int, Counter[str]](Counter)
+        for one in self.answered:
+            calls[one.judge][plain(one.model, rounds.NAME_SHOWN)] += one.calls
         for number, name in enumerate(self.info.settings.judges):
-            calls = Counter[str]()
-            for one in self.answered:
-                calls[plain(one.model, rounds.NAME_SHOWN)] += (
-                    one.calls if one.judge == number else 0
-                )
-            models = [f"{model} ({several(n, 'call')})" for model, n in calls.items() if n]
+            models = [f"{model} ({several(n, 'call')})" for model, n in calls[number].items()]
             if len(models) > 1:
                 more = f" and {len(models) - SHOWN:,} more" if len(models) > SHOWN else ""
                 yield (

@@ -133,34 +133,33 @@ class Scores:
         return ranks(self.main[1], np.where(self.judged, np.maximum(self.component, 1), 0))
 
     @property
-    def numbers(self) -> dict[str, Offsets | Floats]:
-        """The columns of scores.csv that are numbers, shape (n,): nan where there is none, and 0 in
-        those of integers but `matches`, where it is a number (`cells`)."""
-        sure = dict[str, Offsets | Floats]()
+    def numbers(self) -> dict[str, Floats | list[int | None]]:
+        """The columns of scores.csv that are numbers, shape (n,): floats as arrays, nan where there is
+        none, and integers as lists with None."""
+
+        def integers(values: Offsets) -> list[int | None]:
+            return [number or None for number in values.tolist()]
+
+        columns: dict[str, Floats | list[int | None]] = {
+            "rank": integers(self.rank),
+            **self.ratings,
+        }
         for name in SURE if self.intervals is not None else ():
             values = getattr(self.intervals, name)
             is_float = values.dtype.kind == "f"
-            sure[name] = np.where(self.judged, values, np.nan) if is_float else values
-        counts = [
-            "settled",
-            "matches",
-            "wins",
-            "left_after",
-            "gold",
-            *(["component"] if self.apart else []),
-        ]
-        others = {name: getattr(self, name) for name in counts}
-        return {"rank": self.rank, **self.ratings, **sure, **others}
+            columns[name] = np.where(self.judged, values, np.nan) if is_float else integers(values)
+        columns |= {"settled": integers(self.settled), "matches": self.matches.tolist()}
+        columns |= {"wins": self.wins, "left_after": integers(self.left_after), "gold": self.gold}
+        return columns | ({"component": integers(self.component)} if self.apart else {})
 
     @property
     def table(self) -> dict[str, Any]:
-        """The columns of scores.csv by name, with whole texts: strings, arrays of floats, and integers
-        as `cells`. In a rehearsal the first one says what it is."""
+        """The columns of scores.csv by name, with whole texts: strings, and `numbers`. In a rehearsal
+        the first one says what it is."""
         marked = {REHEARSAL: [MADE_UP] * len(self.ids)} if self.mark else {}
-        numbers = {name: cells(name, values) for name, values in self.numbers.items()}
         texts = {} if self.texts is None else {"text": [*self.texts]}
         groups = {} if self.groups is None else {"group": [*self.groups]}
-        return {**marked, "id": [*self.ids], **groups, **numbers, **texts}
+        return {**marked, "id": [*self.ids], **groups, **self.numbers, **texts}
 
     @property
     def data_columns(self) -> dict[str, Sequence[object]]:
@@ -185,19 +184,11 @@ class Scores:
             import pandas as pd
         except ImportError as error:
             raise UsageError("to_pandas needs pandas: pip install pandas.") from error
-        columns, integers = self.table, self.numbers
-        for name in [name for name, values in integers.items() if values.dtype.kind != "f"]:
-            columns[name] = pd.array(columns[name], dtype="Int64")
+        columns = self.table
+        for name, column in self.numbers.items():
+            if isinstance(column, list):
+                columns[name] = pd.array(column, dtype="Int64")
         return pd.DataFrame({**columns, **self.data_columns})
-
-
-def cells(name: str, column: Offsets | Floats) -> Any:
-    """A column of `Scores.numbers`: floats as they are, integers with None for the 0 of a rank, a tier,
-    a round or a component that isn't one."""
-    if column.dtype.kind == "f":
-        return column
-    numbers = column.tolist()
-    return numbers if name == "matches" else [number or None for number in numbers]
 
 
 def write_scores(scores: Scores, path: Path) -> None:

@@ -72,14 +72,12 @@ class State:
     @property
     def ended(self) -> Ended | None:
         """That enough was known, where the run ended by it."""
-        return self.info.ended if self.info.ended_after(len(self.rounds)) else None
+        return self.info.ended_after(len(self.rounds))
 
     @property
     def most_rounds(self) -> int:
         """All rounds, at most; of a run that ended early those that there were."""
-        if self.over or self.ended is not None:
-            return len(self.rounds)
-        return max(len(self.rounds), self.info.rounds)
+        return self.info.most_rounds(len(self.rounds), self.over)
 
     @property
     def complete(self) -> int:

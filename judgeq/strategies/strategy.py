@@ -28,6 +28,7 @@ from judgeq.rating import (
 from judgeq.rating.placing import Batch
 from judgeq.rating.position_bias import Flips
 from judgeq.rating.posterior import Posterior
+from judgeq.strategies.repeats import Repeats
 from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Standings, Verdicts
 
 T = TypeVar("T")
@@ -193,6 +194,7 @@ class History:
     strategy had too few items left to compare. `goal` says when enough is known. `refit`: settled items
     are rated anew with those that are placed. `go_on` is called in each step of a fit. `group` numbers
     the group of each item from 1, shape (n,), within which alone it is compared; None: all are one.
+    `repeats` knows the questions of the rounds that are planned.
     """
 
     standings: Standings
@@ -206,6 +208,7 @@ class History:
     refit: bool = False
     go_on: GoOn = always
     group: Offsets | None = None
+    repeats: Repeats = field(default_factory=Repeats)
     left_after: Offsets = field(init=False)
     _parts: Sequence[placing.Part] = ()
     _made: dict[str, tuple[int, Any]] = field(default_factory=dict)

@@ -13,14 +13,13 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
 from aiohttp import web
 
 from judgeq.engine import results, status
-from judgeq.engine.interrupts import signals
+from judgeq.engine.interrupts import LOOK, Interrupts, signals
 from judgeq.engine.status import State, Unreadable
 from judgeq.errors import JudgeqError, NoVerdictsError, RunError
 from judgeq.escaping import plain
@@ -224,9 +223,9 @@ async def serving(
 
 async def serve(server: AbstractAsyncContextManager[Guard], ready: Callable[[Guard], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is called with the address. Raises as `serving`."""
-    stop = asyncio.Event()
-    react = partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set)
-    with signals(react, react):
+    interrupts = Interrupts()
+    with signals(interrupts):
         async with server as guard:
             ready(guard)
-            await stop.wait()
+            while not interrupts:  # noqa: ASYNC110 - signals set no event
+                await asyncio.sleep(LOOK)
