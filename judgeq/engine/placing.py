@@ -23,7 +23,7 @@ from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
 from judgeq.prompts import PromptSet
 from judgeq.rating import comparisons
-from judgeq.run_places import RunFolder, RunInfo, RunPlace, Runs, copying, whoami
+from judgeq.run_places import RunFolder, RunInfo, RunPlace, Runs, copying
 from judgeq.run_places.info import Settled
 from judgeq.store import Items
 from judgeq.strategies.placing import choose_anchors
@@ -241,24 +241,10 @@ def _numbers(result: Result, judges: list[str]) -> Rows:
 def make(place: RunFolder, info: RunInfo, onto: Onto, items: Items) -> None:
     """Put a run in its place, with all that was judged before it; nothing where another process has just
     done so. Raises as the store does."""
-    with copying.staging(place.path.parent, place.id) as made:
-        awaited(lambda: _fill(made, info, onto, items))
-        copying.put(made, place)
-
-
-async def _fill(made: RunFolder, info: RunInfo, onto: Onto, items: Items) -> None:
-    made.write_info(info)
-    store = made.store()
-    try:
-        epoch = await store.lead(whoami(), store.lease)
-        await store.set_items(items)
-        active, several = np.ones(len(items.ids), np.bool_), len(onto.judges) > 1
-        done = [(part, verdicts) for part in onto.parts for verdicts in part.rounds]
-        for round, (part, verdicts) in enumerate(done, start=1):
-            matches, answers = _matches(part, verdicts, several), [*_verdicts(part, verdicts)]
-            await store.plan_round(round, epoch, active, matches, answers)
-    finally:
-        await store.close()
+    several = len(onto.judges) > 1
+    done = [(part, verdicts) for part in onto.parts for verdicts in part.rounds]
+    rounds = ((_matches(*one, several), [*_verdicts(*one)]) for one in done)
+    awaited(lambda: copying.record(place.path.parent, place, info, items, rounds))
 
 
 def _matches(part: Part, verdicts: Verdicts, several: bool) -> Matches:
