@@ -12,7 +12,7 @@ import pytest
 
 from judgeq import config, trust
 from judgeq.config import Settings
-from judgeq.engine import remote_worker, session
+from judgeq.engine import admission, session
 from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.run_places import RunFolder
@@ -63,7 +63,7 @@ def own(*datasets: Path, **given: Any) -> Own:
 
 
 def admit(place: RunFolder, mine: Own, **how: Any) -> Run:
-    return remote_worker.admit(place, *mine, **how)
+    return admission.admit(place, *mine, **how)
 
 
 def changed(place: RunFolder, facts: Any = None, **settings: Any) -> RunFolder:
@@ -83,7 +83,7 @@ def refused(place: RunFolder, mine: Own, **how: Any) -> str:
     WATCHING.append(True)
     try:
         with pytest.raises(JudgeqError) as caught:
-            remote_worker.admit(place, *mine, **how)
+            admission.admit(place, *mine, **how)
     finally:
         WATCHING.clear()
     files = [

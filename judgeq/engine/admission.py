@@ -1,15 +1,30 @@
-"""What may begin, or go on: settings that go together, and a run that is still what it was begun as."""
+"""What may begin, or go on: settings that go together, a run that is still what it was begun as, and the
+runs of a store that a worker may work on.
+
+Whoever can write to a store decides what is asked, but of judges and about texts that the worker's user
+named, at servers and with keys that are the worker's own. Nothing in the database names a file that is
+opened, an address that is called, a variable that is read, or what may be spent (`admit`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import orjson
+
 from judgeq import config, judge, prompts, trust
-from judgeq.config import Settings
-from judgeq.engine import status
+from judgeq.config import SESSION, Settings
+from judgeq.datasets import Dataset, corpora
+from judgeq.datasets.synthetic import NAMES
+from judgeq.datasets.table_reader import format_of
+from judgeq.engine import assembly, status
+from judgeq.engine.assembly import Run
+from judgeq.engine.datasets import load, runs_onto
 from judgeq.engine.interrupts import awaited
-from judgeq.errors import RunError, UsageError
+from judgeq.errors import DataError, JudgeqError, RunError, UsageError
+from judgeq.escaping import quoted
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace, Runs, name_of
 from judgeq.run_places.info import MODELS
@@ -19,6 +34,9 @@ from judgeq.strategies import Strategy
 
 MORE = 3
 """Times the rounds that a run was begun with: so many more at most are what `--until` may take."""
+OWN = (*trust.ADDRESSES, "api", "extra_body", "data_dir")
+"""Settings that decide a run's result, and yet are never taken from the database: they name a server,
+what else it is sent, and a folder."""
 
 
 def refuse(problems: Mapping[str, object]) -> None:
@@ -226,3 +244,106 @@ def kept_prompt(place: RunPlace, info: RunInfo) -> PromptSet | None:
     for name in info.settings.persona:
         prompt.as_persona(name)  # complains of one that isn't there
     return prompt
+
+
+# A worker's runs
+
+
+def admit(
+    place: RunPlace, own: Settings, files: Sequence[Path] = (), *, named: bool = False
+) -> Run:
+    """A run as this worker may work on it. Nothing that the run names is opened or sent.
+
+    `own` are the worker's settings, `files` may hold texts of runs. `named`: the user named the run.
+    Raises UsageError, DataError or RunError for a run that isn't this worker's to work on, saying what
+    is missing.
+    """
+    info, run = place.info(), f"run {place.id}"
+    asked, facts = info.settings, dict(info.facts)
+    if config.fingerprint(facts) != info.fingerprint:
+        raise RunError(f"{run} is not worked on: what it says of itself doesn't agree.")
+    if info.imported or asked.batch or asked.people is not None:
+        raise UsageError(
+            f"{run} was imported, or asks people, or in batches: its own process does all of it."
+        )
+    for name in asked.judge:
+        _check_judge(run, name, asked, own, named)
+    strategy, prompt = info.strategy_of(asked) or asked.make_strategy(), kept_prompt(place, info)
+    dataset, onto = _dataset(place, info, own, files), facts.get("onto")
+    if changed := differing(config.deciding_facts(asked, dataset, prompt, onto), facts):
+        raise RunError(
+            f"{run} is not worked on: its {' and '.join(changed)} here and in the store differ."
+        )
+    # What decides the result is as the run has it, and all else as the worker's user gave it.
+    decided = asked.model_dump(exclude={*SESSION, *OWN, "dataset", "prompt"})
+    limit = own.max_output_tokens or asked.max_output_tokens
+    settings = Settings(
+        **{**own.model_dump(), **decided, "prompt": None, "max_output_tokens": limit}
+    )
+    for name in asked.judge:
+        judge.check(name, settings)
+    pricing = assembly.check(settings, dataset, prompt)
+    return Run(settings, dataset, strategy, prompt, pricing, facts, place)
+
+
+def _check_judge(run: str, name: str, asked: Settings, own: Settings, named: bool) -> None:
+    """Raise UsageError for a judge that the worker's user didn't name, and where a model is to be asked
+    at a server, or be sent what, they didn't give. Of a run that was `named`, a server that was given
+    stands in for the run's."""
+    paid = judge.kind_of(name).costs_money
+    if name not in own.judge:
+        cost = ", at your cost (--max-cost DOLLARS caps that)" if paid else ""
+        raise UsageError(
+            f"{run} asks {name}: --judge {quoted(name)} lets this worker ask it{cost}."
+        )
+    if not paid:
+        return
+    theirs, ours = (
+        {
+            "--base-url": one.address_of(name),
+            "--api": one.api_of(name),
+            "model": one.id_of(name),
+            "--extra-body": orjson.dumps(one.extra_body or {}).decode(),
+        }
+        for one in (asked, own)
+    )
+    changed = differing(theirs, ours)
+    if named and own.base_url:
+        changed = [one for one in changed if one == "--extra-body"]
+    if changed:
+        have = " ".join(f"{one} {quoted(what)}" for one, what in theirs.items())
+        raise UsageError(
+            f"{run} asks {name} with {have}, and this worker has another {' and '.join(changed)}. "
+            "Start it with the run's own (where its model has a prefix, without --base-url and --api); "
+            f"to ask at a server of yours, give --base-url and name the {run}."
+        )
+
+
+def _dataset(place: RunPlace, info: RunInfo, own: Settings, files: Sequence[Path]) -> Dataset:
+    """The run's items, checked by their checksum: under the name of a dataset that everybody has, in the
+    files that the worker's user gave, or where this user began the run. No path that the store names
+    otherwise.
+
+    Raises DataError naming what was looked at, and what would help.
+    """
+    named = info.settings.model_copy(update={"data_dir": own.data_dir})
+    places, looked_at = [named], list[str]()
+    if named.dataset not in (*NAMES, *corpora.names()):
+        places = [named.model_copy(update={"dataset": str(path)}) for path in files]
+        is_file = format_of(named.dataset) is not None
+        if is_file and trust.owns(place, info, "dataset", "data_dir"):
+            places.append(info.settings)
+    for one in places:
+        try:
+            dataset = load(one, runs_onto(place, info))
+        except JudgeqError as error:
+            looked_at.append(f"\n{one.dataset}: {error}")
+            continue
+        labels = info.facts.get("labels")
+        if dataset.content == info.facts.get("dataset") and labels in (None, dataset.labels):
+            return dataset
+        looked_at.append(f"\n{one.dataset}: its texts, ids or labels are not those of the run")
+    raise DataError(
+        f"run {place.id} needs the texts of {quoted(named.dataset)}, which this worker doesn't have. "
+        f"Give --dataset FILE (of a known corpus --data-dir).{''.join(looked_at)}"
+    )

@@ -203,7 +203,7 @@ async def _left(
     settings, by_people = run.settings, 0.0
     if settings.people is not None:
         by_people = settings.each / (settings.each - 1 + len(settings.panelists))
-    of_round = rounds.sizes(run)
+    of_round = rounds.sizes(settings, run.strategy, run.dataset.sizes)
     counts, over, answers, left = list[Counts](), False, sum(of_round) * by_people, list[Match]()
     if store is not None:
         counts, over = await rounds.planned(store)

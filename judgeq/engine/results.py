@@ -237,7 +237,6 @@ async def rate(
     run: RunPlace,
     info: RunInfo,
     store: Store,
-    items: Items,
     history: History,
     settings: Settings,
     stop: Stop | None = None,
@@ -252,9 +251,8 @@ async def rate(
             f"run {run.id} has no verdict, so there are no scores. See its jobs: `judgeq status "
             f"{run.argument}`."
         )
-    counts, totals = await store.counts(), await store.totals()
-    counts = rounds.own_counts(counts, history)
-    answered = await store.answered()
+    items, totals, answered = await store.items(), await store.totals(), await store.answered()
+    counts = rounds.own_counts(await store.counts(), history)
     info, people = await with_people(info, store)
     if settings.split_models:
         info, people = rounds.split_by_model(history, info, people, await store.models())
@@ -340,14 +338,10 @@ async def read(run: RunPlace, settings: Settings) -> Result:
     the rating's decide. Raises RunError."""
     info = run.info()
     async with rounds.reading(run) as store:
-        items = await store.items()
-        if len(items.ids) != info.items:
-            counts = f"config.json has {info.items} items, run.db {len(items.ids)}"
-            raise RunError(f"{run.label} is damaged: {counts}.")
         # By the settings of now: whether settled items are rated anew may be asked for afterwards.
         rated = info.settings.model_copy(update={"refit": settings.refit})
         history = await replayed(info.model_copy(update={"settings": rated}), store)
-        return await rate(run, info, store, items, history, settings)
+        return await rate(run, info, store, history, settings)
 
 
 async def with_people(info: RunInfo, store: Store) -> tuple[RunInfo, Said | None]:
@@ -381,9 +375,14 @@ async def judgments(run: RunPlace) -> tuple[Sequence[str], list[Verdicts], Seque
 
 
 async def replayed(info: RunInfo, store: Store, last: int | None = None) -> History:
-    """All that a run's ledger says, folded round by round; up to the round `last`, if given."""
-    groups = (await store.items()).groups if info.settings.group_column else None
-    history = rounds.begin(info.items, info.strategy_of(info.settings), info.settings, groups)
+    """All that a run's ledger says, folded round by round; up to the round `last`, if given. Raises
+    RunError for one that is damaged."""
+    items = await store.items()
+    if len(items.ids) != info.items:
+        raise RunError(
+            f"the run's record is damaged: config.json has {info.items} items, run.db {len(items.ids)}."
+        )
+    history = rounds.begin(info.items, info.strategy_of(info.settings), info.settings, items.groups)
     judges = max(1, len(info.judges))
     for round in history.to_come(MOST_ROUNDS):
         if round - 1 == last or await rounds.fold(history, store, judges) is None:

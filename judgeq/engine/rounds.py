@@ -17,7 +17,6 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.config import Settings
-from judgeq.engine.assembly import Run
 from judgeq.errors import RunError, UsageError
 from judgeq.escaping import plain
 from judgeq.events import Certainty, Emit, Event, RoundRated, RoundStarted
@@ -172,11 +171,11 @@ def judgments_per_match(settings: Settings, round: int = 1) -> int:
     return (settings.each - 1 + judges) * (2 if settings.both_orders else 1)
 
 
-def sizes(run: Run) -> list[int]:
-    """How many questions each of the run's own rounds has, at most."""
-    asked = enumerate(run.strategy.asked_by_round(*run.dataset.sizes), start=1)
-    every = [judgments_per_match(run.settings, round) * calls for round, (calls, _) in asked]
-    return every[run.strategy.before :]
+def sizes(settings: Settings, strategy: Strategy, groups: Sequence[int]) -> list[int]:
+    """How many questions each of a run's own rounds has, at most, over groups of these sizes."""
+    asked = enumerate(strategy.asked_by_round(*groups), start=1)
+    every = [judgments_per_match(settings, round) * calls for round, (calls, _) in asked]
+    return every[strategy.before :]
 
 
 # How well the order is known

@@ -64,9 +64,7 @@ async def go_through(session: Session) -> results.Result:
             f"{counts.failed:,} failed). --retry-failed asks them again."
         )
     info = await _info(session)
-    return await results.rate(
-        run.folder, info, store, run.items, history, run.settings, session.stop
-    )
+    return await results.rate(run.folder, info, store, history, run.settings, session.stop)
 
 
 async def lead(session: Session) -> int:
@@ -106,7 +104,7 @@ async def start_event(session: Session) -> RunStarted:
     run, strategy = session.run, session.run.strategy
     planned = (await rounds.planned(session.store))[0][strategy.before :]
     # Where items leave, how many questions there will be depends on who does.
-    sizes = [] if strategy.prunes else rounds.sizes(run)
+    sizes = [] if strategy.prunes else rounds.sizes(run.settings, strategy, run.dataset.sizes)
     if session.people is not None:
         planned, sizes = [sum(planned, Counts())][: len(planned)], [sum(sizes)]
     return RunStarted(

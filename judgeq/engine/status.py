@@ -176,11 +176,9 @@ async def listed(runs: Runs) -> tuple[list[Listed], list[str]]:
     batches, errors = list[Listed](), list[str]()
     for place in runs.all():
         try:
-            running, store = place.is_running(), place.store(read_only=True)
-            try:
+            running = place.is_running()
+            async with rounds.reading(place) as store:
                 batches += [Listed(place, batch, running) for batch in await store.batches()]
-            finally:
-                await store.close()
         except (RunError, OSError) as error:
             errors.append(f"{place.label}: {error}")
     return batches, errors

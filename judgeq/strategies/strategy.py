@@ -194,7 +194,6 @@ class History:
     strategy had too few items left to compare. `goal` says when enough is known. `refit`: settled items
     are rated anew with those that are placed. `go_on` is called in each step of a fit. `group` numbers
     the group of each item from 1, shape (n,), within which alone it is compared; None: all are one.
-    `repeats` knows the questions of the rounds that are planned.
     """
 
     standings: Standings
@@ -208,7 +207,7 @@ class History:
     refit: bool = False
     go_on: GoOn = always
     group: Offsets | None = None
-    repeats: Repeats = field(default_factory=Repeats)
+    repeats: Repeats = field(default_factory=Repeats)  # of rounds that are planned
     left_after: Offsets = field(init=False)
     _parts: Sequence[placing.Part] = ()
     _made: dict[str, tuple[int, Any]] = field(default_factory=dict)
@@ -217,13 +216,7 @@ class History:
         self.left_after = np.zeros(len(self.standings.elo), dtype=np.int64)
 
     @classmethod
-    def begin(
-        cls,
-        n: int,
-        strategy: Strategy | None,
-        seed: int = 0,
-        **how: Any,
-    ) -> History:
+    def begin(cls, n: int, strategy: Strategy | None, seed: int = 0, **how: Any) -> History:
         """Before anything was judged; `how` are other fields."""
         standings = Standings(elo.start(n), np.ones(n, dtype=np.bool_))
         return cls(standings, strategy=strategy, seed=seed, **how)
