@@ -180,7 +180,7 @@ def run_loop(work: Coroutine[Any, Any, T], interrupts: Interrupts | None = None)
     before = gc.get_threshold()
     gc.set_threshold(*SELDOM)
     try:
-        return _outside_a_loop(on_loop, interrupts or Interrupts())
+        return _outside_a_loop(on_loop, Interrupts() if interrupts is None else interrupts)
     finally:
         if before != SELDOM:  # else another loop of this process, which began earlier, does it
             gc.set_threshold(*before)
