@@ -3,7 +3,9 @@ test hangs, and what judgeq's processes compile is kept for the next."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import inspect
 import os
 import signal
 import sys
@@ -29,7 +31,6 @@ MEMORY = Path("/dev/shm")
 for what they write to be there for good."""
 
 FIRST = (
-    "test_chaos",
     "test_shared_spending",
     "test_open_files",
     "test_people_kills",
@@ -90,6 +91,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if os.environ.get("JUDGEQ_TEST_BROWSER") == "required":
         pytest.fail(why, pytrace=False)
     pytest.skip(why)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine has a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    named = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in named}))
+    return True
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -25,7 +25,7 @@ PARTIAL = (
 
 
 class Promise(NamedTuple):
-    """A promise, and the tests that fail when it is broken, as `test_elo.py::test_a_list_by_hand`."""
+    """A promise, and the tests that fail when it is broken, as `test_x.py::test_y`."""
 
     number: int
     words: str

@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,6 @@ from judgeq.datasets.table_reader import delimiter_of
 from judgeq.engine import session
 from judgeq.errors import DataError, RunError, StoppedError, UsageError
 from judgeq.events import Event, RoundRated
-from tests.cli import judgeq, only_run, score_columns
 
 TEXTS = ["Wann kommt die Rechnung?", 'Er sagt: "nie"; ich warte', "Danke"]
 Rows = list[list[object]]
@@ -372,15 +370,6 @@ def test_unreadable_gold(cells: list[str], levels: tuple[str, ...] | None, messa
         gold_of(cells, gold_levels=levels)
 
 
-def test_labels_are_named_as_the_file_writes_them() -> None:
-    lines = '{"text":"a","g":true}\n{"text":"b","g":1}\n{"text":"c","g":false}'
-    data = load_file("a.jsonl", lines, gold_column="g", gold_levels=("false", "1", "true"))
-    assert_array_equal(data.gold, [2, 1, 0])
-    assert_array_equal(
-        gold_of(["NA", "low", "null"], gold_levels=["low", "NA"]).gold, [1, 0, np.nan]
-    )
-
-
 # Settings that can't be
 
 
@@ -548,19 +537,6 @@ def test_other_columns_are_kept_if_asked_to() -> None:
     assert load_file("a.jsonl", lines, keep_columns=True).columns == {"m.n": [[1], None]}
 
 
-def test_other_columns_stand_in_scores_csv(tmp_path: Path) -> None:
-    rows = "id,text,who,rank\n" + "".join(f"i{n},text {n},=A{n},{n}\n" for n in range(12))
-    Path("a.csv").write_text(rows)
-    flags = ("run", "-d", "a.csv", "--latent-column", "rank", "-s", "listwise5x1")
-    judgeq(tmp_path, *flags)
-    run = only_run(tmp_path)
-    assert not {"who", "data_rank"} & score_columns(run).keys()
-    judgeq(tmp_path, *flags, "--keep-columns")
-    there = score_columns(run)
-    for name, who, rank in zip(there["id"], there["who"], there["data_rank"], strict=True):
-        assert (who, rank) == (f"'=A{name[1:]}", name[1:])
-
-
 # Standard input
 
 
@@ -679,10 +655,3 @@ def test_content_and_labels_stay_the_same_from_version_to_version() -> None:
     assert data.labels[:12] == "8a0c92fd5b1e"
     named = load_file("a.csv", "text,i\nä,b\ny,ü\n", id_column="i")
     assert named.content[:12] == "64e9a348f982"
-
-
-def test_importing_stays_light() -> None:
-    heavy = "pyarrow", "urllib.request", "platformdirs", "scipy", "orjson"
-    code = f"import sys, judgeq.datasets; print([m for m in {heavy!r} if m in sys.modules])"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"

@@ -150,7 +150,7 @@ def test_some_texts_are_scored_twice() -> None:
     """By which the share that lists count is known: those of a judge without noise all of them."""
     strategy = strategies.parse("hybrid10:repeat=120,overlap=1")
     assert strategies.parse(strategy.name) == strategy
-    assert strategy.calls_of(1, 300) == 420
+    assert strategy.asked(1, 300)[0] == 420
     noisy, exact = Simulation(sim_accuracy=0.7), Simulation(sim_accuracy=0.97, sim_pmax=0.999)
     found = {}
     for name, judge in (("noisy", noisy), ("exact", exact)):
@@ -216,28 +216,3 @@ def test_a_run_of_it(run: Path) -> None:
     assert [row["hybrid"] for row in rows(place)] != plain
     judgeq(run, "show", "--write", place.name, "-q")
     assert [row["hybrid"] for row in rows(place)] == plain
-
-
-def test_it_says_that_direct_scores_and_lists_hardly_agree(tmp_path: Path) -> None:
-    """Scores that say nothing, of texts that lists order well."""
-    job = ("-d", "synthetic:normal", "--n", "60", "-s", "hybrid6x5")
-    place = json.loads(judgeq(tmp_path, "run", *job, "--json").stdout)["run"]
-    words = "Direct scores and comparisons hardly agree"
-    text = judgeq(tmp_path, "show", "--write", place).stdout
-    assert words not in text
-    assert "75% of what only the comparisons show counts (assumed)" in " ".join(
-        judgeq(tmp_path, "status", place).stdout.split()
-    )
-    lines = judgeq(tmp_path, "export", place).stdout.splitlines()
-    found = [json.loads(line) for line in lines]
-    scores = [one["score"] for one in found if "score" in one]
-    mixed = np.random.default_rng(0).permutation(scores).tolist()
-    for one in found:
-        if "score" in one:
-            one["score"] = mixed.pop()
-    (tmp_path / "mixed.jsonl").write_text("\n".join(map(json.dumps, found)), encoding="utf-8")
-    file = ("mixed.jsonl", "--runs-dir", "imported")
-    judgeq(tmp_path, "import", *job[:4], *file)
-    assert words in " ".join(
-        judgeq(tmp_path, "show", "--write", "--runs-dir", "imported").stdout.split()
-    )

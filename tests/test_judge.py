@@ -297,21 +297,18 @@ def test_a_stop_during_a_wait_gives_the_job_back() -> None:
     assert asking.steps == ["begin", "send 1/1", "note", "begin", "send 2/1", "note"]
 
 
-def test_cancelling_is_not_swallowed() -> None:
-    async def story() -> None:
-        async def hang(_: Request) -> str:
-            await asyncio.Event().wait()
-            return GOOD
+async def test_cancelling_is_not_swallowed() -> None:
+    async def hang(_: Request) -> str:
+        await asyncio.Event().wait()
+        return GOOD
 
-        asking = Asking(CallTimeoutError("silence"), hang, GOOD)
-        task = asyncio.create_task(asking.ask())
-        await turns()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert asking.steps == ["begin", "send 1/1", "note", "begin", "send 2/1"]
-
-    asyncio.run(story())
+    asking = Asking(CallTimeoutError("silence"), hang, GOOD)
+    task = asyncio.create_task(asking.ask())
+    await turns()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asking.steps == ["begin", "send 1/1", "note", "begin", "send 2/1"]
 
 
 # Steps down, limits, money
@@ -328,26 +325,23 @@ def test_a_step_down_asks_anew_at_once_and_not_for_the_policy() -> None:
     assert waits(asking) == []
 
 
-def test_what_was_prepared_before_a_step_down_is_not_sent() -> None:
-    async def story() -> None:
-        first, second = Asking(), Asking()
-        second.judge.limiter = first.limiter  # which lets one through until an answer came
-        sent = asyncio.Event()
+async def test_what_was_prepared_before_a_step_down_is_not_sent() -> None:
+    first, second = Asking(), Asking()
+    second.judge.limiter = first.limiter  # which lets one through until an answer came
+    sent = asyncio.Event()
 
-        async def step_down(_: Request) -> str:
-            sent.set()
-            await turns()
-            second.backend.version += 1
-            raise SteppedDownError("no schemas here", retry_after=0.0, cost=0.0)
+    async def step_down(_: Request) -> str:
+        sent.set()
+        await turns()
+        second.backend.version += 1
+        raise SteppedDownError("no schemas here", retry_after=0.0, cost=0.0)
 
-        first.backend.answers.append(step_down)
-        leading = asyncio.create_task(first.ask())
-        await sent.wait()
-        following = asyncio.create_task(second.ask())
-        await asyncio.gather(leading, following)
-        assert second.steps == ["begin", "send 1/1"]
-
-    asyncio.run(story())
+    first.backend.answers.append(step_down)
+    leading = asyncio.create_task(first.ask())
+    await sent.wait()
+    following = asyncio.create_task(second.ask())
+    await asyncio.gather(leading, following)
+    assert second.steps == ["begin", "send 1/1"]
 
 
 def test_a_place_is_given_back_however_it_ends() -> None:
@@ -426,11 +420,6 @@ def test_a_server_that_is_away_for_minutes_is_waited_for() -> None:
     assert "doesn't answer; one call at a time is tried, for up to 10 minutes" in told
 
 
-def test_what_was_waited_for_a_server_is_not_the_jobs_time() -> None:
-    asking = Asking(*[REFUSED] * 20, GOOD, policy=Policy(attempts=2))
-    assert asking.outcome().state is JobState.DONE
-
-
 # The cache
 
 
@@ -493,30 +482,24 @@ def test_only_valid_replies_are_kept(answer: Answer) -> None:
     assert cache.kept == {}
 
 
-def test_the_same_question_in_flight_is_asked_once() -> None:
-    async def story() -> None:
-        asking = keyed(GOOD)
-        outcomes = await asyncio.gather(*(asking.ask() for _ in range(5)))
-        assert [outcome.state for outcome in outcomes] == [JobState.DONE] * 5
-        assert len(asking.backend.requests) == 1
-        assert sorted(outcome.calls[0].outcome for outcome in outcomes) == ["cached"] * 4 + ["ok"]
-
-    asyncio.run(story())
+async def test_the_same_question_in_flight_is_asked_once() -> None:
+    asking = keyed(GOOD)
+    outcomes = await asyncio.gather(*(asking.ask() for _ in range(5)))
+    assert [outcome.state for outcome in outcomes] == [JobState.DONE] * 5
+    assert len(asking.backend.requests) == 1
+    assert sorted(outcome.calls[0].outcome for outcome in outcomes) == ["cached"] * 4 + ["ok"]
 
 
-def test_when_the_first_has_no_luck_the_next_asks() -> None:
-    async def story() -> None:
-        async def bad_at_first(request: Request) -> str:
-            unlucky = request.ask == 2 or len(asking.backend.requests) == 1
-            return BAD if unlucky else GOOD
+async def test_when_the_first_has_no_luck_the_next_asks() -> None:
+    async def bad_at_first(request: Request) -> str:
+        unlucky = request.ask == 2 or len(asking.backend.requests) == 1
+        return BAD if unlucky else GOOD
 
-        asking = keyed(*[bad_at_first] * 9)
-        outcomes = await asyncio.gather(*(asking.ask() for _ in range(4)))
-        states = [outcome.state for outcome in outcomes]
-        assert states == [JobState.DONE] * 4  # the first, too: it is asked again, and known by then
-        assert len(asking.backend.requests) == 2
-
-    asyncio.run(story())
+    asking = keyed(*[bad_at_first] * 9)
+    outcomes = await asyncio.gather(*(asking.ask() for _ in range(4)))
+    states = [outcome.state for outcome in outcomes]
+    assert states == [JobState.DONE] * 4  # the first, too: it is asked again, and known by then
+    assert len(asking.backend.requests) == 2
 
 
 # Judges by name

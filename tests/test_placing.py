@@ -216,10 +216,3 @@ def test_pairs_and_ties_are_placed_too() -> None:
     fit = scale.fit()
     assert fit.link.error < 1
     assert fit.posterior.probability_above(int(np.argmax(fit.theta)), OLD) > 0.5
-
-
-def test_all_settled_items_may_be_anchors() -> None:
-    fit = Scale.begin(10, 10).grow(0, some=10).fit()
-    assert fit.link.anchors.tolist() == list(range(10))
-    assert fit.link.error < 0.5
-    assert (np.abs(fit.link.z) < 4).all()

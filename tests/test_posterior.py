@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from judgeq.rating import (
     Fit,
     Parameters,
-    bradley_terry,
     curvature,
     plackett_luce,
 )
@@ -97,27 +95,6 @@ def test_errors_in_closed_form_are_near_the_exact_ones(
     assert math.sqrt((off**2).mean()) < 0.012
     assert np.abs(off).max() < 0.06
     assert closed.dispersion == pytest.approx(scatter, rel=0.02)
-
-
-def test_implied_pairs_scatter_more_than_they_should() -> None:
-    """The 45 pairs of a list hang together: Bradley-Terry's errors are made wider by φ, and end near
-    Plackett-Luce's, whose φ is near 1."""
-    judged = lists(200, 10, 3, 0)
-    by_list = posterior_of(plackett_luce.fit(judged, 200, Parameters(sigma=SIGMA)))
-    by_pair = posterior_of(bradley_terry.fit(judged, 200, Parameters(sigma=SIGMA)))
-    assert 1 <= by_list.dispersion < 1.4
-    assert by_pair.dispersion > 2
-    assert np.median(by_pair.errors / by_list.errors) == pytest.approx(1, abs=0.2)
-
-
-def test_two_items_are_about_as_far_apart_as_by_the_matrix() -> None:
-    posterior = of_lists(40, 5, 4, 0)
-    v, wider = posterior_and_matrix(posterior)
-    i, j = np.argsort(posterior.theta)[[5, 30]].tolist()
-    variance = posterior.dispersion * (v[i, i] + v[j, j] - 2 * v[i, j])
-    error = wider[[i, j]].mean() * variance**0.5
-    z = float(posterior.mean[j] - posterior.mean[i]) / error
-    assert posterior.probability_above(j, i) == pytest.approx(NormalDist().cdf(z), abs=0.01)
 
 
 # Covariates

@@ -195,15 +195,6 @@ def test_what_it_may_not_work_on_is_reported_once_and_left_alone(tmp_path: Path)
     assert not scene.runs.stores["strange"].done
 
 
-@pytest.mark.parametrize("how", [{"names": ["strange"]}, {"exit_when": "done"}])
-def test_it_ends_with_the_error_where_nothing_else_is_left(tmp_path: Path, how: Any) -> None:
-    scene = Scene(tmp_path, *how.pop("names", ()), **how)
-    scene.runs.add("strange", 1)
-    scene.runs.refused["strange"] = UsageError("run strange asks gpt")
-    with pytest.raises(UsageError, match="asks gpt"):
-        scene.go_on()
-
-
 def test_a_worker_that_may_work_on_nothing_ends_with_the_reason(tmp_path: Path) -> None:
     """Also one that was to wait for work for ever: it would never say so again."""
     scene = Scene(tmp_path)

@@ -382,21 +382,18 @@ def test_nobody_gets_more_than_a_share_of_what_is_left_unless_one_call_needs_it(
     story(tell)
 
 
-def test_nothing_is_spent_of_what_lapsed_with_the_worker_that_was_found_dead() -> None:
-    async def tell() -> None:
-        keeper = Scripted()
-        slices = Slices(keeper, clock=Clock())
-        await slices.open()
-        assert slices.reserve(NANO)
-        await slices.ask()
-        assert slices.reserve(NANO // 4) == 0
-        keeper.worker = 2  # it claimed again, under another number
-        assert slices.reserve(NANO // 4)
-        await slices.ask()
-        assert keeper.asked[-1][0] is None
-        await slices.close()
-
-    asyncio.run(tell())
+async def test_nothing_is_spent_of_what_lapsed_with_the_worker_that_was_found_dead() -> None:
+    keeper = Scripted()
+    slices = Slices(keeper, clock=Clock())
+    await slices.open()
+    assert slices.reserve(NANO)
+    await slices.ask()
+    assert slices.reserve(NANO // 4) == 0
+    keeper.worker = 2  # it claimed again, under another number
+    assert slices.reserve(NANO // 4)
+    await slices.ask()
+    assert keeper.asked[-1][0] is None
+    await slices.close()
 
 
 # Limits are divided

@@ -194,15 +194,6 @@ def test_what_was_given_again_is_remembered(tmp_path: Path) -> None:
     refused(folder, "--dataset")
 
 
-def test_one_key_takes_the_place_of_the_other(tmp_path: Path) -> None:
-    folder = begun(tmp_path / "runs", judge="gpt-m", api_key_file="/home/me/.key")
-    forget(tmp_path)
-    settings = session.resume(folder, {"judge": ("gpt-m",), "api_key_env": "MINE"}).settings
-    assert (settings.api_key_env, settings.api_key_file) == ("MINE", None)
-    settings = session.resume(folder, {"judge": ("gpt-m",), "api_key_file": Path("/f")}).settings
-    assert (settings.api_key_env, settings.api_key_file) == (None, Path("/f"))
-
-
 def test_prices_of_a_stranger_are_not_used(tmp_path: Path) -> None:
     folder = begun(tmp_path / "runs", judge="gpt-m", prices={"gpt-m": {"input": 0, "output": 0}})
     forget(tmp_path)

@@ -200,12 +200,6 @@ def test_no_number_makes_a_traceback(
         ended(tmp_path, *COMMANDS[number // 3 % 4])
 
 
-def test_an_epoch_after_which_none_can_come_is_damage(tmp_path: Path, path: Path) -> None:
-    execute(path, f"UPDATE lead SET epoch = {2**62}")
-    done = judgeq(tmp_path, "resume", expect=7)
-    assert "run.db is damaged: a number of who led last can't be." in done.stderr
-
-
 @pytest.mark.parametrize("cost", ["9e999", "1.7e308"])
 def test_costs_that_add_up_to_no_number_are_refused(tmp_path: Path, path: Path, cost: str) -> None:
     execute(path, f"UPDATE calls SET cost = {cost}")

@@ -233,18 +233,6 @@ def test_an_interrupt_ends_a_worker_that_waits(tmp_path: Path) -> None:
     assert hand.tally.done == 10
 
 
-def test_a_worker_that_waits_within_a_run_holds_one_connection(tmp_path: Path) -> None:
-    store = new_store()
-    begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise2")
-    hand = Hand(f"{store}&application_name=hand", exit_when=None).start()
-    waited_for(store, "SELECT (count(*) = 10)::int FROM @.jobs WHERE state = 'done'")
-    hands = "FROM pg_stat_activity WHERE application_name = 'hand'"
-    waited_for(store, f"SELECT count(*) {hands} AND query LIKE '%LATERAL%'")  # it looks for work
-    waited_for(store, f"SELECT (count(*) = 1)::int {hands}")
-    hand.interrupts.append(signal.SIGINT)
-    hand.ended()
-
-
 def test_a_worker_leaves_before_its_hours_are_over(tmp_path: Path) -> None:
     store = new_store()
     begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise1")

@@ -14,6 +14,7 @@ import numpy as np
 from judgeq.config import Settings
 from judgeq.datasets.table_writer import Batch, Table
 from judgeq.engine import results, rounds
+from judgeq.engine.scores import cells
 from judgeq.errors import RunError
 from judgeq.people import answers
 from judgeq.rating import comparisons
@@ -59,15 +60,15 @@ async def scores(run: RunPlace, settings: Settings) -> Table:
     Raises NoVerdictsError where nothing was judged, and RunError.
     """
     rated = (await results.read(run, settings)).scores
-    columns: dict[str, Any] = {"id": rated.ids}
-    columns |= {} if rated.groups is None else {"group": rated.groups}
-    kinds: dict[str, type] = dict.fromkeys(columns, str)
-    for name, column in rated.numbers.items():
-        columns[name], kinds[name] = column, int if isinstance(column, list) else float
+    numbers = rated.numbers
+    named = {"id": rated.ids, **({} if rated.groups is None else {"group": rated.groups})}
+    kinds: dict[str, type] = dict.fromkeys(named, str)
+    kinds |= {name: float if of.dtype.kind == "f" else int for name, of in numbers.items()}
 
     async def batches() -> AsyncIterator[Batch]:
         for rows in _spans(len(rated.ids), ROWS):
-            yield [column[rows] for column in columns.values()]
+            names = [column[rows] for column in named.values()]
+            yield [*names, *(cells(name, of[rows]) for name, of in numbers.items())]
 
     return Table(kinds, batches())
 
