@@ -213,14 +213,7 @@ class Chaos:
     def start(self, name: str) -> None:
         """Start a worker, or the scheduler; each second worker behind the cutter."""
         if name == "scheduler":
-            words = [
-                "run",
-                *self.job,
-                *self.asking,
-                "--store",
-                self.store,
-                "--quiet",
-            ]
+            words = ["run", *self.job, *self.asking, "--store", self.store, "--quiet"]
             if "--max-cost" not in self.job:  # else it ends when no call fits any more
                 words += ["--workers", "0"]
         else:

@@ -13,15 +13,7 @@ from aiohttp import web
 from judgeq import seeds
 from judgeq.mock_server import Handler, MockServer
 from judgeq.mock_server.batches import Batch, Batches
-from judgeq.mock_server.chat import (
-    Chat,
-    LineAnswer,
-    Question,
-    broke,
-    drop,
-    error,
-    slow_down,
-)
+from judgeq.mock_server.chat import Chat, LineAnswer, Question, broke, drop, error, slow_down
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Usage
 

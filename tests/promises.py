@@ -12,15 +12,7 @@ import pytest
 PAGE = Path(__file__).with_suffix(".md")
 SHORT = "not long"
 """What `make test` leaves out; no promised test is among it."""
-PARTIAL = (
-    "keyword",
-    "deselect",
-    "ignore",
-    "ignore_glob",
-    "lf",
-    "stepwise",
-    "collectonly",
-)
+PARTIAL = ("keyword", "deselect", "ignore", "ignore_glob", "lf", "stepwise", "collectonly")
 """Options of pytest with which not all tests are run."""
 
 

@@ -14,11 +14,7 @@ import pytest
 
 from judgeq.engine import batch
 from judgeq.engine.interrupts import Stop
-from judgeq.errors import (
-    BrokenResultsError,
-    ConnectionFailedError,
-    KeyRefusedError,
-)
+from judgeq.errors import BrokenResultsError, ConnectionFailedError
 from judgeq.judge.backend import Remote
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Batch, BatchState, JobState, Line, Outcome
@@ -254,28 +250,6 @@ def test_under_a_cap_a_live_session_first_collects_what_may_hold_all_that_is_lef
         judgeq(tmp_path, "estimate", *PAIRED, "--base-url", url, "--pilot", "20", *capped, expect=7)
         judgeq(tmp_path, *RUN[:-1], "--base-url", url, *capped)
     assert status(tmp_path)["state"] == "finished"
-
-
-def test_one_provider_that_fails_keeps_no_other_from_being_collected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good, bad = FakeBatches(), FakeBatches()
-    by_model(monkeypatch, m=bad, n=good)
-    run = (*RUN, "--judge", "n", "--ensemble", "each")
-    bad.errors["create"] = ConnectionFailedError("no connection.", cost=0.0)
-    monkeypatch.setattr(batch, "TRIES", 2)
-    judgeq(tmp_path, *run, expect=4)
-    jobs = status(tmp_path)["jobs"]
-    assert (jobs["done"], jobs["pending"]) == (24, 24)  # and then nothing is out
-    assert {*bad.asked} == {"create"}
-    bad.errors.clear()
-    bad.stands = {"status": "in_progress", "stands": "working"}
-    judgeq(tmp_path, "resume", "--no-wait", expect=5)
-    bad.errors["get"] = KeyRefusedError("it refuses the key.")
-    judgeq(tmp_path, "resume", expect=4)
-    bad.errors.clear()
-    bad.stands = good.stands
-    judgeq(tmp_path, "resume")
 
 
 def test_a_batch_that_may_not_have_been_created_cant_be_cancelled_which_is_said(

@@ -13,18 +13,17 @@ from pydantic import ValidationError
 
 from judgeq.errors import BudgetError, UsageError
 from judgeq.judge import check
-from judgeq.judge.budget import (
+from judgeq.judge.budget import NANO, Allowance, Budget
+from judgeq.judge.prices import (
     HIDDEN,
-    NANO,
     OUTPUT_BOUND,
     RAISE,
     REASON_BOUND,
-    Allowance,
     Bounds,
-    Budget,
+    Pricing,
+    find,
     output_bound,
 )
-from judgeq.judge.prices import Pricing, find
 from judgeq.settings.model import Model, Price
 from judgeq.types import Usage
 from tests.fakes import turns

@@ -15,13 +15,7 @@ from numpy.testing import assert_array_equal
 
 from judgeq.rating import comparisons, correlation
 from judgeq.rating.bradley_terry import fit_mm
-from judgeq.rating.comparisons import (
-    component_sizes,
-    components,
-    imply,
-    matches_of,
-    wins_of,
-)
+from judgeq.rating.comparisons import component_sizes, components, imply, matches_of, wins_of
 from judgeq.types import Comparisons
 from tests.build import Ranking, fit_map, grouped, rankings, verdicts
 from tests.cli import judgeq, only_run, score_columns
@@ -43,12 +37,7 @@ def implied(many: list[Ranking]) -> Counter[tuple[int, int, float]]:
 
 
 def columns(found: Comparisons) -> Counter[tuple[int, int, float]]:
-    rows = zip(
-        found.winner.tolist(),
-        found.loser.tolist(),
-        found.weight.tolist(),
-        strict=True,
-    )
+    rows = zip(found.winner.tolist(), found.loser.tolist(), found.weight.tolist(), strict=True)
     return Counter(rows)
 
 

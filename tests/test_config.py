@@ -19,13 +19,6 @@ from judgeq.judge.secrets import api_key, extra_headers, from_environment
 from judgeq.settings.model import Access, Model
 from judgeq.settings.run import DatasetSpec, Simulation
 
-
-@pytest.fixture(autouse=True)
-def _no_keys_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "JUDGEQ_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-
-
 # Addresses
 
 

@@ -28,7 +28,6 @@ needs_corpora = pytest.mark.skipif(
 def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No network, no data of the user's, and a cache of the test's own."""
     monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)
 
 
@@ -92,8 +91,7 @@ def mini(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["own/mini.csv", "shipped/mini/mini.csv", "datasets/mini/mini.csv"],
+    "place", ["own/mini.csv", "shipped/mini/mini.csv", "datasets/mini/mini.csv"]
 )
 def test_where_a_corpus_is_found(place: str, mini: Path, tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
@@ -197,8 +195,6 @@ def faulty() -> Iterator[str]:
 def server(faulty: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The server's address; no proxy of the machine's stands between it and the test."""
     monkeypatch.delenv("JUDGEQ_OFFLINE")
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
     return faulty
 
 

@@ -20,6 +20,7 @@ from judgeq.datasets.table_reader import delimiter_of
 from judgeq.engine import session
 from judgeq.errors import DataError, RunError, StoppedError, UsageError
 from judgeq.events import Event, RoundRated
+from tests.cli import judgeq, only_run, score_columns
 
 TEXTS = ["Wann kommt die Rechnung?", 'Er sagt: "nie"; ich warte', "Danke"]
 Rows = list[list[object]]
@@ -29,7 +30,6 @@ Rows = list[list[object]]
 def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No network, no data of the user's, and a cache of the test's own."""
     monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)
 
 
@@ -538,6 +538,19 @@ def test_other_columns_are_kept_if_asked_to() -> None:
 
 
 # Standard input
+
+
+def test_other_columns_stand_in_scores_csv(tmp_path: Path) -> None:
+    rows = "id,text,who,rank\n" + "".join(f"i{n},text {n},=A{n},{n}\n" for n in range(12))
+    Path("a.csv").write_text(rows)
+    flags = ("run", "-d", "a.csv", "--latent-column", "rank", "-s", "listwise5x1")
+    judgeq(tmp_path, *flags)
+    run = only_run(tmp_path)
+    assert not {"who", "data_rank"} & score_columns(run).keys()
+    judgeq(tmp_path, *flags, "--keep-columns")
+    there = score_columns(run)
+    for name, who, rank in zip(there["id"], there["who"], there["data_rank"], strict=True):
+        assert (who, rank) == (f"'=A{name[1:]}", name[1:])
 
 
 def on_stdin(monkeypatch: pytest.MonkeyPatch, data: str | bytes) -> None:

@@ -30,10 +30,7 @@ from tests.test_providers import standing_in
 
 DOCS = REPO / "docs"
 GENERATED = {"cli.md", "settings.md"}
-PAGES = {
-    "README.md": REPO / "README.md",
-    **{path.name: path for path in sorted(DOCS.glob("*.md"))},
-}
+PAGES = {"README.md": REPO / "README.md", **{path.name: path for path in sorted(DOCS.glob("*.md"))}}
 WRITTEN = {name: path.read_text("utf-8") for name, path in PAGES.items() if name not in GENERATED}
 TUTORIALS = {
     path.stem: "\n\n".join(
@@ -379,7 +376,7 @@ def test_its_pictures_are_there_and_ask_nobody_for_anything() -> None:
         assert root.tag.endswith("}svg")
         assert len(picture.encode()) < 150_000
         assert not {element.tag.rpartition("}")[2] for element in root.iter()} & {
-            *("script", "foreignObject", "image"),
+            *("script", "foreignObject", "image")
         }
         references = re.findall(r"""(?:href="|url\(|@import)["']?([^"')]*)""", picture)
         assert not [one for one in references if not one.startswith("#")]

@@ -19,6 +19,7 @@ from judgeq.types import Floats, Matches, Verdicts
 from tests.batch_server import APIS, texts_in
 from tests.cli import judgeq, only_run, query, scores, start, wait_until
 from tests.mock import mock, stats
+from tests.postgres import new_store
 from tests.test_openai_chat import ask, saying, told
 from tests.web import completion
 
@@ -249,3 +250,21 @@ def test_a_group_is_named_by_a_column(tmp_path: Path) -> None:
     judgeq(tmp_path, "run", "texts.csv", "--gold-column", "gold", "-q")
     found = drifted(tmp_path, "--ask", "10", "--group-column", "topic")
     assert [one["kind"] for one in found["tests"]][2:] == ["group politics", "group sport", "items"]
+
+
+def test_in_a_store_its_spending_is_no_part_of_the_runs_cap(tmp_path: Path, texts: Path) -> None:
+    at = ("--store", new_store())
+    with mock(tmp_path) as url:
+        how = ("--base-url", url, "-q", *at, "--max-output-tokens", "40")
+        judgeq(tmp_path, "run", "-d", texts, *WORDS, *how, "--max-cost", "1")
+        state = json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)
+        found = drifted(tmp_path, "--ask", "12", "--max-cost", "0.5", *at)
+        assert found["same"] == found["jobs"]["done"] == 12
+        after = json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)
+        assert after["jobs"]["done"] == 30
+        # The fourth round of ten lists costs less than what drift has: the cap is for the run alone.
+        cap = str(state["cost"] * 1.6)
+        judgeq(
+            tmp_path, "resume", "--rounds", "4", "--concurrency", "1", "-q", *at, "--max-cost", cap
+        )
+        assert json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)["jobs"]["done"] == 40

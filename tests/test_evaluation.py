@@ -481,8 +481,7 @@ def test_items_in_another_order_are_matched_by_id(folder: Path) -> None:
     assert other.items.gold is not None
     mixed = replace(other, items=replace(other.items, ids=ids, gold=other.items.gold[order]))
     scores = replace(
-        other.scores,
-        ratings={name: some[order] for name, some in other.scores.ratings.items()},
+        other.scores, ratings={name: some[order] for name, some in other.scores.ratings.items()}
     )
     history, rows = History.begin(240, None), np.argsort(order).astype(np.int32)
     for some in other.history.verdicts:

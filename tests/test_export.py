@@ -181,11 +181,6 @@ HOSTILE = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-
-
 def run(folder: Path, dataset: str = "demo", **settings: Any) -> Result:
     return python.run(dataset, runs_dir=folder / "runs", **settings)
 

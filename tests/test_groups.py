@@ -290,6 +290,7 @@ def test_an_import_keeps_to_its_groups(essays: Path, tmp_path: Path) -> None:
     assert (found["groups"], found["components"]["count"]) == (3, 3)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not PEOPLE.exists(), reason="needs the judgments of people in ../shared")
 def test_thirty_two_topics_that_people_judged(tmp_path: Path) -> None:
     """The published ranks, where the most convincing argument has the lowest, are of each topic."""

@@ -23,8 +23,8 @@ from judgeq.errors import (
     SteppedDownError,
     UnknownModelError,
 )
+from judgeq.judge.http.answers import LONGEST, rate, retry_after
 from judgeq.judge.http.errors import SHOWN, error_for, error_in, read
-from judgeq.judge.http.headers import LONGEST, rate, retry_after
 from judgeq.judge.limiter import RateHeaders
 
 REPLIES = Path(__file__).parent / "replies"
@@ -80,10 +80,7 @@ def test_every_error_that_an_answer_can_mean_is_among_them() -> None:
     named = {reply["error"] for file in FILES.values() for reply in file["replies"]}
     assert named == {
         kind.__name__
-        for kind in (
-            *JudgeError.__subclasses__(),
-            *CallError.__subclasses__(),
-        )
+        for kind in (*JudgeError.__subclasses__(), *CallError.__subclasses__())
         if kind is not CallError and kind.__name__ not in NO_ANSWERS
     }
 

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from judgeq import seeds, strategies
 from judgeq.datasets import synthetic
 from judgeq.errors import UsageError
-from judgeq.judge import error_model
+from judgeq.judge import simulated
 from judgeq.rating import ESTIMATORS, Parameters, correlation, direct, hybrid
 from judgeq.rating.comparisons import components, joined
 from judgeq.rating.direct import standardised
@@ -118,7 +118,7 @@ def played(text: str, seed: int, lists: Simulation, alone: Simulation) -> tuple[
     for round in history.to_come():
         matches = history.next_round()
         judge = alone if int(matches.sizes.max()) == 1 else lists
-        answers = error_model.answers(matches, truth, judge, seeds.rng(seed, "answers", round))
+        answers = simulated.answers(matches, truth, judge, seeds.rng(seed, "answers", round))
         history.add(answers, len(matches))
     return history, truth
 

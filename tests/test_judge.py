@@ -24,12 +24,11 @@ from judgeq.errors import (
 )
 from judgeq.events import CallEnded, CallStarted, Event, Notice
 from judgeq.judge import check
-from judgeq.judge.backend import Cached, Prepared, Reply, Request
+from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.budget import NANO, Allowance, Budget
-from judgeq.judge.judge import Judge
-from judgeq.judge.limiter import Limiter, Permit
+from judgeq.judge.judge import Judge, Policy
+from judgeq.judge.limiter import Limiter, Outage, Permit
 from judgeq.judge.questions import FIRST, LAST, Questions, Unusable
-from judgeq.judge.retry import Policy
 from judgeq.settings.model import Model
 from judgeq.types import Attempt, Call, Job, JobState, Match, Outcome, Usage, Verdict
 from tests.fakes import Answer, Clock, FakeBackend, turns
@@ -105,7 +104,7 @@ class Asking:
         self.steps.append(f"send {request.attempt}/{request.ask}")
         self.clock.now += 0.5
         if self._among_others:
-            self.limiter.outage.end()
+            self.limiter.outage = Outage(self.clock, trying=False)
         return await self.backend.complete(request, prepared)
 
     async def close(self) -> None:
@@ -427,13 +426,12 @@ class FakeCache:
     """Replies by key, in memory."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, Cached] = {}
+        self.kept: dict[str, Reply] = {}
 
-    def get(self, key: str) -> Cached | None:
+    def get(self, key: str) -> Reply | None:
         return self.kept.get(key)
 
-    def put(self, key: str, model: str, reply: Cached) -> None:
-        assert model == "fake"
+    def put(self, key: str, reply: Reply) -> None:
         self.kept[key] = reply
 
 
@@ -493,6 +491,7 @@ async def test_the_same_question_in_flight_is_asked_once() -> None:
 async def test_when_the_first_has_no_luck_the_next_asks() -> None:
     async def bad_at_first(request: Request) -> str:
         unlucky = request.ask == 2 or len(asking.backend.requests) == 1
+        await turns()
         return BAD if unlucky else GOOD
 
     asking = keyed(*[bad_at_first] * 9)

@@ -314,6 +314,7 @@ def test_the_list_says_how_far_judges_are_and_how_they_do(tmp_path: Path) -> Non
     for words in ("2 judges", "=Bob<b>", "active", "2 of 2", "100%"):
         assert words in text
     assert "quota" not in text
+    assert "answers in " in text
     assert "with people" not in text
     with (tmp_path / "judges.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

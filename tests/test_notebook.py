@@ -25,7 +25,6 @@ HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*
 
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
     monkeypatch.setenv("MPLBACKEND", "agg")
     yield
     from matplotlib import pyplot
@@ -155,7 +154,7 @@ def test_a_notebook_in_a_real_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert showed[0].data["text/plain"].startswith("<Result demo-listwise10x2")
     assert showed[0].data["text/html"].startswith('<div class="judgeq">')
     assert [name for output in drew for name in output.data] == [
-        *("text/plain", "text/plain", "image/png"),
+        *("text/plain", "text/plain", "image/png")
     ]
 
 

@@ -44,12 +44,6 @@ from tests.web import answering
 TWO = ("simulated", "simulated")
 
 
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-    monkeypatch.setattr("judgeq.engine.assembly.user_cache", lambda: tmp_path / "cache")
-
-
 def same(one: Result, other: Result) -> None:
     """Equal scores, bit by bit."""
     assert one.scores.ratings.keys() == other.scores.ratings.keys()
@@ -401,9 +395,7 @@ def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> 
     assert re.search(r"simulated 1 +72", done.stdout)
     found = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "100", "--json").stdout)
     ratings = {each["rating"]: each for each in found["evaluation"]}
-    assert list(ratings) == [
-        *("elo", "pl", "pl by simulated 1", "pl by simulated 2"),
-    ]
+    assert list(ratings) == [*("elo", "pl", "pl by simulated 1", "pl by simulated 2")]
     judges = found["judges"]
     assert judges["names"] == ["simulated 1", "simulated 2"]
     assert judges["verdicts"] == [72, 72]

@@ -301,6 +301,17 @@ async def test_nobody_is_asked_the_same_twice(table: Table) -> None:
         assert await store.counts() == Counts(pending=1, done=3)
 
 
+@table((0, 1), (2, 3), (4, 5), later=[(6, 7), (8, 9), (10, 11)])
+async def test_the_first_round_is_asked_first(table: Table) -> None:
+    async with table.open() as (people, store):
+        (ann,) = await them.register(people, ["Ann"])
+        turn, rounds = await people.turn(ann), list[int]()
+        while turn.question is not None:
+            turn = await people.answer(ann, lease(turn), FIRST)
+            rounds.append((await store.people_calls())[-1][0].round)
+        assert rounds == [1, 1, 1, 2, 2, 2]
+
+
 @table((0, 1), (1, 0))
 async def test_nobody_has_twice_what_several_are_asked_in_one_round(table: Table) -> None:
     async with table.open() as (people, store):

@@ -20,13 +20,7 @@ from judgeq.errors import RunError
 from judgeq.evaluation import people
 from judgeq.evaluation.agreement import between, codings
 from judgeq.evaluation.metrics import Measured
-from judgeq.evaluation.people import (
-    ModelAgreement,
-    Share,
-    Yardstick,
-    shares_alike,
-    yardstick,
-)
+from judgeq.evaluation.people import ModelAgreement, Share, Yardstick, shares_alike, yardstick
 from judgeq.person import Check, Person, Said
 from judgeq.types import Verdict, Verdicts
 from judgeq.ui.show.people import sentence

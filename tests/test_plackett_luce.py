@@ -16,24 +16,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from judgeq.errors import NotConvergedError
-from judgeq.rating import (
-    Parameters,
-    comparisons,
-    misfit,
-    plackett_luce,
-)
+from judgeq.rating import Parameters, comparisons, misfit, plackett_luce
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.plackett_luce import fit, rankings_of
 from judgeq.types import Floats
-from tests.build import (
-    Ranking,
-    dense,
-    fit_map,
-    grouped,
-    partial_rankings,
-    several,
-    verdicts,
-)
+from tests.build import Ranking, dense, fit_map, grouped, partial_rankings, several, verdicts
 from tests.build import rankings as any_rankings
 from tests.cli import judgeq
 

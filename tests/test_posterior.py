@@ -7,16 +7,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from judgeq.rating import (
-    Fit,
-    Parameters,
-    curvature,
-    plackett_luce,
-)
+from judgeq.rating import Fit, Parameters, curvature, plackett_luce
 from judgeq.rating.comparisons import components
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import Posterior
-from judgeq.rating.prior import Prior, choose_sigma, evidence
+from judgeq.rating.prior import Prior, evidence
 from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats, Verdicts
 from tests.build import Ranking, dense, verdicts
@@ -155,10 +150,6 @@ def kept(rankings: Rankings, sigma: float) -> Curvature:
     return Curvature(rankings, precision)
 
 
-def from_the_top(judged: Verdicts, n: int) -> Rankings:
-    return plackett_luce.rankings_of(judged, n, ways=(True,))
-
-
 @pytest.mark.parametrize("sigma", [2.0, 6.0])
 def test_the_determinant_in_closed_form_is_near_the_exact_one(
     sigma: float, monkeypatch: pytest.MonkeyPatch
@@ -188,13 +179,6 @@ def test_the_evidence_by_definition() -> None:
 
     differences = [of(4.0) - of(1.0) for of in (by_quadrature, by_laplace)]
     assert differences[0] == pytest.approx(differences[1], abs=0.05)
-
-
-@pytest.mark.parametrize(("spread", "k", "rounds"), [(0.5, 2, 24), (2.0, 10, 4), (4.0, 10, 4)])
-def test_sigma_is_near_the_sd_of_the_items(spread: float, k: int, rounds: int) -> None:
-    judged = lists(400, k, rounds, 1, spread)
-    truth = np.random.default_rng(1).normal(0, spread, 400)
-    assert choose_sigma(from_the_top(judged, 400))[0] == pytest.approx(truth.std(), rel=0.25)
 
 
 @pytest.mark.parametrize(("spread", "limit"), [(0.0, 0.25), (30.0, 8.0)])

@@ -21,7 +21,7 @@ import pytest
 from judgeq.engine.interrupts import Stop
 from judgeq.engine.queue import Queue
 from judgeq.errors import RunError
-from judgeq.judge.slices import Slices
+from judgeq.judge.budget import Slices
 from judgeq.store import Items
 from judgeq.store.postgres.address import Address, parse
 from judgeq.store.postgres.link import connect, in_schema

@@ -51,9 +51,7 @@ def unusable(text: str, match: Match = LIST, ties: bool = False) -> str:
 
 @settings(max_examples=100)
 @given(questions())
-def test_a_reply_is_read_as_the_verdict_it_was_written_for(
-    question: tuple[Match, Verdict],
-) -> None:
+def test_a_reply_is_read_as_the_verdict_it_was_written_for(question: tuple[Match, Verdict]) -> None:
     match, verdict = question
     text = write_reply(verdict, match)
     json.loads(text)

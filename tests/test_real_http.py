@@ -9,12 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli import (
-    judgeq,
-    only_run,
-    query,
-    scores,
-)
+from tests.cli import judgeq, only_run, query, scores
 from tests.mock import mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")

@@ -70,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def report(folder: Path, *flags: str) -> str:
-    done = judgeq(folder, "report", *flags)
+    done = judgeq(folder, "report", "--resamples", "20", *flags)
     return (folder / done.stdout.strip()).read_text(encoding="utf-8")
 
 
@@ -203,7 +203,7 @@ def test_a_report_is_not_written_through_a_link(folder: Path, tmp_path: Path) ->
 
 @pytest.mark.usefixtures("undrawn")
 def test_its_numbers_are_those_of_the_commands(folder: Path) -> None:
-    evaluated = json.loads(judgeq(folder, "evaluate", "--json").stdout)
+    evaluated = json.loads(judgeq(folder, "evaluate", "--resamples", "20", "--json").stdout)
     page = report(folder)
     for one in evaluated["evaluation"]:
         for name in ("pearson", "spearman", "kendall"):

@@ -22,14 +22,7 @@ from judgeq.strategies import History, parse
 from judgeq.strategies.strategy import Goal
 from judgeq.types import Counts, Floats, Matches, Totals, Verdicts
 from judgeq.ui import progress
-from tests.cli import (
-    exact_columns,
-    judgeq,
-    only_run,
-    query,
-    score_columns,
-    scores,
-)
+from tests.cli import exact_columns, judgeq, only_run, query, score_columns, scores
 from tests.fakes import faults
 from tests.mock import mock
 

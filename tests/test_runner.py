@@ -21,27 +21,15 @@ from judgeq.engine.interrupts import Stop
 from judgeq.errors import DataError, LedError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.events import Event, Notice, RoundRated, RunStarted
-from judgeq.judge.slices import Keeper
+from judgeq.judge.budget import Keeper
 from judgeq.run_places import folders, whoami
 from judgeq.store import Store
 from judgeq.store.sqlite import SqliteStore
 from judgeq.strategies import History
-from judgeq.types import (
-    Counts,
-    JobState,
-    Matches,
-    Outcome,
-    Verdict,
-)
+from judgeq.types import Counts, JobState, Matches, Outcome, Verdict
 from tests.fakes import Clock
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-    monkeypatch.setattr("judgeq.files.user_cache", lambda: tmp_path / "cache")
 
 
 def prepared(root: Path, **settings: object) -> Run:

@@ -17,11 +17,7 @@ from numpy.testing import assert_allclose
 import judgeq as package
 from judgeq.errors import NotConvergedError
 from judgeq.evaluation import scale
-from judgeq.rating import (
-    ESTIMATORS,
-    Parameters,
-    reliability,
-)
+from judgeq.rating import ESTIMATORS, Parameters, reliability
 from judgeq.rating.comparisons import imply, joined
 from judgeq.rating.misfit import fit_of_items, fit_of_judges, residuals
 from judgeq.rating.reliability import Separation, SplitHalf, separation, split_half

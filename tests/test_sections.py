@@ -143,11 +143,7 @@ def test_lines_break_between_words_and_are_not_padded() -> None:
 
 
 def test_a_table_leaves_out_columns_and_cuts_texts_where_it_must() -> None:
-    columns = [
-        Column("id", least=4),
-        Column("n", right=True, spare=True),
-        Column("text", least=6),
-    ]
+    columns = [Column("id", least=4), Column("n", right=True, spare=True), Column("text", least=6)]
     section = Section(columns=columns, rows=[("a name", 1, "some words of a text")])
     lines = {
         width: [line.plain for line in terminal([section], width)] for width in (40, 25, 16, 12)

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from judgeq.errors import BudgetError, RunError
-from judgeq.judge.budget import NANO, Allowance, Budget
+from judgeq.judge.budget import NANO, Allowance, Budget, Keeper, Slice, Slices
 from judgeq.judge.limiter import SLACK
-from judgeq.judge.slices import Keeper, Slice, Slices
 from judgeq.store.postgres.address import parse
 from judgeq.store.postgres.connection import PostgresDatabase
 from judgeq.store.postgres.link import connect, in_schema

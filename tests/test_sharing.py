@@ -6,18 +6,18 @@ import asyncio
 import csv
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from judgeq import api, config
+from judgeq import api, config, run_places
 from judgeq.engine import import_run, results
 from judgeq.engine.results import Result
 from judgeq.engine.status import state
-from judgeq.errors import DataError, UsageError
+from judgeq.errors import DataError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.evaluation.metrics import Measured
 from judgeq.imports import recordings
@@ -29,11 +29,6 @@ from tests.cli import judgeq, only_run, query, score_columns, scores
 from tests.fakes import faults
 
 ASKED = ("id", "matches", "wins", "gold")
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
 
 
 def exported(folder: RunPlace, path: Path) -> Path:
@@ -162,6 +157,22 @@ def test_what_can_not_be_imported_leaves_nothing(demo: Path, tmp_path: Path) -> 
 
 
 # Runs of every kind
+
+
+def test_a_run_appears_whole_or_not_at_all(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Sequence[RunFolder]] = []
+
+    async def full(*_: object) -> None:
+        seen.append(run_places.FolderRuns(tmp_path / "runs").all())
+        raise RunError("the disk is full")
+
+    monkeypatch.setattr("judgeq.store.sqlite.SqliteStore.verdicts", full)
+    with pytest.raises(RunError, match="the disk is full"):
+        imported(demo / "demo.jsonl", tmp_path / "runs")
+    assert seen == [[]]  # nor is it seen while it is filled: the process may be killed then
+    assert not list((tmp_path / "runs").iterdir())
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,16 @@ from pydantic import ValidationError
 
 from judgeq.errors import CallTimeoutError, RateLimitedError
 from judgeq.judge.backend import Prepared, Request
-from judgeq.judge.error_model import (
+from judgeq.judge.simulated import (
     HIGH,
     LOW,
+    SimulatedJudge,
     answers,
     latent_scores,
     probability_correct,
     seen_scores,
     verdict_on,
 )
-from judgeq.judge.simulated import SimulatedJudge
 from judgeq.replies import write_reply
 from judgeq.settings.run import Simulation
 from judgeq.types import Match, Matches
@@ -97,7 +97,7 @@ SCORES = np.linspace(400, 600, 20)
 @pytest.mark.parametrize("settings", [VG, RRT], ids=["vg", "rrt"])
 def test_an_answer_depends_on_seed_and_match_alone(settings: Simulation) -> None:
     def answers(order: Iterable[int], seed: int = 3, attempt: int = 1) -> list[str]:
-        judge = SimulatedJudge(SCORES, settings, 1e-9, seed)
+        judge = SimulatedJudge(SCORES, settings, seed, latency=1e-9)
         told = {n: ask(judge, SIXES[n], attempt, asking=attempt) for n in order}
         return [told[n] for n in range(len(SIXES))]
 
@@ -194,8 +194,7 @@ def as_expected(orders: Sequence[Order], expected: dict[Order, float]) -> float:
     assert set(found) <= set(expected)
     assert min(expected.values()) * len(orders) >= 5, "a cell too rare for the test"
     result = scipy.stats.chisquare(
-        [found[order] for order in expected],
-        [share * len(orders) for share in expected.values()],
+        [found[order] for order in expected], [share * len(orders) for share in expected.values()]
     )
     return float(result.pvalue)
 
@@ -292,12 +291,7 @@ def test_a_round_at_once_answers_as_one_question_at_a_time(judge: Simulation) ->
 
 
 @settings(max_examples=100)
-@given(
-    n=st.integers(1, 120),
-    asked_for=st.integers(0, 150),
-    bias=st.integers(1, 500),
-    seed=SEEDS,
-)
+@given(n=st.integers(1, 120), asked_for=st.integers(0, 150), bias=st.integers(1, 500), seed=SEEDS)
 def test_so_many_items_are_off_by_the_bias_and_no_others(
     n: int, asked_for: int, bias: int, seed: int
 ) -> None:

@@ -20,15 +20,7 @@ from judgeq import strategies
 from judgeq.errors import DataError, UsageError
 from judgeq.settings.run import Simulation
 from judgeq.study import reproduction, simulation
-from judgeq.study.simulation import (
-    Case,
-    Grid,
-    StudyRow,
-    load_grid,
-    scored,
-    simulate,
-    study,
-)
+from judgeq.study.simulation import Case, Grid, StudyRow, load_grid, scored, simulate, study
 from judgeq.types import Verdict
 from tests.build import SHARED, needs_recordings
 from tests.cli import judgeq
@@ -290,10 +282,7 @@ def test_a_folder_of_another_grid_is_left_alone(
 @pytest.mark.parametrize(
     "line",
     [
-        *(
-            b"\0\0\0\n",
-            b'[["pairwise1","linear",0,0],[[1,2]]]\n',
-        ),
+        *(b"\0\0\0\n", b'[["pairwise1","linear",0,0],[[1,2]]]\n'),
         b'[["pairwise1","linear",0,0],[["$x$","","elo","linear",0,0,0.5,1,1,1,1.0,0.1],'
         b'["$x$","","bt","linear",0,0,0.5,1,1,1,1.0,0.1]]]\n',
     ],

@@ -18,17 +18,7 @@ from judgeq.person import Check, Handed, Person
 from judgeq.store import Items, Spent, Store
 from judgeq.store.postgres.store import PostgresStore
 from judgeq.store.sqlite import SqliteStore
-from judgeq.types import (
-    Attempt,
-    Bools,
-    Call,
-    Counts,
-    JobState,
-    Matches,
-    Outcome,
-    Usage,
-    Verdict,
-)
+from judgeq.types import Attempt, Bools, Call, Counts, JobState, Matches, Outcome, Usage, Verdict
 from tests.fakes import Clock, call
 from tests.postgres import new_run
 
@@ -408,6 +398,7 @@ async def test_the_first_answer_counts_and_a_later_one_is_a_duplicate(
         assert (await store.verdicts()).items.tolist() == [1, 0]
     totals = await store.totals()
     assert (totals.calls, totals.cost, totals.unknown) == (2, 0.5, 0)
+    assert [one.outcome for one in (await store.calls([0]))[0]] == ["ok", "duplicate"]
 
 
 @contract

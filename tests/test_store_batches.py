@@ -8,15 +8,7 @@ import pytest
 
 from judgeq.errors import RunError
 from judgeq.store import Store
-from judgeq.types import (
-    Batch,
-    BatchState,
-    Counts,
-    Job,
-    JobState,
-    Line,
-    Outcome,
-)
+from judgeq.types import Batch, BatchState, Counts, Job, JobState, Line, Outcome
 from tests.fakes import Clock, call
 from tests.test_store import LEASE, Place, answer, begun, claimed, contract, die
 from tests.test_store import place as place  # noqa: PLC0414  (a fixture)
@@ -46,11 +38,7 @@ async def handed(store: Store, jobs: int, name: str = "jq-1a_B") -> list[int]:
 async def test_a_batch_is_written_down_with_its_jobs(store: Store, clock: Clock) -> None:
     await begun(store, 5)
     jobs = await store.claim("w", 4, LEASE)
-    given = [
-        Line(jobs[2], 0.1 + 0.2, 7),
-        Line(jobs[0], None, 0),
-        Line(jobs[3], 1e-10, 256 * 2**20),
-    ]
+    given = [Line(jobs[2], 0.1 + 0.2, 7), Line(jobs[0], None, 0), Line(jobs[3], 1e-10, 256 * 2**20)]
     assert list(await store.hand_over("w", batch(jobs=3, reserved=None), given)) == []
     (kept,) = await store.batches()
     assert kept == batch(jobs=3, reserved=None, left=3, at_risk=None)

@@ -15,19 +15,9 @@ import numpy as np
 import pytest
 
 from judgeq.errors import RunError
-from judgeq.store import Items, schema, verdicts
+from judgeq.store import Items, schema, sqlite, verdicts
 from judgeq.store.sqlite import Flusher, SqliteStore
-from judgeq.types import (
-    Attempt,
-    Batch,
-    Bools,
-    Counts,
-    JobState,
-    Line,
-    Matches,
-    Outcome,
-    Verdict,
-)
+from judgeq.types import Attempt, Batch, Bools, Counts, JobState, Line, Matches, Outcome, Verdict
 from tests.fakes import call
 
 N = 4
@@ -373,6 +363,20 @@ def test_the_log_is_synced_when_it_was_written(
     assert counted == [0, 1, 1, 2, 2, 2, 3]
     assert set(synced) == {"run.db-wal"}
     assert in_the_database_alone(path) == [(None,)]  # too early for a checkpoint
+
+
+def test_the_log_moves_into_the_database_now_and_then(
+    path: Path, writer: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "CHECKPOINT_EVERY", 2)
+    seen: list[list[tuple[object, ...]]] = []
+
+    def write() -> None:
+        seen.append(in_the_database_alone(path))
+        written(writer, f"turn {len(seen)}")
+
+    assert flush(path, write, write, write).error is None
+    assert seen == [[(None,)], [(None,)], [("turn 2",)]]
 
 
 async def test_a_disk_that_fails_is_told_to_the_writer(

@@ -154,12 +154,7 @@ def test_another_schema_and_another_programs_are_left_alone(
     made(there)
     for version in (schema.VERSION - 1, schema.VERSION + 1):
         execute(store, f"UPDATE @.meta SET version = {version}")
-        for command in (
-            ("run", "-d", "demo"),
-            ("runs",),
-            ("status",),
-            ("show", "--write"),
-        ):
+        for command in (("run", "-d", "demo"), ("runs",), ("status",), ("show", "--write")):
             refused = ended(tmp_path, *command, *at)
             message = f"has version {version} of judgeq's schema, and this judgeq writes version"
             assert (refused.returncode, message in refused.stderr) == (7, True)
@@ -365,6 +360,7 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     assert (result.counts.failed, result.counts.left) == (0, 0)
 
 
+@pytest.mark.long
 def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path) -> None:
     """Each of those that it makes one after the other is cut at its first statement, in a run of its
     own: before the database has that, or before its answer."""

@@ -184,8 +184,7 @@ def test_exit_codes_are_documented_and_distinct() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "heavy"),
-    [(["--help"], "pydantic rich judgeq.settings"), (["run", "--help"], "")],
+    ("words", "heavy"), [(["--help"], "pydantic rich judgeq.settings"), (["run", "--help"], "")]
 )
 def test_help_stays_light(words: list[str], heavy: str) -> None:
     heavy += " numpy scipy pyarrow asyncio tenacity orjson aiohttp openai matplotlib psycopg"

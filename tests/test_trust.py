@@ -35,8 +35,6 @@ sys.addaudithook(_watch)  # for good: it listens only while WATCHING
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-    monkeypatch.delenv("JUDGEQ_CACHE", raising=False)
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ from judgeq.text import several
 from judgeq.types import Batch, BatchState, Counts, JobState, Outcome
 
 if TYPE_CHECKING:
-    from judgeq.judge.batches.provider import BatchAPI
+    from judgeq.judge.http.batch_api import BatchAPI
 
 FIRST_WAIT, LONGEST_WAIT = 10.0, 300.0
 """Seconds between two looks at a batch: the first wait, which grows by half up to the longest."""
@@ -117,8 +117,6 @@ class Batches:
     """The batches of a run, while a session works on them."""
 
     def __init__(self, session: Session) -> None:
-        from judgeq.judge import batches  # brings aiohttp
-
         self._session = session
         self._error: JudgeqError | None = None  # the first of those that are to end the session
         self._open: list[Open] = []
@@ -128,8 +126,8 @@ class Batches:
         self._asked: dict[str, set[str]] = {}  # keys of this session's questions, by open batch
         for number, judge in enumerate(session.judge.judges):
             if judge is not None and judge.batches is not None:
-                api = batches.api_of(judge.batches)
-                most = min(api.limits.lines, session.run.settings.batch_size or api.limits.lines)
+                api = judge.batches.batch_api
+                most = min(api.most_lines, session.run.settings.batch_size or api.most_lines)
                 self._outlets[number] = Outlet(api, most)
 
     async def go_through(self) -> None:
@@ -233,11 +231,9 @@ class Batches:
         batch, since = one.batch, min(one.batch.made, time.time())
         known = {other.remote for other in ledger if other.remote is not None}
         found = await outlet.api.identify(batch.name, batch.jobs, since, known)
-        if found.remote is not None:
+        if found is not None:
             self._notify(f"{named(batch)} was created all the same, and is taken up.")
-            await self._step(one, outlet, found.remote)
-        elif found.doubtful:
-            raise CallError(f"it may be {', '.join(found.doubtful)}, which its results will tell.")
+            await self._step(one, outlet, found)
         elif time.monotonic() >= one.since + SETTLING:
             if batch.error is None:
                 await self._lose(one, "its provider doesn't list it")
@@ -368,8 +364,6 @@ async def cancel(run: Run, emit: Emit) -> Sequence[tuple[Batch, Remote]]:
     async with rounds.reading(run.folder) as store:
         if not (batches := await out_of(store)):
             return []
-        from judgeq.judge import batches as providers  # brings aiohttp
-
         async with assembly.panel(run, Stop(), emit, store, look_only=True) as judges:
             await judges.open()
             for one in batches:
@@ -378,6 +372,6 @@ async def cancel(run: Run, emit: Emit) -> Sequence[tuple[Batch, Remote]]:
                         f"Nobody knows yet whether {named(one)} was created: "
                         f"`judgeq resume {run.folder.argument}` looks for it."
                     )
-                api = providers.api_of(backend_of(asked(judges, one)))
+                api = backend_of(asked(judges, one)).batch_api
                 cancelled.append((one, await api.cancel(one.remote)))
     return cancelled

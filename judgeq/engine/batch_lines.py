@@ -37,7 +37,7 @@ from judgeq.store.batches import of_lines
 from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage
 
 if TYPE_CHECKING:
-    from judgeq.judge.batches.provider import BatchAPI
+    from judgeq.judge.http.batch_api import BatchAPI
     from judgeq.judge.http.model_backend import ModelBackend
 
 Fail = Callable[[JudgeError], None]
@@ -130,13 +130,13 @@ class Requests:
             request, how = prepared(judge, job)
             known = judge.recall(request, how)
             if known is not None:
-                self.cached.append(judge.for_nothing(request, *known))
+                self.cached.append(known)
                 continue
             if how.key is not None and (how.key in self.keys or how.key in self.out):
                 continue
             line = self.api.line(f"{self.name}-{job.match.id}", how.body)
             size += len(line)
-            if self.lines and size > self.api.limits.bytes:
+            if self.lines and size > self.api.most_bytes:
                 break
             if not await self._pay(how.bound):
                 return budget_of(self.session).exceeded(how.bound)
@@ -286,7 +286,7 @@ def _answered(session: Session, batch: Batch, line: Line, result: Result, fail: 
     if verdict is not None and judge.cache is not None and batch.form == backend.form:
         _, now = prepared(judge, line.job)
         if now.key is not None and len(now.body) == line.size:
-            judge.keep(now.key, backend.name, reply, outcome.calls[-1].at)
+            judge.cache.put(now.key, reply)
     return outcome
 
 

@@ -23,9 +23,9 @@ from judgeq.engine import assembly, rounds, runner
 from judgeq.engine.assembly import Run
 from judgeq.engine.interrupts import Stop, awaited
 from judgeq.engine.pilot import Pilot
-from judgeq.judge.budget import REASON, answer_tokens
 from judgeq.judge.limiter import MARGIN
 from judgeq.judge.panel import Panel
+from judgeq.judge.prices import REASON, answer_tokens
 from judgeq.rating import UNKNOWN
 from judgeq.rating.order import expected_rho
 from judgeq.store import Store

@@ -25,7 +25,7 @@ import numpy as np
 from judgeq import seeds
 from judgeq.errors import NotConvergedError
 from judgeq.rating.rankings import Rankings, Values
-from judgeq.types import Floats, Offsets
+from judgeq.types import Bools, Floats, Offsets
 
 WIDE = 10.0
 """Up to this σ single precision leaves four digits of an inverse."""
@@ -115,10 +115,15 @@ class Curvature:
         flat[:: n + 1] += self.precision[:n]
         return flat.reshape(n, n)
 
+    @property
+    def exact(self) -> bool:
+        """Whether V itself is worked out: of up to DENSE items."""
+        return self.rankings.n <= DENSE
+
     @cached_property
     def _inverse(self) -> Floats | None:
-        """V, shape (n, n); None of more than DENSE items."""
-        if self.rankings.n > DENSE:
+        """V, shape (n, n); None where it isn't exact."""
+        if not self.exact:
             return None
         return np.linalg.inv(self._matrix).astype(np.float64, copy=False)
 
@@ -170,16 +175,17 @@ class Curvature:
     def log_determinant(self) -> float:
         """log|A|: of many items −Σ log D − tr((DE)²)/2 − tr((DE)³)/3 − …, of which differences between
         priors are right."""
-        if self.rankings.n <= DENSE:
+        if self.exact:
             total = float(np.linalg.slogdet(self._matrix)[1])
         else:
             one, two = self._returns
             total = float((np.log(self.diagonal[: self.rankings.n]) - one / 2 - two / 3).sum())
         return total - (float(np.linalg.slogdet(self.shared[1])[1]) if self.rankings.p else 0.0)
 
-    def scatter(self, slopes: Sequence[Floats]) -> Scatter:
-        """φ = Σ g_lᵀ V_l g_l / Σ [tr(V_l H_l) − tr((V_l H_l)²)], with g_l (`slopes`, by block), H_l
-        and V_l the gradient, the Hessian and the block of V of ranking l.
+    def scatter(self, slopes: Sequence[Floats], among: Bools | None = None) -> Scatter:
+        """φ = Σ g_lᵀ V_l g_l / Σ tr(V_l (H_l − H_l V_l H_l)), with g_l (`slopes`, by block), H_l and V_l
+        the gradient, the Hessian and the block of V of ranking l; of the items `among` them, shape (n,),
+        alone, if given.
 
         What is subtracted is what fitting takes off the residuals of a ranking, as 1 − leverage
         does in regression: with one number for all it is a sandwich estimator (McCullagh and Nelder
@@ -192,15 +198,16 @@ class Curvature:
         blocks = zip(self.matrices, slopes, self.items, covariates, strict=True)
         for matrices, slope, items, numbers in islice(blocks, self.rankings.lists):
             lists = drawn.random(items.shape[1]) < share
-            at, h, g = items[:, lists], matrices[:, :, lists], slope[:, lists]
-            v = self._of_lists(h, at)
+            at, h, g = items[:, lists], matrices[:, :, lists].transpose(2, 0, 1), slope[:, lists]
+            v = self._of_lists(matrices[:, :, lists], at)
             if self.rankings.p:
                 shared, spread = self.shared
                 through = numbers[:, lists].transpose(1, 0, 2) - shared[at.T]
                 v = v + through @ spread @ through.transpose(0, 2, 1)
-            product = v @ h.transpose(2, 0, 1)
-            sums[0] += np.einsum("lij,jl,il->", v, g, g)
-            sums[1] += np.einsum("lii->", product) - np.einsum("lij,lji->", product, product)
+            left = h - h @ v @ h
+            if among is not None:
+                v = v * (among[at.T][:, :, None] & among[at.T][:, None])
+            sums += np.einsum("lij,jl,il->", v, g, g), np.einsum("lij,lji->", v, left)
         return Scatter(*sums.tolist())
 
     def _of_lists(self, matrices: Values, items: Offsets) -> Floats:

@@ -22,7 +22,7 @@ import numpy as np
 from judgeq.rating.curvature import Curvature, Scatter, dot
 from judgeq.rating.prior import Prior, further, wider
 from judgeq.rating.rankings import Rankings
-from judgeq.types import Floats, Offsets
+from judgeq.types import Bools, Floats, Offsets
 
 LEVEL = 0.95
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
@@ -83,6 +83,13 @@ class Posterior:
         curvature, slopes = self._curved
         return curvature.scatter(slopes) if self.rankings.repeated else Scatter()
 
+    def dispersion_of(self, items: Bools) -> float:
+        """φ of some items alone, a mask of shape (n,): they may scatter more than others."""
+        if not self.rankings.repeated:
+            return self.dispersion
+        curvature, slopes = self._curved
+        return curvature.scatter(slopes, items).dispersion
+
     @property
     def mean(self) -> Floats:
         """The mean of what each rating may be, shape (n,): intervals lie around it."""
@@ -130,13 +137,16 @@ class Posterior:
         curvature = self._curved[0]
         v = curvature.covariance(rows)
         if self._centred is None:
-            v -= self.sigma**2 / max(int((self.component > 0).sum()), 1)
+            judged = self.component > 0
+            # Of many items V has no rows that add up to σ², but its diagonal alone.
+            whole = self.sigma**2 if curvature.exact else float(curvature.variance[judged].mean())
+            v = v - whole / max(int(judged.sum()), 1)
         if self.rankings.p:
             shared, spread = curvature.shared
             through = self._loadings[rows] - shared[rows]
             v = v + through @ spread @ through.T
-        whole: Floats = v
-        return whole
+        of_all: Floats = v
+        return of_all
 
     def error_of_mean(self, rows: Offsets) -> float:
         """The standard error of the mean of some ratings."""
