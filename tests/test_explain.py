@@ -21,7 +21,7 @@ from numpy.testing import assert_allclose
 import judgeq as package
 from judgeq.engine.results import Result
 from judgeq.evaluation import items
-from judgeq.evaluation.trail import Appearance, explanation, trails
+from judgeq.evaluation.items import Appearance, explanation, trails
 from judgeq.rating import misfit
 from judgeq.rating.comparisons import joined
 from tests.cli import judgeq

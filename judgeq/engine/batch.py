@@ -313,7 +313,7 @@ class Batches:
         more to send."""
         session = self._session
         store, stop = session.store, session.stop
-        store.claim_for([number])
+        store.judges = [number]
         jobs = await store.claim(whoami(), outlet.most, store.lease)
         left, out = {job.match.id for job in jobs}, set[str]().union(*self._asked.values())
         try:

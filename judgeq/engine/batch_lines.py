@@ -33,7 +33,6 @@ from judgeq.judge.backend import Prepared, Remote, Reply, Request, Result
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import ASKS, Judge, cut_reply
 from judgeq.judge.panel import Panel
-from judgeq.store.batches import of_lines
 from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage
 
 if TYPE_CHECKING:
@@ -164,20 +163,22 @@ class Requests:
 
     def batch(self) -> Batch:
         """The batch as it is written down before it is created."""
-        backend = backend_of(self.session.judge.of(self.lines[0].job.match))
-        batch = Batch(
+        backend, jobs = backend_of(self.session.judge.of(self.lines[0].job.match)), len(self.lines)
+        bounds = [line.bound for line in self.lines if line.bound is not None]
+        reserved = math.fsum(bounds) if len(bounds) == jobs else None
+        return Batch(
             name=self.name,
             judge=self.judge,
             api=backend.model.api_of(backend.name),
             address=backend.address,
             form=backend.form,
             made=time.time(),
-            jobs=0,
-            reserved=None,
+            jobs=jobs,
+            reserved=reserved,
             tokens=self.tokens,
+            left=jobs,
+            at_risk=reserved,
         )
-        batch = of_lines(batch, self.lines)
-        return batch._replace(left=batch.jobs, at_risk=batch.reserved)
 
 
 async def collect(

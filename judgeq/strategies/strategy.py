@@ -28,7 +28,7 @@ from judgeq.rating import (
 from judgeq.rating.placing import Batch
 from judgeq.rating.position_bias import Flips
 from judgeq.rating.posterior import Posterior
-from judgeq.strategies.repeats import Repeats
+from judgeq.strategies.matchmaking import Repeats
 from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Standings, Verdicts
 
 SETTLED = 0.95
