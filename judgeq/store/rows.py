@@ -98,9 +98,7 @@ def job(row: Sequence[Any], n: int) -> Job:
     return Job(Match(number, round, asked, judge, repeat), *known)
 
 
-def jobs(
-    matches: Matches, round: int, first: int, state: JobState
-) -> Iterator[tuple[object, ...]]:
+def jobs(matches: Matches, round: int, first: int, state: JobState) -> Iterator[tuple[object, ...]]:
     """A row for each question of a round, from this number on: its items, state, judge, whether the
     order presented is known, how often it was asked before."""
     n, data = len(matches), matches.items.astype("<i4", copy=False).tobytes()
