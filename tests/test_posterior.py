@@ -16,10 +16,9 @@ from judgeq.rating import (
     plackett_luce,
 )
 from judgeq.rating.comparisons import components
-from judgeq.rating.curvature import Curvature
+from judgeq.rating.curvature import Curvature, Rankings
 from judgeq.rating.posterior import Posterior
 from judgeq.rating.prior import Prior, choose_sigma, evidence
-from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats, Verdicts
 from tests.build import Ranking, dense, verdicts
 
@@ -148,14 +147,12 @@ def test_loadings_make_ratings_of_items_and_covariates(
 
 
 def test_several_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    from judgeq.rating import rankings
-
-    monkeypatch.setattr(rankings, "AT_ONCE", 40)
+    monkeypatch.setattr(curvature, "AT_ONCE", 40)
     for exact in (curvature.DENSE, 10):
         monkeypatch.setattr(curvature, "DENSE", exact)
         with_threads = of_lists(60, 5, 3, 0).errors
         with monkeypatch.context() as patch:
-            patch.setattr(rankings, "ThreadPoolExecutor", _OneThread)
+            patch.setattr(curvature, "ThreadPoolExecutor", _OneThread)
             assert_array_equal(of_lists(60, 5, 3, 0).errors, with_threads)
 
 

@@ -64,19 +64,13 @@ def slots_by_size(verdicts: Verdicts) -> Iterator[Offsets]:
 def slots_by_shape(verdicts: Verdicts) -> Iterator[tuple[Offsets, slice | None]]:
     """As `slots_by_size`; partial rankings by themselves, those together in which no order is known of
     the items at the same places, which are given with them (None: of rankings in full)."""
+    partial = partial_by_slot(verdicts)
     for slots in slots_by_size(verdicts):
-        if verdicts.partial is None:
-            yield slots, None
-            continue
-        partial = verdicts.partial[np.searchsorted(verdicts.offsets, slots[0])]
-        if not partial.all():
-            yield slots[:, ~partial], None
-        slots, k = slots[:, partial], len(slots)
-        tied = verdicts.tied[slots]
-        begin = tied.argmax(axis=0) - 1
-        shape = begin * (k + 1) + begin + 1 + tied.sum(axis=0)
+        tied, end = verdicts.tied[slots], len(slots) + 1
+        first = tied.argmax(axis=0) - 1
+        shape = (first * end + first + 1 + tied.sum(axis=0)) * partial[slots[0]]
         for one in np.unique(shape).tolist():
-            yield slots[:, shape == one], slice(*divmod(one, k + 1))
+            yield slots[:, shape == one], slice(*divmod(one, end)) if one else None
 
 
 def tie_groups(verdicts: Verdicts) -> Offsets:

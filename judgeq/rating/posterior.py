@@ -19,9 +19,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from judgeq.rating.curvature import Curvature, Scatter, dot
+from judgeq.rating.curvature import Curvature, Rankings, Scatter, dot
 from judgeq.rating.prior import Prior, further, wider
-from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats, Offsets
 
 LEVEL = 0.95

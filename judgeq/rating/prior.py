@@ -19,8 +19,7 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.rating import LIMITS, UNKNOWN, curvature
-from judgeq.rating.curvature import Curvature, dot
-from judgeq.rating.rankings import Rankings
+from judgeq.rating.curvature import Curvature, Rankings, dot
 from judgeq.types import Floats
 
 DRAWS, ENOUGH = 4, 40_000
