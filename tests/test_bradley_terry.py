@@ -17,7 +17,7 @@ from judgeq.evaluation import metrics
 from judgeq.rating import comparisons, correlation, elo, plackett_luce
 from judgeq.rating.bradley_terry import fit_mm
 from judgeq.rating.curvature import Curvature
-from judgeq.rating.prior import SIGMAS
+from judgeq.rating.posterior import SIGMAS
 from judgeq.settings.run import DatasetSpec
 from judgeq.types import Floats
 from tests.build import SHARED, Ranking, fit_map, grouped, needs_recordings, recording, verdicts

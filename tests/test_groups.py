@@ -132,15 +132,15 @@ def test_groups_share_a_prior_and_intervals_cover() -> None:
     centred = truth - (np.bincount(group, truth) / np.bincount(group).clip(1))[group]
     low, high = fit.posterior.interval
     assert 0.92 < ((low <= centred) & (centred <= high)).mean() < 0.985
-    rho = order.reliability(fit.posterior.mean, fit.posterior.errors_apart, group=group).rho
+    rho = order.reliability(fit.posterior.mean, fit.posterior.errors_apart, group)
     true = point(spearman(fit.theta, truth, group), n)
     assert rho == pytest.approx(true, abs=0.03)
 
 
 def test_one_group_is_as_reliable_as_no_groups() -> None:
     mean, se = np.random.default_rng(0).normal(0, 2, (2, 90))
-    one = order.reliability(mean, np.abs(se), 1.25)
-    assert order.reliability(mean, np.abs(se), 1.25, group=np.ones(90, np.int64)) == one
+    one = order.reliability(mean, np.abs(se))
+    assert order.reliability(mean, np.abs(se), np.ones(90, np.int64)) == one
 
 
 def test_measures_within_groups() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from judgeq.rating.misfit import fit_of_items, fit_of_judges, residuals
+from judgeq.rating.scale_quality import fit_of_items, fit_of_judges, residuals
 from judgeq.types import Verdicts
 from tests.build import Ranking, fit_map, grouped, verdicts
 

@@ -17,8 +17,7 @@ from judgeq.rating import (
 )
 from judgeq.rating.comparisons import components
 from judgeq.rating.curvature import Curvature, Rankings
-from judgeq.rating.posterior import Posterior
-from judgeq.rating.prior import Prior, choose_sigma, evidence
+from judgeq.rating.posterior import Posterior, Prior, choose_sigma, evidence
 from judgeq.types import Floats, Verdicts
 from tests.build import Ranking, dense, verdicts
 

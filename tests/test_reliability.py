@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from judgeq.errors import NotConvergedError
-from judgeq.rating.reliability import Separation, SplitHalf, separation, split_half
+from judgeq.rating.scale_quality import Separation, SplitHalf, separation, split_half
 from judgeq.types import Floats, Verdicts
 from tests.build import fit_map, verdicts
 

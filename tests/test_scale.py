@@ -17,9 +17,8 @@ from judgeq.rating import (
     ESTIMATORS,
     Parameters,
     correlation,
-    misfit,
     plackett_luce,
-    reliability,
+    scale_quality,
 )
 from judgeq.rating.comparisons import imply, joined
 from judgeq.types import Bools, Comparisons, Floats, Verdicts
@@ -104,7 +103,7 @@ def test_halves_are_rated_as_the_whole_with_its_prior_and_without_the_position(
     def rate(half: Verdicts, n: int) -> Floats:
         return ESTIMATORS["pl"].fit(half, n, Parameters(run.fit.sigma, position=True)).theta
 
-    expected = reliability.split_half(joined(run.history.verdicts), rate, 0, 3)
+    expected = scale_quality.split_half(joined(run.history.verdicts), rate, 0, 3)
     assert scale.reliability_of(run, splits=3).split_half == expected
 
 
@@ -214,7 +213,7 @@ def test_cj_is_the_published_recipe(n: int, count: int, seed: int) -> None:
     rows = [int(name) for name in by_name]
     assert theta[rows] == pytest.approx([*by_name.values()], abs=1e-12)
     assert se[rows] == pytest.approx([*se_by_name.values()], abs=1e-12)
-    assert reliability.separation(theta, se, likeliest=True).ssr == pytest.approx(ssr, abs=1e-12)
+    assert scale_quality.separation(theta, se, likeliest=True).ssr == pytest.approx(ssr, abs=1e-12)
     assert np.isnan(theta[n])  # never compared
     assert np.isnan(se[n])
 
@@ -225,7 +224,7 @@ def test_cj_golden_values() -> None:
     theta, se = scale.cj(imply(verdicts(pairs)), 4)
     expected, _, ssr = recipe([(str(a), str(b)) for a, b in pairs])
     assert theta == pytest.approx([*expected.values()], abs=1e-13)
-    assert reliability.separation(theta, se, likeliest=True).ssr == pytest.approx(ssr, abs=1e-13)
+    assert scale_quality.separation(theta, se, likeliest=True).ssr == pytest.approx(ssr, abs=1e-13)
     assert theta.sum() == pytest.approx(0, abs=1e-12)
 
 
@@ -292,7 +291,7 @@ def test_peoples_judgments() -> None:
     """Compared within 32 topics: the judges halved, the scale is reliable; and those made to answer at
     random are found."""
     judged, tie, n = people()
-    half = reliability.split_half(judged, fit_map, 0, 2)
+    half = scale_quality.split_half(judged, fit_map, 0, 2)
     assert (half.by, half.items) == ("judges", 1052)
     assert half.r is not None
     assert half.r > 0.9
@@ -307,7 +306,7 @@ def test_peoples_judgments() -> None:
         items = judged.items.reshape(-1, 2)
         second = at_random & (rng.random(len(items)) < 0.5)
         made = pairs(items, second, tie & ~at_random, judged.judges)
-        fit = misfit.fit_of_judges(made, fit_map(made, n), judges)
+        fit = scale_quality.fit_of_judges(made, fit_map(made, n), judges)
         found += int(fit.above[random].sum())
         bad += int((random & fit.judged).sum())
         alarms += int(fit.above[~random].sum())

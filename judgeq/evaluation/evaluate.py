@@ -253,10 +253,7 @@ def by_group(run: Result, gold: Gold | None) -> Iterator[OfGroup]:
     scores, posterior, groups = run.scores, run.fit.posterior, run.scores.groups or ()
     for rows in run.history.groups if groups else ():
         known = rows[scores.scored[rows]]
-        rho = (
-            posterior
-            and order.reliability(posterior.mean[known], posterior.errors_apart[known]).rho
-        )
+        rho = posterior and order.reliability(posterior.mean[known], posterior.errors_apart[known])
         labels = np.full(len(known), np.nan) if gold is None else gold.values[known]
         both = ~np.isnan(labels)
         alike = correlation.spearman(scores.main[1][known][both], labels[both])

@@ -11,7 +11,7 @@ import numpy as np
 
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.engine.scores import Scores
-from judgeq.rating import comparisons, misfit
+from judgeq.rating import comparisons, scale_quality
 from judgeq.rating.correlation import Order
 from judgeq.text import LEFT_OUT
 from judgeq.types import Floats
@@ -86,9 +86,9 @@ def uncertain(run: Result, n: int) -> View:
 
 def contested(run: Result, n: int) -> View:
     """The items whose judgments contradict one another most: of the highest infit, standardised (z) to
-    allow for how many comparisons it is made of; of those of misfit.LEAST comparisons or more."""
-    fit = misfit.fit_of_items(comparisons.joined(run.history.verdicts), run.scores.main[1])
-    few = f"no item was in {misfit.LEAST} comparisons, which this takes"
+    allow for how many comparisons it is made of; of those of scale_quality.LEAST comparisons or more."""
+    fit = scale_quality.fit_of_items(comparisons.joined(run.history.verdicts), run.scores.main[1])
+    few = f"no item was in {scale_quality.LEAST} comparisons, which this takes"
     return _largest(run, "contested", n, fit.z, few, z=fit.z, infit=fit.infit)
 
 

@@ -19,12 +19,10 @@ from judgeq.rating import (
     Parameters,
     comparisons,
     correlation,
-    misfit,
-    reliability,
+    scale_quality,
 )
 from judgeq.rating.comparisons import joined
-from judgeq.rating.misfit import Fit
-from judgeq.rating.reliability import Separation, SplitHalf
+from judgeq.rating.scale_quality import Fit, Separation, SplitHalf
 from judgeq.types import Comparisons, Floats, Verdicts
 
 MOST = 2_000_000
@@ -83,12 +81,12 @@ def reliability_of(run: Result, splits: int | None = None, seed: int = 0) -> Rel
     def rate(half: Verdicts, n: int) -> Floats:
         return halves.fit(half, n, parameters).theta
 
-    half = reliability.split_half(verdicts, rate, seed, splits)
+    half = scale_quality.split_half(verdicts, rate, seed, splits)
     judged = int((component > 0).sum())
     if half.r is not None and 3 * half.items < 2 * judged:
         why = f"both halves know only {half.items} of the {judged} items judged"
         half = replace(half, r=None, low=None, high=None, whole=None, why=why)
-    separation = reliability.separation(scores.main[1], scores.se, component)
+    separation = scale_quality.separation(scores.main[1], scores.se, component)
     if scores.intervals is None:
         why = f"the estimator {run.main.name} has no standard errors"
         separation = Separation(None, None, 0, why)
@@ -110,7 +108,7 @@ def _separation_cj(verdicts: Verdicts, run: Result) -> Separation:
         return Separation(None, None, 0, f"{count:,} comparisons would take long")
     component = run.scores.component
     theta, se = cj(comparisons.imply(verdicts), len(component))
-    return reliability.separation(theta, se, component, likeliest=True)
+    return scale_quality.separation(theta, se, component, likeliest=True)
 
 
 def cj(compared: Comparisons, n: int) -> tuple[Floats, Floats]:
@@ -159,12 +157,12 @@ def misfit_of(run: Result) -> Misfit:
     if several:
         # Each order of a pair is answered by another person.
         asked = run.history.verdicts if run.said is None else run.history.asked
-        judges = misfit.fit_of_judges(comparisons.joined(asked), theta, len(names))
+        judges = scale_quality.fit_of_judges(comparisons.joined(asked), theta, len(names))
         judges = replace(judges, names=names)
     return Misfit(
         rating=main,
         judges=judges,
-        items=replace(misfit.fit_of_items(verdicts, theta), names=run.items.ids),
+        items=replace(scale_quality.fit_of_items(verdicts, theta), names=run.items.ids),
     )
 
 

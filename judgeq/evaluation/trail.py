@@ -12,7 +12,7 @@ import numpy as np
 
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.people import answers
-from judgeq.rating import comparisons, misfit
+from judgeq.rating import comparisons, scale_quality
 from judgeq.replies import reason_in
 from judgeq.strategies import History
 from judgeq.text import LEFT_OUT
@@ -38,7 +38,7 @@ class Appearance:
     comparisons: int
     expected: float  # wins under the main rating; nan where it has none, as of an item alone
     # How much the answer argues for a higher place (over 0) or a lower one, of mean 0 and variance 1
-    # under the model (`misfit.Residuals`); nan as `expected`.
+    # under the model (`scale_quality.Residuals`); nan as `expected`.
     residual: float
     JSON_KEYS: ClassVar = {"outcome": "outcome"}
 
@@ -47,7 +47,7 @@ class Appearance:
         """Whether it did as well as its rating lets expect; None without a residual."""
         if np.isnan(self.residual):
             return None
-        if abs(self.residual) <= misfit.UNEXPECTED:
+        if abs(self.residual) <= scale_quality.UNEXPECTED:
             return "as expected"
         return "higher" if self.residual > 0 else "lower"
 
@@ -69,7 +69,7 @@ def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
     number = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
     place = comparisons.presented_at(verdicts) - verdicts.offsets[number] + 1
     wins, compared = comparisons.wins_by_slot(verdicts), comparisons.compared_by_slot(verdicts)
-    residual, _, expected = misfit.residuals(verdicts, theta)
+    residual, _, expected = scale_quality.residuals(verdicts, theta)
 
     @cache
     def answer(at: int) -> dict[str, Any]:

@@ -49,14 +49,10 @@ def fit_mm(
     Where `component`, shape (n,), numbers several groups that no comparison connects, each is centred
     by itself: nothing else says where they lie to each other. Raises NotConvergedError after `sweeps`.
     """
-    if not len(comparisons):
-        return np.zeros(n)
-    wins: Floats = np.bincount(comparisons.winner, comparisons.weight, n).astype(np.float64)
-    low = np.minimum(comparisons.winner, comparisons.loser).astype(np.int64)
-    high = np.maximum(comparisons.winner, comparisons.loser).astype(np.int64)
+    wins = np.bincount(comparisons.winner, comparisons.weight, n)
+    low, high = np.sort([comparisons.winner, comparisons.loser], axis=0).astype(np.int64)
     edge, which = np.unique(low * n + high, return_inverse=True)
-    a, b = edge // n, edge % n
-    met: Floats = np.bincount(which.reshape(-1), comparisons.weight).astype(np.float64)
+    met, (a, b) = np.bincount(which, comparisons.weight), np.divmod(edge, n)
     part = np.zeros(n, np.int64) if component is None else component
     count = np.maximum(np.bincount(part), 1)
     theta: Floats = np.zeros(n)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from judgeq.types import Floats, Offsets
+from judgeq.types import Floats, Offsets, Rows
 
 _ROUNDING = 1e-24
 """The share of squares below which a variance is what rounding leaves of a constant."""
@@ -26,11 +26,11 @@ class Order:
     of each item, shape (n,), one part after the other."""
 
     def __init__(self, values: Floats | Offsets, part: Offsets | None = None) -> None:
-        parts = np.zeros(len(values), np.int64) if part is None else part
+        parts = np.zeros(len(values)) if part is None else part
         self.order: Offsets = np.lexsort((values, parts))
+        ordered = np.stack([values, parts])[:, self.order]
         new = np.ones(len(values), dtype=np.bool_)
-        changes = [of[self.order][1:] != of[self.order][:-1] for of in (values, parts)]
-        new[1:] = changes[0] | changes[1]
+        new[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
         self.starts: Offsets = np.flatnonzero(new)
         """Where the groups of tied values begin."""
         self.group: Offsets = np.empty(len(values), dtype=np.int64)
@@ -71,7 +71,7 @@ def spearman(x: Floats, y: Floats, part: Offsets | None = None) -> Measure:
 
 def _scaled(values: Floats) -> Floats:
     """Without changing a correlation: around 0, the largest ±1; so that squares keep their digits."""
-    near: Floats = values - values.sum() / max(len(values), 1)
+    near: Floats = values - (np.median(values) if len(values) else 0)
     return near / (float(np.abs(near).max(initial=0)) or 1)
 
 
@@ -102,7 +102,7 @@ def within(x: Floats, y: Floats, component: Offsets) -> tuple[float | None, floa
     return of_values, of_ranks, len(part)
 
 
-def centred(values: Floats, part: Offsets) -> Floats:
+def centred(values: Floats, part: Offsets | Rows) -> Floats:
     """Values less the mean of their part; what rounding leaves of a constant is 0."""
     off = values - (np.bincount(part, values) / np.maximum(np.bincount(part), 1))[part]
     off[np.abs(off) < 1e-12 * np.abs(values).max(initial=0)] = 0

@@ -37,8 +37,7 @@ from judgeq.rating import (
 )
 from judgeq.rating.comparisons import components, joined
 from judgeq.rating.curvature import Scatter
-from judgeq.rating.posterior import Posterior
-from judgeq.rating.prior import Prior
+from judgeq.rating.posterior import Posterior, Prior
 from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
@@ -282,7 +281,7 @@ def _placed(
     )
     means = np.ones((n, 1))
     means[:a] = 0
-    numbers, loadings = _covariates(means, verdicts, position=position)
+    numbers, loadings = position_bias.covariates(verdicts, means, position=position)
     rankings = plackett_luce.rankings_of(verdicts, n, numbers, go_on)
     if a:
         rankings = rankings.with_known(np.arange(a), _Known(theta, covariance, sigma))
@@ -333,16 +332,6 @@ def _known(rows: Offsets, parts: Sequence[Part]) -> tuple[Floats, Floats, Bools]
         covariance[np.ix_(own, own)] = part.posterior.covariance(local)
     covariance[np.diag_indices(len(rows))] *= 1 + RIDGE  # the mean of all of a batch is exactly 0
     return theta, covariance, there
-
-
-def _covariates(means: Floats, verdicts: Verdicts, *, position: bool) -> tuple[Floats, Floats]:
-    """Numbers by slot, and loadings by item: of the `means` of batches, and of the place presented where
-    its effect is taken out."""
-    numbers, loadings = means[verdicts.items], means
-    if position:
-        numbers = np.concatenate([numbers, position_bias.numbers(verdicts)], axis=1)
-        loadings = np.concatenate([means, np.zeros((len(means), 1))], axis=1)
-    return numbers, loadings
 
 
 def _link(theta: Floats, parts: Sequence[Part]) -> Link | None:
@@ -397,11 +386,9 @@ def _together(batches: Sequence[Batch], rounds: Sequence[Verdicts], n: int, go_o
     centred = np.where(of_first > 0, np.maximum(of_first, 2.0), np.inf)
 
     def rate(parameters: Parameters) -> Fit:
-        numbers, loadings = _covariates(means, verdicts, position=bool(parameters.position))
-        found = plackett_luce.maximum(verdicts, n, parameters, numbers, go_on)
-        posterior = Posterior(
-            found.rankings, found.parameters, found.prior, component, loadings, centred=centred
-        )
-        return Fit(posterior.theta, posterior, found.chosen, bool(parameters.position))
+        found = plackett_luce.maximum(verdicts, n, parameters, means, go_on)
+        at = (found.rankings, found.parameters, found.prior)
+        posterior = Posterior(*at, component, found.loadings, centred=centred)
+        return Fit(posterior.theta, posterior, found.chosen, found.position)
 
     return with_position(rate, verdicts, batches[-1].parameters, go_on)

@@ -34,8 +34,7 @@ import numpy as np
 from judgeq.rating import UNKNOWN, Fit, GoOn, Parameters, always, curvature, position_bias
 from judgeq.rating.comparisons import components, settled, slots_by_shape, tie_groups
 from judgeq.rating.curvature import Block, Rankings
-from judgeq.rating.posterior import Posterior
-from judgeq.rating.prior import Prior, choose_sigma
+from judgeq.rating.posterior import Posterior, Prior, choose_sigma
 from judgeq.types import Floats, Offsets, Verdicts
 
 BOTH = (True, False)
@@ -43,12 +42,24 @@ BOTH = (True, False)
 
 
 class Maximum(NamedTuple):
-    """The `parameters` at the maximum of a likelihood and a prior; `chosen`: its σ, by the evidence."""
+    """The `parameters` at the maximum of a likelihood and a prior; `chosen`: its σ, by the evidence.
+    `loadings`, shape (n, p), are what items have of each covariate, and `position` is whether the last
+    of these is the effect of the place presented."""
 
     rankings: Rankings
     parameters: Floats
     prior: Prior
     chosen: bool
+    loadings: Floats
+    position: bool
+
+    def fit(
+        self, component: Offsets, share: float | None = None, reliability: float | None = None
+    ) -> Fit:
+        """With its posterior, whose `share` was found by that reliability."""
+        at = (self.rankings, self.parameters, self.prior)
+        posterior = Posterior(*at, component, self.loadings, share)
+        return Fit(posterior.theta, posterior, self.chosen, self.position, reliability)
 
 
 def fit(
@@ -61,36 +72,34 @@ def fit(
 ) -> Fit:
     """`pl`: θ by the MAP, 0 for items that were never compared, with their posterior. Of the comparisons
     that lists imply (`implied`): `bt`."""
-    position = bool(parameters.position)
-    places = position_bias.numbers(verdicts) if position else None
-    found = maximum(verdicts, n, parameters, places, go_on, implied=implied)
-    component = components(verdicts, n)
-    posterior = Posterior(found.rankings, found.parameters, found.prior, component)
-    return Fit(posterior.theta, posterior, found.chosen, position)
+    found = maximum(verdicts, n, parameters, go_on=go_on, implied=implied)
+    return found.fit(components(verdicts, n))
 
 
 def maximum(
     verdicts: Verdicts,
     n: int,
     parameters: Parameters,
-    covariates: Floats | None = None,
+    loadings: Floats | None = None,
     go_on: GoOn = always,
     *,
     implied: bool = False,
 ) -> Maximum:
-    """The maximum, with covariates as of `rankings_of`; σ is chosen by the evidence where it isn't
-    given, but of implied comparisons, which are no probability of a list. Raises
-    NotConvergedError."""
-    rankings = rankings_of(verdicts, n, covariates, go_on, () if implied else BOTH)
+    """The maximum, with covariates of which an item has these `loadings`, shape (n, p), wherever it
+    stands; σ is chosen by the evidence where it isn't given, but of implied comparisons, which are no
+    probability of a list. Raises NotConvergedError."""
+    position = bool(parameters.position)
+    loadings = np.empty((n, 0)) if loadings is None else loadings
+    numbers, loadings = position_bias.covariates(verdicts, loadings, position=position)
+    rankings = rankings_of(verdicts, n, numbers, go_on, () if implied else BOTH)
     sigma, start = parameters.sigma, None
     chosen = sigma is None and rankings.repeated and not implied
     if chosen:
-        from_the_top = rankings_of(verdicts, n, covariates, go_on, (True,))
-        sigma, start = choose_sigma(from_the_top)
+        sigma, start = choose_sigma(rankings_of(verdicts, n, numbers, go_on, (True,)))
     prior = Prior(UNKNOWN if sigma is None else sigma)
     what = f"{'Bradley-Terry' if implied else 'Plackett-Luce'} (MAP, σ = {prior.sigma:g})"
     best = curvature.maximum(rankings, prior.precision(rankings), start=start, what=what)
-    return Maximum(rankings, best, prior, chosen)
+    return Maximum(rankings, best, prior, chosen, loadings, position)
 
 
 def rankings_of(
