@@ -125,5 +125,5 @@ def _mean_rho(about: tuple[str, str]) -> float:
     for seed in range(RUNS):
         run = play(judge, design, N, seed, end=False)
         estimator = ESTIMATORS["hybrid" if run.history.basis == "both" else "pl"]
-        values.append(true_rho(run.history.rate(estimator, Parameters()), run.truth))
+        values.append(true_rho(run.history.fit(estimator, Parameters()).theta, run.truth))
     return float(np.mean(values))

@@ -171,7 +171,7 @@ def _run(text: str, rating: str, seed: int, alone: float) -> tuple[float, float]
         accuracy = alone if int(matches.sizes.max()) == 1 else LISTS
         rng, judge = seeds.rng(seed, "answers", round), Simulation(sim_accuracy=accuracy)
         history.add(error_model.answers(matches, truth, judge, rng), len(matches))
-    theta = history.rate(ESTIMATORS[rating], Parameters())
+    theta = history.fit(ESTIMATORS[rating], Parameters()).theta
     measures = (correlation.pearson(theta, truth), correlation.spearman(theta, truth))
     r, rho = (correlation.point(measure, N) or 0.0 for measure in measures)
     return r, rho

@@ -38,7 +38,7 @@ def _f1(strategy: str, share: float, seed: int) -> tuple[float, float] | None:
         matches = history.next_round()
         rng = seeds.rng(seed, "answers", round)
         history.add(error_model.answers(matches, seen, judge, rng), len(matches))
-    theta = history.rate(ESTIMATORS[CHOICES[0]], Parameters())
+    theta = history.fit(ESTIMATORS[CHOICES[0]], Parameters()).theta
     cut = mixture.threshold(theta).value
     return None if cut is None else (_positive(theta > 0, gold), _positive(theta > cut, gold))
 

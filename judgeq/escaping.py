@@ -22,6 +22,7 @@ _ANSI = re.compile(
     r"|\x1b[ -/]*[0-Z\\^-~]"  # the rest
 )
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co"})
+_RUN = ("=", "+", "-", "@", "\t", "\r", "\n", *"＝＋－＠")
 _MARKS = 2  # combining marks left on a letter
 
 
@@ -96,10 +97,7 @@ def for_spreadsheet(cell: object) -> object:
 
     Only words are changed, such as names and ids; numbers are ours.
     """
-    runs = isinstance(cell, str) and cell.startswith(
-        ("=", "+", "-", "@", "\t", "\r", "\n", *"＝＋－＠")
-    )
-    return f"'{cell}" if runs else cell
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_RUN) else cell
 
 
 # Fences

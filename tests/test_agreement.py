@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from judgeq.evaluation.agreement import Codings, alpha, codings, kendall_by_pair
+from judgeq.evaluation.agreement import alpha, coded, codings, kendall_by_pair
 from judgeq.evaluation.metrics import Measured
 from judgeq.types import Floats, Verdicts
 from tests.build import grouped, rankings, verdicts
@@ -53,7 +53,7 @@ def of(given: Sequence[Coding]) -> float | None:
     """Of codings of units that are no pairs."""
     unit, judge, value = np.array(given).reshape(-1, 3).T
     units = unit.astype(np.int64)
-    them = Codings(units, units, judge.astype(np.int32), value, alone=True)
+    them = coded(units, units, judge.astype(np.int32), value, alone=True)
     return alpha(them, 0, np.random.default_rng(0))[0].value
 
 

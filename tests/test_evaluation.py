@@ -516,7 +516,8 @@ def test_a_clear_difference_is_marked(folder: Path) -> None:
     constant = compare([run, with_scores(run, pl=np.zeros(240))], QUICK, own(run))
     (pl,) = constant.differences
     assert pl.measures["pearson"] == Measured(None)
-    assert [pair.measures["kendall"] for pair in constant.agreement] == [Measured(None)]
+    unknown = Measured(None, why="all scores are equal")
+    assert [pair.measures["kendall"] for pair in constant.agreement] == [unknown]
 
 
 def test_runs_with_other_ratings_are_compared_by_their_main_ones(folder: Path) -> None:

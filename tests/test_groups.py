@@ -62,7 +62,7 @@ def test_every_question_is_within_a_group(text: str) -> None:
     history, asked = History.begin(len(groups), strategy, group=comparisons.numbered(groups)), 0
     for round in history.to_come():
         matches = history.next_round()
-        assert len(matches) == strategy.calls_of(round, *SIZES)
+        assert len(matches) == strategy.asked(round, *SIZES)[0]
         asked += len(matches)
         if matches.sizes.max() > 1:
             assert matches.sizes.min() > 1

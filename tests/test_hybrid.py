@@ -153,7 +153,7 @@ def test_some_texts_are_scored_twice() -> None:
     """By which the share that lists count is known: those of a judge without noise all of them."""
     strategy = strategies.parse("hybrid10:repeat=120,overlap=1")
     assert strategies.parse(strategy.name) == strategy
-    assert strategy.calls_of(1, 300) == 420
+    assert strategy.asked(1, 300)[0] == 420
     noisy, exact = Simulation(sim_accuracy=0.7), Simulation(sim_accuracy=0.97, sim_pmax=0.999)
     found = {}
     for name, judge in (("noisy", noisy), ("exact", exact)):

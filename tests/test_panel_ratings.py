@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from judgeq.evaluation.agreement import panel_agreement
-from judgeq.rating import ESTIMATORS, Parameters
+from judgeq.evaluation.agreement import PanelAgreement, of_run
+from judgeq.rating import ESTIMATORS, Estimator, Fit, Parameters
 from judgeq.strategies import History
 from judgeq.types import Verdicts
 from tests.build import fit_map, verdicts
@@ -26,17 +29,25 @@ def by(some: Verdicts, *judges: int) -> Verdicts:
     return replace(some, judges=np.array(judges, dtype=np.int32))
 
 
-def judged(n: int, *rounds: Verdicts) -> History:
-    found = History.begin(n, None)
+def agreed(
+    main: Estimator, names: Sequence[str], n: int, *rounds: Verdicts, resamples: int = 0
+) -> PanelAgreement:
+    """How well the judges of these rounds over n items agree."""
+    history = History.begin(n, None)
     for some in rounds:
-        found.add(some)
+        history.add(some)
+    fit, items = Fit(np.zeros(n)), SimpleNamespace(ids=range(n))
+    of = {"main": main, "judges": names, "history": history, "fit": fit, "scores": items}
+    run: Any = SimpleNamespace(**of, said=None, parameters=Parameters(2.0))
+    found = of_run(run, resamples, 0)
+    assert found is not None
     return found
 
 
 def test_the_ratings_of_a_judge_are_those_of_its_verdicts_alone() -> None:
     one = by(verdicts([(0, 1, 2), (1, 0, 2), (3, 1)]), 0, 1, 0)
     other = by(verdicts([(2, 3), (3, 2)]), 0, 1)
-    found = panel_agreement(judged(5, one, other), ["a", "b"], BT, Parameters(2.0), 0, 0)
+    found = agreed(BT, ["a", "b"], 5, one, other)
     mine = fit_map(verdicts([(0, 1, 2), (3, 1), (2, 3)]), 5, 2.0)
     assert_array_equal(found.ratings[0][:4], mine[:4])
     assert np.isnan(found.ratings[0][4])
@@ -50,7 +61,7 @@ def test_the_ratings_of_a_judge_are_those_of_its_verdicts_alone() -> None:
 def test_judges_who_say_the_same_agree_wholly() -> None:
     rankings = [(0, 1, 2, 3), (3, 1, 0, 2), (2, 1, 0)]
     both = by(verdicts([each for each in rankings for _ in "ab"]), *([0, 1] * 3))
-    found = panel_agreement(judged(4, both), ["a", "b"], BT, Parameters(2.0), 200, 0)
+    found = agreed(BT, ["a", "b"], 4, both, resamples=200)
     assert found.krippendorff_alpha.value == pytest.approx(1)
     assert found.kendall[0, 1] == pytest.approx(1)
 
@@ -59,7 +70,7 @@ def test_scores_of_items_alone_have_an_alpha_of_their_own() -> None:
     items = verdicts([(row,) for row in range(6) for _ in "ab"])
     scores = np.array([0.1, 0.1, 0.2, 0.2, 0.5, 0.5, 0.7, 0.7, 0.9, 0.9, 1.0, 1.0])
     some = replace(by(items, *([0, 1] * 6)), scores=scores)
-    found = panel_agreement(judged(6, some), ["a", "b"], DIRECT, Parameters(2.0), 0, 0)
+    found = agreed(DIRECT, ["a", "b"], 6, some)
     assert found.krippendorff_alpha.value == pytest.approx(1)
     assert_array_equal(found.ratings[1], scores[1::2])
     assert found.judged_by_several == 6
@@ -90,6 +101,6 @@ def test_of_many_judges_none_is_rated_alone_and_all_agree_or_not() -> None:
     rankings = [(0, 1), (1, 2), (2, 3), (0, 3)]
     both = by(verdicts([rankings[at % 4] for at in range(40)]), *range(40))
     names = [f"w{number}" for number in range(40)]
-    found = panel_agreement(judged(4, both), names, BT, Parameters(2.0), 0, 0)
+    found = agreed(BT, names, 4, both)
     assert (found.names, found.others, found.judged_by_several) == ([], 40, 4)
     assert found.krippendorff_alpha.value == pytest.approx(1)

@@ -84,7 +84,6 @@ class Table:
                 open_to_all=self.options.get("open_to_all", False),
                 now=self.clock,
                 clock=self.clock,
-                order=0,
             )
             people = People(Questions(prompt, TEXTS), assignment, emit=self.events.append)
             await people.begin(2 if "later" in self.options else 1)

@@ -20,7 +20,7 @@ import judgeq as package
 from judgeq.engine import session
 from judgeq.errors import RunError
 from judgeq.evaluation import people
-from judgeq.evaluation.agreement import Orders, codings
+from judgeq.evaluation.agreement import between, codings
 from judgeq.evaluation.people import Share
 from judgeq.person import Check, Person, PersonState, Said
 from judgeq.types import Verdict, Verdicts
@@ -67,11 +67,11 @@ def test_couples_are_two_answers_to_one_question_by_hand() -> None:
     )
     judges = np.arange(5)
     is_person = (judges > 0) & (judges < 4)
-    found = Orders(codings(verdicts))
+    given = codings(verdicts)
     counted = {}
     for one, other in combinations(range(5), 2):
         if is_person[one] or is_person[other]:
-            two = found.between(judges == one, judges == other)
+            two = between(given, judges == one, judges == other)
             counted[one, other] = two.alike.sum(), two.pairs.sum()
     assert {between: found for between, found in counted.items() if found[1]} == {
         (1, 2): (0, 3),
@@ -81,15 +81,15 @@ def test_couples_are_two_answers_to_one_question_by_hand() -> None:
         (0, 2): (0, 2),
         (0, 3): (1.5, 2),
     }
-    among = found.between(is_person, is_person)
+    among = between(given, is_person, is_person)
     assert (among.pairs > 0).sum() == 1
     assert among.alike.sum() / among.pairs.sum() == pytest.approx(1 / 3)
-    model = found.between(is_person, judges == 0)
+    model = between(given, is_person, judges == 0)
     assert (model.pairs > 0).sum() == 2
     # Of two items the mean over all couples of answers, then over the pairs of items.
     assert model.alike.sum() / model.pairs.sum() == pytest.approx((0.5 + 2 / 3 + 1) / 3)
     nobody = judges > 9
-    assert not found.between(nobody, nobody).pairs.any()
+    assert not between(given, nobody, nobody).pairs.any()
 
 
 def said(checks: list[Check]) -> Said:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from judgeq.evaluation import agreement
-from judgeq.evaluation.agreement import Orders, codings
+from judgeq.evaluation.agreement import between, codings
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.people import (
     ModelAgreement,
@@ -69,11 +69,11 @@ def test_each_question_counts_alike_however_many_people_answered_it() -> None:
     answers += [(1, (2, 3), Verdict((2, 3))), (2, (3, 2), Verdict((3, 2)))]
     answers += [(0, (2, 3), Verdict((2, 3)))]
     persons = np.arange(4) > 0
-    both = Orders(codings(verdicts_of(answers)))
-    two = both.between(persons, persons)
+    given = codings(verdicts_of(answers))
+    two = between(given, persons, persons)
     _, (alone, *_) = shares_alike(two, two, 0, 0)
     assert alone.value == pytest.approx((1 + 0) / 2)
-    own = both.between(persons, ~persons)
+    own = between(given, persons, ~persons)
     questions, (alike, among, difference) = shares_alike(own, two, 0, 0)
     assert questions == 2
     assert alike.value == pytest.approx((0 + 0.5) / 2)

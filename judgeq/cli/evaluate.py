@@ -283,18 +283,18 @@ def report(
     """
     import asyncio
 
-    from judgeq.evaluation.evaluate import record
+    from judgeq.evaluation.evaluate import evaluation
     from judgeq.ui.report import page, texts
 
     page.check(kind)
     plan, (run,) = _opened([place], given, values)
     shown = run.info.settings_with(given).texts
-    made = record(run, plan, shown=shown)
+    made = evaluation(run, plan, shown=shown)
     table = asyncio.run(texts.gathered(made, listed))
     paths = page.write(made, table, run.run.path / f"report.{kind}")
     if open:
         click.launch(paths[0].resolve().as_uri())
-    if shown and made.texts is None and not quiet and not as_json:
+    if shown and made.run.scores.texts is None and not quiet and not as_json:
         complain("The texts of this run aren't on this machine: the report shows ids only.")
     found = {
         "run": run.run.id,
@@ -305,7 +305,7 @@ def report(
         "files": paths,
         "items": run.info.items,
         "listed": len(table.data["items"]),
-        "texts": made.texts is not None,
+        "texts": made.run.scores.with_texts,
     }
     return Answer(found, lambda _: str(paths[0]))
 

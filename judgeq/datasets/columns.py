@@ -112,7 +112,7 @@ def row_ids(table: Table) -> Sequence[str]:
 
 def is_empty(cell: object) -> bool:
     """Whether a cell of texts holds none."""
-    return cell is None or (isinstance(cell, str) and not cell.strip())
+    return cell is None or (isinstance(cell, str) and (not cell or cell.isspace()))
 
 
 def _text(cell: Any) -> str:
@@ -122,7 +122,8 @@ def _text(cell: Any) -> str:
     if not isinstance(cell, str):
         remedy = "Name the right column with --text-column."
         raise ValueError(f"expected text, got {display(cell)}", remedy)
-    if found := _NO_TEXT.search(cell):
+    found = None if cell.isascii() and "\0" not in cell else _NO_TEXT.search(cell)
+    if found:
         what = "a NUL character" if found[0] == "\0" else f"half a character ({display(cell)})"
         raise ValueError(f"the text holds {what}", "Remove it.")
     return cell

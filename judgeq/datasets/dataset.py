@@ -169,13 +169,13 @@ def without_repeated(dataset: Dataset, *, merge: bool) -> Dataset:
     """The dataset with a notice of how many texts repeat an earlier one; without these, if they are to
     be merged."""
     texts = dataset.texts or ()
-    first = {texts[row]: row for row in reversed(range(len(texts)))}
-    repeated = len(texts) - len(first)
+    repeated = len(texts) - len(set(texts))
     if not repeated:
         return dataset
     notice = f"{repeated:,} of {len(dataset):,} texts repeat an earlier one, and "
     if merge:
         notice += "are judged once with it (--merge-duplicates)."
+        first = {texts[row]: row for row in reversed(range(len(texts)))}
         return _of_rows(dataset, np.array(sorted(first.values())), notice)
     notice += "each is judged as an item of its own (--merge-duplicates judges each text once)."
     return replace(dataset, notices=(*dataset.notices, notice))

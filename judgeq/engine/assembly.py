@@ -131,7 +131,7 @@ def fitted(
     asked = tokens_of("".join(part["content"] for part in parts))
     rooms = [_room(settings, name, k) for name in settings.models]
     room, reads, model = min((one for one in rooms if one[1]), default=(math.inf, 0, ""))
-    tokens = np.array([tokens_of(text) for text in texts])
+    tokens = np.fromiter(map(tokens_of, texts), np.float64, len(texts))
     longest = longest_of(tokens, k, room - asked)
     if longest >= tokens.max(initial=0):
         return settings, dataset

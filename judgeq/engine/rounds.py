@@ -236,7 +236,7 @@ def _next_calls(history: History, settings: Settings) -> int:
     if history.strategy is None or history.over or max(sizes := history.sizes) < 2:
         return 0
     round = len(history.verdicts) + 1
-    return history.strategy.calls_of(round, *sizes) * judgments_per_match(settings, round)
+    return history.strategy.asked(round, *sizes)[0] * judgments_per_match(settings, round)
 
 
 def _cost(calls: float, settings: Settings, counts: Counts, totals: Totals) -> float | None:

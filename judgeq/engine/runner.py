@@ -111,7 +111,7 @@ async def start_event(session: Session) -> RunStarted:
         numbers = range(1, run.rounds + 1)
         groups = run.dataset.sizes
         sizes = [
-            per_match(round) * run.strategy.calls_of(before + round, *groups) for round in numbers
+            per_match(round) * run.strategy.asked(before + round, *groups)[0] for round in numbers
         ]
     return RunStarted(
         run=run.folder.id,

@@ -2,8 +2,8 @@
 and Kendall's τ between the ratings by each alone.
 
 A question is a set of items, whoever was asked about it, and in whatever order. For each two of its
-items a judge codes 1 where the lower row is placed higher, 0 where the other is, ½ for a tie; so that a
-tie is half as far from a win as a loss is. Of an item judged alone the coding is its score.
+items (a unit) a judge codes 1 where the lower row is placed higher, 0 where the other is, ½ for a tie;
+so that a tie is half as far from a win as a loss is. Of an item judged alone the coding is its score.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from judgeq import seeds
 from judgeq.engine.results import Result
 from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.evaluation.scale import fitted
-from judgeq.rating import Estimator, Parameters, comparisons
+from judgeq.rating import comparisons
 from judgeq.rating.correlation import Kendall, point
-from judgeq.strategies import History
 from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats, Offsets, Rows, Verdicts
 
@@ -30,19 +29,20 @@ _CONSTANT = 1e-12
 
 
 class Codings(NamedTuple):
-    """What `judge` said of two items (`unit`) of a `question`, 0 to 1; each of shape (m,). `alone`: of
-    items judged alone, whose scores say nothing of their order."""
+    """What judges said of two items (a unit), 0 to 1, by unit and judge: a row for all that a judge said
+    of a unit, m in all. Of items judged alone the counts are 0, for their scores say nothing of an
+    order."""
 
-    question: Offsets
+    question: Offsets  # of each unit, shape (units,)
     unit: Offsets
-    judge: Rows
-    value: Floats
-    alone: bool = False
+    judge: Offsets
+    value: Floats  # the mean
+    counts: Floats  # of 0, ½ and 1, shape (m, 3)
 
-    def where(self, chosen: Bools) -> Codings:
-        """Those alone for which `chosen`, shape (m,), is true."""
-        question, unit, judge, value, alone = self
-        return Codings(question[chosen], unit[chosen], judge[chosen], value[chosen], alone)
+    def by(self, judges: Bools) -> Codings:
+        """Those of some judges, shape (judges,)."""
+        of, (question, unit, judge, value, counts) = judges[self.judge], self
+        return Codings(question, unit[of], judge[of], value[of], counts[of])
 
 
 def codings(verdicts: Verdicts) -> Codings:
@@ -51,26 +51,40 @@ def codings(verdicts: Verdicts) -> Codings:
     verdicts is no matter."""
     judges = comparisons.judges_of(verdicts)
     if verdicts.scores is not None and not comparisons.compares(verdicts):
-        units = verdicts.items.astype(np.int64)
-        return Codings(units, units, judges, verdicts.scores, alone=True)
-    question, count, largest = np.zeros(len(verdicts), np.int64), 0, 0
-    place = np.zeros(len(verdicts.items), np.int64)  # of each slot's item in its question
+        return coded(verdicts.items, verdicts.items, judges, verdicts.scores, alone=True)
+    question, count = np.zeros(len(verdicts), np.int64), 0
     of = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
     for slots in comparisons.slots_by_size(verdicts):
-        items, largest = verdicts.items[slots], len(slots)
-        sets, number = np.unique(np.sort(items, axis=0), axis=1, return_inverse=True)
+        items = np.sort(verdicts.items[slots], axis=0)
+        sets, number = np.unique(items, axis=1, return_inverse=True)
         question[of[slots[0]]] = count + number.reshape(-1)
         count += sets.shape[1]
-        place[slots] = items.argsort(axis=0).argsort(axis=0)
+    rows, row = np.unique(verdicts.items, return_inverse=True)
     first, second, tie = comparisons.pairs_of(verdicts)
-    one, other, at = place[first], place[second], question[of[first]]
-    value = (one < other).astype(np.float64)
-    value[tie] = 0.5
-    unit = (at * largest + np.minimum(one, other)) * largest + np.maximum(one, other)
-    return Codings(at, unit, judges[of[first]], value)
+    one, other, at = row[first], row[second], of[first]
+    unit = (question[at] * len(rows) + np.minimum(one, other)) * len(rows) + np.maximum(one, other)
+    return coded(question[at], unit, judges[at], np.where(tie, 0.5, one < other))
 
 
-# Krippendorff's α
+def coded(
+    question: Offsets | Rows,
+    unit: Offsets | Rows,
+    judge: Rows,
+    value: Floats,
+    *,
+    alone: bool = False,
+) -> Codings:
+    """Codings, each of a judge of a unit of a question, all of shape (m,), by unit and judge."""
+    judges = int(judge.max(initial=0)) + 1
+    units, number = np.unique(unit, return_inverse=True)
+    of_unit = np.zeros(len(units), np.int64)
+    of_unit[number] = question
+    both, at = np.unique(number * judges + judge, return_inverse=True)
+    counts = np.zeros((len(both), 3))
+    if not alone:
+        np.add.at(counts, (at, (2 * value).astype(np.int64)), 1)
+    mean = np.bincount(at, value) / np.bincount(at)
+    return Codings(of_unit, both // judges, both % judges, mean, counts)
 
 
 def alpha(given: Codings, times: int, rng: np.random.Generator) -> tuple[Measured, int]:
@@ -79,29 +93,23 @@ def alpha(given: Codings, times: int, rng: np.random.Generator) -> tuple[Measure
 
     1 is agreement, 0 what chance gives, less is discord: α = 1 − Do / De, of squared differences, Do
     being their mean within the units, De that of any two values (Krippendorff 2011, "Computing
-    Krippendorff's alpha-reliability", for interval data). What a judge said of one unit several times is
-    averaged first: it says nothing of agreement with others. Each pair counts both ways round: else what
-    chance gives would depend on how the items are numbered. So without ties α is 1 − 2 · (how often two
-    judges differ) but for a small sample's correction.
+    Krippendorff's alpha-reliability", for interval data). Of what a judge said of one unit several times
+    the mean counts: it says nothing of agreement with others. Each pair counts both ways round: else
+    what chance gives would depend on how the items are numbered. So without ties α is 1 − 2 · (how often
+    two judges differ) but for a small sample's correction.
     """
-    judges = int(given.judge.max(initial=0)) + 1
-    coded, at = np.unique(given.unit * judges + given.judge, return_inverse=True)
-    mean = np.bincount(at, given.value) / np.bincount(at)
-    units, unit = np.unique(coded // judges, return_inverse=True)
-    n, total, squares = (np.bincount(unit, mean**power) for power in range(3))
-    question = np.zeros(len(units), np.int64)
-    question[unit[at]] = given.question
-    several = n > 1
-    n, total, squares, question = (of[several] for of in (n, total, squares, question))
+    sums = (np.bincount(given.unit, given.value**power, len(given.question)) for power in range(3))
+    several = np.bincount(given.unit, minlength=len(given.question)) > 1
+    n, total, squares, question = (of[several] for of in (*sums, given.question))
     # Σ (v − v′)² over the ordered pairs of n values is 2 (n Σ v² − (Σ v)²).
     within = 2 * np.maximum(n * squares - total**2, 0) / (n - 1)
-    if not given.alone:  # of a value v the other way round is 1 − v
+    if given.counts.any():  # of a value v the other way round is 1 − v
         n, total, squares, within = 2 * n, n, 2 * (squares - total) + n, 2 * within
     questions, number = np.unique(question, return_inverse=True)
-    sums = np.stack([np.bincount(number, of) for of in (n, total, squares, within)], axis=1)
+    of_question = [np.bincount(number, of) for of in (n, total, squares, within)]
 
     def measure(weights: Floats) -> Floats:
-        n, total, squares, within = (weights @ sums).T
+        n, total, squares, within = (weights @ of for of in of_question)
         spread = n * squares - total**2
         spread[(n <= 1) | (spread <= _CONSTANT * n * squares)] = np.nan
         values: Floats = 1 - within * (n - 1) / (2 * spread)
@@ -124,37 +132,22 @@ class Shared(NamedTuple):
     pairs: Floats
 
 
-class Orders:
-    """How judges ordered each two items of questions; of those judged alone nothing is known."""
+def between(given: Codings, these: Bools, those: Bools) -> Shared:
+    """Of `these` judges and `those`, both of shape (judges,), who may be both; nobody with themselves.
+    The share of two items is the mean over all couples of answers."""
 
-    def __init__(self, given: Codings) -> None:
-        if given.alone:
-            given = given.where(np.zeros(len(given.unit), dtype=np.bool_))
-        judges = int(given.judge.max(initial=0)) + 1
-        units, unit = np.unique(given.unit, return_inverse=True)
-        self._question = np.zeros(len(units), np.int64)
-        self._question[unit] = given.question
-        coded, at = np.unique(unit * judges + given.judge, return_inverse=True)
-        self._unit, self._judge = coded // judges, coded % judges
-        self._counts = np.zeros((len(coded), 3))  # of each value
-        np.add.at(self._counts, (at, (2 * given.value).astype(np.int64)), 1)
-
-    def between(self, these: Bools, those: Bools) -> Shared:
-        """Of `these` judges and `those`, both of shape (judges,), who may be both; nobody with
-        themselves. The share of two items is the mean over all couples of answers."""
-        one, other = (self._by_unit(self._counts, chosen) for chosen in (these, those))
-        own = self._by_unit(_couples(self._counts, self._counts), these & those)
-        alike, couples = (_couples(one, other) - own).T
-        share = np.divide(alike, couples, out=np.zeros_like(alike), where=couples > 0)
-        n = int(self._question.max(initial=-1)) + 1
-        sums = (np.bincount(self._question, of, n) for of in (share, couples > 0))
-        return Shared(*(of.astype(np.float64) for of in sums))
-
-    def _by_unit(self, columns: Floats, judges: Bools) -> Floats:
-        """Sums over these judges' codings, shape (units, columns)."""
-        of, n = judges[self._judge], len(self._question)
-        sums = [np.bincount(self._unit[of], column[of], n) for column in columns.T]
+    def by_unit(columns: Floats, judges: Bools) -> Floats:
+        """Sums over these judges' rows, shape (units, columns)."""
+        of, n = judges[given.judge], len(given.question)
+        sums = [np.bincount(given.unit[of], column[of], n) for column in columns.T]
         return np.stack(sums, axis=1)
+
+    own = by_unit(_couples(given.counts, given.counts), these & those)
+    every = _couples(by_unit(given.counts, these), by_unit(given.counts, those))
+    alike, couples = (every - own).T
+    share = np.divide(alike, couples, out=np.zeros_like(alike), where=couples > 0)
+    sums = (np.bincount(given.question, of) for of in (share, couples > 0))
+    return Shared(*(of.astype(np.float64) for of in sums))
 
 
 def _couples(one: Floats, other: Floats) -> Floats:
@@ -190,49 +183,34 @@ class PanelAgreement:
 
 
 def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
-    """How well a run's judges agree, and people together with models; None of one judge alone."""
-    first = None if run.said is None else run.said.first
-    of = (run.history, run.judges, run.main, fitted(run))
-    found = panel_agreement(*of, resamples, seed, first) if len(run.judges) > 1 else None
-    return found if found is not None and len(found.names) + found.others > 1 else None
-
-
-def panel_agreement(
-    history: History,
-    names: Sequence[str],
-    estimator: Estimator,
-    parameters: Parameters,
-    resamples: int,
-    seed: int,
-    people: int | None = None,
-) -> PanelAgreement:
-    """How well the judges of a history agree. Those from number `people` on are people: of them only
-    who answered something is listed."""
-    n = len(history.standings.elo)
+    """How well a run's judges agree, and people together with models; None unless two answered
+    something."""
+    first, n = 0 if run.said is None else run.said.first, len(run.scores.ids)
     # Each order of a pair is answered by another person.
-    every = comparisons.joined(history.verdicts if people is None else history.asked)
+    every = comparisons.joined(run.history.verdicts if run.said is None else run.history.asked)
     judges = comparisons.judges_of(every)
-    counts = np.bincount(judges, minlength=len(names))
-    there = [number for number in range(len(names)) if people is None or counts[number]]
-    models = [number for number in there if people is not None and number < people]
-    listed = there if len(there) <= MOST else models
-    groups = [(names[number], [number]) for number in listed]
-    if 0 < len(models) < len(there):
-        groups.insert(0, (PEOPLE, [number for number in there if number not in models]))
+    there = np.unique(judges)
+    if len(there) < 2:
+        return None
+    listed = there if len(there) <= MOST else there[there < first]
+    groups = [(run.judges[number], [number]) for number in listed.tolist()]
+    if there[0] < first <= there[-1]:
+        groups.insert(0, (PEOPLE, there[there >= first].tolist()))
     parts = [every.where(np.isin(judges, group)) for _, group in groups]
     components = [comparisons.components(part, n, scored=True) for part in parts]
+    parameters = fitted(run)
     ratings = [
-        np.where(component, estimator.fit(part, n, parameters).theta, np.nan)
+        np.where(component, run.main.fit(part, n, parameters).theta, np.nan)
         for part, component in zip(parts, components, strict=True)
     ]
     found, several = alpha(codings(every), resamples, seeds.rng(seed, "bootstrap", "agreement"))
     return PanelAgreement(
-        rating=estimator.column,
+        rating=run.main.column,
         names=[name for name, _ in groups],
         verdicts=[*map(len, parts)],
         ratings=ratings,
         components=components,
-        kendall=kendall_by_pair(ratings, history.group),
+        kendall=kendall_by_pair(ratings, run.history.group),
         krippendorff_alpha=found,
         judged_by_several=several,
         others=len(there) - len(listed),

@@ -29,11 +29,13 @@ from judgeq.evaluation.evaluate import (
 from judgeq.evaluation.gold import Gold, Plan, gold_for
 from judgeq.evaluation.metrics import COUNTS, Measured, measured
 from judgeq.evaluation.scale import fitted, quick
-from judgeq.rating import comparisons, correlation, of_run
+from judgeq.rating import comparisons, of_run
 from judgeq.types import Bools, Floats, Offsets
 
 PARTS = 20
 """Parts of the judgments, each of which is left out once."""
+ALIKE = frozenset({"kendall", "spearman"})
+"""How alike two runs rank is measured by these."""
 REACH = 2.093
 """So many standard errors to each side hold 95 %, where they are from so few parts (Student's t)."""
 
@@ -91,7 +93,8 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
     orders = [_order(first, run) for run in runs]
     ratings = [
-        ratings_of(run, gold, plan, order)[-1] for run, order in zip(runs, orders, strict=True)
+        _in_order(ratings_of(run, gold, plan)[-1], order)
+        for run, order in zip(runs, orders, strict=True)
     ]
     moves = [
         _moves(run, order, of, gold, mask, plan) if gold and plan.resamples else None
@@ -100,20 +103,16 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     differences, agreement = [], []
     for against, run in combinations(range(len(runs)), 2):
         this, that = ratings[run], ratings[against]
+        part = that.part if this.part is None else this.part
+        this, that = this._replace(part=part), that._replace(part=part)
         names = (run + 1, this.run, this.name, against + 1, that.run, that.name)
-        both = mask & ~np.isnan(this.scores + that.scores)
-        n, x, y = int(both.sum()), this.scores[both], that.scores[both]
-        whole = that.part if this.part is None else this.part
-        part = None if whole is None else whole[both]
-        alike = {
-            name: Measured(correlation.point(correlation.CORRELATION[name](x, y, part), n))
-            for name in ("kendall", "spearman")
-        }
-        agreement.append(Pair(*names, n, alike))
+        other = Gold(that.scores, that.name, None, "")
+        alike = assess(this, other, items, mask, replace(plan, resamples=0, measures=ALIKE))
+        agreement.append(Pair(*names, alike.n, alike.measures))
         if gold is not None and not against:
-            within = (one._replace(part=whole) for one in (this, that))
-            one, other = (assess(each, gold, items, both, plan) for each in within)
-            found = _differences(one, other, moves[run], moves[0])
+            both = mask & ~np.isnan(this.scores + that.scores)
+            one, first_one = (assess(each, gold, items, both, plan) for each in (this, that))
+            found = _differences(one, first_one, moves[run], moves[0])
             differences.append(Pair(*names, one.n, found))
     return Comparison(
         runs=[
@@ -127,6 +126,11 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
         agreement=agreement,
         notices=[*_notices(runs, orders, gold)],
     )
+
+
+def _in_order(of: Rating, order: Offsets) -> Rating:
+    part = None if of.part is None else of.part[order]
+    return of._replace(scores=of.scores[order], part=part)
 
 
 def _notices(runs: Sequence[Result], orders: Sequence[Offsets], gold: Gold | None) -> Iterator[str]:
@@ -166,11 +170,12 @@ def _differences(
 ) -> dict[str, Measured]:
     """One minus the other of each measure, with its interval by what `_moves` has of both; if it has
     nothing of one, by drawing the same items for both."""
-    differences, reach = {}, np.full(len(one.measures), np.nan)
+    every: list[float | None] = [None] * len(one.measures)
     if moves is not None and others is not None:
         together, apart = ((moves - others) ** 2).sum(axis=1)
-        reach = REACH * np.sqrt(np.maximum(together - apart, 0))
-    for (name, a), to_each_side in zip(one.measures.items(), reach.tolist(), strict=True):
+        every = (REACH * np.sqrt(np.maximum(together - apart, 0))).tolist()
+    differences = {}
+    for (name, a), reach in zip(one.measures.items(), every, strict=True):
         b = other.measures[name]
         if name in COUNTS:
             continue
@@ -178,12 +183,11 @@ def _differences(
             differences[name] = Measured(None)
             continue
         value = a.value - b.value
-        differences[name] = Measured(value, value - to_each_side, value + to_each_side)
-        if np.isnan(to_each_side):
-            drawn = (
-                None if a.resampled is None or b.resampled is None else a.resampled - b.resampled
-            )
-            differences[name] = measured(value, drawn)
+        differences[name] = (
+            measured(value, a.resampled - b.resampled)
+            if reach is None
+            else Measured(value, value - reach, value + reach)
+        )
     return differences
 
 

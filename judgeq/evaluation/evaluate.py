@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from judgeq import prompts, seeds
+from judgeq import seeds
 from judgeq.datasets.tables import did_you_mean, display, listed
 from judgeq.engine.datasets import dataset_of
 from judgeq.engine.results import Result
@@ -25,7 +25,6 @@ from judgeq.evaluation.gold import Gold, Plan, gold_for
 from judgeq.evaluation.metrics import MEASURES, Measured, Sample, bootstrap, measures
 from judgeq.evaluation.people import Yardstick
 from judgeq.evaluation.scale import Misfit, Reliability
-from judgeq.prompts import PromptSet
 from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture, order
 from judgeq.store import Items
 from judgeq.text import INLINE
@@ -73,15 +72,7 @@ def evaluate(
     alone. Nothing without gold. Raises UsageError."""
     if gold is None:
         return []
-    ratings = ratings_of(run, gold, plan)
-    if judges is not None and judges.rating == ratings[-1].name:
-        for name, own, component in zip(
-            judges.names, judges.ratings, judges.components, strict=True
-        ):
-            threshold = _threshold(judges.rating, own, gold, plan)
-            label = f"{judges.rating} by {name}"
-            part = parts_of(run.scores, component)
-            ratings.append(Rating(run.run.id, label, own, part, threshold))
+    ratings = ratings_of(run, gold, plan, judges)
     return [
         assess(rating, gold, items, mask, plan)
         for items, mask in masks_of(run.items, plan.subset).items()
@@ -94,7 +85,8 @@ def evaluate(
 
 class Rating(NamedTuple):
     """A rating of a run: scores of shape (n,), nan for those without; and over which score a threshold
-    labels an item positive; `part` numbers what it is compared within (None: all are on one scale)."""
+    labels an item positive; `part` numbers what it is compared within: its group, or else its component
+    where there are several (None: all are on one scale)."""
 
     run: str
     name: str
@@ -104,9 +96,9 @@ class Rating(NamedTuple):
 
 
 def ratings_of(
-    run: Result, gold: Gold | None, plan: Plan, rows: Offsets | slice = slice(None)
+    run: Result, gold: Gold | None, plan: Plan, judges: PanelAgreement | None = None
 ) -> list[Rating]:
-    """The ratings of a run that are asked for; `rows` put its items in another order."""
+    """The ratings of a run that are asked for, and the main one by each of several judges alone."""
     scores, name = run.scores, run.run.id
     names = list(scores.ratings)
     if plan.rating_name is not None:
@@ -120,38 +112,37 @@ def ratings_of(
             f"--threshold {plan.threshold:g}: run {name} has {listed(names)}, each on a scale of "
             "its own. Say which is meant with --rating-name."
         )
+    # What was never judged still has the start's rating, which says nothing of it.
+    every = [
+        (column, column, np.where(scores.judged, scores.ratings[column], np.nan), scores.component)
+        for column in names
+    ]
+    if judges is not None and judges.rating == names[-1]:
+        alone = zip(judges.names, judges.ratings, judges.components, strict=True)
+        every += [(f"{names[-1]} by {judge}", names[-1], own, its) for judge, own, its in alone]
     ratings = []
-    for column in names:
-        # What was never judged still has the start's rating, which says nothing of it.
-        values = np.where(scores.judged, scores.ratings[column], np.nan)
-        threshold = _threshold(column, values, gold, plan)
-        part = parts_of(scores, scores.component)
-        part = None if part is None else part[rows]
-        ratings.append(Rating(name, column, values[rows], part, threshold))
+    for label, column, values, component in every:
+        part = scores.group
+        if part is None and component.max(initial=0) > 1:
+            part = component
+        ratings.append(Rating(name, label, values, part, _threshold(column, values, gold, plan)))
     return ratings
-
-
-def parts_of(scores: Scores, component: Offsets) -> Offsets | None:
-    """What items are compared within: their groups, or else the components, where there are several."""
-    several = component.max(initial=0) > 1
-    return scores.group if scores.group is not None else component if several else None
 
 
 def _threshold(column: str, scores: Floats, gold: Gold | None, plan: Plan) -> Threshold | None:
     """That of the rating of a column, chosen on all items, also where a subset is evaluated; None where
     nothing is detected."""
+    rule = plan.threshold
     if gold is None or gold.positive is None:
-        if gold is not None and plan.threshold != "default":
-            raise UsageError(
-                f"--threshold {plan.threshold}: nothing is detected, since {gold.classes}."
-            )
+        if gold is not None and rule != "default":
+            raise UsageError(f"--threshold {rule}: nothing is detected, since {gold.classes}.")
         return None
-    if plan.threshold == "mixture":
+    if rule == "mixture":
         cut = mixture.threshold(scores)
         return Threshold("mixture", cut.value, cut.why)
-    if isinstance(plan.threshold, str):
+    if isinstance(rule, str):
         return Threshold("default", THRESHOLDS[column])
-    return Threshold("given", plan.threshold)
+    return Threshold("given", rule)
 
 
 def masks_of(items: Items, wanted: str | None) -> dict[str, Bools]:
@@ -176,19 +167,15 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
     """
     unlabelled, unscored = np.isnan(gold.values), np.isnan(rating.scores)
     rows = np.flatnonzero(mask & ~unlabelled & ~unscored)
-    scores, cut = rating.scores[rows], None if rating.threshold is None else rating.threshold.value
-    sample = Sample(
-        scores,
-        gold.values[rows],
-        None if gold.positive is None else gold.positive[rows],
-        None if cut is None else scores > cut,
-        None if rating.part is None else rating.part[rows],
-    )
+    cut = None if rating.threshold is None else rating.threshold.value
+    labelled = None if cut is None else rating.scores > cut
+    columns = (rating.scores, gold.values, gold.positive, labelled, rating.part)
+    of_rows: list[Any] = [None if column is None else column[rows] for column in columns]
+    sample = Sample(*of_rows)
     names = [
         name
-        for name, (needs, _) in MEASURES.items()
-        if (needs == "gold" or gold.positive is not None)
-        and (plan.measures is None or name in plan.measures)
+        for name, (takes, _) in MEASURES.items()
+        if name in plan.measures and (takes == "gold" or gold.positive is not None)
     ]
     there = measures(sample, names) if len(rows) > 1 else {}
     found = bootstrap(there, len(rows), plan.resamples, seeds.rng(plan.seed, "bootstrap"))
@@ -210,12 +197,12 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
 
 def _why(name: str, rating: Rating, sample: Sample) -> str:
     """Why a measure is undefined."""
-    needs, _ = MEASURES[name]
+    takes, _ = MEASURES[name]
     if len(sample.scores) < 2:
         return f"too few items ({len(sample.scores)}) have both gold and score"
-    if needs == "threshold" and rating.threshold is not None and rating.threshold.why is not None:
+    if takes == "labelled" and rating.threshold is not None and rating.threshold.why is not None:
         return f"no threshold: {rating.threshold.why}"
-    if needs != "gold":
+    if takes != "gold":
         one_class = len(np.unique(np.asarray(sample.positive))) < 2
         return "the gold is of one class only" if one_class else "no item is labelled positive"
     for values, what in ((sample.gold, "gold labels"), (sample.scores, "scores")):
@@ -250,15 +237,17 @@ class OfGroup:
 
 def by_group(run: Result, gold: Gold | None) -> Iterator[OfGroup]:
     """A run's groups in the order of the dataset; none without groups."""
-    scores, posterior, groups = run.scores, run.fit.posterior, run.scores.groups or ()
-    for rows in run.history.groups if groups else ():
+    scores, posterior = run.scores, run.fit.posterior
+    if scores.groups is None:
+        return
+    labels = np.full(len(scores.ids), np.nan) if gold is None else gold.values
+    for rows in run.history.groups:
         known = rows[scores.scored[rows]]
-        rho = posterior and order.reliability(posterior.mean[known], posterior.errors_apart[known])
-        labels = np.full(len(known), np.nan) if gold is None else gold.values[known]
-        both = ~np.isnan(labels)
-        alike = correlation.spearman(scores.main[1][known][both], labels[both])
-        n = int(both.sum())
-        yield OfGroup(groups[rows[0]], len(rows), rho, correlation.point(alike, n), n)
+        sure = posterior and order.reliability(posterior.mean[known], posterior.errors_apart[known])
+        both = known[~np.isnan(labels[known])]
+        alike = correlation.spearman(scores.main[1][both], labels[both])
+        found = correlation.point(alike, len(both))
+        yield OfGroup(scores.groups[rows[0]], len(rows), sure, found, len(both))
 
 
 # What a run reports of itself
@@ -297,14 +286,20 @@ def texts_of(run: Result) -> Sequence[str] | None:
     return None if dataset is None else dataset.texts
 
 
-def evaluation(run: Result, plan: Plan, splits: int | None = None) -> Evaluation:
-    """A run's evaluation. `splits` is how often the judgments are halved (None: as `splits_for` has it).
-    Raises UsageError or DataError."""
+def evaluation(
+    run: Result, plan: Plan, splits: int | None = None, *, shown: bool = True
+) -> Evaluation:
+    """A run's evaluation, with its texts where they are here and may be `shown`. `splits` is how often
+    the judgments are halved (None: as `split_half` has it). Raises UsageError or DataError."""
     gold = gold_for(run, plan, needed=(plan.rating_name or plan.subset) is not None)
     times, seed, texts = plan.resamples, plan.seed, texts_of(run)
     judges = agreement.of_run(run, times, seed)
     return Evaluation(
-        run=replace(run, evaluation=evaluate(run, gold, plan, judges)),
+        run=replace(
+            run,
+            scores=replace(run.scores, texts=texts if shown else None),
+            evaluation=evaluate(run, gold, plan, judges),
+        ),
         plan=plan,
         gold=gold,
         reliability=scale.reliability_of(run, splits, seed),
@@ -314,26 +309,3 @@ def evaluation(run: Result, plan: Plan, splits: int | None = None) -> Evaluation
         people=people.yardstick(run, times, seed),
         by_group=[*by_group(run, gold)],
     )
-
-
-# For a report
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Record:
-    """A run's evaluation, and what else a report of it is made of."""
-
-    evaluation: Evaluation
-    texts: Sequence[str] | None  # of the items; None where they aren't here
-    prompt: PromptSet | None  # with which the judge was asked, if it was with one
-
-
-def record(run: Result, plan: Plan, *, shown: bool = True) -> Record:
-    """What a report of a run is made of; not `shown`: without the texts. Raises RunError, DataError."""
-    texts = texts_of(run) if shown else None
-    found = evaluation(replace(run, scores=replace(run.scores, texts=texts)), plan)
-    try:
-        prompt = prompts.of_facts(run.info.facts) if run.info.facts.get("prompt") else None
-    except (TypeError, ValueError):
-        prompt = None  # another version's, or changed by hand
-    return Record(found, texts, prompt)

@@ -15,7 +15,7 @@ from judgeq.datasets.table_reader import SUFFIXES, format_of, read
 from judgeq.datasets.tables import ID, display, listed
 from judgeq.engine.results import Result
 from judgeq.errors import DataError, UsageError
-from judgeq.evaluation.metrics import LEVEL, RESAMPLES
+from judgeq.evaluation.metrics import LEVEL, MEASURES, RESAMPLES
 from judgeq.settings.run import DatasetSpec
 from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats
@@ -31,10 +31,10 @@ class Plan:
     """How to evaluate.
 
     `threshold` is the number above which a score is positive, "default", or "mixture" (where two
-    Gaussian components of the scores cross, without the gold); `rating_name`, `subset` and `measures`
-    leave the others out (None: all). `gold` are other labels than the run's: a file, with its columns
-    and levels, or a number for each item (nan: none). Labels above `positive_over` are positive (None:
-    the larger of two labels). Raises UsageError for impossible values.
+    Gaussian components of the scores cross, without the gold); `rating_name` and `subset` leave the
+    others out (None: all), as `measures` does. `gold` are other labels than the run's: a file, with its
+    columns and levels, or a number for each item (nan: none). Labels above `positive_over` are positive
+    (None: the larger of two labels). Raises UsageError for impossible values.
     """
 
     resamples: int = RESAMPLES
@@ -47,7 +47,7 @@ class Plan:
     id_column: str | None = None
     gold_levels: Sequence[str] | None = None
     positive_over: float | None = None
-    measures: frozenset[str] | None = field(default=None, metadata=LEFT_OUT)
+    measures: frozenset[str] = field(default=frozenset(MEASURES), metadata=LEFT_OUT)
     level: ClassVar[float] = LEVEL
     JSON_KEYS: ClassVar = {"level": "level"}
 
@@ -89,8 +89,7 @@ def gold_of(values: Floats | None, source: str, over: float | None = None) -> Go
         raise UsageError(
             f"{source} has no gold labels. Give them with --gold FILE (and --gold-column, --id-column)."
         )
-    known = values[~np.isnan(values)]
-    distinct = np.unique(known)
+    distinct = np.unique(values[~np.isnan(values)])
     if over is not None:
         if not distinct[0] <= over < distinct[-1]:
             raise UsageError(
@@ -100,68 +99,58 @@ def gold_of(values: Floats | None, source: str, over: float | None = None) -> Go
         return Gold(values, source, values > over, f"gold > {over:g}")
     if len(distinct) == 2:
         return Gold(values, source, values == distinct[1], f"gold = {distinct[1]:g}")
-    if len(distinct) == 1:
-        return Gold(values, source, None, f"all gold labels are {distinct[0]:g}")
     why = f"the gold has {len(distinct):,} values; --positive-over X makes those above X positive"
+    if len(distinct) == 1:
+        why = f"all gold labels are {distinct[0]:g}"
     return Gold(values, source, None, why)
 
 
-def read_gold_file(
-    path: Path,
-    ids: Sequence[str],
-    gold_column: str = "gold",
-    id_column: str | None = None,
-    levels: Sequence[str] | None = None,
-) -> tuple[Floats, int]:
-    """The gold of the items `ids`, shape (n,), from a CSV, TSV, JSONL or Parquet file, nan for items
-    that aren't in it; and how many rows are about other items, for a run may have a part.
+def _read(path: Path, ids: Sequence[str], plan: Plan) -> Gold:
+    """The gold of the items `ids` from a CSV, TSV, JSONL or Parquet file, nan for items that aren't in
+    it; rows may be about other items, for a run may have a part.
 
-    Without `id_column` an id is what the column "id" says, if there is one and the items aren't known
-    by their row numbers; else the row number, from 0.
-
-    Raises DataError naming file and row, UsageError for columns or levels that can't be.
+    Without a column of ids an id is what the column "id" says, if there is one and the items aren't
+    known by their row numbers; else the row number, from 0.
     """
+    column, id_column = plan.gold_column or "gold", plan.id_column
     if format_of(path) is None:
         raise UsageError(f"--gold {path}: expected a file name that ends in {SUFFIXES}.")
-    if id_column == gold_column:
-        raise UsageError(f"--id-column and --gold-column are both {display(gold_column)}.")
-    spec = DatasetSpec(dataset=str(path), gold_column=gold_column, id_column=id_column)
-    table = read(path, spec, {gold_column, id_column or ID})
-    numbered = all(name == str(row) for row, name in enumerate(ids))
-    if id_column is None and not numbered and gold_column != ID and ID in table.columns:
+    if id_column == column:
+        raise UsageError(f"--id-column and --gold-column are both {display(column)}.")
+    spec = DatasetSpec(dataset=str(path), gold_column=column, id_column=id_column)
+    table = read(path, spec, {column, id_column or ID})
+    rows = {name: row for row, name in enumerate(ids)}
+    numbered = list(rows) == [*map(str, range(len(ids)))]
+    if id_column is None and not numbered and column != ID and ID in table.columns:
         id_column = ID
-    labels = read_gold(table, gold_column, levels)
     names = row_ids(table) if id_column is None else read_ids(table, id_column)
-    rows, gold, others = {name: row for row, name in enumerate(ids)}, np.full(len(ids), np.nan), 0
-    for name, label in zip(names, labels, strict=True):
-        if name in rows:
-            gold[rows[name]] = label
-        others += name not in rows
+    labels = dict(zip(names, read_gold(table, column, plan.gold_levels), strict=True))
+    gold = np.array([labels.get(name, np.nan) for name in ids])
     if np.isnan(gold).all():
         by = "row number" if id_column is None else f"column {display(id_column)}"
         raise DataError(
-            f"{path}, column {display(gold_column)}: no row has a label of an item of the run. By "
-            f"{by} the file is about {listed(names[:3])} …, the run about {listed(ids[:3])} …: "
-            "--id-column names the column of the ids."
+            f"{path}, column {display(column)}: no row has a label of an item of the run. By {by} the "
+            f"file is about {listed(names[:3])} …, the run about {listed(ids[:3])} …: --id-column "
+            "names the column of the ids."
         )
-    return gold, others
+    found = gold_of(gold, path.name, plan.positive_over)
+    return replace(found, others=len(labels.keys() - rows.keys()))
 
 
 def gold_for(run: Result, plan: Plan, *, needed: bool = False) -> Gold | None:
     """The gold of a run's items: its own, or other labels. None if it has none, and they are neither
-    `needed` nor what something of the plan is about. Raises as `read_gold_file` and `gold_of`."""
+    `needed` nor what something of the plan is about. Raises as `gold_of`, DataError naming file and row,
+    and UsageError for columns or levels that can't be."""
     ids, over = run.items.ids, plan.positive_over
     if isinstance(plan.gold, str | Path):
-        path, column = Path(plan.gold), plan.gold_column or "gold"
-        values, others = read_gold_file(path, ids, column, plan.id_column, plan.gold_levels)
-        return replace(gold_of(values, path.name, over), others=others)
+        return _read(Path(plan.gold), ids, plan)
     for name in FILE_FLAGS:
         if getattr(plan, name) is not None:
             flag = "--" + name.replace("_", "-")
             raise UsageError(f"{flag} is about a file of labels: name it with --gold FILE.")
     if plan.gold is None:
-        own = run.items.gold
         needed |= over is not None or plan.threshold != "default"
+        own = run.items.gold
         unlabelled = own is None or np.isnan(own).all()
         return None if unlabelled and not needed else gold_of(own, f"run {run.run.id}", over)
     values = np.asarray(plan.gold, dtype=np.float64)

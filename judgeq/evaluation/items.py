@@ -116,16 +116,15 @@ def gap_to_gold(scores: Scores) -> Floats:
     main rating and by gold, each the mean of those tied, as a share of the items of its component that
     have both. Shape (n,), −1 to 1: below 0 where gold is higher; nan without one of both. Of two
     classes gold's ranks are two, so that a positive at the very bottom is near −1."""
-    rating = scores.main[1]
-    gap = np.full(len(rating), np.nan)
-    known = scores.scored & ~np.isnan(scores.gold)
-    for component in np.unique(scores.component[known]).tolist():
-        rows = np.flatnonzero(known & (scores.component == component))
-        by_rating, by_gold = (
-            Order(values[rows]).ranks(np.ones((1, len(rows))))[0]
-            for values in (rating, scores.gold)
-        )
-        gap[rows] = (by_rating - by_gold) / len(rows)
+    gap = np.full(len(scores.ids), np.nan)
+    rows = np.flatnonzero(scores.scored & ~np.isnan(scores.gold))
+    part = scores.component[rows]
+    # Of one component after the other: what comes before is the same of both.
+    by_rating, by_gold = (
+        Order(values[rows], part).ranks(np.ones((1, len(rows))))[0]
+        for values in (scores.main[1], scores.gold)
+    )
+    gap[rows] = (by_rating - by_gold) / np.bincount(part)[part]
     return gap
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from judgeq.rating.correlation import Kendall, Measure, Order, pearson, point, spearman
 from judgeq.text import LEFT_OUT
@@ -41,73 +41,68 @@ class Sample(NamedTuple):
     part: Offsets | None = None
 
 
-def _detected(rule: Callable[[Floats, Floats, Floats, Floats], Floats]) -> Make:
-    """By true and false positives, false and true negatives; with one class only, nothing."""
-
-    def make(sample: Sample) -> Measure:
-        positive, labelled = np.asarray(sample.positive), np.asarray(sample.labelled)
-        cell = 2 * ~positive + (positive ^ labelled)
-        cells = (cell[:, None] == [0, 3, 1, 2]).astype(np.float64)
-
-        def measure(weights: Floats) -> Floats:
-            tp, fp, fn, tn = (weights @ cells).T
-            with np.errstate(divide="ignore", invalid="ignore"):
-                values = rule(tp, fp, fn, tn)
-            return np.where((tp + fn > 0) & (fp + tn > 0), values, np.nan)
-
-        return measure
-
-    return make
-
-
-def _f1(tp: Floats, fp: Floats, fn: Floats) -> Floats:
-    return 2 * tp / (2 * tp + fp + fn)
-
-
 def _auc(sample: Sample) -> Measure:
-    """The area under the ROC curve: how often a positive item is above a negative one, ties ½."""
+    """The area under the ROC curve, by the ranks of the positive items (Mann and Whitney): how often one
+    is above a negative one, ties ½."""
     by_score, mask = Order(sample.scores), np.asarray(sample.positive, dtype=np.float64)
 
     def measure(weights: Floats) -> Floats:
-        above = by_score.sums(weights * mask)
-        below = by_score.sums(weights * (1 - mask))
-        pairs = above.sum(axis=1) * below.sum(axis=1)
-        won = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
-        area: Floats = np.divide(won, pairs, out=np.full(len(weights), np.nan), where=pairs > 0)
+        own = weights * mask
+        positive = own.sum(axis=1)
+        won = (own * by_score.ranks(weights)).sum(axis=1) - positive * (positive + 1) / 2
+        with np.errstate(invalid="ignore"):
+            area: Floats = won / (positive * (weights.sum(axis=1) - positive))
         return area
 
     return measure
 
 
-Needs = Literal["gold", "classes", "threshold"]
 Make = Callable[[Sample], Measure]
 COUNTS = ("tp", "fp", "fn", "tn")
 _RULES: Mapping[str, Callable[[Floats, Floats, Floats, Floats], Floats]] = {
     "recall": lambda tp, fp, fn, tn: tp / (tp + fn),
     "precision": lambda tp, fp, fn, tn: tp / (tp + fp),
-    "f1": lambda tp, fp, fn, tn: _f1(tp, fp, fn),
+    "f1": lambda tp, fp, fn, tn: 2 * tp / (2 * tp + fp + fn),
     "accuracy": lambda tp, fp, fn, tn: (tp + tn) / (tp + fp + fn + tn),
-    "macro_f1": lambda tp, fp, fn, tn: (_f1(tp, fp, fn) + _f1(tn, fn, fp)) / 2,
+    "macro_f1": lambda tp, fp, fn, tn: tp / (2 * tp + fp + fn) + tn / (2 * tn + fp + fn),
     "tp": lambda tp, fp, fn, tn: tp,
     "fp": lambda tp, fp, fn, tn: fp,
     "fn": lambda tp, fp, fn, tn: fn,
     "tn": lambda tp, fp, fn, tn: tn,
 }
-MEASURES: Mapping[str, tuple[Needs, Make]] = {
+"""What is made of true and false positives, false and true negatives. F1 is of the positive class."""
+
+
+def _detected(rule: Callable[[Floats, Floats, Floats, Floats], Floats], sample: Sample) -> Measure:
+    """By a rule; with one class only, nothing."""
+    positive, labelled = np.asarray(sample.positive), np.asarray(sample.labelled)
+    cells = np.eye(4)[2 * ~labelled + (positive ^ labelled)]
+
+    def measure(weights: Floats) -> Floats:
+        tp, fp, tn, fn = (weights @ cells).T
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = rule(tp, fp, fn, tn)
+        return np.where((tp + fn > 0) & (fp + tn > 0), values, np.nan)
+
+    return measure
+
+
+MEASURES: Mapping[str, tuple[Literal["gold", "positive", "labelled"], Make]] = {
     "pearson": ("gold", lambda it: pearson(it.scores, it.gold, it.part)),
     "spearman": ("gold", lambda it: spearman(it.scores, it.gold, it.part)),
     "kendall": ("gold", lambda it: Kendall(it.scores, it.gold, it.part)),
-    **{name: ("threshold", _detected(rule)) for name, rule in _RULES.items()},
-    "auc": ("classes", _auc),
+    **{name: ("labelled", partial(_detected, rule)) for name, rule in _RULES.items()},
+    "auc": ("positive", _auc),
 }
-"""Each measure: what it takes beside the scores, and how it is made. F1 is of the positive class."""
+"""Each measure: what of the sample it takes beside the scores, and how it is made."""
 
 
 def measures(sample: Sample, names: Iterable[str] = tuple(MEASURES)) -> dict[str, Measure]:
     """Those of the measures of these names that a sample has what it takes for."""
-    there = {"gold": True, "classes": sample.positive is not None}
-    there["threshold"] = there["classes"] and sample.labelled is not None
-    return {name: MEASURES[name][1](sample) for name in names if there[MEASURES[name][0]]}
+    wanted = ((name, *MEASURES[name]) for name in names)
+    return {
+        name: make(sample) for name, takes, make in wanted if getattr(sample, takes) is not None
+    }
 
 
 # Intervals
@@ -122,7 +117,9 @@ class Measured:
     low: float | None = None
     high: float | None = None
     why: str | None = None
-    resampled: Floats | None = field(default=None, repr=False, compare=False, metadata=LEFT_OUT)
+    resampled: Floats = field(
+        default_factory=lambda: np.empty(0), repr=False, compare=False, metadata=LEFT_OUT
+    )
 
     @property
     def zero_outside(self) -> bool:
@@ -142,19 +139,19 @@ def resamples(n: int, times: int, rng: np.random.Generator) -> Iterator[Floats]:
         yield counts.astype(np.float64)
 
 
-def interval(values: NDArray[np.float64]) -> tuple[float | None, float | None]:
+def interval(values: Floats) -> tuple[float | None, float | None]:
     """The percentile interval of a measure's resampled values; None where too many are nan."""
     known = values[~np.isnan(values)]
     if not len(values) or len(known) < ENOUGH * len(values):
         return None, None
-    low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+    low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    return low, high
 
 
-def measured(value: float | None, resampled: Floats | None) -> Measured:
+def measured(value: float | None, resampled: Floats) -> Measured:
     """A value with the interval of its resampled values, if there are any."""
-    if value is None or resampled is None:
-        return Measured(value, resampled=resampled)
+    if value is None or not len(resampled):
+        return Measured(value)
     low, high = interval(resampled)
     why = "too few of the resamples have a value" if low is None else None
     return Measured(value, low, high, why, resampled)
@@ -165,11 +162,11 @@ def bootstrap(
 ) -> dict[str, Measured]:
     """Measures over n units, with their intervals from `times` resamples of them, the same for all; of
     fewer than FEW without."""
-    drawn: dict[str, list[Floats]] = {name: [] for name in measures}
+    drawn = {name: [np.empty(0)] for name in measures}
     for weights in resamples(n, times if n >= FEW else 0, rng):
         for name, measure in measures.items():
             drawn[name].append(measure(weights))
     return {
-        name: measured(point(measure, n), np.concatenate(drawn[name]) if drawn[name] else None)
+        name: measured(point(measure, n), np.concatenate(drawn[name]))
         for name, measure in measures.items()
     }

@@ -9,7 +9,7 @@ answered each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
@@ -20,13 +20,13 @@ from judgeq import seeds
 from judgeq.engine import results, rounds
 from judgeq.engine.results import Result
 from judgeq.errors import RunError
-from judgeq.evaluation.agreement import Orders, Shared, alpha, codings
+from judgeq.evaluation.agreement import Shared, alpha, between, codings
 from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.person import PersonState, Said
 from judgeq.rating import comparisons
 from judgeq.rating.correlation import Measure
 from judgeq.run_places import RunPlace
-from judgeq.types import Floats, Verdicts
+from judgeq.types import Floats, Verdict, Verdicts
 
 STEP = 1 / 9
 """Scores of single texts that differ by no more are alike: the scale goes from 0 to 9."""
@@ -80,11 +80,11 @@ async def read(run: RunPlace) -> list[PersonRecord]:
 def records(said: Said, verdicts: Verdicts) -> list[PersonRecord]:
     """The people who judge a run, by number, of whose verdicts they are."""
     judges, people = np.arange(said.first + len(said.people)), []
-    both = Orders(codings(verdicts))
+    given = codings(verdicts)
     for person in said.people:
         me = judges == said.first + person.number
         own = verdicts.where(me[comparisons.judges_of(verdicts)])
-        shared = both.between(me, judges >= said.first)
+        shared = between(given, me, judges >= said.first)
         seconds = said.seconds.get(person.number, ())
         before = {job: at for at, job in enumerate(own.matches.tolist())}
         checks, known, repeats = 0, list[float](), list[float]()
@@ -92,13 +92,11 @@ def records(said: Said, verdicts: Verdicts) -> list[PersonRecord]:
             if check.person != person.number or check.verdict is None:
                 continue
             checks += 1
-            answer = _placed(check.verdict.groups, check.verdict.score)
             if check.known:
-                known.append(_alike(answer, _placed([[row] for row in check.known])))
+                known.append(_alike(check.verdict, Verdict(check.known)))
             elif check.repeats in before:  # else that answer was taken back since
-                at = before[check.repeats]
-                score = None if own.scores is None else own.scores[at]
-                repeats.append(_alike(answer, _placed(comparisons.groups_of(own, at), score)))
+                earlier = comparisons.verdict_at(own, before[check.repeats])
+                repeats.append(_alike(check.verdict, earlier))
         there = shared.pairs > 0
         agreement = float((shared.alike[there] / shared.pairs[there]).sum())
         people.append(
@@ -129,26 +127,19 @@ def _first(own: Verdicts) -> list[float]:
     return shares
 
 
-def _placed(groups: Sequence[Sequence[int]], score: float | None = None) -> Mapping[int, float]:
-    """The place of each item of an answer; of a single text its score."""
-    if len(groups) == 1 == len(groups[0]):
-        return {groups[0][0]: score or 0.0}
-    return {item: float(place) for place, group in enumerate(groups) for item in group}
-
-
-def _alike(one: Mapping[int, float], other: Mapping[int, float]) -> float:
+def _alike(one: Verdict, other: Verdict) -> float:
     """The share of the pairs of items that two answers order alike, a tie of one alone counting ½; of
     single texts whether the scores are alike. Raises RunError for other items."""
-    if one.keys() != other.keys():
+    if {*one.items} != {*other.items}:
         raise RunError("run.db is damaged: a check repeats a question about other items.")
-    if len(one) == 1:
-        ((a, b),) = zip(one.values(), other.values(), strict=True)
-        return float(abs(a - b) <= STEP + 1e-9)
-    apart = [
-        abs(np.sign(one[a] - one[b]) - np.sign(other[a] - other[b])) / 2
-        for a, b in combinations(one, 2)
-    ]
-    return float(1 - np.mean(apart))
+    if one.score is not None and other.score is not None:
+        return float(abs(one.score - other.score) <= STEP + 1e-9)
+    a, b = (
+        {item: place for place, group in enumerate(answer.groups) for item in group}
+        for answer in (one, other)
+    )
+    ways = [np.sign((a[x] - a[y], b[x] - b[y])) for x, y in combinations(a, 2)]
+    return float(1 - np.mean(np.abs(np.diff(ways))) / 2)
 
 
 # Models and people
@@ -189,10 +180,9 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
     verdicts, judges = comparisons.joined(run.history.asked), np.arange(len(run.judges))
     counts = np.bincount(comparisons.judges_of(verdicts), minlength=len(judges))
     people, given = judges >= run.said.first, codings(verdicts)
-    both, models = Orders(given), []
-    among = both.between(people, people)
+    among, models = between(given, people, people), []
     for model in np.flatnonzero(~people & (counts > 0)).tolist():
-        own = both.between(people, judges == model)
+        own = between(given, people, judges == model)
         questions, found = shares_alike(own, among, times, seed)
         models.append(ModelAgreement(run.judges[model], int(counts[model]), questions, *found))
     questions, (agreement, _, _) = shares_alike(among, among, times, seed)
@@ -202,33 +192,29 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
         verdicts=int(counts[people].sum()),
         questions=questions,
         agreement=agreement,
-        krippendorff_alpha=alpha(given.where(people[given.judge]), times, rng)[0],
+        krippendorff_alpha=alpha(given.by(people), times, rng)[0],
         models=models,
         people=records(run.said, verdicts),
     )
 
 
-def shares_alike(
-    own: Shared, among: Shared, times: int, seed: int
-) -> tuple[int, tuple[Measured, Measured, Measured]]:
+def shares_alike(own: Shared, among: Shared, times: int, seed: int) -> tuple[int, list[Measured]]:
     """The number of questions that two sides have in common; the share of pairs ordered alike of each,
     and their difference, on the same resamples of these questions. Where they have none in common, the
     questions and the share are of the first alone."""
-    unknown = Measured(None, why=APART)
     common = np.flatnonzero((own.pairs > 0) & (among.pairs > 0))
     questions = common if len(common) else np.flatnonzero(own.pairs)
-    if not len(questions):
-        return 0, (unknown, unknown, unknown)
 
     def share(weights: Floats, of: Shared) -> Floats:
         shares: Floats = weights @ of.alike[questions] / (weights @ of.pairs[questions])
         return shares
 
-    measures: dict[str, Measure] = {"own": lambda weights: share(weights, own)}
+    measures: dict[str, Measure] = {}
+    if len(questions):
+        measures["own"] = lambda weights: share(weights, own)
     if len(common):
         measures["among"] = lambda weights: share(weights, among)
         measures["gap"] = lambda weights: share(weights, own) - share(weights, among)
-    rng = seeds.rng(seed, "bootstrap", "alike")
-    found = bootstrap(measures, len(questions), times, rng)
-    rest = found.get("among", unknown), found.get("gap", unknown)
-    return len(questions), (found["own"], *rest)
+    found = bootstrap(measures, len(questions), times, seeds.rng(seed, "bootstrap", "alike"))
+    sides = ("own", "among", "gap")
+    return len(questions), [found.get(side, Measured(None, why=APART)) for side in sides]

@@ -75,21 +75,20 @@ def reliability_of(run: Result, splits: int | None = None, seed: int = 0) -> Rel
     """How reliable a run's main rating is; `splits` as of `split_half`. Raises UsageError."""
     if splits is not None and splits < 0:
         raise UsageError(f"--splits {splits}: give 0 or more.")
-    strategy, scores, component = run.history.strategy, run.scores, run.scores.component
-    verdicts, halves, parameters = joined(run.history.verdicts), quick(run.main), fitted(run)
+    strategy, scores, verdicts = run.history.strategy, run.scores, joined(run.history.verdicts)
+    halves, parameters = quick(run.main), fitted(run)
 
     def rate(half: Verdicts, n: int) -> Floats:
         return halves.fit(half, n, parameters).theta
 
     half = scale_quality.split_half(verdicts, rate, seed, splits)
-    judged = int((component > 0).sum())
+    judged = int((scores.component > 0).sum())
     if half.r is not None and 3 * half.items < 2 * judged:
         why = f"both halves know only {half.items} of the {judged} items judged"
         half = replace(half, r=None, low=None, high=None, whole=None, why=why)
-    separation = scale_quality.separation(scores.main[1], scores.se, component)
+    separation = scale_quality.separation(scores.main[1], scores.se, scores.component)
     if scores.intervals is None:
-        why = f"the estimator {run.main.name} has no standard errors"
-        separation = Separation(None, None, 0, why)
+        separation = _unknown(f"the estimator {run.main.name} has no standard errors")
     return Reliability(
         rating=run.main.column,
         separation=separation,
@@ -100,12 +99,16 @@ def reliability_of(run: Result, splits: int | None = None, seed: int = 0) -> Rel
     )
 
 
+def _unknown(why: str) -> Separation:
+    return Separation(None, None, 0, why)
+
+
 def _separation_cj(verdicts: Verdicts, run: Result) -> Separation:
     if run.history.alone:
-        return Separation(None, None, 0, "items judged alone imply no comparisons")
+        return _unknown("items judged alone imply no comparisons")
     sizes = np.diff(verdicts.offsets)
     if (count := int((sizes * (sizes - 1) // 2).sum())) > MOST:
-        return Separation(None, None, 0, f"{count:,} comparisons would take long")
+        return _unknown(f"{count:,} comparisons would take long")
     component = run.scores.component
     theta, se = cj(comparisons.imply(verdicts), len(component))
     return scale_quality.separation(theta, se, component, likeliest=True)
@@ -120,27 +123,30 @@ def cj(compared: Comparisons, n: int) -> tuple[Floats, Floats]:
     of every item at once, of 0.98^iteration at most, and centring; standard errors are from the diagonal
     of the information of the last step, as if all other items were known. A tie is half a win each way.
     """
-    rows, row = np.unique(np.concatenate([compared.winner, compared.loser]), return_inverse=True)
+    n_compared = len(compared.winner)
+    rows, own = np.unique(np.append(compared.winner, compared.loser), return_inverse=True)
     theta, se = np.full((2, n), np.nan)
     if not len(rows):
         return theta, se
-    winner, loser = row.reshape(2, -1)
-    weight, both, m = compared.weight, row.reshape(-1), len(rows)
-    asked = np.bincount(both, np.tile(weight, 2), m)
-    score = EPSILON + (1 - 2 * EPSILON / asked) * np.bincount(winner, weight, m)
+    other, weight = np.roll(own, n_compared), np.tile(compared.weight, 2)
+
+    def total(of: Floats) -> Floats:
+        """The sum over each item's comparisons, each of which stands once for the winner, then once for
+        the loser."""
+        return np.bincount(own, of, len(rows)).astype(np.float64)
+
+    asked, won = total(weight), np.bincount(own[:n_compared], compared.weight, len(rows))
+    score = EPSILON + (1 - 2 * EPSILON / asked) * won
     share = (score / asked + 0.1) / 1.2
     values = np.log(share / (1 - share))
     values -= values.mean()
     for iteration in range(1, ITERATIONS + 1):
-        p = 1 / (1 + np.exp(values[loser] - values[winner]))
-        expected = np.bincount(both, np.concatenate([weight * p, weight * (1 - p)]), m)
-        information = np.bincount(both, np.tile(weight * p * (1 - p), 2), m)
-        largest = 0.98**iteration
-        stepped = values + np.clip((score - expected) / information, -largest, largest)
-        stepped -= stepped.mean()
-        change = float(np.abs(stepped - values).max())
-        values = stepped
-        if change <= TOLERANCE:
+        p = 1 / (1 + np.exp(values[other] - values[own]))
+        information, before = total(weight * p * (1 - p)), values
+        step, largest = (score - total(weight * p)) / information, 0.98**iteration
+        values = values + np.clip(step, -largest, largest)
+        values -= values.mean()
+        if np.abs(values - before).max() <= TOLERANCE:
             break
     theta[rows], se[rows] = values, 1 / np.sqrt(information)
     return theta, se
@@ -148,22 +154,16 @@ def cj(compared: Comparisons, n: int) -> tuple[Floats, Floats]:
 
 def misfit_of(run: Result) -> Misfit:
     """What doesn't fit a run's main rating."""
-    main, theta = run.scores.main
+    (main, theta), names, judges = run.scores.main, run.judges, None
     if run.history.alone:
         return Misfit(main, None, None, "items judged alone imply no comparisons")
-    verdicts, judges = comparisons.joined(run.history.verdicts), None
-    names = run.judges
-    several = len(names) > 1 and verdicts.judges is not None
-    if several:
+    verdicts = joined(run.history.verdicts)
+    if len(names) > 1 and verdicts.judges is not None:
         # Each order of a pair is answered by another person.
-        asked = run.history.verdicts if run.said is None else run.history.asked
-        judges = scale_quality.fit_of_judges(comparisons.joined(asked), theta, len(names))
-        judges = replace(judges, names=names)
-    return Misfit(
-        rating=main,
-        judges=judges,
-        items=replace(scale_quality.fit_of_items(verdicts, theta), names=run.items.ids),
-    )
+        asked = verdicts if run.said is None else joined(run.history.asked)
+        judges = replace(scale_quality.fit_of_judges(asked, theta, len(names)), names=names)
+    items = replace(scale_quality.fit_of_items(verdicts, theta), names=run.items.ids)
+    return Misfit(main, judges, items)
 
 
 def with_length(scores: Scores, texts: Sequence[str], times: int, seed: int) -> Measured:

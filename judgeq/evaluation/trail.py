@@ -3,6 +3,7 @@ argues for, and the calls and reasons that the ledger holds."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -62,30 +63,27 @@ class Appearance:
 
 def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
     """Of each of these items the answers that it was in, in the order asked."""
-    verdicts, (_, theta) = comparisons.joined(run.history.asked), run.scores.main
+    verdicts, theta, ids = comparisons.joined(run.history.asked), run.scores.main[1], run.scores.ids
     several = verdicts.judges is not None and len(run.judges) > 1
-    by_item = np.argsort(verdicts.items, kind="stable")
-    ends = np.append(0, np.cumsum(comparisons.matches_of(verdicts, len(theta)))).tolist()
     number = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
     place = comparisons.presented_at(verdicts) - verdicts.offsets[number] + 1
     wins, compared = comparisons.wins_by_slot(verdicts), comparisons.compared_by_slot(verdicts)
     residual, _, expected = scale_quality.residuals(verdicts, theta)
+    by_item = np.argsort(verdicts.items, kind="stable")
+    begins = np.searchsorted(verdicts.items[by_item], np.arange(len(ids) + 1))
 
     @cache
     def answer(at: int) -> dict[str, Any]:
-        slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
-        score = np.nan if verdicts.scores is None else verdicts.scores[at]
+        presented = verdicts.presented[verdicts.offsets[at] : verdicts.offsets[at + 1]]
+        verdict = comparisons.verdict_at(verdicts, at)
         return {
             "job": int(verdicts.matches[at]),
             "round": 1 if verdicts.rounds is None else int(verdicts.rounds[at]) + 1,
             "judge": run.judges[comparisons.judges_of(verdicts)[at]] if several else None,
-            "presented": [run.scores.ids[row] for row in verdicts.presented[slots].tolist()],
-            "groups": [
-                [run.scores.ids[row] for row in group]
-                for group in comparisons.groups_of(verdicts, at)
-            ],
-            "partial": verdicts.partial is not None and bool(verdicts.partial[at]),
-            "score": None if np.isnan(score) else float(score),
+            "presented": [ids[row] for row in presented.tolist()],
+            "groups": [[ids[row] for row in group] for group in verdict.groups],
+            "partial": verdict.partial,
+            "score": verdict.score,
         }
 
     def appearance(slot: int) -> Appearance:
@@ -100,7 +98,7 @@ def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
             residual=float(residual[slot]),
         )
 
-    return [[appearance(slot) for slot in by_item[ends[row] : ends[row + 1]]] for row in rows]
+    return [[*map(appearance, by_item[begins[row] : begins[row + 1]].tolist())] for row in rows]
 
 
 def elo_by_round(run: Result) -> Floats:
@@ -127,13 +125,15 @@ async def reasons_of(run: Result, jobs: Sequence[int]) -> dict[int, str]:
     They are untrusted: whoever shows them makes them safe."""
     if not (run.info.settings.reasons or run.said is not None):
         return {}
-    reasons = {}
-    for job, of_job in (await calls_of(run, jobs)).items():
-        answer = next((call for call in reversed(of_job) if call.outcome in ANSWERED), None)
-        if answer is not None and answer.reply is not None:
-            by_model = answer.judge is None
-            reasons[job] = reason_in(answer.reply) if by_model else answers.remark(answer)
-    return {job: reason for job, reason in reasons.items() if reason is not None}
+    found = {job: _reason(calls) for job, calls in (await calls_of(run, jobs)).items()}
+    return {job: reason for job, reason in found.items() if reason is not None}
+
+
+def _reason(calls: Sequence[Call]) -> str | None:
+    answer = next((call for call in reversed(calls) if call.outcome in ANSWERED), None)
+    if answer is None or answer.reply is None:
+        return None
+    return reason_in(answer.reply) if answer.judge is None else answers.remark(answer)
 
 
 def who(run: Result, call: Call) -> str | None:
@@ -141,8 +141,7 @@ def who(run: Result, call: Call) -> str | None:
     if call.judge is None or run.said is None:
         return None
     person = call.judge - len(run.info.settings.judges)
-    named = run.judges[run.said.first :]
-    return named[person] if 0 <= person < len(named) else None
+    return dict(enumerate(run.judges)).get(run.said.first + person)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,9 +175,8 @@ class Explanation:
         if len(self.rows) < 2:
             return None
         ids = [self.run.scores.ids[row] for row in self.rows]
-        won = [one.above(*ids) for one in self.judgments]
-        counts = {name: won.count(x) for name, x in (("above", 1.0), ("below", 0.0), ("tied", 0.5))}
-        return {"met": len(won), **counts}
+        won = Counter(one.above(*ids) for one in self.judgments)
+        return {"met": won.total(), "above": won[1.0], "below": won[0.0], "tied": won[0.5]}
 
 
 async def explanation(

@@ -10,8 +10,9 @@ import random
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 from judgeq.errors import RunError, StaleError, StoreAwayError, UnknownPersonError
 from judgeq.people import checks
@@ -21,6 +22,7 @@ from judgeq.person import Check, Handed, Person, PersonState
 from judgeq.store import Store
 from judgeq.types import Call, JobState, Match, Outcome, Usage, Verdict
 
+T = TypeVar("T", Check, Person)
 LEASE = 120.0
 """Seconds without a sign of a person's page after which others may get their question."""
 PRESENT = 60.0
@@ -33,14 +35,13 @@ DAMAGED = "the run's record is damaged: it has answers of people, or checks, tha
 STALE = "This question is no longer yours: it was answered in another window, or given to another judge."
 
 
-@dataclass(slots=True)
-class LastAnswer:
+class LastAnswer(NamedTuple):
     """The last answer of a person."""
 
     at: float
     lease: str
     match: Match
-    reply: str
+    reply: str = ""
     """As the call keeps it; "" of a check that was read from the store."""
     check: Check | None = None
 
@@ -55,25 +56,18 @@ class PersonProgress:
     handed: Handed | None = None
     """The question that they have."""
     judged: Counter[tuple[int, frozenset[int]]] = field(default_factory=Counter)
-    """How often they judged a set of items in a round."""
-    seen: set[frozenset[int]] = field(default_factory=set)
-    """The sets of items that they judged."""
+    """How often they judged a set of items in a round; in round 0 in all rounds."""
     skipped: set[int] = field(default_factory=set)
     """The jobs that they skipped."""
     answered: list[Match] = field(default_factory=list)
     """What their answers are about, the oldest first, without checks."""
-    checks: dict[int, Check] = field(default_factory=dict)
-    """The checks that they were asked, by number."""
+    done: int = 0
+    """Their answers, also to checks."""
     seconds: float = 0.0
     """The time that all answers took."""
     last: LastAnswer | None = None
     notified_end: bool = False
     """Whether their page knows that the run is over."""
-
-    @property
-    def done(self) -> int:
-        """Their answers, also to checks."""
-        return len(self.answered) + sum(one.verdict is not None for one in self.checks.values())
 
     @property
     def may_be_asked(self) -> bool:
@@ -87,18 +81,13 @@ class PersonProgress:
             self.skipped.add(match.id)
         elif call.outcome == "ok":
             items, reply = frozenset(match.items), call.reply or ""
-            self.seen.add(items)
-            self.judged[match.round, items] += 1
+            self.judged.update([(0, items), (match.round, items)])
             self.answered.append(match)
-            self._add(LastAnswer(call.at, lease_of(reply), match, reply), call.latency)
+            self.add(LastAnswer(call.at, lease_of(reply), match, reply), call.latency)
 
-    def add_check(self, match: Match, check: Check, reply: str = "") -> None:
-        """Count a check, and the answer to it, if it has one."""
-        self.checks[check.number] = check
-        if check.verdict is not None:
-            self._add(LastAnswer(check.at, check.lease, match, reply, check), check.seconds)
-
-    def _add(self, answer: LastAnswer, seconds: float) -> None:
+    def add(self, answer: LastAnswer, seconds: float) -> None:
+        """Count an answer, to a question or a check."""
+        self.done += 1
         self.seconds += seconds
         if self.last is None or answer.at >= self.last.at:
             self.last = answer
@@ -121,19 +110,15 @@ class Assignment:
     seed: int = 0
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
-    order: int | None = None
-    """The seed of the order of questions within a round."""
 
     def __post_init__(self) -> None:
         self.people: dict[int, PersonProgress] = {}
         """By number."""
         self.matches: dict[int, Match] = {}
         """Those that people have yet to answer, by job, in the order in which they are asked."""
-        self._checks: dict[int, Check] = {}
-        self._known: list[tuple[int, ...]] = []
+        self._checks: list[Check] = []
+        """By number."""
         self._skips: Counter[int] = Counter()
-        self._tokens: dict[bytes, int] = {}
-        self._random = random.Random(self.order)  # noqa: S311  (of questions)
         self._began = self.clock()
         self._rounds = 0
         self._loaded = False
@@ -166,43 +151,48 @@ class Assignment:
             for number, before in self.people.items()
         }
         matches = [match for of_round in left for match in of_round if match.judge == self.judge]
-        matches.sort(key=lambda match: (match.round, self._random.random()))
+        order = random.Random(self.seed)  # noqa: S311  (of questions)
+        matches.sort(key=lambda match: (match.round, order.random()))
         self.matches = {match.id: match for match in matches}
-        self._checks = {check.number: check for check in kept}
-        self._known = [check.known for check in kept if check.person is None]
+        self._checks = _numbered(kept)
         self._skips = Counter(match.id for match, call in calls if call.outcome == "skipped")
         try:
             for match, call in calls:
                 self.people[(call.judge or 0) - len(self.panel)].add_call(match, call)
-            for number in range(len(kept)):
-                check = self._checks[number]
+            for check in kept:
                 if check.person is not None:
-                    self.people[check.person].add_check(self._match_of(check), check)
+                    self._add_check(self.people[check.person], check)
             for handed in out:
                 if handed.job is None or handed.job in self.matches:
                     self.match(handed)
                     self.people[handed.person].handed = handed
-        except KeyError as error:
+        except LookupError as error:
             raise RunError(DAMAGED) from error
         self._loaded = True
 
     async def learn(self) -> None:
         """Read who the people are."""
-        people = await self.store.people()
-        if [person.number for person in people] != [*range(len(people))]:
-            raise RunError(DAMAGED)
-        self._tokens = {person.token: person.number for person in people}
-        for person in people:
+        for person in _numbered(await self.store.people()):
             self.people.setdefault(person.number, PersonProgress(person)).person = person
+
+    def _add_check(self, person: PersonProgress, check: Check, reply: str = "") -> None:
+        """Count a person's answer to a check, if it has one."""
+        if check.verdict is not None:
+            answer = LastAnswer(check.at, check.lease, self._match_of(check), reply, check)
+            person.add(answer, check.seconds)
 
     # Who is there
 
     async def find(self, token: str) -> PersonProgress | None:
         """The person of a token; None if it is nobody's."""
-        if digest(token) not in self._tokens or not self.store.blocking:
-            await self.learn()
-        number = self._tokens.get(digest(token))
-        return None if number is None else self.people[number]
+        known = digest(token)
+        for blocking in (self.store.blocking, False):
+            if not blocking:
+                await self.learn()
+            for person in self.people.values():
+                if person.person.token == known:
+                    return person
+        return None
 
     async def person(self, token: str) -> PersonProgress:
         """The person of a token, who is seen now. Raises UnknownPersonError."""
@@ -242,32 +232,33 @@ class Assignment:
         """Hand out a person's next question; whether there is one. It is one that nobody has, or whose
         holder is absent, of the earliest round, about items that are new to them if possible; or a check
         that is due."""
-        job, repeated = None, None
-        holders = self._holders()
-        for number, match in self.matches.items():
-            if (number in holders and self._holds(holders[number])) or not self._may(person, match):
-                continue
-            if frozenset(match.items) not in person.seen:
-                job = number
-                break
-            repeated = number if repeated is None else repeated
-        job = repeated if job is None else job
-        if job is None:
+        holders = {one.handed.job: one for one in self.people.values() if one.handed is not None}
+        match = self._next_match(person, {job for job, one in holders.items() if self._holds(one)})
+        if match is None:
             return False
-        holder, out = holders.get(job), self._new(person, job)
-        check = checks.due(
-            person.checks, self._known, person.answered, self.repeats, self.seed, out.person
-        )
+        holder, out = holders.get(match.id), self._new(person, match.id)
+        of = self.repeats, self.seed, person.person.number
+        check = checks.due(self._checks, person.answered, *of)
         if check is not None:
-            check = check._replace(number=len(self._checks))
             holder, out = None, self._new(person, check=check.number)
         await self._exchange(None if holder is None else holder.handed, check, out)
         if check is not None:
-            self._checks[check.number] = person.checks[check.number] = check
+            self._checks.append(check)
         if holder is not None:
             holder.handed = None
         person.handed = out
         return True
+
+    def _next_match(self, person: PersonProgress, held: set[int | None]) -> Match | None:
+        able = (
+            one for one in self.matches.values() if one.id not in held and self._may(person, one)
+        )
+        repeated = None
+        for match in able:
+            if not person.judged[0, frozenset(match.items)]:
+                return match
+            repeated = repeated or match
+        return repeated
 
     async def give_back(self, person: PersonProgress) -> None:
         """Take a person's question from them, if they have one."""
@@ -282,28 +273,27 @@ class Assignment:
         handed, person.handed, at = person.handed, None, self.now()
         if handed is None:
             raise StaleError(STALE)
-        match, check, outcomes = self.match(handed), None, []
         if handed.check is not None:
             check = self._checks[handed.check]._replace(
                 lease=handed.lease, verdict=verdict, seconds=seconds, at=at
             )
             self._checks[check.number] = check
-            person.add_check(match, check, reply)
-        else:
-            outcome = "skipped" if verdict is None else "ok"
-            judge = len(self.panel) + handed.person
-            call = Call(1, outcome, Usage(), 0.0, seconds, reply, at, judge=judge)
-            person.add_call(match, call)
-            state, error = JobState.DONE, None
-            if verdict is None:
-                self._skips[match.id] += 1
-                state = JobState.PENDING
-                if self._is_refused(match):
-                    state, error = JobState.INVALID, "skipped by the people who were asked"
-            outcomes.append(Outcome(match.id, state, verdict, (call,), error))
-            if state is not JobState.PENDING:
-                del self.matches[match.id]
-        await self._exchange(handed, check, outcomes=outcomes)
+            self._add_check(person, check, reply)
+            await self._exchange(handed, check)
+            return
+        match, state, error = self.match(handed), JobState.DONE, None
+        outcome = "skipped" if verdict is None else "ok"
+        judge = len(self.panel) + handed.person
+        call = Call(1, outcome, Usage(), 0.0, seconds, reply, at, judge=judge)
+        person.add_call(match, call)
+        if verdict is None:
+            self._skips[match.id] += 1
+            state = JobState.PENDING
+            if self._is_refused(match):
+                state, error = JobState.INVALID, "skipped by the people who were asked"
+        if state is not JobState.PENDING:
+            del self.matches[match.id]
+        await self._exchange(handed, outcome=Outcome(match.id, state, verdict, (call,), error))
 
     async def take_back(self, person: PersonProgress, last: LastAnswer) -> None:
         """Take a person's last answer back: its question is theirs again."""
@@ -330,11 +320,11 @@ class Assignment:
         check: Check | None = None,
         out: Handed | None = None,
         *,
-        outcomes: Sequence[Outcome] = (),
+        outcome: Outcome | None = None,
         retracted: tuple[int, int] | None = None,
     ) -> None:
         """In one transaction retract an answer, keep a check, take a question back, hand another out,
-        settle outcomes. Raises StoreAwayError if another process changed who has what."""
+        settle an outcome. Raises StoreAwayError if another process changed who has what."""
         async with self.store.together():
             if check is not None:
                 await self.store.put_check(check)
@@ -344,21 +334,18 @@ class Assignment:
                 or (out is not None and not await self.store.hand_out(out))
             ):
                 raise StoreAwayError("The question was given to another judge. Try again.")
-            if outcomes:
-                await self.store.settle(WORKER, outcomes)
+            if outcome is not None:
+                await self.store.settle(WORKER, [outcome])
 
     # Who may be asked what
 
     def awaited(self) -> list[str] | None:
         """The names of absent people who may be asked, where nobody who is here has a question, though
         some are left; else None."""
-        if not self.matches or any(map(self._holds, self._holders().values())):
+        held = any(one.handed is not None and self._holds(one) for one in self.people.values())
+        if held or not self.matches:
             return None
         return sorted(one.person.name for one in self.active() if not self.is_present(one))
-
-    def _holders(self) -> dict[int | None, PersonProgress]:
-        """Who has which job."""
-        return {one.handed.job: one for one in self.people.values() if one.handed is not None}
 
     def _holds(self, person: PersonProgress) -> bool:
         """Whether what a person has is still theirs, as far as this process can tell."""
@@ -368,21 +355,27 @@ class Assignment:
         """Whether a person judged these items in this round as often as they may."""
         return person.judged[match.round, frozenset(match.items)] >= self.most
 
-    def _is_left(self, match: Match, people: Iterable[PersonProgress]) -> bool:
+    def _is_left(self, match: Match, people: Sequence[PersonProgress]) -> bool:
         """Whether a question is for one of these, who neither judged nor skipped it."""
         return any(match.id not in one.skipped and not self._judged(one, match) for one in people)
 
     def _may(self, person: PersonProgress, match: Match) -> bool:
         """Whether a person may be asked a question: of those that they skipped, what is for nobody
         else."""
-        skipped = match.id in person.skipped
-        return not self._judged(person, match) and not (
-            skipped and self._is_left(match, self.active())
-        )
+        if self._judged(person, match):
+            return False
+        return match.id not in person.skipped or not self._is_left(match, self.active())
 
     def _is_refused(self, match: Match) -> bool:
-        """Whether a question is asked no more: it was skipped SKIPS times, or by all there are."""
-        skips, state = self._skips[match.id], PersonState.ACTIVE
+        """Whether a question that was skipped is asked no more: SKIPS times, or by all there are."""
+        state = PersonState.ACTIVE
         there = [one for one in self.people.values() if one.person.state is state]
-        by_all = not self.open_to_all and skips and not self._is_left(match, there)
-        return skips >= SKIPS or bool(by_all)
+        by_all = not self.open_to_all and not self._is_left(match, there)
+        return by_all or self._skips[match.id] >= SKIPS
+
+
+def _numbered(things: Sequence[T]) -> list[T]:
+    """The same. Raises RunError unless their numbers are 0, 1 and so on."""
+    if [one.number for one in things] != [*range(len(things))]:
+        raise RunError(DAMAGED)
+    return list(things)

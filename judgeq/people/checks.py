@@ -4,7 +4,7 @@ those whose answer is known. No question waits for them, and no score uses them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from judgeq import seeds
@@ -48,29 +48,25 @@ async def add_known(store: Store, rankings: Sequence[tuple[int, ...]]) -> int:
 
 
 def due(
-    asked: Mapping[int, Check],
-    known: Sequence[tuple[int, ...]],
-    answered: Sequence[Match],
-    repeats: float,
-    seed: int,
-    person: int,
+    checks: Sequence[Check], answered: Sequence[Match], repeats: float, seed: int, person: int
 ) -> Check | None:
-    """The check that a person is to be asked now, if any, who was `asked` these and gave these answers:
-    a share `repeats` of them again, and some of the `known` rankings. It has no number yet."""
-    repeated = {check.repeats for check in asked.values() if check.repeats is not None}
+    """The check that a person is to be asked now, if any, after all `checks` of the run, and these
+    answers of theirs: a share `repeats` of them again, and some of the known rankings."""
+    asked = [check for check in checks if check.person == person]
+    repeated = {check.repeats for check in asked if check.repeats is not None}
     if int(repeats * len(answered)) > len(repeated):
         able = [match for match in answered[:-APART] if match.id not in repeated]
         if able:
             rng = seeds.rng(seed, "repeat", person, len(repeated))
             match = able[int(rng.integers(len(able)))]
-            return Check(-1, match.items[::-1], person, repeats=match.id)
-    there = {check.known for check in asked.values() if check.known}
-    left = [ranking for ranking in known if ranking not in there]
+            return Check(len(checks), match.items[::-1], person, repeats=match.id)
+    there = {check.known for check in asked if check.known}
+    left = [one.known for one in checks if one.person is None and one.known not in there]
     if left and len(answered) // EVERY > len(there):
         rng = seeds.rng(seed, "known", person, len(there))
         ranking = left[int(rng.integers(len(left)))]
         items = tuple(ranking[place] for place in rng.permutation(len(ranking)))
-        return Check(-1, items, person, known=ranking)
+        return Check(len(checks), items, person, known=ranking)
     return None
 
 

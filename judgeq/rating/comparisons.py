@@ -83,11 +83,13 @@ def partial_by_slot(verdicts: Verdicts) -> Bools:
     return np.repeat(verdicts.partial, np.diff(verdicts.offsets))
 
 
-def groups_of(verdicts: Verdicts, at: int) -> tuple[tuple[int, ...], ...]:
-    """The groups of one verdict's items, tied or of no known order, most of the feature first."""
-    slots = slice(*verdicts.offsets[at : at + 2])
-    items, tied = verdicts.items[slots].tolist(), verdicts.tied[slots].tolist()
-    return Verdict(tuple(items), tuple(tied)).groups
+def verdict_at(verdicts: Verdicts, at: int) -> Verdict:
+    """One of the verdicts by itself."""
+    slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
+    rows, tied = verdicts.items[slots].tolist(), verdicts.tied[slots].tolist()
+    score = np.nan if verdicts.scores is None else float(verdicts.scores[at])
+    partial = verdicts.partial is not None and bool(verdicts.partial[at])
+    return Verdict(tuple(rows), tuple(tied), None if np.isnan(score) else score, partial)
 
 
 def settled(verdicts: Verdicts) -> Offsets:

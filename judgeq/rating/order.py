@@ -176,9 +176,9 @@ def variance(sigma: float, rankings: float, k: float) -> float:
     are not independent: of items that are alike it tells 1 − H_k/k, of items far apart as much as its
     pairs do. Between, their inverses add up: 1/(k − 1)I, and k/(k − H_k) − 4/(k − 1) times BOTH_WAYS.
 
-    The others of a ranking are themselves known to within a variance v, without this ranking. In a random
-    design that is the same for all: V is that of Gaussian beliefs along a tree of rankings. `benchmarks
-    rounds` compares it with simulated judges.
+    The others of a ranking are themselves known to within a variance v, without this ranking. In a
+    random design that is the same for all: V is that of Gaussian beliefs along a tree of rankings.
+    `benchmarks rounds` compares it with simulated judges.
     """
     size = max(2, round(k))
     alike = size / (size - sum(1 / place for place in range(1, size + 1)))

@@ -7,8 +7,8 @@ A strategy is a frozen dataclass of its parameters. They stand in its name ("lis
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from judgeq.errors import UsageError
@@ -18,93 +18,15 @@ from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.pairwise import Complete, Pairwise, Streak, Tail
 from judgeq.strategies.strategy import History, Strategy
 
-FLAGS = ("rounds", "matchmaking")
-"""The parameters that have a flag of their own, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One registered strategy: how it is written, read and described.
-
-    `pattern` reads its short form. `settings` are its parameters, which may stand after a colon
-    ("tail:w=8"); the class has the same.
-    """
-
-    pattern: re.Pattern[str]
-    make: Callable[..., Strategy]
-    usage: str
-    summary: str
-    when: str
-    settings: tuple[str, ...]
-
-
-REGISTRY: Mapping[str, Entry] = {
-    "listwise": Entry(
-        re.compile(r"listwise(?P<k>\d{1,9})?(?:x(?P<rounds>\d{1,9}))?"),
-        Listwise,
-        "listwise<k>[x<rounds>]",
-        "Lists of k (10) are ranked, in 3 rounds.",
-        "The best ranking for the money: choose it first. Lists of 20 rank better still (ρ +0.01 "
-        "for as many texts read), if a pilot shows that the judge can order 20.",
-        ("k", "rounds", "overlap", "matchmaking"),
-    ),
-    "hybrid": Entry(
-        re.compile(r"hybrid(?P<k>\d{1,9})?(?:x(?P<rounds>\d{1,9}))?"),
-        Hybrid,
-        "hybrid<k>[x<rounds>][:repeat=100]",
-        "Each text is scored alone, 0 to 1, then lists of k (10) are ranked; in 3 rounds with the "
-        "first, and both make one rating. `repeat` texts are scored twice: how reliable scores are "
-        "decides what lists add.",
-        "Where the judge scores single texts well: with two rounds of lists it beat either alone on "
-        "published judgments.",
-        ("k", "rounds", "overlap", "repeat", "matchmaking"),
-    ),
-    "pairwise": Entry(
-        re.compile(r"pairwise(?P<rounds>\d{1,9})?"),
-        Pairwise,
-        "pairwise[<rounds>]",
-        "Pairs are compared, in 24 rounds.",
-        "The simplest question, for judges that can't rank lists.",
-        FLAGS,
-    ),
-    "streak": Entry(
-        re.compile(r"streak"),
-        Streak,
-        "streak[:r=4,d=3]",
-        "As pairwise, but an item leaves once it has won, or lost, r matches in a row against at "
-        "least d distinct opponents.",
-        "To repeat the paper: plain pairs for the same money rank better (ρ +0.01 to +0.03).",
-        ("r", "d", *FLAGS),
-    ),
-    "tail": Entry(
-        re.compile(r"tail"),
-        Tail,
-        "tail[:w=8,p=20]",
-        "As pairwise, but from round w on, after each round p % of the active items leave from "
-        "each end of the ranking.",
-        "To repeat the paper: plain pairs for the same money rank better (ρ +0.01 to +0.04).",
-        ("w", "p", *FLAGS),
-    ),
-    "complete": Entry(
-        re.compile(r"complete"),
-        Complete,
-        "complete[:m=1]",
-        "All pairs are compared, m times.",
-        "For a few hundred items at most, as a yardstick for the others.",
-        ("m",),
-    ),
-    "direct": Entry(
-        re.compile(r"direct"),
-        Direct,
-        "direct",
-        "Each text is scored alone, 0 to 1.",
-        "The baseline: one short call an item, and usually the coarsest ranking.",
-        (),
-    ),
-}
-
 __all__ = ["FLAGS", "MOST_ROUNDS", "REGISTRY", "History", "Strategy", "parse"]
 
+REGISTRY: Mapping[str, type[Strategy]] = {
+    one.kind: one for one in (Listwise, Hybrid, Pairwise, Streak, Tail, Complete, Direct)
+}
+FLAGS = ("rounds", "matchmaking")
+"""The parameters that have a flag of their own, too."""
+NAME = re.compile(r"([a-z]+)(\d{1,9})?(?:x(\d{1,9}))?")
+"""A kind, and the numbers of its short form."""
 MOST, MOST_ROUNDS = 10**9, 10_000
 LIMITS: Mapping[str, tuple[int, int, str]] = {
     "k": (2, MOST, "a list needs at least 2 items"),
@@ -131,17 +53,16 @@ def parse(text: str, *, at_once: bool = False, **flags: Any) -> Strategy:
     twice with different values, or a value that can't be.
     """
     short, _, long = text.strip().lower().partition(":")
-    for entry in REGISTRY.values():
-        match = entry.pattern.fullmatch(short)
-        if match:
-            break
-    else:
-        forms = ", ".join(entry.usage for entry in REGISTRY.values())
+    kind, *numbers = found.groups() if (found := NAME.fullmatch(short)) else (short,)
+    strategy = REGISTRY.get(kind)
+    if strategy is None or any(numbers[len(strategy.short) :]):
+        forms = ", ".join(one.usage for one in REGISTRY.values())
         raise UsageError(
             f"--strategy {text!r}: no such strategy. Give one of {forms}, for example listwise10; "
             "`judgeq list strategies` explains them."
         )
-    in_text: list[tuple[Any, ...]] = [*match.groupdict().items()]
+    known = parameters(strategy)
+    in_text: list[tuple[Any, ...]] = [*zip(strategy.short, numbers, strict=False)]
     in_text += [tuple(map(str.strip, part.split("=", 1))) for part in long.split(",") if part]
     given: list[tuple[Any, ...]] = [(f"--strategy {text}", *pair) for pair in in_text]
     given += [(f"--{flag} {value}", flag, value) for flag, value in flags.items()]
@@ -149,8 +70,8 @@ def parse(text: str, *, at_once: bool = False, **flags: Any) -> Strategy:
     for by, name, *values in given:
         if values and values[0] is None:
             continue
-        if name not in entry.settings or not values:
-            has = ", ".join(f"{name}=…" for name in entry.settings) or "nothing"
+        if name not in known or not values:
+            has = ", ".join(f"{name}=…" for name in known) or "nothing"
             raise UsageError(f"{by}: {name} is no setting of {short}; it takes {has}.")
         value = _value(by, name, str(values[0]))
         if settings.setdefault(name, value) != value:
@@ -162,11 +83,16 @@ def parse(text: str, *, at_once: bool = False, **flags: Any) -> Strategy:
         raise UsageError(
             f"--strategy {text}: consecutive lists of {k} can share 0 to {k - 1} items."
         )
-    if at_once and "matchmaking" in entry.settings:
+    if at_once and "matchmaking" in known:
         settings.setdefault("matchmaking", "random")
     if "r" in settings:  # by default no more opponents than matches are asked for
         settings.setdefault("d", min(Streak().d, settings["r"]))
-    return entry.make(**settings)
+    return strategy(**settings)
+
+
+def parameters(strategy: type[Strategy]) -> list[str]:
+    """The names of its parameters, which may stand after a colon ("tail:w=8")."""
+    return [field.name for field in fields(strategy)]  # type: ignore[arg-type]
 
 
 def _value(by: str, name: str, value: str) -> int | str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -17,9 +16,11 @@ from judgeq.types import Matches
 class Direct(Strategy):
     """One round, in which each item is scored alone, 0 to 1."""
 
-    kind: ClassVar[str] = "direct"
-    name: ClassVar[str] = "direct"
-    pairs: ClassVar[bool] = False
+    kind = "direct"
+    usage = "direct"
+    summary = "Each text is scored alone, 0 to 1."
+    when = "The baseline: one short call an item, and usually the coarsest ranking."
+    pairs = False
 
     def check(self, *sizes: int) -> None:
         """Raise UsageError when there is nothing to judge."""
@@ -44,14 +45,18 @@ class Hybrid(Listwise):
 
     repeat: int = 0
 
-    kind: ClassVar[str] = "hybrid"
-    mixed: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        """The strategy as one writes it, without its matchmaking."""
-        name = Listwise.name.fget(self)  # type: ignore[attr-defined]
-        return f"{name}{',' if self.overlap else ':'}repeat={self.repeat}" if self.repeat else name
+    kind = "hybrid"
+    usage = "hybrid<k>[x<rounds>][:repeat=100]"
+    summary = (
+        "Each text is scored alone, 0 to 1, then lists of k (10) are ranked; in 3 rounds with the "
+        "first, and both make one rating. `repeat` texts are scored twice: how reliable scores are "
+        "decides what lists add."
+    )
+    when = (
+        "Where the judge scores single texts well: with two rounds of lists it beat either alone on "
+        "published judgments."
+    )
+    mixed = True
 
     def check(self, *sizes: int) -> None:
         """Raise UsageError when items in groups of these sizes can't be judged so."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -27,20 +26,16 @@ class Listwise(Strategy):
     overlap: int = 0
     matchmaking: matchmaking.Matchmaking = "random"
 
-    kind: ClassVar[str] = "listwise"
-    pairs: ClassVar[bool] = False
-
-    @property
-    def name(self) -> str:
-        """The strategy as one writes it, without its matchmaking."""
-        rounds = "" if self.rounds == 3 else f"x{self.rounds}"
-        overlap = f":overlap={self.overlap}" if self.overlap else ""
-        return f"{self.kind}{self.k}{rounds}{overlap}"
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether earlier answers decide what is asked later: all start with the same rating."""
-        return self.matchmaking == "similar" and self.rounds > 1
+    kind = "listwise"
+    short = ("k", "rounds")
+    named = ("k",)
+    usage = "listwise<k>[x<rounds>]"
+    summary = "Lists of k (10) are ranked, in 3 rounds."
+    when = (
+        "The best ranking for the money: choose it first. Lists of 20 rank better still (ρ +0.01 for as "
+        "many texts read), if a pilot shows that the judge can order 20."
+    )
+    pairs = False
 
     def check(self, *sizes: int) -> None:
         """Raise UsageError when items in groups of these sizes can't be judged so: a list can't be

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Placing(Strategy):
     settled: tuple[Batch, ...]
     anchors: tuple[int, ...]
 
-    kind: ClassVar[str] = "placing"
+    kind = "placing"
 
     @property
     def name(self) -> str:

@@ -6,13 +6,11 @@ question that one run asks ten times to learn how sure its judge is.
 
 from __future__ import annotations
 
+from itertools import repeat
+
 import numpy as np
-from numpy.typing import NDArray
 
-from judgeq.types import Matches, Rows
-
-_U64 = NDArray[np.uint64]
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+from judgeq.types import Matches, Offsets, Rows
 
 
 class Repeats:
@@ -25,34 +23,19 @@ class Repeats:
 
     def __init__(self) -> None:
         self.rounds = 0
-        self._asked: _U64 = np.zeros(0, dtype=np.uint64)
+        self._asked: Offsets = np.zeros(0, dtype=np.int64)
 
     def add(self, matches: Matches) -> Rows:
         """The numbers of the next round's questions, shape (matches,)."""
+        judges = repeat(0) if matches.judges is None else matches.judges.tolist()
+        new = [
+            hash((judge, items.tobytes())) for judge, items in zip(judges, matches, strict=False)
+        ]
         self.rounds += 1
-        before, self._asked = len(self._asked), np.concatenate([self._asked, _names(matches)])
+        before, self._asked = len(self._asked), np.append(self._asked, np.array(new, np.int64))
         order, place = np.argsort(self._asked, kind="stable"), np.arange(len(self._asked))
-        same = self._asked[order[1:]] == self._asked[order[:-1]]
-        first = np.where(np.append(False, same)[: len(place)], 0, place)
+        ordered = self._asked[order]
+        first = np.where(np.diff(ordered, prepend=ordered[:1] - 1) == 0, 0, place)
         number = np.empty(len(place), dtype=np.int32)
         number[order] = place - np.maximum.accumulate(first)
         return number[before:]
-
-
-def _names(matches: Matches) -> _U64:
-    """A hash of each match's judge, and of its items with their places."""
-    if not len(matches):
-        return np.zeros(0, dtype=np.uint64)
-    place = np.arange(len(matches.items)) - np.repeat(matches.offsets[:-1], matches.sizes)
-    slots = _mixed(matches.items.astype(np.uint64) + (place.astype(np.uint64) << np.uint64(32)))
-    names: _U64 = np.add.reduceat(slots, matches.offsets[:-1])
-    judges = np.zeros(len(matches)) if matches.judges is None else matches.judges
-    return _mixed(names ^ _mixed(judges.astype(np.uint64) + _GOLDEN))
-
-
-def _mixed(values: _U64) -> _U64:
-    """Each number's bits well mixed: the finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
-    values = values + _GOLDEN
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from judgeq.rating.position_bias import Flips
 from judgeq.rating.posterior import Posterior
 from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Standings, Verdicts
 
-T = TypeVar("T")
 SETTLED = 0.95
 """The share of the first items that have to be among the first in draws of the posterior."""
 
@@ -39,20 +38,36 @@ class Strategy:
     """What the runner asks of a strategy: a frozen dataclass of its parameters. By default it asks
     about pairs, and no item leaves early.
 
-    `kind` is the registered name; `pairs` says whether it asks about pairs; `prunes` whether items may
-    leave early; `mixed` whether the first round asks about items alone, and those after it compare.
+    `kind` is the registered name, `usage` how it is written, `summary` what it does, and `when` it is
+    of use. Its parameters `short` are numbers that follow the kind in its name, and `named` always
+    stand there. `pairs` says whether it asks about pairs; `prunes` whether items may leave early;
+    `mixed` whether the first round asks about items alone, and those after it compare.
     """
 
     __slots__ = ()
     kind: ClassVar[str]
+    usage: ClassVar[str]
+    summary: ClassVar[str]
+    when: ClassVar[str]
+    short: ClassVar[tuple[str, ...]] = ()
+    named: ClassVar[tuple[str, ...]] = ()
     pairs: ClassVar[bool] = True
     prunes: ClassVar[bool] = False
     mixed: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
-        """The strategy as one writes it on the command line, without its matchmaking."""
-        raise NotImplementedError
+        """The strategy as one writes it on the command line, without its matchmaking: with what isn't
+        so by default."""
+        shown = {}
+        for one in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, one.name)
+            if one.name in self.named or value not in (one.default, "similar", "random"):
+                shown[one.name] = str(value)
+        numbers = "x".join(shown.pop(name) for name in self.short if name in shown)
+        order = sorted(shown, key=lambda name: name not in self.named)
+        further = ",".join(f"{name}={shown[name]}" for name in order)
+        return f"{self.kind}{numbers}{further and ':' + further}"
 
     @property
     def rounds(self) -> int:
@@ -83,7 +98,8 @@ class Strategy:
         """Whether earlier answers decide what is asked later. The scale separation reliability of such
         a run is too high (Bramley and Vitello 2019, "The effect of adaptivity on the reliability
         coefficient in adaptive comparative judgement")."""
-        return self.prunes
+        similar = getattr(self, "matchmaking", "random") == "similar" and self.rounds > 1
+        return similar or self.prunes
 
     def facts(self) -> dict[str, Any]:
         """What of it decides a run, as plain JSON."""
@@ -130,10 +146,6 @@ class Strategy:
     def left(self, round: int, n: int) -> int:
         """How many of n active items are left after a round, at most."""
         return n
-
-    def calls_of(self, round: int, *sizes: int) -> int:
-        """Questions of a round over active items in groups of these sizes."""
-        return self.asked(round, *sizes)[0]
 
     def calls(self, *sizes: int) -> int:
         """Questions asked over groups of these sizes in all rounds, at most."""
@@ -208,7 +220,8 @@ class History:
     group: Offsets | None = None
     left_after: Offsets = field(init=False)
     _parts: Sequence[placing.Part] = ()
-    _made: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    _fits: dict[tuple[str, Parameters], Fit] = field(default_factory=dict)
+    """Those of the rounds so far."""
 
     def __post_init__(self) -> None:
         self.left_after = np.zeros(len(self.standings.elo), dtype=np.int64)
@@ -281,20 +294,12 @@ class History:
         parts = [plan(rows) for rows in self.groups if len(rows) > 1]
         return parts[0] if len(parts) == 1 else spread(parts)
 
-    @property
-    def most(self) -> int | None:
-        """How many rounds there are, at most; None: as many as were imported."""
-        return None if self.strategy is None else self.strategy.rounds
-
     def to_come(self, planned: int = 0) -> Iterator[int]:
         """The numbers of the rounds to come: the one loop over rounds. Whoever takes one adds its
         verdicts, or leaves the loop. There are at least those that are `planned` already."""
-        most = self.most
-        while not self.over:
-            there = len(self.verdicts)
-            if most is not None and there >= max(most, planned):
-                return
-            yield there + 1
+        of = self.strategy
+        while not self.over and (of is None or len(self.verdicts) < max(of.rounds, planned)):
+            yield len(self.verdicts) + 1
 
     def next_round(self) -> Matches:
         """The strategy's questions for the next round; none without a strategy."""
@@ -312,6 +317,7 @@ class History:
         if planned == 0:
             self.over = True
             return
+        self._fits.clear()
         self.asked.append(verdicts)
         if self.both_orders:
             verdicts, _ = position_bias.merged(verdicts)
@@ -339,7 +345,7 @@ class History:
             [replace(part, judges=numbers(part)) for part in parts]
             for parts in (self.asked, self.verdicts)
         )
-        self._made.clear()
+        self._fits.clear()
 
     def _stay(self, active: Bools) -> None:
         """Let all items leave but these, which may have left before."""
@@ -366,14 +372,6 @@ class History:
         finally:
             self.go_on = before
 
-    def _once(self, name: str, make: Callable[[], T]) -> T:
-        """What `make` makes of the rounds so far, made once."""
-        round = len(self.verdicts)
-        if name not in self._made or self._made[name][0] != round:
-            self._made[name] = round, make()
-        made: T = self._made[name][1]
-        return made
-
     def posterior(self) -> Posterior | None:
         """That of `pl` with σ chosen (of `hybrid`, where items were also judged alone), by all verdicts
         and whatever the run is rated by; None where all were judged alone, or none were."""
@@ -396,15 +394,17 @@ class History:
         if self.both_orders:
             parameters = replace(parameters, position=False)
 
-        def fitted() -> Fit:
-            n = len(self.standings.elo)
-            batches = () if self.strategy is None else self.strategy.batches(n, parameters)
-            if batches:
-                parts, go_on = self._settled(batches), self._step
-                return placing.fit(batches, self.verdicts, n, go_on, refit=self.refit, parts=parts)
-            return estimator.fit(comparisons.joined(self.verdicts), n, parameters, self._step)
-
-        return self._once(f"{estimator.name} {parameters}", fitted)
+        key, n = (estimator.name, parameters), len(self.standings.elo)
+        if key in self._fits:
+            return self._fits[key]
+        batches = () if self.strategy is None else self.strategy.batches(n, parameters)
+        if batches:
+            parts, go_on = self._settled(batches), self._step
+            made = placing.fit(batches, self.verdicts, n, go_on, refit=self.refit, parts=parts)
+        else:
+            made = estimator.fit(comparisons.joined(self.verdicts), n, parameters, self._step)
+        self._fits[key] = made
+        return made
 
     def _settled(self, batches: Sequence[Batch]) -> Sequence[placing.Part]:
         """The fits of settled items, made once: no later verdict changes them."""
@@ -415,15 +415,11 @@ class History:
     def _step(self) -> None:
         self.go_on()  # that of now, however old the fit is
 
-    def rate(self, estimator: Estimator, parameters: Parameters) -> Floats:
-        """The ratings by an estimator, shape (items,)."""
-        return self.fit(estimator, parameters).theta
-
     @property
     def latest(self) -> tuple[str, Floats]:
         """The rating that there is after every round, and its name: Elo, or scores of items alone."""
         estimator = ESTIMATORS["direct" if self.alone else "elo"]
-        return estimator.column, self.rate(estimator, Parameters())
+        return estimator.column, self.fit(estimator, Parameters()).theta
 
     def _rng(self, what: str, round: int) -> np.random.Generator:
         return seeds.rng(self.seed, what, round)

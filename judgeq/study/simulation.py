@@ -91,7 +91,7 @@ class Grid(BaseModel):
     def fingerprint(self) -> str:
         """Of all that decides the results."""
         facts = {
-            "version": 1,
+            "version": 2,
             **self.model_dump(mode="json"),
             "judge": simulation_facts(self.judge),
         }
@@ -169,8 +169,9 @@ def simulate(case: Case, grid: Grid) -> list[StudyRow]:
 
 def _row(case: Case, grid: Grid, history: History, rating: str, truth: Floats) -> StudyRow:
     strategy, verdicts = strategies.parse(case.strategy), comparisons.joined(history.verdicts)
+    how = Parameters(sigma=grid.sigma, position=False)
     try:
-        scores = history.rate(ESTIMATORS[rating], Parameters(sigma=grid.sigma, position=False))
+        scores = history.fit(ESTIMATORS[rating], how).theta
     except NotConvergedError as error:
         raise NotConvergedError(f"{case}: {error} Leave {rating} out of `ratings`.") from error
     rho = correlation.point(correlation.spearman(scores, truth), grid.n)

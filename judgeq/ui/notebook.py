@@ -160,7 +160,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
 
         to = self.run.path / "report.html" if path is None else Path(path)
         page.check(to.suffix[1:])
-        made = evaluating.record(self, Plan(), shown=self.info.settings.texts)
+        made = evaluating.evaluation(self, Plan(), shown=self.info.settings.texts)
         table = awaited(lambda: report_texts.gathered(made, texts))
         return page.write(made, table, to)[0]
 

@@ -23,7 +23,7 @@ from judgeq.engine.interrupts import signals
 from judgeq.engine.status import State, Unreadable
 from judgeq.errors import JudgeqError, NoVerdictsError, RunError
 from judgeq.escaping import plain
-from judgeq.evaluation.evaluate import record
+from judgeq.evaluation.evaluate import evaluation
 from judgeq.evaluation.gold import Plan
 from judgeq.run_places import RunPlace, Runs
 from judgeq.ui import html
@@ -178,8 +178,8 @@ class Server:
         settings = run.info().settings
         result = await results.read(run, settings)
         shown = self._with_texts and settings.texts
-        recorded = record(result, Plan(), shown=shown)
-        return page.page(recorded, await texts.gathered(recorded), "/")
+        evaluated = evaluation(result, Plan(), shown=shown)
+        return page.page(evaluated, await texts.gathered(evaluated), "/")
 
 
 def _stamp(run: RunPlace) -> object:

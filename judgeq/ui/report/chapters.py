@@ -6,6 +6,7 @@ import json
 import platform
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -16,8 +17,9 @@ import numpy as np
 from judgeq import prompts
 from judgeq.engine.results import Result
 from judgeq.evaluation import items
-from judgeq.evaluation.evaluate import Record
+from judgeq.evaluation.evaluate import Evaluation
 from judgeq.files import shipped
+from judgeq.prompts import PromptSet
 from judgeq.rating import of_run
 from judgeq.text import count, listed, several
 from judgeq.ui import html
@@ -59,28 +61,27 @@ FIGURES = {
 """The titles of figures, and what they show, in words."""
 
 
-def title(record: Record) -> str:
+def title(evaluation: Evaluation) -> str:
     """How many texts were ranked by what, and who judged."""
-    return next(show_run.result(record.evaluation.run)).title
+    return next(show_run.result(evaluation.run)).title
 
 
-def chapters(record: Record, texts: Chapter) -> list[Chapter]:
+def chapters(evaluation: Evaluation, texts: Chapter) -> list[Chapter]:
     """All chapters in their order, without those that would be empty; the table of `texts` is the
     second."""
     made = [
-        Chapter("result", "The result", [*result(record)]),
+        Chapter("result", "The result", [*result(evaluation)]),
         texts,
-        Chapter("certainty", "How sure it is", [*certainty(record)]),
-        Chapter("gold", "Gold labels", [*against_gold(record)]),
-        Chapter("judges", "Judges and positions", [*judges(record)]),
-        Chapter("paper", "For your paper", [*paper(record)]),
+        Chapter("certainty", "How sure it is", [*certainty(evaluation)]),
+        Chapter("gold", "Gold labels", [*against_gold(evaluation)]),
+        Chapter("judges", "Judges and positions", [*judges(evaluation)]),
+        Chapter("paper", "For your paper", [*paper(evaluation)]),
     ]
     return [chapter for chapter in made if chapter.sections]
 
 
-def result(record: Record) -> Iterator[Section]:
+def result(evaluation: Evaluation) -> Iterator[Section]:
     """How reliable the scores are, what they cost, what to be careful about, and the ranking's ends."""
-    evaluation = record.evaluation
     run = evaluation.run
     _, _, numbers, *careful = show_run.result(run)
     facts = dict(show_evaluation.answers(evaluation))
@@ -97,18 +98,17 @@ def result(record: Record) -> Iterator[Section]:
         warnings=warnings,
         notes=[NO_PROBLEM] if {*warnings} <= {show_run.SIMULATED} else [],
     )
-    scores = replace(run.scores, texts=record.texts)
-    yield replace(show_run.ends(scores), title="The highest and lowest texts")
+    yield replace(show_run.ends(run.scores), title="The highest and lowest texts")
 
 
-def certainty(record: Record) -> Iterator[Section]:
+def certainty(evaluation: Evaluation) -> Iterator[Section]:
     """How reliable the scores are, how they are spread, and how they settled."""
-    run = with_gold(record)
+    run = with_gold(evaluation)
     matches = run.scores.matches
     each = f"{count(int(matches.min()))} to {count(int(matches.max()))}"
-    yield show_evaluation.reliability(record.evaluation.reliability, run.known)
+    yield show_evaluation.reliability(evaluation.reliability, run.known)
     yield Section(facts=[("judgments", f"{matches.mean():.1f} per text ({each})")], close=True)
-    yield from show_evaluation.by_group(record.evaluation.by_group)
+    yield from show_evaluation.by_group(evaluation.by_group)
     yield _pictured("distribution", Plots(run).scale)
     if run.scores.intervals is not None and run.scores.groups is None:
         yield _pictured("intervals", Plots(run).intervals)
@@ -118,11 +118,11 @@ def certainty(record: Record) -> Iterator[Section]:
         yield _pictured("settling", Plots(run).settling)
 
 
-def with_gold(record: Record) -> Result:
-    """The run, with the gold labels it is evaluated with and the texts, as far as they are shown."""
-    run, gold = record.evaluation.run, record.evaluation.gold
+def with_gold(evaluation: Evaluation) -> Result:
+    """The run, with the gold labels it is evaluated with."""
+    run, gold = evaluation.run, evaluation.gold
     labels = run.scores.gold if gold is None else gold.values
-    return replace(run, scores=replace(run.scores, gold=labels, texts=record.texts))
+    return replace(run, scores=replace(run.scores, gold=labels))
 
 
 def _pictured(name: str, draw: Callable[[Axes], object]) -> Section:
@@ -131,10 +131,9 @@ def _pictured(name: str, draw: Callable[[Axes], object]) -> Section:
     return Section(title, picture=Picture(name, about, partial(figure, draw)))
 
 
-def against_gold(record: Record) -> Iterator[Section]:
+def against_gold(evaluation: Evaluation) -> Iterator[Section]:
     """Correlation, detection, a figure, and the texts on which judge and gold disagree most."""
-    evaluation = record.evaluation
-    run, gold = with_gold(record), evaluation.gold
+    run, gold = with_gold(evaluation), evaluation.gold
     if gold is None:
         return
     facts, *others = show_evaluation.against_gold(gold, evaluation.plan, [run.evaluation])
@@ -147,9 +146,8 @@ def against_gold(record: Record) -> Iterator[Section]:
     yield table
 
 
-def judges(record: Record) -> Iterator[Section]:
+def judges(evaluation: Evaluation) -> Iterator[Section]:
     """Position bias, misfit, agreement of several judges, and whether longer texts score higher."""
-    evaluation = record.evaluation
     for section in show_evaluation.order(evaluation.run):
         yield Section(notes=section.notes)
         if section.columns:
@@ -158,18 +156,18 @@ def judges(record: Record) -> Iterator[Section]:
     if evaluation.judges is not None:
         yield show_evaluation.agreement_of_judges(evaluation.judges)
     yield from show_evaluation.people(evaluation)
-    if evaluation.length is not None and record.texts is not None:
+    if evaluation.length is not None and evaluation.run.scores.with_texts:
         yield show_evaluation.length(evaluation.run.scores.main[0], evaluation.length)
 
 
-def paper(record: Record) -> Iterator[Section]:
+def paper(evaluation: Evaluation) -> Iterator[Section]:
     """A methods paragraph, what to cite, the prompt, and all that identifies the run."""
-    run, info = record.evaluation.run, record.evaluation.run.info
-    yield Section(blocks=[("Methods", paragraph(record)), ("BibTeX", bibtex())])
-    if record.prompt is not None:
+    run, info = evaluation.run, evaluation.run.info
+    yield Section(blocks=[("Methods", paragraph(evaluation)), ("BibTeX", bibtex())])
+    if (prompt := prompt_of(run)) is not None:
         of = {1: "direct", 2: "pair", 3: "list"}
         names = ["system", *(of[min(size, 3)] for size in sizes(run))]
-        blocks = [(name, getattr(record.prompt, name).strip()) for name in names]
+        blocks = [(name, getattr(prompt, name).strip()) for name in names]
         yield Section("The prompt", blocks=blocks)
     facts = [
         ("run", run.run.id),
@@ -182,6 +180,13 @@ def paper(record: Record) -> Iterator[Section]:
     text = json.dumps(shared.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)
     title = "What identifies the run, and all settings"
     yield Section(title, facts, blocks=[("As JSON", text)], folded=True)
+
+
+def prompt_of(run: Result) -> PromptSet | None:
+    """The prompt set with which the judge was asked, if it was with one that this version can read."""
+    with suppress(KeyError, TypeError, ValueError):
+        return prompts.of_facts(run.info.facts)
+    return None
 
 
 def bibtex() -> str:
@@ -199,17 +204,18 @@ def sizes(run: Result) -> list[int]:
     return [*{min(size, 3): size for size in sizes}.values()]
 
 
-def paragraph(record: Record) -> str:
+def paragraph(evaluation: Evaluation) -> str:
     """The run in some sentences: the template's, with these facts."""
-    run, asked = record.evaluation.run, record.evaluation.run.history.asked
+    run, asked = evaluation.run, evaluation.run.history.asked
     of, kinds = sizes(run), {1: "single texts", 2: "pairs of texts"}
-    wordings = [] if record.prompt is None else [prompts.wording(record.prompt, n) for n in of]
+    prompt = prompt_of(run)
+    wordings = [] if prompt is None else [prompts.wording(prompt, n) for n in of]
     text = html.rendered(
         "methods.txt",
-        record=record,
+        prompt=prompt,
         run=run,
-        people=record.evaluation.people,
-        reliability=record.evaluation.reliability,
+        people=evaluation.people,
+        reliability=evaluation.reliability,
         simulated=run.info.judge == "simulated",
         sizes=of,
         kinds=listed([kinds.get(size, f"lists of up to {size} texts") for size in of]),

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from judgeq.errors import UsageError
-from judgeq.evaluation.evaluate import Record
+from judgeq.evaluation.evaluate import Evaluation
 from judgeq.files import make_folder, replacing
 from judgeq.ui import figures, html, markdown
 from judgeq.ui.report import chapters
@@ -23,14 +23,14 @@ def check(kind: str) -> None:
         raise UsageError(f"--format {kind}: give {' or '.join(FORMATS)}.")
 
 
-def page(record: Record, texts: Texts, home: str | None = None) -> str:
+def page(evaluation: Evaluation, texts: Texts, home: str | None = None) -> str:
     """The whole page; if it is served, it leads back `home`."""
     style, script = html.asset("style.css"), html.asset("table.js")
     return html.rendered(
         "report.html",
-        title=chapters.title(record),
+        title=chapters.title(evaluation),
         home=home,
-        chapters=chapters.chapters(record, texts.chapter),
+        chapters=chapters.chapters(evaluation, texts.chapter),
         sections=html.sections,
         data=html.embedded(texts.data),
         style=html.trusted(style),
@@ -40,15 +40,15 @@ def page(record: Record, texts: Texts, home: str | None = None) -> str:
     )
 
 
-def write(record: Record, texts: Texts, path: Path) -> list[Path]:
+def write(evaluation: Evaluation, texts: Texts, path: Path) -> list[Path]:
     """Write the report in that of FORMATS which the path names; all paths written, the report first.
     Each file is written whole or not at all. Raises RunError if one can't be."""
     contents = {}
     if path.suffix == ".html":
-        contents[path] = page(record, texts).encode()
+        contents[path] = page(evaluation, texts).encode()
     else:
-        made, folder = chapters.chapters(record, texts.chapter), path.parent / FIGURES
-        document = markdown.document(chapters.title(record), made, f"{FIGURES}/")
+        made, folder = chapters.chapters(evaluation, texts.chapter), path.parent / FIGURES
+        document = markdown.document(chapters.title(evaluation), made, f"{FIGURES}/")
         contents[path] = document.encode()
         for chapter in made:
             for section in chapter.sections:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from judgeq.engine.results import Result
 from judgeq.escaping import multiline, plain
 from judgeq.evaluation import items, trail
-from judgeq.evaluation.evaluate import Record
+from judgeq.evaluation.evaluate import Evaluation
 from judgeq.evaluation.trail import Appearance
 from judgeq.types import Offsets
 from judgeq.ui.sections import Chapter, Section
@@ -52,10 +52,11 @@ def chosen(order: Offsets, most: int) -> tuple[Offsets, str | None]:
     return order[at], which
 
 
-async def gathered(record: Record, most: int = MOST) -> Texts:
+async def gathered(evaluation: Evaluation, most: int = MOST) -> Texts:
     """The table's items with their judgments; reasons only with the texts, which they may quote. Raises
     RunError."""
-    run, texts = record.evaluation.run, record.texts
+    run = evaluation.run
+    texts = run.scores.texts
     values = np.where(run.scores.judged, run.scores.main[1], -np.inf)
     order, group = np.argsort(-values, kind="stable"), run.scores.group
     order = order if group is None else order[np.argsort(group[order], kind="stable")]
@@ -64,7 +65,7 @@ async def gathered(record: Record, most: int = MOST) -> Texts:
     listed = [_listed(one) for one in trails]
     judgments = {one.job: one for part in listed for one in part}
     reasons = {} if texts is None else await trail.reasons_of(run, [*judgments])
-    columns, cells = show_items.table(replace(run.scores, texts=texts), rows.tolist())
+    columns, cells = show_items.table(run.scores, rows.tolist())
     table = Section(columns=columns, rows=cells, notes=[] if partial is None else [partial])
     place = {run.scores.ids[row]: at for at, row in enumerate(rows.tolist())}
     seen = zip(rows.tolist(), trails, listed, strict=True)

@@ -11,7 +11,7 @@ import orjson
 from judgeq.datasets import DatasetInfo
 from judgeq.errors import UsageError
 from judgeq.prompts import PromptSet
-from judgeq.strategies import REGISTRY
+from judgeq.strategies import REGISTRY, parameters
 from judgeq.ui.sections import Column, Field, Section, stated, table
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def _where(info: DatasetInfo) -> str:
 def strategies_over(n: int) -> list[dict[str, Any]]:
     """The strategies, with what they cost over n items."""
     rows = []
-    for name, entry in REGISTRY.items():
-        strategy, refused = entry.make(), None
+    for name, kind in REGISTRY.items():
+        strategy, refused = kind(), None
         try:
             strategy.check(n)
         except UsageError as error:
@@ -54,10 +54,10 @@ def strategies_over(n: int) -> list[dict[str, Any]]:
         rows.append(
             {
                 "name": name,
-                "usage": entry.usage,
-                "summary": entry.summary,
-                "when": entry.when,
-                "settings": list(entry.settings),
+                "usage": kind.usage,
+                "summary": kind.summary,
+                "when": kind.when,
+                "settings": parameters(kind),
                 "rounds": strategy.rounds,
                 "prunes": strategy.prunes,
                 "items": n,
