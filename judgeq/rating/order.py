@@ -75,11 +75,9 @@ def ranks(values: Floats, component: Offsets) -> Offsets:
     """The rank of each value within its component, from 1 for the highest, shape (n,); those tied have
     the lowest of their ranks (1, 2, 2, 4), and 0 what is nan or was never judged (component 0)."""
     rows = np.flatnonzero((component > 0) & ~np.isnan(values))
-    part, by_value = component[rows], Order(-values[rows], component[rows])
-    sizes = np.bincount(part)
-    before = np.cumsum(sizes) - sizes
+    by_part, by_value = Order(component[rows]), Order(-values[rows], component[rows])
     rank = np.zeros(len(values), dtype=np.int64)
-    rank[rows] = by_value.starts[by_value.group] - before[part] + 1
+    rank[rows] = by_value.starts[by_value.group] - by_part.starts[by_part.group] + 1
     return rank
 
 
