@@ -16,8 +16,7 @@ from judgeq.errors import NotConvergedError, UsageError
 from judgeq.evaluation import metrics
 from judgeq.rating import comparisons, correlation, elo, plackett_luce
 from judgeq.rating.bradley_terry import fit_mm
-from judgeq.rating.curvature import Curvature
-from judgeq.rating.posterior import SIGMAS
+from judgeq.rating.curvature import SIGMAS, Curvature
 from judgeq.settings.run import DatasetSpec
 from judgeq.types import Floats
 from tests.build import SHARED, Ranking, fit_map, grouped, needs_recordings, recording, verdicts

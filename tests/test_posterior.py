@@ -17,7 +17,7 @@ from judgeq.rating import (
 )
 from judgeq.rating.comparisons import components
 from judgeq.rating.curvature import Curvature, Rankings
-from judgeq.rating.posterior import Posterior, Prior, choose_sigma, evidence
+from judgeq.rating.posterior import Posterior, choose_sigma, evidence
 from judgeq.types import Floats, Verdicts
 from tests.build import Ranking, dense, verdicts
 
@@ -45,7 +45,7 @@ def posterior_and_matrix(posterior: Posterior) -> tuple[Floats, Floats]:
     """V, the inverse of the whole curvature, and by what errors are wider than it says, item by item."""
     rankings, parameters = posterior.rankings, posterior.parameters
     rankings.gradient(parameters)
-    kept = Curvature(rankings, posterior.prior.precision(rankings))
+    kept = Curvature(rankings, rankings.precision(posterior.sigma))
     v: Floats = np.linalg.inv(dense(kept)).astype(np.float64)
     sizes = np.maximum(np.bincount(posterior.component), 2)[posterior.component]
     sigma = posterior.sigma
@@ -131,8 +131,8 @@ def test_loadings_make_ratings_of_items_and_covariates(
     load -= load.mean()
     monkeypatch.setattr(curvature, "DENSE", 10 if closed else 4000)
     likelihood = plackett_luce.rankings_of(judged, n, numbers)
-    best = curvature.maximum(likelihood, Prior(SIGMA).precision(likelihood))
-    posterior = Posterior(likelihood, best, Prior(SIGMA), components(judged, n), load)
+    best = curvature.maximum(likelihood, SIGMA)
+    posterior = Posterior(likelihood, best, SIGMA, components(judged, n), load)
     assert_allclose(
         posterior.theta, posterior.parameters[:n] + load[:, 0] * posterior.parameters[n]
     )
@@ -169,9 +169,8 @@ class _OneThread:
 
 
 def kept(rankings: Rankings, sigma: float) -> Curvature:
-    precision = Prior(sigma).precision(rankings)
-    curvature.maximum(rankings, precision)
-    return Curvature(rankings, precision)
+    curvature.maximum(rankings, sigma)
+    return Curvature(rankings, rankings.precision(sigma))
 
 
 def from_the_top(judged: Verdicts, n: int) -> Rankings:
@@ -201,9 +200,7 @@ def test_the_evidence_by_definition() -> None:
         return math.log(float(density.sum() * (d[1] - d[0])))
 
     def by_laplace(sigma: float) -> float:
-        prior = Prior(sigma)
-        parameters = curvature.maximum(rankings, prior.precision(rankings))
-        return evidence(rankings, parameters, prior)
+        return evidence(rankings, curvature.maximum(rankings, sigma), sigma)
 
     differences = [of(4.0) - of(1.0) for of in (by_quadrature, by_laplace)]
     assert differences[0] == pytest.approx(differences[1], abs=0.05)

@@ -48,6 +48,10 @@ WIDE = 10.0
 """Up to this σ single precision leaves four digits of an inverse."""
 DENSE = 2000
 """The most items of which V is exact."""
+LOOSE = 100.0
+"""The σ of covariates, which is as good as flat."""
+SIGMAS = (1e-3, 100.0)
+"""The least and the largest σ of items: below, all θ are equal but for the digits that are shown."""
 SAMPLE = 20_000
 """φ is a mean over rankings, which needs no more of them."""
 
@@ -100,6 +104,14 @@ class Rankings:
     def repeated(self) -> bool:
         """Whether they compare items often enough (`comparisons.repeated`)."""
         return repeated(np.bincount(self.items[: len(self.slots)]))
+
+    def precision(self, sigma: float) -> Floats:
+        """1/σ² by parameter, shape (n + p,), of the prior θ ~ N(0, σ²) of items. Raises ValueError for a
+        σ outside SIGMAS."""
+        least, largest = SIGMAS
+        if not least <= sigma <= largest:
+            raise ValueError(f"σ must be from {least:g} to {largest:g}, not {sigma:g}")
+        return np.repeat([sigma**-2, LOOSE**-2], [self.n, self.p])
 
     def with_covariates(self, covariates: Floats) -> Rankings:
         """The same with more covariates, shape (slots of the verdicts, q), after its own. The blocks are
@@ -331,21 +343,22 @@ def _off(matrices: Values) -> Values:
 
 def maximum(
     rankings: Rankings,
-    precision: Floats,
+    sigma: float,
     tolerance: float = 1e-8,
     start: Floats | None = None,
     *,
     what: str = "the ratings",
 ) -> Floats:
-    """The parameters, shape (n + p,), at the maximum of the likelihood under a normal prior of mean
-    0 and this precision, 1/σ², shape (n + p,); the curvature there is kept by `rankings`.
+    """The parameters, shape (n + p,), at the maximum of the likelihood under the prior of `sigma`; the
+    curvature there is kept by `rankings`.
 
     Backtracking from `start` (Nocedal and Wright 2006, algorithm 7.1). The objective is strongly convex
     with modulus min(precision), so that |x − x*| ≤ |gradient|/min(precision): that bound is what is
     tested, to `tolerance` of the items, or as near as rounding lets it come (5e−8 at σ = 100). Raises
     NotConvergedError.
     """
-    x: Floats = np.zeros(len(precision)) if start is None else start.copy()
+    precision = rankings.precision(sigma)
+    x: Floats = np.zeros(len(precision)) if start is None else start
     # Rounding leaves a gradient of about this size at the optimum itself.
     floor = 4 * np.finfo(float).eps * sum(m * k * (k - 1) for k, m in rankings.shapes)
     target = max(tolerance * float(precision[: rankings.n].min(initial=1.0)), floor)

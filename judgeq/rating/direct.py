@@ -2,7 +2,7 @@
 comparisons together, two fallible measures of one trait t.
 
 What comparisons measure is θ_i = β·z_i + ε_i: z is the direct score, standardised over the items
-that have one, and 0 for the others; β has a flat prior (posterior.Prior), ε ~ N(0, σ²), and the
+that have one, and 0 for the others; β has a flat prior (curvature.LOOSE), ε ~ N(0, σ²), and the
 rankings are Plackett-Luce's, symmetrised (plackett_luce.py). So the comparisons say what a direct
 score is worth, and correct it where they know better. Direct scores put all items that have one on
 one scale, whatever the comparisons connect.
@@ -47,7 +47,7 @@ def fit_hybrid(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn =
     found = plackett_luce.maximum(verdicts, n, parameters, z[:, None], go_on)
     known, share = reliability(verdicts, n), SHARE
     if known is not None:
-        share = share_of(z * found.parameters[n], found.prior.sigma, known)
+        share = share_of(z * found.parameters[n], found.sigma, known)
     return found.fit(components(verdicts, n, scored=True), share, known)
 
 

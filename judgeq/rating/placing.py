@@ -37,7 +37,7 @@ from judgeq.rating import (
 )
 from judgeq.rating.comparisons import components, joined
 from judgeq.rating.curvature import Scatter
-from judgeq.rating.posterior import Posterior, Prior
+from judgeq.rating.posterior import Posterior
 from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
@@ -285,15 +285,14 @@ def _placed(
     rankings = plackett_luce.rankings_of(verdicts, n, numbers, go_on)
     if a:
         rankings = rankings.with_known(np.arange(a), _Known(theta, covariance, sigma))
-    prior = Prior(sigma)
     start = np.concatenate([theta, np.zeros(n - a + rankings.p)])
     what = "the placing of new items"
-    best = curvature.maximum(rankings, prior.precision(rankings), start=start, what=what)
+    best = curvature.maximum(rankings, sigma, start=start, what=what)
     component = components(verdicts, n)
     component[np.isin(component, component[:a])] = 1  # what is known connects the anchors
     earlier = Scatter(*np.sum([parts[one].posterior.scatter for one in before], axis=0).tolist())
     posterior = Posterior(
-        rankings, best, prior, component, loadings, centred=np.full(n, np.inf), earlier=earlier
+        rankings, best, sigma, component, loadings, centred=np.full(n, np.inf), earlier=earlier
     )
     effect = position_bias.effect(posterior, verdicts, joint=position, go_on=go_on)
     alone = Fit(posterior.theta, posterior, chosen=base.chosen, position=position, effect=effect)
@@ -387,7 +386,7 @@ def _together(batches: Sequence[Batch], rounds: Sequence[Verdicts], n: int, go_o
 
     def rate(parameters: Parameters) -> Fit:
         found = plackett_luce.maximum(verdicts, n, parameters, means, go_on)
-        at = (found.rankings, found.parameters, found.prior)
+        at = (found.rankings, found.parameters, found.sigma)
         posterior = Posterior(*at, component, found.loadings, centred=centred)
         return Fit(posterior.theta, posterior, found.chosen, found.position)
 

@@ -34,7 +34,7 @@ import numpy as np
 from judgeq.rating import UNKNOWN, Fit, GoOn, Parameters, always, curvature, position_bias
 from judgeq.rating.comparisons import components, settled, slots_by_shape, tie_groups
 from judgeq.rating.curvature import Block, Rankings
-from judgeq.rating.posterior import Posterior, Prior, choose_sigma
+from judgeq.rating.posterior import Posterior, choose_sigma
 from judgeq.types import Floats, Offsets, Verdicts
 
 BOTH = (True, False)
@@ -42,13 +42,13 @@ BOTH = (True, False)
 
 
 class Maximum(NamedTuple):
-    """The `parameters` at the maximum of a likelihood and a prior; `chosen`: its σ, by the evidence.
+    """The `parameters` at the maximum of a likelihood and a prior of `sigma`; `chosen`: by the evidence.
     `loadings`, shape (n, p), are what items have of each covariate, and `position` is whether the last
     of these is the effect of the place presented."""
 
     rankings: Rankings
     parameters: Floats
-    prior: Prior
+    sigma: float
     chosen: bool
     loadings: Floats
     position: bool
@@ -57,7 +57,7 @@ class Maximum(NamedTuple):
         self, component: Offsets, share: float | None = None, reliability: float | None = None
     ) -> Fit:
         """With its posterior, whose `share` was found by that reliability."""
-        at = (self.rankings, self.parameters, self.prior)
+        at = (self.rankings, self.parameters, self.sigma)
         posterior = Posterior(*at, component, self.loadings, share)
         return Fit(posterior.theta, posterior, self.chosen, self.position, reliability)
 
@@ -96,10 +96,10 @@ def maximum(
     chosen = sigma is None and rankings.repeated and not implied
     if chosen:
         sigma, start = choose_sigma(rankings_of(verdicts, n, numbers, go_on, (True,)))
-    prior = Prior(UNKNOWN if sigma is None else sigma)
-    what = f"{'Bradley-Terry' if implied else 'Plackett-Luce'} (MAP, σ = {prior.sigma:g})"
-    best = curvature.maximum(rankings, prior.precision(rankings), start=start, what=what)
-    return Maximum(rankings, best, prior, chosen, loadings, position)
+    sigma = UNKNOWN if sigma is None else sigma
+    what = f"{'Bradley-Terry' if implied else 'Plackett-Luce'} (MAP, σ = {sigma:g})"
+    best = curvature.maximum(rankings, sigma, start=start, what=what)
+    return Maximum(rankings, best, sigma, chosen, loadings, position)
 
 
 def rankings_of(

@@ -190,10 +190,9 @@ def effect(
     if not joint:
         rankings = rankings.with_covariates(numbers(verdicts))
         start, what = np.append(parameters, 0.0), "the effect of the position"
-        precision = posterior.prior.precision(rankings)
-        parameters = curvature.maximum(rankings, precision, _NEAR, start, what=what)
+        parameters = curvature.maximum(rankings, posterior.sigma, _NEAR, start, what=what)
     rankings.gradient(parameters)
-    _, variance = Curvature(rankings, posterior.prior.precision(rankings)).shared
+    _, variance = Curvature(rankings, rankings.precision(posterior.sigma)).shared
     value, se = float(parameters[-1]), float(np.sqrt(posterior.dispersion * variance[-1, -1]))
     return Effect(value, se, value - Z * se, value + Z * se, count)
 

@@ -23,7 +23,6 @@ average these say next to nothing of σ: it isn't looked for.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache, cached_property
 from statistics import NormalDist
 
@@ -44,25 +43,7 @@ DRAWS, ENOUGH = 4, 40_000
 SPREAD = 0.7
 """What is expected of σ before any judgment, as the sd of log σ about log UNKNOWN: where similar
 texts were matched from the first answers on, judgments alone leave it open by a factor of ten."""
-LOOSE = 100.0
-"""The σ of covariates, which is as good as flat."""
-SIGMAS = (1e-3, 100.0)
-"""The least and the largest σ: below, all θ are equal but for the digits that are shown."""
 _STEP = math.sqrt(2)
-
-
-@dataclass(frozen=True, slots=True)
-class Prior:
-    """θ ~ N(0, σ²) of the items. Raises ValueError for a σ outside SIGMAS."""
-
-    sigma: float
-
-    def precision(self, rankings: Rankings) -> Floats:
-        """1/σ² by parameter, shape (n + p,)."""
-        if not SIGMAS[0] <= self.sigma <= SIGMAS[1]:
-            limits = f"{SIGMAS[0]:g} to {SIGMAS[1]:g}"
-            raise ValueError(f"σ must be from {limits}, not {self.sigma:g}")
-        return np.repeat([self.sigma**-2, LOOSE**-2], [rankings.n, rankings.p])
 
 
 def further(v: Floats, size: float) -> Floats:
@@ -92,7 +73,7 @@ class Posterior:
         self,
         rankings: Rankings,
         parameters: Floats,
-        prior: Prior,
+        sigma: float,
         component: Offsets,
         loadings: Floats | None = None,
         share: float | None = None,
@@ -100,8 +81,8 @@ class Posterior:
         centred: Floats | None = None,
         earlier: Scatter | None = None,
     ) -> None:
-        self.rankings, self.parameters, self.prior = rankings, parameters, prior
-        self.sigma, self.component, self.share = prior.sigma, component, share
+        self.rankings, self.parameters, self.sigma = rankings, parameters, sigma
+        self.component, self.share = component, share
         self._scale = 1.0 if share is None else share
         self._loadings = np.zeros((rankings.n, rankings.p)) if loadings is None else loadings
         expected = self._loadings @ parameters[rankings.n :]
@@ -117,7 +98,7 @@ class Posterior:
     def _curved(self) -> tuple[Curvature, list[Floats]]:
         """The curvature at the maximum, and the rankings' gradients there by block, (k, rankings)."""
         slopes = self.rankings.slopes(self.parameters)
-        return Curvature(self.rankings, self.prior.precision(self.rankings)), slopes
+        return Curvature(self.rankings, self.rankings.precision(self.sigma)), slopes
 
     @cached_property
     def dispersion(self) -> float:
@@ -229,9 +210,9 @@ def choose_sigma(rankings: Rankings) -> tuple[float, Floats]:
         nonlocal start
         if not lowest <= step <= highest:
             return -math.inf
-        prior = Prior(UNKNOWN * _STEP**step)
-        start = curvature.maximum(rankings, prior.precision(rankings), 1e-2, start)
-        return evidence(rankings, start, prior) - (step * math.log(_STEP) / SPREAD) ** 2 / 2
+        sigma = UNKNOWN * _STEP**step
+        start = curvature.maximum(rankings, sigma, 1e-2, start)
+        return evidence(rankings, start, sigma) - (step * math.log(_STEP) / SPREAD) ** 2 / 2
 
     best = 0
     for way in (1, -1):
@@ -243,14 +224,14 @@ def choose_sigma(rankings: Rankings) -> tuple[float, Floats]:
     return UNKNOWN * _STEP ** (best + (below - above) / (2 * (below + above) or 1)), start
 
 
-def evidence(rankings: Rankings, parameters: Floats, prior: Prior) -> float:
+def evidence(rankings: Rankings, parameters: Floats, sigma: float) -> float:
     """The evidence of σ, up to a constant; `parameters` are at the maximum under it, and their curvature
     is kept by `rankings`."""
-    precision = prior.precision(rankings)
+    precision = rankings.precision(sigma)
     bent = Curvature(rankings, precision)
     v, of_items = 1 / bent.diagonal, np.arange(len(parameters)) < rankings.n
     far = np.where(of_items, further(v, rankings.size), 1)
-    wide = np.where(of_items, wider(v, prior.sigma), 1)
+    wide = np.where(of_items, wider(v, sigma), 1)
     draws = max(1, min(DRAWS, ENOUGH // (2 * len(parameters))))
     off = seeds.rng(0, "evidence").standard_normal((draws, len(parameters))) * wide * np.sqrt(v)
     losses = [
