@@ -134,93 +134,90 @@ def rankings_of(
 def _block(group: Offsets, unknown: slice | None, ways: Sequence[bool]) -> Block:
     """Rankings of k items, of which `group`, shape (k, rankings), numbers those that are tied, or the
     places `unknown` are in no known order: they are chosen from the top first (True), from the bottom
-    first, or as the mean of both."""
+    first, or as the mean of both; or else in pairs."""
     k = len(group)
     place = np.arange(k)
     tied = bool((group[1:] == group[:-1]).any())
-    if not ways or (unknown is None and k == 2):
+    if not ways or k == 2:
         return _Implied(group if tied else place[:, None], unknown)
     if unknown is None:
         orders = [place]
         if tied:
             turned = np.broadcast_to(-place[:, None], group.shape)
             orders.append(np.lexsort((turned, group), axis=0))
-        both = [(_Way(order, k - 1), _Way(order[::-1], k - 1, -1)) for order in orders]
-        return _Mean(k, [of[not up] for of in both for up in ways], len(orders) * len(ways))
+        ends = [(_Way(order, k - 1), _Way(order[::-1], k - 1, -1)) for order in orders]
+        return _Lists([both[not up] for both in ends for up in ways], len(orders) * len(ways))
     top, bottom = unknown.start, k - unknown.stop
-    chosen = {
+    first = {
         True: (_Way(place, top), _Way(place[top:][::-1], bottom, -1)),
         False: (_Way(place[: unknown.stop], top), _Way(place[::-1], bottom, -1)),
     }
-    each = (way for top_first in ways for way in chosen[top_first])
-    return _Mean(k, [way for way in each if way.choices], len(ways))
+    each = (way for top_first in ways for way in first[top_first])
+    return _Lists([way for way in each if way.choices], len(ways))
 
 
-class _Mean:
-    """A sum of likelihoods of the same rankings, over their `number`."""
-
-    def __init__(self, k: int, ways: Sequence[_Way], number: int) -> None:
-        self._k, self._ways, self._number = k, ways, number
-
-    def loss(self, eta: Floats) -> float:
-        return sum(way.loss(eta) for way in self._ways) / self._number
-
-    def gradient(self, eta: Floats) -> Floats:
-        return sum((way.gradient(eta) for way in self._ways), np.zeros(1)) / self._number
-
-    def matrices(self) -> Floats:
-        return _laplacian(
-            sum((way.weights(self._k) for way in self._ways), np.zeros(1)) / self._number
-        )
-
-
-class _Way:
+class _Way(NamedTuple):
     """One way in which lists of one size are chosen: so many `choices` among these places of the list,
-    shape (L,) or (L, lists), the first of them first, by θ or (`sign` −1) by −θ.
+    shape (L,) or (L, lists), the first of them first, by θ or (`sign` −1) by −θ."""
 
-    ℓ(r; θ) = Σ_a [θ_{r_a} − log Σ_{b≥a} exp θ_{r_b}]: stage a chooses one of those from place a on,
-    whose weights add up to S_a. The gradient of −ℓ is Σ_{c≤a} exp θ_a/S_c less 1 for a choice, and its
-    Hessian a graph's Laplacian of the weights exp(θ_a + θ_b)·Σ_{c≤min(a,b)} S_c⁻². All are kept relative
-    to the largest weight that is left in a stage, so that they are numbers however far apart items are.
+    places: Offsets
+    choices: int
+    sign: int = 1
+
+    @property
+    def lists(self) -> tuple[Offsets, ...]:
+        """The numbers of the lists, where places differ by list: what an index has after places."""
+        return () if self.places.ndim == 1 else (np.arange(len(self.places.T)),)
+
+    def stages(self, eta: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """By how much θ is below the largest that is left, in the order of choice; exp of that; by
+        how much the largest falls from stage to stage; and 1/S, 0 where nothing is chosen."""
+        theta = self.sign * eta[self.places, *self.lists]
+        largest = np.maximum.accumulate(theta[::-1])[::-1]
+        e, fall = np.exp(theta - largest), np.exp(np.diff(largest, axis=0))
+        inverse = 1 / _summed(e[::-1], fall[::-1])[::-1]
+        inverse[self.choices :] = 0
+        return largest - theta, e, fall, inverse
+
+
+class _Lists:
+    """Lists of one size, chosen in some `ways`: a sum of likelihoods, over a `number`.
+
+    Of one way ℓ(r; θ) = Σ_a [θ_{r_a} − log Σ_{b≥a} exp θ_{r_b}]: stage a chooses one of those from place
+    a on, whose weights add up to S_a. The gradient of −ℓ is Σ_{c≤a} exp θ_a/S_c less 1 for a choice, and
+    its Hessian a graph's Laplacian of the weights exp(θ_a + θ_b)·Σ_{c≤min(a,b)} S_c⁻². All are kept
+    relative to the largest weight that is left in a stage, so that they are numbers however far apart
+    items are.
     """
 
-    def __init__(self, places: Offsets, choices: int, sign: int = 1) -> None:
-        self.choices, self._places, self._sign = choices, places, sign
-        self._lists = () if places.ndim == 1 else (np.arange(places.shape[1]),)
-
-    def _stages(self, eta: Floats) -> Floats:
-        """By how much θ is below the largest that is left, in the order of choice; keeps exp of that, by
-        how much the largest falls from stage to stage, and 1/S, 0 where nothing is chosen."""
-        theta = self._sign * eta[self._places, *self._lists]
-        largest = np.maximum.accumulate(theta[::-1])[::-1]
-        self._e, self._fall = np.exp(theta - largest), np.exp(np.diff(largest, axis=0))
-        self._inverse = 1 / _summed(self._e[::-1], self._fall[::-1])[::-1]
-        self._inverse[self.choices :] = 0
-        below: Floats = largest - theta
-        return below
+    def __init__(self, ways: Sequence[_Way], number: int) -> None:
+        self._ways, self._number = ways, number
 
     def loss(self, eta: Floats) -> float:
-        below = self._stages(eta)
-        return float((below[: self.choices] - np.log(self._inverse[: self.choices])).sum())
+        total = 0.0
+        for way in self._ways:
+            below, _, _, inverse = way.stages(eta)
+            total += float((below[: way.choices] - np.log(inverse[: way.choices])).sum())
+        return total / self._number
 
     def gradient(self, eta: Floats) -> Floats:
-        self._stages(eta)
-        slope = self._e * _summed(self._inverse, self._fall)
-        slope[: self.choices] -= 1
-        total = np.zeros_like(eta)
-        total[self._places, *self._lists] = self._sign * slope
-        return total
+        self._eta, total = eta, np.zeros_like(eta)
+        for way in self._ways:
+            _, e, fall, inverse = way.stages(eta)
+            slope = e * _summed(inverse, fall)
+            slope[: way.choices] -= 1
+            total[way.places, *way.lists] += way.sign * slope
+        return total / self._number
 
-    def weights(self, k: int) -> Floats:
-        """Those of the Laplacian, shape (k, k, lists)."""
-        e, factor = self._e.copy(), self._e * _summed(self._inverse**2, self._fall**2)
-        total = np.zeros((k, k, e.shape[1]))
-        for a in range(len(e) - 2, -1, -1):
-            e[a + 1 :] *= self._fall[a]
-            one, others = self._places[a], self._places[a + 1 :]
-            weight = e[a + 1 :] * factor[a]
-            total[one, others, *self._lists] = total[others, one, *self._lists] = weight
-        return total
+    def matrices(self) -> Floats:
+        weights = np.zeros((len(self._eta), *self._eta.shape))
+        for way in self._ways:
+            _, e, fall, inverse = way.stages(self._eta)
+            factor = e * _summed(inverse**2, fall**2)
+            for a in range(len(e) - 2, -1, -1):
+                e[a + 1 :] *= fall[a]
+                weights[way.places[a], way.places[a + 1 :], *way.lists] += e[a + 1 :] * factor[a]
+        return _laplacian((weights + weights.transpose(1, 0, 2)) / self._number)
 
 
 def _summed(values: Floats, fall: Floats) -> Floats:
