@@ -55,7 +55,7 @@ class Months:
         self.fit = self._fitted()
 
     def _fitted(self, *, refit: bool = False) -> Fit:
-        self.parts += placing.settled(self._batches, self._rounds, before=self.parts)
+        self.parts = placing.settled(self._batches, self._rounds, before=self.parts)
         n = len(self.truth)
         return placing.fit(self._batches, self._rounds, n, refit=refit, parts=self.parts)
 

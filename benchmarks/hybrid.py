@@ -11,7 +11,7 @@ import numpy as np
 
 from judgeq import seeds, strategies
 from judgeq.datasets import load, synthetic
-from judgeq.judge import error_model
+from judgeq.judge import simulated
 from judgeq.rating import ESTIMATORS, Parameters, correlation
 from judgeq.rating import direct as direct_and_lists
 from judgeq.rating.comparisons import joined
@@ -170,7 +170,7 @@ def _run(text: str, rating: str, seed: int, alone: float) -> tuple[float, float]
         matches = history.next_round()
         accuracy = alone if int(matches.sizes.max()) == 1 else LISTS
         rng, judge = seeds.rng(seed, "answers", round), Simulation(sim_accuracy=accuracy)
-        history.add(error_model.answers(matches, truth, judge, rng), len(matches))
+        history.add(simulated.answers(matches, truth, judge, rng), len(matches))
     theta = history.fit(ESTIMATORS[rating], Parameters()).theta
     measures = (correlation.pearson(theta, truth), correlation.spearman(theta, truth))
     r, rho = (correlation.point(measure, N) or 0.0 for measure in measures)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from judgeq import seeds, strategies
-from judgeq.judge import error_model
+from judgeq.judge import simulated
 from judgeq.rating import Parameters, plackett_luce
 from judgeq.settings.run import Simulation
 from judgeq.strategies import History, Strategy
@@ -75,12 +75,12 @@ def first_favoured(matches: Matches, truth: Floats, rng: np.random.Generator) ->
 
 def by_item(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdicts:
     """`vg`: noise by item that isn't Gumbel's, and lapses."""
-    return error_model.answers(matches, 75 * truth, Simulation(sim_model="vg"), rng)
+    return simulated.answers(matches, 75 * truth, Simulation(sim_model="vg"), rng)
 
 
 def by_pair(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdicts:
     """`rrt`: all pairs of a list are drawn independently, and it is ranked by wins."""
-    return error_model.answers(matches, 75 * truth, Simulation(sim_model="rrt"), rng)
+    return simulated.answers(matches, 75 * truth, Simulation(sim_model="rrt"), rng)
 
 
 JUDGES: Mapping[str, tuple[Judge, float]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from judgeq import seeds, strategies
-from judgeq.judge import error_model
+from judgeq.judge import simulated
 from judgeq.rating import CHOICES, ESTIMATORS, Parameters, mixture
 from judgeq.settings.run import Simulation
 from judgeq.strategies import History
@@ -32,12 +32,12 @@ def thresholds() -> None:
 def _f1(strategy: str, share: float, seed: int) -> tuple[float, float] | None:
     gold = np.arange(N) < share * N
     judge = Simulation()
-    seen = error_model.latent_scores(gold.astype(np.float64), judge, seed)
+    seen = simulated.latent_scores(gold.astype(np.float64), judge, seed)
     history = History.begin(N, strategies.parse(strategy), seed)
     for round in history.to_come():
         matches = history.next_round()
         rng = seeds.rng(seed, "answers", round)
-        history.add(error_model.answers(matches, seen, judge, rng), len(matches))
+        history.add(simulated.answers(matches, seen, judge, rng), len(matches))
     theta = history.fit(ESTIMATORS[CHOICES[0]], Parameters()).theta
     cut = mixture.threshold(theta).value
     return None if cut is None else (_positive(theta > 0, gold), _positive(theta > cut, gold))

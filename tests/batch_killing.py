@@ -19,8 +19,8 @@ from judgeq.engine import batch, batch_lines
 from judgeq.engine.batch import Batches
 from judgeq.engine.batch_lines import Settlement
 from judgeq.engine.queue import Stop
-from judgeq.judge.batches import anthropic, openai, provider
 from judgeq.judge.budget import Budget
+from judgeq.judge.http import anthropic, batch_api, openai
 from judgeq.store.sqlite import SqliteStore
 from tests.cli import ended, environment
 from tests.fakes import by_elo
@@ -31,24 +31,21 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
         (openai.OpenAIBatches, "create"),
         (anthropic.AnthropicBatches, "create"),
     ),
-    "in the middle of a body": ((anthropic, "framed"), (provider, "parts_of")),
+    "in the middle of a body": ((anthropic, "framed"), (batch_api, "parts_of")),
     "uploaded": ((openai.OpenAIBatches, "_upload"), (anthropic.AnthropicBatches, "remote")),
     "before its id is written": (
         (openai.OpenAIBatches, "create"),
         (anthropic.AnthropicBatches, "create"),
     ),
     "its id is written": ((Batches, "_create"),),
-    "identified": (
-        (openai.OpenAIBatches, "identify"),
-        (anthropic.AnthropicBatches, "identify"),
-    ),
+    "identified": ((openai.OpenAIBatches, "identify"), (anthropic.AnthropicBatches, "identify")),
     "while it is asked about": (
         (openai.OpenAIBatches, "remote"),
         (anthropic.AnthropicBatches, "get"),
     ),
     "while waiting": ((Stop, "sleep"),),
-    "in the middle of a download": ((provider, "lines_of"),),
-    "downloaded": ((provider.BatchAPI, "download"),),
+    "in the middle of a download": ((batch_api, "lines_of"),),
+    "downloaded": ((batch_api.BatchAPI, "download"),),
     "in a commit": ((SqliteStore, "note_batch"),),
     "between two commits": ((Budget, "settle"),),
     "in the ledger": ((Batches, "_end"),),

@@ -12,9 +12,8 @@ import orjson
 import pytest
 from aiohttp import web
 
-from judgeq.judge.batches import api_of
-from judgeq.judge.batches.provider import BatchAPI
 from judgeq.judge.http.anthropic import AnthropicMessages
+from judgeq.judge.http.batch_api import BatchAPI
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.settings.model import Access, Model
 from tests.cli import judgeq, only_run, scores
@@ -88,7 +87,7 @@ def told(
             backend = kind("m", Model(base_url=base.format(url=url), api=form), given, None)
             await backend.open()
             try:
-                return await story(api_of(backend))
+                return await story(backend.batch_api)
             finally:
                 await backend.close()
 

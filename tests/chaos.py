@@ -1,7 +1,7 @@
 """Chaos: while a scheduler and workers judge over HTTP, processes are killed and stopped, the database
 is killed and started again, and connections are cut in the middle of a COMMIT.
 
-tests/test_chaos.py does a little of it; `python -m tests.chaos --events 100 --seed 1` a lot.
+tests/test_kill.py does a little of it; `python -m tests.chaos --events 100 --seed 1` a lot.
 """
 
 from __future__ import annotations
@@ -213,14 +213,7 @@ class Chaos:
     def start(self, name: str) -> None:
         """Start a worker, or the scheduler; each second worker behind the cutter."""
         if name == "scheduler":
-            words = [
-                "run",
-                *self.job,
-                *self.asking,
-                "--store",
-                self.store,
-                "--quiet",
-            ]
+            words = ["run", *self.job, *self.asking, "--store", self.store, "--quiet"]
             if "--max-cost" not in self.job:  # else it ends when no call fits any more
                 words += ["--workers", "0"]
         else:

@@ -3,7 +3,9 @@ test hangs, and what judgeq's processes compile is kept for the next."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import inspect
 import os
 import signal
 import sys
@@ -14,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from judgeq.judge import limiter, retry
-from judgeq.settings.providers import PROVIDERS
+from judgeq.judge import judge, limiter
+from judgeq.settings.providers import PREFIXED, PROVIDERS
 from tests import promises
 from tests.browser import executable
 from tests.cli import end_started
@@ -29,7 +31,6 @@ MEMORY = Path("/dev/shm")
 for what they write to be there for good."""
 
 FIRST = (
-    "test_chaos",
     "test_shared_spending",
     "test_open_files",
     "test_people_kills",
@@ -92,6 +93,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest.skip(why)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine has a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    named = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in named}))
+    return True
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """Of `-n auto`: half as many again as there are cores, since tests of processes mostly wait."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -100,9 +111,17 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No folder, key, proxy or address of this user, and no download."""
+    providers = [*PROVIDERS.values(), *PREFIXED.values()]
+    names = {name for one in providers for name in (one.variable, one.key)}
+    names |= {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "JUDGEQ_API_KEY", "JUDGEQ_CACHE"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("JUDGEQ_OFFLINE", "1")
+        for name in names - {""}:
+            patch.delenv(name, raising=False)
+            patch.delenv(name.lower(), raising=False)
         yield
 
 
@@ -110,12 +129,6 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply that another test kept would be known here, once a mock server has the same port."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture(autouse=True)
-def _no_address_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for provider in PROVIDERS.values():
-        monkeypatch.delenv(provider.variable, raising=False)
 
 
 @pytest.fixture(autouse=True)
@@ -128,8 +141,8 @@ def _nothing_left_running() -> Iterator[None]:
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits between tries, within this process, are short: of tests that aren't about them."""
 
-    wait = retry.Policy.wait
-    monkeypatch.setattr(retry.Policy, "wait", lambda *how: wait(*how) / 50)
+    wait = judge.Policy.wait
+    monkeypatch.setattr(judge.Policy, "wait", lambda *how: wait(*how) / 50)
     monkeypatch.setattr(limiter, "FIRST_WAIT", 0.01)
     monkeypatch.setattr(limiter, "LONGEST_WAIT", 0.01)
 

@@ -9,10 +9,9 @@ from typing import Any, BinaryIO
 import orjson
 import pytest
 
-from judgeq.errors import JudgeError
-from judgeq.judge import batches as providers
-from judgeq.judge.backend import Identified, Limits, Remote, Result
-from judgeq.judge.batches import provider
+from judgeq.errors import CallError, JudgeError
+from judgeq.judge.backend import Remote, Result
+from judgeq.judge.http.openai import OpenAIChat
 
 ANSWER = orjson.dumps(
     {
@@ -34,7 +33,7 @@ class FakeBatches:
 
     def __init__(self, answer: Answer = answered) -> None:
         self.answer = answer
-        self.limits = Limits(lines=50_000, bytes=200_000_000)
+        self.most_lines, self.most_bytes = 50_000, 200_000_000
         self.created: dict[str, list[str]] = {}
         self.stands: dict[str, Any] = {"status": "completed", "stands": "ended"}
         self.errors: dict[str, JudgeError] = {}
@@ -70,9 +69,11 @@ class FakeBatches:
 
     async def identify(
         self, name: str, count: int, since: float, known: Collection[str]
-    ) -> Identified:
+    ) -> Remote | None:
         self._ask("identify")
-        return Identified(None, self.doubtful)
+        if self.doubtful:
+            raise CallError(f"it may be {', '.join(self.doubtful)}")
+        return None
 
     async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
         self._ask("download")
@@ -87,11 +88,11 @@ class FakeBatches:
         return [path]
 
     def results(self, file: Path) -> Iterator[Result]:
-        for line in provider.read(file):
+        for line in map(orjson.loads, filter(None, file.read_bytes().splitlines())):
             custom_id, status, body, ended = line["said"]
             yield Result(custom_id, status, body.encode(), ended)
 
 
 def by_model(monkeypatch: pytest.MonkeyPatch, **apis: FakeBatches) -> None:
     """Have models asked in batches by these."""
-    monkeypatch.setattr(providers, "api_of", lambda backend: apis[backend.name])
+    monkeypatch.setattr(OpenAIChat, "batch_api", property(lambda backend: apis[backend.name]))

@@ -1,4 +1,4 @@
-"""The mock server with what goes wrong with batches, and with the key in its errors: a test double."""
+"""The mock server with what goes wrong with batches and replies: a test double."""
 
 from __future__ import annotations
 
@@ -8,21 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
 from aiohttp import web
 
 from judgeq import seeds
 from judgeq.mock_server import Handler, MockServer
 from judgeq.mock_server.batches import Batch, Batches
-from judgeq.mock_server.chat import (
-    Chat,
-    LineAnswer,
-    Question,
-    broke,
-    drop,
-    error,
-    slow_down,
-)
+from judgeq.mock_server.chat import Chat, LineAnswer, Question, broke, drop, error, slow_down
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Usage
 
@@ -39,17 +30,12 @@ class FaultySettings(MockSettings):
     only_model: str | None = None  # know no other model than this
     refused: float = 0.0  # replies that refuse
     cut_off: float = 0.0  # replies cut off by length
-    filtered: float = 0.0  # replies cut off by a filter
     incomplete: float = 0.0  # replies that lack a label
-    wrapped: float = 0.0  # good replies inside fences and prose
     structured: str = "schema"  # the structured replies it can do
     max_input_tokens: int | None = None  # the longest question it reads
     quota_after: int | None = None  # answers until the quota is used up
     reasoning_tokens: int = 0  # of every reply
-    reasoning_beside: bool = False  # apart from completion_tokens and their limit, as xAI does
     cached_share: float = 0.0  # of the input
-    usage: bool = True  # whether replies say their tokens
-    echo_key: bool = False  # repeat the key received in error messages
     batch_expire: float = 0.0  # batches that expire half-way
     batch_invalid: float = 0.0  # batches that fail validation
     batch_queue_tokens: int | None = None  # the most in batches that wait, at four bytes a token
@@ -67,8 +53,8 @@ class FaultyChat(Chat):
 
     settings: FaultySettings
     faults = (
-        *("rate_limited", "errors", "dropped", "hung", "refused", "cut_off", "filtered"),
-        *("unreadable", "incomplete", "wrapped"),
+        *("rate_limited", "errors", "dropped", "hung", "refused", "cut_off"),
+        *("unreadable", "incomplete"),
     )
 
     def question(self, data: bytes) -> Question | web.Response:
@@ -93,22 +79,12 @@ class FaultyChat(Chat):
         if settings.quota_after is not None and self.stats.answered >= settings.quota_after:
             text = "You exceeded your current quota, please check your plan and billing details."
             return error(429, text, kind="insufficient_quota", code="insufficient_quota")
-        return asked._replace(limit=asked.limit + self._beside)
-
-    @property
-    def _beside(self) -> int:
-        return self.settings.reasoning_tokens if self.settings.reasoning_beside else 0
+        return asked
 
     def usage(self, asked: Question, answer: str) -> Usage:
         usage, reasoning = super().usage(asked, answer), self.settings.reasoning_tokens
         cached = int(usage.input * self.settings.cached_share)
         return Usage(usage.input - cached, cached, usage.output + reasoning, reasoning)
-
-    def usage_fields(self, usage: Usage) -> dict[str, Any]:
-        fields = super().usage_fields(usage) if self.settings.usage else {}
-        if fields:
-            fields["usage"]["completion_tokens"] -= self._beside
-        return fields
 
     def spoil(self, answer: str, fault: str) -> tuple[dict[str, Any], str]:
         match fault:
@@ -116,10 +92,6 @@ class FaultyChat(Chat):
                 return {"content": answer.replace('"A"', '"B"')}, "stop"
             case "refused":
                 return {"content": None, "refusal": "I'm sorry, I can't help with that."}, "stop"
-            case "filtered":
-                return {"content": ""}, "content_filter"
-            case "wrapped":
-                return {"content": f"Here is my answer.\n\n```json\n{answer}\n```\n"}, "stop"
         return super().spoil(answer, fault)
 
 
@@ -319,31 +291,8 @@ class FaultyServer(MockServer):
     make_chat = FaultyChat
     make_batches = FaultyBatches
 
-    def app(self) -> web.Application:
-        app = super().app()
-        app.middlewares.append(self.with_the_key_shown)
-        return app
-
     def with_key(self, handler: Handler) -> Handler:
         async def unless_flaky(request: web.Request) -> web.StreamResponse:
             return await self.batches.flaky(request) or await handler(request)
 
         return super().with_key(unless_flaky)
-
-    @web.middleware
-    async def with_the_key_shown(
-        self, request: web.Request, handler: Handler
-    ) -> web.StreamResponse:
-        """The answer, with the key received in an error, as some servers repeat it."""
-        response = await handler(request)
-        if (
-            not self.settings.echo_key
-            or not isinstance(response, web.Response)
-            or response.status < 400
-        ):
-            return response
-        said = orjson.loads(response.text or "")
-        key = request.headers.get("x-api-key") or request.headers.get("Authorization", "")
-        said["error"]["message"] += f" {key}"
-        response.body = orjson.dumps(said)
-        return response

@@ -43,7 +43,7 @@ def _settings(flags: tuple[str, ...]) -> FaultySettings:
     for name in FaultySettings.model_fields.keys() - MockSettings.model_fields.keys():
         if (flag := f"--{name.replace('_', '-')}") in left:
             at = left.index(flag)
-            faults[name] = True if name == "reasoning_beside" else left.pop(at + 1)
+            faults[name] = left.pop(at + 1)
             del left[at]
     with commands()["mock-server"].make_context("mock-server", ["--port", "0", *left]) as context:
         return FaultySettings(**given(context.params, settings_of(MockSettings)), **faults)

@@ -12,20 +12,12 @@ import pytest
 PAGE = Path(__file__).with_suffix(".md")
 SHORT = "not long"
 """What `make test` leaves out; no promised test is among it."""
-PARTIAL = (
-    "keyword",
-    "deselect",
-    "ignore",
-    "ignore_glob",
-    "lf",
-    "stepwise",
-    "collectonly",
-)
+PARTIAL = ("keyword", "deselect", "ignore", "ignore_glob", "lf", "stepwise", "collectonly")
 """Options of pytest with which not all tests are run."""
 
 
 class Promise(NamedTuple):
-    """A promise, and the tests that fail when it is broken, as `test_elo.py::test_a_list_by_hand`."""
+    """A promise, and the tests that fail when it is broken, as `test_x.py::test_y`."""
 
     number: int
     words: str

@@ -33,7 +33,6 @@ sys.addaudithook(_watch)  # for good: it listens only while WATCHING
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run was begun by another user."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
 
 
 def table(folder: Path, name: str = "texts.csv", *texts: str) -> Path:

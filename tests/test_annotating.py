@@ -188,13 +188,6 @@ def test_a_store_that_is_away_is_waited_for_and_other_errors_say_nothing(
     assert here.study.anna not in logged
 
 
-def test_texts_come_as_they_are(tmp_path: Path) -> None:
-    texts = ("</script>\u2028\x00\x1b[31m", "half \ud83d of one")
-    with site(asking(tmp_path, "pair", texts={"pair": texts})) as here:
-        question = here.call("turn").content["question"]
-    assert question["texts"] == [f"{text} 0" for text in texts]
-
-
 # Who may ask
 
 
@@ -316,12 +309,6 @@ def test_guesses_are_counted_by_the_address_that_the_named_proxy_gives(tmp_path:
     ) as here:  # no proxy is named
         statuses = [here.call("turn", f"g{n}", forwarded=f"10.0.0.{n}").status for n in range(31)]
         assert statuses == [401] * 30 + [429]
-
-
-def test_a_class_may_join_at_once_but_nobody_makes_judges_without_end(tmp_path: Path) -> None:
-    with site(asking(tmp_path, "pair", open_to_all=True), clock=Clock()) as here:
-        joined = [here.call("join", None, name=f"n{n}").status for n in range(101)]
-        assert joined == [200] * 100 + [429]
 
 
 def test_what_is_remembered_of_who_asked_is_bounded() -> None:

@@ -422,10 +422,7 @@ def test_hostile_texts_are_shown_as_they_are_and_do_nothing(tmp_path: Path, kind
 
 @pytest.mark.parametrize(
     ("scheme", "width", "height"),
-    [
-        ("dark", 390, 844),
-        pytest.param("light", 320, 400, marks=pytest.mark.long),
-    ],
+    [("dark", 390, 844), pytest.param("light", 320, 400, marks=pytest.mark.long)],
 )
 def test_all_kinds_are_accessible_and_fit(
     tmp_path: Path, scheme: str, width: int, height: int

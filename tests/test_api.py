@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
 import math
 import re
 import sys
@@ -126,32 +125,29 @@ def test_what_is_no_dataset(
         judgeq.load_dataset(data, settings=settings)
 
 
-def test_from_data_frame_to_evaluation_within_a_loop() -> None:
-    async def cell() -> None:
-        frame = Frame(text=TEXTS, gold=GOLD)
-        estimate = judgeq.estimate(frame, gold="gold", strategy="listwise10x2")
-        assert (estimate.calls, estimate.items) == (8, 40)
-        result = judgeq.run(frame, gold="gold", strategy="listwise10x2")
-        assert result.run.id == estimate.prepared.folder.id
-        assert judgeq.run(frame, gold="gold", strategy="listwise10x2").run == result.run
-        direct = judgeq.run(frame, gold="gold", strategy="direct")
-        evaluated = result.evaluate(resamples=10)
-        rho = {row["rating"]: row["measures"]["spearman"] for row in evaluated["evaluation"]}
-        assert 0.3 < rho["pl"]["value"] < 1
-        assert evaluated["length"]["value"] is not None  # the texts are here alone
-        again = judgeq.open_run(result.run.id)
-        by_name = again.evaluate(resamples=0, threshold=0, rating_name="pl", positive_over=2)
-        assert [row["rating"] for row in by_name["evaluation"]] == ["pl"]
-        reverse = result.evaluate(gold=[-value for value in GOLD], resamples=0)
-        assert reverse["evaluation"][0]["measures"]["spearman"]["value"] < -0.3
-        compared = result.compare(judgeq.open_run(direct.run.id), resamples=10)
-        assert [run["run"] for run in compared["runs"]] == [result.run.id, direct.run.id]
-        with pytest.raises(judgeq.UsageError, match="two runs or more"):
-            result.compare()
-        with pytest.raises(judgeq.UsageError, match=r"gold has the shape \(3,\).* 40 items"):
-            result.evaluate(gold=[1, 2, 3])
-
-    asyncio.run(cell())
+async def test_from_data_frame_to_evaluation_within_a_loop() -> None:
+    frame = Frame(text=TEXTS, gold=GOLD)
+    estimate = judgeq.estimate(frame, gold="gold", strategy="listwise10x2")
+    assert (estimate.calls, estimate.items) == (8, 40)
+    result = judgeq.run(frame, gold="gold", strategy="listwise10x2")
+    assert result.run.id == estimate.prepared.folder.id
+    assert judgeq.run(frame, gold="gold", strategy="listwise10x2").run == result.run
+    direct = judgeq.run(frame, gold="gold", strategy="direct")
+    evaluated = result.evaluate(resamples=10)
+    rho = {row["rating"]: row["measures"]["spearman"] for row in evaluated["evaluation"]}
+    assert 0.3 < rho["pl"]["value"] < 1
+    assert evaluated["length"]["value"] is not None  # the texts are here alone
+    again = judgeq.open_run(result.run.id)
+    by_name = again.evaluate(resamples=0, threshold=0, rating_name="pl", positive_over=2)
+    assert [row["rating"] for row in by_name["evaluation"]] == ["pl"]
+    reverse = result.evaluate(gold=[-value for value in GOLD], resamples=0)
+    assert reverse["evaluation"][0]["measures"]["spearman"]["value"] < -0.3
+    compared = result.compare(judgeq.open_run(direct.run.id), resamples=10)
+    assert [run["run"] for run in compared["runs"]] == [result.run.id, direct.run.id]
+    with pytest.raises(judgeq.UsageError, match="two runs or more"):
+        result.compare()
+    with pytest.raises(judgeq.UsageError, match=r"gold has the shape \(3,\).* 40 items"):
+        result.evaluate(gold=[1, 2, 3])
 
 
 def test_a_run_of_a_data_frame_goes_on_with_it() -> None:
@@ -354,14 +350,6 @@ def test_what_commands_show_is_data_that_shows_itself(result: judgeq.Result, fol
     assert "Spearman" in repr(compared)
     printed = command(folder, "show", result.run.id, "--n", "2").stdout
     assert {*re.findall(r"\bk\d+\b", printed)} == {*re.findall(r"\bk\d+\b", repr(top))}
-
-
-def test_runs_are_listed_as_the_command_lists_them(result: judgeq.Result, folder: Path) -> None:
-    listed = judgeq.runs(runs_dir=folder / "runs")
-    assert result.run.id in [run["run"] for run in listed]
-    printed = json.loads(command(folder, "runs", "--json").stdout)
-    assert [run["run"] for run in printed] == [run["run"] for run in listed]
-    assert judgeq.runs(runs_dir=folder / "none") == []
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -259,12 +259,6 @@ def test_all_of_it_at_once(
     assert scores(done.run) == live[api]
 
 
-def test_a_server_that_keeps_saying_429_leaves_no_job_claimed(tmp_path: Path, texts: Path) -> None:
-    done = Rehearsal(tmp_path, texts, "anthropic", "--batch-limited 1 --retry-after 0.01", until=4)
-    done.check()
-    assert done.states() == {"pending": 10}
-
-
 def test_batches_cancelled_half_way_are_collected_and_the_rest_is_asked_again(
     tmp_path: Path, texts: Path, live: dict[str, str], api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

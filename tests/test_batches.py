@@ -5,31 +5,23 @@ from __future__ import annotations
 import itertools
 import json
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 
 from judgeq.engine import batch
 from judgeq.engine.queue import Stop
-from judgeq.errors import (
-    BrokenResultsError,
-    ConnectionFailedError,
-    JudgeError,
-    KeyRefusedError,
-    RateLimitedError,
-)
+from judgeq.errors import BrokenResultsError, ConnectionFailedError
 from judgeq.judge.backend import Remote
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Batch, BatchState, JobState, Line, Outcome
 from judgeq.ui.show.status import DAY, deadlines
 from tests.batch_killing import Forks, forks, quick
 from tests.batch_server import APIS, texts_in
-from tests.cli import LONGEST, REPO, ended, environment, judgeq, only_run, query, scores
+from tests.cli import ended, judgeq, only_run, query, scores
 from tests.fake_batches import FakeBatches, by_model
 from tests.mock import billed, mock, stats
 from tests.postgres import new_store
@@ -86,19 +78,6 @@ def test_the_ledger_and_the_report_say_what_went_out_in_batches(tmp_path: Path) 
     assert not list(tmp_path.glob("runs/*/batches"))
     report = json.loads(judgeq(tmp_path, "report", "--format", "md", "--json").stdout)
     assert "96 calls (sent in batches)" in Path(tmp_path, report["files"][0]).read_text("utf-8")
-
-
-def test_without_waiting_a_session_sends_and_ends_and_the_same_command_goes_on(
-    tmp_path: Path,
-) -> None:
-    with server(tmp_path) as (url, flags):
-        first = judgeq(tmp_path, "run", *flags, "--no-wait", expect=5)
-        assert "1 batch still out, with 48 questions" in first.stderr
-        assert status(tmp_path)["jobs"]["running"] == 48
-        judgeq(tmp_path, "run", *flags, "--no-wait", expect=5)
-        assert status(tmp_path)["rounds_planned"] == 2
-        judgeq(tmp_path, "resume")
-        assert by_question(url) == [1] * 96
 
 
 def test_equal_questions_are_bought_once_also_in_one_batch(tmp_path: Path) -> None:
@@ -257,27 +236,6 @@ PAIRS = ("-d", "demo", "--sample", "48", "-s", "pairwise1", "--price", "1,2")
 PAIRED = (*PAIRS, "--judge", "m", "--base-url", NOWHERE)
 RUN = ("run", *PAIRED, "--quiet", "--batch")
 
-FULL = {"status": "failed", "stands": "refused", "full": True, "problems": ["too much waits"]}
-
-
-def test_a_live_session_goes_on_when_a_batch_from_before_is_refused_for_too_much_that_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_model(monkeypatch, m=(fake := FakeBatches()))
-    with mock(tmp_path) as url:
-        judgeq(tmp_path, *RUN, "--base-url", url, "--no-wait", expect=5)
-        fake.stands = FULL
-        judgeq(tmp_path, *RUN[:-1], "--base-url", url)
-    assert status(tmp_path)["state"] == "finished"
-
-
-UNUSABLE = json.dumps(
-    {
-        "choices": [{"message": {"content": "Who knows?"}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 50, "completion_tokens": 5},
-    }
-).encode()
-
 
 def test_under_a_cap_a_live_session_first_collects_what_may_hold_all_that_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -292,45 +250,6 @@ def test_under_a_cap_a_live_session_first_collects_what_may_hold_all_that_is_lef
         judgeq(tmp_path, "estimate", *PAIRED, "--base-url", url, "--pilot", "20", *capped, expect=7)
         judgeq(tmp_path, *RUN[:-1], "--base-url", url, *capped)
     assert status(tmp_path)["state"] == "finished"
-
-
-def test_one_provider_that_fails_keeps_no_other_from_being_collected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good, bad = FakeBatches(), FakeBatches()
-    by_model(monkeypatch, m=bad, n=good)
-    run = (*RUN, "--judge", "n", "--ensemble", "each")
-    bad.errors["create"] = ConnectionFailedError("no connection.", cost=0.0)
-    monkeypatch.setattr(batch, "TRIES", 2)
-    judgeq(tmp_path, *run, expect=4)
-    jobs = status(tmp_path)["jobs"]
-    assert (jobs["done"], jobs["pending"]) == (24, 24)  # and then nothing is out
-    assert {*bad.asked} == {"create"}
-    bad.errors.clear()
-    bad.stands = {"status": "in_progress", "stands": "working"}
-    judgeq(tmp_path, "resume", "--no-wait", expect=5)
-    bad.errors["get"] = KeyRefusedError("it refuses the key.")
-    judgeq(tmp_path, "resume", expect=4)
-    bad.errors.clear()
-    bad.stands = good.stands
-    judgeq(tmp_path, "resume")
-
-
-@pytest.mark.parametrize("error", [KeyRefusedError("it refuses the key."), None])
-def test_what_has_ended_is_collected_before_an_error_of_another_batch_ends_the_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: KeyRefusedError | None
-) -> None:
-    good, bad = FakeBatches(), FakeBatches()
-    by_model(monkeypatch, m=bad, n=good)
-    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--no-wait", expect=5)
-    if error is None:  # it is at another address than its judge is asked at
-        (ledger,) = tmp_path.glob("runs/*/run.db")
-        with sqlite3.connect(ledger) as db:
-            db.execute("UPDATE batches SET address = 'http://127.0.0.1:8' WHERE judge = 0")
-    else:
-        bad.errors["get"] = error
-    judgeq(tmp_path, "resume", expect=4)
-    assert status(tmp_path)["jobs"]["done"] == 24
 
 
 def test_a_batch_that_may_not_have_been_created_cant_be_cancelled_which_is_said(
@@ -370,42 +289,6 @@ def test_a_batch_that_nobody_lists_is_given_up_whatever_the_clock_said_when_it_w
     assert status(tmp_path)["unknown_attempts"] == 24
 
 
-class Refusing(FakeBatches):
-    """Answers a first creation with 429, and a second as it is told."""
-
-    def __init__(self, second: JudgeError | None = None) -> None:
-        super().__init__()
-        self.answers = [RateLimitedError("Slow down."), *filter(None, [second])]
-
-    async def create(self, name: str, lines: BinaryIO) -> Remote:
-        if self.answers:
-            raise self.answers.pop(0)
-        return await super().create(name, lines)
-
-
-def test_a_refused_batch_that_the_next_session_finds_nowhere_cost_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = Refusing()
-    by_model(monkeypatch, m=fake)
-    fake.errors["identify"] = ConnectionFailedError("the connection broke.")
-    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
-    assert status(tmp_path)["jobs"]["running"] == 24
-    fake.errors.clear()
-    judgeq(tmp_path, "resume", "--wait")
-    assert len(fake.created) == 1
-    assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 0)
-
-
-def test_a_batch_refused_and_offered_again_to_no_answer_may_have_been_paid_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = Refusing(ConnectionFailedError("the connection broke."))
-    by_model(monkeypatch, m=fake)
-    judgeq(tmp_path, *RUN)
-    assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 24)
-
-
 def test_a_line_of_results_that_is_always_broken_counts_as_possibly_paid_and_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -432,16 +315,6 @@ class Breaking(FakeBatches):
         return [file]
 
 
-def test_a_folder_of_results_that_cant_be_made_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_model(monkeypatch, m=FakeBatches())
-    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
-    (ledger,) = tmp_path.glob("runs/*/run.db")
-    (ledger.parent / "batches").write_text("")
-    assert "batches can't be written" in judgeq(tmp_path, "resume", expect=7).stderr
-
-
 @pytest.mark.parametrize("lost", [1, 24])
 def test_what_is_reserved_for_jobs_that_were_lost_before_they_were_sent_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int
@@ -459,65 +332,3 @@ def test_what_is_reserved_for_jobs_that_were_lost_before_they_were_sent_is_relea
     by_model(monkeypatch, m=FakeBatches())
     judgeq(tmp_path, *RUN, "--max-cost", "0.42")
     assert status(tmp_path)["state"] == "finished"
-
-
-ITEMS = 347
-JOBS = ITEMS * (ITEMS - 1) // 2
-
-LARGEST = 250 * 1024**2
-"""Bytes; it was 175 MB. Of 120,000 questions 500 MB are allowed, and it was 195 MB."""
-
-
-CHILD = """
-import json, os, resource, sys
-from pathlib import Path
-from judgeq.cli import app
-from judgeq.engine import batch, runner
-from judgeq.judge import batches as providers
-from tests.fake_batches import FakeBatches
-
-fake, judge_round = FakeBatches(), runner.judge_round
-
-def most():
-    status = Path("/proc/self/status")
-    if status.exists():  # ru_maxrss begins with what the process had that started this one
-        (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
-        return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-async def measured(session, round, **how):
-    await judge_round(session, round, **how)
-    state = await session.store.round_state(round)
-    sizes = [len(lines) for lines in fake.created.values()]
-    print(json.dumps([most(), state.done, sizes, fake.asked]), flush=True)
-    os._exit(0)  # what is known of the scores is worked out next, which is no part of this
-
-runner.judge_round = measured
-batch.FIRST_WAIT = 0.01
-providers.api_of = lambda backend: fake
-app(sys.argv[1:])
-"""
-
-
-@pytest.mark.long
-def test_60_000_questions_are_cut_into_batches_in_a_quarter_of_a_gigabyte(tmp_path: Path) -> None:
-    pytest.importorskip("resource", reason="there is no ru_maxrss here")
-    texts = "".join(f"i{n},{f'text number {n} ' * 10}\n" for n in range(ITEMS))
-    (tmp_path / "texts.csv").write_text(f"id,text\n{texts}", encoding="utf-8")
-    flags = "-d texts.csv --feature length -s complete --judge m --price 1,2 --quiet"
-    more = ("--batch", "--base-url", "http://127.0.0.1:9/v1", "--max-cost", "10000")
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, "run", *flags.split(), *more],
-        cwd=tmp_path,
-        env=environment(tmp_path) | {"PYTHONPATH": str(REPO)},
-        capture_output=True,
-        text=True,
-        timeout=LONGEST,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    peak, settled, sizes, asked = json.loads(done.stdout.splitlines()[-1])
-    assert settled == JOBS
-    assert sizes == [50_000, JOBS - 50_000]
-    assert asked == ["create"] * 2 + ["get", "download"] * 2
-    assert peak < LARGEST

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,12 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from judgeq import files
 from judgeq.cli import app
 from judgeq.cli.app import COMMANDS
 from judgeq.run_places import RunFolder
 from judgeq.settings.run import SETTINGS
 from judgeq.ui.job_file import job_file
 from tests.cli import command, commands, environment, judgeq, only_run
-from tests.mock import mock
 
 SMALL = ("run", "--dataset", "synthetic:normal", "--n", "40", "--strategy", "listwise10x1")
 WORDS = "é–σ–ρ–漢"
@@ -38,24 +35,6 @@ def about(stdout: str) -> Any:
 
 
 # Beginning
-
-
-def test_the_version_has_the_commit_of_a_clone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "PACKAGE", tmp_path / "judgeq")
-    plain = f"judgeq {version('judgeq')}"
-    assert judgeq(tmp_path, "--version").stdout == f"{plain}\n"
-    git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.example")
-    for words in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "first")):
-        subprocess.run([*git, *words], check=True)
-    command = [*git, "rev-parse", "HEAD"]
-    head = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    for variables in ({}, {"GIT_DIR": "/elsewhere"}):
-        shown = judgeq(tmp_path, "--version", variables=variables).stdout
-        assert shown == f"{plain} (commit {head[:12]})\n"
-    without_git = judgeq(tmp_path, "--version", variables={"PATH": str(tmp_path)}).stdout
-    assert without_git == f"{plain}\n"
 
 
 def test_ctrl_c_while_modules_load_ends_quietly(tmp_path: Path) -> None:
@@ -171,11 +150,6 @@ def on_a_terminal(folder: Path, *arguments: str, typed: str = "", **variables: s
     return shown.decode()
 
 
-def test_no_color_holds_for_errors(tmp_path: Path) -> None:
-    assert "\x1b[31m" in on_a_terminal(tmp_path, "status")
-    assert "\x1b" not in on_a_terminal(tmp_path, "status", NO_COLOR="1")
-
-
 # Runs that are removed
 
 
@@ -209,29 +183,6 @@ def test_a_run_in_use_is_never_removed_nor_another_beside_it(run: Path) -> None:
     assert len(list(run.parent.iterdir())) == 2
 
 
-def test_a_run_that_cannot_be_read_can_be_removed(run: Path) -> None:
-    (run / "run.db").write_text("garbage")
-    found = about(judgeq(run.parents[1], "runs", "rm", run.name, "--yes", "--json").stdout)
-    assert found == {"removed": [run.name]}
-    assert not run.exists()
-
-
-@pytest.mark.parametrize(
-    ("code", "arguments"),
-    [
-        (3, ("run", "--config", "{}")),
-        (2, ("run", "-d", "demo", "--judge", "gpt-m", "--api-key-file", "{}")),
-    ],
-)
-def test_what_may_have_no_end_is_not_read(
-    tmp_path: Path, code: int, arguments: tuple[str, ...]
-) -> None:
-    (tmp_path / "file.toml").symlink_to("/dev/null")  # which has an end: a failure fills no memory
-    given = [part.format("file.toml") for part in arguments]
-    shown = judgeq(tmp_path, *given, expect=code, variables={"OPENAI_API_KEY": "k"}).stderr
-    assert "it is a device; save its content to a file and name that" in shown
-
-
 # JSON of what ended with an error
 
 
@@ -250,20 +201,6 @@ def test_json_is_an_object_of_the_error_where_there_is_no_run(tmp_path: Path) ->
         error = about(done.stdout)["error"]
         assert (error["type"], error["exit_code"]) == (kind, code)
         assert " ".join(error["message"].split()) in " ".join(done.stderr.split())
-
-
-def test_json_shows_a_run_that_the_judge_or_the_budget_ended(tmp_path: Path) -> None:
-    prices = ("--price", "1,10", "--max-output-tokens", "100")
-    job = ("run", "-d", "demo", "--judge", "mock", *prices, "--json", "--quiet")
-    with mock(tmp_path, "--quota-after", "5") as url:
-        done = judgeq(tmp_path, *job, "--base-url", url, expect=4)
-    broken = about(done.stdout)
-    assert (broken["error"]["type"], broken["jobs"]["done"]) == ("QuotaError", 5)
-    with mock(tmp_path) as url:
-        flags = ("--base-url", url, "--max-cost", "0.02", "--new")
-        done = judgeq(tmp_path, *job, *flags, "--no-cache", expect=6)
-    poor = about(done.stdout)
-    assert (poor["error"]["type"], poor["partial"]) == ("BudgetError", True)
 
 
 # Help, and `judgeq init`

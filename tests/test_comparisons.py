@@ -15,14 +15,8 @@ from numpy.testing import assert_array_equal
 
 from judgeq.rating import comparisons, correlation
 from judgeq.rating.bradley_terry import fit_mm
-from judgeq.rating.comparisons import (
-    component_sizes,
-    components,
-    imply,
-    matches_of,
-    wins_of,
-)
-from judgeq.types import Comparisons, Verdict
+from judgeq.rating.comparisons import component_sizes, components, imply, matches_of, wins_of
+from judgeq.types import Comparisons
 from tests.build import Ranking, fit_map, grouped, rankings, verdicts
 from tests.cli import judgeq, only_run, score_columns
 
@@ -43,12 +37,7 @@ def implied(many: list[Ranking]) -> Counter[tuple[int, int, float]]:
 
 
 def columns(found: Comparisons) -> Counter[tuple[int, int, float]]:
-    rows = zip(
-        found.winner.tolist(),
-        found.loser.tolist(),
-        found.weight.tolist(),
-        strict=True,
-    )
+    rows = zip(found.winner.tolist(), found.loser.tolist(), found.weight.tolist(), strict=True)
     return Counter(rows)
 
 
@@ -63,14 +52,6 @@ def test_imply(many: list[Ranking]) -> None:
     assert found.weight.sum() == (sizes * (sizes - 1) / 2).sum()
 
 
-def test_imply_by_hand() -> None:
-    found = imply(verdicts([(2, (0, 1)), (1, 2)]))
-    # Pairs before lists of three; the other way of a tie after the rest of its size.
-    assert found.winner.tolist() == [1, 2, 2, 0, 1]
-    assert found.loser.tolist() == [2, 0, 1, 1, 0]
-    assert found.weight.tolist() == [1, 1, 1, 0.5, 0.5]
-
-
 @settings(max_examples=100)
 @given(many=MANY)
 def test_wins_and_matches_are_those_of_the_comparisons(many: list[Ranking]) -> None:
@@ -82,15 +63,6 @@ def test_wins_and_matches_are_those_of_the_comparisons(many: list[Ranking]) -> N
 
 
 # Verdicts
-
-
-@settings(max_examples=50)
-@given(ranking=rankings())
-def test_a_verdict_gives_back_its_groups(ranking: Ranking) -> None:
-    groups = grouped(ranking)
-    verdict = Verdict.of(groups)
-    assert verdict.groups == tuple(map(tuple, groups))
-    assert verdict.items == tuple(item for group in groups for item in group)
 
 
 # What is connected

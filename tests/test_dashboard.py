@@ -9,7 +9,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from judgeq.events import (
-    BatchesOpen,
     CallEnded,
     CallStarted,
     Event,
@@ -22,7 +21,7 @@ from judgeq.events import (
     RunStarted,
     Stopping,
 )
-from judgeq.types import Batch, Counts, JobState, Totals, Usage
+from judgeq.types import Counts, JobState, Totals, Usage
 from judgeq.ui.dashboard import Dashboard, Face, PlainLines, Quiet, choose, choose_in_python
 from judgeq.ui.progress import Progress
 from tests.fakes import Clock
@@ -265,29 +264,6 @@ def test_choose() -> None:
     assert isinstance(choose_in_python(StringIO(), None), Quiet)
     notebook = type("OutStream", (StringIO,), {"__module__": "ipykernel.iostream"})()
     assert isinstance(choose_in_python(notebook, None), PlainLines)
-
-
-def test_plain_lines_say_how_batches_stand_when_that_changes() -> None:
-    console, clock = log(), Clock()
-    sent = Batch(
-        "jq1", 0, "openai", "http://h/v1", "schema", 0.0, 48, 1.0, 1.0, status="validating"
-    )
-    with PlainLines(console, clock=clock, every=5) as face:
-        face(RunStarted("r", 100, 2, "j"))
-        face(RoundStarted(1, Counts(pending=48)))
-        for batch in (sent, sent, sent._replace(status="in_progress", done=20)):
-            face(BatchesOpen((batch,), 300.0))
-            for _ in range(60):
-                clock.now += 5.0
-                face.draw()
-        face(RoundRated(1, None, (), ()))
-    lines = [line for line in written(console).splitlines() if "batch" in line]
-    assert [line.partition("batch out ")[2].partition(", next")[0] for line in lines] == [
-        "(validating), 0 of 48 answered",
-        "(in_progress), 20 of 48 answered",
-    ]
-    assert "next look in 5 min" in lines[0]
-    assert " left" not in lines[0]
 
 
 # The numbers

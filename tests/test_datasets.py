@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +30,6 @@ Rows = list[list[object]]
 def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No network, no data of the user's, and a cache of the test's own."""
     monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)
 
 
@@ -372,15 +370,6 @@ def test_unreadable_gold(cells: list[str], levels: tuple[str, ...] | None, messa
         gold_of(cells, gold_levels=levels)
 
 
-def test_labels_are_named_as_the_file_writes_them() -> None:
-    lines = '{"text":"a","g":true}\n{"text":"b","g":1}\n{"text":"c","g":false}'
-    data = load_file("a.jsonl", lines, gold_column="g", gold_levels=("false", "1", "true"))
-    assert_array_equal(data.gold, [2, 1, 0])
-    assert_array_equal(
-        gold_of(["NA", "low", "null"], gold_levels=["low", "NA"]).gold, [1, 0, np.nan]
-    )
-
-
 # Settings that can't be
 
 
@@ -548,6 +537,9 @@ def test_other_columns_are_kept_if_asked_to() -> None:
     assert load_file("a.jsonl", lines, keep_columns=True).columns == {"m.n": [[1], None]}
 
 
+# Standard input
+
+
 def test_other_columns_stand_in_scores_csv(tmp_path: Path) -> None:
     rows = "id,text,who,rank\n" + "".join(f"i{n},text {n},=A{n},{n}\n" for n in range(12))
     Path("a.csv").write_text(rows)
@@ -559,9 +551,6 @@ def test_other_columns_stand_in_scores_csv(tmp_path: Path) -> None:
     there = score_columns(run)
     for name, who, rank in zip(there["id"], there["who"], there["data_rank"], strict=True):
         assert (who, rank) == (f"'=A{name[1:]}", name[1:])
-
-
-# Standard input
 
 
 def on_stdin(monkeypatch: pytest.MonkeyPatch, data: str | bytes) -> None:
@@ -679,10 +668,3 @@ def test_content_and_labels_stay_the_same_from_version_to_version() -> None:
     assert data.labels[:12] == "8a0c92fd5b1e"
     named = load_file("a.csv", "text,i\nä,b\ny,ü\n", id_column="i")
     assert named.content[:12] == "64e9a348f982"
-
-
-def test_importing_stays_light() -> None:
-    heavy = "pyarrow", "urllib.request", "platformdirs", "scipy", "orjson"
-    code = f"import sys, judgeq.datasets; print([m for m in {heavy!r} if m in sys.modules])"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"

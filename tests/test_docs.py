@@ -30,10 +30,7 @@ from tests.test_providers import standing_in
 
 DOCS = REPO / "docs"
 GENERATED = {"cli.md", "settings.md"}
-PAGES = {
-    "README.md": REPO / "README.md",
-    **{path.name: path for path in sorted(DOCS.glob("*.md"))},
-}
+PAGES = {"README.md": REPO / "README.md", **{path.name: path for path in sorted(DOCS.glob("*.md"))}}
 WRITTEN = {name: path.read_text("utf-8") for name, path in PAGES.items() if name not in GENERATED}
 TUTORIALS = {
     path.stem: "\n\n".join(
@@ -51,7 +48,7 @@ OTHERS = {"uv", "pip", "make", "ssh", "sbatch", "scancel", "kubectl"}
 """Programs that are not judgeq's, and not run."""
 PARSED = {
     "workers": "there is no cluster",
-    "reproduce": "the published judgments aren't part of the repository: test_reproduction.py",
+    "reproduce": "the published judgments aren't part of the repository: test_simulation.py",
 }
 """Commands whose flags are only read here, and why."""
 QUICK = {
@@ -379,21 +376,7 @@ def test_its_pictures_are_there_and_ask_nobody_for_anything() -> None:
         assert root.tag.endswith("}svg")
         assert len(picture.encode()) < 150_000
         assert not {element.tag.rpartition("}")[2] for element in root.iter()} & {
-            *("script", "foreignObject", "image"),
+            *("script", "foreignObject", "image")
         }
         references = re.findall(r"""(?:href="|url\(|@import)["']?([^"')]*)""", picture)
         assert not [one for one in references if not one.startswith("#")]
-
-
-@pytest.mark.long
-def test_its_pictures_can_be_drawn_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks import pictures
-
-    for name in ("DASHBOARD", "SCALE"):
-        monkeypatch.setattr(pictures, name, tmp_path / f"{name}.svg")
-    pictures.main()
-    words = ElementTree.parse(tmp_path / "DASHBOARD.svg").getroot().itertext()
-    shown = " ".join("".join(words).split())
-    assert "round 3/3" in shown
-    assert "simulated" in shown
-    assert len((tmp_path / "SCALE.svg").read_bytes()) > 50_000

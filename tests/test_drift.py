@@ -1,24 +1,112 @@
-"""Has the judge changed? Questions of a run are asked again, apart from its scores and paid once."""
+"""Which model answered; and has the judge changed? Questions are asked again, apart from the scores."""
 
 from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import judgeq as package
 from benchmarks.judges import answered
+from judgeq.judge.backend import MOST_OF_A_NAME
 from judgeq.rating import ESTIMATORS, Parameters, drift
 from judgeq.rating.comparisons import joined
 from judgeq.types import Floats, Matches, Verdicts
-from tests.batch_server import texts_in
+from tests.batch_server import APIS, texts_in
 from tests.cli import judgeq, only_run, query, scores, start, wait_until
 from tests.mock import mock, stats
 from tests.postgres import new_store
+from tests.test_openai_chat import ask, saying, told
+from tests.web import completion
+
+QUESTIONS = 8
+PAID = ("--strategy", "listwise4x2", "--prompt", "bias", "--judge", "m", "--price", "1,2")
+SAYS = "2 models answered for m: m (5 calls), m-next (3 calls)."
+
+
+@pytest.fixture(scope="module")
+def few_texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return texts_in(tmp_path_factory.mktemp("few_texts"), 16)
+
+
+def run(folder: Path, few_texts: Path, *more: str, server: tuple[str, ...] = ()) -> dict[str, Any]:
+    with mock(folder, "--model-after", "5", *server) as url:
+        done = judgeq(folder, "run", "-d", few_texts, *PAID, "--base-url", url, "--json", *more)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_answered_by_several_models_says_so_everywhere(
+    tmp_path: Path, few_texts: Path
+) -> None:
+    found = run(tmp_path, few_texts, "--concurrency", "1")
+    assert [(one["model"], one["calls"]) for one in found["answered_by"]] == [
+        ("m", 5),
+        ("m-next", 3),
+    ]
+    assert {one["judge"] for one in found["answered_by"]} == {"m"}
+    assert len({one["fingerprint"] for one in found["answered_by"]}) == 2
+    assert [one for one in found["cautions"] if SAYS in one]
+    for command in ("evaluate", "show", "show --write"):
+        assert SAYS in " ".join(judgeq(tmp_path, *command.split()).stdout.split()), command
+    judgeq(tmp_path, "report", "--format", "md")
+    assert SAYS in (only_run(tmp_path) / "report.md").read_text(encoding="utf-8")
+    calls = judgeq(tmp_path, "export", "--table", "calls").stdout
+    assert calls.count(",m-next,fp_") == 3
+
+
+def test_a_cached_reply_keeps_the_model_that_answered_then(tmp_path: Path, few_texts: Path) -> None:
+    with mock(tmp_path, "--model-after", "5") as url:
+        words = ("run", "-d", few_texts, *PAID, "--base-url", url, "--concurrency", "1", "--json")
+        bought, free = (
+            json.loads(judgeq(tmp_path, *words, *new).stdout) for new in ((), ("--new",))
+        )
+    assert free["cache_hits"] == QUESTIONS
+    assert free["answered_by"] == bought["answered_by"]
+
+
+def test_the_models_are_one_judge_unless_they_are_split(tmp_path: Path, few_texts: Path) -> None:
+    run(tmp_path, few_texts, "--concurrency", "1")
+    one = json.loads(judgeq(tmp_path, "evaluate", "--json").stdout)
+    assert one["judges"] is None
+    split = json.loads(judgeq(tmp_path, "evaluate", "--split-models", "--json").stdout)
+    assert split["judges"]["names"] == ["m (m)", "m (m-next)"]
+    assert split["judges"]["verdicts"] == [5, 3]
+    assert split["judge"] == "m (m) + m (m-next)"
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_batch_says_which_model_answered_too(
+    tmp_path: Path, few_texts: Path, api: str, short_waits: None
+) -> None:
+    server = ("--batch-time", "0")
+    found = run(tmp_path, few_texts, *APIS[api], "--batch", server=server)
+    assert [one["calls"] for one in found["answered_by"]] == [5, 3]
+
+
+async def test_what_a_server_names_is_bounded_and_no_more_than_a_name() -> None:
+    named = {"model": "\x1b[31m" + "x" * 1000, "system_fingerprint": ["no name"]}
+    async with told(saying(completion('{"winner": "A"}') | named)) as made:
+        answerer = (await ask(made)).answerer
+    assert answerer.model == ("\x1b[31m" + "x" * 1000)[:MOST_OF_A_NAME]
+    assert answerer.fingerprint is None
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_name_can_not_style_the_terminal(tmp_path: Path, few_texts: Path) -> None:
+    run(tmp_path, few_texts, "--concurrency", "1")
+    ledger = only_run(tmp_path) / "run.db"
+    with sqlite3.connect(ledger) as connection:
+        connection.execute("UPDATE calls SET model = char(27) || '[31m<b>' || model")
+    judgeq(tmp_path, "report")
+    assert "\x1b" not in judgeq(tmp_path, "evaluate", "--split-models").stdout
+    assert "<b>m" not in (only_run(tmp_path) / "report.html").read_text(encoding="utf-8")
+
 
 WORDS = ("--strategy", "listwise4x3", "--prompt", "bias", "--judge", "m", "--price", "1,2")
 ANSWERED_AGAIN = "SELECT count(*) FROM calls WHERE job < 0 AND outcome = 'ok'"
@@ -164,24 +252,19 @@ def test_a_group_is_named_by_a_column(tmp_path: Path) -> None:
     assert [one["kind"] for one in found["tests"]][2:] == ["group politics", "group sport", "items"]
 
 
-def test_from_python(tmp_path: Path) -> None:
-    def by_length(texts: list[str], feature: str) -> list[int]:
-        return sorted(range(len(texts)), key=lambda at: -len(texts[at]))
-
-    some = ["x" * i for i in range(1, 41)]
-    where = {"runs_dir": tmp_path / "runs", "progress": False}
-    package.run(some, "length", judge=by_length, **where)  # type: ignore[arg-type]
-    found = package.drift(ask=8, dataset=some, judge=by_length, **where)  # type: ignore[arg-type]
-    assert found.same == found.counts.done == 8
-    assert not found.drift
-
-
-def test_in_a_store(tmp_path: Path, texts: Path) -> None:
+def test_in_a_store_its_spending_is_no_part_of_the_runs_cap(tmp_path: Path, texts: Path) -> None:
     at = ("--store", new_store())
     with mock(tmp_path) as url:
-        judgeq(
-            tmp_path, "run", "-d", texts, *WORDS, "--base-url", url, "-q", *at, "--max-cost", "1"
-        )
+        how = ("--base-url", url, "-q", *at, "--max-output-tokens", "40")
+        judgeq(tmp_path, "run", "-d", texts, *WORDS, *how, "--max-cost", "1")
+        state = json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)
         found = drifted(tmp_path, "--ask", "12", "--max-cost", "0.5", *at)
         assert found["same"] == found["jobs"]["done"] == 12
-        assert json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)["jobs"]["done"] == 30
+        after = json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)
+        assert after["jobs"]["done"] == 30
+        # The fourth round of ten lists costs less than what drift has: the cap is for the run alone.
+        cap = str(state["cost"] * 1.6)
+        judgeq(
+            tmp_path, "resume", "--rounds", "4", "--concurrency", "1", "-q", *at, "--max-cost", cap
+        )
+        assert json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)["jobs"]["done"] == 40

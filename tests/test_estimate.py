@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,11 +19,9 @@ from judgeq.engine import estimate as estimates
 from judgeq.engine.assembly import longest_of
 from judgeq.engine.estimate import Estimate, Range, plausible
 from judgeq.errors import BudgetError, JudgeError, KeyMissingError, UsageError
-from judgeq.events import CallStarted, Event, Forecast
 from judgeq.judge import prices
-from judgeq.judge.budget import REASON
 from judgeq.ui.json import plain
-from tests.cli import in_flight, judgeq, only_run, query, start, wait_until
+from tests.cli import judgeq, only_run, query
 from tests.mock import mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo", "undrawn")
@@ -80,20 +77,6 @@ def test_what_is_left_is_shown_before_the_first_call_and_the_address(tmp_path: P
         assert "calls" not in again
 
 
-def test_events_and_estimates_say_the_same(tmp_path: Path) -> None:
-    events: list[Event] = []
-    with mock(tmp_path) as url:
-        how = in_python(tmp_path, url)
-        left = package.estimate(TEXTS, "length", **how)
-        package.run(TEXTS, "length", max_cost=9, on_event=events.append, **how)
-    (said,) = (event for event in events if isinstance(event, Forecast))
-    assert events.index(said) < [type(event) for event in events].index(CallStarted)
-    assert left.cost is not None
-    assert (said.calls, said.from_cache, said.max_cost) == (left.calls, 0, 9)
-    assert said.cost == (left.cost.low, left.cost.high)
-    assert said.output_tokens == (left.output.low, left.output.high)
-
-
 @pytest.mark.usefixtures("terminal")
 def test_on_a_terminal_a_dear_run_without_a_cap_is_begun_only_after_a_yes(tmp_path: Path) -> None:
     table(tmp_path)
@@ -127,14 +110,6 @@ def test_a_missing_key_comes_before_the_question(tmp_path: Path) -> None:
 # What is left
 
 
-def test_failed_jobs_that_are_asked_again_are_counted(tmp_path: Path) -> None:
-    table(tmp_path)
-    with mock(tmp_path) as url:
-        judgeq(tmp_path, *job(url, "--max-output-tokens", "5", "--max-invalid", "1"), expect=4)
-        more = judgeq(tmp_path, "resume", "--retry-failed", "--max-output-tokens", "500").stderr
-    assert more.startswith("Left: 8 calls, ")
-
-
 def test_of_many_questions_some_are_looked_up_and_all_where_the_cache_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,29 +128,6 @@ def test_of_many_questions_some_are_looked_up_and_all_where_the_cache_has_one(
         package.run(texts, "length", **how)
         again = package.estimate(texts, "length", **how, new=True)
         assert (again.calls, again.hits) == (0, 40)
-
-
-def test_what_batches_have_is_not_asked_once_more(tmp_path: Path) -> None:
-    table(tmp_path)
-    with mock(tmp_path, "--batch-time", "1000") as url:
-        assert "8 calls" in judgeq(tmp_path, *job(url, "--batch", "--no-wait"), expect=5).stderr
-        left = json.loads(judgeq(tmp_path, "estimate", *job(url, "--batch")[1:], "--json").stdout)
-    assert (left["calls"], left["rounds_not_looked_into"]) == (4, 1)
-
-
-def test_an_estimate_knows_that_reasons_cost_more(tmp_path: Path) -> None:
-    demo = ("-d", "demo", "-j", "gpt-5-mini", "--max-output-tokens", "500", "--json")
-    without, reasons = (
-        json.loads(judgeq(tmp_path, "estimate", *demo, *more).stdout)
-        for more in ((), ("--reasons",))
-    )
-    calls = without["calls"]
-    assert reasons["calls"] == calls
-    assert reasons["input_tokens"]["low"] > without["input_tokens"]["low"]
-    # By the shortest; the longest is what the server is sent as its limit.
-    assert reasons["output_tokens"]["low"] == without["output_tokens"]["low"] + REASON[0] * calls
-    assert reasons["output_tokens"]["high"] == without["output_tokens"]["high"] == 500 * calls
-    assert reasons["cost"]["low"] > without["cost"]["low"]
 
 
 # A pilot
@@ -252,29 +204,6 @@ def test_without_a_model_there_is_no_pilot(tmp_path: Path) -> None:
     assert "nothing to pay" in done.stderr
     assert json.loads(done.stdout)["pilot"] is None
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_pilot_that_is_stopped_keeps_what_was_answered(tmp_path: Path) -> None:
-    with mock(tmp_path, "--latency", "1000", "--hung", "0.9", "--seed", "4") as url:
-        process = start(tmp_path, "estimate", *DEMO, "--base-url", url, "--pilot", "9")
-        wait_until(lambda: in_flight(tmp_path) > 0, process)
-        process.send_signal(signal.SIGINT)
-        assert process.stderr is not None
-        wait_until(lambda: "letting" in process.stderr.readline(), process)  # type: ignore[union-attr]
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert process.returncode == 5, err
-    assert f"`judgeq resume {only_run(tmp_path).name}`" in " ".join(err.split())
-    assert not out
-
-
-def test_a_pilot_of_texts_alone_tells_what_lists_take(tmp_path: Path) -> None:
-    with mock(tmp_path) as url:
-        flags = (*DEMO, "--base-url", url, "-s", "hybrid10", "--json")
-        told = json.loads(judgeq(tmp_path, "estimate", *flags, "--pilot", "30").stdout)
-        result = json.loads(judgeq(tmp_path, "run", *flags).stdout)
-    still_to_pay = result["cost"] - told["cost_so_far"]
-    assert told["cost"]["low"] < still_to_pay < told["cost"]["high"], told["cost"]
 
 
 def test_how_far_a_mean_may_lie() -> None:

@@ -1,18 +1,27 @@
-"""The registry of estimators."""
+"""Elo, Bradley-Terry and the registry of estimators; the threshold of a mixture."""
 
 from __future__ import annotations
 
+import csv
+import math
 import re
 import sys
 from dataclasses import replace
+from random import Random
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+import scipy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
-from judgeq.errors import StoppedError
+from judgeq.config import settle
+from judgeq.datasets import load
+from judgeq.errors import NotConvergedError, StoppedError, UsageError
+from judgeq.evaluation import metrics
 from judgeq.rating import (
     CHOICES,
     ESTIMATORS,
@@ -20,15 +29,316 @@ from judgeq.rating import (
     Estimator,
     Parameters,
     comparisons,
+    correlation,
     elo,
+    mixture,
     of_run,
 )
+from judgeq.rating.bradley_terry import fit_mm
+from judgeq.rating.curvature import SIGMAS
+from judgeq.rating.elo import fold, start
 from judgeq.settings.providers import Provider
+from judgeq.settings.run import DatasetSpec
 from judgeq.strategies.strategy import History
-from judgeq.types import Standings, Verdicts
+from judgeq.types import Floats, Standings, Verdicts
 from judgeq.ui.json import plain
-from tests.build import verdicts
+from tests.build import (
+    SHARED,
+    Ranking,
+    fit_map,
+    grouped,
+    needs_recordings,
+    rankings,
+    recording,
+    verdicts,
+)
+from tests.build import rankings as any_rankings
 from tests.cli import REPO
+
+SEVEN = 7
+RATINGS = st.lists(st.floats(0, 3000), min_size=SEVEN, max_size=SEVEN).map(np.array)
+
+
+def naive(ratings: Floats, many: list[Ranking]) -> Floats:
+    """Elo over lists by its definition."""
+    folded = ratings.tolist()
+    for ranking in many:
+        # Tied items in the order presented, which is by rows in tests/build.py.
+        groups = map(sorted, grouped(ranking))
+        flat = [(item, place) for place, group in enumerate(groups) for item in group]
+        for at, (a, place) in enumerate(flat):
+            for b, other in flat[at + 1 :]:
+                expected = 1 / (1 + 10 ** ((folded[b] - folded[a]) / 400))
+                change = 32 * ((0.5 if place == other else 1) - expected)
+                folded[a] += change
+                folded[b] -= change
+    return np.array(folded)
+
+
+@needs_recordings
+@pytest.mark.parametrize(
+    "name", ["babe_gpt-5-mini_listwise10x3", "us_vs_them_gpt-5-mini_listwise10x3"]
+)
+def test_the_published_elo_comes_out_to_the_last_bit(name: str) -> None:
+    with (SHARED / "recordings" / f"{name}.scores.csv").open(newline="") as file:
+        published = {int(line["row"]): float(line["elo"]) for line in csv.DictReader(file)}
+    ratings = start(len(published))
+    for some in recording(name):
+        ratings = fold(ratings, some)
+    assert dict(enumerate(ratings.tolist())) == published
+
+
+def test_a_pair_by_hand() -> None:
+    assert_array_equal(fold(start(3), verdicts([(2, 0)])), [1484, 1500, 1516])
+    # 400 above: expected 10/11.
+    ratings = np.array([1900.0, 1500.0])
+    assert_allclose(fold(ratings, verdicts([(0, 1)])), [1900 + 32 / 11, 1500 - 32 / 11])
+    assert_allclose(fold(ratings, verdicts([(1, 0)])), [1900 - 320 / 11, 1500 + 320 / 11])
+
+
+def test_a_list_by_hand() -> None:
+    """Each pair reads what the one before it has left: (0,1), (0,2), (1,2)."""
+    first, second, third = 1500.0, 1500.0, 1500.0
+    first, second = first + 16, second - 16
+    change = 32 * (1 - 1 / (1 + 10 ** ((third - first) / 400)))
+    first, third = first + change, third - change
+    change = 32 * (1 - 1 / (1 + 10 ** ((third - second) / 400)))
+    second, third = second + change, third - change
+    assert_array_equal(fold(start(3), verdicts([(0, 1, 2)])), [first, second, third])
+
+
+def test_ties_by_hand() -> None:
+    assert_array_equal(fold(start(2), verdicts([((0, 1),)])), [1500, 1500])
+    assert_array_equal(fold(start(3), verdicts([((0, 1, 2),)])), [1500, 1500, 1500])
+    ratings = np.array([1900.0, 1500.0])
+    moved = 32 * (10 / 11 - 0.5)
+    assert_allclose(fold(ratings, verdicts([((0, 1),)])), [1900 - moved, 1500 + moved])
+
+
+@settings(max_examples=100)
+@given(ratings=RATINGS, many=st.lists(rankings(SEVEN), min_size=1, max_size=5))
+def test_lists_are_folded_one_after_the_other(ratings: Floats, many: list[Ranking]) -> None:
+    assert_array_equal(fold(ratings, verdicts(many)), naive(ratings, many))
+
+
+@given(rankings(SEVEN), st.randoms(use_true_random=False))
+def test_the_replys_order_of_tied_items_does_not_matter(ranking: Ranking, random: Random) -> None:
+    shuffled = [random.sample(group, len(group)) for group in grouped(ranking)]
+    ratings = np.linspace(1400.0, 1600.0, SEVEN)
+    one, other = (fold(ratings, verdicts([reply])) for reply in (ranking, shuffled))
+    assert_array_equal(one, other)
+
+
+N = 6
+RATES = ("recall", "accuracy", "precision", "f1")
+MANY = st.lists(any_rankings(N), min_size=1, max_size=8)
+
+
+def wins(many: list[Ranking], n: int) -> Floats:
+    """How often the row's item beat the column's, a tie as half a win each way, by definition."""
+    won = np.zeros((n, n))
+    for ranking in many:
+        groups = grouped(ranking)
+        for place, group in enumerate(groups):
+            for item in group:
+                for other in group:
+                    won[item, other] += 0.5 * (other != item)
+                for after in groups[place + 1 :]:
+                    won[item, after] += 1
+    return won
+
+
+def minus_log_likelihood(theta: Floats, won: Floats) -> float:
+    return float((won * np.logaddexp(0, theta[None, :] - theta[:, None])).sum())
+
+
+def slope(theta: Floats, won: Floats) -> Floats:
+    upset = won / (1 + np.exp(theta[:, None] - theta[None, :]))
+    return np.asarray(upset.sum(axis=0) - upset.sum(axis=1))
+
+
+def random_rankings(n: int, count: int, seed: int) -> list[Ranking]:
+    """Of mixed sizes, with ties, more or less in the order of the items' numbers."""
+    random = np.random.default_rng(seed)
+    many: list[Ranking] = []
+    for _ in range(count):
+        items = random.choice(n, int(random.integers(2, 6)), replace=False)
+        noisy = items + random.normal(0, n / 4, len(items))
+        groups: list[list[int]] = []
+        for item in items[np.argsort(-noisy)].tolist():
+            if groups and random.random() < 0.2:
+                groups[-1].append(item)
+            else:
+                groups.append([item])
+        many.append(groups)
+    return many
+
+
+# The MAP
+
+
+@settings(max_examples=15)
+@given(many=MANY, sigma=st.sampled_from([0.3, 1.0, 2.0, 5.0]))
+def test_the_map_is_the_optimum(many: list[Ranking], sigma: float) -> None:
+    won = wins(many, N)
+    prior = 1 / sigma**2
+
+    def objective(theta: Floats) -> float:
+        return minus_log_likelihood(theta, won) + prior / 2 * float(theta @ theta)
+
+    def gradient(theta: Floats) -> Floats:
+        return slope(theta, won) + prior * theta
+
+    best = scipy.optimize.minimize(
+        objective, np.zeros(N), jac=gradient, method="BFGS", options={"gtol": 1e-8}
+    )
+    theta = fit_map(verdicts(many), N, sigma)
+    assert_allclose(theta, best.x, atol=2e-7 * max(1, sigma**2))
+    # The reference itself is only so good; the strongly convex objective bounds the rest.
+    assert np.linalg.norm(gradient(theta)) * sigma**2 <= 1.01e-8
+
+
+# Its parts
+
+
+# The paper's estimator
+
+
+def mm_by_loops(many: list[Ranking], n: int, prior: float, tolerance: float) -> Floats:
+    won = wins(many, n)
+    strength = [1.0] * n
+    while True:
+        new = []
+        for i in range(n):
+            rate = sum((won[i, j] + won[j, i]) / (strength[i] + strength[j]) for j in range(n))
+            new.append((won[i].sum() + prior) / (rate + prior))
+        mean = math.prod(new) ** (1 / n)
+        new = [each / mean for each in new]
+        change = max(abs(math.log(a / b)) for a, b in zip(new, strength, strict=True))
+        strength = new
+        if change < tolerance:
+            return np.log(strength)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_mm_is_its_definition(seed: int) -> None:
+    n = 8
+    many = random_rankings(n, 40, seed)
+    theta = fit_mm(comparisons.imply(verdicts(many)), n)
+    assert_allclose(theta, mm_by_loops(many, n, 1e-6, 1e-6), atol=1e-9)
+    assert theta.mean() == pytest.approx(0, abs=1e-12)
+
+
+def test_mm_that_has_not_converged_raises() -> None:
+    with pytest.raises(NotConvergedError, match=r"did not converge in 1 sweeps: .*--rating bt"):
+        fit_mm(comparisons.imply(verdicts([(0, 1, 2), (1, 0)])), 3, sweeps=1)
+
+
+def test_settings_know_the_bounds_of_sigma() -> None:
+    for sigma in SIGMAS:
+        assert settle({"dataset": "demo", "sigma": sigma}).sigma == sigma
+        outside = sigma * (0.99 if sigma < 1 else 1.01)
+        with pytest.raises(UsageError, match=r"--sigma .*: give .* or (more|less)"):
+            settle({"dataset": "demo", "sigma": outside})
+
+
+@pytest.mark.long
+@needs_recordings
+def test_the_published_detection_of_babe() -> None:
+    """Haak and Schaer, GPT-5-mini, three rounds of lists of 10."""
+    gold = load(DatasetSpec(dataset="babe", data_dir=SHARED / "data"), download=False).gold
+    assert gold is not None
+    n = len(gold)
+    rounds = recording("babe_gpt-5-mini_listwise10x3")
+    ratings = elo.start(n)
+    for some in rounds:
+        ratings = elo.fold(ratings, some)
+    # On which side of 0 a θ lies is settled long before the last digits are.
+    theta = fit_mm(comparisons.imply(comparisons.joined(rounds)), n, tolerance=1e-4)
+    known = ~np.isnan(gold)
+    assert known.sum() == 3673
+    for scores, middle, published, within in (
+        (ratings, elo.START, [0.783, 0.779, 0.772, 0.778], 0.0005),
+        (theta, 0.0, [0.850, 0.802, 0.772, 0.809], 0.0015),
+    ):
+        x, y = scores[known], gold[known]
+        measures = metrics.measures(metrics.Sample(x, y, y == 1, x > middle))
+        values = [correlation.point(measures[name], 3673) for name in RATES]
+        assert values == pytest.approx(published, abs=within)
+
+
+def two(n: int, share: float, gap: float, seed: int = 0, wide: float = 1.0) -> Floats:
+    rng = np.random.default_rng(seed)
+    upper = rng.random(n) < share
+    return np.where(upper, gap + wide * rng.standard_normal(n), rng.standard_normal(n))
+
+
+@pytest.mark.parametrize(("share", "gap", "wide"), [(0.5, 4, 1), (0.1, 5, 0.7), (0.3, 3, 1.5)])
+def test_the_fit_is_scikit_learns_and_the_crossing_scipys(
+    share: float, gap: float, wide: float
+) -> None:
+    from sklearn.mixture import GaussianMixture  # type: ignore[import-untyped]
+
+    scores = two(2000, share, gap, wide=wide)
+    ours = mixture.fit(scores)
+    theirs = GaussianMixture(2, tol=1e-9, max_iter=5000, n_init=5, random_state=0, reg_covar=0.0)
+    theirs.fit(scores[:, None])
+    order = np.argsort(theirs.means_.ravel())
+    assert ours.likelihood >= theirs.score(scores[:, None]) - 1e-7
+    assert ours.weights == pytest.approx(theirs.weights_[order], abs=1e-3)
+    assert ours.means == pytest.approx(theirs.means_.ravel()[order], abs=5e-3)
+    deviations = np.sqrt(theirs.covariances_.ravel())[order]
+    assert ours.deviations == pytest.approx(deviations, abs=5e-3)
+    assert ours.one == pytest.approx(
+        scipy.stats.norm.logpdf(scores, scores.mean(), scores.std()).mean()
+    )
+
+    def ahead(x: float) -> float:
+        parts = scipy.stats.norm.logpdf(x, ours.means, ours.deviations) + np.log(ours.weights)
+        return float(parts[1] - parts[0])
+
+    expected = scipy.optimize.brentq(ahead, *ours.means)
+    assert mixture.threshold(scores).value == pytest.approx(expected, abs=1e-9)
+
+
+def test_only_the_scores_count_not_their_order_place_or_scale() -> None:
+    scores = two(500, 0.2, 4)
+    value = mixture.threshold(scores).value
+    assert value is not None
+    rng = np.random.default_rng(1)
+    assert mixture.threshold(rng.permutation(scores)).value == value
+    assert mixture.threshold(np.append(scores, np.nan)).value == value
+    assert mixture.threshold(1500 + 40 * scores).value == pytest.approx(1500 + 40 * value)
+    assert mixture.threshold(-scores).value == pytest.approx(-value, abs=1e-3)
+
+
+def test_many_scores_are_fitted_by_their_quantiles() -> None:
+    scores = two(200_000, 0.2, 4)
+    value = mixture.threshold(scores).value
+    fewer = mixture.threshold(scores[: mixture.AT_MOST]).value
+    assert value == pytest.approx(fewer, abs=0.1)
+    # Where N(0, 1) and N(4, 1) with weights 0.8 and 0.2 cross.
+    assert value == pytest.approx(2 + np.log(4) / 4, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("scores", "why"),
+    [
+        (np.arange(29.0), "needs 30 scores, and there are 29"),
+        (np.ones(50), "all scores are equal"),
+        (np.random.default_rng(0).normal(size=1000), "hardly better than one"),
+        (np.append(np.random.default_rng(0).normal(size=1000), [40.0, 41.0]), "fewer than 5 items"),
+        (  # one component within the other
+            np.random.default_rng(0).normal(size=2000) * np.repeat([1.0, 6.0], 1000),
+            "don't cross between their means",
+        ),
+    ],
+)
+def test_where_nothing_parts_the_scores_it_says_why(scores: Floats, why: str) -> None:
+    cut = mixture.threshold(scores)
+    assert cut.value is None
+    assert why in str(cut.why)
+
 
 JUDGED: list[list[Any]] = [[(0, 1, 2), ((3, 1),)], [(2, 3), (3, 0, 1)], [(4, 0), (2, 4)]]
 

@@ -1,4 +1,4 @@
-"""A run as tables: scores, comparisons and calls, in CSV, JSONL and Parquet."""
+"""scores.csv, DataFrames; and a run as tables: scores, comparisons and calls, in three formats."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import sqlite3
 import sys
 from collections import Counter
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,154 @@ from typing import Any
 import numpy as np
 import pytest
 
+import judgeq as package
 from judgeq.engine import export, results
 from judgeq.engine.results import Result
+from judgeq.engine.scores import SURE, Scores, write_scores
+from judgeq.escaping import excerpt
 from judgeq.imports import recordings
-from judgeq.types import Verdicts
+from judgeq.rating.order import Intervals
 from tests import python
-from tests.build import verdicts
-from tests.cli import judgeq, query
+from tests.cli import judgeq, only_run, query, score_columns, scores
 from tests.fakes import ADDING_UP, faults
+
+
+def scores_of(values: list[float], component: list[int] | None = None) -> Scores:
+    n = len(values)
+    parts = np.array(component or [1] * n)
+    return Scores(
+        ids=[str(row) for row in range(n)],
+        ratings={"elo": np.zeros(n), "pl": np.array(values)},
+        matches=parts.astype(np.int64),
+        wins=np.zeros(n),
+        left_after=np.zeros(n, dtype=np.int64),
+        gold=np.full(n, np.nan),
+        component=parts,
+    )
+
+
+def test_the_highest_rating_has_rank_1_and_ties_share_the_lowest() -> None:
+    assert scores_of([0.5, 2.0, 0.5, -1.0]).rank.tolist() == [2, 1, 2, 4]
+
+
+def test_each_component_is_ranked_by_itself_and_what_was_never_judged_has_no_rank() -> None:
+    ranked = scores_of([1.0, 5.0, 0.0, 3.0, 3.0], [1, 2, 0, 1, 2])
+    assert ranked.rank.tolist() == [2, 1, 0, 1, 2]
+    assert scores_of([1.0, np.nan]).rank.tolist() == [1, 0]
+    assert scores_of([0.0, 0.0], [0, 0]).rank.tolist() == [0, 0]
+
+
+def test_a_text_is_one_line_of_200_characters_that_no_spreadsheet_runs(tmp_path: Path) -> None:
+    texts = ["=1+1\nand more", "x" * 300, "\x1b[31m -1"]
+    write_scores(replace(scores_of([1.0, 2.0, 3.0]), texts=texts), tmp_path / "scores.csv")
+    columns = score_columns(tmp_path)
+    assert list(columns)[:2] == ["id", "rank"]
+    assert list(columns)[-1] == "text"
+    assert columns["text"] == ["'=1+1 and more", "x" * 200, "'-1"]
+    assert len(excerpt("é " * 10_000_000, 200)) == 199
+
+
+DATA = "id,text,gold\n=a,-first,0\nb,second,1\nc,third,2\nd,fourth,3\n"
+RUN = ("run", "-d", "d.csv", "--gold-column", "gold", "-s", "pairwise3")
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> Path:
+    (tmp_path / "d.csv").write_text(DATA, encoding="utf-8")
+    shown = " ".join(judgeq(tmp_path, *RUN).stdout.split())
+    assert "4 texts of d ranked, judged by the simulated judge" in shown
+    assert "second" in shown
+    return only_run(tmp_path)
+
+
+def test_ids_are_exact_and_texts_can_be_left_out(tmp_path: Path, four: Path) -> None:
+    whole = scores(four)
+    columns = score_columns(four)
+    assert columns["id"] == ["=a", "b", "c", "d"]
+    assert columns["text"] == ["'-first", "second", "third", "fourth"]
+    assert sorted(columns["rank"])[0] == "1"
+    assert "fourth" not in judgeq(tmp_path, *RUN, "--no-texts").stdout
+    assert "text" not in score_columns(four)
+    # What is asked for once isn't what the run is.
+    judgeq(tmp_path, "show", "--write")
+    assert scores(four) == whole
+    judgeq(tmp_path, "resume", "--no-texts")
+    assert "text" not in score_columns(four)
+    judgeq(tmp_path, "resume")
+    assert scores(four) == whole
+
+
+def test_how_sure_each_rating_is_stands_beside_it(tmp_path: Path, four: Path) -> None:
+    columns = {name: score_columns(four)[name] for name in ("rank", "pl", *SURE)}
+    result = package.open_run(four.name, runs_dir=tmp_path / "runs")
+    assert result.scores.intervals is not None
+    for name in SURE:
+        expected = getattr(result.scores.intervals, name)
+        written = [float(cell) for cell in columns[name]]
+        np.testing.assert_array_equal(written, np.round(expected, 4))
+    for row in zip(*(map(float, cells) for cells in columns.values()), strict=True):
+        rank, theta, se, low, high, rank_low, rank_high, tier = row
+        assert 0 < se < 2
+        assert low < theta < high
+        assert 1 <= rank_low <= rank <= rank_high <= 4
+        assert 1 <= tier <= rank
+    assert "median standard error" in judgeq(tmp_path, "status").stdout
+    assert "95 % interval" in judgeq(tmp_path, "show", "--write").stdout
+    assert "95 %" not in judgeq(tmp_path, "show", "--write", "--rating", "bt-mm").stdout
+    assert not {*SURE} & {*score_columns(four)}
+    paper = package.open_run(four.name, runs_dir=tmp_path / "runs", rating="bt-mm")
+    assert np.isnan(paper.scores.se).all()
+
+
+def test_what_was_never_judged_has_no_errors(tmp_path: Path) -> None:
+    numbers, ranks = np.array([0.0, 1.0, 2.0]), np.array([1, 2, 0])
+    sure = Intervals(numbers, numbers, numbers, ranks, ranks, ranks, 1.0)
+    some = replace(scores_of([1.0, 0.5, 0.0], [1, 1, 0]), intervals=sure)
+    write_scores(some, tmp_path / "scores.csv")
+    assert [cells[2] for name, cells in score_columns(tmp_path).items() if name in SURE] == [""] * 6
+    np.testing.assert_array_equal(some.se, [0, 1, np.nan])
+
+
+def test_texts_that_changed_or_are_gone_are_not_shown(tmp_path: Path, four: Path) -> None:
+    (tmp_path / "d.csv").write_text(DATA.replace("third", "other"), encoding="utf-8")
+    judgeq(tmp_path, "show", "--write")
+    assert "text" not in score_columns(four)
+    (tmp_path / "d.csv").unlink()
+    judgeq(tmp_path, "show", "--write")
+    assert "text" not in score_columns(four)
+
+
+# DataFrames
+
+PART = replace(
+    scores_of([-0.0, 0.1 + 0.2, np.nan, 1e-300], [1, 2, 0, 2]),
+    ids=["=1", "007", "", "x\x00y"],
+    gold=np.array([1.0, np.nan, 0.0, 2.0]),
+    texts=["=1+1\n", "b" * 300, "", "d"],
+)
+
+
+def test_data_frames_hold_what_the_scores_do() -> None:
+    pytest.importorskip("pandas")
+    frame = PART.to_pandas()
+    assert list(frame.columns) == list(PART.table)
+    assert list(frame["id"]) == PART.ids
+    assert list(frame["text"]) == PART.texts  # whole: no spreadsheet runs it
+    for name, values in PART.numbers.items():
+        column, is_float = frame[name], values.dtype.kind == "f"
+        assert str(column.dtype) == ("float64" if is_float else "Int64")
+        none = np.isnan(values) if is_float else (values == 0) & (name != "matches")
+        assert list(column.isna()) == none.tolist(), name
+        had = column.to_numpy(values.dtype, na_value=0)[~none]
+        assert had.tobytes() == values[~none].tobytes(), name
+    assert scores_of([]).to_pandas().shape == (0, 9)
+
+
+def test_a_data_frame_without_pandas_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(package.UsageError, match="needs pandas: pip install pandas"):
+        PART.to_pandas()
+
 
 pytestmark = pytest.mark.usefixtures("rated_once")
 
@@ -38,11 +179,6 @@ HOSTILE = [
     "\x1b[31m",
     "é\u202e",
 ]
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
 
 
 def run(folder: Path, dataset: str = "demo", **settings: Any) -> Result:
@@ -156,22 +292,6 @@ def test_ties_are_a_comparison_each_way(tmp_path: Path) -> None:
     assert rows(tmp_path, "calls") == []
 
 
-@pytest.mark.parametrize("at_once", [1, 4])
-def test_batches_of_any_size_hold_the_same(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    said = verdicts([[3, [1, 2]], [0, 4], [2, 0, 1, 4], [[3, 4]], [1], [4, 3, 2, 1, 0]])
-
-    def implied(said: Verdicts) -> list[tuple[int, int, float, int]]:
-        parts = [[column.tolist() for column in part] for part in export._implied(said)]
-        return [row for part in parts for row in zip(*part, strict=True)]
-
-    whole = implied(said)
-    assert len(whole) == 4 + 1 + 6 + 2 + 0 + 10
-    assert [row[3] for row in whole] == sorted(row[3] for row in whole)
-    monkeypatch.setattr(export, "VERDICTS", at_once)
-    assert implied(said) == whole
-    assert implied(verdicts([])) == []
-
-
 # Calls
 
 
@@ -258,35 +378,3 @@ def test_a_recording_is_what_is_written_where_no_table_is_asked_for(tmp_path: Pa
     done = judgeq(tmp_path, "export", "--out", "scores.csv")
     assert "scores.csv is a recording, in JSONL: --table writes tables" in done.stderr
     assert (tmp_path / "scores.csv").read_text().splitlines() == lines
-
-
-def test_a_table_is_written_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result = run(tmp_path, strategy="pairwise1")
-    wrong = {
-        ("--table", "score"): "'--table': 'score' is not one of 'scores', 'comparisons'",
-        ("--format", "ods"): "'--format': 'ods' is not one of 'csv', 'jsonl'",
-        ("--table", "scores", "--out", "s.ods"): "--out s.ods: its name ends in none of csv, jsonl",
-        ("--replies",): "--replies goes with --table calls",
-        ("--table", "scores", "--replies"): "--replies goes with --table calls",
-        ("--table", "calls", "--by", "id"): "--by goes with a recording",
-        ("--table", "calls", "--sigma", "2"): "go with --table scores",
-        ("--table", "scores", "--out", "no/where.csv"): "--out no/where.csv can't be written",
-        ("--table", "scores", "--out", str(result.run.path / "x.csv")): "is in a run's folder",
-    }
-    for flags, message in wrong.items():
-        assert message in judgeq(tmp_path, "export", "last", *flags, expect=2).stderr
-    database = sqlite3.connect(result.run.database)
-    with database:
-        database.execute("UPDATE jobs SET judge = 3 WHERE id = 100")
-    database.close()
-    (tmp_path / "calls.csv").write_text("before")
-    told = judgeq(tmp_path, "export", "--table", "calls", "--out", "calls.csv", expect=7).stderr
-    assert "a judge that isn't there" in told
-    assert (tmp_path / "calls.csv").read_text() == "before"
-    assert judgeq(tmp_path, "export", "--table", "calls", expect=7).stdout == ""
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    told = judgeq(tmp_path, "export", "--table", "calls", "--out", "c.parquet", expect=2).stderr
-    assert "pip install 'judgeq[parquet]'" in told
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["calls.csv", "runs"]

@@ -85,17 +85,6 @@ def test_lists_are_those_of_each_group_and_spread_over_the_round() -> None:
     assert {name for name, _ in lists[:3]} == {"g0", "g1", "g2"}
 
 
-def test_without_groups_the_questions_are_those_of_one_group() -> None:
-    for text in ("listwise10", "pairwise3", "complete"):
-        one, other = (
-            History.begin(
-                31, strategies.parse(text), 7, group=comparisons.numbered(groups)
-            ).next_round()
-            for groups in (None, ["a"] * 31)
-        )
-        assert one.items.tolist() == other.items.tolist()
-
-
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -135,12 +124,6 @@ def test_groups_share_a_prior_and_intervals_cover() -> None:
     rho = order.reliability(fit.posterior.mean, fit.posterior.errors_apart, group)
     true = point(spearman(fit.theta, truth, group), n)
     assert rho == pytest.approx(true, abs=0.03)
-
-
-def test_one_group_is_as_reliable_as_no_groups() -> None:
-    mean, se = np.random.default_rng(0).normal(0, 2, (2, 90))
-    one = order.reliability(mean, np.abs(se))
-    assert order.reliability(mean, np.abs(se), np.ones(90, np.int64)) == one
 
 
 def test_measures_within_groups() -> None:
@@ -269,13 +252,6 @@ def test_until_a_reliability_within_groups(essays: Path) -> None:
     assert "goes with one ranking" in said
 
 
-@pytest.mark.parametrize("strategy", ["direct", "hybrid4x3"])
-def test_texts_judged_alone_are_ranked_within_groups(essays: Path, strategy: str) -> None:
-    found = json.loads(judgeq(essays, "run", *FLAGS, "-s", strategy, *EXACT, "--json").stdout)
-    assert found["components"] == {"count": 3, "largest": [12, 5, 4]}
-    assert found["evaluation"][-1]["parts"] == 3
-
-
 @pytest.mark.parametrize(
     ("cells", "what"),
     [
@@ -314,6 +290,7 @@ def test_an_import_keeps_to_its_groups(essays: Path, tmp_path: Path) -> None:
     assert (found["groups"], found["components"]["count"]) == (3, 3)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not PEOPLE.exists(), reason="needs the judgments of people in ../shared")
 def test_thirty_two_topics_that_people_judged(tmp_path: Path) -> None:
     """The published ranks, where the most convincing argument has the lowest, are of each topic."""
@@ -379,23 +356,6 @@ def test_a_second_judge_joins_a_finished_run(tmp_path: Path) -> None:
 
 SMALL = ("demo", "--sample", "40", "-s", "listwise10x1", "--judge", "mock")
 """A run of four questions."""
-
-
-def test_a_joining_judge_that_is_stopped_goes_on(tmp_path: Path) -> None:
-    """Under a cap that ends it in its round: the same command, and the first, continue it."""
-    with mock(tmp_path) as url:
-        asked = (*SMALL, "--base-url", url)
-        how = ("--price", "1,10", "--max-output-tokens", "100", "--concurrency", "1")
-        judgeq(tmp_path, "run", *asked, *how)
-        spent = json.loads(judgeq(tmp_path, "status", "--json").stdout)["cost"]
-        joined = ("resume", "--judge", "other", "--rounds", "1", "--concurrency", "1")
-        judgeq(tmp_path, *joined, "--max-cost", str(spent + 0.0075), expect=6)
-        jobs = json.loads(judgeq(tmp_path, "status", "--json").stdout)["jobs"]
-        assert 4 < jobs["done"] < 8
-        judgeq(tmp_path, *joined, "--max-cost", "1")
-        done = json.loads(judgeq(tmp_path, "run", *asked, *how, "--json").stdout)
-    assert (done["jobs"]["done"], done["partial"], done["calls"]) == (8, False, 8)
-    assert query(only_run(tmp_path), "SELECT count(*) FROM calls WHERE outcome = 'ok'") == [(8,)]
 
 
 def test_a_folder_of_somebody_else_names_no_judge_to_join(tmp_path: Path) -> None:

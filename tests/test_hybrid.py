@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from judgeq import seeds, strategies
 from judgeq.datasets import synthetic
 from judgeq.errors import UsageError
-from judgeq.judge import error_model
+from judgeq.judge import simulated
 from judgeq.rating import ESTIMATORS, Parameters, correlation, direct
 from judgeq.rating.comparisons import components, joined
 from judgeq.rating.direct import standardised
@@ -62,10 +62,8 @@ def test_of_what_lists_alone_say_a_share_counts() -> None:
     v, _ = posterior_and_matrix(posterior)
     turn = np.concatenate([0.75 * np.eye(40), z[:, None]], axis=1)
     variance = np.diag(turn @ v @ turn.T) - (0.75 * 1.2) ** 2 / 40
-    expected = (
-        wider(posterior._variance, 1.2) ** 2 * posterior.dispersion * variance
-        + 0.75 * 0.25 * 1.2**2
-    )
+    wide = wider(posterior._variance, 1.2)
+    expected = wide**2 * posterior.dispersion * variance + 0.75 * 0.25 * 1.2**2
     assert_allclose(posterior.errors**2, expected, rtol=1e-4)
 
 
@@ -121,7 +119,7 @@ def played(text: str, seed: int, lists: Simulation, alone: Simulation) -> tuple[
     for round in history.to_come():
         matches = history.next_round()
         judge = alone if int(matches.sizes.max()) == 1 else lists
-        answers = error_model.answers(matches, truth, judge, seeds.rng(seed, "answers", round))
+        answers = simulated.answers(matches, truth, judge, seeds.rng(seed, "answers", round))
         history.add(answers, len(matches))
     return history, truth
 
@@ -219,28 +217,3 @@ def test_a_run_of_it(run: Path) -> None:
     assert [row["hybrid"] for row in rows(place)] != plain
     judgeq(run, "show", "--write", place.name, "-q")
     assert [row["hybrid"] for row in rows(place)] == plain
-
-
-def test_it_says_that_direct_scores_and_lists_hardly_agree(tmp_path: Path) -> None:
-    """Scores that say nothing, of texts that lists order well."""
-    job = ("-d", "synthetic:normal", "--n", "60", "-s", "hybrid6x5")
-    place = json.loads(judgeq(tmp_path, "run", *job, "--json").stdout)["run"]
-    words = "Direct scores and comparisons hardly agree"
-    text = judgeq(tmp_path, "show", "--write", place).stdout
-    assert words not in text
-    assert "75% of what only the comparisons show counts (assumed)" in " ".join(
-        judgeq(tmp_path, "status", place).stdout.split()
-    )
-    lines = judgeq(tmp_path, "export", place).stdout.splitlines()
-    found = [json.loads(line) for line in lines]
-    scores = [one["score"] for one in found if "score" in one]
-    mixed = np.random.default_rng(0).permutation(scores).tolist()
-    for one in found:
-        if "score" in one:
-            one["score"] = mixed.pop()
-    (tmp_path / "mixed.jsonl").write_text("\n".join(map(json.dumps, found)), encoding="utf-8")
-    file = ("mixed.jsonl", "--runs-dir", "imported")
-    judgeq(tmp_path, "import", *job[:4], *file)
-    assert words in " ".join(
-        judgeq(tmp_path, "show", "--write", "--runs-dir", "imported").stdout.split()
-    )

@@ -30,7 +30,6 @@ from judgeq.web import control
 from judgeq.web.control import HOST, controlled
 from tests import judging as them
 from tests.cli import LONGEST, judgeq, start, started
-from tests.postgres import new_store
 
 T = TypeVar("T")
 SERVED = """
@@ -188,30 +187,6 @@ def test_what_can_not_be_done_changes_nothing(
     assert people(place) == [("Ann", "active", None)]
 
 
-def test_a_run_that_asks_no_people_has_no_judges_to_change(tmp_path: Path) -> None:
-    judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", "--quiet")
-    told = judgeq(tmp_path, "annotate", "add", "last", "Ann", expect=2).stderr
-    assert "is judged by simulated, not by people" in told
-    assert "remove" in judgeq(tmp_path, "help", "annotate").stdout
-
-
-def test_judges_of_a_run_in_a_store(tmp_path: Path) -> None:
-    store = new_store()
-    place = begun(tmp_path, store=store)
-    variables = {"JUDGEQ_STORE": store}
-    told = judgeq(tmp_path, "annotate", "add", place.id, "Ann", "Bob", variables=variables).stdout
-    assert told.count("#") == 2
-    judgeq(tmp_path, "annotate", "remove", "last", "Bob", variables=variables)
-    assert people(place) == [("Ann", "active", None), ("Bob", "removed", None)]
-
-    def story(place: RunPlace, *_: Any) -> None:
-        (eve,) = change(place, Change("add", ("Eve",)))
-        assert eve.link is not None
-
-    served(tmp_path, story, store=store)
-    assert people(place)[2] == ("Eve", "active", None)
-
-
 # While a process has the run
 
 
@@ -302,18 +277,6 @@ def test_nobody_without_the_secret_changes_anything(tmp_path: Path) -> None:
     assert people(served(tmp_path, story)) == []
 
 
-def test_a_state_folder_that_can_not_be_written_is_no_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "state").write_text("")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-    def story(place: RunPlace, *_: Any) -> None:
-        assert control.change(place, Change("add", ("Eve",))) is None
-
-    served(tmp_path, story)
-
-
 def test_where_people_judge_is_said_to_those_who_want_it_quiet(tmp_path: Path) -> None:
     them.dataset(tmp_path)
     words = ("--dataset", "texts.csv", "--judge", "people", "--feature", "size", "--port", "0")
@@ -351,6 +314,7 @@ def test_the_list_says_how_far_judges_are_and_how_they_do(tmp_path: Path) -> Non
     for words in ("2 judges", "=Bob<b>", "active", "2 of 2", "100%"):
         assert words in text
     assert "quota" not in text
+    assert "answers in " in text
     assert "with people" not in text
     with (tmp_path / "judges.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -360,13 +324,3 @@ def test_the_list_says_how_far_judges_are_and_how_they_do(tmp_path: Path) -> Non
     numbers = {(row["key"], row["name"]): row for row in rows}
     for slot, share in enumerate(one["first_by_slot"], start=1):
         assert float(numbers[f"judges.first_by_slot.{slot}", "'=Bob<b>"]["value"]) == share
-
-
-def test_the_list_before_anything_was_answered_and_while_it_goes_on(tmp_path: Path) -> None:
-    begun(tmp_path)
-    assert "`judgeq annotate add" in judgeq(tmp_path, "annotate", "list").stdout
-    judgeq(tmp_path, "annotate", "add", "last", "Ann", "--quota", "5")
-    (ann,) = changed(tmp_path, "list", "last")["judges"]
-    assert (ann["done"], ann["quota"], ann["seconds"]) == (0, 5, None)
-    with run_places.runs_in(tmp_path / "runs").find("last").locked():
-        assert "Ann" in judgeq(tmp_path, "annotate", "list").stdout

@@ -1,20 +1,36 @@
+"""The limits of a server, and a server that is away."""
+
 from __future__ import annotations
 
 import asyncio
 import heapq
+import json
 import math
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgeq.errors import BudgetError, StoppedError
-from judgeq.judge.limiter import FIRST_WINDOW, MARGIN, Limiter, Permit, RateHeaders, Turnstile
+from judgeq.errors import BudgetError, CallError, ConnectionFailedError, StoppedError
+from judgeq.judge.limiter import (
+    FIRST_WINDOW,
+    IN_A_ROW,
+    MARGIN,
+    Limiter,
+    Permit,
+    RateHeaders,
+    Turnstile,
+)
 from judgeq.mock_server import Limit
-from tests.fakes import turns
+from tests.cli import judgeq, only_run, query
+from tests.fakes import opened, turns
+from tests.mock import mock, stats
+from tests.web import serving
 
 SENT = Permit(0.0, 0)
 
@@ -143,29 +159,27 @@ def test_a_limit_of_tokens_is_kept_though_estimates_are_wrong(wrong: float) -> N
 # The window
 
 
-def test_one_call_goes_first_then_many_then_all() -> None:
-    async def story() -> None:
-        limiter = Limiter(concurrency=40)
-        first = await limiter.acquire(0)
-        waiting = [asyncio.create_task(limiter.acquire(0)) for _ in range(60)]
-        await turns()
-        assert (limiter.in_flight, limiter._turnstile.waiting) == (1, 60)
-        limiter.succeeded(first)
-        limiter.release(first, None)
-        await turns(100)
-        assert limiter.in_flight == limiter.window == FIRST_WINDOW
-        for task in waiting[:FIRST_WINDOW]:
-            limiter.succeeded(task.result())
-            limiter.release(task.result(), None)
-        await turns(100)
-        assert limiter.in_flight == limiter.window == 2 * FIRST_WINDOW
-        for task in waiting[FIRST_WINDOW : 3 * FIRST_WINDOW]:
-            limiter.succeeded(task.result())
-        assert limiter.window == 40
-        limiter.abort()
-        await asyncio.gather(*waiting, return_exceptions=True)
-
-    asyncio.run(story())
+async def test_one_call_goes_first_then_many_then_all() -> None:
+    limiter = Limiter(concurrency=40)
+    first = await limiter.acquire(0)
+    waiting = [asyncio.create_task(limiter.acquire(0)) for _ in range(60)]
+    await turns()
+    assert limiter.in_flight == 1
+    assert not any(task.done() for task in waiting)
+    limiter.succeeded(first)
+    limiter.release(first, None)
+    await turns(100)
+    assert limiter.in_flight == limiter.window == FIRST_WINDOW
+    for task in waiting[:FIRST_WINDOW]:
+        limiter.succeeded(task.result())
+        limiter.release(task.result(), None)
+    await turns(100)
+    assert limiter.in_flight == limiter.window == 2 * FIRST_WINDOW
+    for task in waiting[FIRST_WINDOW : 3 * FIRST_WINDOW]:
+        limiter.succeeded(task.result())
+    assert limiter.window == 40
+    limiter.abort()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def test_a_refusal_halves_once_for_all_that_were_sent_before_it() -> None:
@@ -187,21 +201,20 @@ def test_a_refusal_halves_once_for_all_that_were_sent_before_it() -> None:
 
 
 @pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (3600.0, 60.0)])
-def test_everybody_pauses_as_long_as_asked_up_to_a_minute(asked: float, waited: float) -> None:
-    async def story() -> None:
-        time = Time()
-        limiter = Limiter(concurrency=9, clock=time, sleep=time.sleep)
-        limiter.slow_down(SENT, asked)
-        tasks = [asyncio.create_task(limiter.acquire(0))]
-        await time.pass_until(1000 + waited - 0.1)
-        assert not tasks[0].done()
-        await time.pass_until(1000 + waited + 0.1)
-        assert tasks[0].done()
+async def test_everybody_pauses_as_long_as_asked_up_to_a_minute(
+    asked: float, waited: float
+) -> None:
+    time = Time()
+    limiter = Limiter(concurrency=9, clock=time, sleep=time.sleep)
+    limiter.slow_down(SENT, asked)
+    tasks = [asyncio.create_task(limiter.acquire(0))]
+    await time.pass_until(1000 + waited - 0.1)
+    assert not tasks[0].done()
+    await time.pass_until(1000 + waited + 0.1)
+    assert tasks[0].done()
 
-    asyncio.run(story())
 
-
-def test_a_large_one_is_not_overtaken_and_one_that_never_fits_lets_the_others_by() -> None:
+async def test_a_large_one_is_not_overtaken_and_one_that_never_fits_lets_the_others_by() -> None:
     free = 1
 
     def take(amount: float) -> str | float:
@@ -213,28 +226,24 @@ def test_a_large_one_is_not_overtaken_and_one_that_never_fits_lets_the_others_by
         free -= int(amount)
         return f"{amount} of them"
 
-    async def story() -> None:
-        nonlocal free
-        turnstile: Turnstile[str] = Turnstile(take)
-        gone, large, small, never = (
-            asyncio.create_task(turnstile.enter(amount)) for amount in (2, 3, 1, 10)
-        )
-        await turns()
-        assert not small.done()
-        free = 4
-        turnstile.look()
-        gone.cancel()  # in the same turn: nothing was taken for it
-        assert (await large, await small) == ("3 of them", "1 of them")
-        with pytest.raises(BudgetError):
-            await never
-        waiting = asyncio.create_task(turnstile.enter(5))
-        await turns()
-        turnstile.abort()
-        for stopped in (waiting, turnstile.enter(0)):
-            with pytest.raises(StoppedError):
-                await stopped
-
-    asyncio.run(story())
+    turnstile: Turnstile[str] = Turnstile(take)
+    gone, large, small, never = (
+        asyncio.create_task(turnstile.enter(amount)) for amount in (2, 3, 1, 10)
+    )
+    await turns()
+    assert not small.done()
+    free = 4
+    turnstile.look()
+    gone.cancel()  # in the same turn: nothing was taken for it
+    assert (await large, await small) == ("3 of them", "1 of them")
+    with pytest.raises(BudgetError):
+        await never
+    waiting = asyncio.create_task(turnstile.enter(5))
+    await turns()
+    turnstile.abort()
+    for stopped in (waiting, turnstile.enter(0)):
+        with pytest.raises(StoppedError):
+            await stopped
 
 
 # What servers say
@@ -244,11 +253,11 @@ def test_the_lower_of_two_limits_holds_and_is_told_once() -> None:
     told: list[str] = []
     limiter = Limiter(concurrency=9, rpm=100, notify=told.append)
     limiter.believe(RateHeaders(requests_limit=500, tokens_limit=30_000))
-    assert (limiter.rpm, limiter.tpm) == (100, 30_000)
+    assert limiter.limits == (100, 30_000)
     limiter.believe(RateHeaders(requests_limit=50, tokens_limit=30_000))
-    assert limiter.rpm == 50
+    assert limiter.limits[0] == 50
     limiter.believe(RateHeaders(requests_limit=0, tokens_limit=30_000))
-    assert limiter.rpm == 100
+    assert limiter.limits[0] == 100
     assert told == [
         "The server allows 100 requests and 30,000 tokens a minute; the run keeps to that."
     ]
@@ -257,18 +266,15 @@ def test_the_lower_of_two_limits_holds_and_is_told_once() -> None:
 # In order, and nothing lost
 
 
-def test_a_question_larger_than_the_limit_goes_out_at_last() -> None:
-    async def story() -> None:
-        time = Time()
-        limiter = Limiter(concurrency=9, tpm=1000, clock=time, sleep=time.sleep)
-        limiter.succeeded(SENT)
-        tasks = [asyncio.create_task(limiter.acquire(5000)) for _ in range(2)]
-        await time.pass_until(1000 + 60)
-        assert tasks[0].done()
-        await time.pass_until(1000 + 60 * 7)
-        assert tasks[1].done()
-
-    asyncio.run(story())
+async def test_a_question_larger_than_the_limit_goes_out_at_last() -> None:
+    time = Time()
+    limiter = Limiter(concurrency=9, tpm=1000, clock=time, sleep=time.sleep)
+    limiter.succeeded(SENT)
+    tasks = [asyncio.create_task(limiter.acquire(5000)) for _ in range(2)]
+    await time.pass_until(1000 + 60)
+    assert tasks[0].done()
+    await time.pass_until(1000 + 60 * 7)
+    assert tasks[1].done()
 
 
 STEPS = st.lists(
@@ -333,34 +339,144 @@ def test_no_place_is_lost_and_none_given_twice(
     asyncio.run(story())
 
 
-def test_several_processes_divide_a_limit_and_a_new_count_holds_at_once() -> None:
+async def test_several_processes_divide_a_limit_and_a_new_count_holds_at_once() -> None:
     """60 requests a minute for three processes, then for two, each of which has a limiter."""
 
-    async def story() -> None:
-        time, processes, sent = Time(), 3, [0, 0, 0]
+    time, processes, sent = Time(), 3, [0, 0, 0]
 
-        async def send(which: int, made: Limiter) -> None:
-            while True:
-                permit = await made.acquire(1)
-                sent[which] += 1
-                made.succeeded(permit)
-                made.release(permit, 1)
+    async def send(which: int, made: Limiter) -> None:
+        while True:
+            permit = await made.acquire(1)
+            sent[which] += 1
+            made.succeeded(permit)
+            made.release(permit, 1)
 
-        limiters = [
-            Limiter(
-                concurrency=1000, rpm=60, clock=time, sleep=time.sleep, processes=lambda: processes
-            )
-            for _ in range(3)
-        ]
-        tasks = [asyncio.create_task(send(*pair)) for pair in enumerate(limiters)]
-        await time.pass_until(1000.0 + 600)
-        assert sent == pytest.approx([200 * MARGIN] * 3, abs=2)
-        processes = 2
-        limiters[2].abort()
-        await time.pass_until(1000.0 + 1200)
-        assert sent[:2] == pytest.approx([500 * MARGIN] * 2, abs=3)
-        for made in limiters:
-            made.abort()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    limiters = [
+        Limiter(concurrency=1000, rpm=60, clock=time, sleep=time.sleep, processes=lambda: processes)
+        for _ in range(3)
+    ]
+    tasks = [asyncio.create_task(send(*pair)) for pair in enumerate(limiters)]
+    await time.pass_until(1000.0 + 600)
+    assert sent == pytest.approx([200 * MARGIN] * 3, abs=2)
+    processes = 2
+    limiters[2].abort()
+    await time.pass_until(1000.0 + 1200)
+    assert sent[:2] == pytest.approx([500 * MARGIN] * 2, abs=3)
+    for made in limiters:
+        made.abort()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
-    asyncio.run(story())
+
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
+BROKEN = ConnectionFailedError("the connection broke")
+REFUSED = ConnectionFailedError("no connection", cost=0.0, unavailable=True)
+
+
+async def sent(limiter: Limiter, error: CallError | None = None) -> Permit:
+    """A call on its way, or one that fails with an error."""
+    permit = await limiter.acquire(0)
+    if error is not None:
+        limiter.failed(permit, error)
+        limiter.release(permit, 0.0)
+    return permit
+
+
+async def test_some_failures_in_a_row_and_one_call_at_a_time_is_tried_ever_more_seldom() -> None:
+    time = Time()
+    limiter = Limiter(concurrency=64, clock=time, sleep=time.sleep)
+    first = await limiter.acquire(0)
+    limiter.succeeded(first)
+    limiter.release(first, 0.0)
+    for number in range(IN_A_ROW):
+        assert not limiter.outage.trying, number
+        await sent(limiter, BROKEN)
+    tries: list[float] = []
+
+    async def tried() -> None:
+        await sent(limiter, REFUSED)
+        tries.append(time.now - 1000)
+
+    tasks = [asyncio.create_task(tried()) for _ in range(20)]
+    await time.pass_until(1000 + 100)
+    assert tries == [0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 51.5, 71.5, 91.5]
+    assert limiter.outage.unmended == 0
+    assert limiter.outage.lasts == 100
+    limiter.abort()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_the_first_answer_to_a_try_lets_many_go_and_soon_all() -> None:
+    time = Time()
+    limiter = Limiter(concurrency=64, clock=time, sleep=time.sleep)
+    limiter.succeeded(Permit(0.0, 0))
+    assert limiter.window == 64
+    for _ in range(IN_A_ROW):
+        await sent(limiter, BROKEN)
+    waiting = [asyncio.create_task(sent(limiter)) for _ in range(99)]
+    await time.pass_until(1001)
+    assert (limiter.in_flight, limiter.window) == (1, 1)
+    limiter.succeeded(waiting[0].result())
+    limiter.release(waiting[0].result(), 0.0)
+    await turns()
+    assert limiter.in_flight == limiter.window == FIRST_WINDOW
+    for task in waiting[1 : 1 + 48]:
+        limiter.succeeded(task.result())
+        limiter.release(task.result(), 0.0)
+        await turns()
+    assert limiter.window == 64
+    limiter.abort()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_an_answer_to_what_was_sent_before_says_that_it_was_no_outage() -> None:
+    limiter = opened(64)
+    before = await limiter.acquire(0)
+    for _ in range(IN_A_ROW):
+        await sent(limiter, BROKEN)
+    assert limiter.window == 1
+    limiter.succeeded(before)
+    assert limiter.window == 64
+
+
+# Whole runs
+
+
+def texts(folder: Path) -> tuple[str, ...]:
+    """The flags of a run of 48 texts, in 24 pairs."""
+    (folder / "t.csv").write_text("text\n" + "".join(f"text {i}\n" for i in range(48)))
+    return ("run", "-d", "t.csv", "--prompt", "bias", "--judge", "m", "--strategy", "pairwise1")
+
+
+def test_a_wrong_key_costs_one_call_and_resumed_one_more(tmp_path: Path) -> None:
+    with mock(tmp_path, "--key", "sk-right-0123456789") as url:
+        flags = ("--base-url", url, "--concurrency", "8")
+        for calls in (1, 2):
+            done = judgeq(tmp_path, *texts(tmp_path), *flags, expect=4)
+            assert "doesn't accept the API key" in done.stderr
+            assert stats(url)["requests"] == calls
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_a_server_that_always_fails_is_asked_ten_times_and_its_words_are_shown(
+    tmp_path: Path,
+) -> None:
+    requests = 0
+
+    async def handler(_: web.Request) -> web.Response:
+        nonlocal requests
+        requests += 1
+        return web.json_response({"error": {"message": f"out of cheese {requests}"}}, status=500)
+
+    with serving(handler) as url:
+        done = judgeq(tmp_path, *texts(tmp_path), "--base-url", url, expect=4)
+    assert requests == 10
+    assert "warning: m doesn't answer; one call at a time is tried" in done.stderr
+    assert "out of cheese 2" in done.stderr
+    assert "10 calls in a row failed" in done.stderr
+    assert "out of cheese 10" in done.stderr
+    assert query(only_run(tmp_path), "SELECT count(*) FROM jobs WHERE state != 'pending'") == [(0,)]
+    status = " ".join(judgeq(tmp_path, "status").stdout.split())
+    assert "10 calls since the last answer: the server answered 500: out of cheese 10." in status
+    last = json.loads(judgeq(tmp_path, "status", "--json").stdout)["last_failure"]
+    assert last["in_a_row"] == 10

@@ -146,9 +146,6 @@ class Echo:
 def echo() -> Iterator[Echo]:
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner() as runner:
         patch.setenv("JUDGEQ_API_KEY", KEY)
-        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-            patch.delenv(name, raising=False)
-            patch.delenv(name.lower(), raising=False)
         with Echo(runner, Access()) as made:
             yield made
 

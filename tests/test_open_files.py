@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
@@ -88,15 +87,14 @@ def full() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_no_room_for_a_connection_means_fewer_at_once_and_is_no_failure_of_the_server() -> None:
-    async def run() -> None:
-        async with answering(saying({})) as url, backend(url) as made:
-            with full(), pytest.raises(ConnectionFailedError, match="Too many open") as caught:
-                await ask(made)
-        assert (caught.value.cost, caught.value.unavailable) == (0.0, True)
-        assert caught.value.too_many
-
-    asyncio.run(run())
+async def test_no_room_for_a_connection_means_fewer_at_once_and_is_no_failure_of_the_server() -> (
+    None
+):
+    async with answering(saying({})) as url, backend(url) as made:
+        with full(), pytest.raises(ConnectionFailedError, match="Too many open") as caught:
+            await ask(made)
+    assert (caught.value.cost, caught.value.unavailable) == (0.0, True)
+    assert caught.value.too_many
 
 
 # Files that go away

@@ -87,27 +87,6 @@ def test_tiers_within_components() -> None:
     assert intervals(posterior).tier.tolist() == [1, 2, 1, 2, 3]
 
 
-def test_rank_intervals_are_those_of_draws_within_each_component() -> None:
-    """Of two groups that nothing connects, and an item that was never judged."""
-    random = np.random.default_rng(0)
-    many: list[Ranking] = []
-    truth = random.normal(0, 2, 60)
-    for _ in range(12):
-        for group in (np.arange(20), np.arange(20, 60)):
-            for items in random.permutation(group).reshape(-1, 5):
-                noisy = truth[items] + random.gumbel(size=5)
-                many.append(items[np.argsort(-noisy)].tolist())
-    posterior = posterior_of(plackett_luce.fit(verdicts(many), 61, Parameters(sigma=SIGMA)))
-    sure = intervals(posterior)
-    draws = posterior.mean + posterior.errors_apart * random.normal(size=(4000, 61))
-    for rows in (slice(0, 20), slice(20, 60)):
-        place = np.argsort(np.argsort(-draws[:, rows], axis=1), axis=1) + 1
-        low, high = np.quantile(place, [0.025, 0.975], axis=0)
-        assert np.abs(sure.rank_low[rows] - low).max() <= 2
-        assert np.abs(sure.rank_high[rows] - high).max() <= 2
-    assert sure.rank_low[60] == sure.rank_high[60] == sure.tier[60] == 0
-
-
 @pytest.mark.parametrize(("n", "first"), [(30, 5), (400, 20)])
 def test_an_order_by_draws(n: int, first: int) -> None:
     """ρ̂, the share of the first, both after another round, and intervals of ranks: as by draws."""
@@ -152,24 +131,6 @@ def test_of_many_items_few_nodes_say_the_same() -> None:
 
 
 # What rounds bring
-
-
-@pytest.mark.parametrize(
-    ("sd", "rankings", "k", "simulated"),
-    [
-        (2, 1, 10, 0.750),
-        (2, 3, 10, 0.903),
-        (1, 3, 10, 0.759),
-        (4, 3, 10, 0.964),
-        (2, 8, 2, 0.881),
-        (2, 3, 20, 0.919),
-    ],
-)
-def test_it_is_what_simulated_judges_bring(
-    sd: float, rankings: float, k: float, simulated: float
-) -> None:
-    """Spearman's ρ of `pl` with the true values, of 300 items, which the model's own judge ranked."""
-    assert expected_rho(sd, rankings, k) == pytest.approx(simulated, abs=0.015)
 
 
 def test_the_number_stays_the_same() -> None:

@@ -31,12 +31,7 @@ LISTS = ("-d", "demo", "-s", "listwise10x1")
 KEYS = Path(__file__).parent / "json_keys.json"
 """By test and command the paths of all keys that it prints: lists as [], maps keyed by data as *.
 JUDGEQ_WRITE_KEYS=1 has the tests write it, in one process, where keys were changed on purpose."""
-BY_DATA = {
-    "models",
-    "reasons",
-    "replies",
-    "machines",
-}
+BY_DATA = {"models", "reasons", "replies", "machines"}
 """The maps whose keys are data."""
 
 

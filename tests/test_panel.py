@@ -1,15 +1,17 @@
-"""Several judges: who is asked what, what it costs, and that one judge is asked as ever."""
+"""Several judges: who is asked what, what it costs, and what they say about one another."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
+import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,27 +24,24 @@ from numpy.testing import assert_array_equal
 from judgeq import config, prompts, seeds
 from judgeq.engine import import_run, results, session
 from judgeq.engine.results import Result
-from judgeq.errors import JudgeError, RunError, UsageError
+from judgeq.errors import UsageError
+from judgeq.evaluation.agreement import PanelAgreement, of_run
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.imports import recordings
 from judgeq.judge.panel import copy_for_each, draw_judges
 from judgeq.mock_server import MockServer
-from judgeq.rating import position_bias
+from judgeq.rating import ESTIMATORS, Estimator, Fit, Parameters, position_bias
 from judgeq.run_places import RunFolder
 from judgeq.settings.mock_server import MockSettings
-from judgeq.types import Matches
+from judgeq.strategies import History
+from judgeq.types import Matches, Verdicts
 from tests import python
+from tests.build import fit_map, verdicts
 from tests.cli import judgeq, only_run, query, scores
 from tests.mock import mock
 from tests.web import answering
 
 TWO = ("simulated", "simulated")
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-    monkeypatch.setattr("judgeq.engine.assembly.user_cache", lambda: tmp_path / "cache")
 
 
 def same(one: Result, other: Result) -> None:
@@ -172,36 +171,6 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
     assert query(folder.path, "SELECT judge, count(*) FROM jobs GROUP BY 1") == [(0, 36), (1, 36)]
     ids, rounds, judges = asyncio.run(results.judgments(folder))
     assert [*recordings.lines(recordings.of(rounds, judges), ids)] == lines
-
-
-def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None:
-    result = python.run("demo", judge=TWO, strategy="listwise10x1", runs_dir=tmp_path / "runs")
-    run = result.run
-    ((original,),) = query(run.path, "SELECT judge FROM jobs WHERE id = 3")
-
-    def damage(number: str, state: str) -> None:
-        database = sqlite3.connect(run.database)
-        with database:
-            database.execute(f"UPDATE jobs SET judge = {number}, state = '{state}' WHERE id = 3")
-            if state == "pending":
-                database.execute("DELETE FROM verdicts WHERE job = 3")
-        database.close()
-
-    damage("7", "done")
-    done = judgeq(tmp_path, "export", expect=7)
-    assert "is damaged: it has an answer of judge 7, and there are 2" in done.stderr
-    for number, error, said in (
-        ("7", JudgeError, "match 3 is for judge 7, and there are 2"),
-        ("-1", RunError, "is damaged"),
-        ("1.5", RunError, "is damaged"),
-        ("'x'", RunError, "is damaged"),
-        (str(2**40), RunError, "is damaged"),
-    ):
-        damage(number, "pending")
-        with pytest.raises(error, match=said):
-            session.execute(session.resume(run, {}), lambda _: None)
-    damage(str(original), "pending")
-    same(session.execute(session.resume(run, {}), lambda _: None), result)
 
 
 # Models
@@ -379,3 +348,68 @@ def test_each_model_is_paid_by_its_price_and_the_cap_is_theirs_together(
         more = json.loads(judgeq(tmp_path, "resume", "--max-cost", "1", "--json").stdout)
         assert more["jobs"]["done"] == 48
     assert scores(part) == scores(run.path)
+
+
+BT, DIRECT = ESTIMATORS["bt"], ESTIMATORS["direct"]
+TWO_FLAGS = ("--judge", "simulated", "--judge", "simulated")
+
+
+def by(some: Verdicts, *judges: int) -> Verdicts:
+    return replace(some, judges=np.array(judges, dtype=np.int32))
+
+
+def agreed(
+    main: Estimator, names: Sequence[str], n: int, *rounds: Verdicts, resamples: int = 0
+) -> PanelAgreement:
+    """How well the judges of these rounds over n items agree."""
+    history = History.begin(n, None)
+    for some in rounds:
+        history.add(some)
+    fit, items = Fit(np.zeros(n)), SimpleNamespace(ids=range(n))
+    of = {"main": main, "judges": names, "history": history, "fit": fit, "scores": items}
+    run: Any = SimpleNamespace(**of, said=None, parameters=Parameters(2.0))
+    found = of_run(run, resamples, 0)
+    assert found is not None
+    return found
+
+
+def test_the_ratings_of_a_judge_are_those_of_its_verdicts_alone() -> None:
+    one = by(verdicts([(0, 1, 2), (1, 0, 2), (3, 1)]), 0, 1, 0)
+    other = by(verdicts([(2, 3), (3, 2)]), 0, 1)
+    found = agreed(BT, ["a", "b"], 5, one, other)
+    mine = fit_map(verdicts([(0, 1, 2), (3, 1), (2, 3)]), 5, 2.0)
+    assert_array_equal(found.ratings[0][:4], mine[:4])
+    assert np.isnan(found.ratings[0][4])
+    theirs = fit_map(verdicts([(1, 0, 2), (3, 2)]), 5, 2.0)
+    assert_array_equal(found.ratings[1][:4], theirs[:4])
+    assert [part.tolist() for part in found.components] == [[1, 1, 1, 1, 0]] * 2
+    assert list(found.verdicts) == [3, 2]
+    assert found.judged_by_several == 4  # 01, 02, 12 and 23
+
+
+def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> None:
+    judgeq(tmp_path, "run", "-d", "demo", *TWO_FLAGS, "--ensemble", "each", "--quiet")
+    done = judgeq(tmp_path, "evaluate", "--resamples", "100")
+    for words in ("pl by simulated 2", "Kendall's τ-b", "Krippendorff's α"):
+        assert words in done.stdout
+    assert re.search(r"simulated 1 +72", done.stdout)
+    found = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "100", "--json").stdout)
+    ratings = {each["rating"]: each for each in found["evaluation"]}
+    assert list(ratings) == [*("elo", "pl", "pl by simulated 1", "pl by simulated 2")]
+    judges = found["judges"]
+    assert judges["names"] == ["simulated 1", "simulated 2"]
+    assert judges["verdicts"] == [72, 72]
+    assert judges["judged_by_several"] > 3000
+    alpha = judges["krippendorff_alpha"]
+    assert 0.4 < alpha["low"] < alpha["value"] < alpha["high"] < 0.8
+    assert judges["kendall"][0][1] == judges["kendall"][1][0]
+
+
+def test_of_many_judges_none_is_rated_alone_and_all_agree_or_not() -> None:
+    """As in what thousands of people judged."""
+    rankings = [(0, 1), (1, 2), (2, 3), (0, 3)]
+    both = by(verdicts([rankings[at % 4] for at in range(40)]), *range(40))
+    names = [f"w{number}" for number in range(40)]
+    found = agreed(BT, names, 4, both)
+    assert (found.names, found.others, found.judged_by_several) == ([], 40, 4)
+    assert found.krippendorff_alpha.value == pytest.approx(1)

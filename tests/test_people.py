@@ -38,7 +38,6 @@ from judgeq.store import Items
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Counts, Matches, Verdict
 from tests import judging as them
-from tests.cli import judgeq
 from tests.fakes import Clock
 
 N = 12
@@ -198,19 +197,6 @@ async def test_what_is_no_answer_is_refused_and_the_question_stays(table: Table)
         assert (await store.verdicts()).tied.tolist() == [False, True]
 
 
-@table(matches=Matches(np.array([3, 0, 1, 2, 5], np.int32), np.array([0, 4, 5])))
-async def test_lists_and_single_texts(table: Table) -> None:
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
-        turn = await people.turn(ann)
-        while turn.question is not None:
-            turn = await people.answer(ann, lease(turn), them.answered(turn.question))
-        verdicts = await store.verdicts()
-        assert verdicts.items.tolist() == [3, 2, 1, 0, 5]
-        assert verdicts.scores is not None
-        assert verdicts.scores[1] == 0.05
-
-
 @table((0, 1), (2, 3))
 async def test_the_last_answer_can_be_taken_back_until_the_run_is_over(table: Table) -> None:
     async with table.open() as (people, store):
@@ -259,20 +245,6 @@ async def test_what_is_skipped_goes_to_others_until_nobody_is_left(table: Table)
 
 
 @table((0, 1))
-async def test_what_all_skipped_is_asked_again_where_that_is_wanted(table: Table) -> None:
-    from judgeq.types import JobState
-
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
-        await people.skip(ann, lease(await people.turn(ann)), "broken")
-        assert await store.counts() == Counts(invalid=1)
-        await store.reopen(JobState.INVALID)
-    async with table.open() as (people, store):
-        await people.answer(ann, lease(await people.turn(ann)), FIRST)
-        assert await store.counts() == Counts(done=1)
-
-
-@table((0, 1))
 async def test_a_question_comes_back_when_its_holder_is_gone_and_another_needs_one(
     table: Table,
 ) -> None:
@@ -318,18 +290,6 @@ async def test_what_a_failed_commit_left_is_read_again_by_whoever_waits(table: T
         assert await store.counts() == Counts(done=1)
 
 
-@table((0, 1))
-async def test_a_pause_gives_the_question_back_at_once(table: Table) -> None:
-    async with table.open() as (people, _):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
-        turn = await people.turn(ann)
-        assert people.present == 1
-        await people.leave(bob, lease(turn))
-        await people.leave(ann, lease(turn))
-        assert people.present == 0
-        assert (await people.turn(bob)).question is not None
-
-
 @table((0, 1), (1, 0), (0, 1), (2, 3))
 async def test_nobody_is_asked_the_same_twice(table: Table) -> None:
     async with table.open() as (people, store):
@@ -339,17 +299,6 @@ async def test_nobody_is_asked_the_same_twice(table: Table) -> None:
         assert await store.counts() == Counts(pending=2, done=2)
         await them.judge(_ending(people, bob), bob)
         assert await store.counts() == Counts(pending=1, done=3)
-
-
-@table((0, 1), (2, 3), later=[(1, 0), (4, 5)])
-async def test_what_comes_again_is_asked_of_others_and_only_then_of_the_same(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob = await them.register(people, ["Ann", "Bob"], 3)
-        assert await them.judge(_ending(people, ann), ann) == 3
-        assert await store.counts() == Counts(pending=1, done=3)
-        left = await people.turn(bob)
-        await people.answer(bob, lease(left), FIRST)
-        assert await store.counts() == Counts(done=4)
 
 
 @table((0, 1), (2, 3), (4, 5), later=[(6, 7), (8, 9), (10, 11)])
@@ -638,11 +587,6 @@ def test_who_answers_too_fast_or_always_the_same_is_remarked_on() -> None:
     fast, same = remarks("Ann", 40, 0.5, (0.1, 0.9))
     assert fast.startswith("Ann answers in 0.5 s")
     assert same.startswith("Ann put the text in position 2 first in 90% of 40 answers")
-
-
-def test_judges_list_remarks_on_a_person_who_does_not_read(tmp_path: Path) -> None:
-    them.run(tmp_path, ["Ann"], strategy="pairwise4")
-    assert "Ann answers in 0.0 s (median), too fast" in judgeq(tmp_path, "annotate", "list").stdout
 
 
 def test_people_are_asked_in_their_own_words() -> None:

@@ -1,5 +1,4 @@
-"""What is reported of the people who judge a run, in every output, with names and words that mean
-harm."""
+"""What is reported of the people who judge a run, in every output; and people as the yardstick."""
 
 from __future__ import annotations
 
@@ -11,21 +10,20 @@ import sqlite3
 from contextlib import closing
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import judgeq as package
-from judgeq.engine import session
 from judgeq.errors import RunError
 from judgeq.evaluation import people
 from judgeq.evaluation.agreement import between, codings
-from judgeq.evaluation.people import Share
-from judgeq.person import Check, Person, PersonState, Said
+from judgeq.evaluation.metrics import Measured
+from judgeq.evaluation.people import ModelAgreement, Share, Yardstick, shares_alike, yardstick
+from judgeq.person import Check, Person, Said
 from judgeq.types import Verdict, Verdicts
-from judgeq.ui.dashboard import PlainLines
-from judgeq.ui.progress import figures, progress_line
+from judgeq.ui.show.people import sentence
 from tests import judging as them
 from tests.cli import judgeq
 
@@ -136,21 +134,6 @@ def test_repeated_single_texts_are_alike_within_a_step_of_the_scale() -> None:
     assert record.first_by_slot == []
 
 
-def test_everybody_is_listed_before_anything_is_answered_and_in_a_run_that_goes_on(
-    tmp_path: Path,
-) -> None:
-    begun = them.stopped(tmp_path, 0)
-    before = asyncio.run(people.read(begun.folder))
-    assert [(one.name, one.state, one.done, one.seconds) for one in before] == [
-        ("Ann", PersonState.ACTIVE, 0, None),
-        ("Bob", PersonState.ACTIVE, 0, None),
-    ]
-    begun = them.stopped(tmp_path, 12, each=2)
-    ann, bob = asyncio.run(people.read(begun.folder))
-    assert (ann.done, bob.done, ann.quota) == (12, 12, 12)
-    assert sum(ann.first_by_slot) == pytest.approx(1)
-
-
 def test_a_check_that_repeats_another_question_is_a_damaged_ledger(tmp_path: Path) -> None:
     result = them.run(tmp_path, ["Ann"], repeats=0.2)
     with closing(sqlite3.connect(result.run.database)) as ledger, ledger:
@@ -213,38 +196,11 @@ def test_an_estimate_says_how_many_answers_are_needed_and_no_dollars(tmp_path: P
     assert said["cost"] is not None
 
 
-def test_what_was_answered_is_no_more_to_be_given(tmp_path: Path) -> None:
-    begun = them.stopped(tmp_path, 5, each=2)
-    flags = ("--gold-column", "gold", "--strategy", "pairwise2", "--each", "2", "--json")
-    said = json.loads(judgeq(tmp_path, "estimate", *ALONE, *flags).stdout)
-    assert (said["run"], said["answers"]) == (begun.folder.id, 38)
-    status = judgeq(tmp_path, "status").stdout
-    assert "10 of 48 done" in status
-    assert "$" not in status
-    assert "judgeq annotate" in status
-
-
 def test_a_result_counts_answers_and_no_dollars(remarks: Path) -> None:
     shown = " ".join(judgeq(remarks, "show", "--write").stdout.split())
     assert "judged by 1 person" in shown
     assert "8 by 1 person, 0 s each (median), 1 skipped" in shown
     assert "$" not in shown
-
-
-def test_faces_count_answers_and_who_is_there(tmp_path: Path) -> None:
-    lines = io.StringIO()
-    face = PlainLines(Console(file=lines, width=200), every=0.0)
-    prepared = session.prepare(them.settings(tmp_path, each=2), tmp_path / "runs")
-    with face:
-        session.execute(prepared, face, page=them.judged_by(["Ann", "Bob", "Eve"]))
-    face.progress.here = 1
-    said = progress_line(face.progress, 9.0)
-    assert said == "48/48 answers · 1 person there"
-    assert figures(face.progress, 9.0).keys() == {"answers", "time"}
-    assert face.progress.rated is not None
-    assert len(face.progress.rated.top) == 10
-    assert face.progress.time_left(9.0) is None
-    assert "calls" not in lines.getvalue()
 
 
 HOSTILE = ["<script>alert(1)</script>", "=1+1", "[red]Ann[/red]"]
@@ -295,12 +251,96 @@ def test_names_can_do_no_harm(hostile: Path, command: str) -> None:
         assert "[red]Ann[/red]" in shown
 
 
-def test_tables_for_spreadsheets_hold_no_formulas(hostile: Path) -> None:
-    judgeq(hostile, "evaluate", "--resamples", "0", "--csv", "numbers.csv")
-    for text in (
-        (hostile / "numbers.csv").read_text("utf-8"),
-        judgeq(hostile, "export", "--table", "calls").stdout,
-        judgeq(hostile, "export", "--table", "comparisons").stdout,
-    ):
-        cells = [cell for row in csv.reader(io.StringIO(text)) for cell in row]
-        assert not [cell for cell in cells if cell.startswith("=")]
+pytestmark = pytest.mark.usefixtures("rated_once")
+
+PEOPLE = ["Ann", "Bob", "<b>Eve</b>", "=1+1"]
+BESIDE: dict[str, Any] = {
+    "judge": ("people", "simulated"),
+    "ensemble": "each",
+    "latent_column": "gold",
+    "strategy": "listwise6x3",
+    "each": 2,
+}
+
+
+def yardstick_of(
+    folder: Path, names: list[str] = PEOPLE, noise: float = 3.0, **more: Any
+) -> Yardstick:
+    measured = yardstick(them.run(folder, names, noise=noise, **more), 200, 0)
+    assert measured is not None
+    return measured
+
+
+def test_a_model_is_held_against_two_people_on_the_same_questions(tmp_path: Path) -> None:
+    measured = yardstick_of(tmp_path, **BESIDE)
+    assert (measured.n, measured.verdicts, measured.questions) == (4, 24, 12)
+    (held,) = measured.models
+    assert (held.name, held.verdicts, held.questions) == ("simulated", 12, 12)
+    assert held.people_agreement == measured.agreement
+    assert held.agreement.value is not None
+    assert held.difference.value == pytest.approx(
+        held.agreement.value - (held.people_agreement.value or 0)
+    )
+    low, value, high = held.difference.low, held.difference.value, held.difference.high
+    assert (low or 0) < (value or 0) < (high or 0)
+
+
+def test_each_question_counts_alike_however_many_people_answered_it() -> None:
+    from judgeq.types import Verdict
+
+    up, down = Verdict((0, 1)), Verdict((1, 0))
+    answers: list[tuple[int, tuple[int, ...], Verdict]] = [
+        (1, (0, 1), up),
+        (2, (0, 1), up),
+        (3, (1, 0), up),
+        (0, (0, 1), down),
+    ]
+    answers += [(1, (2, 3), Verdict((2, 3))), (2, (3, 2), Verdict((3, 2)))]
+    answers += [(0, (2, 3), Verdict((2, 3)))]
+    persons = np.arange(4) > 0
+    given = codings(of(answers))
+    two = between(given, persons, persons)
+    _, (alone, *_) = shares_alike(two, two, 0, 0)
+    assert alone.value == pytest.approx((1 + 0) / 2)
+    own = between(given, persons, ~persons)
+    questions, (alike, among, difference) = shares_alike(own, two, 0, 0)
+    assert questions == 2
+    assert alike.value == pytest.approx((0 + 0.5) / 2)
+    assert among.value == 0.5
+    assert difference.value == pytest.approx(-0.25)
+    assert difference.low is None
+
+
+def test_evaluate_says_it_in_a_sentence_in_json_and_in_csv(tmp_path: Path) -> None:
+    them.run(tmp_path, PEOPLE, noise=3.0, **BESIDE)
+    runs = ("--resamples", "50")
+    shown = judgeq(tmp_path, "evaluate", *runs).stdout
+    assert "simulated and a person" in shown
+    assert "on the same 12 questions" in " ".join(shown.split())
+    numbers = tmp_path / "numbers.csv"
+    said = json.loads(judgeq(tmp_path, "evaluate", *runs, "--json", "--csv", str(numbers)).stdout)
+    (held,) = said["people"]["models"]
+    assert held["questions"] == said["people"]["questions"] == 12
+    assert said["judges"]["names"][:2] == ["people", "simulated"]
+    rows = [*csv.DictReader(numbers.read_text("utf-8").splitlines())]
+    by_name = {(row["key"], row["name"]): row["value"] for row in rows}
+    agreement = said["people"]["agreement"]["value"]
+    assert float(by_name["people.agreement", ""]) == agreement
+    held = said["people"]["models"][0]["difference"]["value"]
+    assert float(by_name["people.models.difference", "simulated"]) == held
+    assert by_name["people.models.questions", "simulated"] == "12"
+    assert not [row for row in rows if any(cell.startswith("=") for cell in row.values())]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "means"),
+    [
+        (-0.1, 0.1, "as good as one more person, as far"),
+        (-0.2, -0.1, "not as good as one more person"),
+        (0.1, 0.2, "in closer agreement with people"),
+    ],
+)
+def test_what_a_difference_means(low: float, high: float, means: str) -> None:
+    some = Measured(0.8, 0.7, 0.9)
+    held = ModelAgreement("m", 9, 9, some, some, Measured((low + high) / 2, low, high))
+    assert means in sentence(held)

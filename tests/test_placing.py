@@ -146,11 +146,31 @@ def test_anchors_that_moved_are_seen() -> None:
     assert still.p_item > 0.05
     assert moved.p < 0.001
     assert moved.p_item < 0.01
-    assert_allclose(
-        (moved.found - moved.published) / np.hypot(moved.found_errors, moved.published_errors),
-        moved.z,
-        atol=1e-6,
-    )
+    assert_array_equal(np.sign(moved.found - moved.published), np.sign(moved.z))
+
+
+def test_of_many_settled_items_what_is_known_has_an_inverse() -> None:
+    """Of over 2,000 items V is its diagonal; with σ²/n taken off it was no covariance."""
+    n, random = 2100, np.random.default_rng(11)
+    truth = random.normal(0, SD, n)
+    rounds = [
+        ranked(random.permutation(n).reshape(-1, 10).tolist(), truth, random) for _ in "abcdef"
+    ]
+    fit = ESTIMATORS["pl"].fit(joined(rounds), n, Parameters(4.0, position=False))
+    assert fit.posterior is not None
+    v = fit.posterior.covariance(np.arange(n))
+    assert np.linalg.eigvalsh(v)[1] > 0.5 * fit.posterior.errors.min() ** 2
+
+
+def test_the_dispersion_of_all_items_is_that_of_the_rankings() -> None:
+    posterior = placing.settled(*_of(Scale.begin(4).grow(0)))[1].posterior
+    whole = np.ones(len(posterior.theta), np.bool_)
+    assert posterior.dispersion_of(whole) == pytest.approx(posterior.scatter.dispersion)
+    assert posterior.dispersion_of(~whole) == 1
+
+
+def _of(scale: Scale) -> tuple[list[Batch], list[Verdicts]]:
+    return scale.batches, scale.rounds
 
 
 def test_a_refit_rates_all_together() -> None:
@@ -167,7 +187,6 @@ def test_batches_form_a_tree() -> None:
     tree_fit = tree.fit()
     assert np.corrcoef(tree_fit.theta, tree.truth)[0, 1] > 0.85
     parts = placing.settled(tree.batches, tree.rounds)
-    assert [sorted(part.closure) for part in parts] == [[0], [0, 1], [0, 2], [0, 1, 2, 3]]
     scatters = np.array([part.posterior.scatter for part in parts])
     observed, expected = scatters.sum(axis=0)
     assert tree_fit.dispersion == pytest.approx(max(1.0, observed / expected))
@@ -216,10 +235,3 @@ def test_pairs_and_ties_are_placed_too() -> None:
     fit = scale.fit()
     assert fit.link.error < 1
     assert fit.posterior.probability_above(int(np.argmax(fit.theta)), OLD) > 0.5
-
-
-def test_all_settled_items_may_be_anchors() -> None:
-    fit = Scale.begin(10, 10).grow(0, some=10).fit()
-    assert fit.link.anchors.tolist() == list(range(10))
-    assert fit.link.error < 0.5
-    assert (np.abs(fit.link.z) < 4).all()

@@ -1,5 +1,11 @@
+"""Plackett-Luce, against its definition; and partial rankings, such as best-worst answers."""
+
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -7,27 +13,16 @@ import pytest
 import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
-from judgeq.datasets import load
 from judgeq.errors import NotConvergedError
-from judgeq.rating import Parameters, correlation
-from judgeq.rating.comparisons import joined
+from judgeq.rating import Parameters, comparisons, misfit, plackett_luce
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.plackett_luce import fit, rankings_of
-from judgeq.settings.run import DatasetSpec
 from judgeq.types import Floats
-from tests.build import (
-    SHARED,
-    Ranking,
-    dense,
-    fit_map,
-    grouped,
-    needs_recordings,
-    recording,
-    verdicts,
-)
+from tests.build import Ranking, dense, fit_map, grouped, partial_rankings, several, verdicts
 from tests.build import rankings as any_rankings
+from tests.cli import judgeq
 
 N = 6
 MANY = st.lists(any_rankings(N), min_size=1, max_size=8)
@@ -144,16 +139,151 @@ def test_it_raises_unless_it_has_converged(monkeypatch: pytest.MonkeyPatch) -> N
         fit(verdicts([(0, 1)]), 2, Parameters(sigma=3.0))
 
 
-@needs_recordings
-def test_it_beats_the_published_ratings_on_us_vs_them() -> None:
-    """Pearson's r with gold, of all and of the critical items; BT as published has 0.593 and 0.536."""
-    data = load(DatasetSpec(dataset="us_vs_them", data_dir=SHARED / "data"), download=False)
-    assert data.gold is not None
-    judged = joined(recording("us_vs_them_gpt-5-mini_listwise10x3"))
-    theta = fit(judged, len(data), Parameters()).theta
-    for mask, least in ((~np.isnan(data.gold), 0.6035), (data.subsets["critical"], 0.540)):
-        chosen = mask & ~np.isnan(data.gold)
-        measure = correlation.pearson(theta[chosen], data.gold[chosen])
-        r = correlation.point(measure, int(chosen.sum()))
-        assert r is not None
-        assert r >= least
+N = 6
+MANY_PARTIAL = st.lists(partial_rankings(N), min_size=1, max_size=8)
+THETA = st.lists(st.floats(-4, 4), min_size=N, max_size=N).map(np.array)
+
+
+def known(many: Sequence[Ranking]) -> Counter[tuple[int, int]]:
+    """(above, below) by the definition."""
+    pairs: Counter[tuple[int, int]] = Counter()
+    for groups in map(grouped, many):
+        for place, group in enumerate(groups):
+            pairs.update((a, b) for a in group for after in groups[place + 1 :] for b in after)
+    return pairs
+
+
+def choice(of: int, among: Sequence[int], theta: Floats) -> float:
+    """The logarithm of the probability by which one is chosen."""
+    return float(theta[of] - np.log(np.exp(theta[list(among)]).sum()))
+
+
+def halves(groups: Sequence[Sequence[int]], theta: Floats) -> tuple[float, float]:
+    """The two models of a partial ranking, by definition: the top first, and the bottom first."""
+    k, single = len(groups), [len(group) == 1 for group in groups]
+    top = single.index(False) if False in single else k
+    first, last = groups[:top], groups[top + 1 :]
+
+    def chosen(ends: Sequence[tuple[Sequence[Sequence[int]], Floats]]) -> float:
+        left, total = {item for group in groups for item in group}, 0.0
+        for places, values in ends:
+            for [item] in places:
+                total += choice(item, sorted(left), values)
+                left.remove(item)
+        return total
+
+    if top == k:
+        return chosen([(groups, theta)]), chosen([(groups[::-1], -theta)])
+    return (
+        chosen([(first, theta), (last[::-1], -theta)]),
+        chosen([(last[::-1], -theta), (first, theta)]),
+    )
+
+
+def loss(many: Sequence[Ranking], theta: Floats) -> float:
+    return -sum(sum(halves(grouped(ranking), theta)) / 2 for ranking in many)
+
+
+@settings(max_examples=12)
+@given(many=MANY_PARTIAL, theta=THETA, direction=THETA)
+def test_plackett_luce_against_the_definition(
+    many: list[Ranking], theta: Floats, direction: Floats
+) -> None:
+    some = plackett_luce.rankings_of(verdicts(many, several), N)
+    step, every = 1e-5, np.eye(N)
+    assert some.loss(theta) == pytest.approx(loss(many, theta))
+    gradient = some.gradient(theta)  # also sets where the Hessian looks from
+    exact = Curvature(some, np.zeros(N))
+    product, diagonal = exact.times(direction), exact.diagonal
+    curvature = Curvature(some, np.ones(N))
+    slopes = [
+        (loss(many, theta + step * way) - loss(many, theta - step * way)) / (2 * step)
+        for way in every
+    ]
+    assert_allclose(gradient, slopes, atol=1e-6)
+    hessian = np.stack(
+        [
+            (some.gradient(theta + step * way) - some.gradient(theta - step * way)) / (2 * step)
+            for way in every
+        ]
+    )
+    assert_allclose(product, hessian @ direction, atol=1e-5)
+    assert_allclose(diagonal, np.diag(hessian), atol=1e-6)
+    assert_allclose(dense(curvature), hessian + np.eye(N), atol=1e-5)
+    assert np.isfinite(curvature.variance).all()
+
+
+@settings(max_examples=12)
+@given(many=MANY_PARTIAL, theta=THETA)
+def test_only_known_pairs_are_implied(many: list[Ranking], theta: Floats) -> None:
+    some, pairs = verdicts(many, several), known(many)
+    implied = comparisons.imply(some)
+    assert Counter(zip(implied.winner.tolist(), implied.loser.tolist(), strict=True)) == pairs
+    assert (implied.weight == 1).all()
+    above, below = (np.array([pair[side] for pair in pairs.elements()]) for side in (0, 1))
+    assert_array_equal(comparisons.wins_of(some, N), np.bincount(above, minlength=N))
+    both = np.bincount(some.items, comparisons.compared_by_slot(some), N)
+    assert_array_equal(both, np.bincount(np.concatenate([above, below]), minlength=N))
+    # Bradley-Terry, and its derivatives, are those of the pairs.
+    alone = plackett_luce.rankings_of(verdicts([[a, b] for a, b in pairs.elements()]), N)
+    whole = plackett_luce.rankings_of(some, N, ways=())
+    assert whole.loss(theta) == pytest.approx(alone.loss(theta))
+    assert_allclose(whole.gradient(theta), alone.gradient(theta), atol=1e-9)
+    of_whole, of_alone = (Curvature(one, np.zeros(N)) for one in (whole, alone))
+    assert_allclose(of_whole.times(theta), of_alone.times(theta), atol=1e-9)
+    assert_allclose(of_whole.diagonal, of_alone.diagonal, atol=1e-9)
+    one, other = (dense(Curvature(each, np.ones(N))) for each in (whole, alone))
+    assert_allclose(one, other, atol=1e-6)
+
+
+def test_residuals_are_over_the_items_compared() -> None:
+    some = verdicts([[[1], [0, 3], [2]], [0, 1, 2, 3]], several)
+    theta = np.array([0.5, 0.0, -0.5, 1.0])
+    residual, _, expected = misfit.residuals(some, theta)
+    p = 1 / (1 + np.exp(theta[None] - theta[:, None]))
+    assert expected[0] == pytest.approx(p[1, [0, 2, 3]].sum())
+    assert expected[1] == pytest.approx(p[0, [1, 2]].sum())
+    assert expected[2] == pytest.approx(p[3, [1, 2]].sum())
+    assert expected[4] == pytest.approx(p[0, 1:].sum())
+    assert residual[2] < 0 < residual[0]  # one of two, where more was expected; all of three
+    whole = misfit.residuals(verdicts([[0, 1, 2, 3]]), theta)
+    assert_allclose(residual[4:], whole.residual)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_of_them_is_explained_and_written_as_it_was(tmp_path: Path) -> None:
+    """Imported, shown with what wasn't asked, exported; no judge can be asked for it again."""
+    (tmp_path / "texts.csv").write_text(
+        "id,text\n" + "".join(f"{name},Text {name}\n" for name in "abcd")
+    )
+    lines = [
+        {"round": 1, "group": 0, "presented": [0, 1, 2, 3], "partial_ranking": [1, [0, 2], 3]},
+        {"round": 1, "group": 1, "presented": [3, 1, 2, 0], "partial_ranking": [[3, 1, 2], 0]},
+        {"round": 1, "group": 2, "presented": [0, 2], "winner": 2},
+    ]
+    path = tmp_path / "best.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    judgeq(tmp_path, "import", "-d", "texts.csv", path.name, "-q")
+    judgeq(tmp_path, "export", "-o", "again.jsonl")
+    assert (tmp_path / "again.jsonl").read_text() == path.read_text()
+    pairs = judgeq(tmp_path, "export", "--table", "comparisons").stdout.splitlines()[1:]
+    assert [line.split(",")[:3] for line in pairs] == [
+        *(["b", other, "1.0"] for other in "acd"),
+        *([other, "d", "1.0"] for other in "ac"),
+        *([other, "a", "1.0"] for other in "dbc"),
+        ["c", "a", "1.0"],
+    ]
+    two = json.loads(judgeq(tmp_path, "explain", "last", "a", "--vs", "c", "--json").stdout)
+    assert two["direct"] == {"met": 3, "above": 0, "below": 2, "tied": 0}
+    assert [one["partial"] for one in two["judgments"]] == [True, True, False]
+    assert two["judgments"][0]["groups"] == [["b"], ["a", "c"], ["d"]]
+    shown = judgeq(tmp_path, "explain", "last", "a", "--vs", "c").stdout
+    assert "order not asked in 1" in shown
+    assert "? c" in shown
+    assert "? their order wasn't asked" in shown
+    shown = judgeq(tmp_path, "explain", "last", "b").stdout
+    assert "1 of 1" in shown  # of the second question, where it is above a alone
+    judgeq(tmp_path, "report", "-q")
+    (page,) = tmp_path.glob("runs/*/report.html")
+    assert '"partial":true' in page.read_text()
+    assert "2 of these are partial rankings" in page.read_text()

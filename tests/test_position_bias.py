@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from judgeq.rating import ESTIMATORS, Parameters, plackett_luce, position_bias
 from judgeq.rating.position_bias import Effect, effect, numbers
 from judgeq.rating.posterior import Posterior
 from judgeq.types import Floats, Matches, Verdicts
-from tests.build import verdicts
 from tests.cli import judgeq
 
 
@@ -117,27 +115,6 @@ def test_a_flip_is_a_tie_and_half_an_answer_none() -> None:
 # How likely chance is
 
 
-def false_alarms(n: int, k: int, runs: int) -> float:
-    """How often a slot is claimed to be favoured or slighted where the order is drawn at random."""
-    random = seeds.rng(n, "alarms", k)
-    alarms = 0
-    presented = np.tile(np.arange(k, dtype=np.int32), n)
-    for _ in range(runs):
-        ranked = np.argsort(random.random((n, k)), axis=1).astype(np.int32).reshape(-1)
-        ties = np.zeros(n * k, dtype=np.bool_)
-        offsets = np.arange(n + 1, dtype=np.int64) * k
-        slots = position_bias.slots(Verdicts(np.arange(n), ranked, offsets, ties, presented))
-        assert slots is not None
-        alarms += slots.biased
-    return alarms / runs
-
-
-@pytest.mark.parametrize(("n", "k"), [(30, 10), (400, 2)])
-def test_false_alarms_are_as_rare_as_promised(n: int, k: int) -> None:
-    """5 %, or less of few matches; of 1,000 runs 6.4 % is two standard errors above it."""
-    assert 0.02 < false_alarms(n, k, 1000) < 0.064
-
-
 def both_orders(n: int, noise: float, favour: float, random: np.random.Generator) -> Verdicts:
     """Pairs of close and of far items, asked in both orders of a judge with `noise`, to whom the first
     slot looks better by `favour`."""
@@ -228,15 +205,6 @@ def posterior_of(some: Verdicts, n: int, parameters: Parameters = Parameters()) 
 def effect_of(some: Verdicts, n: int, **parameters: float | bool) -> Effect | None:
     given = Parameters(**parameters)  # type: ignore[arg-type]
     return effect(posterior_of(some, n, given), some, joint=bool(given.position))
-
-
-def test_without_a_known_order_there_is_no_effect() -> None:
-    some = verdicts([(0, 1)] * 100)
-    unordered = replace(some, ordered=np.zeros(100, np.bool_))
-    assert not numbers(unordered).any()
-    assert numbers(some)[:, 0].tolist() == [-0.5, 0.5] * 100
-    assert effect_of(unordered, 2) is None
-    assert effect_of(verdicts([(0, 1)] * 29), 2) is None
 
 
 @pytest.mark.parametrize("k", [2, 4])

@@ -1,23 +1,16 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from judgeq.rating import (
-    Fit,
-    Parameters,
-    bradley_terry,
-    curvature,
-    plackett_luce,
-)
+from judgeq.rating import Fit, Parameters, curvature, plackett_luce
 from judgeq.rating.comparisons import components
 from judgeq.rating.curvature import Curvature, Rankings
-from judgeq.rating.posterior import Posterior, choose_sigma, evidence
+from judgeq.rating.posterior import Posterior, evidence
 from judgeq.types import Floats, Verdicts
 from tests.build import Ranking, dense, verdicts
 
@@ -97,27 +90,6 @@ def test_errors_in_closed_form_are_near_the_exact_ones(
     assert closed.dispersion == pytest.approx(scatter, rel=0.02)
 
 
-def test_implied_pairs_scatter_more_than_they_should() -> None:
-    """The 45 pairs of a list hang together: Bradley-Terry's errors are made wider by φ, and end near
-    Plackett-Luce's, whose φ is near 1."""
-    judged = lists(200, 10, 3, 0)
-    by_list = posterior_of(plackett_luce.fit(judged, 200, Parameters(sigma=SIGMA)))
-    by_pair = posterior_of(bradley_terry.fit(judged, 200, Parameters(sigma=SIGMA)))
-    assert 1 <= by_list.dispersion < 1.4
-    assert by_pair.dispersion > 2
-    assert np.median(by_pair.errors / by_list.errors) == pytest.approx(1, abs=0.2)
-
-
-def test_two_items_are_about_as_far_apart_as_by_the_matrix() -> None:
-    posterior = of_lists(40, 5, 4, 0)
-    v, wider = posterior_and_matrix(posterior)
-    i, j = np.argsort(posterior.theta)[[5, 30]].tolist()
-    variance = posterior.dispersion * (v[i, i] + v[j, j] - 2 * v[i, j])
-    error = wider[[i, j]].mean() * variance**0.5
-    z = float(posterior.mean[j] - posterior.mean[i]) / error
-    assert posterior.probability_above(j, i) == pytest.approx(NormalDist().cdf(z), abs=0.01)
-
-
 # Covariates
 
 
@@ -173,10 +145,6 @@ def kept(rankings: Rankings, sigma: float) -> Curvature:
     return Curvature(rankings, rankings.precision(sigma))
 
 
-def from_the_top(judged: Verdicts, n: int) -> Rankings:
-    return plackett_luce.rankings_of(judged, n, ways=(True,))
-
-
 @pytest.mark.parametrize("sigma", [2.0, 6.0])
 def test_the_determinant_in_closed_form_is_near_the_exact_one(
     sigma: float, monkeypatch: pytest.MonkeyPatch
@@ -204,13 +172,6 @@ def test_the_evidence_by_definition() -> None:
 
     differences = [of(4.0) - of(1.0) for of in (by_quadrature, by_laplace)]
     assert differences[0] == pytest.approx(differences[1], abs=0.05)
-
-
-@pytest.mark.parametrize(("spread", "k", "rounds"), [(0.5, 2, 24), (2.0, 10, 4), (4.0, 10, 4)])
-def test_sigma_is_near_the_sd_of_the_items(spread: float, k: int, rounds: int) -> None:
-    judged = lists(400, k, rounds, 1, spread)
-    truth = np.random.default_rng(1).normal(0, spread, 400)
-    assert choose_sigma(from_the_top(judged, 400))[0] == pytest.approx(truth.std(), rel=0.25)
 
 
 @pytest.mark.parametrize(("spread", "limit"), [(0.0, 0.25), (30.0, 8.0)])

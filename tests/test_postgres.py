@@ -1,4 +1,5 @@
-"""What only a store that many processes share must do; the rest is in test_store.py."""
+"""What only a store that many processes share must do; the rest is in test_store.py and
+test_store_batches.py."""
 
 from __future__ import annotations
 
@@ -19,12 +20,13 @@ import pytest
 
 from judgeq.engine.queue import Queue, Stop
 from judgeq.errors import RunError
+from judgeq.judge.budget import Slices
 from judgeq.store import Items
 from judgeq.store.postgres.address import Address, parse
 from judgeq.store.postgres.link import connect, in_schema
 from judgeq.store.postgres.store import PART, Heartbeat, PostgresStore
 from judgeq.store.protocol import Cap
-from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Verdict
+from judgeq.types import Attempt, Batch, Counts, JobState, Line, Matches, Outcome, Verdict
 from judgeq.ui.show.status import crew as sections
 from tests.fakes import Clock, call
 from tests.postgres import new_run, server
@@ -108,22 +110,19 @@ async def test_a_worker_that_was_found_dead_begins_nothing_and_starts_anew(
         assert await one.counts() == Counts(running=2, done=1)
 
 
-def test_the_dead_are_found_also_while_all_others_are_busy(tmp_path: Path) -> None:
+async def test_the_dead_are_found_also_while_all_others_are_busy(tmp_path: Path) -> None:
     """Else what a dead worker holds of the cap is what all others wait for."""
 
-    async def story() -> None:
-        address, run = new_run()
-        address = address._replace(lease=1.0)
-        async with opened(address, run) as dead, opened(address, run) as alive:
-            await planned(alive, 2)
-            await dead.claim("a", 1, 1.0)
-            await alive.claim("b", 1, 1.0)
-            dead._heartbeat.stop()
-            while not sql(address, "SELECT worker FROM @.workers WHERE over"):
-                pass  # the loop is as busy as can be
-            assert sql(address, "SELECT id FROM @.jobs WHERE state = 'pending'") == [(0,)]
-
-    asyncio.run(story())
+    address, run = new_run()
+    address = address._replace(lease=1.0)
+    async with opened(address, run) as dead, opened(address, run) as alive:
+        await planned(alive, 2)
+        await dead.claim("a", 1, 1.0)
+        await alive.claim("b", 1, 1.0)
+        dead._heartbeat.stop()
+        while not sql(address, "SELECT worker FROM @.workers WHERE over"):
+            pass  # the loop is as busy as can be
+        assert sql(address, "SELECT id FROM @.jobs WHERE state = 'pending'") == [(0,)]
 
 
 def test_who_was_cut_off_gives_others_the_time_to_renew_their_leases() -> None:
@@ -260,9 +259,6 @@ async def test_money_moves_with_calls(address: Address, run: int, clock: Clock) 
         assert (await store.totals()).at_risk == 0.5
 
 
-# The scheduler
-
-
 # A database that is away
 
 
@@ -349,35 +345,32 @@ async def judged(
     return asked
 
 
-def test_a_commit_whose_answer_is_lost_is_not_done_twice(tmp_path: Path) -> None:
-    async def story() -> None:
-        address, run = new_run()
-        way, there = through(address, tmp_path)
-        async with Away(tmp_path, there) as away, opened(way, run) as store:
-            await planned(store, 200)
+async def test_a_commit_whose_answer_is_lost_is_not_done_twice(tmp_path: Path) -> None:
+    address, run = new_run()
+    way, there = through(address, tmp_path)
+    async with Away(tmp_path, there) as away, opened(way, run) as store:
+        await planned(store, 200)
 
-            def at(count: int) -> None:
-                if count % 25 == 20:
-                    away.breaks.append("before" if count % 50 == 20 else "after")
+        def at(count: int) -> None:
+            if count % 25 == 20:
+                away.breaks.append("before" if count % 50 == 20 else "after")
 
-            asked = await judged(store, 200, 8, at)
-            assert set(asked.values()) == {1}
-            totals = await store.totals()
-            assert (totals.calls, totals.cost, totals.unknown) == (200, 50.0, 0)
-            assert await store.counts() == Counts(done=200)
-            assert away.broken == 8
-            assert sql(address, "SELECT spent, at_risk FROM @.workers") == [(50_000_000_000, 0)]
-            # Nor is a round planned twice.
-            epoch = await store.lead("scheduler", 60)
-            everybody = np.ones(N, dtype=np.bool_)
-            for round, when in ((2, "after"), (3, "before")):
-                away.breaks.append(when)
-                await store.plan_round(round, epoch, everybody, pairs(3))
-            assert (await store.counts()).pending == 6
-            with pytest.raises(RunError, match="round 3 can't follow round 3"):
-                await store.plan_round(3, epoch, everybody, pairs(3))
-
-    asyncio.run(story())
+        asked = await judged(store, 200, 8, at)
+        assert set(asked.values()) == {1}
+        totals = await store.totals()
+        assert (totals.calls, totals.cost, totals.unknown) == (200, 50.0, 0)
+        assert await store.counts() == Counts(done=200)
+        assert away.broken == 8
+        assert sql(address, "SELECT spent, at_risk FROM @.workers") == [(50_000_000_000, 0)]
+        # Nor is a round planned twice.
+        epoch = await store.lead("scheduler", 60)
+        everybody = np.ones(N, dtype=np.bool_)
+        for round, when in ((2, "after"), (3, "before")):
+            away.breaks.append(when)
+            await store.plan_round(round, epoch, everybody, pairs(3))
+        assert (await store.counts()).pending == 6
+        with pytest.raises(RunError, match="round 3 can't follow round 3"):
+            await store.plan_round(3, epoch, everybody, pairs(3))
 
 
 def test_a_killed_database_loses_nothing_and_nothing_is_asked_again(tmp_path: Path) -> None:
@@ -422,22 +415,11 @@ def test_a_killed_database_loses_nothing_and_nothing_is_asked_again(tmp_path: Pa
         started.cleanup()
 
 
-FULL = """
-CREATE FUNCTION @.no_room() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
-CREATE CONSTRAINT TRIGGER no_room AFTER INSERT ON @.calls DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW EXECUTE FUNCTION @.no_room()
-"""
-
-
-def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        address = parse(f"postgresql://u:secret@/db?host={tmp_path}")
-        with pytest.raises(RunError, match="can't be used") as error:
-            await PostgresStore(address, 1).counts()
-        assert "secret" not in str(error.value)
-
-    asyncio.run(story())
+async def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:
+    address = parse(f"postgresql://u:secret@/db?host={tmp_path}")
+    with pytest.raises(RunError, match="can't be used") as error:
+        await PostgresStore(address, 1).counts()
+    assert "secret" not in str(error.value)
 
 
 # A stranger's database
@@ -463,28 +445,25 @@ def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:
         "UPDATE @.calls SET cost = 'infinity'",
     ],
 )
-def test_rows_that_judgeq_never_wrote_are_refused(change: str) -> None:
-    async def story() -> None:
-        problems: list[BaseException] = []
-        address, run = new_run()
-        async with opened(address, run) as store:
-            await planned(store, 3)
-            await store.claim("a", 2, LEASE)
-            await store.settle("a", [answer(0), answer(1)])
-        sql(address, change)
-        async with opened(address, run) as store:
-            for read in (
-                *(store.items(), store.verdicts(), store.counts(), store.active(1)),
-                *(store.active(1), store.totals(), store.left(1)),
-            ):
-                refused = await asyncio.gather(read, return_exceptions=True)
-                problems += [error for error in refused if isinstance(error, BaseException)]
-        assert problems
-        for problem in problems:
-            assert isinstance(problem, RunError)
-            assert "is damaged" in str(problem)
-
-    asyncio.run(story())
+async def test_rows_that_judgeq_never_wrote_are_refused(change: str) -> None:
+    problems: list[BaseException] = []
+    address, run = new_run()
+    async with opened(address, run) as store:
+        await planned(store, 3)
+        await store.claim("a", 2, LEASE)
+        await store.settle("a", [answer(0), answer(1)])
+    sql(address, change)
+    async with opened(address, run) as store:
+        for read in (
+            *(store.items(), store.verdicts(), store.counts(), store.active(1)),
+            *(store.active(1), store.totals(), store.left(1)),
+        ):
+            refused = await asyncio.gather(read, return_exceptions=True)
+            problems += [error for error in refused if isinstance(error, BaseException)]
+    assert problems
+    for problem in problems:
+        assert isinstance(problem, RunError)
+        assert "is damaged" in str(problem)
 
 
 @stories
@@ -516,12 +495,112 @@ async def test_a_role_that_reads_backslashes_as_escapes_is_refused(
         connect(odd)
 
 
+HALF = 500_000_000  # nano-dollars
+JOBS = 60
+LEASE = 10.0
+
+
 @stories
-async def test_columns_are_packed_by_the_database(address: Address, run: int, clock: Clock) -> None:
+async def test_a_batch_is_no_worker_and_outlives_all(
+    address: Address, run: int, clock: Clock
+) -> None:
     async with opened(address, run, clock) as store:
-        await planned(store, 5)
-        await store.claim("a", 5, LEASE)
-        await store.settle("a", [answer(job) for job in range(5)])
-        matches, verdicts = await store.matches(1), await store.verdicts()
-    assert matches.items.tolist() == verdicts.items.tolist() == pairs(5).items.tolist()
-    assert verdicts.matches.tolist() == [0, 1, 2, 3, 4]
+        async with opened(address, run, clock) as first:
+            await planned(first, 3)
+            jobs = await first.claim("w", 2, LEASE)
+            settled: list[tuple[int, int]] = []
+            first.keeper.settled = lambda reserved, freed: settled.append((reserved, freed))
+            batch = Batch("b", 0, "a", "h", "f", 1.0, 2, 1.0, 1.0)
+            await first.hand_over("w", batch, [Line(job, 0.5, 1) for job in jobs])
+            assert settled == [(2 * HALF, 0)]
+            # What is sent again gives nothing of the batch back.
+            first._doubtful = True
+            async with first.together():
+                await first.claim("w", 0, LEASE)
+            assert await first.counts() == Counts(pending=1, running=2)
+        clock.now += 1e9
+        assert await store.reap() == 0
+        crew = await store.crew()
+        assert [worker.label for worker in crew.workers] == ["w"]
+        assert crew.cap.at_risk == 1.0
+        assert await store.counts() == Counts(pending=1, running=2)
+        async with opened(address, run, clock) as other:
+            for _ in range(2):  # as after a commit whose answer was lost: its other job stays
+                other._doubtful = True
+                await other.settle("b", [answer(0)])
+            assert [batch.left for batch in await other.batches()] == [1]
+        assert await store.counts() == Counts(pending=1, running=1, done=1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE @.batches SET state = 'odd'",
+        "UPDATE @.batches SET made = 'nan'",
+        "UPDATE @.batches SET seen = 'infinity'",
+        "UPDATE @.batches SET cost = -1",
+        "UPDATE @.batches SET reserved = 'infinity'",
+        "UPDATE @.batches SET answered = -1",
+        "UPDATE @.batches SET sent = '\\x00'",
+        "UPDATE @.batches SET sent = ''",
+        "UPDATE @.batches SET sent = overlay(sent placing '\\x07' from 1)",
+        "UPDATE @.batches SET worker = worker + 1",
+        "UPDATE @.workers SET until = 1e9 WHERE name = 'b'",
+        "UPDATE @.workers SET name = '../b' WHERE name = 'b'",
+    ],
+)
+async def test_a_batch_that_judgeq_never_wrote_is_refused(change: str) -> None:
+    address, run = new_run()
+    async with opened(address, run) as store:
+        await planned(store, 1)
+        jobs = await store.claim("w", 1, LEASE)
+        await store.hand_over(
+            "w", Batch("b", 0, "a", "h", "f", 1.0, 1, 1.0, 1.0), [Line(jobs[0], 0.5, 1)]
+        )
+    sql(address, change)
+    async with opened(address, run) as store:
+        read = await asyncio.gather(store.batches(), store.lines("b"), return_exceptions=True)
+    errors = [error for error in read if isinstance(error, BaseException)]
+    assert errors
+    for error in errors:
+        assert isinstance(error, RunError)
+        assert "run named of" in str(error)
+        assert "is damaged" in str(error)
+
+
+# The cap
+
+
+@stories
+async def test_what_was_reserved_before_one_was_found_dead_is_not_spent_afterwards(
+    address: Address, run: int, clock: Clock
+) -> None:
+    """A call that was let go under another number of its worker made room for one that nobody paid."""
+    async with opened(address, run, clock) as store, opened(address, run, clock) as other:
+        await planned(store, 6)
+        sql(address, "UPDATE @.runs SET cap = %s", 2 * HALF)
+        (lost,) = await store.claim("w", 1, LEASE)
+        slices = Slices(store.keeper, clock=clock)
+        await slices.ask()
+
+        async def reserve() -> None:
+            while slices.reserve(HALF) != 0:
+                clock.now += 1.0
+                await slices.ask()
+
+        await reserve()
+        sql(address, "UPDATE @.workers SET over = true")
+        sql(address, "UPDATE @.jobs SET state = 'pending'")
+        await other.claim("w", 1, LEASE)
+        assert (await other.keeper.reserve(None, HALF, HALF, 0)).granted == HALF
+        first, second = await store.claim("w", 2, LEASE)
+        await reserve()
+        assert await store.begin("w", [Attempt(lost.match.id, 0.5)])
+        slices.release(HALF)
+        assert slices.reserve(HALF) == 0  # of nothing
+        assert await store.begin("w", [Attempt(first.match.id, 0.5)]) == set()
+        assert await store.begin("w", [Attempt(second.match.id, 0.5)]) == {second.match.id}
+        assert await store.counts() == Counts(pending=4, running=2)
+        ((committed,),) = sql(address, "SELECT sum(spent + at_risk) FROM @.workers")
+        assert committed == HALF
+        assert slices.reserve(HALF) != 0  # it has learned

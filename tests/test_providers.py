@@ -41,9 +41,6 @@ def _all_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who has keys of all providers."""
     for name, key in KEYS.items():
         monkeypatch.setenv(name, key)
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
 
 
 def standing_in(patch: pytest.MonkeyPatch, prefix: str, url: str) -> None:

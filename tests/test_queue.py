@@ -39,156 +39,135 @@ async def wanted(queue: Queue) -> Job:
 # Grouping
 
 
-def test_one_turn_is_one_claim_and_one_settle() -> None:
-    async def story() -> None:
-        store = FakeStore(jobs=50)
-        async with queue_of(store) as queue:
-            jobs = await asyncio.gather(*(wanted(queue) for _ in range(50)))
-            assert sorted(job.match.id for job in jobs) == list(range(50))
-            for job in jobs:
-                queue.settle(done(job))
-            assert await queue.get() is None
-        every = list(range(50))
-        assert store.done == [("claim", [50]), ("settle", every), ("claim", [1])]
-
-    asyncio.run(story())
+async def test_one_turn_is_one_claim_and_one_settle() -> None:
+    store = FakeStore(jobs=50)
+    async with queue_of(store) as queue:
+        jobs = await asyncio.gather(*(wanted(queue) for _ in range(50)))
+        assert sorted(job.match.id for job in jobs) == list(range(50))
+        for job in jobs:
+            queue.settle(done(job))
+        assert await queue.get() is None
+    every = list(range(50))
+    assert store.done == [("claim", [50]), ("settle", every), ("claim", [1])]
 
 
-def test_where_others_work_only_what_can_soon_be_begun_is_claimed() -> None:
+async def test_where_others_work_only_what_can_soon_be_begun_is_claimed() -> None:
     """So that a worker that must wait for its limits, or for the server, leaves the rest to others."""
 
-    async def story() -> None:
-        clock, store = Clock(), FakeStore(jobs=300)
-        store.keeper, running = object(), list[int]()
-        paced = asyncio.Semaphore(0)  # one call for each release
+    clock, store = Clock(), FakeStore(jobs=300)
+    store.keeper, running = object(), list[int]()
+    paced = asyncio.Semaphore(0)  # one call for each release
 
-        async def work() -> None:
-            while (job := await queue.get()) is not None:
-                await paced.acquire()
-                await queue.begin(Attempt(job.match.id, 0.5))
-                running.append(job.match.id)
+    async def work() -> None:
+        while (job := await queue.get()) is not None:
+            await paced.acquire()
+            await queue.begin(Attempt(job.match.id, 0.5))
+            running.append(job.match.id)
 
-        def held() -> int:
-            return 300 - len(store.pending) - len(running)
+    def held() -> int:
+        return 300 - len(store.pending) - len(running)
 
-        shared = cast("Store", store)
-        async with Queue(shared, "me", Stop(), clock=clock, sleep=clock.sleep) as queue:
-            workers = [asyncio.create_task(work()) for _ in range(64)]
+    shared = cast("Store", store)
+    async with Queue(shared, "me", Stop(), clock=clock, sleep=clock.sleep) as queue:
+        workers = [asyncio.create_task(work()) for _ in range(64)]
+        await turns()
+        assert held() == FEW
+        for count in range(1, 6):  # one a second
+            clock.now += 1.0
+            paced.release()
             await turns()
-            assert held() == FEW
-            for count in range(1, 6):  # one a second
-                clock.now += 1.0
-                paced.release()
-                await turns()
-                assert len(running) == count
-                assert FEW <= held() <= 2 * FEW
-            for _ in range(59):  # as fast as can be: then it takes all that it has workers for
-                paced.release()
-            await turns(200)
-            assert len(running) == 64
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
-
-    asyncio.run(story())
+            assert len(running) == count
+            assert FEW <= held() <= 2 * FEW
+        for _ in range(59):  # as fast as can be: then it takes all that it has workers for
+            paced.release()
+        await turns(200)
+        assert len(running) == 64
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
 
 
-def test_a_job_for_a_worker_that_was_cancelled_meanwhile_is_given_back() -> None:
-    async def story() -> None:
-        store = FakeStore(jobs=1)
-        store.gates["claim"] = gate = asyncio.Event()
-        async with queue_of(store) as queue:
-            gone = asyncio.create_task(queue.get())
-            await turns()
-            gone.cancel()
-            await turns()
-            gate.set()
-            await turns()
-        assert store.outcomes == [Outcome(0, JobState.PENDING)]
-
-    asyncio.run(story())
+async def test_a_job_for_a_worker_that_was_cancelled_meanwhile_is_given_back() -> None:
+    store = FakeStore(jobs=1)
+    store.gates["claim"] = gate = asyncio.Event()
+    async with queue_of(store) as queue:
+        gone = asyncio.create_task(queue.get())
+        await turns()
+        gone.cancel()
+        await turns()
+        gate.set()
+        await turns()
+    assert store.outcomes == [Outcome(0, JobState.PENDING)]
 
 
-def test_answers_that_pour_in_share_a_commit() -> None:
+async def test_answers_that_pour_in_share_a_commit() -> None:
     """While workers are busy, a commit waits until INTERVAL has passed since the one before."""
 
-    async def story() -> None:
-        clock = Clock()
-        store = FakeStore(jobs=3)
-        slept: list[float] = []
-        awake = asyncio.Event()
+    clock = Clock()
+    store = FakeStore(jobs=3)
+    slept: list[float] = []
+    awake = asyncio.Event()
 
-        async def sleep(seconds: float) -> None:
-            slept.append(seconds)
-            await awake.wait()
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await awake.wait()
 
-        async with Queue(cast("Store", store), "me", Stop(), clock=clock, sleep=sleep) as queue:
-            jobs = await asyncio.gather(*(wanted(queue) for _ in range(3)))
-            assert slept == []  # the first at once
-            clock.now += INTERVAL / 4
-            for job in jobs[:2]:  # in two turns
-                queue.settle(done(job))
-                await turns()
-            assert slept == [pytest.approx(INTERVAL * 3 / 4)]
-            assert store.outcomes == []
-            awake.set()
+    async with Queue(cast("Store", store), "me", Stop(), clock=clock, sleep=sleep) as queue:
+        jobs = await asyncio.gather(*(wanted(queue) for _ in range(3)))
+        assert slept == []  # the first at once
+        clock.now += INTERVAL / 4
+        for job in jobs[:2]:  # in two turns
+            queue.settle(done(job))
             await turns()
-            assert store.done[-1] == ("settle", [0, 1])
+        assert slept == [pytest.approx(INTERVAL * 3 / 4)]
+        assert store.outcomes == []
+        awake.set()
+        await turns()
+        assert store.done[-1] == ("settle", [0, 1])
 
-            clock.now += 2 * INTERVAL  # a while later: at once
-            queue.settle(Outcome(2, JobState.RUNNING))
-            await turns()
-            assert store.done[-1] == ("settle", [2])
-            assert len(slept) == 1
-
-    asyncio.run(story())
+        clock.now += 2 * INTERVAL  # a while later: at once
+        queue.settle(Outcome(2, JobState.RUNNING))
+        await turns()
+        assert store.done[-1] == ("settle", [2])
+        assert len(slept) == 1
 
 
 # What workers wait for
 
 
-def test_none_when_drained_and_none_after_a_stop() -> None:
-    async def story() -> None:
-        stop, store = Stop(), FakeStore(jobs=3)
-        async with queue_of(store, stop) as queue:
-            assert (await wanted(queue)).match.id == 0
-            stop.ask()
-            assert await queue.get() is None
-        assert len(store.pending) == 2
-        async with queue_of(FakeStore()) as queue:
-            assert await queue.get() is None
-
-    asyncio.run(story())
+async def test_none_when_drained_and_none_after_a_stop() -> None:
+    stop, store = Stop(), FakeStore(jobs=3)
+    async with queue_of(store, stop) as queue:
+        assert (await wanted(queue)).match.id == 0
+        stop.ask()
+        assert await queue.get() is None
+    assert len(store.pending) == 2
+    async with queue_of(FakeStore()) as queue:
+        assert await queue.get() is None
 
 
-def test_begin_returns_when_it_is_committed() -> None:
-    async def story() -> None:
-        store = FakeStore(jobs=2)
-        store.gates["begin"] = gate = asyncio.Event()
-        async with queue_of(store) as queue:
-            jobs = await asyncio.gather(wanted(queue), wanted(queue))
-            begun = [asyncio.create_task(queue.begin(Attempt(job.match.id))) for job in jobs]
-            await turns()
-            assert not any(task.done() for task in begun)
-            gate.set()
-            await asyncio.gather(*begun)
-            assert store.done[-1] == ("begin", [0, 1])
-
-    asyncio.run(story())
+async def test_begin_returns_when_it_is_committed() -> None:
+    store = FakeStore(jobs=2)
+    store.gates["begin"] = gate = asyncio.Event()
+    async with queue_of(store) as queue:
+        jobs = await asyncio.gather(wanted(queue), wanted(queue))
+        begun = [asyncio.create_task(queue.begin(Attempt(job.match.id))) for job in jobs]
+        await turns()
+        assert not any(task.done() for task in begun)
+        gate.set()
+        await asyncio.gather(*begun)
+        assert store.done[-1] == ("begin", [0, 1])
 
 
-def test_outcomes_go_before_retries_and_claims() -> None:
+async def test_outcomes_go_before_retries_and_claims() -> None:
     """A note that an attempt failed must be there before the next attempt is."""
 
-    async def story() -> None:
-        store = FakeStore(jobs=2)
-        async with queue_of(store) as queue:
-            job = await wanted(queue)
-            queue.settle(Outcome(job.match.id, JobState.RUNNING))
-            await asyncio.gather(queue.begin(Attempt(job.match.id)), queue.get())
-        assert store.done[1:] == [("settle", [0]), ("begin", [0]), ("claim", [1])]
-
-    asyncio.run(story())
+    store = FakeStore(jobs=2)
+    async with queue_of(store) as queue:
+        job = await wanted(queue)
+        queue.settle(Outcome(job.match.id, JobState.RUNNING))
+        await asyncio.gather(queue.begin(Attempt(job.match.id)), queue.get())
+    assert store.done[1:] == [("settle", [0]), ("begin", [0]), ("claim", [1])]
 
 
 def test_a_commit_that_has_begun_is_let_finish_whoever_is_cancelled() -> None:
@@ -237,28 +216,6 @@ def test_a_commit_that_has_begun_is_let_finish_whoever_is_cancelled() -> None:
         asyncio.run(story(operation))
 
 
-def test_many_answers_are_committed_by_the_pump_where_a_commit_can_be_waited_for() -> None:
-    async def story(blocking: bool) -> list[str]:
-        store = FakeStore(jobs=2)
-        store.blocking = blocking
-        async with Queue(cast("Store", store), "me", Stop(), at_once=1) as queue:
-            job = await wanted(queue)
-
-            async def work() -> None:
-                queue.settle(done(job))
-                await queue.get()
-
-            before = len(store.done)
-            working = asyncio.create_task(work())
-            await asyncio.sleep(0)  # the worker's own turn
-            at_once = [operation for operation, _ in store.done[before:]]
-            await working
-            return at_once
-
-    assert asyncio.run(story(True)) == ["settle"]
-    assert asyncio.run(story(False)) == []
-
-
 # A store that can't commit
 
 
@@ -291,52 +248,46 @@ def test_all_who_wait_are_told_and_all_who_come(operation: str, error: Exception
 # A store that is away, and jobs that are lost
 
 
-def test_a_job_that_was_lost_and_is_claimed_again_at_once_is_handed_out() -> None:
+async def test_a_job_that_was_lost_and_is_claimed_again_at_once_is_handed_out() -> None:
     """It was taken for one that is still worked on, and nobody worked on it."""
 
-    async def story() -> None:
-        store = FakeStore(1)
-        async with queue_of(store) as jobs:
-            job = await jobs.get()
-            assert job is not None
-            store.lost = {0}
-            store.pending.append(job)  # as the store has it once its begin is refused
-            begun, again = await asyncio.gather(
-                jobs.begin(Attempt(0, 0.5)), jobs.get(), return_exceptions=True
-            )
-            assert isinstance(begun, JobLostError)
-            assert again == job
-
-    asyncio.run(story())
+    store = FakeStore(1)
+    async with queue_of(store) as jobs:
+        job = await jobs.get()
+        assert job is not None
+        store.lost = {0}
+        store.pending.append(job)  # as the store has it once its begin is refused
+        begun, again = await asyncio.gather(
+            jobs.begin(Attempt(0, 0.5)), jobs.get(), return_exceptions=True
+        )
+        assert isinstance(begun, JobLostError)
+        assert again == job
 
 
 @pytest.mark.parametrize("lost", [set(), {2}])
-def test_what_may_not_have_been_committed_is_sent_again(lost: set[int]) -> None:
-    async def story() -> None:
-        store = FakeStore(jobs=5)
-        async with queue_of(store) as queue:
-            jobs = [await wanted(queue) for _ in range(3)]
-            store.fails["commit"] = StoreAwayError("gone")
-            store.gates["again"] = back = asyncio.Event()
-            begun = [asyncio.create_task(queue.begin(Attempt(n))) for n in (1, 2)]
-            waiting = asyncio.create_task(queue.get())
-            queue.settle(done(jobs[0]))
-            await turns()
-            queue.settle(done(jobs[1]))  # meanwhile
-            del store.fails["commit"]
-            store.lost = lost  # meanwhile
-            back.set()
-            job = await waiting
-            assert job is not None
-            results = await asyncio.gather(*begun, return_exceptions=True)
-            assert [isinstance(result, JobLostError) for result in results] == [False, bool(lost)]
-            done_by = {
-                kind: [what for operation, what in store.done if operation == kind]
-                for kind in ("settle", "begin")
-            }
-            assert done_by == {"settle": [[0], [0], [1]], "begin": [[1, 2], [1, 2]]}
-
-    asyncio.run(story())
+async def test_what_may_not_have_been_committed_is_sent_again(lost: set[int]) -> None:
+    store = FakeStore(jobs=5)
+    async with queue_of(store) as queue:
+        jobs = [await wanted(queue) for _ in range(3)]
+        store.fails["commit"] = StoreAwayError("gone")
+        store.gates["again"] = back = asyncio.Event()
+        begun = [asyncio.create_task(queue.begin(Attempt(n))) for n in (1, 2)]
+        waiting = asyncio.create_task(queue.get())
+        queue.settle(done(jobs[0]))
+        await turns()
+        queue.settle(done(jobs[1]))  # meanwhile
+        del store.fails["commit"]
+        store.lost = lost  # meanwhile
+        back.set()
+        job = await waiting
+        assert job is not None
+        results = await asyncio.gather(*begun, return_exceptions=True)
+        assert [isinstance(result, JobLostError) for result in results] == [False, bool(lost)]
+        done_by = {
+            kind: [what for operation, what in store.done if operation == kind]
+            for kind in ("settle", "begin")
+        }
+        assert done_by == {"settle": [[0], [0], [1]], "begin": [[1, 2], [1, 2]]}
 
 
 # Stop
@@ -401,83 +352,63 @@ def test_a_job_that_is_lost_is_neither_sent_nor_settled_nor_charged() -> None:
 
 
 @pytest.mark.parametrize("error", [JudgeError("no such model"), ValueError("a bug")])
-def test_an_error_of_one_stops_the_others_when_they_have_finished(error: Exception) -> None:
-    async def story() -> None:
-        failed = asyncio.Event()
-        finished: list[int] = []
+async def test_an_error_of_one_stops_the_others_when_they_have_finished(error: Exception) -> None:
+    failed = asyncio.Event()
+    finished: list[int] = []
 
-        async def fail(request: Request) -> str:
-            await turns()
-            failed.set()
-            raise error
-
-        async def finish(request: Request) -> str:
-            await failed.wait()
-            await turns()
-            finished.append(request.match.id)
-            return in_order(request.match)
-
-        scene = Scene(FakeStore(jobs=9), FakeBackend(finish, fail, finish))
-        with pytest.raises(type(error), match=str(error)):
-            await scene.play(3)
-        assert finished == [0, 2]
-        assert scene.asked == [0, 1, 2]
-        assert scene.states == {0: JobState.DONE, 1: JobState.PENDING, 2: JobState.DONE}
-        assert JobEnded(1, JobState.PENDING) in scene.events
-        assert scene.stop.asked
-        assert len(scene.store.pending) == 6
-
-    asyncio.run(story())
-
-
-def test_a_stop_lets_those_in_flight_finish_and_sends_nothing_new() -> None:
-    async def story() -> None:
-        async def answer(request: Request) -> str:
-            await turns()
-            scene.stop.ask()
-            await turns()
-            return in_order(request.match)
-
-        scene = Scene(FakeStore(jobs=5), FakeBackend(answer, answer))
-        await scene.play(2)
-        assert scene.states == {0: JobState.DONE, 1: JobState.DONE}
-        assert len(scene.store.pending) == 3
-
-    asyncio.run(story())
-
-
-def test_cancelled_it_cancels_all_at_once() -> None:
-    async def story() -> None:
-        cancelled: list[int] = []
-
-        async def hang(request: Request) -> str:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                cancelled.append(request.match.id)
-                raise
-            return ""
-
-        scene = Scene(FakeStore(jobs=5), FakeBackend(hang, hang, hang))
-        playing = asyncio.create_task(scene.play(3))
+    async def fail(request: Request) -> str:
         await turns()
-        assert scene.asked == [0, 1, 2]
-        playing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await playing
-        assert sorted(cancelled) == [0, 1, 2]
-        assert scene.store.outcomes == []  # sent, and perhaps paid for: nothing is taken back
-        assert len(asyncio.all_tasks()) == 1
+        failed.set()
+        raise error
 
-    asyncio.run(story())
+    async def finish(request: Request) -> str:
+        await failed.wait()
+        await turns()
+        finished.append(request.match.id)
+        return in_order(request.match)
+
+    scene = Scene(FakeStore(jobs=9), FakeBackend(finish, fail, finish))
+    with pytest.raises(type(error), match=str(error)):
+        await scene.play(3)
+    assert finished == [0, 2]
+    assert scene.asked == [0, 1, 2]
+    assert scene.states == {0: JobState.DONE, 1: JobState.PENDING, 2: JobState.DONE}
+    assert JobEnded(1, JobState.PENDING) in scene.events
+    assert scene.stop.asked
+    assert len(scene.store.pending) == 6
 
 
-def test_a_store_that_fails_ends_all() -> None:
-    async def story() -> None:
-        scene = Scene(FakeStore(jobs=50), FakeBackend())
-        scene.store.fails["settle"] = OSError("disk full")
-        with pytest.raises(OSError, match="disk full"):
-            await asyncio.wait_for(scene.play(3), 10)
-        assert len(scene.asked) == 3
+async def test_a_stop_lets_those_in_flight_finish_and_sends_nothing_new() -> None:
+    async def answer(request: Request) -> str:
+        await turns()
+        scene.stop.ask()
+        await turns()
+        return in_order(request.match)
 
-    asyncio.run(story())
+    scene = Scene(FakeStore(jobs=5), FakeBackend(answer, answer))
+    await scene.play(2)
+    assert scene.states == {0: JobState.DONE, 1: JobState.DONE}
+    assert len(scene.store.pending) == 3
+
+
+async def test_cancelled_it_cancels_all_at_once() -> None:
+    cancelled: list[int] = []
+
+    async def hang(request: Request) -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(request.match.id)
+            raise
+        return ""
+
+    scene = Scene(FakeStore(jobs=5), FakeBackend(hang, hang, hang))
+    playing = asyncio.create_task(scene.play(3))
+    await turns()
+    assert scene.asked == [0, 1, 2]
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    assert sorted(cancelled) == [0, 1, 2]
+    assert scene.store.outcomes == []  # sent, and perhaps paid for: nothing is taken back
+    assert len(asyncio.all_tasks()) == 1

@@ -15,20 +15,8 @@ from judgeq import config
 from judgeq.engine import remote_worker, session
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.queue import Stop
-from judgeq.engine.remote_worker import (
-    LONGEST,
-    PATIENCE,
-    SHORTEST,
-    StoreRuns,
-    Worker,
-)
-from judgeq.errors import (
-    JudgeError,
-    JudgeqError,
-    RunError,
-    StoppedError,
-    UsageError,
-)
+from judgeq.engine.remote_worker import LONGEST, PATIENCE, SHORTEST, StoreRuns, Worker
+from judgeq.errors import JudgeError, JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.judge.backend import Request
 from judgeq.judge.judge import Judge
@@ -193,15 +181,6 @@ def test_what_it_may_not_work_on_is_reported_once_and_left_alone(tmp_path: Path)
     assert scene.warnings == ["run strange asks gpt: --judge gpt"]
     assert scene.done("a") == [0]
     assert not scene.runs.stores["strange"].done
-
-
-@pytest.mark.parametrize("how", [{"names": ["strange"]}, {"exit_when": "done"}])
-def test_it_ends_with_the_error_where_nothing_else_is_left(tmp_path: Path, how: Any) -> None:
-    scene = Scene(tmp_path, *how.pop("names", ()), **how)
-    scene.runs.add("strange", 1)
-    scene.runs.refused["strange"] = UsageError("run strange asks gpt")
-    with pytest.raises(UsageError, match="asks gpt"):
-        scene.go_on()
 
 
 def test_a_worker_that_may_work_on_nothing_ends_with_the_reason(tmp_path: Path) -> None:

@@ -3,10 +3,7 @@ whole run of each strategy."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,17 +22,7 @@ from judgeq.strategies import History, parse
 from judgeq.strategies.strategy import Goal
 from judgeq.types import Counts, Floats, Matches, Totals, Verdicts
 from judgeq.ui import progress
-from tests.cli import (
-    exact_columns,
-    has_answered,
-    judgeq,
-    only_run,
-    query,
-    score_columns,
-    scores,
-    start,
-    wait_until,
-)
+from tests.cli import exact_columns, judgeq, only_run, query, score_columns, scores
 from tests.fakes import faults
 from tests.mock import mock
 
@@ -254,29 +241,6 @@ def test_a_golden_run(tmp_path: Path, strategy: str) -> None:
     assert digest(exact_columns(only_run(tmp_path), *rated)) == GOLDEN[strategy]
 
 
-def test_killed_in_the_middle_of_pruning_the_scores_are_the_same(tmp_path: Path) -> None:
-    job = (*SMALL, "-s", "tail:w=2,p=10")
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    judgeq(whole, *job)
-    for enough in (60, 105):  # jobs done: after items have begun to leave
-        process = start(tmp_path, *job, "--sim-latency", "0.05", "--concurrency", "3")
-        wait_until(partial(has_answered, tmp_path, enough), process)
-        process.kill()
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
-    judgeq(tmp_path, *job)
-    run = only_run(tmp_path)
-    assert scores(run) == scores(only_run(whole))
-    left = score_columns(run)["left_after"]
-    assert sum(map(bool, left)) > 20
-    # Nobody is asked about after leaving.
-    for row, after in enumerate(left):
-        if after:
-            last = "SELECT max(round) FROM rounds JOIN jobs ON id BETWEEN first AND last WHERE "
-            assert query(run, last + _about(row)) == [(int(after),)]
-
-
 def test_answers_that_come_late_leave_the_past_as_it_was(tmp_path: Path) -> None:
     """`--retry-failed` changes ratings, but neither which items were asked about nor which left."""
     job = (*SMALL, "-s", "streak:r=2,d=2")
@@ -327,7 +291,7 @@ def test_a_strategy_that_runs_out_of_items_ends_early_and_stays_ended(tmp_path: 
 
 
 @pytest.mark.parametrize("strategy", ["tail:w=2,p=20", "hybrid5x3"])
-def test_each_round_replayed_from_the_ledger_is_planned_as_it_was(
+async def test_each_round_replayed_from_the_ledger_is_planned_as_it_was(
     tmp_path: Path, strategy: str
 ) -> None:
     """A session that begins at any round plans it as one that had gone through all before."""
@@ -335,14 +299,11 @@ def test_each_round_replayed_from_the_ledger_is_planned_as_it_was(
     folder = FolderRuns(tmp_path / "runs").find("last")
     info = folder.info()
 
-    async def replayed() -> None:
-        store = folder.store(read_only=True)
-        try:
-            for round in range(1, info.rounds + 1):
-                history = await results.replayed(info, store, round - 1)
-                planned = await store.matches(round)
-                assert_array_equal(history.next_round().items, planned.items)
-        finally:
-            await store.close()
-
-    asyncio.run(replayed())
+    store = folder.store(read_only=True)
+    try:
+        for round in range(1, info.rounds + 1):
+            history = await results.replayed(info, store, round - 1)
+            planned = await store.matches(round)
+            assert_array_equal(history.next_round().items, planned.items)
+    finally:
+        await store.close()

@@ -76,10 +76,7 @@ def test_a_run_that_can_not_be_written_is_shown(
     assert "rank" in judgeq(tmp_path, "show").stdout
 
 
-@pytest.mark.parametrize(
-    ("strategy", "model"),
-    [("listwise7x2", "vg"), ("pairwise5", "rrt")],
-)
+@pytest.mark.parametrize(("strategy", "model"), [("listwise7x2", "vg"), ("pairwise5", "rrt")])
 def test_concurrency_never_changes_a_score(tmp_path: Path, strategy: str, model: str) -> None:
     job = (*SMALL, "--strategy", strategy, "--sim-model", model, "--quiet")
     found = set()

@@ -1,7 +1,8 @@
-"""Run folders: what they hold, made, found, held; and those that can't be read."""
+"""Run folders: what they hold, made, found, held; those that can't be read; and how far runs are."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -9,21 +10,26 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
+import judgeq as package
+from judgeq.cli import show
 from judgeq.config import Settings
+from judgeq.engine import results, status
+from judgeq.engine.results import Result
 from judgeq.errors import RunError
-from judgeq.run_places import FolderRuns, RunFolder, RunInfo, folders, whoami
+from judgeq.run_places import FolderRuns, RunFolder, RunInfo, RunPlace, folders, whoami
 from judgeq.run_places.folders import file_system
 from tests.cli import ended, judgeq, only_run
-
-pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
 PRINT = "0123456789abcdef" * 4
 
@@ -49,13 +55,6 @@ def made(folder: RunFolder, *, fingerprint: str = PRINT, touched: float | None =
 # config.json
 
 
-def test_what_a_run_is_comes_back(tmp_path: Path) -> None:
-    folder = made(RunFolder(tmp_path / "a"))
-    assert folder.info() == info()
-    assert {path.name for path in folder.path.iterdir()} == {"config.json", "run.db"}
-    assert (folder.id, folder.database.name, folder.scores.name) == ("a", "run.db", "scores.csv")
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -75,20 +74,6 @@ def test_what_is_no_run_is_told(tmp_path: Path, text: bytes | None, told: str) -
         (tmp_path / "config.json").write_bytes(text)
     with pytest.raises(RunError, match=told):
         RunFolder(tmp_path).info()
-
-
-def test_touched_is_when_the_ledger_was_last_written(tmp_path: Path) -> None:
-    folder = made(RunFolder(tmp_path / "a"))
-    folder.database.unlink()
-    assert folder.touched() == 0
-    folder.database.write_bytes(b"x")
-    os.utime(folder.database, (50, 50))
-    log = folder.path / "run.db-wal"
-    log.touch()  # as a reader leaves it
-    assert folder.touched() == 50
-    log.write_bytes(b"x")
-    os.utime(log, (70, 70))
-    assert folder.touched() == 70
 
 
 # Where a run is
@@ -371,24 +356,6 @@ def test_it_is_listed_with_the_reason_and_others_are_used(
     assert invoke(spoilable, "status", "bad")[0] == 7
 
 
-def test_last_names_it_rather_than_another(spoilable: Path) -> None:
-    garbage_config(spoilable / "bad")
-    code, _, errors = invoke(spoilable, "status", "last")
-    assert code == 7
-    assert "bad/config.json can't be read: Invalid JSON" in errors
-
-
-def test_a_run_that_can_not_be_read_is_begun_anew_beside_it(finished: Path, tmp_path: Path) -> None:
-    root = tmp_path / "runs"
-    shutil.copytree(finished, root / finished.name)
-    garbage_config(root / finished.name)
-    code, _, errors = invoke(root, *RUN)
-    assert code == 7
-    assert "begin beside it with --new" in errors
-    assert invoke(root, *RUN, "--new")[0] == 0
-    assert (root / f"{finished.name}-2").is_dir()
-
-
 @pytest.mark.parametrize("spoil", LOST)
 def test_a_run_whose_ledger_is_lost_is_not_begun_anew_in_its_place(
     finished: Path, tmp_path: Path, spoil: Callable[[Path], None]
@@ -425,3 +392,137 @@ def test_a_run_that_was_killed_while_it_was_made_is_begun_all_the_same(
     assert (code, errors) == (0, "")
     assert only_run(tmp_path) == run.path
     assert run.scores.read_bytes() == (finished / "scores.csv").read_bytes()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Result:
+    return package.run("demo", sample=60, strategy="listwise6x3", runs_dir=tmp_path, progress=False)
+
+
+def state_of(run: RunPlace) -> status.State:
+    return asyncio.run(status.state(run, rated=True))
+
+
+def forget(run: RunPlace, jobs: str) -> None:
+    """As if these jobs had not been answered yet."""
+    database = sqlite3.connect(run.database)
+    with database:
+        database.execute(f"DELETE FROM verdicts WHERE job IN (SELECT id FROM jobs WHERE {jobs})")
+        database.execute(f"UPDATE jobs SET state = 'pending' WHERE {jobs}")
+    database.close()
+
+
+def test_a_finished_run_shows_its_final_ranking(run: Result) -> None:
+    state = state_of(run.run)
+    assert (state.word, state.complete) == ("finished", 3)
+    assert state.result is not None
+    np.testing.assert_array_equal(state.result.scores.main[1], run.scores.main[1])
+    shown = judgeq(run.run.path.parent, "status", run.run.path).stdout
+    best = run.scores.ids[int(run.scores.ratings["pl"].argmax())]
+    line = next(line for line in shown.splitlines() if line.split()[:1] == ["1"])
+    assert best in line
+    assert f"{run.scores.ratings['pl'].max():.2f}" in line
+    assert "score        pl (Plackett-Luce); also Elo. Prior σ = " in shown
+
+
+def test_an_unfinished_run_shows_the_ranking_so_far(run: Result) -> None:
+    forget(run.run, "id = 25")  # of round 3
+    state = state_of(run.run)
+    assert (state.word, state.complete, len(state.rounds)) == ("stopped", 2, 3)
+    assert state.result is not None
+    assert state.result.partial
+    shown = judgeq(run.run.path.parent, "status", run.run.path).stdout
+    assert "round 3 of 3" in shown
+    assert state.result.scores.ids[int(state.result.scores.main[1].argmax())] in shown
+    forget(run.run, "id = 0")
+    assert state_of(run.run).result is None  # no round is complete
+
+
+def test_a_run_is_watched_until_nobody_works_on_it(
+    run: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ratings, which are made from all verdicts, are made again only when a round is complete."""
+    forget(run.run, "id = 25")
+    looks, replayed = [2, 1, 0], list[int]()
+    at, replay = time.sleep, results.replayed
+
+    def pass_time(seconds: float) -> None:
+        assert seconds == show.EVERY
+        looks.pop(0)
+
+    async def counted(*given: Any) -> Any:
+        replayed.append(len(looks))
+        return await replay(*given)
+
+    monkeypatch.setattr(time, "sleep", pass_time)
+    monkeypatch.setattr(results, "replayed", counted)
+    monkeypatch.setattr(RunFolder, "is_running", lambda _: len(looks) > 1)
+    folder = run.run.path.parent
+    done = judgeq(folder, "status", run.run.path, "--watch")
+    monkeypatch.setattr(time, "sleep", at)
+    assert (looks, replayed) == ([0], [3])
+    assert done.stdout == judgeq(folder, "status", run.run.path).stdout
+    assert done.stdout.count("stopped") == 1
+
+
+JOB = ("run", "-d", "demo", "--sample", "60", "-s", "listwise6x2", "-q")
+
+
+# Names
+
+
+def test_a_name_tells_runs_apart_and_is_taken_for_the_id(tmp_path: Path) -> None:
+    judgeq(tmp_path, *JOB, "--name", "first try")
+    before = only_run(tmp_path)
+    judgeq(tmp_path, *JOB, "--seed", "1")
+    listed = json.loads(judgeq(tmp_path, "runs", "--json").stdout)
+    assert [(one["name"], one["feature"]) for one in listed] == [
+        (None, "biased wording"),
+        ("first try", "biased wording"),
+    ]
+    shown = judgeq(tmp_path, "runs").stdout
+    assert f"{before.name}  first try  finished" in shown
+    assert "Scores" in judgeq(tmp_path, "show", "--write", "first try").stdout
+    assert FolderRuns(tmp_path / "runs").find("first try").path == before
+    assert (
+        "judgeq report 'first try' --open"
+        in judgeq(tmp_path, "show", "--write", "first try").stdout
+    )
+    # It decides nothing, and goes with the same run; the same command gives it another.
+    judgeq(tmp_path, *JOB)
+    judgeq(tmp_path, *JOB, "--name", "second")
+    assert len([*before.parent.iterdir()]) == 2
+    assert before.name in judgeq(tmp_path, "status", "second").stdout
+
+
+@pytest.mark.parametrize("name", ["last", "a/b", "", "x" * 61, "\x1b[2J", " a"])
+def test_a_name_that_can_not_be_is_refused(tmp_path: Path, name: str) -> None:
+    assert "--name" in judgeq(tmp_path, *JOB, "--name", name, expect=2).stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_name_is_given_once(tmp_path: Path) -> None:
+    judgeq(tmp_path, *JOB, "--name", "mine")
+    run = only_run(tmp_path)
+    for name in ("mine", run.name):
+        done = judgeq(tmp_path, *JOB, "--seed", "1", "--name", name, expect=2)
+        assert f"run {run.name} has that name. Choose another." in done.stderr
+    assert only_run(tmp_path) == run
+
+
+def test_a_strangers_names_neither_style_the_terminal_nor_widen_the_list(tmp_path: Path) -> None:
+    judgeq(tmp_path, *JOB, "--name", "mine")
+    run = only_run(tmp_path)
+    info = json.loads((run / "config.json").read_text())
+    info["facts"]["prompt"]["feature"] = "\x1b[31m[red]evil " * 50
+    (run / "config.json").write_text(json.dumps(info))
+    run = run.rename(run.with_name("\x1b[2J[bold]evil"))
+    shown = judgeq(tmp_path, "runs").stdout
+    assert "\x1b" not in shown
+    assert "[bold]evil" in shown
+    assert max(map(len, shown.splitlines())) <= 120
+    info["settings"]["name"] = "\x1b[2Jmine"
+    (run / "config.json").write_text(json.dumps(info))
+    done = judgeq(tmp_path, "runs")
+    assert "unreadable" in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr

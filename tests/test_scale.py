@@ -1,36 +1,218 @@
-"""Reliability and misfit of a run, from the ledger to the command line; and of people's judgments."""
+"""Reliability and misfit: from arrays, and of a run, from the ledger to the command line."""
 
 from __future__ import annotations
 
-import csv
 import json
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import judgeq as package
+from judgeq.errors import NotConvergedError
 from judgeq.evaluation import scale
-from judgeq.rating import (
-    ESTIMATORS,
-    Parameters,
-    correlation,
-    plackett_luce,
-    scale_quality,
-)
+from judgeq.rating import ESTIMATORS, Parameters
 from judgeq.rating.comparisons import imply, joined
-from judgeq.types import Bools, Comparisons, Floats, Verdicts
-from tests.build import SHARED, fit_map, verdicts
+from judgeq.rating.scale_quality import (
+    Separation,
+    SplitHalf,
+    fit_of_items,
+    fit_of_judges,
+    residuals,
+    separation,
+    split_half,
+)
+from judgeq.types import Comparisons, Floats, Verdicts
+from tests.build import Ranking, fit_map, grouped, verdicts
 from tests.cli import judgeq
 
-pytestmark = pytest.mark.usefixtures("rated_once")
 
-PEOPLE = SHARED / "data" / "convincing"
-needs_people = pytest.mark.skipif(
-    not PEOPLE.is_dir(), reason="the people's judgments may not be shipped and are not at ../shared"
-)
+def by_judges(rankings: Sequence[Sequence[int]], judges: Sequence[int]) -> Verdicts:
+    return replace(verdicts(rankings), judges=np.array(judges, dtype=np.int32))
+
+
+# Separation
+
+
+def test_separation_is_its_closed_form() -> None:
+    theta, se = np.array([-1.0, 0, 1]), np.array([0.3, 0.5, math.sqrt(0.41)])
+    # The variance is 1, the mean squared error (0.09 + 0.25 + 0.41)/3.
+    found, likeliest = separation(theta, se), separation(theta, se, likeliest=True)
+    assert found.ssr == pytest.approx(1 / 1.25)
+    assert likeliest.ssr == pytest.approx(1 - 0.25)
+    assert found.g == pytest.approx(1 / math.sqrt(1 - 0.8))
+    assert likeliest.g == pytest.approx(1 / math.sqrt(1 - 0.75))
+    assert (found.n, found.why) == (3, None)
+
+
+def test_separation_is_within_components() -> None:
+    """How far two components lie apart is no spread that judgments know of."""
+    theta = np.array([-1.0, 1, 99, 101, 7])
+    component = np.array([1, 1, 2, 2, 3])
+    found = separation(theta, np.full(5, 0.5), component, likeliest=True)
+    assert found.ssr == pytest.approx(1 - 0.25 / 2)  # Σ 4 · 1² over 4 items less 2 components
+    assert found.n == 4  # one alone in its component says nothing
+
+
+def test_undefined_separation_says_why() -> None:
+    nan = np.full(3, np.nan)
+    assert separation(np.arange(3.0), nan) == Separation(
+        None, None, 0, "fewer than two items have a standard error"
+    )
+    assert separation(np.zeros(3), np.ones(3)).why == "all items are rated the same"
+    worse = separation(np.array([-1.0, 1]), np.array([2.0, 2]), likeliest=True)
+    assert worse.ssr == -1.0  # errors larger than the spread
+    assert worse.g == pytest.approx(1 / math.sqrt(2))
+
+
+# Split halves
+
+
+def test_consistent_judges_agree_in_both_halves() -> None:
+    pairs = list(combinations(range(6), 2))
+    found = split_half(
+        by_judges(pairs * 12, np.repeat(range(12), len(pairs)).tolist()), fit_map, 0, 10
+    )
+    assert found.r == pytest.approx(1)
+    assert found.whole == pytest.approx(1)
+    assert (found.by, found.splits, found.items) == ("judges", 10, 6)
+
+
+def test_halves_of_coin_tosses_do_not_correlate() -> None:
+    rng = np.random.default_rng(0)
+    lists = [rng.permutation(200)[:10].tolist() for _ in range(120)]
+    found = split_half(verdicts(lists), fit_map, 0, 20)
+    assert found.by == "judgments"
+    assert found.r is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert abs(found.r) < 0.1
+    assert found.low < found.r < found.high
+
+
+def test_halves_without_a_common_scale_say_so() -> None:
+    disjoint = verdicts([[0, 1], [2, 3], [4, 5]])
+    assert split_half(disjoint, fit_map, 0, 5).why == "both halves connect no two items"
+    assert split_half(disjoint.where(np.arange(3) < 1), fit_map, 0).why is not None
+    same = verdicts([[0, 1], [1, 0]] * 20)
+    assert split_half(same, lambda half, n: np.zeros(n), 0, 5).why == "all items are rated the same"
+    assert split_half(same, fit_map, 0, 0) == SplitHalf(
+        None, None, None, 0, "judgments", why="no splits were asked for"
+    )
+
+    def fails(half: Verdicts, n: int) -> Floats:
+        raise NotConvergedError("no end")
+
+    assert split_half(same, fails, 0, 2).why == "half of the judgments can't be rated: no end"
+
+
+THETA = np.array([1.5, 0.2, -0.3, -2.0, 0.9, 0.0, -1.0])
+
+
+def plackett_luce(
+    n: int, k: int, rounds: int, judges: int, random: float, seed: int
+) -> tuple[Verdicts, np.ndarray]:
+    """Lists of k by judges that follow Plackett-Luce, and which of them answer at random."""
+    rng = np.random.default_rng(seed)
+    theta, bad = rng.normal(0, 2, n), rng.random(judges) < random
+    lists = np.concatenate([rng.permutation(n)[: n // k * k].reshape(-1, k) for _ in range(rounds)])
+    judge = rng.integers(0, judges, len(lists)).astype(np.int32)
+    value = np.where(bad[judge][:, None], 0, theta[lists]) + rng.gumbel(size=lists.shape)
+    ranked = np.take_along_axis(lists, np.argsort(-value, axis=1), axis=1)
+    return replace(verdicts(ranked.tolist()), judges=judge), bad
+
+
+# Infit and outfit
+
+
+def test_mean_squares_of_pairs_by_definition() -> None:
+    pairs: list[Ranking] = [(0, 1), (3, 0), (2, 4), (4, 2), (5, 1), ((6, 0),), (0, 6), (1, 0)]
+    judged = replace(verdicts(pairs), judges=np.arange(8, dtype=np.int32) % 2)
+    sums: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
+    for at, pair in enumerate(pairs):
+        groups = grouped(pair)
+        (a, b), y = (groups[0], 0.5) if len(groups) == 1 else (groups[0] + groups[1], 1.0)
+        p = 1 / (1 + math.exp(THETA[b] - THETA[a]))
+        for key in (("item", a), ("item", b), ("judge", at % 2)):
+            sums[key].append(((y - p) ** 2, p * (1 - p)))
+    for kind, fit in (
+        ("item", fit_of_items(judged, THETA)),
+        ("judge", fit_of_judges(judged, THETA, 2)),
+    ):
+        for unit, comparisons in enumerate(fit.comparisons.tolist()):
+            parts = sums[kind, unit]
+            assert comparisons == len(parts)
+            assert fit.infit[unit] == pytest.approx(
+                sum(r for r, _ in parts) / sum(w for _, w in parts)
+            )
+            assert fit.outfit[unit] == pytest.approx(sum(r / w for r, w in parts) / len(parts))
+
+
+def test_mean_squares_of_lists_are_those_of_score_residuals() -> None:
+    judged = verdicts([(0, 1, 2, 3), (5, 4, 0), (1, 0)])
+    found = residuals(judged, THETA)
+    fit = fit_of_items(judged, THETA)
+    mine = judged.items == 0
+    squares, h = found.residual[mine] ** 2, found.variance[mine]
+    assert fit.infit[0] == pytest.approx((squares * h).sum() / h.sum())
+    assert fit.outfit[0] == pytest.approx(squares.mean())
+    assert fit.comparisons.tolist() == [6, 4, 3, 3, 2, 2, 0]
+    assert np.isnan(fit.infit[6])
+
+
+def test_judges_that_answer_at_random_misfit() -> None:
+    k, rounds, judges = 2, 24, 80
+    found, bad, alarms, fair = 0, 0, 0, 0
+    for seed in range(4):
+        judged, random = plackett_luce(200, k, rounds, judges, 0.05, seed)
+        fit = fit_of_judges(judged, fit_map(judged, 200), judges)
+        found += int(fit.above[random].sum())
+        bad += int(random.sum())
+        alarms += int(fit.above[~random].sum())
+        fair += int((~random).sum())
+    assert found >= 0.9 * bad > 0
+    assert alarms <= 0.05 * fair
+
+
+def test_nothing_is_said_of_few_comparisons() -> None:
+    fit = fit_of_judges(verdicts([[0, 1, 2], [2, 1, 0]]), THETA, 2)
+    assert fit.comparisons.tolist() == [6, 0]
+    assert not fit.judged.any()
+    assert not (fit.above | fit.below).any()
+    empty = fit_of_judges(verdicts([]), THETA, 1)
+    assert np.isnan(empty.infit).all()
+    assert not fit_of_items(verdicts([]), THETA).judged.any()
+
+
+# What a judgment says of one item
+
+
+def test_residuals_of_pairs_ties_and_items_alone() -> None:
+    judged = verdicts([(3, 0), (0, 3), [(0, 3)], (1,), (5, 2, 1)])
+    residual, _, expected = residuals(judged, THETA)
+    p = 1 / (1 + math.exp(3.5))  # that 3 is above 0
+    assert_allclose(residual[:2], [math.sqrt((1 - p) / p), -math.sqrt((1 - p) / p)])
+    assert_allclose(residual[2:4], [math.sqrt(p / (1 - p)), -math.sqrt(p / (1 - p))])
+    assert_allclose(residual[4], -residual[5])
+    assert residual[4] < 0
+    assert_allclose(expected[4:6], [1 - p, p])
+    assert np.isnan([residual[6], expected[6]]).all()
+    # Whatever the reply's own order of tied items, each has its own residual.
+    turned = residuals(verdicts([[(3, 0)]]), THETA)
+    assert_allclose(turned.residual, residual[5:3:-1])
+    assert_allclose(turned.expected, expected[5:3:-1])
+    far = residuals(verdicts([(1, 0), (0, 1)]), np.array([2000.0, 0.0])).residual
+    assert np.isfinite(far).all()
+    assert np.isnan(residuals(verdicts([(1, 0)]), np.array([np.nan, 0.0])).residual).all()
+
+
+pytestmark = pytest.mark.usefixtures("rated_once")
 
 
 @pytest.fixture(scope="module")
@@ -103,23 +285,8 @@ def test_halves_are_rated_as_the_whole_with_its_prior_and_without_the_position(
     def rate(half: Verdicts, n: int) -> Floats:
         return ESTIMATORS["pl"].fit(half, n, Parameters(run.fit.sigma, position=True)).theta
 
-    expected = scale_quality.split_half(joined(run.history.verdicts), rate, 0, 3)
+    expected = split_half(joined(run.history.verdicts), rate, 0, 3)
     assert scale.reliability_of(run, splits=3).split_half == expected
-
-
-def test_halves_that_know_few_items_in_common_have_no_r(tmp_path: Path) -> None:
-    """Of items that are in one or two lists, most are in one half alone."""
-    job = ("-d", "synthetic:normal", "--n", "200", "-s", "listwise5x1", "--quiet")
-    judgeq(tmp_path, "run", *job)
-    shown = judgeq(tmp_path, "evaluate", "--resamples", "0").stdout
-    assert "split halves" not in shown
-    judgeq(tmp_path, "run", *job[:-2], "listwise5x2", "--quiet")
-    run = package.open_run(runs_dir=tmp_path / "runs")
-    half = scale.reliability_of(run, splits=5).split_half
-    assert (half.r, half.low, half.whole) == (None, None, None)
-    assert half.why == f"both halves know only {half.items} of the 200 items judged"
-    shown = " ".join(judgeq(tmp_path, "evaluate", "--resamples", "0").stdout.split())
-    assert "No split halves: both halves know only" in shown
 
 
 def test_a_warning_stands_beside_an_adaptive_designs_separation(runs: Path) -> None:
@@ -213,19 +380,9 @@ def test_cj_is_the_published_recipe(n: int, count: int, seed: int) -> None:
     rows = [int(name) for name in by_name]
     assert theta[rows] == pytest.approx([*by_name.values()], abs=1e-12)
     assert se[rows] == pytest.approx([*se_by_name.values()], abs=1e-12)
-    assert scale_quality.separation(theta, se, likeliest=True).ssr == pytest.approx(ssr, abs=1e-12)
+    assert separation(theta, se, likeliest=True).ssr == pytest.approx(ssr, abs=1e-12)
     assert np.isnan(theta[n])  # never compared
     assert np.isnan(se[n])
-
-
-def test_cj_golden_values() -> None:
-    """A small tournament, to the digits that the recipe's plain implementation gave."""
-    pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (3, 2), (1, 0), (2, 3)]
-    theta, se = scale.cj(imply(verdicts(pairs)), 4)
-    expected, _, ssr = recipe([(str(a), str(b)) for a, b in pairs])
-    assert theta == pytest.approx([*expected.values()], abs=1e-13)
-    assert scale_quality.separation(theta, se, likeliest=True).ssr == pytest.approx(ssr, abs=1e-13)
-    assert theta.sum() == pytest.approx(0, abs=1e-12)
 
 
 def test_cj_at_its_maximum_is_a_closed_form() -> None:
@@ -239,78 +396,3 @@ def test_cj_at_its_maximum_is_a_closed_form() -> None:
 
 
 # People
-
-
-def people() -> tuple[Verdicts, Bools, int]:
-    """The published judgments of pairs of arguments, which of them are ties, and how many arguments
-    there are."""
-    with (PEOPLE / "arguments.csv").open(encoding="utf-8") as file:
-        rows = {row["id"]: at for at, row in enumerate(csv.DictReader(file))}
-    text = (PEOPLE / "judgments.jsonl").read_text(encoding="utf-8")
-    lines = [json.loads(line) for line in text.splitlines()]
-    numbers: dict[str, int] = {}
-    judges = [numbers.setdefault(line["judge"], len(numbers)) for line in lines]
-    presented = np.array([[rows[name] for name in line["presented"]] for line in lines], np.int32)
-    second = [line["winner"] == line["presented"][1] for line in lines]
-    tie = np.array([line["winner"] == "tie" for line in lines])
-    return pairs(presented, np.array(second), tie, np.array(judges, np.int32)), tie, len(rows)
-
-
-def pairs(presented: np.ndarray, second: Bools, tie: Bools, judges: np.ndarray) -> Verdicts:
-    tied = np.zeros(presented.shape, dtype=np.bool_)
-    tied[:, 1] = tie
-    return Verdicts(
-        matches=np.arange(len(presented)),
-        items=np.where(second[:, None], presented[:, ::-1], presented).reshape(-1),
-        offsets=np.arange(len(presented) + 1) * 2,
-        tied=tied.reshape(-1),
-        presented=presented.reshape(-1),
-        judges=judges,
-    )
-
-
-@needs_people
-def test_people_agree_with_the_published_ranks() -> None:
-    """Within topics, where the most convincing argument has the lowest rank."""
-    judged, _, n = people()
-    with (PEOPLE / "arguments.csv").open(encoding="utf-8") as file:
-        published = list(csv.DictReader(file))
-    ranks = np.array([float(row["rank"]) for row in published])
-    topics = np.unique([row["topic"] for row in published], return_inverse=True)[1]
-    fit = plackett_luce.fit(judged, n, Parameters(sigma=2.0))
-    agreement = [
-        correlation.point(correlation.spearman(fit.theta[of], -ranks[of]), int(of.sum()))
-        for of in (topics == topic for topic in range(32))
-    ]
-    assert None not in agreement
-    assert np.mean([rho for rho in agreement if rho is not None]) >= 0.905
-
-
-@needs_people
-def test_peoples_judgments() -> None:
-    """Compared within 32 topics: the judges halved, the scale is reliable; and those made to answer at
-    random are found."""
-    judged, tie, n = people()
-    half = scale_quality.split_half(judged, fit_map, 0, 2)
-    assert (half.by, half.items) == ("judges", 1052)
-    assert half.r is not None
-    assert half.r > 0.9
-
-    assert judged.judges is not None
-    judges = int(judged.judges.max()) + 1
-    found = bad = alarms = fair = 0
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        random = rng.random(judges) < 0.05
-        at_random = random[judged.judges]
-        items = judged.items.reshape(-1, 2)
-        second = at_random & (rng.random(len(items)) < 0.5)
-        made = pairs(items, second, tie & ~at_random, judged.judges)
-        fit = scale_quality.fit_of_judges(made, fit_map(made, n), judges)
-        found += int(fit.above[random].sum())
-        bad += int((random & fit.judged).sum())
-        alarms += int(fit.above[~random].sum())
-        fair += int((~random & fit.judged).sum())
-    assert bad > 80
-    assert found / bad > 0.9  # measured: 0.96
-    assert alarms / fair < 0.05  # measured: 0.03, of whom some answer oddly indeed

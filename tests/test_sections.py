@@ -1,30 +1,98 @@
-"""Sections, rendered to a terminal; and those that a run shows in the end: the answer first."""
+"""Words and sections, rendered to a terminal; and those that a run shows in the end."""
 
 from __future__ import annotations
 
 import io
 import math
 import re
-from dataclasses import dataclass, fields, replace
+import unicodedata
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jinja2 import Environment, UndefinedError
 from rich.cells import cell_len
 from rich.console import Console
 
 import judgeq as package
 from judgeq.engine.results import Result
+from judgeq.escaping import escaped, for_spreadsheet, plain
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.evaluation.metrics import Measured
 from judgeq.rating.position_bias import Effect
 from judgeq.study.simulation import StudyRow
+from judgeq.text import count, duration, money, rate, several
 from judgeq.types import Counts, Totals
-from judgeq.ui.json import plain
 from judgeq.ui.sections import FOLDER, Column, Section, numbers, stated, table, terminal, words
 from judgeq.ui.show import run as show_run
 from judgeq.ui.show.study import ranked
+
+
+@given(st.text(alphabet=st.characters(codec=None)), st.integers(1, 40))
+def test_plain_is_one_visible_line_that_fits(text: str, width: int) -> None:
+    line = plain(text, width)
+    assert cell_len(line) <= width
+    assert not {unicodedata.category(char) for char in line} & {"Cc", "Cf", "Cs", "Co"}
+    assert "\n" not in line
+    assert "  " not in line
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("  two\n\twords\u2028more ", "two words more"),
+        ("\x1b[31mred\x1b[0m \x1b[2J\x1b[10;3Hmoved", "red moved"),
+        ("\x9b31mred", "red"),
+        ("\x1b]0;title\x07seen \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "seen link"),
+        ("cut \x1b[", "cut ["),
+        ("safe\u202eevil\u2066 \u200bzero\ufeff", "safeevil zero"),
+        ("\ud800lone \ue000private", "lone private"),
+        ("[bold]kept[/bold]", "[bold]kept[/bold]"),
+        ("z\u0300\u0301\u0302\u0303\u0304", "z\u0300\u0301"),
+        ("\u2764\ufe0f", "\u2764"),
+        ("", ""),
+    ],
+)
+def test_plain_strips_what_steers_a_terminal(text: str, line: str) -> None:
+    assert plain(text, 40) == line
+
+
+def test_plain_says_so_when_it_reads_only_the_start_of_a_huge_text() -> None:
+    assert plain("\x00" * 10_000_000 + "end", 10) == "…"
+    assert plain(" " * 1000, 10) == "…"
+    assert plain("a" * 10_000_000, 10) == "a" * 9 + "…"
+
+
+@given(st.text(alphabet=st.characters(codec=None)))
+def test_what_is_escaped_is_one_line_that_can_be_seen(text: str) -> None:
+    line = escaped(text)
+    assert line.isprintable()
+    if text.isprintable():
+        assert line == text
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "＠"])
+def test_what_a_spreadsheet_would_run_is_words(start: str) -> None:
+    assert for_spreadsheet(f"{start}cmd|' /C calc'!A0") == f"'{start}cmd|' /C calc'!A0"
+    assert for_spreadsheet(start) != start
+
+
+@pytest.mark.parametrize("cell", ["babe-listwise10", "a=b", "", None, -1.5, True])
+def test_words_and_numbers_are_left_to_spreadsheets(cell: object) -> None:
+    assert for_spreadsheet(cell) is cell
+
+
+def test_numbers_in_words() -> None:
+    assert [count(1234567), several(1, "retry", "retries")] == ["1,234,567", "1 retry"]
+    assert [rate(0), rate(23.14), rate(5012.3)] == ["0.0", "23.1", "5,012"]
+    dollars = [money(x) for x in (0, 1e-9, 0.00001234, 0.012345, 0.5, 0.99999, 12345.6)]
+    assert dollars == ["$0", "< $0.000001", "$0.0000123", "$0.0123", "$0.50", "$1.00", "$12,345.60"]
+    times = [duration(x) for x in (0.2, 59.7, 200, 1500, 3900, 90_000)]
+    assert times == ["0 s", "1 min 00 s", "3 min 20 s", "25 min", "1 h 05 min", "1 d 01 h"]
+
 
 SECTION = Section(
     "A [bold]title[/]",
@@ -75,11 +143,7 @@ def test_lines_break_between_words_and_are_not_padded() -> None:
 
 
 def test_a_table_leaves_out_columns_and_cuts_texts_where_it_must() -> None:
-    columns = [
-        Column("id", least=4),
-        Column("n", right=True, spare=True),
-        Column("text", least=6),
-    ]
+    columns = [Column("id", least=4), Column("n", right=True, spare=True), Column("text", least=6)]
     section = Section(columns=columns, rows=[("a name", 1, "some words of a text")])
     lines = {
         width: [line.plain for line in terminal([section], width)] for width in (40, 25, 16, 12)
@@ -199,13 +263,3 @@ def test_only_what_matters_is_warned_of(result: Result) -> None:
         "the cache saved $1.00",
     ):
         assert sentence in text
-
-
-def test_a_field_that_a_result_gets_is_in_the_json(result: Result) -> None:
-    @dataclass(frozen=True, eq=False)
-    class Longer(Result):
-        more: float = 0.5
-
-    assert "more" not in {field.name for field in fields(Result)}
-    known = {field.name: getattr(result, field.name) for field in fields(result)}
-    assert plain(Longer(**known))["more"] == 0.5

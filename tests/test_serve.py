@@ -307,22 +307,6 @@ def test_nothing_can_be_changed(here: Served) -> None:
     assert here.ask(here.run("status"), "POST").status == 405
 
 
-def test_other_sites_may_lead_here_and_no_more(here: Served) -> None:
-    def ask(site: str, mode: str, use: str) -> int:
-        named = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": mode, "Sec_Fetch_Dest": use}
-        return here.ask("/", **named).status
-
-    for site in ("cross-site", "same-site"):
-        assert ask(site, "navigate", "document") == 200
-        for mode, use in (
-            *(("no-cors", "script"), ("no-cors", "image"), ("cors", "empty")),
-            *(("navigate", "iframe"), ("navigate", "embed"), ("websocket", "websocket")),
-        ):
-            assert ask(site, mode, use) == 403
-    assert ask("same-origin", "cors", "empty") == 200
-    assert ask("none", "navigate", "document") == 200
-
-
 def test_the_token_comes_in_a_header_and_never_as_a_cookie(folder: Path) -> None:
     """A cookie would be sent to every port of this machine, and to whoever listens there."""
     with served(folder, token="the-secret") as here:

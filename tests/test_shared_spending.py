@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from judgeq.errors import BudgetError, RunError
-from judgeq.judge.budget import NANO, Allowance, Budget
+from judgeq.judge.budget import NANO, Allowance, Budget, Keeper, Slice, Slices
 from judgeq.judge.limiter import SLACK
-from judgeq.judge.slices import Keeper, Slice, Slices
 from judgeq.store.postgres.address import parse
 from judgeq.store.postgres.connection import PostgresDatabase
 from judgeq.store.postgres.link import connect, in_schema
@@ -382,21 +381,18 @@ def test_nobody_gets_more_than_a_share_of_what_is_left_unless_one_call_needs_it(
     story(tell)
 
 
-def test_nothing_is_spent_of_what_lapsed_with_the_worker_that_was_found_dead() -> None:
-    async def tell() -> None:
-        keeper = Scripted()
-        slices = Slices(keeper, clock=Clock())
-        await slices.open()
-        assert slices.reserve(NANO)
-        await slices.ask()
-        assert slices.reserve(NANO // 4) == 0
-        keeper.worker = 2  # it claimed again, under another number
-        assert slices.reserve(NANO // 4)
-        await slices.ask()
-        assert keeper.asked[-1][0] is None
-        await slices.close()
-
-    asyncio.run(tell())
+async def test_nothing_is_spent_of_what_lapsed_with_the_worker_that_was_found_dead() -> None:
+    keeper = Scripted()
+    slices = Slices(keeper, clock=Clock())
+    await slices.open()
+    assert slices.reserve(NANO)
+    await slices.ask()
+    assert slices.reserve(NANO // 4) == 0
+    keeper.worker = 2  # it claimed again, under another number
+    assert slices.reserve(NANO // 4)
+    await slices.ask()
+    assert keeper.asked[-1][0] is None
+    await slices.close()
 
 
 # Limits are divided

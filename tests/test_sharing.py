@@ -31,11 +31,6 @@ from tests.fakes import faults
 ASKED = ("id", "matches", "wins", "gold")
 
 
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-
-
 def exported(folder: RunPlace, path: Path) -> Path:
     """A file of the run's judgments, as `judgeq export` writes it."""
     ids, rounds, judges = asyncio.run(results.judgments(folder))
@@ -161,6 +156,9 @@ def test_what_can_not_be_imported_leaves_nothing(demo: Path, tmp_path: Path) -> 
     assert "'--by': 'name' is not one of 'row', 'id'" in done.stderr
 
 
+# Runs of every kind
+
+
 def test_a_run_appears_whole_or_not_at_all(
     demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,9 +173,6 @@ def test_a_run_appears_whole_or_not_at_all(
         imported(demo / "demo.jsonl", tmp_path / "runs")
     assert seen == [[]]  # nor is it seen while it is filled: the process may be killed then
     assert not list((tmp_path / "runs").iterdir())
-
-
-# Runs of every kind
 
 
 @pytest.mark.parametrize(
@@ -301,7 +296,7 @@ def test_published_recordings_give_the_published_ratings(tmp_path: Path, name: s
             0.772,
             0.778,
         ]
-    # What bt-mm makes of these verdicts takes seconds: test_bradley_terry.py has it.
+    # What bt-mm makes of these verdicts takes seconds: test_estimators.py has it.
     _, rounds, _ = asyncio.run(results.judgments(result.run))
     for mine, theirs in zip(rounds, recording(path.stem), strict=True):
         np.testing.assert_array_equal(mine.items, theirs.items)

@@ -1,8 +1,12 @@
-"""The simulation study: its grids, one case, going on after a kill, and the tables it writes."""
+"""The simulation study: its grids, one case, going on after a kill, and the tables it writes; and the
+published recordings, which may be pickles."""
 
 from __future__ import annotations
 
-import multiprocessing
+import hashlib
+import json
+import os
+import pickle
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,21 +15,15 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from filelock import FileLock
 
 from judgeq import strategies
-from judgeq.errors import DataError, StoppedError, UsageError
+from judgeq.errors import DataError, UsageError
 from judgeq.settings.run import Simulation
-from judgeq.study import simulation
-from judgeq.study.simulation import (
-    Case,
-    Grid,
-    StudyRow,
-    load_grid,
-    scored,
-    simulate,
-    study,
-)
+from judgeq.study import reproduction, simulation
+from judgeq.study.simulation import Case, Grid, StudyRow, load_grid, scored, simulate, study
+from judgeq.types import Verdict
+from tests.build import SHARED, needs_recordings
+from tests.cli import judgeq
 
 PAPER, RANDOM = load_grid("paper"), load_grid("paper-random")
 SMALL = Grid(
@@ -284,10 +282,7 @@ def test_a_folder_of_another_grid_is_left_alone(
 @pytest.mark.parametrize(
     "line",
     [
-        *(
-            b"\0\0\0\n",
-            b'[["pairwise1","linear",0,0],[[1,2]]]\n',
-        ),
+        *(b"\0\0\0\n", b'[["pairwise1","linear",0,0],[[1,2]]]\n'),
         b'[["pairwise1","linear",0,0],[["$x$","","elo","linear",0,0,0.5,1,1,1,1.0,0.1],'
         b'["$x$","","bt","linear",0,0,0.5,1,1,1,1.0,0.1]]]\n',
     ],
@@ -302,26 +297,6 @@ def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path, line: bytes) -> 
         study(SMALL, tmp_path, 1, nothing)
     assert str(path) in str(error.value)
     assert path.read_bytes() == damaged
-
-
-def test_two_processes_are_not_at_one_study(tmp_path: Path, expected: list[StudyRow]) -> None:
-    with FileLock(tmp_path / "lock"):
-        with pytest.raises(UsageError, match=r"another process is at the study in .*--out"):
-            study(SMALL, tmp_path, 1, nothing)
-        assert not cases_of(tmp_path).exists()
-    assert study(SMALL, tmp_path, 1, nothing) == expected
-
-
-def test_a_killed_helper_is_told_and_nothing_lost(tmp_path: Path, expected: list[StudyRow]) -> None:
-    def tell(done: int, total: int) -> None:
-        if done == 3:
-            for child in multiprocessing.active_children():
-                child.kill()
-
-    with pytest.raises(StoppedError, match=r"was killed.*the same command continues, and --jobs 1"):
-        study(SMALL, tmp_path, 2, tell)
-    assert len(cases_of(tmp_path).read_bytes().splitlines()) >= 1 + 3
-    assert study(SMALL, tmp_path, 1, nothing) == expected
 
 
 # Scores
@@ -344,3 +319,117 @@ def test_the_score_weighs_effectiveness_and_cost_by_hand() -> None:
     assert [replace(each, score=0) for each in scored(rows)] == [
         replace(each, score=0) for each in rows
     ]
+
+
+PICKLED = [
+    {"round": 1, "group": 0, "input_indices": [0, 1, 2], "ranked_indices": [2, 0, 1]},
+    {"round": 2, "group": 0, "input_indices": [2, 1], "ranked_indices": [1, 2]},
+]
+GOOD = [{0: 1.0, 1: 2.0, 2: 3.0}, {0: -1.0, 1: 0.0, 2: 1.0}, {0: 0.5, 1: 0.5, 2: 0.5}, PICKLED]
+
+
+def put(path: Path, content: object) -> str:
+    """Write a pickle; its checksum."""
+    data = pickle.dumps(content)
+    path.write_bytes(data)
+    return hashlib.sha256(data).hexdigest()
+
+
+class Evil:
+    """What runs a command when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self.mark}",)
+
+
+def test_a_pickle_of_plain_things_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.pkl"
+    judgments, elo, theta = reproduction.read_pickle(path, put(path, GOOD), 3)
+    assert [each.presented for each in judgments] == [(0, 1, 2), (2, 1)]
+    assert [each.round for each in judgments] == [1, 2]
+    assert judgments[0].verdict == Verdict((2, 0, 1))
+    assert (elo.tolist(), theta.tolist()) == ([1.0, 2.0, 3.0], [-1.0, 0.0, 1.0])
+
+
+def test_a_file_of_another_checksum_is_not_even_opened(tmp_path: Path) -> None:
+    path = tmp_path / "a.pkl"
+    put(path, Evil(tmp_path / "mark"))
+    with pytest.raises(DataError, match=r"not the published file: expected sha256 0.*not opened"):
+        reproduction.read_pickle(path, "0" * 64, 3)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_every_global_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.pkl"
+    checksum = put(path, [Evil(tmp_path / "mark"), *GOOD[1:]])
+    with pytest.raises(DataError, match=r"it names (posix|nt)\.system"):
+        reproduction.read_pickle(path, checksum, 3)
+    assert not (tmp_path / "mark").exists()
+    checksum = put(path, [*GOOD[:3], Path("x")])
+    with pytest.raises(DataError, match="it names pathlib"):
+        reproduction.read_pickle(path, checksum, 3)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        GOOD[:3],
+        [*GOOD[:3], [{"round": 1}]],
+        [{0: 1.0}, *GOOD[1:]],
+        [*GOOD[:3], [{**PICKLED[0], "input_indices": ["x"]}]],
+        7,
+    ],
+)
+def test_something_else_than_expected_is_told(tmp_path: Path, content: object) -> None:
+    path = tmp_path / "a.pkl"
+    with pytest.raises(DataError, match=r"a\.pkl holds something else than expected"):
+        reproduction.read_pickle(path, put(path, content), 3)
+
+
+def test_without_judgments_it_says_what_is_missing_and_makes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = judgeq(tmp_path, "reproduce", "paper", "--recordings", "empty", expect=3)
+    assert "--recordings empty holds none of 5mini_10listwise3_clean.pkl" in done.stdout
+    assert "not reproduced, since data is missing: babe, us_vs_them" in done.stderr
+    assert not (tmp_path / "runs").exists()
+    assert "'table9' is not 'paper'" in judgeq(tmp_path, "reproduce", "table9", expect=2).stderr
+
+
+@pytest.mark.long
+@needs_recordings
+def test_the_published_rows(tmp_path: Path) -> None:
+    done = judgeq(
+        tmp_path,
+        *("reproduce", "paper", "--json", "--recordings", str(SHARED / "recordings/original")),
+        *("--data-dir", str(SHARED / "data" / "us_vs_them")),
+    )
+    found = {part["dataset"]: part for part in json.loads(done.stdout)}
+    ours = {
+        (each["row"], each["measure"]): (each["exact"], round(each["ours"], 3))
+        for part in found.values()
+        for each in part["numbers"]
+    }
+    assert ours == {
+        ("mini_listwise_Elo", "recall"): (True, 0.783),
+        ("mini_listwise_Elo", "accuracy"): (True, 0.779),
+        ("mini_listwise_Elo", "precision"): (True, 0.772),
+        ("mini_listwise_Elo", "f1"): (True, 0.778),
+        ("mini_listwise_BT", "recall"): (False, 0.850),
+        ("mini_listwise_BT", "accuracy"): (False, 0.802),
+        ("mini_listwise_BT", "precision"): (False, 0.772),
+        ("mini_listwise_BT", "f1"): (False, 0.809),
+        ("Elo, all comments", "pearson"): (True, 0.564),
+        ("Elo, critical", "pearson"): (True, 0.501),
+        ("BT, all comments", "pearson"): (False, 0.570),
+        ("BT, critical", "pearson"): (True, 0.536),
+    }
+    for part in found.values():
+        for each in part["numbers"]:
+            assert each["exact"] or each["why"]
+            # What is published follows from their own ratings.
+            assert round(each["theirs"], 3) == each["published"]
+        assert part["elo_equal_to_the_last_bit"] is True
+        assert "is the authors' file, by its sha256" in part["checked"]

@@ -14,19 +14,11 @@ import numpy as np
 import pytest
 
 from judgeq.errors import RunError
+from judgeq.person import Check, Handed, Person
 from judgeq.store import Items, Spent, Store
 from judgeq.store.postgres.store import PostgresStore
 from judgeq.store.sqlite import SqliteStore
-from judgeq.types import (
-    Attempt,
-    Bools,
-    Counts,
-    JobState,
-    Matches,
-    Outcome,
-    Usage,
-    Verdict,
-)
+from judgeq.types import Attempt, Bools, Call, Counts, JobState, Matches, Outcome, Usage, Verdict
 from tests.fakes import Clock, call
 from tests.postgres import new_run
 
@@ -186,39 +178,16 @@ async def test_an_old_epoch_can_plan_nothing(store: Store, clock: Clock) -> None
     assert await store.counts() == Counts(pending=3)
 
 
-@contract
-async def test_jobs_are_counted_by_round_and_state(store: Store, clock: Clock) -> None:
-    epoch = await begun(store, 5)
-    await store.plan_round(2, epoch, most(), pairs(2))
-    await claimed(store, "a", 6)
-    await store.settle(
-        "a",
-        [
-            answer(0, 0, 1),
-            Outcome(1, INVALID, calls=(call(1, "unusable"),)),
-            Outcome(2, FAILED, error="no network"),
-            Outcome(3, PENDING),
-        ],
-    )
-    one = Counts(pending=1, running=1, done=1, invalid=1, failed=1)
-    assert await store.round_state(1) == one
-    assert await store.round_state(2) == Counts(pending=1, running=1)
-    assert await store.counts() == one + Counts(pending=1, running=1)
-
-
-def test_what_was_committed_is_there_when_opened_again(place: Place) -> None:
-    async def told() -> None:
-        async with place.open() as store:
-            await begun(store, 3)
-            await claimed(store, "a", 2)
-            await store.settle("a", [answer(0, 1, 0), answer(1, 1, 2)])
-            before = await store.totals()
-        async with place.open() as store:
-            assert await store.counts() == Counts(pending=1, done=2)
-            assert await store.totals() == before
-            assert (await store.verdicts(1)).items.tolist() == [1, 0, 1, 2]
-
-    asyncio.run(told())
+async def test_what_was_committed_is_there_when_opened_again(place: Place) -> None:
+    async with place.open() as store:
+        await begun(store, 3)
+        await claimed(store, "a", 2)
+        await store.settle("a", [answer(0, 1, 0), answer(1, 1, 2)])
+        before = await store.totals()
+    async with place.open() as store:
+        assert await store.counts() == Counts(pending=1, done=2)
+        assert await store.totals() == before
+        assert (await store.verdicts(1)).items.tolist() == [1, 0, 1, 2]
 
 
 # Claims and leases
@@ -251,19 +220,6 @@ async def test_what_may_have_been_paid_is_bounded(store: Store, clock: Clock) ->
     assert (await store.totals()).at_risk is None
     refused = call(1, "rate_limited", 0.0)._replace(bound=None)
     await store.settle("a", [Outcome(3, RUNNING, None, (refused,))])
-    assert (await store.totals()).at_risk == 1.0
-
-
-@contract
-async def test_a_call_of_unknown_cost_stays_at_risk(store: Store, clock: Clock) -> None:
-    await begun(store, 2)
-    assert await claimed(store, "a", 2) == [0, 1]
-    lost = call(1, "connection", None)._replace(bound=0.5)
-    await store.settle("a", [Outcome(0, RUNNING, None, (lost,))])
-    assert (await store.totals()).at_risk == 1.0
-    await store.begin("a", [Attempt(0, 0.5)])
-    again = lost._replace(attempt=2)
-    await store.settle("a", [Outcome(0, RUNNING, None, (again,)), answer(1, 1, 0)])
     assert (await store.totals()).at_risk == 1.0
 
 
@@ -317,18 +273,6 @@ async def test_partial_rankings_are_kept_beside_ties(store: Store, clock: Clock)
     assert every.partial is not None
     assert every.partial.tolist() == [False, True, False, False]
     assert every.tied[2:].tolist() == [False, False, True, False] * 2 + [False] * 4
-
-
-@contract
-async def test_several_outcomes_of_one_job_in_one_batch(store: Store, clock: Clock) -> None:
-    await begun(store, 2)
-    await claimed(store, "a", 2)
-    await store.begin("a", [Attempt(0)])
-    note = Outcome(0, RUNNING, calls=(call(1, "unusable"),), error="missing: B")
-    await store.settle("a", [note, answer(1, 1, 2), answer(0, 1, 0, attempt=2)])
-    assert await store.counts() == Counts(done=2)
-    assert (await store.totals()).calls == 3
-    assert (await store.verdicts()).items.tolist() == [1, 0, 1, 2]
 
 
 @contract
@@ -454,6 +398,7 @@ async def test_the_first_answer_counts_and_a_later_one_is_a_duplicate(
         assert (await store.verdicts()).items.tolist() == [1, 0]
     totals = await store.totals()
     assert (totals.calls, totals.cost, totals.unknown) == (2, 0.5, 0)
+    assert [one.outcome for one in (await store.calls([0]))[0]] == ["ok", "duplicate"]
 
 
 @contract
@@ -516,3 +461,105 @@ async def test_what_is_done_together_is_one_transaction(store: Store, clock: Clo
         await store.settle("a", [answer(0, 1, 0)])
         assert len(await store.claim("a", 1, LEASE)) == 1
     assert await store.counts() == Counts(running=2, done=1)
+
+
+__all__ = ["place"]
+ANN = Person(0, "Ann", b"a" * 32, 60, since=5.0)
+BOB = Person(1, "Bob", b"b" * 32)
+
+
+def said(
+    job: int, person: int, *items: int, state: JobState = DONE, outcome: str = "ok"
+) -> Outcome:
+    call = Call(1, outcome, Usage(), 0.0, 2.5, '{"ranking": ["A", "B"]}', 1000.0, judge=person)
+    return Outcome(job, state, Verdict(items) if items else None, (call,))
+
+
+@contract
+async def test_a_number_a_name_and_a_token_are_one_persons(store: Store, clock: Clock) -> None:
+    await store.put_person(ANN)
+    for other in (BOB._replace(name="Ann"), BOB._replace(token=ANN.token)):
+        with pytest.raises(RunError, match="already"):
+            await store.put_person(other)
+    with pytest.raises(RunError, match="at the same time"):
+        await store.put_person(ANN._replace(name="Eve", token=BOB.token, since=ANN.since + 1))
+    with pytest.raises(ValueError, match="can't be kept"):
+        await store.put_person(BOB._replace(name=" "))
+    assert await store.people() == [ANN]
+
+
+@contract
+async def test_a_question_is_handed_to_one_at_a_time(store: Store, clock: Clock) -> None:
+    await begun(store, 3)
+    first = Handed(0, "lease 1", 7.0, job=0)
+    assert await store.hand_out(first)
+    assert await store.handed() == [first]
+    assert not await store.hand_out(Handed(1, "lease 2", 7.0, job=0)), "Ann has it"
+    assert not await store.hand_out(Handed(0, "lease 3", 7.0, job=1)), "she has one"
+    assert not await store.hand_out(Handed(1, "lease 4", 7.0, job=99)), "there is no such job"
+    check = Handed(1, "lease 5", 7.5, check=4)
+    assert await store.hand_out(check)
+    assert await store.handed() == [first, check]
+    assert await store.take_back("lease 1")
+    assert not await store.take_back("lease 1")
+    assert await store.hand_out(Handed(2, "lease 6", 8.0, job=0))
+
+
+@contract
+async def test_what_is_out_stays_pending_and_no_other_judge_claims_it(
+    store: Store, clock: Clock
+) -> None:
+    await begun(store, 3)
+    store.claim_for([1])
+    assert await store.claim("w", 3, 10) == []
+    await store.hand_out(Handed(0, "lease", 7.0, job=0))
+    assert await store.counts() == Counts(pending=3)
+    store.claim_for([0])
+    assert [job.match.id for job in await store.claim("w", 3, 10)] == [0, 1, 2]
+    assert not await store.hand_out(Handed(1, "other", 7.0, job=1)), "a worker has it"
+
+
+@contract
+async def test_an_answer_is_its_persons(store: Store, clock: Clock) -> None:
+    await begun(store, 3)
+    await store.settle("people", [said(0, 3, 1, 0), said(1, 2, 1, 2)])
+    verdicts = await store.verdicts(1)
+    assert verdicts.judges is not None
+    np.testing.assert_array_equal(verdicts.judges, [3, 2])
+    assert await store.counts() == Counts(pending=1, done=2)
+    totals = await store.totals()
+    assert (totals.calls, totals.unknown, totals.in_flight, totals.at_risk) == (2, 0, 0, 0.0)
+    (first, call), _ = await store.people_calls()
+    assert (first.id, first.items, call.judge, call.latency) == (0, (0, 1), 3, 2.5)
+    assert (await store.calls([0]))[0] == [call]
+
+
+@contract
+async def test_an_answer_that_is_taken_back_is_no_verdict(store: Store, clock: Clock) -> None:
+    await begun(store, 3)
+    await store.settle("people", [said(0, 2, 1, 0)])
+    assert not await store.retract(0, 3), "it is another's"
+    assert await store.retract(0, 2)
+    assert not await store.retract(0, 2)
+    assert len(await store.verdicts(1)) == 0
+    assert await store.counts() == Counts(pending=3)
+    assert await store.hand_out(Handed(0, "lease", 7.0, job=0))
+    await store.settle("people", [said(0, 2, 0, 1)])
+    assert (await store.verdicts(1)).items.tolist() == [0, 1]
+    assert [call.outcome for _, call in await store.people_calls()] == ["undone", "ok"]
+    assert await store.last_failure() is None
+
+
+@contract
+async def test_checks_are_kept(store: Store, clock: Clock) -> None:
+    await begun(store, 3)
+    known = Check(0, (1, 0), known=(0, 1))
+    asked = Check(1, (1, 0), person=0, repeats=5, lease="l", at=9.0)
+    for check in (known, asked):
+        await store.put_check(check)
+    assert await store.checks() == [known, asked]
+    for verdict in (Verdict((1, 0)), Verdict((1, 0), (False, True)), Verdict((1, 0), (), None)):
+        answered = asked._replace(verdict=verdict, seconds=2.0)
+        await store.put_check(answered)
+        assert await store.checks() == [known, answered]
+    assert await store.counts() == Counts(pending=3), "they are no jobs"

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
 
 from judgeq.errors import RunError
 from judgeq.store import Store
-from judgeq.types import (
-    Batch,
-    BatchState,
-    Counts,
-    Job,
-    JobState,
-    Line,
-    Outcome,
-)
+from judgeq.types import Batch, BatchState, Counts, Job, JobState, Line, Outcome
 from tests.fakes import Clock, call
 from tests.test_store import LEASE, Place, answer, begun, claimed, contract, die
 from tests.test_store import place as place  # noqa: PLC0414  (a fixture)
@@ -47,11 +38,7 @@ async def handed(store: Store, jobs: int, name: str = "jq-1a_B") -> list[int]:
 async def test_a_batch_is_written_down_with_its_jobs(store: Store, clock: Clock) -> None:
     await begun(store, 5)
     jobs = await store.claim("w", 4, LEASE)
-    given = [
-        Line(jobs[2], 0.1 + 0.2, 7),
-        Line(jobs[0], None, 0),
-        Line(jobs[3], 1e-10, 256 * 2**20),
-    ]
+    given = [Line(jobs[2], 0.1 + 0.2, 7), Line(jobs[0], None, 0), Line(jobs[3], 1e-10, 256 * 2**20)]
     assert list(await store.hand_over("w", batch(jobs=3, reserved=None), given)) == []
     (kept,) = await store.batches()
     assert kept == batch(jobs=3, reserved=None, left=3, at_risk=None)
@@ -128,41 +115,38 @@ async def test_only_what_the_worker_has_is_handed_over(store: Store, clock: Cloc
     assert (await store.totals()).at_risk == 0.25
 
 
-def test_a_batch_keeps_its_jobs_whoever_comes_and_goes(place: Place) -> None:
-    async def told() -> None:
-        async with place.open() as store:
-            await begun(store, 4)
-            assert await handed(store, 2) == [0, 1]
-            assert await claimed(store, "w") == [2]
-        place.clock.now += 1e9
-        async with place.open() as store:
-            await store.lead("another", 60)
-            await store.reap()
-            assert await store.counts() == Counts(pending=2, running=2)
-            jobs = [job.match.id for job in await store.claim("w", 9, LEASE)]
-            assert jobs == [2, 3]
-            await die(store, place.clock)
-            assert await store.counts() == Counts(pending=2, running=2)
-            (kept,) = await store.batches()
-            assert (kept.left, kept.at_risk) == (2, 1.0)
-            totals = await store.totals()
-            assert (totals.in_flight, totals.unknown, totals.at_risk) == (2, 1, 1.5)
-        # A process that never saw the batch settles in its name; killed in between, another goes on.
-        async with place.open() as store:
-            await store.settle("jq-1a_B", [answer(0, 1, 0)])
-            assert [line.job.match.id for line in await store.lines("jq-1a_B")] == [1]
-        async with place.open() as store:
-            await store.lead("third", 60)
-            assert await store.counts() == Counts(pending=2, running=1, done=1)
-            unusable = Outcome(1, PENDING, None, (call(1, "unusable"),), "missing: B")
-            await store.settle("jq-1a_B", [unusable])
-            (kept,) = await store.batches()
-            assert (kept.left, kept.at_risk) == (0, 0.0)
-            assert await store.lines("jq-1a_B") == []
-            (job, *_) = await store.claim("w", 1, LEASE)
-            assert (job.match.id, job.attempts, job.unusable, job.error) == (1, 1, 1, "missing: B")
-
-    asyncio.run(told())
+async def test_a_batch_keeps_its_jobs_whoever_comes_and_goes(place: Place) -> None:
+    async with place.open() as store:
+        await begun(store, 4)
+        assert await handed(store, 2) == [0, 1]
+        assert await claimed(store, "w") == [2]
+    place.clock.now += 1e9
+    async with place.open() as store:
+        await store.lead("another", 60)
+        await store.reap()
+        assert await store.counts() == Counts(pending=2, running=2)
+        jobs = [job.match.id for job in await store.claim("w", 9, LEASE)]
+        assert jobs == [2, 3]
+        await die(store, place.clock)
+        assert await store.counts() == Counts(pending=2, running=2)
+        (kept,) = await store.batches()
+        assert (kept.left, kept.at_risk) == (2, 1.0)
+        totals = await store.totals()
+        assert (totals.in_flight, totals.unknown, totals.at_risk) == (2, 1, 1.5)
+    # A process that never saw the batch settles in its name; killed in between, another goes on.
+    async with place.open() as store:
+        await store.settle("jq-1a_B", [answer(0, 1, 0)])
+        assert [line.job.match.id for line in await store.lines("jq-1a_B")] == [1]
+    async with place.open() as store:
+        await store.lead("third", 60)
+        assert await store.counts() == Counts(pending=2, running=1, done=1)
+        unusable = Outcome(1, PENDING, None, (call(1, "unusable"),), "missing: B")
+        await store.settle("jq-1a_B", [unusable])
+        (kept,) = await store.batches()
+        assert (kept.left, kept.at_risk) == (0, 0.0)
+        assert await store.lines("jq-1a_B") == []
+        (job, *_) = await store.claim("w", 1, LEASE)
+        assert (job.match.id, job.attempts, job.unusable, job.error) == (1, 1, 1, "missing: B")
 
 
 @contract

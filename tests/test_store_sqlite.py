@@ -17,17 +17,7 @@ import pytest
 from judgeq.errors import RunError
 from judgeq.store import Items, schema, sqlite, verdicts
 from judgeq.store.sqlite import Flusher, SqliteStore
-from judgeq.types import (
-    Attempt,
-    Batch,
-    Bools,
-    Counts,
-    JobState,
-    Line,
-    Matches,
-    Outcome,
-    Verdict,
-)
+from judgeq.types import Attempt, Batch, Bools, Counts, JobState, Line, Matches, Outcome, Verdict
 from tests.fakes import call
 
 N = 4
@@ -244,22 +234,6 @@ def test_partial_rankings_that_can_not_be(ties: str) -> None:
         verdicts.of_rows([row], 4)
 
 
-def test_verdicts_of_the_wrong_lengths_that_add_up(tmp_path: Path) -> None:
-    async def told() -> None:
-        store = SqliteStore(tmp_path / "run.db")
-        await store.set_items(Items([str(row) for row in range(5)], None, {}))
-        epoch = await store.lead("a", 60)
-        matches = Matches(np.arange(5, dtype=np.int32), np.array([0, 2, 5]))
-        await store.plan_round(1, epoch, everybody(5), matches)
-        await store.claim("a", 2, 60)
-        await store.settle("a", [done(0, 0, 1, 2), done(1, 3, 4)])
-        with pytest.raises(RunError, match="length is not that of its match"):
-            await store.verdicts()
-        await store.close()
-
-    asyncio.run(told())
-
-
 def test_a_damaged_page_is_told(path: Path) -> None:
     size = path.stat().st_size
     with path.open("rb+") as file:
@@ -281,56 +255,26 @@ async def read_everything(path: Path) -> None:
 # Transactions
 
 
-def test_calls_are_kept_whole_and_a_late_one_as_a_duplicate(path: Path) -> None:
-    with opened(path) as store:
-        asyncio.run(store.settle("b", [done(0, 0, 1)._replace(calls=(call(2),))]))
-    assert query(path, "SELECT * FROM calls WHERE job = 0 ORDER BY id") == [
-        (1, 1, 0, 1, "ok", 10, 2, 5, 3, 0.25, 0.5, "a reply", 1000.0, None, "m-2026", "fp_1", 1),
-        (
-            3,
-            1,
-            0,
-            2,
-            "duplicate",
-            10,
-            2,
-            5,
-            3,
-            0.25,
-            0.5,
-            "a reply",
-            1000.0,
-            None,
-            "m-2026",
-            "fp_1",
-            2,
-        ),
-    ]
-
-
 # Readers
 
 
-def test_a_reader_looks_while_a_writer_works(tmp_path: Path) -> None:
+async def test_a_reader_looks_while_a_writer_works(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
 
-    async def told() -> None:
-        writer = SqliteStore(path)
-        await fill(writer)
-        reader = SqliteStore(path, read_only=True)
-        assert await reader.counts() == Counts(pending=3)
-        await writer.claim("a", 2, 60)
-        assert await reader.counts() == Counts(pending=1, running=2)  # committed by the claim
-        await writer.begin("a", [Attempt(0)])
-        assert query(path, "SELECT attempts FROM jobs") == [(1,), (0,), (0,)]
-        await writer.settle("a", [done(0, 1, 0)])
-        assert (await reader.verdicts()).items.tolist() == [1, 0]
-        with pytest.raises(RunError, match="readonly"):
-            await reader.claim("b", 1, 60)
-        await reader.close()
-        await writer.close()
-
-    asyncio.run(told())
+    writer = SqliteStore(path)
+    await fill(writer)
+    reader = SqliteStore(path, read_only=True)
+    assert await reader.counts() == Counts(pending=3)
+    await writer.claim("a", 2, 60)
+    assert await reader.counts() == Counts(pending=1, running=2)  # committed by the claim
+    await writer.begin("a", [Attempt(0)])
+    assert query(path, "SELECT attempts FROM jobs") == [(1,), (0,), (0,)]
+    await writer.settle("a", [done(0, 1, 0)])
+    assert (await reader.verdicts()).items.tolist() == [1, 0]
+    with pytest.raises(RunError, match="readonly"):
+        await reader.claim("b", 1, 60)
+    await reader.close()
+    await writer.close()
 
 
 def test_the_log_is_emptied_even_beside_a_reader(tmp_path: Path) -> None:
@@ -435,7 +379,7 @@ def test_the_log_moves_into_the_database_now_and_then(
     assert seen == [[(None,)], [(None,)], [("turn 2",)]]
 
 
-def test_a_disk_that_fails_is_told_to_the_writer(
+async def test_a_disk_that_fails_is_told_to_the_writer(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: Flusher) -> None:
@@ -443,48 +387,44 @@ def test_a_disk_that_fails_is_told_to_the_writer(
 
     monkeypatch.setattr(Flusher, "_sync", fail)
 
-    async def told() -> None:
-        store = SqliteStore(path)
-        try:
-            assert store._db.flusher is not None
-            while store._db.flusher.error is None:
-                await store.lead("test", 60)
-                store._db.flusher.join(0.2)
-            with pytest.raises(RunError, match=r"run\.db can't be written.*No space left"):
-                await store.lead("test", 60)
-        finally:
-            monkeypatch.undo()
-            await store.close()
-
-    asyncio.run(told())
+    store = SqliteStore(path)
+    try:
+        assert store._db.flusher is not None
+        while store._db.flusher.error is None:
+            await store.lead("test", 60)
+            store._db.flusher.join(0.2)
+        with pytest.raises(RunError, match=r"run\.db can't be written.*No space left"):
+            await store.lead("test", 60)
+    finally:
+        monkeypatch.undo()
+        await store.close()
 
 
 # Where the files are
 
 
-def test_a_folder_that_was_moved_or_deleted_is_noticed_at_the_next_commit(tmp_path: Path) -> None:
-    async def story() -> None:
-        folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
-        folder.mkdir()
-        store = SqliteStore(folder / "run.db")
-        await fill(store)
+async def test_a_folder_that_was_moved_or_deleted_is_noticed_at_the_next_commit(
+    tmp_path: Path,
+) -> None:
+    folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    folder.mkdir()
+    store = SqliteStore(folder / "run.db")
+    await fill(store)
+    async with store.together():
+        (first, *_) = await store.claim("w", 3, 60)
+        await store.begin("w", [Attempt(first.match.id)])
+    folder.rename(elsewhere)
+    with pytest.raises(RunError, match="/run was moved or deleted during the run"):
         async with store.together():
-            (first, *_) = await store.claim("w", 3, 60)
-            await store.begin("w", [Attempt(first.match.id)])
-        folder.rename(elsewhere)
-        with pytest.raises(RunError, match="/run was moved or deleted during the run"):
-            async with store.together():
-                pytest.fail("it goes on")
-        await store.settle("w", [done(0, 0, 1)])
-        await store.close()
-        assert query(elsewhere / "run.db", "SELECT state FROM jobs WHERE id = 0") == [("done",)]
-        store = SqliteStore(elsewhere / "run.db")
-        while elsewhere.exists():  # its flusher may make a file beside us
-            with suppress(OSError):
-                shutil.rmtree(elsewhere)
-        with pytest.raises(RunError, match="moved or deleted"):
-            store.check()
-        await store.close()
-        assert not elsewhere.exists()
-
-    asyncio.run(story())
+            pytest.fail("it goes on")
+    await store.settle("w", [done(0, 0, 1)])
+    await store.close()
+    assert query(elsewhere / "run.db", "SELECT state FROM jobs WHERE id = 0") == [("done",)]
+    store = SqliteStore(elsewhere / "run.db")
+    while elsewhere.exists():  # its flusher may make a file beside us
+        with suppress(OSError):
+            shutil.rmtree(elsewhere)
+    with pytest.raises(RunError, match="moved or deleted"):
+        store.check()
+    await store.close()
+    assert not elsewhere.exists()

@@ -6,9 +6,6 @@ import asyncio
 import json
 import shutil
 import sqlite3
-import subprocess
-import sys
-import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,7 @@ from judgeq import api, prompts, run_places
 from judgeq.engine import session
 from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
-from judgeq.run_places import RunInfo, copying
+from judgeq.run_places import copying
 from judgeq.run_places.stored import StoredRun, StoredRuns
 from judgeq.store import Store, schema
 from judgeq.store.postgres.address import parse
@@ -29,7 +26,7 @@ from judgeq.store.postgres.link import in_schema
 from judgeq.types import Job
 from tests import python
 from tests.chaos import Cutter
-from tests.cli import ended, judgeq, start
+from tests.cli import ended, judgeq
 from tests.postgres import new_store, server
 from tests.test_runs import PRINT, info
 
@@ -157,12 +154,7 @@ def test_another_schema_and_another_programs_are_left_alone(
     made(there)
     for version in (schema.VERSION - 1, schema.VERSION + 1):
         execute(store, f"UPDATE @.meta SET version = {version}")
-        for command in (
-            ("run", "-d", "demo"),
-            ("runs",),
-            ("status",),
-            ("show", "--write"),
-        ):
+        for command in (("run", "-d", "demo"), ("runs",), ("status",), ("show", "--write")):
             refused = ended(tmp_path, *command, *at)
             message = f"has version {version} of judgeq's schema, and this judgeq writes version"
             assert (refused.returncode, message in refused.stderr) == (7, True)
@@ -170,17 +162,6 @@ def test_another_schema_and_another_programs_are_left_alone(
     execute(store, "DROP TABLE @.meta")
     refused = ended(tmp_path, "run", "-d", "demo", *at)
     assert (refused.returncode, "another program's" in refused.stderr) == (7, True)
-
-
-def test_folders_need_no_psycopg(tmp_path: Path) -> None:
-    words = ("run", "-d", "demo", "-s", "listwise10x1", "--quiet", "--runs-dir", str(tmp_path))
-    code = (
-        "import sys; from judgeq.__main__ import main; sys.argv[1:] = sys.argv[1:]\n"
-        "try: main()\n"
-        "finally: sys.exit('psycopg' in sys.modules and 99)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, check=False)
-    assert done.returncode == 0
 
 
 # Taken out
@@ -217,12 +198,6 @@ def test_a_run_is_dropped_unless_somebody_leads_it(
         asyncio.run(claimed(still_open))
     assert there.all() == [stays]
     assert execute(store, "SELECT DISTINCT run FROM @.items") == [(stays.row().run,)]
-
-
-def test_what_is_kept_says_nothing_of_the_store() -> None:
-    text = info().model_dump_json()
-    assert "store" not in text
-    assert RunInfo.model_validate_json(text) == info()
 
 
 # A run from start to scores
@@ -296,34 +271,6 @@ def test_every_command_needs_only_the_address_and_a_name(
     assert json.loads(judgeq(tmp_path, *estimate).stdout)["calls"] == 0
     dropped = judgeq(tmp_path, "runs", "rm", "demo-imp", *at, "--yes", "--json")
     json.loads(dropped.stdout)
-
-
-def test_a_killed_run_goes_on_from_another_folder(
-    folder: Result, store: str, tmp_path: Path
-) -> None:
-    flags = ("-d", "demo", "-s", "listwise10x2", "--sim-latency", "0.05", "--concurrency", "2")
-    at = ("--store", f"{store}&lease=1")
-    process = start(tmp_path, "run", *flags, *at)
-    while not _verdicts(store):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    process.kill()
-    process.wait()
-    before = _verdicts(store)
-    other = tmp_path / "elsewhere"
-    other.mkdir()
-    judgeq(other, "resume", *at, "--quiet", "--sim-latency", "0")
-    assert before < folder.counts.done == _verdicts(store)
-    (scores,) = other.glob("runs/*/scores.csv")
-    assert scores.read_text() == csv(folder)
-
-
-def _verdicts(store: str) -> int:
-    try:
-        ((count,),) = execute(store, "SELECT count(*) FROM @.verdicts")
-    except psycopg.errors.UndefinedTable:
-        return 0
-    return int(count)
 
 
 def test_the_prompt_comes_from_the_store(store: str, tmp_path: Path) -> None:
@@ -413,6 +360,7 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     assert (result.counts.failed, result.counts.left) == (0, 0)
 
 
+@pytest.mark.long
 def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path) -> None:
     """Each of those that it makes one after the other is cut at its first statement, in a run of its
     own: before the database has that, or before its answer."""
@@ -437,20 +385,6 @@ def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path) -> None:
         cutter.end()
     assert cutter.cuts > 8
     assert len(scores) == 1
-
-
-def test_an_open_batch_does_not_work_on_a_run(
-    store: str, there: StoredRuns, tmp_path: Path
-) -> None:
-    """Nobody is at it for a day: it is listed as stopped, copied and dropped."""
-    run = made(there)
-    batch = "INSERT INTO @.workers (run, name, until) SELECT run, 'b', 'infinity' FROM @.runs"
-    execute(store, batch)
-    (listed,) = there.all()
-    assert not listed.is_running()
-    assert copying.copy(run, run_places.FolderRuns(tmp_path)).info() == run.info()
-    judgeq(tmp_path, "runs", "rm", run.id, "--store", store, "--yes")
-    assert execute(store, "SELECT * FROM @.workers") == []
 
 
 def test_a_run_that_is_worked_on_is_not_copied(

@@ -139,12 +139,6 @@ def test_couples_are_within_the_window_unless_none_was_free(n: int, seed: int) -
     assert len(free) == n % 2
 
 
-def test_couples_take_no_quadratic_time() -> None:
-    """Were it quadratic, this alone would take hours."""
-    couples = similar_couples(200_000, generator())
-    assert np.unique(couples).size == 200_000
-
-
 @pytest.mark.parametrize("strategy", [Listwise(10), Pairwise()])
 def test_ties_are_ordered_at_random(strategy: Strategy) -> None:
     """Else the first round would compare neighbours in the file, often of one source."""

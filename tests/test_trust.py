@@ -35,8 +35,6 @@ sys.addaudithook(_watch)  # for good: it listens only while WATCHING
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
-    monkeypatch.delenv("JUDGEQ_CACHE", raising=False)
 
 
 @pytest.fixture
@@ -192,15 +190,6 @@ def test_what_was_given_again_is_remembered(tmp_path: Path) -> None:
     assert "my.csv" not in mark.read_text()  # digests
     mark.write_text("{")
     refused(folder, "--dataset")
-
-
-def test_one_key_takes_the_place_of_the_other(tmp_path: Path) -> None:
-    folder = begun(tmp_path / "runs", judge="gpt-m", api_key_file="/home/me/.key")
-    forget(tmp_path)
-    settings = session.resume(folder, {"judge": ("gpt-m",), "api_key_env": "MINE"}).settings
-    assert (settings.api_key_env, settings.api_key_file) == ("MINE", None)
-    settings = session.resume(folder, {"judge": ("gpt-m",), "api_key_file": Path("/f")}).settings
-    assert (settings.api_key_env, settings.api_key_file) == (None, Path("/f"))
 
 
 def test_prices_of_a_stranger_are_not_used(tmp_path: Path) -> None:

@@ -193,12 +193,7 @@ def test_a_worker_spends_no_more_than_its_own_cap(tmp_path: Path) -> None:
         flags = ("--judge", "m", "--base-url", url, "--max-output-tokens", "50")
         begun(tmp_path, store, *LISTS, *flags, *prices)
         hand = Hand(
-            store,
-            judge=("m",),
-            base_url=url,
-            price=(1000.0, 1000.0),
-            max_cost=6.0,
-            concurrency=1,
+            store, judge=("m",), base_url=url, price=(1000.0, 1000.0), max_cost=6.0, concurrency=1
         )
         hand.start().ended()
         assert isinstance(hand.error, BudgetError)
@@ -233,27 +228,6 @@ def test_an_interrupt_ends_a_worker_that_waits(tmp_path: Path) -> None:
     hand.interrupts.interrupt()
     assert isinstance(hand.ended().error, StoppedError)
     assert hand.tally.done == 10
-
-
-def test_a_worker_that_waits_within_a_run_holds_one_connection(tmp_path: Path) -> None:
-    store = new_store()
-    begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise2")
-    hand = Hand(f"{store}&application_name=hand", exit_when=None).start()
-    waited_for(store, "SELECT (count(*) = 10)::int FROM @.jobs WHERE state = 'done'")
-    hands = "FROM pg_stat_activity WHERE application_name = 'hand'"
-    waited_for(store, f"SELECT count(*) {hands} AND query LIKE '%LATERAL%'")  # it looks for work
-    waited_for(store, f"SELECT (count(*) = 1)::int {hands}")
-    hand.interrupts.interrupt()
-    hand.ended()
-
-
-def test_a_worker_leaves_before_its_hours_are_over(tmp_path: Path) -> None:
-    store = new_store()
-    begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise1")
-    hours = ("--max-hours", "0.0003", "--json")  # a second
-    left = judgeq(tmp_path, "worker", "--store", store, *hours)
-    assert "--max-hours 0.0003 are nearly over" in left.stderr
-    assert json.loads(left.stdout)["done"] == 10
 
 
 def test_who_only_plans_names_the_workers_it_waits_for_and_ends_where_the_cap_does(

@@ -259,7 +259,7 @@ def mock_server(given: Values, as_json: bool) -> Answer:
 def _scores(given: Values) -> dict[str, float]:
     """The latent scores of a dataset's texts, by text."""
     from judgeq import datasets
-    from judgeq.judge.error_model import latent_scores
+    from judgeq.judge.simulated import latent_scores
     from judgeq.settings.run import DatasetSpec, Simulation
 
     loaded = datasets.load(DatasetSpec(**given))

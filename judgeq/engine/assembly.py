@@ -3,7 +3,6 @@ and cache together."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -25,16 +24,15 @@ from judgeq.events import Emit, Notice
 from judgeq.files import user_cache
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
-from judgeq.judge.budget import NANO, Allowance, Budget, answer_tokens, output_bound
+from judgeq.judge.budget import NANO, Allowance, Budget, Slices
 from judgeq.judge.function import FunctionJudge, JudgeFunction
 from judgeq.judge.judge import Judge
 from judgeq.judge.limiter import Limiter
 from judgeq.judge.panel import Panel
-from judgeq.judge.prices import Pricing
+from judgeq.judge.prices import Pricing, answer_tokens, output_bound
 from judgeq.judge.questions import Questions, Unusable
 from judgeq.judge.secrets import api_key, extra_headers
-from judgeq.judge.simulated import make_simulated
-from judgeq.judge.slices import Slices
+from judgeq.judge.simulated import SimulatedJudge, rehearsal_scores, scores_of, seen_scores
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunPlace
@@ -414,15 +412,16 @@ def _notices(model: str, settings: Settings, pricing: Pricing | None) -> Iterato
 
 
 def _simulated(settings: Settings, dataset: Dataset, number: int) -> Backend:
-    return make_simulated(
+    if settings.rehearsal:
+        scores = rehearsal_scores(dataset.texts or ())
+    else:
+        scores = scores_of(dataset, settings, settings.seed)
+    return SimulatedJudge(
+        seen_scores(scores, settings, settings.seed, number),
         settings,
+        settings.seed,
+        number,
         latency=settings.sim_latency,
-        latent=dataset.latent,
-        gold=dataset.gold,
-        synthetic=dataset.source == "synthetic",
-        seed=settings.seed,
-        sleep=asyncio.sleep,
-        number=number,
         reasons=settings.reasons,
-        rehearsed=dataset.texts if settings.rehearsal else None,
+        name=settings.judge[number],
     )

@@ -52,7 +52,7 @@ from judgeq.text import several
 from judgeq.types import Batch, BatchState, Counts, JobState, Outcome
 
 if TYPE_CHECKING:
-    from judgeq.judge.batches.provider import BatchAPI
+    from judgeq.judge.http.batch_api import BatchAPI
 
 FIRST_WAIT, LONGEST_WAIT = 10.0, 300.0
 """Seconds between two looks at a batch: the first wait, which grows by half up to the longest."""
@@ -139,8 +139,6 @@ class Batches:
     """The batches of a run, while a session works on them."""
 
     def __init__(self, session: Session) -> None:
-        from judgeq.judge import batches  # brings aiohttp
-
         self._session = session
         self._settlement = Settlement(session)
         self._open: list[Open] = []
@@ -149,8 +147,8 @@ class Batches:
         self._asked: dict[str, set[str]] = {}  # keys of this session's questions, by open batch
         for number, judge in enumerate(session.judge.judges):
             if judge is not None and judge.batches is not None:
-                api, size = batches.api_of(judge.batches), session.run.settings.batch_size
-                most = min(api.limits.lines, size or api.limits.lines)
+                api, size = judge.batches.batch_api, session.run.settings.batch_size
+                most = min(api.most_lines, size or api.most_lines)
                 self._outlets[number] = Outlet(judge, api, most)
 
     async def go_through(self) -> None:
@@ -254,11 +252,9 @@ class Batches:
         batch, since = one.batch, min(one.batch.made, time.time())
         known = {other.remote for other in ledger if other.remote is not None}
         found = await outlet.api.identify(batch.name, batch.jobs, since, known)
-        if found.remote is not None:
+        if found is not None:
             self._notify(f"{named(batch)} was created all the same, and is taken up.")
-            await self._step(one, outlet, found.remote)
-        elif found.doubtful:
-            raise CallError(f"it may be {', '.join(found.doubtful)}, which its results will tell.")
+            await self._step(one, outlet, found)
         elif time.monotonic() < one.since + SETTLING:
             one.later()
         elif batch.error is None:
@@ -398,7 +394,6 @@ async def cancel(run: Run, emit: Emit) -> Sequence[tuple[Batch, Remote]]:
         totals, out, batches = await store.totals(), await held(store), await out_of(store)
     if not batches:
         return []
-    from judgeq.judge import batches as providers  # brings aiohttp
 
     cancelled = list[tuple[Batch, Remote]]()
     async with assembly.panel(run, totals, Stop(), emit, out=out, look_only=True) as judges:
@@ -409,6 +404,6 @@ async def cancel(run: Run, emit: Emit) -> Sequence[tuple[Batch, Remote]]:
                     f"Nobody knows yet whether {named(one)} was created: "
                     f"`judgeq resume {run.folder.argument}` looks for it."
                 )
-            api = providers.api_of(backend_of(asked(judges, one)))
+            api = backend_of(asked(judges, one)).batch_api
             cancelled.append((one, await api.cancel(one.remote)))
     return cancelled

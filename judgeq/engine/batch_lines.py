@@ -38,7 +38,7 @@ from judgeq.judge.panel import Panel
 from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage
 
 if TYPE_CHECKING:
-    from judgeq.judge.batches.provider import BatchAPI
+    from judgeq.judge.http.batch_api import BatchAPI
     from judgeq.judge.http.model_backend import ModelBackend
 
 PATIENCE = 5.0
@@ -134,12 +134,12 @@ class Requests:
             request, how = prepared(judge, job)
             known = judge.recall(request, how)
             if known is not None:
-                cached.append(judge.for_nothing(request, *known))
+                cached.append(known)
                 continue
             if how.key is not None and (how.key in self.keys or how.key in self._out):
                 continue
             line = self._api.line(f"{self.name}-{job.match.id}", how.body)
-            if self.lines and self._size + len(line) > self._api.limits.bytes:
+            if self.lines and self._size + len(line) > self._api.most_bytes:
                 break
             if not await self._pay(how.bound):
                 return budget_of(self._session).exceeded(how.bound)
@@ -300,7 +300,7 @@ class Settlement:
         if judge.cache is not None and batch.form == backend.form:
             _, now = prepared(judge, line.job)
             if now.key is not None and len(now.body) == line.size:
-                judge.keep(now.key, backend.name, reply, outcome.calls[-1].at)
+                judge.cache.put(now.key, reply)
         return outcome
 
     def _unanswered(self, line: Line, why: str, error: str | None = None) -> Outcome:

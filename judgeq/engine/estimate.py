@@ -22,9 +22,9 @@ from judgeq.engine.assembly import Run
 from judgeq.engine.interrupts import awaited
 from judgeq.engine.pilot import Pilot
 from judgeq.engine.queue import Stop
-from judgeq.judge.budget import REASON, answer_tokens
 from judgeq.judge.limiter import MARGIN
 from judgeq.judge.panel import Panel
+from judgeq.judge.prices import REASON, answer_tokens
 from judgeq.rating import UNKNOWN
 from judgeq.rating.order import expected_rho
 from judgeq.store import Store

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,14 +28,13 @@ from judgeq.run_places import RunFolder, RunInfo, RunPlace, Runs, copying, whoam
 from judgeq.run_places.info import Settled
 from judgeq.store import Items
 from judgeq.strategies.placing import choose_anchors
-from judgeq.types import Bools, Matches, Rows, Verdict, Verdicts
+from judgeq.types import Bools, Floats, Matches, Rows, Verdict, Verdicts
 
 NAMED = 10
 """More judges than this are one, by how many they were."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class Part(NamedTuple):
     """What was judged together in a settled run: its rounds of verdicts, and what that run's rows, shape
     (n,), and judges, shape (judges,), are in the new run."""
 
@@ -45,8 +44,7 @@ class Part:
     judges: Rows
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Onto:
+class Onto(NamedTuple):
     """Where a run begins that is placed onto settled ones: what they came to, the `anchors` that new
     items meet, and all judges' names, those of the new run first."""
 
@@ -108,22 +106,21 @@ def _check(place: RunPlace, info: RunInfo, settings: Settings) -> None:
     if place.is_running():
         raise RunError(f"{run}: a process works on that run now. Wait until it is finished.")
     simulated = "simulated" in old.judge and not info.imported
+    real = "simulated" not in settings.judge
     problems = {
         "it is a rehearsal, and its answers are made up": old.rehearsal,
         "its answers are simulated, and those of this run wouldn't be": simulated
-        and "simulated" not in settings.judge
+        and real
         and not settings.rehearsal,
         "it is the judgments of real judges, and this run's answers would be simulated. Name the judge "
-        "with --judge": not simulated and "simulated" in settings.judge,
+        "with --judge": not simulated and not real,
         f"it is rated by {old.rating}, and only a scale by pl can be continued": old.rating != "pl",
         "its scores are made of several runs by --refit: give --refit again": old.refit
         and not settings.refit,
         "its texts are in groups, on no one scale": old.group_column,
-        "it asked pairs in both orders, and this run doesn't. Give --both-orders": old.both_orders
-        and not settings.both_orders,
-        "this run would ask pairs in both orders, and that one doesn't. Leave --both-orders out": (
-            settings.both_orders and not old.both_orders
-        ),
+        f"{'it' if old.both_orders else 'this run'} asks pairs in both orders, and the other doesn't. "
+        f"{'Give' if old.both_orders else 'Leave out'} --both-orders": old.both_orders
+        != settings.both_orders,
     }
     for problem, there in problems.items():
         if there:
@@ -151,39 +148,38 @@ def check_prompt(places: Sequence[RunPlace], prompt: PromptSet | None, settings:
 def begin(places: Sequence[RunPlace], settings: Settings) -> Onto:
     """What settled runs came to, read from their records. Raises RunError for one that is damaged, and
     UsageError for one whose items have no common scale, or whose scale isn't that of the others."""
-    parts, judges = list[Part](), [*settings.judges]
-    ratings, roots = np.empty(0), dict[str, str]()
-    among = np.empty(0, np.bool_)
-    number_of, first_of = dict[str, int](), dict[str, int]()
+    parts, first_of = dict[str, Part](), dict[str, int]()
+    judges, scales = [*settings.judges], dict[str, str]()
+    ratings, compared, n = list[Floats](), list[Bools](), 0
     for place in places:
         result = awaited(lambda: results.read(place, place.info().settings))  # noqa: B023
-        among_own = _on_one_scale(place, result)
-        own, numbers = blocks(result.info, place.id), _numbers(result, judges)
-        roots[own[0].run] = place.id
-        if len(roots) > 1:
+        among, own = _on_one_scale(place, result), blocks(result.info, place.id)
+        scales[own[0].run] = place.id
+        if len(scales) > 1:
             raise UsageError(
-                f"--onto {' and '.join(roots.values())} are two scales: their texts were never "
+                f"--onto {' and '.join(scales.values())} are two scales: their texts were never "
                 "compared. Judge one of them onto the other first, and then these onto both."
             )
-        rows, round = np.empty(0, np.int32), 0
-        for block, settled in zip(own, _settled(result, place), strict=True):
-            done, round = (
-                result.history.asked[round : round + settled.rounds],
-                round + settled.rounds,
-            )
-            new = block.run not in number_of
-            if new:
-                number_of[block.run], first_of[block.run] = len(parts), len(ratings)
-                ratings = np.append(ratings, result.fit.theta[block.rows])
-                among = np.append(among, among_own[block.rows])
-            first = first_of[block.run]
+        names = _names(result)
+        judges += [name for name in names if name not in judges]
+        numbers = [judges.index(names[min(at, len(names) - 1)]) for at in range(len(result.judges))]
+        rows, asked = np.empty(0, np.int32), iter(result.history.asked)
+        for block, settled in zip(own, [*result.info.onto, _settled(result, place)], strict=True):
+            rounds = [*islice(asked, settled.rounds)]
+            new = block.run not in parts
+            first = first_of.setdefault(block.run, n)
             rows = np.append(rows, np.arange(first, first + settled.items, dtype=np.int32))
             if new:
-                onto = tuple(number_of[own[one].run] for one in settled.onto)
+                order = [*parts]
+                onto = tuple(order.index(own[number].run) for number in settled.onto)
                 settled = settled.model_copy(update={"onto": onto})
-                parts.append(Part(settled, rows, done, numbers))
-    anchors = choose_anchors(ratings, among, seeds.rng(settings.seed, "anchors"))
-    return Onto(parts, tuple(anchors.tolist()), tuple(judges))
+                parts[block.run] = Part(settled, rows, rounds, np.array(numbers, np.int32))
+                ratings.append(result.fit.theta[block.rows])
+                compared.append(among[block.rows])
+                n += settled.items
+    rng = seeds.rng(settings.seed, "anchors")
+    anchors = choose_anchors(np.concatenate(ratings), np.concatenate(compared), rng)
+    return Onto([*parts.values()], tuple(anchors.tolist()), tuple(judges))
 
 
 def _on_one_scale(place: RunPlace, result: Result) -> Bools:
@@ -193,30 +189,28 @@ def _on_one_scale(place: RunPlace, result: Result) -> Bools:
         raise UsageError(
             f"--onto {place.id}: its texts were judged alone, and comparisons have another scale."
         )
-    component = result.scores.component
-    if len(np.unique(component[component > 0])) > 1:
+    if result.scores.component.max(initial=0) > 1:
         raise UsageError(
             f"--onto {place.id}: its texts have no common scale, since groups of them were never "
             "compared with one another. More rounds would connect them: judgeq resume … --rounds."
         )
-    return component > 0
+    return result.scores.component > 0
 
 
-def _settled(result: Result, place: RunPlace) -> list[Settled]:
-    """A run's items, batch by batch, as they are settled for another."""
+def _settled(result: Result, place: RunPlace) -> Settled:
+    """A run's own items, as they are settled for another."""
     info = result.info
-    before = info.rounds_before
-    own = Settled(
+    own = result.history.asked[info.rounds_before :]
+    return Settled(
         run=place.id,
         judges=_names(result),
         items=info.new_items,
-        rounds=len(result.history.asked) - before,
-        verdicts=sum(map(len, result.history.asked[before:])),
+        rounds=len(own),
+        verdicts=sum(map(len, own)),
         onto=tuple(range(len(info.onto))),
         sigma=info.settings.sigma,
         position=info.settings.unbias_position,
     )
-    return [*info.onto, own]
 
 
 def _names(result: Result) -> tuple[str, ...]:
@@ -225,15 +219,6 @@ def _names(result: Result) -> tuple[str, ...]:
     if result.said is not None:
         names = (*names[: result.said.first], f"people of {result.run.id}")
     return names if len(names) <= NAMED else (f"{len(names):,} judges of {result.run.id}",)
-
-
-def _numbers(result: Result, judges: list[str]) -> Rows:
-    """The numbers of a run's judges among all, which are added to `judges` where they are new."""
-    names = _names(result)
-    judges += [name for name in names if name not in judges]
-    numbers = [judges.index(name) for name in names]
-    numbers += numbers[-1:] * (len(result.judges) - len(numbers))
-    return np.array(numbers, np.int32)
 
 
 # The record that a run begins with
@@ -253,30 +238,24 @@ async def _fill(made: RunFolder, info: RunInfo, onto: Onto, items: Items) -> Non
     try:
         epoch = await store.lead(whoami(), store.lease)
         await store.set_items(items)
-        active, several = np.ones(len(items.ids), np.bool_), len(onto.judges) > 1
+        active = np.ones(len(items.ids), np.bool_)
         done = [(part, verdicts) for part in onto.parts for verdicts in part.rounds]
         for round, (part, verdicts) in enumerate(done, start=1):
-            matches, answers = _matches(part, verdicts, several), [*_verdicts(part, verdicts)]
-            await store.plan_round(round, epoch, active, matches, answers)
+            matches = Matches(  # only what was answered
+                items=part.rows[verdicts.presented],
+                offsets=verdicts.offsets,
+                judges=part.judges[comparisons.judges_of(verdicts)] if onto.judges[1:] else None,
+                ordered=verdicts.ordered,
+            )
+            await store.plan_round(round, epoch, active, matches, [*_verdicts(part, verdicts)])
     finally:
         await store.close()
 
 
-def _matches(part: Part, verdicts: Verdicts, several: bool) -> Matches:
-    """What was asked, as it is in the new run; only what was answered."""
-    judges = comparisons.judges_of(verdicts)
-    return Matches(
-        items=part.rows[verdicts.presented],
-        offsets=verdicts.offsets,
-        judges=part.judges[judges] if several else None,
-        ordered=verdicts.ordered,
-    )
-
-
 def _verdicts(part: Part, verdicts: Verdicts) -> Iterator[Verdict]:
-    items, tied = part.rows[verdicts.items].tolist(), verdicts.tied.tolist()
-    bounds = verdicts.offsets.tolist()
-    partial = [False] * len(verdicts) if verdicts.partial is None else verdicts.partial.tolist()
-    for begin, end, part_of in zip(bounds, bounds[1:], partial, strict=False):
-        ties = tuple(tied[begin:end])
-        yield Verdict(tuple(items[begin:end]), ties if any(ties) else (), partial=part_of)
+    bounds = verdicts.offsets[1:-1]
+    partial = np.zeros(len(verdicts), np.bool_) if verdicts.partial is None else verdicts.partial
+    rankings = np.split(part.rows[verdicts.items], bounds), np.split(verdicts.tied, bounds)
+    for items, tied, known in zip(*rankings, partial.tolist(), strict=True):
+        ties = tuple(tied.tolist()) if tied.any() else ()
+        yield Verdict(tuple(items.tolist()), ties, partial=known)

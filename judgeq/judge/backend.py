@@ -67,17 +67,6 @@ class Reply(NamedTuple):
     answerer: Answerer = Answerer()
 
 
-class Cached(NamedTuple):
-    """A valid reply as the cache keeps it: `cost` in dollars is what it cost when it was bought, `at`
-    when that was, in seconds since the epoch, and `answerer` who answered then."""
-
-    text: str
-    usage: Usage
-    cost: float | None
-    at: float
-    answerer: Answerer = Answerer()
-
-
 class Backend(Protocol):
     """Something that answers."""
 
@@ -105,13 +94,6 @@ class Backend(Protocol):
 # In batches
 
 
-class Limits(NamedTuple):
-    """What one batch may hold: requests, and bytes in all."""
-
-    lines: int
-    bytes: int
-
-
 class Remote(NamedTuple):
     """A batch as its provider describes it.
 
@@ -133,14 +115,6 @@ class Remote(NamedTuple):
     problems: Sequence[str] = ()
     full: bool = False
     results: Sequence[str] = ()
-
-
-class Identified(NamedTuple):
-    """What a provider's list says of a batch that we may have created: it (None: it isn't there); the
-    ids of those that may be it, which can't be said yet."""
-
-    remote: Remote | None
-    doubtful: Sequence[str] = ()
 
 
 class Result(NamedTuple):

@@ -1,33 +1,40 @@
-"""Money: what a call may cost, what may be spent, and who waits for leave to spend it.
+"""Money: what may be spent, and who waits for leave to spend it.
 
 A call reserves the most that it can cost before it is sent, so that what was spent and what is in flight
 never exceed the cap together. Amounts are whole nano-dollars: rounding must not let one call too many
-through. What several processes spend of one cap is slices.py's.
+through.
+
+Where several processes spend of one cap, each holds a slice of it. No call waits for the store: a slice
+is about what a second takes, and one task of each process gets the next before it is used up. What a
+process holds when it dies lapses, or counts as possibly paid.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import NamedTuple, Protocol
 
-from judgeq.errors import BudgetError
+from judgeq.errors import BudgetError, RunError
 from judgeq.judge.limiter import Turnstile
-from judgeq.judge.prices import Pricing
-from judgeq.judge.slices import Slices
-from judgeq.types import Notify, Usage
+from judgeq.types import Clock, Notify
 
 NANO = 1_000_000_000
-OUTPUT_BOUND = 16_384
-"""Tokens that a reply is taken to have at most where no limit is sent to the server."""
-REASON = (15, 80)
-"""Tokens that a reason takes, of one short sentence: from a few plain words to a script with a token a
-letter."""
-REASON_BOUND = 1_024
-"""Tokens that a reason is taken to have at most, beside the rest of its reply: not all are short."""
-HIDDEN = 256
-"""Tokens that a server may add to what it is sent: roles, the schema's frame."""
-RAISE = 2.0
-"""By how much the new bound exceeds the reply that broke the old one."""
+POLL = 0.02
+"""Seconds until a call asks again for what is being reserved."""
+LOOK, SOON = 2.0, 0.1
+"""Seconds between two questions: at most, since somebody may have changed the cap, and money that nobody
+wanted since the last is given back; and at least, once half of a slice is used."""
+AGAIN = 0.3
+"""Seconds until money that wasn't left is asked for again."""
+MORE = 1.25
+"""So many times what a second takes is held."""
+AWAY = 1.0
+"""Seconds between two questions while the store can't be reached."""
 
 
 def rounded_up(dollars: float | None) -> int:
@@ -43,60 +50,6 @@ def rounded_down(dollars: float) -> int:
 def _nano(dollars: float, rounding: str) -> int:
     """Nano-dollars of the decimal that `dollars` is printed as, which is what was meant by it."""
     return int((Decimal(repr(dollars)) * NANO).to_integral_value(rounding))
-
-
-def output_bound(reasons: bool) -> int:
-    """Tokens that a reply is taken to have at most where no limit is sent, with a reason or without."""
-    return OUTPUT_BOUND + (REASON_BOUND if reasons else 0)
-
-
-def answer_tokens(items: float, reasons: bool) -> float:
-    """Tokens that an answer about so many items takes at most, without reasoning: a label with its marks
-    may be four."""
-    return 8 + 4 * items + (REASON[1] if reasons else 0)
-
-
-class Bounds:
-    """The most that calls of a model can cost in dollars, by the bytes of their requests; None where the
-    price is unknown.
-
-    `output_limit` is what the server is sent, None if it is sent none: then a reply is taken to have
-    `output_bound` tokens at most. A server need not hold its limit (some count reasoning beside it, some
-    don't know the field): a reply that cost more than its bound raises that of all that follow, and
-    `warn` gets a warning.
-    """
-
-    def __init__(
-        self,
-        pricing: Pricing | None,
-        output_limit: int | None,
-        warn: Notify = lambda _: None,
-        output_bound: int = OUTPUT_BOUND,
-    ) -> None:
-        self._pricing = pricing
-        self._most = output_limit or output_bound
-        self._warn = warn
-        self._factor = 1.0
-
-    def most(self, size: int) -> float | None:
-        """The most that a call of `size` bytes can cost: no tokenizer makes more tokens than there are
-        bytes."""
-        if self._pricing is None:
-            return None
-        return self._pricing.bound(size + HIDDEN, self._most) * self._factor
-
-    def learn(self, size: int, usage: Usage, cost: float | None) -> bool:
-        """A call of `size` bytes took so much, in tokens and dollars. Whether that raised the bounds."""
-        bound = self.most(size)
-        if cost is None or bound is None or cost <= bound * (1 + 1e-9):
-            return False
-        self._factor *= RAISE * cost / bound
-        self._warn(
-            f"A reply cost ${cost:.3g}, more than its bound of ${bound:.3g}: {usage.output:,} output "
-            f"tokens ({usage.reasoning:,} of them reasoning), bounded by {self._most:,}. Later calls "
-            f"reserve {self._factor:,.3g} times their bound; those in flight may exceed --max-cost."
-        )
-        return True
 
 
 class Allowance:
@@ -120,12 +73,221 @@ class Allowance:
         """The last call that was asked for will never fit."""
 
     def reserve(self, amount: int) -> float | None:
-        """As Slices.reserve: infinite seconds while calls in flight may turn out cheaper."""
+        """Set so much apart for a call: 0 if that is done, else the seconds until to ask again, infinite
+        while calls in flight may turn out cheaper; None: it will never fit."""
         if self.cap is None or self.spent + self.reserved + amount <= self.cap:
             self.reserved += amount
             return 0.0
         self.exhausted = not self.reserved
         return math.inf if self.reserved else None
+
+    def release(self, amount: int) -> None:
+        """A call for which so much was reserved wasn't sent."""
+        self.reserved -= amount
+
+
+class Slice(NamedTuple):
+    """Of the run's cap, `granted` nano-dollars more are this worker's. It `held` (with what it spent)
+    so many in all then; None: it is over, or not yet there. What all workers `spent`, of which `at_risk`
+    isn't certain. `pending`: others hold some that may come back."""
+
+    granted: int
+    held: int | None
+    cap: int | None
+    spent: int
+    at_risk: int
+    pending: bool
+
+
+class Keeper(Protocol):
+    """A store that keeps for several processes what they may spend together. Raises RunError where it
+    can't be reached; what was asked may then have been done or not."""
+
+    settled: Callable[[int, int], None]
+    """Called when outcomes were committed, with the nano-dollars that had been reserved for their calls,
+    and those of them that are the worker's to spend again."""
+    recount: Callable[[], None]
+    """Called when what is held must be asked for anew: the cap was set, or attempts were refused that
+    cost more than the worker holds."""
+
+    @property
+    def worker(self) -> int | None:
+        """The worker whose money this process spends; None before it has one."""
+
+    async def set_cap(self, cap: int | None) -> None:
+        """The run may cost so many nano-dollars from now on (None: any number)."""
+
+    async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
+        """Give the worker, which has `held` so many nano-dollars in all by now, `wanted` more of the
+        cap, or its share of what is left among those at work, `least` if that is less; nothing where
+        not so much is left. It has `reserved` so many for calls that aren't settled."""
+
+
+class Slices:
+    """The money that this process holds, in nano-dollars, and the task that gets more of it. `notify`
+    gets a sentence when the store can't be reached."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        *,
+        clock: Clock = time.monotonic,
+        notify: Notify = lambda _: None,
+    ) -> None:
+        self.cap: int | None = None
+        """What all processes may spend in all; None: any number."""
+        self.spent = self.at_risk = 0  # by all of them, as far as known here
+        self.free = self.reserved = 0  # for calls to come, and for those that aren't settled
+        self._held: int | None = None  # both, and what is spent
+        self._keeper = keeper
+        self._clock = clock
+        self._notify = notify
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._worker = keeper.worker
+        # Since the last question, which was at `_asked_at`:
+        self._taken = 0
+        self._needed = 0  # by the call that waits
+        self._soon = False  # the next can't wait
+        self._asked_at = self._not_before = -math.inf
+        self._largest = self._enough = 0  # of a call, and of a slice for a second
+        self._never: int | None = None  # so much won't be had
+        self._away = False  # the store
+        keeper.settled, keeper.recount = self.settled, self.recount
+
+    def reserve(self, amount: int) -> float | None:
+        """As Allowance.reserve."""
+        if self.cap is None:
+            return 0.0
+        self._check_worker()
+        if self._held is not None and amount <= max(0, self.free):
+            self.free -= amount
+            self.reserved += amount
+            self._taken += amount
+            self._largest = max(self._largest, amount)
+            if self.free < self._enough / 2:
+                self._ask_soon()
+            return 0.0
+        if self._never is not None and amount >= self._never:
+            self._never = None  # the next one asks for itself
+            return None
+        self._needed = amount
+        self._ask_soon()
+        return POLL
+
+    def release(self, amount: int) -> None:
+        """As Allowance.release."""
+        self.settled(amount, amount)
+
+    def settled(self, reserved: int, freed: int) -> None:
+        """Outcomes of calls were committed."""
+        if self._held is not None:  # else it isn't ours any more
+            self.reserved = max(0, self.reserved - reserved)
+            self.free += freed
+
+    def recount(self) -> None:
+        """What is held is another now, and is asked for at once."""
+        self._forget()
+        self._ask_soon()
+
+    async def open(self) -> None:
+        """Learn the run's cap, and begin. Raises RunError where the store can't be reached."""
+        self._answered(await self._keeper.reserve(None, 0, 0, 0), 0)
+        self._task = asyncio.create_task(self._run(), name="judgeq-slices")
+
+    async def close(self) -> None:
+        """Give back what is left; where the store can't be reached, it lapses."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        with suppress(RunError):
+            if self.cap is not None and self.free > 0:
+                self._give_back()
+                await self._keeper.reserve(self._held, 0, 0, self.reserved)
+
+    async def ask(self) -> None:
+        """Ask the store for the next slice: what is needed at least, and what a second takes at best.
+
+        While nothing is in flight what is held is given back, and all that is needed asked for: so two
+        that have too little each never wait for one another.
+        """
+        self._check_worker()
+        now, needed = self._clock(), self._needed
+        rate = self._taken / max(now - self._asked_at, SOON)
+        self._enough = max(math.ceil(rate * MORE), 2 * self._largest)
+        idle = not (self._taken or needed)
+        if idle or not self.reserved or self.free > 4 * self._enough + needed:
+            self._give_back()
+        least = max(0, needed - self.free) if needed else 0
+        wanted = 0 if idle else max(least, self._enough - self.free)
+        self._asked_at, self._soon = now, False
+        self._taken = self._needed = 0  # whoever still waits says so again
+        try:
+            given = await self._keeper.reserve(self._held, least, wanted, self.reserved)
+        except RunError as error:
+            if not self._away:
+                self._notify(f"{error} Calls wait for it once what is allowed by now is used up.")
+            self._away = self._soon = True
+            self._not_before = self._clock() + AWAY
+            return
+        self._away = False
+        self._answered(given, least)
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            due = max(self._not_before, self._asked_at + (SOON if self._soon else LOOK))
+            if (delay := due - self._clock()) <= 0:
+                await self.ask()
+                continue
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), delay)
+
+    def _ask_soon(self) -> None:
+        if not self._soon:
+            self._soon = True
+            self._wake.set()
+
+    def _answered(self, given: Slice, least: int) -> None:
+        """The keeper gave so much to one who needed at least so much."""
+        now, before, self.cap = self._clock(), self.cap, given.cap
+        self.spent, self.at_risk = given.spent, given.at_risk
+        self._never, self._not_before = None, now
+        if before is None or given.cap is None:
+            self._forget()
+        if given.cap is None:
+            return
+        self._held = given.held
+        if given.held is None:
+            self.free, self._not_before = 0, now + AGAIN
+            return
+        self.free += given.granted
+        if before not in (None, given.cap):
+            self._give_back()  # it was held under another cap
+            self._ask_soon()
+        elif least and not given.granted:
+            if self.reserved or given.pending:
+                self._not_before = now + AGAIN
+            else:
+                self._never = least
+
+    def _give_back(self) -> None:
+        """Hold nothing for calls to come; the next question says so. A debt stays."""
+        if self._held is not None:
+            self._held -= max(0, self.free)
+        self.free = min(0, self.free)
+
+    def _check_worker(self) -> None:
+        """What this process held as a worker that was found dead lapsed with it, and others may have it:
+        it is forgotten once that begins anew under another number."""
+        before, self._worker = self._worker, self._keeper.worker
+        if before not in (None, self._worker):
+            self._forget()
+
+    def _forget(self) -> None:
+        """What was held is no more: another worker's, or of no use."""
+        self._held, self.free, self.reserved = None, 0, 0
 
 
 class Budget:
@@ -135,19 +297,8 @@ class Budget:
     def __init__(self, allowance: Allowance | None = None, shared: Slices | None = None) -> None:
         self._own = allowance or Allowance()
         self._shared = shared
+        self._refusing: Allowance | Slices = self._own
         self._turnstile = Turnstile(self._given)
-
-    @property
-    def _decisive(self) -> Allowance | Slices:
-        """The one whose cap an error is about."""
-        shared = self._shared
-        return self._own if self._own.exhausted or shared is None or shared.cap is None else shared
-
-    @property
-    def cap(self) -> float | None:
-        """Dollars that may be spent in all."""
-        cap = self._decisive.cap
-        return None if cap is None else cap / NANO
 
     async def reserve(self, bound: float | None) -> None:
         """Return when a call that costs at most `bound` dollars may be sent; it is then reserved.
@@ -156,18 +307,24 @@ class Budget:
         Raises BudgetError when none is in flight and it still doesn't fit, StoppedError after a
         stop.
         """
-        if self._decisive.cap is None:
-            return
-        await self._turnstile.enter(_amount(bound))
+        if self._is_capped:
+            await self._turnstile.enter(_known(bound))
 
     def reserve_now(self, bound: float | None) -> float | None:
         """Reserve for a request that is to be sent later, in a batch, without waiting: as
-        Slices.reserve."""
-        return 0.0 if self._decisive.cap is None else self._take(_amount(bound))
+        Allowance.reserve."""
+        return self._take(rounded_up(_known(bound))) if self._is_capped else 0.0
 
     def exceeded(self, bound: float | None) -> BudgetError:
         """The error where a request that costs at most so much can't be paid."""
-        return self._exceeded(rounded_up(bound))
+        by = self._refusing
+        spent = f"${(by.spent - by.at_risk) / NANO:,.6g} is spent"
+        if by.at_risk:
+            spent += f", up to ${by.at_risk / NANO:,.6g} more perhaps (calls of unknown cost)"
+        return BudgetError(
+            f"the next call might exceed --max-cost {(by.cap or 0) / NANO:,.6g}: {spent}, and the call "
+            f"may cost up to ${bound or 0:,.3g}. A smaller --max-output-tokens lowers that."
+        )
 
     def settle(self, bound: float | None, cost: float | None) -> None:
         """A reserved call is over: it cost `cost` dollars; or (None) possibly all of its bound. Of what
@@ -182,47 +339,39 @@ class Budget:
 
     def release(self, bound: float | None) -> None:
         """A reserved call wasn't sent."""
-        if self._decisive.cap is not None:
-            self._give_back(rounded_up(bound))
+        if self._is_capped:
+            self._own.release(rounded_up(bound))
+            if self._shared is not None:
+                self._shared.release(rounded_up(bound))
             self._turnstile.look()
 
     def abort(self) -> None:
         """A stop was asked for: whoever waits, or comes, gets StoppedError."""
         self._turnstile.abort()
 
-    def _given(self, amount: float) -> float | None:
+    @property
+    def _is_capped(self) -> bool:
+        shared = self._shared
+        return self._own.cap is not None or (shared is not None and shared.cap is not None)
+
+    def _given(self, bound: float) -> float | None:
         """As Turnstile wants it."""
-        wait = self._take(int(amount))
+        wait = self._take(rounded_up(bound))
         if wait is None:
-            raise self._exceeded(int(amount))
+            raise self.exceeded(bound)
         return wait or None
 
     def _take(self, amount: int) -> float | None:
         """Reserve of both, or of neither."""
-        wait = self._own.reserve(amount)
+        self._refusing, wait = self._own, self._own.reserve(amount)
         if wait == 0 and self._shared is not None:
-            wait = self._shared.reserve(amount)
+            self._refusing, wait = self._shared, self._shared.reserve(amount)
             if wait != 0:
-                self._own.reserved -= amount
+                self._own.release(amount)
         return wait
 
-    def _give_back(self, amount: int) -> None:
-        self._own.reserved -= amount
-        if self._shared is not None:
-            self._shared.release(amount)
 
-    def _exceeded(self, amount: int) -> BudgetError:
-        by = self._decisive
-        spent = f"${(by.spent - by.at_risk) / NANO:,.6g} is spent"
-        if by.at_risk:
-            spent += f", up to ${by.at_risk / NANO:,.6g} more perhaps (calls of unknown cost)"
-        return BudgetError(
-            f"the next call might exceed --max-cost {self.cap:,.6g}: {spent}, and the call may cost up "
-            f"to ${amount / NANO:,.3g}. A smaller --max-output-tokens lowers that."
-        )
-
-
-def _amount(bound: float | None) -> int:
+def _known(bound: float | None) -> float:
     if bound is None:
         raise ValueError("a cap can't be held without knowing what a call may cost")
-    return rounded_up(bound)
+    return bound

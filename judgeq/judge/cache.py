@@ -1,8 +1,7 @@
-"""Replies that were paid for, kept for all runs in a folder of this user: diskcache's file.
+"""Replies that were paid for, kept for all runs in a folder of this user: one SQLite file.
 
-The file may be anybody's: keys and values that are pickled (CVE-2025-69872) and values in files of
-their own are no replies, and its settings are never applied. A run never fails because of its cache:
-the user is warned, once.
+The file may be anybody's: rows that judgeq could not have written are no replies, and nothing in it is
+ever run. A run never fails because of its cache: the user is warned, once.
 """
 
 from __future__ import annotations
@@ -10,21 +9,19 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-import diskcache
 import orjson
-from diskcache.core import MODE_RAW
+from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from judgeq.errors import DataError
-from judgeq.judge.backend import MOST_OF_A_NAME, Cached
+from judgeq.judge.backend import MOST_OF_A_NAME, Reply
 from judgeq.types import Answerer, Notify, Usage
 
-FORMAT = 1
 DATABASE = "cache.db"
 BUSY, AGAIN, TRIES = 0.05, 0.5, 20
 """While another process writes: seconds that the event loop waits for it, seconds until replies are
@@ -35,38 +32,14 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 Name = Annotated[str, Field(max_length=MOST_OF_A_NAME)] | None
 
 
-class _Kept(BaseModel):
+class _Row(BaseModel):
     """A reply that we could have written."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
-    format: Literal[1]
     text: str
     usage: tuple[Count, Count, Count, Count]
     cost: Annotated[float, Field(ge=0, lt=1e9)] | None
-    at: float
-    answerer: tuple[Name, Name] = (None, None)
-
-
-class PlainDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
-    """Values are bytes in the row itself, under keys that are text."""
-
-    def __init__(self, directory: str, **_: object) -> None:
-        super().__init__(directory)
-
-    def get(self, key: Any, raw: bool) -> str:
-        """A key; "" for one that judgeq doesn't write."""
-        return key if raw and isinstance(key, str) else ""
-
-    def store(self, value: bytes, read: bool, key: object = None) -> tuple[int, int, None, bytes]:
-        """The columns of a value."""
-        return 0, MODE_RAW, None, value
-
-    def fetch(self, mode: int, filename: object, value: object, read: bool) -> bytes | None:
-        """A value; None for one that judgeq doesn't write."""
-        return value if mode == MODE_RAW and filename is None and type(value) is bytes else None
-
-    def remove(self, file_path: str) -> None:
-        """No row of ours has a file: what one names is somebody else's."""
+    answerer: tuple[Name, Name]
 
 
 class ReplyCache:
@@ -79,30 +52,28 @@ class ReplyCache:
         self.folder = folder
         self._read_only = read_only
         self._warn = warn
-        self._cache: diskcache.Cache | None = None
+        self._file: sqlite3.Connection | None = None
         self._unusable = False
-        self._queued: dict[str, tuple[str, bytes]] = {}
+        self._queued: dict[str, bytes] = {}
 
-    def get(self, key: str) -> Cached | None:
+    def get(self, key: str) -> Reply | None:
         """What is kept under `key`; None for nothing, or nothing usable."""
-        queued = self._queued.get(key)
-        value = queued[1] if queued else self._do(lambda cache: cache.get(key))
+        select = "SELECT reply FROM replies WHERE key = ?"
+        found = self._do(lambda file: file.execute(select, (key,)).fetchone())
         try:
-            row = _Kept.model_validate_json(value or b"")
+            row = _Row.model_validate_json(self._queued.get(key) or (found or [b""])[0])
         except ValidationError:
             return None
-        answerer = Answerer(*row.answerer)
-        return Cached(row.text, Usage(*row.usage), row.cost, row.at, answerer)
+        return Reply(row.text, Usage(*row.usage), row.cost, None, Answerer(*row.answerer))
 
-    def put(self, key: str, model: str, reply: Cached) -> None:
+    def put(self, key: str, reply: Reply) -> None:
         """Keep a valid reply. It is written with others of the same turn of the loop."""
         if self._unusable or self._read_only:
             return
         if not self._queued:
             asyncio.get_running_loop().call_soon(self._flush)
-        parts = {name: list(getattr(reply, name)) for name in ("usage", "answerer")}
-        fields = {"format": FORMAT, **reply._asdict(), **parts}
-        self._queued[key] = model, orjson.dumps(fields)
+        fields = {**reply._asdict(), "usage": [*reply.usage], "answerer": [*reply.answerer]}
+        self._queued[key] = orjson.dumps(fields)
 
     async def close(self) -> None:
         """Write what is queued, and let go."""
@@ -114,34 +85,37 @@ class ReplyCache:
         else:
             self._give_up("another process has been writing to it, so that replies were not kept")
         self._unusable = True
-        if self._cache is not None:
-            self._cache.close()
+        if self._file is not None:
+            self._file.close()
 
     def _flush(self) -> None:
         if self._queued:
-            self._do(self._write_all)
+            self._do(self._write)
 
-    def _write_all(self, cache: diskcache.Cache) -> None:
+    def _write(self, file: sqlite3.Connection) -> None:
         """All that is queued or nothing; while another process writes, a little later."""
         try:
-            with cache.transact():
-                for key, (model, value) in self._queued.items():
-                    cache.set(key, value, tag=model)
-        except diskcache.Timeout:
+            file.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
             asyncio.get_running_loop().call_later(AGAIN, self._flush)
-        else:
-            self._queued.clear()
+            return
+        file.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?)", self._queued.items())
+        file.execute("COMMIT")
+        self._queued.clear()
 
-    def _do(self, action: Callable[[diskcache.Cache], Any]) -> Any:
-        """What `action` makes of the cache, opened at first; None where it can't be used."""
-        if self._unusable:
+    def _do(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+        """What `work` makes of the file, opened at first; None where it can't be used."""
+        none = self._read_only and self._file is None and not _is_there(self.folder)
+        if self._unusable or none:
             return None
         try:
-            if self._cache is None and not (self._read_only and not _is_there(self.folder)):
-                self._cache = _opened(self.folder)
-            return None if self._cache is None else action(self._cache)
-        except (sqlite3.Error, diskcache.Timeout, OSError, ValueError, DataError) as error:
-            self._give_up(str(error).rstrip(".") or type(error).__name__)
+            if self._file is None:
+                self._file = _opened(self.folder)
+            return work(self._file)
+        except (sqlite3.Error, OSError, DataError) as error:
+            self._give_up(str(error).rstrip("."))
 
     def _give_up(self, why: str) -> None:
         self._unusable = True
@@ -156,34 +130,28 @@ def _is_there(folder: Path) -> bool:
     return (folder / DATABASE).is_file()
 
 
-def _opened(folder: Path) -> diskcache.Cache:
-    """The cache in a folder, made if it isn't there; as diskcache's own settings and ours say."""
+def _opened(folder: Path) -> sqlite3.Connection:
+    """The file of a run's cache, made if it isn't there."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _file(folder, "rwc") as db:
-        if ("Settings",) in db.execute("SELECT name FROM sqlite_master"):
-            db.execute("DELETE FROM Settings WHERE key NOT IN ('count', 'size', 'hits', 'misses')")
-    return diskcache.Cache(
-        str(folder.absolute()), timeout=BUSY, disk=PlainDisk, eviction_policy="none", cull_limit=0
-    )
+    file = _connected(folder)
+    with FileLock(folder / "lock"):  # two can't make a file write ahead at a time
+        file.execute("PRAGMA journal_mode = wal")
+        file.execute("CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply BLOB)")
+    file.execute("PRAGMA synchronous = normal")
+    file.execute(f"PRAGMA busy_timeout = {BUSY * 1000:.0f}")
+    return file
 
 
-@contextmanager
-def _file(folder: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-    """The cache's file. Raises DataError for what is no cache of this user's, or can't be read."""
+def _connected(folder: Path) -> sqlite3.Connection:
+    """The cache's file. Raises DataError for one in a folder that isn't this user's."""
     if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
         raise DataError(
             f"{folder} belongs to another user, who could put replies into it. --cache-dir names "
             "another folder."
         )
-    address = f"{(folder / DATABASE).resolve().as_uri()}?mode={mode}"
-    try:
-        with closing(
-            sqlite3.connect(address, uri=True, isolation_level=None, timeout=PATIENCE)
-        ) as db:
-            db.execute("PRAGMA trusted_schema = OFF")
-            yield db
-    except (sqlite3.Error, OSError) as error:
-        raise DataError(f"{folder} can't be used as a reply cache: {error}.") from error
+    file = sqlite3.connect(folder / DATABASE, isolation_level=None, timeout=PATIENCE)
+    file.execute("PRAGMA trusted_schema = OFF")
+    return file
 
 
 # `judgeq cache`
@@ -202,19 +170,30 @@ def overview(folder: Path) -> Overview:
 
     Raises DataError for what is no cache of ours, or can't be read.
     """
-    if not _is_there(folder):
-        return Overview(folder)
-    with _file(folder) as db:
-        (replies,) = db.execute("SELECT count(*) FROM Cache").fetchone()
+    replies = _asked(
+        folder, lambda file: file.execute("SELECT count(*) FROM replies").fetchone()[0]
+    )
     size = sum(path.stat().st_size for path in folder.glob(f"{DATABASE}*"))
     return Overview(folder, replies, size)
 
 
 def clear(folder: Path) -> int:
-    """Remove all replies; how many they were."""
+    """Remove all replies; how many they were. Raises as `overview`."""
+
+    def cleared(file: sqlite3.Connection) -> int:
+        removed = file.execute("DELETE FROM replies").rowcount
+        file.execute("VACUUM")
+        return removed
+
+    return _asked(folder, cleared)
+
+
+def _asked(folder: Path, ask: Callable[[sqlite3.Connection], int]) -> int:
+    """A number from the cache's file; 0 where there is none."""
     if not _is_there(folder):
         return 0
-    with _file(folder) as db:
-        removed = db.execute("DELETE FROM Cache").rowcount
-        db.execute("VACUUM")
-        return removed
+    try:
+        with closing(_connected(folder)) as file:
+            return ask(file)
+    except (sqlite3.Error, OSError) as error:
+        raise DataError(f"{folder} can't be used as a reply cache: {error}.") from error

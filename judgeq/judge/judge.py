@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+from weakref import WeakValueDictionary
 
 from judgeq.errors import (
     CallError,
@@ -23,22 +26,11 @@ from judgeq.errors import (
     UnusableReplyError,
 )
 from judgeq.events import CallEnded, CallStarted, Emit, Notice
-from judgeq.judge.backend import Backend, Cached, Prepared, Reply, Request
+from judgeq.judge.backend import Backend, Prepared, Reply, Request
 from judgeq.judge.budget import Budget
-from judgeq.judge.limiter import Limiter, Permit
+from judgeq.judge.limiter import Limiter, Outage, Permit
 from judgeq.judge.questions import Questions, Unusable
-from judgeq.judge.retry import Policy, retried
-from judgeq.types import (
-    Attempt,
-    Call,
-    Clock,
-    Job,
-    JobState,
-    Outcome,
-    Sleep,
-    Usage,
-    Verdict,
-)
+from judgeq.types import Attempt, Call, Clock, Job, JobState, Outcome, Sleep, Usage
 
 if TYPE_CHECKING:
     from judgeq.judge.cache import ReplyCache
@@ -73,6 +65,34 @@ def cut_reply(reply: str) -> str:
     return f"{data[:KEPT].decode(errors='ignore')}\n[cut here: the reply had {len(data):,} bytes]"
 
 
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When to try again after a CallError, and how long to wait: attempts in all (the first included),
+    and seconds: first wait, longest wait, in all.
+
+    Attempts at which the server took no calls (CallError.unavailable) don't count. `in_all` is also
+    how long a server may answer nobody, and `tries` how many calls in a row may fail that are tried
+    alone, until the run stops.
+    """
+
+    attempts: int = 8
+    first_wait: float = 0.5
+    longest_wait: float = 60.0
+    in_all: float = 600.0
+    tries: int = 10
+
+    def ends(self, outage: Outage) -> bool:
+        """Whether an outage has lasted too long."""
+        return outage.trying and (outage.lasts >= self.in_all or outage.unmended >= self.tries)
+
+    def wait(self, failures: int, asked: float | None) -> float:
+        """Seconds until the next attempt: what the server asked for, up to the longest; else they grow
+        exponentially. With jitter, so that many workers don't come back together."""
+        longest = min(self.longest_wait, self.first_wait * 2.0 ** min(failures - 1, 99))
+        jittered = random.uniform(0, longest)  # noqa: S311  (no secret)
+        return jittered if asked is None else min(asked, self.longest_wait) + min(jittered, 1.0)
+
+
 def _unlimited() -> Limiter:
     return Limiter(concurrency=10_000)
 
@@ -96,8 +116,8 @@ class Judge:
     policy: Policy = field(default_factory=Policy)
     clock: Clock = time.monotonic
     wall_clock: Clock = time.time
-    answering: dict[str, asyncio.Future[Reply | None]] = field(default_factory=dict)
-    """The requests under way, by their key in the cache."""
+    turns: MutableMapping[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    """One job asks at a time, of those with the same key in the cache."""
 
     async def ask(self, job: Job, ledger: Ledger) -> Outcome:
         """The outcome for a claimed job; calls that came before the last are settled on the way.
@@ -119,56 +139,20 @@ class Judge:
         question = backend.prepare(self.questions.request(request.match))
         return prepared._replace(key=question.key)
 
-    def recall(self, request: Request, prepared: Prepared) -> tuple[Reply, Verdict] | None:
-        """What the cache knows of a request; None for nothing that is a verdict under our eyes."""
-        if self.cache is None or prepared.key is None:
+    def recall(self, request: Request, prepared: Prepared) -> Outcome | None:
+        """The outcome that the cache knows, for nothing; None for what is no verdict under our eyes."""
+        known = self.cache and prepared.key and self.cache.get(prepared.key)
+        if not known:
             return None
-        cached = self.cache.get(prepared.key)
-        if cached is None:
-            return None
-        text, usage, cost, _, answerer = cached
-        return self.read(request, Reply(text, usage, cost, answerer=answerer))
-
-    def keep(self, key: str, model: str, reply: Reply, at: float) -> None:
-        """Keep a reply that gave a verdict for other runs; `at` is when it came."""
-        if self.cache is not None:
-            kept = Cached(reply.text, reply.usage, reply.cost, at, reply.answerer)
-            self.cache.put(key, model, kept)
-
-    def read(self, request: Request, reply: Reply) -> tuple[Reply, Verdict] | None:
-        """A reply that was paid for before, with its verdict; None if it gives none."""
         try:
-            return reply, self.questions.read(reply, request.match)
+            verdict = self.questions.read(known, request.match)
         except UnusableReplyError:
             return None
-
-    def for_nothing(self, request: Request, reply: Reply, verdict: Verdict) -> Outcome:
-        """The outcome of a reply that was paid for before."""
-        self.emit(CallEnded("ok", reply.usage, reply.cost, 0.0, cached=True))
+        text, usage, cost, _, answerer = known
+        self.emit(CallEnded("ok", usage, cost, 0.0, cached=True))
         at = self.wall_clock()
-        text, usage, cost, _, answerer = reply
         call = Call(request.attempt, "cached", usage, cost, 0.0, text, at, answerer=answerer)
         return Outcome(request.match.id, JobState.DONE, verdict, (call,))
-
-    def failed(self, permit: Permit, error: CallError, job: Job) -> None:
-        """A call brought no answer. Raises JudgeError when the server answers nobody for too long; but
-        not for a job which earlier sessions tried often enough: that may be its own fault."""
-        self.limiter.failed(permit, error)
-        outage, name = self.limiter.outage, self.backend.name
-        if permit.tries and outage.tries == REPORTED:
-            self.emit(
-                Notice(
-                    f"{name} doesn't answer; one call at a time is tried, for up to "
-                    f"{self.policy.in_all / 60:.0f} minutes, and all others wait. The last: {error}",
-                    warning=True,
-                )
-            )
-        if self.policy.ends(outage) and job.attempts < self.policy.attempts:
-            self.limiter.abort()
-            raise JudgeError(
-                f"{name} doesn't answer: {outage.failures:,} calls in a row failed, within "
-                f"{outage.lasts:.0f} s, the last {outage.tries:,} tried one by one. The last: {error}"
-            ) from error
 
 
 class _Asking:
@@ -198,51 +182,20 @@ class _Asking:
                 self._job.match, self._attempt, self._ask, self._problem
             )
             self._prepared = judge.prepared(self._request, judge.backend, self._problem)
-            key = None if judge.cache is None else self._prepared.key
-            if key is None:
+            key = self._prepared.key
+            if key is None or judge.cache is None:
                 outcome = await self._answer()
             else:
-                outcome = await self._from_cache(key) or await self._lead(key)
+                async with judge.turns.setdefault(key, asyncio.Lock()):
+                    outcome = judge.recall(self._request, self._prepared) or await self._answer()
             if outcome is not None:
                 return outcome
-            for _ in range(2):  # whoever waited for the same reply comes first
-                await asyncio.sleep(0)
-
-    async def _from_cache(self, key: str) -> Outcome | None:
-        """What the cache knows, or whoever asks the same just now will know; None if nobody does, or if
-        it is no verdict under our eyes."""
-        judge, request = self._judge, self._request
-        known = judge.recall(request, self._prepared)
-        while known is None and key in judge.answering:
-            reply = await asyncio.shield(judge.answering[key])
-            if reply is not None:
-                known = judge.read(request, reply)
-                break
-            known = judge.recall(request, self._prepared)  # they had no luck
-        return known and judge.for_nothing(request, *known)
-
-    async def _lead(self, key: str) -> Outcome | None:
-        """Ask; jobs with the same question wait for the answer meanwhile."""
-        judge = self._judge
-        answer: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
-        judge.answering[key] = answer
-        reply = None
-        try:
-            outcome = await self._answer()
-            if outcome is not None and outcome.verdict is not None:
-                call = outcome.calls[-1]
-                reply = Reply(call.reply or "", call.usage, call.cost, None, call.answerer)
-                judge.keep(key, judge.backend.name, reply, call.at)
-            return outcome
-        finally:
-            judge.answering.pop(key, None)
-            answer.set_result(reply)
 
     async def _answer(self) -> Outcome | None:
         """Send the request, and read the reply; None to ask again."""
         match, judge = self._job.match, self._judge
         try:
-            reply = await retried(self._send, judge.policy, judge.sleep, judge.limiter.outage)
+            reply = await self._tried()
         except SteppedDownError:
             return None
         except CallError as error:
@@ -257,6 +210,8 @@ class _Asking:
             self._problem = str(error)
         else:
             judge.unusable.usable()
+            if judge.cache is not None and self._prepared.key is not None:
+                judge.cache.put(self._prepared.key, reply)
             return Outcome(match.id, JobState.DONE, verdict, (self._call("ok", reply),))
         call = self._call("unusable", reply)
         try:
@@ -270,57 +225,93 @@ class _Asking:
         self._note(call)
         return None
 
+    async def _tried(self) -> Reply:
+        """As `_send`, tried again after CallErrors until the policy ends it. While the server isn't
+        known to answer nobody waits here: the limiter lets them try one by one, and that isn't the job's
+        time."""
+        judge, began, since = self._judge, self._judge.clock(), 0.0
+        policy, failures, counted = judge.policy, 0, 0
+        while True:
+            try:
+                return await self._send()
+            except SteppedDownError:
+                raise
+            except CallError as error:
+                failures += 1
+                counted += not error.unavailable
+                passed, outage = judge.clock() - began, judge.limiter.outage
+                if outage.trying:
+                    since, late, wait = passed, policy.ends(outage), 0.0
+                else:
+                    late = passed - since >= policy.in_all
+                    wait = policy.wait(failures, error.retry_after)
+                if late or counted >= policy.attempts:
+                    raise
+            await judge.sleep(wait)
+
     async def _send(self) -> Reply:
         """One attempt, from waiting for a place to the reply. Raises SteppedDownError where the request
         must be made anew, StoppedError on a stop, BudgetError when it might cost more than is allowed,
-        and whatever the backend raises."""
-        judge, prepared = self._judge, self._prepared
+        and whatever the backend raises, which is in the ledger then."""
+        judge, prepared, match = self._judge, self._prepared, self._job.match
         permit = await judge.limiter.acquire(prepared.tokens)
         used: float | None = 0.0
         try:
             await judge.budget.reserve(prepared.bound)
-            cost: float | None = 0.0
-            begun = False
             try:
                 if prepared.version != judge.backend.version:
                     raise SteppedDownError("another call learned something about the server")
-                attempt = Attempt(self._job.match.id, prepared.bound, self._attempt + 1)
+                attempt = Attempt(match.id, prepared.bound, self._attempt + 1)
                 await self._ledger.begin(attempt)
-                self._attempt += 1
-                begun = True
-                used = cost = None  # from here on nobody knows, until the answer tells
-                reply = await self._complete(permit)
+            except BaseException:
+                judge.budget.release(prepared.bound)
+                raise
+            self._attempt += 1
+            self._started = judge.clock()
+            judge.emit(CallStarted())
+            used = cost = None  # from here on nobody knows, until the answer tells
+            try:
+                request = self._request._replace(attempt=self._attempt)
+                reply = await judge.backend.complete(request, prepared)
                 cost, used = reply.cost, sum(reply.usage[:3]) or None
-                return reply
             except JudgeError as error:
                 cost = error.cost
+                failed = Reply(str(error), Usage(), cost)
+                self._note(self._call(error.outcome, failed, str(error)), str(error))
+                self._failed(permit, error)
                 raise
             finally:
-                if begun:
-                    judge.budget.settle(prepared.bound, cost)
-                else:
-                    judge.budget.release(prepared.bound)
+                judge.budget.settle(prepared.bound, cost)
+            judge.limiter.succeeded(permit)
+            return reply
         finally:
             judge.limiter.release(permit, used)
 
-    async def _complete(self, permit: Permit) -> Reply:
-        """Let the backend answer, and tell ledger and limiter how it went."""
-        judge = self._judge
-        self._started = judge.clock()
-        judge.emit(CallStarted())
-        request = self._request._replace(attempt=self._attempt)
-        try:
-            reply = await judge.backend.complete(request, self._prepared)
-        except JudgeError as error:
-            failed = Reply(str(error), Usage(), error.cost)
-            self._note(self._call(error.outcome, failed, str(error)), str(error))
-            if not isinstance(error, CallError):
-                judge.limiter.abort()  # the next call would fare no better
-            elif not isinstance(error, SteppedDownError):
-                judge.failed(permit, error, self._job)
-            raise
-        judge.limiter.succeeded(permit)
-        return reply
+    def _failed(self, permit: Permit, error: JudgeError) -> None:
+        """A call brought no answer. Raises JudgeError when the server answers nobody for too long; but
+        not for a job which earlier sessions tried often enough: that may be its own fault."""
+        judge, limiter, name = self._judge, self._judge.limiter, self._judge.backend.name
+        if isinstance(error, SteppedDownError):
+            return
+        if not isinstance(error, CallError):
+            limiter.abort()  # the next call would fare no better
+            return
+        limiter.failed(permit, error)
+        outage = limiter.outage
+        if permit.tries and outage.tries == REPORTED:
+            judge.emit(
+                Notice(
+                    f"{name} doesn't answer; one call at a time is tried, for up to "
+                    f"{judge.policy.in_all / 60:.0f} minutes, and all others wait. The last: {error}",
+                    warning=True,
+                )
+            )
+        if judge.policy.ends(outage) and self._job.attempts < judge.policy.attempts:
+            limiter.abort()
+            raise JudgeError(
+                f"{name} doesn't answer: {outage.failures:,} calls in a row failed, within "
+                f"{outage.lasts:.0f} s, the last {outage.tries:,} tried one by one. The last: {error}"
+            ) from error
 
     def _call(self, outcome: str, reply: Reply, error: str | None = None) -> Call:
         """The last attempt as the ledger keeps it."""

@@ -16,6 +16,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from judgeq.errors import CallError, StoppedError
@@ -34,6 +35,7 @@ IN_A_ROW = 3
 """So many failures without an answer between them are an outage."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0
 """Seconds between two tries in an outage: the first wait, doubled up to the longest."""
+HOUR = 3600.0
 
 
 class Turnstile(Generic[T]):
@@ -42,7 +44,6 @@ class Turnstile(Generic[T]):
     what it raises where that will never be had. One event loop."""
 
     def __init__(self, take: Callable[[float], T | float], sleep: Sleep = asyncio.sleep) -> None:
-        self.waiting = 0
         self._take = take
         self._sleep = sleep
         self._in_turn = asyncio.Lock()
@@ -51,21 +52,18 @@ class Turnstile(Generic[T]):
 
     async def enter(self, amount: float) -> T:
         """What is given, once it is. Raises StoppedError after `abort`."""
-        if not self.waiting and not self._aborted:
-            given = self._take(amount)
-            if not isinstance(given, float):
-                return given
-        self.waiting += 1
-        try:
-            async with self._in_turn:
-                while not self._aborted:
-                    given = self._take(amount)
-                    if not isinstance(given, float):
-                        return given
-                    await self._wait(given)
-                raise StoppedError("the run was stopped")
-        finally:
-            self.waiting -= 1
+        async with self._in_turn:
+            while not self._aborted:
+                given = self._take(amount)
+                if not isinstance(given, float):
+                    return given
+                self._changed.clear()
+                alarm = asyncio.create_task(self._look_in(min(given, HOUR)))
+                try:
+                    await self._changed.wait()
+                finally:
+                    alarm.cancel()
+        raise StoppedError("the run was stopped")
 
     def look(self) -> None:
         """Something changed: whoever is first in turn looks again."""
@@ -75,17 +73,6 @@ class Turnstile(Generic[T]):
         """A stop was asked for: whoever waits, or comes, gets StoppedError."""
         self._aborted = True
         self.look()
-
-    async def _wait(self, seconds: float) -> None:
-        self._changed.clear()
-        if seconds == math.inf:
-            await self._changed.wait()
-            return
-        alarm = asyncio.create_task(self._look_in(seconds))
-        try:
-            await self._changed.wait()
-        finally:
-            alarm.cancel()
 
     async def _look_in(self, seconds: float) -> None:
         await self._sleep(seconds)
@@ -110,39 +97,35 @@ class Permit(NamedTuple):
     tries: bool = False
 
 
+@dataclass(slots=True)
 class Outage:
     """What to do while a server isn't known to answer: try one call at a time.
 
     So it is at the start (`trying`), and again after IN_A_ROW failures. `failures` are the calls that
-    failed since the last answer; `tries` those of them that were tried alone, and `unmended` those of
-    these that time alone doesn't mend (not CallError.unavailable). No try before `next_try`.
+    failed since the last answer, the first of them at `since`; `tries` those of them that were tried
+    alone, and `unmended` those of these that time alone doesn't mend (not CallError.unavailable). No try
+    before `next_try`, which comes after an ever longer `wait`.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self.trying = True
-        self.failures = self.tries = self.unmended = 0
-        self.next_try = -math.inf
-        self._clock = clock
-        self._since = 0.0
-        self._wait = 0.0
+    clock: Clock
+    trying: bool = True
+    failures: int = 0
+    tries: int = 0
+    unmended: int = 0
+    since: float = 0.0
+    wait: float = 0.0
+    next_try: float = -math.inf
 
     @property
     def lasts(self) -> float:
         """Seconds since the first of the `failures`; 0 without any."""
-        return self._clock() - self._since if self.failures else 0.0
-
-    def end(self) -> None:
-        """An answer came."""
-        self.trying = False
-        self.failures = self.tries = self.unmended = 0
-        self.next_try = -math.inf
-        self._wait = 0.0
+        return self.clock() - self.since if self.failures else 0.0
 
     def failed(self, error: CallError, *, tried: bool) -> None:
         """A call brought no answer; `tried`: it was the one that was tried."""
-        now = self._clock()
+        now = self.clock()
         if not self.failures:
-            self._since = now
+            self.since = now
         self.failures += 1
         if tried:
             self.tries += 1
@@ -151,9 +134,27 @@ class Outage:
             return  # it was sent before the others, and says nothing new
         self.trying = self.trying or self.failures >= IN_A_ROW
         if self.trying:
-            self._wait = min(max(FIRST_WAIT, 2 * self._wait), LONGEST_WAIT)
+            self.wait = min(max(FIRST_WAIT, 2 * self.wait), LONGEST_WAIT)
             asked = min(error.retry_after or 0.0, LONGEST_PAUSE)
-            self.next_try = now + max(asked, self._wait)
+            self.next_try = now + max(asked, self.wait)
+
+
+class _Pace:
+    """So much a minute, evenly (None: any number). Nothing goes before `next`."""
+
+    def __init__(self, given: float | None) -> None:
+        self.limit = self._given = given
+        self.next = -math.inf
+
+    def believe(self, said: float | None) -> None:
+        """The lower of two limits holds, the user's and the server's: one of 0 is none."""
+        self.limit = min(filter(None, (self._given, said)), default=self.limit)
+
+    def take(self, amount: float, now: float, share: float) -> None:
+        """So much goes now, or (less than 0) didn't after all; ours is a share of the limit."""
+        if self.limit is not None:
+            seconds = amount * 60 / (self.limit * MARGIN * share)
+            self.next = max(self.next, now - SLACK) + seconds
 
 
 class Limiter:
@@ -178,10 +179,9 @@ class Limiter:
         self._clock = clock
         self._notify = notify
         self._processes = processes
-        self._requests, self._tokens = _Bucket(rpm, clock()), _Bucket(tpm, clock())
-        self._believed: tuple[float | None, float | None] = (None, None)
-        self._window = float(concurrency)
-        self._slow_above = float(concurrency)
+        self._requests, self._tokens = _Pace(rpm), _Pace(tpm)
+        self._notified = False
+        self._window = self._slow_above = float(concurrency)
         self.outage = Outage(clock)
         self._tries_in_flight = 0
         self._cuts = 0
@@ -192,19 +192,12 @@ class Limiter:
     @property
     def window(self) -> int:
         """Calls that may be in flight now."""
-        if self.outage.trying:
-            return 1
-        return int(self._window)
+        return 1 if self.outage.trying else int(self._window)
 
     @property
-    def rpm(self) -> float | None:
-        """Requests a minute in force, for all processes."""
-        return self._requests.limit
-
-    @property
-    def tpm(self) -> float | None:
-        """Tokens a minute in force, for all processes."""
-        return self._tokens.limit
+    def limits(self) -> tuple[float | None, float | None]:
+        """Requests and tokens a minute in force, for all processes."""
+        return self._requests.limit, self._tokens.limit
 
     async def acquire(self, tokens: float) -> Permit:
         """Wait for leave to send a call of about so many tokens. Raises StoppedError after `abort`."""
@@ -213,10 +206,9 @@ class Limiter:
     def release(self, permit: Permit, used: float | None) -> None:
         """The call is over, and took `used` tokens (None: unknown, the estimate stands)."""
         self.in_flight -= 1
-        if permit.tries:
-            self._tries_in_flight -= 1
+        self._tries_in_flight -= permit.tries
         if used is not None:
-            self._tokens.take(used - permit.tokens)
+            self._tokens.take(used - permit.tokens, self._clock(), 1 / self._processes())
         self._turnstile.look()
 
     def succeeded(self, permit: Permit) -> None:
@@ -226,10 +218,10 @@ class Limiter:
             if outage.trying and permit.tries:
                 # As at the start: the server may have begun anew. Else a call that had been sent
                 # before is answered: it was no outage.
-                first = self._concurrency if self.rpm is not None else FIRST_WINDOW
+                first = FIRST_WINDOW if self._requests.limit is None else self._concurrency
                 self._slow_above = max(self._slow_above, self._window)
                 self._window = min(self._window, float(first))
-            outage.end()
+            self.outage = Outage(self._clock, trying=False)
         elif self._window < self._concurrency:
             self._window += 1 if self._window < self._slow_above else 1 / self._window
             self._window = min(self._window, float(self._concurrency))
@@ -255,18 +247,16 @@ class Limiter:
 
     def believe(self, headers: RateHeaders) -> None:
         """Keep to what a server says of its limits, where that is less than the user's."""
-        limits = (headers.requests_limit, headers.tokens_limit)
-        if limits != self._believed:
-            first, before = self._believed == (None, None), (self.rpm, self.tpm)
-            self._believed = limits
-            self._requests.believe(headers.requests_limit)
-            self._tokens.believe(headers.tokens_limit)
-            if first and (self.rpm, self.tpm) != before:
-                both = ((self.rpm, "requests"), (self.tpm, "tokens"))
-                allowed = [f"{limit:,.0f} {what}" for limit, what in both if limit is not None]
-                self._notify(
-                    f"The server allows {' and '.join(allowed)} a minute; the run keeps to that."
-                )
+        before = self.limits
+        self._requests.believe(headers.requests_limit)
+        self._tokens.believe(headers.tokens_limit)
+        if self.limits != before and not self._notified:
+            self._notified = True
+            both = zip(self.limits, ("requests", "tokens"), strict=True)
+            allowed = [f"{limit:,.0f} {what}" for limit, what in both if limit is not None]
+            self._notify(
+                f"The server allows {' and '.join(allowed)} a minute; the run keeps to that."
+            )
         if 0 in (headers.requests_remaining, headers.tokens_remaining):
             self._pause(SHORT_PAUSE)  # a bucket fills again bit by bit
 
@@ -277,69 +267,23 @@ class Limiter:
     def _pause(self, seconds: float) -> None:
         self._paused_until = max(self._paused_until, self._clock() + seconds)
 
-    def _delay(self) -> float:
-        """Seconds until any call may go; infinite while too many are in flight."""
-        if self.outage.trying:
-            if self._tries_in_flight or self.in_flight >= self._concurrency:
-                return math.inf
-        elif self.in_flight >= self.window:
-            return math.inf
-        if self._paused_until == -math.inf == self.outage.next_try:
-            return 0.0
-        return max(self._paused_until, self.outage.next_try) - self._clock()
-
     def _take(self, tokens: float) -> Permit | float:
         """Take what a call needs from the limits; or say in how many seconds to look again."""
-        wait = self._delay()
-        if wait <= 0 and not (self._requests.limit is self._tokens.limit is None):
-            now, ours = self._clock(), 1 / self._processes()
-            requests = self._requests.gather(now, 1.0, ours)
-            wait = max(requests, self._tokens.gather(now, tokens, ours))
-            if wait <= 0:
-                self._requests.take(1.0)
-                self._tokens.take(tokens)
-        if wait > 0:
-            return wait
-        self.in_flight += 1
         trying = self.outage.trying
+        if trying:
+            full = self._tries_in_flight or self.in_flight >= self._concurrency
+        else:
+            full = self.in_flight >= int(self._window)
+        if full:
+            return math.inf
+        now = self._clock()
+        paced = max(self._requests.next, self._tokens.next)
+        wait = max(self._paused_until, self.outage.next_try, paced) - now
+        if wait > 1e-6:
+            return wait
+        share = 1 / self._processes()
+        self._requests.take(1.0, now, share)
+        self._tokens.take(tokens, now, share)
+        self.in_flight += 1
         self._tries_in_flight += trying
         return Permit(tokens, self._cuts, trying)
-
-
-class _Bucket:
-    """So much a minute, evenly (None: any number). `level` is what may go now; it is negative while a
-    debt is paid off."""
-
-    __slots__ = ("_at", "_given", "_largest", "_level", "limit")
-
-    def __init__(self, given: float | None, now: float) -> None:
-        self.limit = self._given = given
-        self._largest = 0.0
-        self._level = 0.0
-        self._at = now
-
-    def believe(self, said: float | None) -> None:
-        """The lower of two limits holds, the user's and the server's: one of 0 is none. What has
-        gathered is kept."""
-        self.limit = min([limit for limit in (self._given, said) if limit], default=self.limit)
-
-    def gather(self, now: float, amount: float, share: float) -> float:
-        """Let gather our share of what came until now; seconds until `amount` may go, 0 if it may go
-        now."""
-        if self.limit is None:
-            return 0.0
-        # What is larger than a quarter of a minute goes out when that much has gathered, as a debt.
-        needed = min(amount, self.limit / 4)
-        if needed > self._largest:
-            self._level += needed - self._largest if not self._largest else 0.0
-            self._largest = needed
-        full = self.limit / 60 * MARGIN
-        rate = full * share
-        gathered = self._level + max(0.0, now - self._at) * rate
-        self._level = min(gathered, self._largest + full * SLACK)
-        self._at = now
-        short = needed - self._level
-        return short / rate if short > 1e-9 else 0.0
-
-    def take(self, amount: float) -> None:
-        self._level -= amount

@@ -1,4 +1,5 @@
-"""What a call costs: from flags, a table in the configuration, or genai-prices (never the network).
+"""What a call costs, from flags, a table in the configuration, or genai-prices (never the network); and
+the most that it can cost.
 
 An unknown price is None, never 0. genai-prices is asked only for the addresses it knows: a server of
 one's own, or a gateway, isn't billed by OpenAI's table. It takes a third of a second to import, so it
@@ -14,12 +15,23 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from judgeq.settings.model import Price
-from judgeq.types import Usage
+from judgeq.types import Notify, Usage
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, Provider
 
 MILLION = 1_000_000
+OUTPUT_BOUND = 16_384
+"""Tokens that a reply is taken to have at most where no limit is sent to the server."""
+REASON = (15, 80)
+"""Tokens that a reason takes, of one short sentence: from a few plain words to a script with a token a
+letter."""
+REASON_BOUND = 1_024
+"""Tokens that a reason is taken to have at most, beside the rest of its reply: not all are short."""
+HIDDEN = 256
+"""Tokens that a server may add to what it is sent: roles, the schema's frame."""
+RAISE = 2.0
+"""By how much the new bound exceeds the reply that broke the old one."""
 _NO_TIER = (None, "auto", "default", "standard", "standard_only")
 BATCH = {"processing": "batch"}
 _KINDS = {"input": "input_mtok", "output": "output_mtok", "cached": "cache_read_mtok"}
@@ -171,3 +183,60 @@ def _rates(every: Iterable[ModelPrice]) -> dict[str, list[float]]:
             )
             rates.setdefault(kind, []).extend(float(one) for one in tiers if one is not None)
     return {kind: values for kind, values in rates.items() if values}
+
+
+# The most that a call can cost
+
+
+def output_bound(reasons: bool) -> int:
+    """Tokens that a reply is taken to have at most where no limit is sent, with a reason or without."""
+    return OUTPUT_BOUND + (REASON_BOUND if reasons else 0)
+
+
+def answer_tokens(items: float, reasons: bool) -> float:
+    """Tokens that an answer about so many items takes at most, without reasoning: a label with its marks
+    may be four."""
+    return 8 + 4 * items + (REASON[1] if reasons else 0)
+
+
+class Bounds:
+    """The most that calls of a model can cost in dollars, by the bytes of their requests; None where the
+    price is unknown.
+
+    `output_limit` is what the server is sent, None if it is sent none: then a reply is taken to have
+    `output_bound` tokens at most. A server need not hold its limit (some count reasoning beside it, some
+    don't know the field): a reply that cost more than its bound raises that of all that follow, and
+    `warn` gets a warning.
+    """
+
+    def __init__(
+        self,
+        pricing: Pricing | None,
+        output_limit: int | None,
+        warn: Notify = lambda _: None,
+        output_bound: int = OUTPUT_BOUND,
+    ) -> None:
+        self._pricing = pricing
+        self._most = output_limit or output_bound
+        self._warn = warn
+        self._factor = 1.0
+
+    def most(self, size: int) -> float | None:
+        """The most that a call of `size` bytes can cost: no tokenizer makes more tokens than there are
+        bytes."""
+        if self._pricing is None:
+            return None
+        return self._pricing.bound(size + HIDDEN, self._most) * self._factor
+
+    def learn(self, size: int, usage: Usage, cost: float | None) -> bool:
+        """A call of `size` bytes took so much, in tokens and dollars. Whether that raised the bounds."""
+        bound = self.most(size)
+        if cost is None or bound is None or cost <= bound * (1 + 1e-9):
+            return False
+        self._factor *= RAISE * cost / bound
+        self._warn(
+            f"A reply cost ${cost:.3g}, more than its bound of ${bound:.3g}: {usage.output:,} output "
+            f"tokens ({usage.reasoning:,} of them reasoning), bounded by {self._most:,}. Later calls "
+            f"reserve {self._factor:,.3g} times their bound; those in flight may exceed --max-cost."
+        )
+        return True

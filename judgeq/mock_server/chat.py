@@ -15,8 +15,7 @@ import orjson
 from aiohttp import web
 
 from judgeq import escaping, prompts, seeds
-from judgeq.judge.error_model import HIGH, LOW, verdict_on
-from judgeq.judge.simulated import reason_for
+from judgeq.judge.simulated import HIGH, LOW, reason_for, verdict_on
 from judgeq.replies import write_reply
 from judgeq.settings.mock_server import FAULTS, MockSettings
 from judgeq.settings.run import Simulation

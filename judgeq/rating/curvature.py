@@ -37,7 +37,7 @@ from judgeq import seeds
 from judgeq.errors import NotConvergedError
 from judgeq.rating import GoOn
 from judgeq.rating.comparisons import repeated
-from judgeq.types import Floats, Offsets
+from judgeq.types import Bools, Floats, Offsets
 
 Values: TypeAlias = NDArray[Any]
 """Of any precision."""
@@ -240,10 +240,15 @@ class Curvature:
             np.add.at(matrix, (items[:, None], items), matrices)
         return matrix
 
+    @property
+    def exact(self) -> bool:
+        """Whether V itself is worked out: of up to DENSE items."""
+        return self.rankings.n <= DENSE
+
     @cached_property
     def _inverse(self) -> Floats | None:
-        """V, shape (n, n); None of more than DENSE items."""
-        if self.rankings.n > DENSE:
+        """V, shape (n, n); None where it isn't exact."""
+        if not self.exact:
             return None
         return np.linalg.inv(self._matrix).astype(np.float64, copy=False)
 
@@ -290,16 +295,17 @@ class Curvature:
     def log_determinant(self) -> float:
         """log|A|: of many items −Σ log D − tr((DE)²)/2 − tr((DE)³)/3 − …, of which differences between
         priors are right."""
-        if self.rankings.n <= DENSE:
+        if self.exact:
             total = np.linalg.slogdet(self._matrix)[1]
         else:
             one, two = self._returns
             total = (np.log(self.diagonal[: self.rankings.n]) - one / 2 - two / 3).sum()
         return float(total - (np.linalg.slogdet(self.shared[1])[1] if self.rankings.p else 0))
 
-    def scatter(self, slopes: Sequence[Floats]) -> Scatter:
-        """φ = Σ g_lᵀ V_l g_l / Σ [tr(V_l H_l) − tr((V_l H_l)²)], with g_l (`slopes`, by block), H_l
-        and V_l the gradient, the Hessian and the block of V of ranking l.
+    def scatter(self, slopes: Sequence[Floats], among: Bools | None = None) -> Scatter:
+        """φ = Σ g_lᵀ V_l g_l / Σ tr(V_l (H_l − H_l V_l H_l)), with g_l (`slopes`, by block), H_l and V_l
+        the gradient, the Hessian and the block of V of ranking l; of the items `among` them, shape (n,),
+        alone, if given.
 
         What is subtracted is what fitting takes off the residuals of a ranking, as 1 − leverage
         does in regression: with one number for all it is a sandwich estimator (McCullagh and Nelder
@@ -318,9 +324,11 @@ class Curvature:
                 shared, spread = self.shared
                 through = covariates[at][:, lists].transpose(1, 0, 2) - shared[items.T]
                 v = v + through @ spread @ through.transpose(0, 2, 1)
-            product = v @ h.transpose(2, 0, 1)
-            sums[0] += np.einsum("lij,jl,il->", v, g, g)
-            sums[1] += np.einsum("lii->", product) - np.einsum("lij,lji->", product, product)
+            h = h.transpose(2, 0, 1)
+            left = h - h @ v @ h
+            if among is not None:
+                v = v * (among[items.T][:, :, None] & among[items.T][:, None])
+            sums += np.einsum("lij,jl,il->", v, g, g), np.einsum("lij,lji->", v, left)
         return Scatter(*sums.tolist())
 
     def _of_lists(self, matrices: Values, items: Offsets) -> Floats:

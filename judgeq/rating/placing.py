@@ -16,9 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from statistics import NormalDist
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -39,10 +38,12 @@ from judgeq.rating.comparisons import components, joined
 from judgeq.rating.curvature import Scatter
 from judgeq.rating.posterior import Posterior
 from judgeq.text import LEFT_OUT
-from judgeq.types import Bools, Floats, Offsets, Verdicts
+from judgeq.types import Floats, Offsets, Verdicts
 
 RIDGE = 1e-3
 """What is added to variances, as a share of them, so that they have an inverse."""
+ARRAYS = ("theta", "mean", "errors", "errors_apart", "errors_across", "interval")
+"""What a posterior says by item."""
 LOOSE = 0.1
 """The error of a link, in standard deviations of θ, above which it is warned of."""
 
@@ -50,9 +51,9 @@ LOOSE = 0.1
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Items that were judged together. Their rows follow those of the batches before, and so do the
-    rounds in which they were judged. Its anchors are items of the batches numbered in `onto`, or of
-    those that they were placed onto; the first batch has none, and is rated by itself. `parameters`
-    are those of its own; what they leave open is as it was where the batch was placed."""
+    rounds in which they were judged. Its anchors are items of the batches numbered in `onto`; the first
+    batch has none, and is rated by itself. What its `parameters` leave open is as it was where the
+    batch was placed."""
 
     items: int
     rounds: int
@@ -72,7 +73,6 @@ class Link:
     """The same in standard deviations of the settled θ."""
     published: Floats = field(metadata=LEFT_OUT)
     """θ of each anchor, as published."""
-    published_errors: Floats = field(metadata=LEFT_OUT)
     found: Floats = field(metadata=LEFT_OUT)
     """θ of each anchor by the new rankings, and by where the others were published."""
     found_errors: Floats = field(metadata=LEFT_OUT)
@@ -116,88 +116,41 @@ class Link:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """The fit of one batch by itself: its local rows are first its anchors, then its own items, whose
-    rows in the whole are `anchors` and from `first` on."""
+    """The fit of one batch by itself: of its `anchors`, whose rows in the whole these are, and then of
+    its own items, whose rows are those from `first` on."""
 
     fit: Fit
     anchors: Offsets
     first: int
-    items: int
-    closure: frozenset[int]
-    """The numbers of the batches that it rests on, its own among them."""
 
     @property
     def posterior(self) -> Posterior:
-        """Of its anchors and items, by local row."""
-        posterior: Posterior = self.fit.posterior  # type: ignore[assignment]
-        return posterior
-
-    @property
-    def own(self) -> slice:
-        """Local rows of its own items."""
-        return slice(len(self.anchors), None)
+        """Of its anchors and its items."""
+        return cast("Posterior", self.fit.posterior)
 
     @property
     def rows(self) -> slice:
-        """Rows of these in the whole."""
-        return slice(self.first, self.first + self.items)
+        """Rows of its own items in the whole."""
+        return slice(self.first, self.first + len(self.fit.theta) - len(self.anchors))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """How sure the ratings of all batches are, each by the posterior of its own batch: a `Posterior`
-    of what was published and what is new, as far as results ask for one."""
+    """How sure the ratings of all batches are, each by the posterior of its own batch: what results ask
+    of a `Posterior`; `sigma` and `dispersion` are those of the last batch."""
 
-    share = None
+    theta: Floats
+    mean: Floats
+    errors: Floats
+    errors_apart: Floats
+    errors_across: Floats
+    interval: Floats
+    component: Offsets
+    sigma: float
+    dispersion: float
+    share: Any = None
 
-    def __init__(self, parts: Sequence[Part], component: Offsets) -> None:
-        self._parts, self.component = parts, component
-        self.sigma = parts[-1].posterior.sigma
-
-    def _all(self, name: str) -> Floats:
-        """An array by item of each part's posterior."""
-        return np.concatenate([getattr(part.posterior, name)[part.own] for part in self._parts])
-
-    @cached_property
-    def theta(self) -> Floats:
-        """As `Posterior.theta`."""
-        return self._all("theta")
-
-    @cached_property
-    def mean(self) -> Floats:
-        """As `Posterior.mean`."""
-        return self._all("mean")
-
-    @cached_property
-    def errors(self) -> Floats:
-        """As `Posterior.errors`."""
-        return self._all("errors")
-
-    @cached_property
-    def errors_apart(self) -> Floats:
-        """As `Posterior.errors_apart`."""
-        return self._all("errors_apart")
-
-    @cached_property
-    def errors_across(self) -> Floats:
-        """As `Posterior.errors_across`."""
-        return self._all("errors_across")
-
-    @property
-    def dispersion(self) -> float:
-        """φ of the last batch, pooled with those that it rests on."""
-        return self._parts[-1].posterior.dispersion
-
-    @cached_property
-    def interval(self) -> tuple[Floats, Floats]:
-        """As `Posterior.interval`."""
-        of_parts = [(part.own, part.posterior.interval) for part in self._parts]
-        low, high = (np.concatenate([ends[at][own] for own, ends in of_parts]) for at in (0, 1))
-        return low, high
-
-    def probability_above(self, i: int, j: int) -> float:
-        """P(θi > θj) of two items, given by their rows."""
-        apart = float(np.hypot(*self.errors_apart[[i, j]]))
-        return 0.5 if i == j else NormalDist().cdf(float(self.mean[i] - self.mean[j]) / apart)
+    probability_above = Posterior.probability_above
 
 
 def fit(
@@ -214,19 +167,27 @@ def fit(
     ratings move. `parts`: those of the first batches, if they are fitted already (`settled`). Raises
     NotConvergedError, and RunError for an anchor of a batch that isn't `onto`.
     """
-    parts = [*parts, *settled(batches, rounds, go_on, parts)]
-    component = components(joined(rounds), n)
-    placed = Placed(parts, component)
+    parts = settled(batches, rounds, go_on, parts)
     last = parts[-1].fit
-    if len(batches) == 1:
+    if len(parts) == 1:
         return last
-    together = _together(batches, rounds, n, go_on) if refit else None
-    return replace(
-        together or last,
-        theta=placed.theta if together is None else together.theta,
-        posterior=placed if together is None else together.posterior,
-        link=_link(placed.theta, parts),
+    link = _link(batches[-1], parts)
+    if refit:
+        return replace(_together(batches, rounds, n, go_on), link=link)
+    own = parts[-1].posterior
+    placed = Placed(
+        **{name: _of_all(parts, name) for name in ARRAYS},
+        component=components(joined(rounds), n),
+        sigma=own.sigma,
+        dispersion=own.dispersion,
     )
+    return replace(last, theta=placed.theta, posterior=placed, link=link)
+
+
+def _of_all(parts: Sequence[Part], name: str) -> Floats:
+    """What the parts' posteriors say of their own items, by item."""
+    each = [np.array(getattr(part.posterior, name))[..., len(part.anchors) :] for part in parts]
+    return np.concatenate(each, axis=-1)
 
 
 def settled(
@@ -235,40 +196,29 @@ def settled(
     go_on: GoOn = always,
     before: Sequence[Part] = (),
 ) -> list[Part]:
-    """The parts of the batches that follow those `before`, each fitted by its own verdicts and by what
-    is known of its anchors: a part never changes once its verdicts are all there."""
+    """The parts of all batches, each fitted by its own verdicts and by what is known of its anchors; of
+    the first ones those `before`: a part never changes once its verdicts are all there."""
     parts = list(before)
     for number in range(len(parts), len(batches)):
         batch, done = batches[number], sum(one.rounds for one in batches[:number])
         first = sum(one.items for one in batches[:number])
         verdicts = joined(rounds[done : done + batch.rounds])
         if number:
-            parts.append(_placed(batch, number, first, verdicts, parts, go_on))
+            onto = [parts[one] for one in batch.onto]
+            parts.append(_placed(batch, first, verdicts, onto, go_on))
         else:
             alone = ESTIMATORS["pl"].fit(verdicts, batch.items, batch.parameters, go_on)
-            none = np.empty(0, np.int64)
-            parts.append(Part(alone, none, first, batch.items, frozenset([number])))
-    return parts[len(before) :]
+            parts.append(Part(alone, np.empty(0, np.int64), first))
+    return parts
 
 
 def _placed(
-    batch: Batch,
-    number: int,
-    first: int,
-    verdicts: Verdicts,
-    parts: Sequence[Part],
-    go_on: GoOn,
+    batch: Batch, first: int, verdicts: Verdicts, onto: Sequence[Part], go_on: GoOn
 ) -> Part:
     """A batch whose first row is `first`, placed onto parts."""
-    before = frozenset[int]().union(*(parts[one].closure for one in batch.onto))
     anchors = np.unique(verdicts.items[verdicts.items < first]).astype(np.int64)
-    theta, covariance, there = _known(anchors, [parts[one] for one in sorted(before)])
-    if not there.all():
-        raise RunError(
-            "the run's record is damaged: new texts were compared with some that they aren't placed "
-            "onto."
-        )
-    base = parts[batch.onto[0]].fit
+    theta, covariance = _known(anchors, onto)
+    base = onto[0].fit
     sigma = batch.parameters.sigma or base.sigma or UNKNOWN
     position = base.position if batch.parameters.position is None else batch.parameters.position
 
@@ -279,8 +229,7 @@ def _placed(
         items=np.searchsorted(local, verdicts.items).astype(np.int32),
         presented=np.searchsorted(local, verdicts.presented).astype(np.int32),
     )
-    means = np.ones((n, 1))
-    means[:a] = 0
+    means = (np.arange(n)[:, None] >= a).astype(np.float64)
     numbers, loadings = position_bias.covariates(verdicts, means, position=position)
     rankings = plackett_luce.rankings_of(verdicts, n, numbers, go_on)
     if a:
@@ -290,13 +239,14 @@ def _placed(
     best = curvature.maximum(rankings, sigma, start=start, what=what)
     component = components(verdicts, n)
     component[np.isin(component, component[:a])] = 1  # what is known connects the anchors
-    earlier = Scatter(*np.sum([parts[one].posterior.scatter for one in before], axis=0).tolist())
+    scatters = np.sum([part.posterior.scatter for part in onto], axis=0)
+    earlier, centred = Scatter(*scatters.tolist()), np.full(n, np.inf)
     posterior = Posterior(
-        rankings, best, sigma, component, loadings, centred=np.full(n, np.inf), earlier=earlier
+        rankings, best, sigma, component, loadings, centred=centred, earlier=earlier
     )
     effect = position_bias.effect(posterior, verdicts, joint=position, go_on=go_on)
     alone = Fit(posterior.theta, posterior, chosen=base.chosen, position=position, effect=effect)
-    return Part(alone, anchors, first, batch.items, before | {number})
+    return Part(alone, anchors, first)
 
 
 class _Known:
@@ -319,45 +269,48 @@ class _Known:
         return self._matrix[:, :, None].copy()
 
 
-def _known(rows: Offsets, parts: Sequence[Part]) -> tuple[Floats, Floats, Bools]:
-    """What parts say of some rows: θ, and V without φ, in which batches are independent; and whether
-    they hold each row."""
-    theta, there = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
-    covariance = np.zeros((len(rows), len(rows)))
+def _known(rows: Offsets, parts: Sequence[Part]) -> tuple[Floats, Floats]:
+    """What parts say of some rows: θ, and V without φ, in which batches are independent. Raises RunError
+    for a row that is of none of them."""
+    theta, covariance = np.full(len(rows), np.nan), np.zeros((len(rows), len(rows)))
     for part in parts:
-        own = np.flatnonzero((rows >= part.first) & (rows < part.first + part.items))
+        own = np.flatnonzero((rows >= part.rows.start) & (rows < part.rows.stop))
         local = rows[own] - part.first + len(part.anchors)
-        there[own], theta[own] = True, part.posterior.theta[local]
+        theta[own] = part.posterior.theta[local]
         covariance[np.ix_(own, own)] = part.posterior.covariance(local)
+    if np.isnan(theta).any():
+        raise RunError(
+            "the run's record is damaged: new texts were compared with some that they aren't placed "
+            "onto."
+        )
     covariance[np.diag_indices(len(rows))] *= 1 + RIDGE  # the mean of all of a batch is exactly 0
-    return theta, covariance, there
+    return theta, covariance
 
 
-def _link(theta: Floats, parts: Sequence[Part]) -> Link | None:
+def _link(batch: Batch, parts: Sequence[Part]) -> Link | None:
     """That of the last part; None as long as it has no anchors."""
     part = parts[-1]
     a, posterior = len(part.anchors), part.posterior
     if not a:
         return None
-    published, before, _ = _known(part.anchors, parts[:-1])
-    phi, rows = posterior.dispersion, np.arange(a)
-    now = posterior.covariance(rows)
-    fresh = a + np.flatnonzero(posterior.component[a:] == 1)
-    moved, gone = posterior.theta[:a] - published, before - now
+    published, before = _known(part.anchors, [parts[one] for one in batch.onto])
+    # φ of the anchors alone: a judge that errs at random scatters those more that lie apart.
+    phi = posterior.dispersion_of(np.arange(len(posterior.theta)) < a)
+    moved = posterior.theta[:a] - published
+    gone = before - posterior.covariance(np.arange(a))
     # What is known now of one is the mean of both, by their precisions.
     old, own = np.diag(before), np.maximum(np.diag(gone), 1e-6 * np.diag(before))
     z = moved / np.sqrt(phi * own)
     values, vectors = np.linalg.eigh((gone + gone.T) / 2)
     sure = values > 1e-6 * values.max(initial=1e-9)
     statistic = float(((moved @ vectors)[sure] ** 2 / values[sure]).sum()) / phi
-    settled_theta = np.concatenate([one.posterior.theta[one.own] for one in parts[:-1]])
+    fresh = a + np.flatnonzero(posterior.component[a:] == 1)
     error = posterior.error_of_mean(fresh) if len(fresh) else math.inf
     return Link(
         anchors=part.anchors,
         error=error,
-        ratio=error / max(float(settled_theta.std()), 1e-9),
+        ratio=error / max(float(_of_all(parts[:-1], "theta").std()), 1e-9),
         published=published,
-        published_errors=np.sqrt(phi * old),
         found=published + moved * old / own,
         found_errors=np.sqrt(phi * old * np.maximum(old / own - 1, 0)),
         z=z,
@@ -376,18 +329,15 @@ def chi_square(x: float, df: int) -> float:
 
 def _together(batches: Sequence[Batch], rounds: Sequence[Verdicts], n: int, go_on: GoOn) -> Fit:
     """All verdicts in one fit. The zero of its scale is the mean of the first batch."""
-    verdicts, component = joined(rounds), components(joined(rounds), n)
+    verdicts = joined(rounds)
+    component = components(verdicts, n)
     number = np.repeat(np.arange(len(batches)), [batch.items for batch in batches])
     means = (number[:, None] == np.arange(1, len(batches))).astype(np.float64)
-    of_first = np.bincount(component[number == 0], minlength=component.max(initial=0) + 1)[
-        component
-    ]
+    of_first = np.bincount(component[: batches[0].items], minlength=len(component) + 1)[component]
     centred = np.where(of_first > 0, np.maximum(of_first, 2.0), np.inf)
 
     def rate(parameters: Parameters) -> Fit:
         found = plackett_luce.maximum(verdicts, n, parameters, means, go_on)
-        at = (found.rankings, found.parameters, found.sigma)
-        posterior = Posterior(*at, component, found.loadings, centred=centred)
-        return Fit(posterior.theta, posterior, found.chosen, found.position)
+        return found.fit(component, centred=centred)
 
     return with_position(rate, verdicts, batches[-1].parameters, go_on)

@@ -54,11 +54,15 @@ class Maximum(NamedTuple):
     position: bool
 
     def fit(
-        self, component: Offsets, share: float | None = None, reliability: float | None = None
+        self,
+        component: Offsets,
+        share: float | None = None,
+        reliability: float | None = None,
+        centred: Floats | None = None,
     ) -> Fit:
         """With its posterior, whose `share` was found by that reliability."""
         at = (self.rankings, self.parameters, self.sigma)
-        posterior = Posterior(*at, component, self.loadings, share)
+        posterior = Posterior(*at, component, self.loadings, share, centred=centred)
         return Fit(posterior.theta, posterior, self.chosen, self.position, reliability)
 
 

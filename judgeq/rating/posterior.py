@@ -31,7 +31,7 @@ import numpy as np
 from judgeq import seeds
 from judgeq.rating import LIMITS, UNKNOWN, curvature
 from judgeq.rating.curvature import Curvature, Rankings, Scatter, dot
-from judgeq.types import Floats, Offsets
+from judgeq.types import Bools, Floats, Offsets
 
 LEVEL = 0.95
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
@@ -111,6 +111,13 @@ class Posterior:
         curvature, slopes = self._curved
         return curvature.scatter(slopes) if self.rankings.repeated else Scatter()
 
+    def dispersion_of(self, items: Bools) -> float:
+        """φ of some items alone, a mask of shape (n,): they may scatter more than others."""
+        if not self.rankings.repeated:
+            return self.dispersion
+        curvature, slopes = self._curved
+        return curvature.scatter(slopes, items).dispersion
+
     @property
     def mean(self) -> Floats:
         """The mean of what each rating may be, shape (n,): intervals lie around it."""
@@ -156,7 +163,13 @@ class Posterior:
         """V between some ratings, shape (a, a), without φ; what the prior leaves open about the mean of
         all that were judged is taken off, unless the scale is settled."""
         curvature = self._curved[0]
-        v = curvature.covariance(rows) - (0 if self._settled else self.sigma**2 / self._judged)
+        v = curvature.covariance(rows)
+        if not self._settled:
+            judged = self.component > 0
+            # Of many items V has no rows that add up to σ², but its diagonal alone.
+            v -= (
+                self.sigma**2 if curvature.exact else curvature.variance[judged].mean()
+            ) / self._judged
         if self.rankings.p:
             shared, spread = curvature.shared
             through = self._loadings[rows] - shared[rows]

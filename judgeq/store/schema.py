@@ -6,7 +6,7 @@ store, of another version is refused.
 
 from __future__ import annotations
 
-VERSION = 13
+VERSION = 14
 
 # Row numbers are little-endian int32 in bytea, `ties` is one byte a slot: 1 for a
 # tie with the one before it, 2 where the order of the two isn't known. `active` of a round says which
@@ -28,6 +28,7 @@ VERSION = 13
 # its outcome moves that to spent, and the rest back to free. So the sum over all workers, without `free`
 # of those that are over, never exceeds `cap`, and only giving a slice out or back changes it. `reserved`
 # is 0 once the worker says that none of its slice may come back: nothing of it is in flight.
+# What a worker spends on questions that are asked `again` is no part of what the cap holds.
 # What a worker's calls came to (and its `hits` of the cache, which `saved` so much) is kept in the
 # transactions that write them: a call that was removed or changed afterwards is missed (damage.py).
 # A batch is a worker that never dies, under its own name alone: its `until` is infinity, which is how it
@@ -52,7 +53,8 @@ CREATE TABLE @.workers (
     done bigint NOT NULL DEFAULT 0, calls bigint NOT NULL DEFAULT 0, errors bigint NOT NULL DEFAULT 0,
     tokens bigint NOT NULL DEFAULT 0, hits bigint NOT NULL DEFAULT 0, saved bigint NOT NULL DEFAULT 0,
     spent bigint NOT NULL DEFAULT 0, at_risk bigint NOT NULL DEFAULT 0, free bigint NOT NULL DEFAULT 0,
-    reserved bigint NOT NULL DEFAULT 0, handed bigint NOT NULL DEFAULT 0, UNIQUE (run, name));
+    reserved bigint NOT NULL DEFAULT 0, handed bigint NOT NULL DEFAULT 0,
+    again boolean NOT NULL DEFAULT false, UNIQUE (run, name));
 CREATE TABLE @.items (
     run int NOT NULL, row int NOT NULL, id text NOT NULL, gold float8, part text,
     PRIMARY KEY (run, row)){clustered};

@@ -194,8 +194,8 @@ FROM (SELECT count(*) AS jobs, count(CASE WHEN j.state = 'done' THEN 1 END) AS d
 # The workers
 
 REGISTER = """
-INSERT INTO @.workers (run, name, host, pid, since, seen, until)
-VALUES (@run, :name, :host, :pid, @now, @now, @now + :lease)
+INSERT INTO @.workers (run, name, host, pid, since, seen, until, again)
+VALUES (@run, :name, :host, :pid, @now, @now, @now + :lease, :again)
 ON CONFLICT (run, name) DO UPDATE SET seen = excluded.seen
 """
 WORKER = "SELECT worker FROM @.workers WHERE run = @run AND name = :name"

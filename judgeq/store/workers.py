@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from judgeq.errors import RunError, StoreAwayError
-from judgeq.judge.slices import Keeper
+from judgeq.judge.budget import Keeper
 from judgeq.store import rows
 from judgeq.store import statements as sql
 from judgeq.store.protocol import Database
@@ -168,7 +168,8 @@ class SqlWorkers(SqlReader):
     async def _register(self, turn: _Turn, worker: str) -> int:
         # A token tells it from others of its name.
         name, host, pid = f"{worker} ({secrets.token_hex(4)})", socket.gethostname(), os.getpid()
-        await self._db.change(sql.REGISTER, name=name, host=host, pid=pid, lease=self._lease)
+        who = {"name": name, "host": host, "pid": pid, "lease": self._lease, "again": self._again}
+        await self._db.change(sql.REGISTER, **who)
         (row,) = await self._one(sql.WORKER, name=name)
         await self._registered(row, self._rows.get(worker))
         self._rows[worker] = self._row_now = row

@@ -7,6 +7,7 @@ over the scale, and others each time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,25 +75,25 @@ class Placing(Strategy):
         """How many rounds there will be, with those before, at most."""
         return self.before + self.of.rounds
 
+    @property
+    def first_new(self) -> int:
+        """The row of the first new item."""
+        return sum(batch.items for batch in self.settled)
+
     def batches(self, n: int, parameters: Parameters) -> tuple[Batch, ...]:
         """The items that were judged together, the settled ones first, and its own of n."""
         onto = tuple(range(len(self.settled)))
         return (*self.settled, Batch(n - self.first_new, self.of.rounds, onto, parameters))
 
-    def rated(self, round: int, n: int) -> slice:
-        """The items of n whose rating a round decides: those of its batch."""
+    def first_rated(self, round: int) -> int:
+        """The first of the items whose rating a round decides: those before are settled by then."""
         first = 0
         for batch in self.settled:
             round -= batch.rounds
             if round <= 0:
-                return slice(first, first + batch.items)
+                break
             first += batch.items
-        return slice(first, n)
-
-    @property
-    def first_new(self) -> int:
-        """The row of the first new item."""
-        return sum(batch.items for batch in self.settled)
+        return first
 
     def check(self, *sizes: int) -> None:
         """Raise UsageError where a list can't be as large."""
@@ -113,8 +114,8 @@ class Placing(Strategy):
         rounds before."""
         if round <= self.before:
             return 0, 0
-        room, held = _cut(sum(sizes) - self.first_new, len(self.anchors), self._k)
-        return len(room), int((room + held).sum())
+        new, held = _places(sum(sizes) - self.first_new, len(self.anchors), self._k)
+        return len(new), int((new + held).sum())
 
     @property
     def _k(self) -> int:
@@ -124,39 +125,29 @@ class Placing(Strategy):
 def choose_anchors(ratings: Floats, among: Bools, rng: np.random.Generator) -> Rows:
     """Rows of settled items, out of these, spread evenly over their ranking, the lowest first."""
     rows = np.flatnonzero(among)
-    count = min(ANCHORS, len(rows))
-    places = ((np.arange(count) + rng.random(count)) * len(rows) / count).astype(np.int64)
-    return rows[np.argsort(ratings[rows], kind="stable")[places]].astype(np.int32)
+    rows = rows[np.argsort(ratings[rows], kind="stable")]
+    return rows[_spread(min(ANCHORS, len(rows)), len(rows), rng)].astype(np.int32)
 
 
 def lists(new: Rows, anchors: Rows, k: int, rng: np.random.Generator) -> Matches:
     """A round's lists of up to k over the new rows, each of which is in one, with anchors in a quarter
     of the places; the order within a list is random."""
-    room, held = _cut(len(new), len(anchors), k)
-    offsets = np.zeros(len(room) + 1, np.int64)
-    np.cumsum(room + held, out=offsets[1:])
-    fresh = np.split(rng.permutation(new), np.cumsum(room)[:-1])
-    parts: list[Sequence[int] | Rows] = []
-    for own, count in zip(fresh, held.tolist(), strict=True):
-        parts += [own, anchors[_spread(count, len(anchors), rng)]]
-    items = np.concatenate(parts)
-    number = np.repeat(np.arange(len(room)), room + held)
-    order = np.lexsort((rng.random(len(items)), number))
-    return Matches(items[order].astype(np.int32), offsets)
+    sizes, held = _places(len(new), len(anchors), k)
+    fresh = np.split(rng.permutation(new), np.cumsum(sizes)[:-1])
+    parts = [
+        rng.permutation(np.append(own, anchors[_spread(count, len(anchors), rng)]))
+        for own, count in zip(fresh, held.tolist(), strict=True)
+    ]
+    return Matches(np.concatenate(parts), np.append(0, np.cumsum(sizes + held)))
 
 
-def _cut(n: int, anchors: int, k: int) -> tuple[Offsets, Offsets]:
-    """How many of n new items each list of k has, and how many anchors, which also fill up the places
-    that new items leave."""
-    ends = np.floor(np.arange(n + 1) * k * SHARE + 0.5).astype(np.int64)
-    room = k - np.diff(ends)
-    room = room[: int(np.searchsorted(np.cumsum(room), n)) + 1]
-    over, some = int(room.sum()) - n, len(room)
-    room -= over // some
-    room[np.argsort(-room, kind="stable")[: over % some]] -= 1
-    return room, np.minimum(k - room, anchors)
+def _places(n: int, anchors: int, k: int) -> tuple[Offsets, Offsets]:
+    """How many of n new items each list of k has, and how many anchors, which fill it up."""
+    count = math.ceil(n / (k * (1 - SHARE)))
+    new = n // count + (np.arange(count) < n % count)
+    return new, np.minimum(k - new, anchors)
 
 
 def _spread(count: int, n: int, rng: np.random.Generator) -> Offsets:
-    """So many of n places, evenly apart, from a random one on."""
-    return ((np.arange(count) + rng.random()) * n / max(count, 1)).astype(np.int64) % n
+    """So many of n places, one at random in each of as many stretches."""
+    return ((np.arange(count) + rng.random(count)) * n / max(count, 1)).astype(np.int64)

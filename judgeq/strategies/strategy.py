@@ -89,9 +89,9 @@ class Strategy:
         parameters; () where all are its own."""
         return ()
 
-    def rated(self, round: int, n: int) -> slice:
-        """The items of n whose rating a round decides."""
-        return slice(0, n)
+    def first_rated(self, round: int) -> int:
+        """The first of the items whose rating a round decides: those before are settled by then."""
+        return 0
 
     @property
     def adaptive(self) -> bool:
@@ -326,8 +326,8 @@ class History:
         if verdicts.scores is None:
             ratings = elo.fold(before.elo, verdicts)
             if self.strategy is not None:  # settled ratings stay as they are
-                rows = self.strategy.rated(round, len(ratings))
-                ratings[: rows.start] = before.elo[: rows.start]
+                first = self.strategy.first_rated(round)
+                ratings[:first] = before.elo[:first]
         elif self.alone:
             scores = direct.fit(comparisons.joined(self.verdicts), len(before.elo), Parameters())
             ratings = elo.start_from(scores.theta)

@@ -36,7 +36,7 @@ from judgeq import seeds, strategies
 from judgeq.datasets import synthetic, table_writer
 from judgeq.errors import DataError, NotConvergedError, StoppedError, UsageError
 from judgeq.files import ordinary, replacing
-from judgeq.judge import error_model
+from judgeq.judge import simulated
 from judgeq.rating import CHOICES, ESTIMATORS, Parameters, comparisons, correlation
 from judgeq.settings.run import Simulation, simulation_facts
 from judgeq.strategies import History, Strategy
@@ -158,12 +158,12 @@ def simulate(case: Case, grid: Grid) -> list[StudyRow]:
     strategy, seed = strategies.parse(case.strategy), case.seed
     truth = synthetic.draw(case.distribution, grid.n, seeds.rng(seed, "latent", case.distribution))
     judge = grid.judge.model_copy(update={"sim_biased_items": case.bias})
-    seen = error_model.seen_scores(truth, judge, seed)
+    seen = simulated.seen_scores(truth, judge, seed)
     history = History.begin(grid.n, strategy, seed)
     for round in history.to_come():
         matches = history.next_round()
         rng = seeds.rng(seed, "answers", round)
-        history.add(error_model.answers(matches, seen, judge, rng), len(matches))
+        history.add(simulated.answers(matches, seen, judge, rng), len(matches))
     return [_row(case, grid, history, rating, truth) for rating in grid.ratings]
 
 

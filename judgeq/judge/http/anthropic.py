@@ -1,30 +1,46 @@
-"""Messages, as Anthropic's API has them (platform.claude.com/docs/en/api/messages)."""
+"""Anthropic's API: messages, and batches of them (platform.claude.com/docs/en/api/messages)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import os
+import time
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, BinaryIO, Literal
 
 import orjson
+from typing_extensions import override
 
-from judgeq.judge.http.model_backend import (
-    EMPTY,
-    REFUSED,
-    Answer,
-    ModelBackend,
-    count_in,
-    objects_in,
-    text_in,
-)
+from judgeq.errors import BatchGoneError, CallError, CallTimeoutError, ConnectionFailedError
+from judgeq.judge.backend import Remote, Result
+from judgeq.judge.http.answers import count_in, fields_in, object_from, objects_in, text_in
+from judgeq.judge.http.batch_api import BatchAPI, count, encoded, lines_of, seconds, words
+from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.types import Fields, Usage
 
 VERSION = "2023-06-01"
 TOOL = "answer"
-_PROBLEMS = {
-    "max_tokens": "the answer was cut off at the limit of output tokens.",
-    "model_context_window_exceeded": "the answer was cut off at the end of the model's context.",
-    "pause_turn": "the model paused before its answer was whole.",
-    "refusal": REFUSED,
+PIECE = 262_144
+"""Bytes of a file of requests that are read at once."""
+BEFORE, AFTER = b'{"requests":[', b"]}"
+SLACK = 600.0
+"""Seconds by which the provider's clock may be behind ours."""
+_COUNTS = ("processing", "succeeded", "errored", "canceled", "expired")
+_STATUS = {
+    "invalid_request": 400,
+    "authentication": 401,
+    "billing": 402,
+    "permission": 403,
+    "not_found": 404,
+    "request_too_large": 413,
+    "rate_limit": 429,
+    "api": 500,
+    "timeout": 504,
+    "overloaded": 529,
+}
+_ENDED: Mapping[str, Literal["cancelled", "expired"]] = {
+    "canceled": "cancelled",
+    "expired": "expired",
 }
 
 
@@ -37,6 +53,16 @@ class AnthropicMessages(ModelBackend):
 
     path = "messages"
 
+    @property
+    @override
+    def batch_api(self) -> BatchAPI:
+        return AnthropicBatches(self.connection)
+
+    @override
+    def limit_fields(self) -> list[str]:
+        return ["max_tokens"]
+
+    @override
     def authorize(self, headers: dict[str, str], secret: str | None) -> None:
         """Add the key, and the version of the API."""
         there = {name.lower() for name in headers}
@@ -45,17 +71,14 @@ class AnthropicMessages(ModelBackend):
         if "anthropic-version" not in there:
             headers["anthropic-version"] = VERSION
 
-    def opening(self, messages: Sequence[Mapping[str, str]]) -> bytes:
-        """A body up to its messages, and these; what the system says stands next to the messages."""
-        system = "\n\n".join(part["content"] for part in messages if part["role"] == "system")
-        others = [part for part in messages if part["role"] != "system"]
-        before = b',"system":' + orjson.dumps(system) if system else b""
-        return self.head + before + b',"messages":' + orjson.dumps(others)
-
-    def fields(self, k: int) -> Fields:
-        """What follows in the body of a question about k texts. A limit on output has to be sent."""
+    @override
+    def body(self, messages: Sequence[Mapping[str, str]], k: int) -> Fields:
+        """What the system says stands next to the messages. A limit on output has to be sent."""
         model = self.model
-        sent: Fields = {"max_tokens": model.max_output_tokens or self.output_bound}
+        system = "\n\n".join(part["content"] for part in messages if part["role"] == "system")
+        sent: Fields = {"system": system} if system else {}
+        sent["messages"] = [part for part in messages if part["role"] != "system"]
+        sent["max_tokens"] = model.max_output_tokens or self.output_bound
         if model.temperature is not None:
             sent["temperature"] = model.temperature
         sent |= model.extra_body or {}
@@ -71,20 +94,124 @@ class AnthropicMessages(ModelBackend):
             sent["tool_choice"] = {"type": "tool", "name": TOOL, "disable_parallel_tool_use": True}
         return sent | ({"output_config": output} if output else {})
 
-    def read(self, answer: Fields) -> Answer:
-        """What a message says: the input of a tool that was called, else its text, without what it
-        thought."""
+    @override
+    def read(self, answer: Fields) -> tuple[Usage | None, str, object]:
+        """The input of a tool that was called, else the text, without what it thought."""
         usage, content = read_usage(answer.get("usage")), answer.get("content")
         if not isinstance(content, list):
-            return Answer(usage, "", "the answer held no message.")
+            return usage, "", "no message"
         blocks = objects_in(content)
         called = [block.get("input") for block in blocks if block.get("type") == "tool_use"]
         text = text_in([block for block in blocks if block.get("type") == "text"])
         if called and isinstance(called[0], dict):
             text = orjson.dumps(called[0]).decode()
-        reason = answer.get("stop_reason")
-        problem = _PROBLEMS.get(reason) if isinstance(reason, str) else None
-        return Answer(usage, text, problem or (None if text.strip() else EMPTY))
+        return usage, text, answer.get("stop_reason")
+
+
+class AnthropicBatches(BatchAPI):
+    """Batches as Anthropic has them (platform.claude.com/docs/en/build-with-claude/batch-processing):
+    created by one request that holds all lines, with a stream of results. They have no name of ours: one
+    is known again by the ids of its lines, once it has ended."""
+
+    path = "messages/batches"
+    results_path = "messages/batches/{}/results"
+    after = "after_id"
+    most_bytes = 256_000_000 - len(BEFORE + AFTER)
+
+    @override
+    def line(self, custom_id: str, body: bytes) -> bytes:
+        return b'{"custom_id":' + orjson.dumps(custom_id) + b',"params":' + body + b"}\n"
+
+    @override
+    async def create(self, name: str, lines: BinaryIO) -> Remote:
+        """The name is sent only in the ids of the lines."""
+        passed, length = 0, lines.seek(0, os.SEEK_END)
+        length += len(BEFORE) + len(AFTER) - (length > 0)
+
+        async def body() -> AsyncIterator[bytes]:
+            nonlocal passed
+            async for part in framed(lines):
+                passed += len(part)
+                yield part
+
+        try:
+            sent = {"Content-Length": str(length)}
+            return self.remote(await self.asked("POST", self.path, body=body(), headers=sent))
+        except (ConnectionFailedError, CallTimeoutError) as error:
+            if passed < length:  # and nobody makes a batch of a part of it
+                error.cost = 0.0
+            raise
+
+    @override
+    async def identify(
+        self, name: str, count: int, since: float, known: Collection[str]
+    ) -> Remote | None:
+        """By the ids of its lines, which are to be had when it has ended."""
+        doubtful = []
+        async for batch in self.listed(since - SLACK):
+            remote = self.remote(batch)
+            if remote.made < since - SLACK or remote.id in known or remote.total != count:
+                continue
+            try:
+                if remote.stands == "working":
+                    doubtful.append(remote.id)
+                elif await self._begins(remote.id, f"{name}-"):
+                    return remote
+            except BatchGoneError:
+                doubtful.append(remote.id)
+        if doubtful:
+            raise CallError(f"it may be {', '.join(doubtful)}, which its results will tell.")
+        return None
+
+    async def _begins(self, remote: str, prefix: str) -> bool:
+        """Whether the id of the first line in a batch's results begins so."""
+        async with self.content(remote) as parts, aclosing(lines_of(parts)) as lines:
+            async for line in lines:
+                first = object_from(line, f"the batch {remote}")
+                return str(first.get("custom_id")).startswith(prefix)
+        return False
+
+    @override
+    def remote(self, batch: Fields) -> Remote:
+        counts = batch.get("request_counts")
+        name, made = self.checked_id(batch.get("id")), seconds(batch.get("created_at"))
+        ended = batch.get("processing_status") == "ended"
+        return Remote(
+            id=name,
+            status=words(batch.get("processing_status"), 40),
+            stands="ended" if ended else "working",
+            made=time.time() if made is None else made,
+            total=sum(count(counts, state) for state in _COUNTS),
+            done=count(counts, "succeeded"),
+            failed=count(counts, "errored"),
+            expires=seconds(batch.get("expires_at")),
+            results=[name] if ended else [],
+        )
+
+    @override
+    def result(self, custom_id: str, line: Fields) -> Result:
+        result = fields_in(line.get("result"))
+        kind, error = str(result.get("type")), fields_in(result.get("error"))
+        if kind == "succeeded" and isinstance(result.get("message"), dict):
+            return Result(custom_id, 200, encoded(result["message"]))
+        if kind == "errored" and error:
+            inner = fields_in(error.get("error")) or error
+            status = _STATUS.get(str(inner.get("type")).removesuffix("_error"), 500)
+            return Result(custom_id, status, encoded({"type": "error", "error": inner}))
+        ended = _ENDED.get(kind)
+        return Result(custom_id, 0, b"" if ended else encoded(line.get("result")), ended)
+
+
+async def framed(lines: BinaryIO) -> AsyncIterator[bytes]:
+    """A body that holds the lines of a file, with commas in place of the ends of all but the last."""
+    lines.seek(0)
+    yield BEFORE
+    piece = lines.read(PIECE)
+    while piece:
+        following = lines.read(PIECE)
+        yield (piece if following else piece.removesuffix(b"\n")).replace(b"\n", b",")
+        piece = following
+    yield AFTER
 
 
 def read_usage(usage: Any) -> Usage | None:

@@ -9,9 +9,9 @@ import asyncio
 import errno
 import ssl
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import cache
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -22,7 +22,6 @@ from judgeq.errors import (
     ConnectionFailedError,
     JudgeError,
     RefusedRequestError,
-    ServerFailedError,
     UnusableReplyError,
     UsageError,
 )
@@ -35,43 +34,21 @@ from judgeq.types import Headers
 KEEP_ALIVE = 4.0  # seconds; uvicorn, which vLLM runs on, closes idle connections after 5
 CONNECT = 10.0  # seconds for a connection
 LARGEST_REPLY = 16 * 1024 * 1024
+Body = bytes | AsyncIterator[bytes] | aiohttp.Payload | None
 
 
 async def read_all(response: aiohttp.ClientResponse) -> bytes:
-    """An answer's body, decompressed. Raises as `bounded`."""
-    try:
-        return await bounded(response.content.iter_any())
-    except UnusableReplyError:
-        response.close()
-        raise
-
-
-async def bounded(parts: AsyncIterable[bytes]) -> bytes:
-    """All parts of a body. Raises UnusableReplyError, which may have been paid for, for one that is
-    longer than LARGEST_REPLY: a server may be anybody's."""
+    """An answer's body, decompressed. Raises UnusableReplyError, which may have been paid for, for one
+    that is longer than LARGEST_REPLY: a server may be anybody's."""
     data = bytearray()
-    async for part in parts:
+    async for part in response.content.iter_any():
         data += part
         if len(data) > LARGEST_REPLY:
+            response.close()
             raise UnusableReplyError(
                 f"the answer is longer than {LARGEST_REPLY:,} bytes.", cost=None
             )
     return bytes(data)
-
-
-async def parts_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """The body of a long answer, part by part as it comes; aiohttp raises for one that breaks off.
-
-    Raises ServerFailedError for one whose end can't be told from a broken connection.
-    """
-    chunked = "chunked" in response.headers.get("Transfer-Encoding", "").lower()
-    if response.content_length is None and not chunked:
-        raise ServerFailedError(
-            "the file came without its length, so that nobody can say whether it is whole. See to the "
-            "server, or to the proxy in between."
-        )
-    async for part in response.content.iter_any():
-        yield part
 
 
 def proxy_for(url: str, access: Access) -> str | None:
@@ -97,12 +74,6 @@ def proxy_for(url: str, access: Access) -> str | None:
     )
 
 
-@cache
-def system_authorities() -> ssl.SSLContext:
-    """The system's, read once a process: that takes 27 ms."""
-    return ssl.create_default_context()
-
-
 def tls_of(access: Access) -> ssl.SSLContext | bool:
     """The authorities of --ca-file, else the system's. Raises UsageError for a file that has none."""
     if access.ca_file is None:
@@ -115,49 +86,56 @@ def tls_of(access: Access) -> ssl.SSLContext | bool:
         ) from error
 
 
-class Connection:
-    """The session, which is made when it is opened. `model` is the name that errors give; `url` where
-    most is sent."""
+class Answer(NamedTuple):
+    """What a server answered, masked before anything is cut or parsed; of a success's headers, of which
+    only numbers are read, nothing is."""
 
-    def __init__(self, model: str, url: str, access: Access, connections: int = 100) -> None:
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Connection:
+    """The session, which is made when it is opened. `model` is the name that errors give; `address` the
+    API's, from which all that is asked starts."""
+
+    def __init__(self, model: str, address: str, access: Access, connections: int = 100) -> None:
+        self.address = address
         self.mask = Mask(())
         self._model = model
-        self._url = url
         self._access = access
-        self.timeout = access.timeout  # seconds
-        self._whole = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT)
-        self._parts = aiohttp.ClientTimeout(None, sock_connect=CONNECT, sock_read=access.timeout)
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
-        self.proxy: str | None = None
-        self.tls: ssl.SSLContext | bool = True
-        self.sent: Headers = {}
-        """Headers of each request, with the key."""
+        self._proxy: str | None = None
+        self._sent: Headers = {}  # with each request, the key among them
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a session."""
-        return self._session is not None
+    def url(self, path: str, query: str = "") -> str:
+        """An address of the API: the path before the query, of which Azure has one, and more of that."""
+        parts = urlsplit(self.address)
+        query = "&".join(filter(None, (parts.query, query)))
+        return parts._replace(path=f"{parts.path.rstrip('/')}/{path}", query=query).geturl()
 
     async def open(
         self, secret: str | None, authorize: Callable[[dict[str, str], str | None], None]
     ) -> None:
-        """Make the session. `authorize` adds to the headers what lets us in.
+        """Make the session, once. `authorize` adds to the headers what lets us in with the secret.
 
         Raises UsageError for a certificate, proxy or header that can't be had.
         """
+        if self._session is not None:
+            return
         sent = extra_headers(self._access)
-        self.proxy, self.tls = proxy_for(self._url, self._access), tls_of(self._access)
-        self.mask = Mask.of(self._access, secret, sent, self.proxy)
+        self._proxy, tls = proxy_for(self.address, self._access), tls_of(self._access)
+        self.mask = Mask.of(self._access, secret, sent, self._proxy)
         authorize(sent, secret)
         # Not the session's own: those aiohttp sends a proxy as well, in the clear.
-        self.sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
+        self._sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=self._connections,
                 keepalive_timeout=KEEP_ALIVE,
                 ttl_dns_cache=300,
-                ssl=self.tls,
+                ssl=tls,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
@@ -173,58 +151,49 @@ class Connection:
         self,
         method: str,
         url: str,
-        body: bytes | AsyncIterator[bytes] | None = None,
+        body: Body = None,
         headers: Headers | None = None,
         *,
         long: bool = False,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A call, as `watched`, whose answer is not masked yet; of a `long` one, a file in the one
-        direction or the other, each part of the answer has the time of a call."""
+        """A call, whose answer is not masked yet; of a `long` one, a file in the one direction or the
+        other, each part of the answer has the time of a call.
+
+        Raises ConnectionFailedError, CallTimeoutError or RefusedRequestError in place of what aiohttp
+        raises within.
+        """
         if self._session is None:
             raise JudgeError("the backend was not opened")
-        async with (
-            self.watched(url, None if long else self.timeout),
-            self._session.request(
-                method,
-                url,
-                data=body,
-                headers={**self.sent, **(headers or {})},
-                proxy=self.proxy,
-                allow_redirects=False,
-                timeout=self._parts if long else self._whole,
-            ) as response,
-        ):
-            yield response
-
-    @asynccontextmanager
-    async def watched(self, url: str, seconds: float | None) -> AsyncIterator[None]:
-        """A call that ends after so many seconds. Raises ConnectionFailedError, CallTimeoutError or
-        RefusedRequestError in place of what aiohttp raises within."""
+        seconds = self._access.timeout
+        reading = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT, sock_read=seconds if long else None
+        )
         try:
-            async with asyncio.timeout(seconds):
-                yield
+            async with (
+                asyncio.timeout(None if long else seconds),
+                self._session.request(
+                    method,
+                    url,
+                    data=body,
+                    headers={**self._sent, **(headers or {})},
+                    proxy=self._proxy,
+                    allow_redirects=False,
+                    timeout=reading,
+                ) as response,
+            ):
+                yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._broken(url, error) from None  # its own words are not masked
 
-    async def exchange(
-        self, method: str, url: str, body: bytes | None = None
-    ) -> tuple[int, Headers, bytes]:
-        """Status, headers and body of the answer. All that comes in is masked here, before anything
-        is cut or parsed; of a success's headers only numbers are read."""
-        async with self.request(method, url, body) as response:
-            data = self.mask.body(await read_all(response))
-            if response.status == 200:
-                return 200, response.headers, data
-            return response.status, self.mask.headers(response.headers), data
+    async def answer(self, response: aiohttp.ClientResponse) -> Answer:
+        """What a response holds."""
+        data, status = self.mask.body(await read_all(response)), response.status
+        said = response.headers if status == 200 else self.mask.headers(response.headers)
+        return Answer(status, said, data)
 
-    def refusal(self, status: int, headers: Headers, body: bytes, url: str) -> JudgeError:
-        """What a masked answer means that is no success."""
-        return error_for(status, headers, body, model=self._model, url=url, now=time.time())
-
-    async def refused(self, response: aiohttp.ClientResponse, url: str) -> JudgeError:
-        """What an answer means that is no success, read and masked."""
-        data = self.mask.body(await read_all(response))
-        return self.refusal(response.status, self.mask.headers(response.headers), data, url)
+    def refusal(self, answer: Answer, url: str) -> JudgeError:
+        """What an answer means that is no success."""
+        return error_for(*answer, model=self._model, url=url, now=time.time())
 
     def _broken(self, url: str, error: BaseException) -> JudgeError:
         """What aiohttp's errors mean: whether it was sent, and whether another try may mend it."""

@@ -1,28 +1,41 @@
-"""Chat completions of OpenAI and of servers that speak like it."""
+"""OpenAI's API, as it, Azure and many other servers speak it: chat completions, and batches of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import asyncio
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, BinaryIO, Literal
 from urllib.parse import urlsplit
 
+import aiohttp
 import orjson
+from typing_extensions import override
 
-from judgeq.judge.http.model_backend import (
-    EMPTY,
-    REFUSED,
-    Answer,
-    ModelBackend,
-    count_in,
-    fields_in,
-    text_in,
-)
+from judgeq.errors import JudgeError
+from judgeq.judge.backend import Remote, Result
+from judgeq.judge.http.answers import count_in, fields_in, objects_in, text_in
+from judgeq.judge.http.batch_api import BatchAPI, count, encoded, seconds, words
+from judgeq.judge.http.connection import Connection
+from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.settings.model import LIMIT_FIELDS
-from judgeq.types import Fields, Usage
+from judgeq.types import Fields, Sleep, Usage
 
-_PROBLEMS = {
-    "length": "the answer was cut off at the limit of output tokens.",
-    "content_filter": "the provider's content filter cut the answer off.",
+NAME = "judgeq"
+"""What our name for a batch stands under in its metadata."""
+DAY = 86_400.0
+WAITS = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""Seconds between looks whether Azure has read a file that was uploaded."""
+_STANDS: Mapping[str, Literal["working", "ended", "refused"]] = {
+    "completed": "ended",
+    "expired": "ended",
+    "cancelled": "ended",
+    "failed": "refused",
+}
+_ENDED: Mapping[str, Literal["cancelled", "expired"]] = {
+    "batch_expired": "expired",
+    "batch_cancelled": "cancelled",
 }
 
 
@@ -30,14 +43,20 @@ class OpenAIChat(ModelBackend):
     """The backend."""
 
     path = "chat/completions"
-    limit_fields = LIMIT_FIELDS
 
-    def first_limit(self) -> str:
+    @property
+    @override
+    def batch_api(self) -> BatchAPI:
+        return OpenAIBatches(self.connection)
+
+    @override
+    def limit_fields(self) -> list[str]:
         """OpenAI's reasoning models refuse the old name of the limit, and many other servers don't know
         the new."""
         own = urlsplit(self.address).hostname == "api.openai.com" or is_azure(self.address)
-        return LIMIT_FIELDS[0 if own else 1]
+        return [*(LIMIT_FIELDS if own else LIMIT_FIELDS[::-1])]
 
+    @override
     def authorize(self, headers: dict[str, str], secret: str | None) -> None:
         """Add the key as a bearer's token; Azure takes a header of its own."""
         if secret is not None and not any(name.lower() == "authorization" for name in headers):
@@ -45,14 +64,11 @@ class OpenAIChat(ModelBackend):
             if is_azure(self.address):
                 headers.setdefault("api-key", secret)
 
-    def opening(self, messages: Sequence[Mapping[str, str]]) -> bytes:
-        """A body up to its messages, and these."""
-        return self.head + b',"messages":' + orjson.dumps(messages)
-
-    def fields(self, k: int) -> Fields:
-        """What follows in the body of a question about k texts: sampling, limit, the reply's form."""
+    @override
+    def body(self, messages: Sequence[Mapping[str, str]], k: int) -> Fields:
         model = self.model
         fields: Fields = {
+            "messages": messages,
             "temperature": model.temperature,
             "reasoning_effort": model.reasoning_effort,
             self.limit_field: model.max_output_tokens,
@@ -66,19 +82,142 @@ class OpenAIChat(ModelBackend):
             sent["response_format"] = {"type": "json_object"}
         return sent
 
-    def read(self, answer: Fields) -> Answer:
-        """What a chat completion says: the text of its first choice."""
+    @override
+    def read(self, answer: Fields) -> tuple[Usage | None, str, object]:
+        """The text of its first choice."""
         usage, choices = read_usage(answer.get("usage")), answer.get("choices")
         choice = fields_in(choices[0]) if isinstance(choices, list) and choices else {}
         message = choice.get("message")
         if not isinstance(message, dict):
-            return Answer(usage, "", "the answer held no message.")
-        text, reason = text_in(message.get("content")), choice.get("finish_reason")
+            return usage, "", "no message"
         refusal = message.get("refusal")
         if isinstance(refusal, str) and refusal:
-            return Answer(usage, refusal, REFUSED)
-        problem = _PROBLEMS.get(reason) if isinstance(reason, str) else None
-        return Answer(usage, text, problem or (None if text.strip() else EMPTY))
+            return usage, refusal, "refusal"
+        return usage, text_in(message.get("content")), choice.get("finish_reason")
+
+
+class OpenAIBatches(BatchAPI):
+    """Batches as OpenAI has them (platform.openai.com/docs/guides/batch): a file of lines is uploaded, a
+    batch made of it, and its results come as up to two files: of the requests that were answered, and of
+    those that failed."""
+
+    path = "batches"
+    results_path = "files/{}/content"
+    after = "after"
+    most_bytes = 200_000_000
+
+    def __init__(self, connection: Connection, sleep: Sleep = asyncio.sleep) -> None:
+        super().__init__(connection)
+        azure = is_azure(connection.address)
+        self.most_lines = 100_000 if azure else 50_000
+        self._endpoint = "/chat/completions" if azure else "/v1/chat/completions"
+        self._sleep = sleep
+
+    @override
+    def line(self, custom_id: str, body: bytes) -> bytes:
+        before = {"custom_id": custom_id, "method": "POST", "url": self._endpoint}
+        return orjson.dumps(before)[:-1] + b',"body":' + body + b"}\n"
+
+    @override
+    async def create(self, name: str, lines: BinaryIO) -> Remote:
+        """A file of which surely no batch was made is deleted again."""
+        file = await self._upload(name, lines)
+        batch = {
+            "input_file_id": file,
+            "endpoint": self._endpoint,
+            "completion_window": "24h",
+            "metadata": {NAME: name},
+        }
+        try:
+            return self.remote(await self.asked("POST", self.path, body=orjson.dumps(batch)))
+        except JudgeError as error:
+            if error.cost is not None:
+                await self._delete(file)
+            raise
+
+    async def _upload(self, name: str, lines: BinaryIO) -> str:
+        """The id of a file with the lines, once it can be used. Raises errors of no cost."""
+        lines.seek(0)
+        form = aiohttp.FormData({"purpose": "batch"})
+        form.add_field("file", lines, filename=f"{name}.jsonl", content_type="application/jsonl")
+        body = form()
+        kind = {"Content-Type": body.headers["Content-Type"]}
+        try:
+            said = await self.asked("POST", "files", body=body, headers=kind)
+            file = self.checked_id(said.get("id"))
+            for wait in WAITS:
+                if said.get("status") not in ("pending", "running"):
+                    break
+                await self._sleep(wait)
+                said = await self.asked("GET", f"files/{file}")
+        except JudgeError as error:
+            error.cost = 0.0
+            raise
+        return file
+
+    @override
+    async def identify(
+        self, name: str, count: int, since: float, known: Collection[str]
+    ) -> Remote | None:
+        """By its metadata."""
+        ours = [
+            self.remote(batch)
+            async for batch in self.listed(since - DAY)
+            if fields_in(batch.get("metadata")).get(NAME) == name
+        ]
+        return min(ours, key=lambda remote: remote.stands == "refused", default=None)
+
+    @override
+    def remote(self, batch: Fields) -> Remote:
+        status = words(batch.get("status"), 40)
+        counts, made = batch.get("request_counts"), seconds(batch.get("created_at"))
+        files = [batch.get(name) for name in ("output_file_id", "error_file_id")]
+        results = [self.checked_id(file) for file in files if file]
+        stands, done = _STANDS.get(status, "working"), count(counts, "completed")
+        if stands == "refused" and (results or done):
+            stands = "ended"  # other servers' word for one that broke down half-way
+        problems = objects_in(fields_in(batch.get("errors")).get("data"))
+        return Remote(
+            id=self.checked_id(batch.get("id")),
+            status=status,
+            stands=stands,
+            made=time.time() if made is None else made,
+            total=count(counts, "total"),
+            done=done,
+            failed=count(counts, "failed"),
+            expires=seconds(batch.get("expires_at")),
+            problems=[_problem(part) for part in problems[:20]],
+            full=any(part.get("code") == "token_limit_exceeded" for part in problems),
+            results=results,
+        )
+
+    @override
+    async def looked_at(self, batch: Fields) -> Remote:
+        """The batch; when it has ended the file of our texts goes, whose work is done."""
+        remote = self.remote(batch)
+        if remote.stands != "working" and batch.get("input_file_id"):
+            await self._delete(batch["input_file_id"])
+        return remote
+
+    async def _delete(self, file: str) -> None:
+        """Delete a file, if that can be done."""
+        with suppress(JudgeError):
+            await self.asked("DELETE", f"files/{self.checked_id(file)}")
+
+    @override
+    def result(self, custom_id: str, line: Fields) -> Result:
+        response, error = fields_in(line.get("response")), line.get("error")
+        status = count_in(response, "status_code") or 0
+        if 100 <= status < 600:
+            return Result(custom_id, status, encoded(response.get("body")))
+        ended = _ENDED.get(str(fields_in(error).get("code")))
+        return Result(custom_id, 0, b"" if error is None else encoded({"error": error}), ended)
+
+
+def _problem(error: Fields) -> str:
+    line = count_in(error, "line")
+    where = "" if line is None else f"line {line}: "
+    return where + (words(error.get("message")) or "no reason given")
 
 
 def read_usage(usage: Any) -> Usage | None:

@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from judgeq.errors import JudgeqError, StoreAwayError
-from judgeq.judge.slices import Keeper, Slice
+from judgeq.judge.budget import Keeper, Slice
 from judgeq.store import statements as sql
 from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.connection import END_DEAD, PUT_BACK_UNBEGUN, PostgresDatabase
@@ -59,7 +59,7 @@ _MONEY = """
 SELECT (SELECT cap FROM @.runs WHERE run = @run), coalesce(sum(spent), 0)::bigint,
     coalesce(sum(at_risk), 0)::bigint,
     coalesce(sum(greatest(free, 0)) FILTER (WHERE NOT over), 0)::bigint
-FROM @.workers WHERE run = @run
+FROM @.workers WHERE run = @run AND NOT again
 """
 
 MOST = 2**62
@@ -82,7 +82,7 @@ others AS (
         count(*) FILTER (WHERE NOT over AND until < 'infinity') AS alive,
         coalesce(sum(greatest(free, 0)) FILTER (WHERE NOT over), 0) AS free,
         coalesce(bool_or(free > 0 OR reserved > 0) FILTER (WHERE NOT over), false) AS pending
-    FROM @.workers WHERE run = @run AND worker <> :worker),
+    FROM @.workers WHERE run = @run AND worker <> :worker AND NOT again),
 room AS (
     SELECT us.free, others.pending, others.alive, cap,
         cap - others.gone - others.free - us.gone - greatest(us.free, 0) AS room
@@ -95,7 +95,7 @@ FROM given WHERE w.worker = :worker AND NOT w.over
 RETURNING granted, w.spent + w.at_risk + w.handed + w.free, pending;
 SELECT (SELECT cap FROM @.runs WHERE run = @run), coalesce(sum(spent + at_risk), 0)::bigint,
     coalesce(sum(at_risk), 0)::bigint
-FROM @.workers WHERE run = @run
+FROM @.workers WHERE run = @run AND NOT again
 """
 CAP = "UPDATE @.runs SET cap = :cap WHERE run = @run"
 

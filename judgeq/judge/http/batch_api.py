@@ -14,8 +14,9 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Literal
+from typing import Any, BinaryIO, ClassVar
 
+import aiohttp
 import orjson
 
 from judgeq.errors import (
@@ -23,16 +24,14 @@ from judgeq.errors import (
     BrokenResultsError,
     JudgeError,
     RefusedRequestError,
-    RunError,
     ServerFailedError,
 )
 from judgeq.escaping import plain
-from judgeq.files import make_folder, refuse_links, replacing, unwritable
-from judgeq.judge.backend import Identified, Limits, Remote, Result
-from judgeq.judge.http.connection import LARGEST_REPLY, parts_of
-from judgeq.judge.http.headers import moment
-from judgeq.judge.http.model_backend import ModelBackend, api_url, count_in, object_in
-from judgeq.types import Fields
+from judgeq.files import make_folder, replacing, unwritable
+from judgeq.judge.backend import Remote, Result
+from judgeq.judge.http.answers import count_in, moment, object_from, object_in, objects_in
+from judgeq.judge.http.connection import LARGEST_REPLY, Answer, Body, Connection
+from judgeq.types import Fields, Headers
 
 PAGE, MOST_PAGES = 100, 1_000
 LARGEST_FILE = 4 * 1024**3
@@ -51,17 +50,17 @@ class BatchAPI(ABC):
     none can, as backends do; an error's `cost` is None where the batch may have been created all the
     same."""
 
+    path: ClassVar[str]
+    """Where batches are, from the base URL on; and results, by their name."""
     results_path: ClassVar[str]
-    """Where results are, by their name, from the base URL on."""
+    after: ClassVar[str]
+    """What the list is asked for after a batch by."""
+    most_bytes: ClassVar[int]
+    """What one batch may hold, and as lines."""
+    most_lines = 100_000
 
-    def __init__(self, backend: ModelBackend) -> None:
-        self._connection = backend.connection
-        self._address = backend.address
-
-    @property
-    @abstractmethod
-    def limits(self) -> Limits:
-        """What one batch may hold."""
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
 
     @abstractmethod
     def line(self, custom_id: str, body: bytes) -> bytes:
@@ -76,10 +75,10 @@ class BatchAPI(ABC):
     @abstractmethod
     async def identify(
         self, name: str, count: int, since: float, known: Collection[str]
-    ) -> Identified:
+    ) -> Remote | None:
         """The batch of our name with so many lines, made at that time or later, if the provider has
         it: by its name, or by the ids of its lines (`NAME-…`). `known` are the provider's ids of
-        other batches of ours."""
+        other batches of ours. Raises CallError where it can't be said yet."""
 
     @abstractmethod
     def remote(self, batch: Fields) -> Remote:
@@ -90,13 +89,24 @@ class BatchAPI(ABC):
         """What became of a request, by its line in the results. Status 0 stands also for what is not as
         documented."""
 
-    @abstractmethod
-    async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
-        """A batch as the provider says it. Raises BatchGoneError where it doesn't know it."""
-
-    @abstractmethod
-    async def page(self, after: str) -> Fields:
-        """A page of the list of batches, newest first, after this one ("": from the first on)."""
+    async def asked(
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        body: Body = None,
+        headers: Headers | None = None,
+        what: str = "",
+    ) -> Fields:
+        """The JSON object that an address of the API gives. Raises as `refusal`; ServerFailedError, of
+        unknown cost, for anything else."""
+        url = self.connection.url(path, query)
+        long = body is not None
+        async with self.connection.request(method, url, body, headers, long=long) as response:
+            answer = await self.connection.answer(response)
+        if not 200 <= answer.status < 300:
+            raise self.refusal(answer, url, what)
+        return object_from(answer.body, url)
 
     async def looked_at(self, batch: Fields) -> Remote:
         """A batch that was asked about."""
@@ -105,13 +115,15 @@ class BatchAPI(ABC):
     async def get(self, remote: str) -> Remote:
         """How a batch stands, by the provider's id. Raises BatchGoneError where the provider doesn't
         know it."""
-        return await self.looked_at(await self.one("get", self.checked_id(remote)))
+        path = f"{self.path}/{self.checked_id(remote)}"
+        return await self.looked_at(await self.asked("GET", path, what=f"the batch {remote}"))
 
     async def cancel(self, remote: str) -> Remote:
         """Ask the provider to stop working on a batch: what it has answered by then is billed. One that
         has ended can't be cancelled, and that is no error."""
+        path = f"{self.path}/{self.checked_id(remote)}/cancel"
         try:
-            return await self.looked_at(await self.one("cancel", self.checked_id(remote)))
+            return await self.looked_at(await self.asked("POST", path, what=f"the batch {remote}"))
         except (RefusedRequestError, ServerFailedError):
             now = await self.get(remote)
             if now.stands == "working":
@@ -120,13 +132,13 @@ class BatchAPI(ABC):
 
     async def listed(self, since: float) -> AsyncIterator[Fields]:
         """The batches that were made since, newest first, over all pages."""
-        after, seen = "", set[str]()
+        query, seen = f"limit={PAGE}", set[str]()
         for _ in range(MOST_PAGES):
-            page = await self.page(after)
-            data = page.get("data")
-            if not isinstance(data, list):
-                raise ServerFailedError(f"{self._address} answered with no list of batches.")
-            batches = [batch for batch in data if isinstance(batch, dict)]
+            page = await self.asked("GET", self.path, query)
+            if not isinstance(page.get("data"), list):
+                address = self.connection.address
+                raise ServerFailedError(f"{address} answered with no list of batches.")
+            batches = objects_in(page["data"])
             for batch in batches:
                 yield batch
             made = [seconds(batch.get("created_at")) for batch in batches]
@@ -136,20 +148,20 @@ class BatchAPI(ABC):
             if after in seen:  # it knows no pages
                 return
             seen.add(after)
-        raise ServerFailedError(f"{self._address} lists batches without an end.")
+            query = f"limit={PAGE}&{self.after}={after}"
+        raise ServerFailedError(f"{self.connection.address} lists batches without an end.")
 
     async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
         """Write the results of a batch that ended whole into a folder, as files of their own names, and
-        return them: none where it has none. What is there already was whole, and isn't asked for.
+        return them: none where it has none.
 
         Raises BatchGoneError for results that the provider has deleted, RunError where they can't be
         written, and BrokenResultsError where a line of them can't be one; `as_it_is` leaves such lines
         empty.
         """
         paths = {name: folder / f"{self.checked_id(name)}.jsonl" for name in remote.results}
+        make_folder(folder)
         for name, path in paths.items():
-            if _is_there(path):
-                continue
             with replacing(path) as file:
                 async with (
                     self.content(name) as parts,
@@ -168,7 +180,7 @@ class BatchAPI(ABC):
         (`as_it_is`) it is empty."""
         given = object_in(line)
         if given is not None and isinstance(given.get("custom_id"), str):
-            masked = self._connection.mask.body(line)
+            masked = self.connection.mask.body(line)
             return masked if masked == line or object_in(masked) is not None else b""
         if as_it_is:
             return b""
@@ -177,27 +189,30 @@ class BatchAPI(ABC):
         )
 
     def results(self, file: Path) -> Iterator[Result]:
-        """What a file of results says, line by line; lines without an id that can be ours are left out.
-        Raises RunError for one that is no such file."""
-        for line in read(file):
-            custom_id = line.get("custom_id")
-            if isinstance(custom_id, str) and _CUSTOM_ID.fullmatch(custom_id):
-                yield self.result(custom_id, line)
+        """What a downloaded file of results says, line by line; lines without an id that can be ours are
+        left out."""
+        with file.open("rb") as lines:
+            for line in filter(bytes.strip, lines):
+                fields = orjson.loads(line)
+                custom_id = fields.get("custom_id")
+                if isinstance(custom_id, str) and _CUSTOM_ID.fullmatch(custom_id):
+                    yield self.result(custom_id, fields)
 
     @asynccontextmanager
     async def content(self, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """Results, from the address we were given: never from one that the server names, for the key
         goes with it."""
-        url = api_url(self._address, self.results_path.format(self.checked_id(name)))
-        async with self._connection.request("GET", url, long=True) as response:
+        url = self.connection.url(self.results_path.format(self.checked_id(name)))
+        async with self.connection.request("GET", url, long=True) as response:
             if not 200 <= response.status < 300:
-                error = await self._connection.refused(response, url)
-                raise self.refusal(response.status, error, f"the results in {name}")
+                answer = await self.connection.answer(response)
+                raise self.refusal(answer, url, f"the results in {name}")
             yield parts_of(response)
 
-    def refusal(self, status: int, error: JudgeError, what: str = "") -> JudgeError:
+    def refusal(self, answer: Answer, url: str, what: str = "") -> JudgeError:
         """What a refusal means of `what` was there once, or of what every server has that has batches.
         Where it broke down, or asked for a pause, what it was asked to create may be there."""
+        error, status = self.connection.refusal(answer, url), answer.status
         if what and status in (404, 410):
             return BatchGoneError(
                 f"the provider doesn't have {what}, or not for this key: it was deleted, or made with "
@@ -206,8 +221,8 @@ class BatchAPI(ABC):
             )
         if not what and status in (404, 405):
             return RefusedRequestError(
-                f"the server at {self._address} has no batch API, as it seems: leave --batch out, and "
-                f"each question is sent by itself. ({error})"
+                f"the server at {self.connection.address} has no batch API, as it seems: leave --batch "
+                f"out, and each question is sent by itself. ({error})"
             )
         if not what and (status >= 500 or status in _MAYBE_DONE):
             error.cost = None
@@ -216,23 +231,36 @@ class BatchAPI(ABC):
     def checked_id(self, name: Any) -> str:
         """A provider's id of a batch or file, which may stand in an address and in a file's name. Raises
         ServerFailedError for what is none."""
-        if isinstance(name, str) and _ID.fullmatch(name) and not self._connection.mask.holds(name):
+        if (
+            isinstance(name, str)
+            and _ID.fullmatch(name)
+            and self.connection.mask.text(name) == name
+        ):
             return name
         raise ServerFailedError(
             "the server named a batch, or a file, by an id that can't be one: up to 128 letters, "
             "digits, - and _ are expected. Is --base-url right?"
         )
 
-    def words(self, value: Any, width: int = PROBLEM) -> str:
-        """A server's words on one line: masked, then cut."""
-        return plain(self._connection.mask.text(value), width) if isinstance(value, str) else ""
+
+def words(value: Any, width: int = PROBLEM) -> str:
+    """A server's words, masked by now, on one line and cut."""
+    return plain(value, width) if isinstance(value, str) else ""
 
 
-def _is_there(path: Path) -> bool:
-    """Whether a file is there; where not, its folder is."""
-    make_folder(path.parent)
-    refuse_links(path)
-    return path.exists()
+async def parts_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The body of a long answer, part by part as it comes; aiohttp raises for one that breaks off.
+
+    Raises ServerFailedError for one whose end can't be told from a broken connection.
+    """
+    chunked = "chunked" in response.headers.get("Transfer-Encoding", "").lower()
+    if response.content_length is None and not chunked:
+        raise ServerFailedError(
+            "the file came without its length, so that nobody can say whether it is whole. See to the "
+            "server, or to the proxy in between."
+        )
+    async for part in response.content.iter_any():
+        yield part
 
 
 async def lines_of(
@@ -253,34 +281,6 @@ async def lines_of(
             raise BrokenResultsError("the server's file of results is longer than any can be.")
     if pending.strip():
         yield pending
-
-
-def read(path: Path) -> Iterator[Fields]:
-    """The lines of a file of results. Raises RunError for one that can't have been downloaded."""
-    refuse_links(path)
-    try:
-        with path.open("rb") as file:
-            while line := file.readline(LARGEST_LINE + 1):
-                given = object_in(line)
-                if given is not None:
-                    yield given
-                elif line.strip():
-                    raise RunError(
-                        f"{path} holds a line that is no result of a batch. Remove the file, and it is "
-                        "downloaded again."
-                    )
-    except OSError as error:
-        raise RunError(f"{path} can't be read: {error.strerror}.") from error
-
-
-def object_from(data: bytes, url: str) -> Fields:
-    """A JSON object. Raises ServerFailedError for anything else, of unknown cost."""
-    fields = object_in(data)
-    if fields is None:
-        raise ServerFailedError(
-            f"{url} answered with something other than a JSON object. Is --base-url right?"
-        )
-    return fields
 
 
 def count(fields: Any, name: str) -> int:
