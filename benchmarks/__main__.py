@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import sqlite3
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.calls import calls, exposure, limiter, memory, slope
+from benchmarks.calls import calls, exposure, limiter, memory, million, slope
 from benchmarks.comparing import comparing
 from benchmarks.coverage import coverage, strategies
 from benchmarks.differences import differences
@@ -48,6 +49,32 @@ def babe() -> None:
     print(f"judgeq run --dataset babe            {cpu(ours):6.3f} s CPU   (goal: under 3)")
     print(f"importing its libraries alone        {cpu(bare):6.3f} s CPU")
     print(f"ratio                                {cpu(ours) / cpu(bare):6.2f}")
+
+
+def imported() -> None:
+    """113,638 votes on pairs of 4,000 texts, ties among them: their import, and the evaluation of its
+    scores. Goal: 3 s of CPU together."""
+    random = np.random.default_rng(0)
+    latent = random.normal(0, 1, 4000)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with (folder / "texts.csv").open("w") as file:
+            file.write("id,gold,text\n")
+            file.writelines(f"t{i},{x:.3f},text {i}\n" for i, x in enumerate(latent.tolist()))
+        with (folder / "votes.jsonl").open("w") as file:
+            for _ in range(113_638):
+                i, further = random.integers((4000, 3999)).tolist()
+                j = (i + 1 + further) % 4000
+                gap = latent[i] - latent[j] + random.logistic()
+                winner = "tie" if abs(gap) < 0.3 else f"t{i if gap > 0 else j}"
+                vote = {"presented": [f"t{i}", f"t{j}"], "winner": winner}
+                file.write(json.dumps(vote) + "\n")
+        data = ("--dataset", str(folder / "texts.csv"), "--gold-column", "gold")
+        runs = ("--runs-dir", str(folder / "runs"))
+        for _ in range(3):
+            read = cost((*JUDGEQ, "import", *data, str(folder / "votes.jsonl"), "--new", *runs))
+            evaluated = cost((*JUDGEQ, "evaluate", *runs))
+            print(f"import {read.cpu:6.2f} s, evaluate {evaluated.cpu:6.2f} s   (goal: 3 together)")
 
 
 def scaling() -> None:
@@ -125,10 +152,12 @@ def simulation() -> None:
 BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "help": help_,
     "babe": babe,
+    "imported": imported,
     "scaling": scaling,
     "dashboard": dashboard,
     "calls": calls,
     "slope": slope,
+    "million": million,
     "memory": memory,
     "exposure": exposure,
     "limiter": limiter,

@@ -22,11 +22,9 @@ import psutil
 import psycopg
 
 from benchmarks.measure import JUDGEQ, PYTHON
-from judgeq.store import statements
-from judgeq.store.postgres import connection, runs
-from judgeq.store.postgres.address import Address, parse
-from judgeq.store.postgres.link import Link, connect, in_schema
-from judgeq.store.postgres.store import PostgresStore
+from judgeq.store import postgres, workers
+from judgeq.store.link import Address, Link, connect, in_schema, parse, prepare
+from judgeq.store.shared import PostgresStore
 from judgeq.types import Attempt, Call, JobState, Outcome, Usage, Verdict
 
 PEERS = os.environ.get("JUDGEQ_PEERS", PYTHON)
@@ -34,13 +32,13 @@ JOBS = 20_000
 OF_PEERS = 4_000
 MILLIONS = 10
 HOT = {
-    statements.FENCE: "FENCE",
-    connection.CLAIM: "CLAIM",
-    connection.over_arrays(statements.BEGIN)[0]: "BEGIN",
-    connection.over_arrays(statements.SETTLE)[0]: "SETTLE",
-    statements.WORKED: "WORKED",
-    connection.END_DEAD: "END_DEAD",
-    connection.COUNTS: "COUNTS",
+    workers.FENCE: "FENCE",
+    postgres.CLAIM.format("id >= 0"): "CLAIM",
+    postgres.over_arrays(workers.BEGIN)[0]: "BEGIN",
+    postgres.over_arrays(workers.SETTLE)[0]: "SETTLE",
+    workers.WORKED: "WORKED",
+    postgres.END_DEAD: "END_DEAD",
+    postgres.COUNTS: "COUNTS",
 }
 """The statements of a worker's transactions, and those of the barrier."""
 
@@ -133,7 +131,7 @@ def _filled(place: Address) -> int:
     """A run in its last jobs, put in by statements: only its size matters."""
     every, left = MILLIONS * 1_000_000, 50_000
     with connect(place) as connection:
-        runs.prepare(Link(place, connection))
+        prepare(Link(place, connection))
 
         def execute(statement: str) -> None:
             connection.execute(in_schema(statement, place.schema))
@@ -144,8 +142,8 @@ def _filled(place: Address) -> int:
         )
         execute(f"INSERT INTO @.rounds VALUES (1, 1, 0, {every - 1}, 1, '', '')")
         execute(
-            "INSERT INTO @.jobs (run, id, items, state, attempts) "
-            "SELECT 1, n, int4send(0) || decode('01000000', 'hex'), CASE WHEN n < "
+            "INSERT INTO @.jobs (run, id, round, items, state, attempts) "
+            "SELECT 1, n, 1, int4send(0) || decode('01000000', 'hex'), CASE WHEN n < "
             f"{every - left} THEN 'done' ELSE 'pending' END, (n < {every - left})::int "
             f"FROM generate_series(0, {every - 1}) n"
         )
@@ -156,15 +154,14 @@ def _filled(place: Address) -> int:
 async def _explained(place: Address, run: int) -> None:
     """Claim, begin and settle as a worker does; explain each statement, then run it."""
     store = PostgresStore(place, run)
-    db = store._db
-    rows, change = db._rows, db.change
+    rows, change = store._rows_of, store._change
     seen: set[str] = set()
 
     async def explain(statement: str, values: Mapping[str, object]) -> None:
         name = HOT.get(statement, "")
         if name and name not in seen:
             seen.add(name)
-            async with db.transaction():
+            async with store._transaction():
                 await rows("SAVEPOINT explained", {})
                 explained = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
                 ((plan,),) = await rows(explained, values)
@@ -173,7 +170,7 @@ async def _explained(place: Address, run: int) -> None:
             print(f"{name:9} {plan[0]['Execution Time']:6.2f}   {_scans(plan[0]['Plan'])}")
 
     async def explained_rows(statement: str, values: Mapping[str, object]) -> list[Any]:
-        if db.inside:
+        if store._inside:
             await explain(statement, values)
         return await rows(statement, values)
 
@@ -181,7 +178,7 @@ async def _explained(place: Address, run: int) -> None:
         await explain(statement, values)
         return await change(statement, **values)
 
-    db._rows, db.change = explained_rows, explained_change  # type: ignore[method-assign]
+    store._rows_of, store._change = explained_rows, explained_change  # type: ignore[method-assign]
     try:
         async with store.together():
             jobs = [job.match for job in await store.claim("w", 64, 60.0)]

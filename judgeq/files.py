@@ -145,10 +145,11 @@ def read_toml(path: Path, what: str, remedy: str = "") -> dict[str, Any]:
 
 def problems(error: ValidationError) -> str:
     """What pydantic found wrong with a file, field by field."""
-    return "; ".join(
-        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".removeprefix(": ")
+    found = [
+        (".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, "))
         for problem in error.errors()
-    )
+    ]
+    return "; ".join(f"{where}: {what}" if where else what for where, what in found)
 
 
 @contextmanager

@@ -10,9 +10,7 @@ import uuid
 import warnings
 from functools import cache
 
-from judgeq.store.postgres import runs
-from judgeq.store.postgres.address import Address, parse
-from judgeq.store.postgres.link import Link, connect, in_schema
+from judgeq.store.link import Address, Link, connect, in_schema, parse, prepare
 
 
 @cache
@@ -43,7 +41,7 @@ def new_run(store: str = "") -> tuple[Address, int]:
     """A run in a store, which is made if there is none yet: its address, and the run's number."""
     address = parse(store or new_store())
     with connect(address) as connection:
-        runs.prepare(Link(address, connection))
+        prepare(Link(address, connection))
         row = connection.execute(
             in_schema(
                 "INSERT INTO @.runs (name, fingerprint, info) VALUES (%s, '', '') RETURNING run",

@@ -25,6 +25,11 @@ ANSWERER = Answerer("m-2026", "fp_1")
 REPLY = Reply('{"winner": "A"}', Usage(100, 20, 5, 3), 0.25, None, ANSWERER)
 
 
+@pytest.fixture(autouse=True)
+def _written_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judgeq.judge.cache, "TOGETHER", 0.0)
+
+
 def using(folder: Path, story: Callable[[ReplyCache], Awaitable[None]]) -> list[str]:
     """Run `story` on a cache that is then closed; what it told."""
     told: list[str] = []

@@ -491,6 +491,18 @@ async def test_who_is_removed_has_nothing(table: Table) -> None:
         assert (await people.turn(again.link or "")).question is not None
 
 
+@table((0, 1))
+async def test_somebody_is_forgotten_though_another_has_their_number_for_a_name(
+    table: Table,
+) -> None:
+    async with table.open() as (people, store):
+        await them.register(people, ["person 2", "Bob"])
+        await people.change(Change("forget", ("Bob",)))
+        await people.change(Change("add", ("Eve",)))
+        names = [person.name for person in await store.people()]
+        assert names == ["person 2", "person 2'", "Eve"]
+
+
 @table((0, 1), (2, 3), (4, 5))
 async def test_all_is_as_before_when_the_server_comes_again(table: Table) -> None:
     async with table.open() as (people, _):

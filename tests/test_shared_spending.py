@@ -17,10 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from judgeq.errors import BudgetError, RunError
 from judgeq.judge.budget import NANO, Allowance, Budget, Keeper, Slice, Slices
 from judgeq.judge.limiter import SLACK
-from judgeq.store.postgres.address import parse
-from judgeq.store.postgres.connection import PostgresDatabase
-from judgeq.store.postgres.link import connect, in_schema
-from judgeq.store.postgres.store import PostgresStore, Sharing
+from judgeq.store.link import connect, in_schema, parse
+from judgeq.store.shared import PostgresStore
 from tests.cli import start
 from tests.fakes import Clock
 from tests.mock import mock, stats
@@ -33,7 +31,7 @@ class Database:
 
     def __init__(self) -> None:
         self.address, self.run = new_run()
-        self.opened: list[PostgresDatabase] = []
+        self.opened: list[PostgresStore] = []
         self.connection = connect(self.address)
         self.connection.execute("SET synchronous_commit = off")
 
@@ -50,9 +48,11 @@ class Database:
         )
         return int(number)
 
-    def sharing(self, worker: int | None = None) -> Sharing:
-        self.opened.append(PostgresDatabase(self.address, self.run))
-        return Sharing(self.opened[-1], lambda: worker)
+    def sharing(self, worker: int | None = None, store: str = "") -> PostgresStore:
+        address = parse(store) if store else self.address
+        self.opened.append(PostgresStore(address, self.run))
+        self.opened[-1].worker = worker
+        return self.opened[-1]
 
     async def close(self) -> None:
         while self.opened:
@@ -94,7 +94,7 @@ def test_all_of_a_cap_is_used_and_the_error_says_by_what() -> None:
         several = [Slices(sharing) for sharing in sharings]
         paid = 0.0
 
-        async def work(slices: Slices, sharing: Sharing) -> None:
+        async def work(slices: Slices, sharing: PostgresStore) -> None:
             nonlocal paid
             await slices.open()
             budget = Budget(shared=slices)
@@ -125,7 +125,9 @@ def test_all_of_a_cap_is_used_and_the_error_says_by_what() -> None:
     story(tell)
 
 
-async def moved(database: Database, sharing: Sharing, spent: int, at_risk: int, free: int) -> None:
+async def moved(
+    database: Database, sharing: PostgresStore, spent: int, at_risk: int, free: int
+) -> None:
     """As a store does in the transaction that begins or settles a call."""
     database.rows(
         "UPDATE @.workers SET spent = spent + %s, at_risk = at_risk + %s, "
@@ -342,14 +344,13 @@ class Scripted:
 
 def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
     async def tell(database: Database) -> None:
-        address = parse(
+        store = (
             f"{new_store().partition('schema=')[0]}schema={database.address.schema}"
             "&options=-c%20default_transaction_isolation=repeatable%5C%20read"
         )
         first, second = database.worker(), database.worker()
         database.rows("UPDATE @.runs SET cap = 10")
-        database.opened.append(PostgresDatabase(address, database.run))
-        sharing = Sharing(database.opened[-1], lambda: second)
+        sharing = database.sharing(second, store)
         with database.connection.transaction():
             database.rows("SELECT FROM @.runs FOR NO KEY UPDATE")
             asked = asyncio.create_task(sharing.reserve(None, 1, 10, 0))

@@ -40,7 +40,8 @@ def nothing(done: int, total: int) -> None:
 
 
 def cases_of(folder: Path) -> Path:
-    return folder / "cases.jsonl"
+    (path,) = folder.glob("cases-*.jsonl")
+    return path
 
 
 # Grids
@@ -209,7 +210,7 @@ def test_the_rows_are_those_of_the_cases_in_order(tmp_path: Path, expected: list
     assert rows == expected
     assert told == [(done, 16) for done in range(17)]
     lines = cases_of(tmp_path / "a" / "b").read_bytes().splitlines()
-    assert len(lines) == len(set(lines)) == 17
+    assert len(lines) == len(set(lines)) == 17, "the first is empty"
 
 
 def cut(data: bytes) -> bytes:
@@ -226,18 +227,20 @@ def dropped(data: bytes) -> bytes:
 
 def reversed_(data: bytes) -> bytes:
     """Cases end in any order."""
-    head, *lines = data.splitlines(keepends=True)
-    return b"".join([head, *reversed(lines)])
+    return b"\n".join(reversed(data.split(b"\n")))
 
 
-def hardly_begun(data: bytes) -> bytes:
-    return data[:20]
+def damaged(data: bytes) -> bytes:
+    """Lines that are none of the study's."""
+    lines = data.splitlines(keepends=True)
+    wrong = [b"\0\0\0\n", b'[["pairwise1","linear",0,0],[[1,2]]]\n']
+    return b"".join([*lines[:4], *wrong, *lines[6:]])
 
 
 @pytest.mark.parametrize(
     ("interrupt", "left"),
     [
-        (cut, 1), (dropped, 5), (reversed_, 0), (hardly_begun, 16),
+        (cut, 1), (dropped, 5), (reversed_, 0), (damaged, 2),
     ],
 )  # fmt: skip
 def test_an_interrupted_study_plays_only_what_is_missing(
@@ -257,7 +260,10 @@ def test_an_interrupted_study_plays_only_what_is_missing(
     assert study(SMALL, tmp_path, 1, lambda *count: told.append(count)) == expected
     assert len(asked) == len(set(asked)) == left
     assert told == [(done, 16) for done in range(16 - left, 17)]
-    assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines())
+    assert {*path.read_bytes().split()} >= {*whole.split()}
+    asked.clear()
+    assert study(SMALL, tmp_path, 1, nothing) == expected
+    assert not asked
 
 
 @pytest.mark.parametrize(
@@ -268,8 +274,8 @@ def test_an_interrupted_study_plays_only_what_is_missing(
 def test_a_folder_of_another_grid_is_left_alone(
     tmp_path: Path, asked: list[Case], change: dict[str, Any]
 ) -> None:
-    path = cases_of(tmp_path)
     study(SMALL.model_copy(update={"strategies": ("pairwise1",)}), tmp_path, 1, nothing)
+    path = cases_of(tmp_path)
     before = path.read_bytes()
     asked.clear()
     other = SMALL.model_copy(update={"strategies": ("pairwise1",), **change})
@@ -277,26 +283,6 @@ def test_a_folder_of_another_grid_is_left_alone(
         study(other, tmp_path, 1, nothing)
     assert path.read_bytes() == before
     assert not asked
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(b"\0\0\0\n", b'[["pairwise1","linear",0,0],[[1,2]]]\n'),
-        b'[["pairwise1","linear",0,0],[["$x$","","elo","linear",0,0,0.5,1,1,1,1.0,0.1],'
-        b'["$x$","","bt","linear",0,0,0.5,1,1,1,1.0,0.1]]]\n',
-    ],
-)
-def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path, line: bytes) -> None:
-    study(SMALL, tmp_path, 1, nothing)
-    path = cases_of(tmp_path)
-    lines = path.read_bytes().splitlines(keepends=True)
-    damaged = b"".join([*lines[:4], line, *lines[5:]])
-    path.write_bytes(damaged)
-    with pytest.raises(DataError, match=r"cases\.jsonl is damaged: remove it") as error:
-        study(SMALL, tmp_path, 1, nothing)
-    assert str(path) in str(error.value)
-    assert path.read_bytes() == damaged
 
 
 # Scores

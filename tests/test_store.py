@@ -16,7 +16,7 @@ import pytest
 from judgeq.errors import RunError
 from judgeq.person import Check, Handed, Person
 from judgeq.store import Items, Spent, Store
-from judgeq.store.postgres.store import PostgresStore
+from judgeq.store.shared import PostgresStore
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Attempt, Bools, Call, Counts, JobState, Matches, Outcome, Usage, Verdict
 from tests.fakes import Clock, call
@@ -361,8 +361,8 @@ async def test_reopened_jobs_start_afresh(store: Store, clock: Clock) -> None:
             answer(2, 2, 3),
         ],
     )
-    assert await store.reopen(FAILED) == 1
-    assert await store.reopen(FAILED, INVALID) == 1
+    assert await store.reopen() == 2
+    assert await store.reopen() == 0
     assert await store.counts() == Counts(pending=3, done=1)
     jobs = await store.claim("a", 9, LEASE)
     assert [(j.match.id, j.unusable, j.error) for j in jobs] == [
@@ -510,11 +510,11 @@ async def test_what_is_out_stays_pending_and_no_other_judge_claims_it(
     store: Store, clock: Clock
 ) -> None:
     await begun(store, 3)
-    store.claim_for([1])
+    store.judges = [1]
     assert await store.claim("w", 3, 10) == []
     await store.hand_out(Handed(0, "lease", 7.0, job=0))
     assert await store.counts() == Counts(pending=3)
-    store.claim_for([0])
+    store.judges = [0]
     assert [job.match.id for job in await store.claim("w", 3, 10)] == [0, 1, 2]
     assert not await store.hand_out(Handed(1, "other", 7.0, job=1)), "a worker has it"
 

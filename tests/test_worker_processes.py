@@ -18,8 +18,7 @@ from judgeq.engine.interrupts import Interrupts, run_loop
 from judgeq.engine.remote_worker import Tally
 from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
 from judgeq.events import Event, Notice
-from judgeq.store.postgres.address import parse
-from judgeq.store.postgres.link import connect, in_schema
+from judgeq.store.link import connect, in_schema, parse
 from tests.cli import command, environment, judgeq, scores, start
 from tests.mock import mock, stats
 from tests.postgres import new_store

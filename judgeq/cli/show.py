@@ -212,7 +212,7 @@ def explain(
     import asyncio
 
     from judgeq.datasets.tables import display
-    from judgeq.evaluation.trail import explanation
+    from judgeq.evaluation.items import explanation
     from judgeq.ui.show import items as show_items
 
     if len(words) > 2:

@@ -244,7 +244,7 @@ def copy(values: Values, to: str, runs_dir: Path) -> Answer:
     """
     from judgeq import run_places, trust
     from judgeq.run_places import copying
-    from judgeq.store.postgres.address import is_address
+    from judgeq.store.link import is_address
 
     # $JUDGEQ_STORE says where runs usually are; --to an address takes one out of a folder.
     source = run_places.runs_in(runs_dir, None if is_address(to) else values["store"])

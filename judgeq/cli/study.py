@@ -51,7 +51,7 @@ def simulate(
 
       judgeq simulate --grid my.toml --out mine
     """
-    from judgeq.study import processes, simulation
+    from judgeq.study import simulation
     from judgeq.ui.show import study as show_study
 
     chosen = simulation.load_grid(grid)
@@ -59,7 +59,7 @@ def simulate(
         chosen = chosen.model_copy(update={"seeds": seeds})
     try:
         report = (lambda done, total: None) if quiet else progress
-        rows = simulation.study(chosen, out, jobs or processes.default_jobs(), report, alpha=alpha)
+        rows = simulation.study(chosen, out, jobs or simulation.default_jobs(), report, alpha=alpha)
     except KeyboardInterrupt:
         raise StoppedError(
             f"Stopped. All results so far are in {out}. Run the same command to continue."

@@ -346,7 +346,7 @@ class Batches:
         """Send a judge one batch of what is pending, but for what the cache knows; whether there may be
         more to send."""
         store, budget, stop = self._session.store, budget_of(self._session), self._session.stop
-        store.claim_for([number])
+        store.judges = [number]
         jobs = await store.claim(whoami(), outlet.most, store.lease)
         left, cached = {job.match.id for job in jobs}, list[Outcome]()
         out = set[str]().union(*self._asked.values())

@@ -1,6 +1,6 @@
 """Has the judge changed? Questions of a run are asked again, and held against the answers of then.
 
-They are in the run's ledger as rounds of negative numbers (`Store.plan_again`), apart from all that
+They are in the run's ledger as rounds of negative numbers (`Store.plan_round`), apart from all that
 is read of the run: no rating, no barrier and no count of it knows them. They are asked past the
 cache, under a cap of their own. What was interrupted goes on where it stopped, and is paid once.
 """
@@ -132,11 +132,11 @@ async def _ask(session: Session, round: int, questions: int, totals: Totals) -> 
             f"`judgeq resume {run.folder.argument}`."
         )
     epoch = await runner.lead(session)
-    store.claim_again()
+    store.asks_again = True
     counts = await store.round_state(round)
     if counts is None:
         matches = _drawn(session, history.asked, questions, round)
-        await store.plan_again(round, epoch, matches)
+        await store.plan_round(round, epoch, history.standings.active, matches)
         counts = Counts(pending=len(matches))
     else:
         session.emit(Notice(f"The {counts.total:,} questions that were begun before go on."))

@@ -28,7 +28,7 @@ from judgeq.judge.prices import REASON, answer_tokens
 from judgeq.rating import UNKNOWN
 from judgeq.rating.order import expected_rho
 from judgeq.store import Store
-from judgeq.strategies.repeats import Repeats
+from judgeq.strategies.matchmaking import Repeats
 from judgeq.text import LEFT_OUT, money, several
 from judgeq.types import Counts, Match, Totals, Usage
 

@@ -15,7 +15,7 @@ from judgeq.engine.interrupts import Beside, Interrupts
 from judgeq.engine.session import at_work
 from judgeq.errors import BudgetError, JudgeError, RunError, StoppedError, UsageError
 from judgeq.events import Emit, Notice, RoundStarted
-from judgeq.strategies.repeats import Repeats
+from judgeq.strategies.matchmaking import Repeats
 from judgeq.text import LEFT_OUT
 from judgeq.types import Counts
 

@@ -29,7 +29,7 @@ from judgeq.rating import GoOn, comparisons
 from judgeq.run_places import RunInfo, whoami
 from judgeq.run_places.info import Ended
 from judgeq.strategies import History
-from judgeq.strategies.repeats import Repeats
+from judgeq.strategies.matchmaking import Repeats
 from judgeq.text import several
 from judgeq.types import Counts, Floats, Sleep
 

@@ -38,7 +38,7 @@ from judgeq.settings.run import REHEARSAL
 from judgeq.store import Store
 from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.placing import placing as placing_by
-from judgeq.types import JobState, Totals
+from judgeq.types import Totals
 
 T = TypeVar("T")
 
@@ -219,7 +219,7 @@ def execute(
 
     async def judged(session: Session) -> results.Result:
         if retry_failed:
-            reopened = await session.store.reopen(JobState.FAILED, JobState.INVALID)
+            reopened = await session.store.reopen()
             jobs = "job is" if reopened == 1 else "jobs are"
             emit(Notice(f"{reopened:,} failed or invalid {jobs} asked again."))
         return _written(run, await go_through(session))
@@ -351,7 +351,7 @@ async def opened(
     """The run with its store and its judges open, and with the calls in flight that this process may
     have. A worker process, which only takes jobs, gives its own `allowance`."""
     store = run.folder.store()
-    store.report_to(emit)
+    store.emit = emit
     stop.calls(store.hurry)
     try:
         totals, out = Totals(), None
@@ -392,7 +392,7 @@ async def _people(run: Run, store: Store, emit: Emit) -> People | None:
     if number is None:
         return None
     panelists = range(len(settings.panelists))
-    store.claim_for([other for other in panelists if other != number])
+    store.judges = [other for other in panelists if other != number]
     if run.known:
         added = await checks.add_known(store, run.known)
         emit(Notice(f"{added:,} pairs with a known answer were added as checks."))

@@ -91,66 +91,50 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
         )
     gold = gold or gold_for(first, plan)
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
-    orders = [_order(first, run) for run in runs]
-    ratings = [
-        _in_order(ratings_of(run, gold, plan)[-1], order)
-        for run, order in zip(runs, orders, strict=True)
-    ]
-    moves = [
-        _moves(run, order, of, gold, mask, plan) if gold and plan.resamples else None
-        for run, order, of in zip(runs, orders, ratings, strict=True)
-    ]
-    differences, agreement = [], []
-    for against, run in combinations(range(len(runs)), 2):
-        this, that = ratings[run], ratings[against]
+    evaluated, ratings, moves = [], list[Rating](), []
+    differences, agreement, notices = [], [], list[str]()
+    for run in runs:
+        order = _order(first, run)
+        this = ratings_of(run, gold, plan)[-1]
+        part = None if this.part is None else this.part[order]
+        this = this._replace(scores=this.scores[order], part=part)
+        moved = _moves(run, order, this, gold, mask, plan) if gold and plan.resamples else None
+        found = [assess(this, gold, items, mask, plan)] if gold else []
+        evaluated.append(replace(run, evaluation=found))
+        notices += _notices(first, run, order, gold)
+        ratings.append(this)
+        moves.append(moved)
+    for against, number in combinations(range(len(runs)), 2):
+        this, that = ratings[number], ratings[against]
         part = that.part if this.part is None else this.part
         this, that = this._replace(part=part), that._replace(part=part)
-        names = (run + 1, this.run, this.name, against + 1, that.run, that.name)
+        names = (number + 1, this.run, this.name, against + 1, that.run, that.name)
         other = Gold(that.scores, that.name, None, "")
         alike = assess(this, other, items, mask, replace(plan, resamples=0, measures=ALIKE))
         agreement.append(Pair(*names, alike.n, alike.measures))
         if gold is not None and not against:
             both = mask & ~np.isnan(this.scores + that.scores)
-            one, first_one = (assess(each, gold, items, both, plan) for each in (this, that))
-            found = _differences(one, first_one, moves[run], moves[0])
-            differences.append(Pair(*names, one.n, found))
-    return Comparison(
-        runs=[
-            replace(run, evaluation=[assess(of, gold, items, mask, plan)] if gold else [])
-            for run, of in zip(runs, ratings, strict=True)
-        ],
-        plan=plan,
-        gold=gold,
-        items=items,
-        differences=differences,
-        agreement=agreement,
-        notices=[*_notices(runs, orders, gold)],
-    )
+            one, of_first = (assess(each, gold, items, both, plan) for each in (this, that))
+            gaps = _differences(one, of_first, moves[number], moves[0])
+            differences.append(Pair(*names, one.n, gaps))
+    return Comparison(evaluated, plan, gold, items, differences, agreement, notices)
 
 
-def _in_order(of: Rating, order: Offsets) -> Rating:
-    part = None if of.part is None else of.part[order]
-    return of._replace(scores=of.scores[order], part=part)
-
-
-def _notices(runs: Sequence[Result], orders: Sequence[Offsets], gold: Gold | None) -> Iterator[str]:
+def _notices(first: Result, run: Result, order: Offsets, gold: Gold | None) -> Iterator[str]:
     """What may make the comparison doubtful: groups that nothing connects, and what the ids don't show:
     that items of the same id may not be the same, or not labelled so."""
-    first = runs[0]
-    for run, order in zip(runs, orders, strict=True):
-        name = run.run.id
-        if (note := apart(run.scores)) is not None:
-            yield f"Run {name}: {note}"
-        if run.info.facts.get("dataset") != first.info.facts.get("dataset"):
-            yield (
-                f"Runs {first.run.id} and {name} have the same ids, but not the same dataset "
-                f"({first.info.source}, {run.info.source}): are these the same items?"
-            )
-        labels, known = run.items.gold, None if gold is None else gold.values
-        if known is not first.items.gold or known is None or labels is None:
-            continue
-        if not np.array_equal(known, labels[order], equal_nan=True):
-            yield f"The gold labels of run {name} differ from those of {first.run.id}, which are used."
+    name, labels = run.run.id, run.items.gold
+    if (note := apart(run.scores)) is not None:
+        yield f"Run {name}: {note}"
+    if run.info.facts.get("dataset") != first.info.facts.get("dataset"):
+        yield (
+            f"Runs {first.run.id} and {name} have the same ids, but not the same dataset "
+            f"({first.info.source}, {run.info.source}): are these the same items?"
+        )
+    if gold is None or gold.values is not first.items.gold or labels is None:
+        return
+    if not np.array_equal(gold.values, labels[order], equal_nan=True):
+        yield f"The gold labels of run {name} differ from those of {first.run.id}, which are used."
 
 
 def _order(first: Result, other: Result) -> Offsets:

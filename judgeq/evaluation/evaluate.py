@@ -235,19 +235,16 @@ class OfGroup:
     n: int
 
 
-def by_group(run: Result, gold: Gold | None) -> Iterator[OfGroup]:
+def by_group(run: Result) -> Iterator[OfGroup]:
     """A run's groups in the order of the dataset; none without groups."""
-    scores, posterior = run.scores, run.fit.posterior
-    if scores.groups is None:
-        return
-    labels = np.full(len(scores.ids), np.nan) if gold is None else gold.values
-    for rows in run.history.groups:
+    scores, sure = run.scores, run.fit.posterior
+    for rows in run.history.groups if scores.groups is not None else ():
         known = rows[scores.scored[rows]]
-        sure = posterior and order.reliability(posterior.mean[known], posterior.errors_apart[known])
-        both = known[~np.isnan(labels[known])]
-        alike = correlation.spearman(scores.main[1][both], labels[both])
+        rho = sure and order.reliability(sure.mean[known], sure.errors_apart[known])
+        both = known[~np.isnan(scores.gold[known])]
+        alike = correlation.spearman(scores.main[1][both], scores.gold[both])
         found = correlation.point(alike, len(both))
-        yield OfGroup(scores.groups[rows[0]], len(rows), sure, found, len(both))
+        yield OfGroup((scores.groups or ())[rows[0]], len(rows), rho, found, len(both))
 
 
 # What a run reports of itself
@@ -264,8 +261,9 @@ def evaluated(run: Result) -> Result:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """A run with its `evaluation` against gold, as planned; and, without gold, how reliable its scores
-    are, what doesn't fit them, whether longer texts score higher, and how well its judges agree."""
+    """A run with its `evaluation` against gold, as planned, whose labels are those of its items; and,
+    without gold, how reliable its scores are, what doesn't fit them, whether longer texts score higher,
+    and how well its judges agree."""
 
     run: Result = field(metadata=INLINE)
     plan: Plan
@@ -293,13 +291,11 @@ def evaluation(
     the judgments are halved (None: as `split_half` has it). Raises UsageError or DataError."""
     gold = gold_for(run, plan, needed=(plan.rating_name or plan.subset) is not None)
     times, seed, texts = plan.resamples, plan.seed, texts_of(run)
+    labels = run.scores.gold if gold is None else gold.values
+    run = replace(run, scores=replace(run.scores, texts=texts if shown else None, gold=labels))
     judges = agreement.of_run(run, times, seed)
     return Evaluation(
-        run=replace(
-            run,
-            scores=replace(run.scores, texts=texts if shown else None),
-            evaluation=evaluate(run, gold, plan, judges),
-        ),
+        run=replace(run, evaluation=evaluate(run, gold, plan, judges)),
         plan=plan,
         gold=gold,
         reliability=scale.reliability_of(run, splits, seed),
@@ -307,5 +303,5 @@ def evaluation(
         judges=judges,
         length=None if texts is None else scale.with_length(run.scores, texts, times, seed),
         people=people.yardstick(run, times, seed),
-        by_group=[*by_group(run, gold)],
+        by_group=[*by_group(run)],
     )

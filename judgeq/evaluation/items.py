@@ -1,9 +1,13 @@
-"""Views of a run's items: the highest and lowest, the least certain, the most contested, and so on."""
+"""Views of a run's items: the highest and lowest, the least certain, the most contested, and so on. The
+evidence behind one score, or about two items: the judgments that they were in and what each argues for,
+and the calls and reasons that the ledger holds."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import groupby
 from typing import Any, ClassVar
 
@@ -11,10 +15,16 @@ import numpy as np
 
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.engine.scores import Scores
+from judgeq.people import answers
 from judgeq.rating import comparisons, scale_quality
 from judgeq.rating.correlation import Order
+from judgeq.replies import reason_in
+from judgeq.strategies import History
 from judgeq.text import LEFT_OUT
-from judgeq.types import Floats
+from judgeq.types import Call, Floats
+
+ANSWERED = ("ok", "cached")
+"""The outcomes of calls that brought a verdict."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,3 +165,177 @@ def _highest(values: Floats, n: int) -> list[int]:
     rows = np.flatnonzero(~np.isnan(values))
     highest: list[int] = rows[np.argsort(-values[rows], kind="stable")][:n].tolist()
     return highest
+
+
+# The evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Appearance:
+    """An item in one answer of a judge."""
+
+    job: int  # the number of the question in the ledger
+    round: int  # from 1
+    judge: str | None  # None where there is one judge
+    presented: Sequence[str]  # the items as shown, by id
+    slot: int | None  # its place among these, from 1; None where that order isn't known
+    groups: Sequence[Sequence[str]]  # tied items, most of the feature first
+    partial: bool  # whether a group's items aren't tied, but in an order that isn't known
+    score: float | None  # of an item judged alone
+    wins: float  # the comparisons that it won; a tie counts ½
+    comparisons: int
+    expected: float  # wins under the main rating; nan where it has none, as of an item alone
+    # How much the answer argues for a higher place (over 0) or a lower one, of mean 0 and variance 1
+    # under the model (`misfit.Residuals`); nan as `expected`.
+    residual: float
+    JSON_KEYS: ClassVar = {"outcome": "outcome"}
+
+    @property
+    def outcome(self) -> str | None:
+        """Whether it did as well as its rating lets expect; None without a residual."""
+        if np.isnan(self.residual):
+            return None
+        if abs(self.residual) <= scale_quality.UNEXPECTED:
+            return "as expected"
+        return "higher" if self.residual > 0 else "lower"
+
+    def above(self, one: str, other: str) -> float | None:
+        """1 where an item is placed above another, 0 below, ½ where they are tied; None where their
+        order isn't known."""
+        places = {item: place for place, group in enumerate(self.groups) for item in group}
+        if self.partial and places[one] == places[other]:
+            return None
+        return 0.5 + 0.5 * float(np.sign(places[other] - places[one]))
+
+
+def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
+    """Of each of these items the answers that it was in, in the order asked."""
+    verdicts, theta, ids = comparisons.joined(run.history.asked), run.scores.main[1], run.scores.ids
+    several = verdicts.judges is not None and len(run.judges) > 1
+    number = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
+    place = comparisons.presented_at(verdicts) - verdicts.offsets[number] + 1
+    residual, _, expected = scale_quality.residuals(verdicts, theta)
+    of_slots = {
+        "slot": place if verdicts.ordered is None else np.where(verdicts.ordered[number], place, 0),
+        "wins": comparisons.wins_by_slot(verdicts),
+        "comparisons": comparisons.compared_by_slot(verdicts),
+        "expected": expected,
+        "residual": residual,
+    }
+    by_item = np.argsort(verdicts.items, kind="stable")
+    begins = np.searchsorted(verdicts.items[by_item], np.arange(len(ids) + 1))
+
+    @cache
+    def answer(at: int) -> dict[str, Any]:
+        presented = verdicts.presented[verdicts.offsets[at] : verdicts.offsets[at + 1]]
+        verdict = comparisons.verdict_at(verdicts, at)
+        return {
+            "job": int(verdicts.matches[at]),
+            "round": 1 if verdicts.rounds is None else int(verdicts.rounds[at]) + 1,
+            "judge": run.judges[comparisons.judges_of(verdicts)[at]] if several else None,
+            "presented": [ids[row] for row in presented.tolist()],
+            "groups": [[ids[row] for row in group] for group in verdict.groups],
+            "partial": verdict.partial,
+            "score": verdict.score,
+        }
+
+    def appearance(slot: int) -> Appearance:
+        own = {name: of[slot].item() for name, of in of_slots.items()}
+        return Appearance(**answer(int(number[slot])), **own | {"slot": own["slot"] or None})
+
+    return [[*map(appearance, by_item[begins[row] : begins[row + 1]].tolist())] for row in rows]
+
+
+def elo_by_round(run: Result) -> Floats:
+    """Before the first round and after each, shape (rounds + 1, all items)."""
+    again = History.begin(len(run.scores.ids), None)
+    ratings = [again.standings.elo]
+    for verdicts in run.history.verdicts:
+        again.add(verdicts)
+        ratings.append(again.standings.elo)
+    return np.stack(ratings)
+
+
+async def calls_of(run: Result, jobs: Sequence[int]) -> Mapping[int, Sequence[Call]]:
+    """The calls behind these jobs, as they ended, also while another process continues the run."""
+    store = run.run.store(read_only=True)
+    try:
+        return await store.calls(sorted(jobs))
+    finally:
+        await store.close()
+
+
+async def reasons_of(run: Result, jobs: Sequence[int]) -> dict[int, str]:
+    """The reasons that models gave with their verdicts, and people's notes, by job, if the run has any.
+    They are untrusted: whoever shows them makes them safe."""
+    if not (run.info.settings.reasons or run.said is not None):
+        return {}
+    found = {job: _reason(calls) for job, calls in (await calls_of(run, jobs)).items()}
+    return {job: reason for job, reason in found.items() if reason is not None}
+
+
+def _reason(calls: Sequence[Call]) -> str | None:
+    answer = next((call for call in reversed(calls) if call.outcome in ANSWERED), None)
+    if answer is None or answer.reply is None:
+        return None
+    return reason_in(answer.reply) if answer.judge is None else answers.remark(answer)
+
+
+def who(run: Result, call: Call) -> str | None:
+    """The person whose call it is; None of a model's."""
+    if call.judge is None or run.said is None:
+        return None
+    person = call.judge - len(run.info.settings.judges)
+    return dict(enumerate(run.judges)).get(run.said.first + person)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explanation:
+    """The evidence about one item, or two, given by their `rows`."""
+
+    run: Result
+    rows: Sequence[int] = field(metadata=LEFT_OUT)
+    judgments: Sequence[Appearance]  # of the item; of two of the first, where both were in
+    reasons: Mapping[int, str]  # by job
+    replies: Mapping[int, Sequence[Call]] | None  # the calls by job, where they are asked for
+    # Of two, that the first has more of the feature, by the main rating; None where that has no errors,
+    # or nothing connects the two.
+    probability: float | None = None
+    JSON_KEYS: ClassVar = {
+        **OF_RUN,
+        "items": "items",
+        "probability_above": "probability",
+        "direct": "direct",
+    }
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The items, with the columns of scores.csv."""
+        return self.run.scores.records(self.rows)
+
+    @property
+    def direct(self) -> dict[str, int] | None:
+        """How often two items `met`, and the first was placed above the other, below it, or tied with
+        it; None of one."""
+        if len(self.rows) < 2:
+            return None
+        ids = [self.run.scores.ids[row] for row in self.rows]
+        won = Counter(one.above(*ids) for one in self.judgments)
+        return {"met": won.total(), "above": won[1.0], "below": won[0.0], "tied": won[0.5]}
+
+
+async def explanation(
+    run: Result, row: int, other: int | None = None, *, replies: bool = False
+) -> Explanation:
+    """The evidence about an item, or two; with all `replies`, which may be long. Raises RunError."""
+    rows = [row] if other is None else [row, other]
+    (judgments,), probability = trails(run, rows[:1]), None
+    if other is not None:
+        name = run.scores.ids[other]
+        judgments = [one for one in judgments if name in one.presented]
+        posterior, component = run.fit.posterior, run.scores.component
+        if posterior is not None and 0 < component[row] == component[other]:
+            probability = posterior.probability_above(row, other)
+    jobs = sorted({one.job for one in judgments})
+    reasons, calls = await reasons_of(run, jobs), await calls_of(run, jobs) if replies else None
+    return Explanation(run, rows, judgments, reasons, calls, probability)

@@ -87,16 +87,17 @@ def records(said: Said, verdicts: Verdicts) -> list[PersonRecord]:
         shared = between(given, me, judges >= said.first)
         seconds = said.seconds.get(person.number, ())
         before = {job: at for at, job in enumerate(own.matches.tolist())}
-        checks, known, repeats = 0, list[float](), list[float]()
-        for check in said.checks:
-            if check.person != person.number or check.verdict is None:
-                continue
-            checks += 1
-            if check.known:
-                known.append(_alike(check.verdict, Verdict(check.known)))
-            elif check.repeats in before:  # else that answer was taken back since
-                earlier = comparisons.verdict_at(own, before[check.repeats])
-                repeats.append(_alike(check.verdict, earlier))
+        answers = [
+            (check, check.verdict)
+            for check in said.checks
+            if check.person == person.number and check.verdict is not None
+        ]
+        known = [_alike(answer, Verdict(one.known)) for one, answer in answers if one.known]
+        repeats = [
+            _alike(answer, comparisons.verdict_at(own, before[one.repeats]))
+            for one, answer in answers
+            if one.repeats in before  # else that answer was taken back since
+        ]
         there = shared.pairs > 0
         agreement = float((shared.alike[there] / shared.pairs[there]).sum())
         people.append(
@@ -105,7 +106,7 @@ def records(said: Said, verdicts: Verdicts) -> list[PersonRecord]:
                 name=person.name,
                 state=person.state,
                 quota=person.quota,
-                done=len(own) + checks,
+                done=len(own) + len(answers),
                 skipped=said.skipped.get(person.number, 0),
                 seconds=median(seconds) if seconds else None,
                 first_by_slot=_first(own),

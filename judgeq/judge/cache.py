@@ -26,6 +26,8 @@ DATABASE = "cache.db"
 BUSY, AGAIN, TRIES = 0.05, 0.5, 20
 """While another process writes: seconds that the event loop waits for it, seconds until replies are
 written after all, and how often that is tried at the end."""
+TOGETHER = 0.1
+"""Seconds for which replies are gathered: the run's own ledger has them at once."""
 PATIENCE = 10.0  # the same seconds for `judgeq cache`
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
@@ -67,11 +69,11 @@ class ReplyCache:
         return Reply(row.text, Usage(*row.usage), row.cost, None, Answerer(*row.answerer))
 
     def put(self, key: str, reply: Reply) -> None:
-        """Keep a valid reply. It is written with others of the same turn of the loop."""
+        """Keep a valid reply. It is written with others that come soon after."""
         if self._unusable or self._read_only:
             return
         if not self._queued:
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_later(TOGETHER, self._flush)
         fields = {**reply._asdict(), "usage": [*reply.usage], "answerer": [*reply.answerer]}
         self._queued[key] = orjson.dumps(fields)
 

@@ -45,12 +45,11 @@ class People:
         run: str = "last",
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
-        self._lock = asyncio.Lock()
         self._questions = questions
         self._assignment = assignment
         self._run = run
         self._emit = emit
-        self._changed = asyncio.Event()
+        self._changed = asyncio.Condition()
         self._over = False
         self._reported = ""
 
@@ -74,7 +73,7 @@ class People:
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[Assignment]:
         """While inside nothing else is done; after an error what the store has is read again."""
-        async with self._lock:
+        async with self._changed:
             await self._assignment.ready()
             try:
                 yield self._assignment
@@ -84,14 +83,13 @@ class People:
                 self._assignment.forget()
                 raise
             finally:
-                self._changed.set()
-                self._changed = asyncio.Event()
+                self._changed.notify_all()
 
     # For the runner
 
     async def begin(self, rounds: int) -> None:
         """Ask the questions of all `rounds`."""
-        async with self._lock:
+        async with self._changed:
             await self._assignment.begin(rounds)
 
     async def close(self) -> bool:
@@ -113,15 +111,14 @@ class People:
         if not self._assignment.matches:
             await asyncio.sleep(min(AGAIN, seconds))
             self._assignment.forget()
-        async with self._lock:
-            await self._assignment.ready()
+            async with self._changed:
+                await self._assignment.ready()
         await self._until(lambda: not self._assignment.matches, seconds)
 
     async def _until(self, done: Callable[[], bool], seconds: float) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not done():
-                    await self._changed.wait()
+            async with asyncio.timeout(seconds), self._changed:
+                await self._changed.wait_for(done)
 
     # For those who run the study
 

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
@@ -58,22 +58,38 @@ async def apply(
     make_link: Callable[[str], str] = str,
 ) -> tuple[Changed, ...]:
     """Change the people in a store: those who were changed, those who are added with a link, which
-    `make_link` makes of its token. Raises UsageError for a name that isn't possible, is taken (also by
+    `make_link` makes of its token. A person who was removed, and is added again, is the same person with
+    another link. Raises UsageError for a name that isn't possible, is taken (also by
     one of the run's `panel`), or isn't there; then nothing is changed."""
     people = {person.name.casefold(): person for person in await store.people()}
-    names = [" ".join(unicodedata.normalize("NFC", name).split()) for name in change.names]
-    if change.what in ("add", "join"):
-        taken = {name.casefold() for name in panel}
-        changed = dict(_added(people, names, change, now, taken))
-    else:
-        each = {name.casefold(): name for name in names}.values()
-        changed = {_ended(people, name, change.what): "" for name in each}
+    taken, changed = {name.casefold() for name in panel}, dict[int, tuple[Person, str]]()
+    for given in change.names:
+        name = " ".join(unicodedata.normalize("NFC", given).split())
+        key, token, before = name.casefold(), "", people.get(name.casefold())
+        if change.what in ("add", "join"):
+            removed = before is not None and before.state is PersonState.REMOVED
+            comes_back = removed and change.what == "add"
+            if not name or plain(name, LONGEST) != name:
+                wrong = plain(name, LONGEST)
+                raise UsageError(
+                    f"A judge can't be named {wrong!r}: give 1 to {LONGEST} visible characters."
+                )
+            if key in taken or (before and not comes_back):
+                raise UsageError(f"There is a judge named {name!r} already: take another name.")
+            token = secrets.token_urlsafe(24)
+            person = before or Person(len(people), name, b"", since=now)
+            quota = person.quota if change.quota is None else change.quota
+            person = person._replace(token=digest(token), quota=quota, state=PersonState.ACTIVE)
+        else:
+            person = _ended(people, name, change.what)
+        people[key] = person
+        changed[person.number] = person, token
     async with store.together():
-        for person in changed:
+        for person, _ in changed.values():
             await store.put_person(person)
     return tuple(
         Changed(person.name, person.state, person.quota, make_link(token) if token else None)
-        for person, token in changed.items()
+        for person, token in changed.values()
     )
 
 
@@ -88,30 +104,6 @@ async def change(
         await store.close()
 
 
-def _added(
-    people: dict[str, Person], names: Sequence[str], change: Change, now: float, taken: set[str]
-) -> Iterator[tuple[Person, str]]:
-    """New people, each with the token of their link. A person who was removed, and is added again, is
-    the same person with another link."""
-    count = len(people)
-    for name in names:
-        key, before = name.casefold(), people.get(name.casefold())
-        if not name or plain(name, LONGEST) != name:
-            wrong = plain(name, LONGEST)
-            raise UsageError(
-                f"A judge can't be named {wrong!r}: give 1 to {LONGEST} visible characters."
-            )
-        comes_back = change.what == "add" and before and before.state is PersonState.REMOVED
-        if key in taken or (before and not comes_back):
-            raise UsageError(f"There is a judge named {name!r} already: take another name.")
-        taken.add(key)
-        token = secrets.token_urlsafe(24)
-        person = before or Person(count, name, b"", since=now)
-        count += before is None
-        quota = person.quota if change.quota is None else change.quota
-        yield person._replace(token=digest(token), quota=quota, state=PersonState.ACTIVE), token
-
-
 def _ended(people: dict[str, Person], name: str, what: What) -> Person:
     """A person who is removed, or forgotten: then their name is a number, and no link is theirs. Raises
     UsageError for a name that isn't there."""
@@ -124,5 +116,7 @@ def _ended(people: dict[str, Person], name: str, what: What) -> Person:
     person = person._replace(state=PersonState.REMOVED)
     if what == "remove":
         return person
-    nobody = digest(secrets.token_urlsafe(24))
-    return person._replace(name=f"person {person.number + 1}", token=nobody)
+    number = f"person {person.number + 1}"
+    while number in people and people[number].number != person.number:
+        number += "'"
+    return person._replace(name=number, token=digest(secrets.token_urlsafe(24)))

@@ -91,7 +91,10 @@ def _rank_intervals(mean: Floats, se: Floats, part: Offsets) -> tuple[Floats, Fl
     def above(nodes: Floats, *ways: float) -> list[Floats]:
         """How many others, with so many of their errors added, are above an item, with so many of its
         own: by the share of the `nodes`."""
-        line = np.sort(at[:, None] + se[:, None] * nodes, axis=None)
+        line = np.multiply.outer(se, nodes)
+        line += at[:, None]
+        line = line.reshape(-1)
+        line.sort()  # in its place: of a million items these are 64 MB
         below = (np.searchsorted(line, at + way * se) + (nodes > way).sum() for way in ways)
         return [ends - one / len(nodes) for one in below]
 
@@ -124,9 +127,10 @@ def reliability(mean: Floats, se: Floats, group: Offsets | None = None) -> float
     of the orders within groups, pooled as in `correlation.within`."""
     part = np.zeros(len(mean), np.int64) if group is None else group
     at, se = _in_a_line(mean, se, part)
-    nodes = at[:, None] + se[:, None] * _draws(len(at))
-    place, rank = np.empty(nodes.size), np.empty(len(at))
-    place[np.argsort(-nodes, axis=None)] = np.arange(nodes.size)
+    nodes = np.multiply.outer(-se, _draws(len(at)))
+    nodes -= at[:, None]  # in its place: of a million items these are 64 MB
+    place, rank = np.empty(nodes.size, np.int32), np.empty(len(at))
+    place[np.argsort(nodes, axis=None)] = np.arange(nodes.size, dtype=np.int32)
     rank[np.argsort(-at, kind="stable")] = np.arange(len(at))
     expected = centred(place.reshape(nodes.shape).mean(axis=1) / nodes.shape[1], part)
     rank = centred(rank, part)

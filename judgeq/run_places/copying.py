@@ -20,14 +20,11 @@ from typing import Any
 from judgeq.errors import DataError, RunError, UsageError
 from judgeq.files import refuse_linked_folder
 from judgeq.run_places.folders import FolderRuns, RunFolder
-from judgeq.run_places.stored import StoredRun
-from judgeq.store import vetting
-from judgeq.store.postgres import runs
-from judgeq.store.postgres.link import Link, sent
-from judgeq.store.postgres.runs import connected
-from judgeq.store.schema import OF_A_RUN
+from judgeq.run_places.stored import StoredRun, idle, insert
+from judgeq.store import schema
+from judgeq.store.link import Link, opened, prepare, sent
+from judgeq.store.schema import ADDED_UP, OF_A_RUN
 from judgeq.store.sqlite import connect, reported, text
-from judgeq.store.statements import ADDED_UP
 
 _BLOCK = 10_000
 _TABLES = ["lead", "workers", *(table for table in OF_A_RUN if table not in ("handed", "workers"))]
@@ -106,13 +103,14 @@ def _to_store(run: RunFolder, place: StoredRun) -> None:
         with (
             reported(run.database),
             closing(connect(run.database, read_only=True)) as ledger,
-            connected(place.address, write=True) as link,
-            link.transaction(),
+            opened(place.address) as link,
         ):
-            if not runs.insert(link, place.id, info.fingerprint, info.model_dump_json(indent=2)):
-                raise RunError(f"{place.label} is there already. Nothing was changed.")
-            (number,) = link.row("SELECT run FROM @.runs WHERE name = :name", name=place.id)
-            _fill(ledger, link, number)
+            prepare(link)
+            with link.connection.transaction():
+                if not insert(link, place.id, info):
+                    raise RunError(f"{place.label} is there already. Nothing was changed.")
+                (number,) = link.row("SELECT run FROM @.runs WHERE name = :name", name=place.id)
+                _fill(ledger, link, number)
     except ValueError as error:  # a text that PostgreSQL can't keep
         raise RunError(f"{run.database} can't be kept in PostgreSQL: {error}.") from error
 
@@ -125,7 +123,8 @@ def _fill(ledger: sqlite3.Connection, link: Link, run: int) -> None:
         columns = _columns(table)
         numbered = table == "calls"  # by the store
         place = columns.index("worker") if "worker" in columns else None
-        with link.copy(table, ["run", *columns[numbered:]]) as copying:
+        fill: Any = f"COPY @.{table} (run, {', '.join(columns[numbered:])}) FROM STDIN"
+        with link.connection.cursor().copy(sent(fill, link.address, run)) as copying:
             for row in map(list, ledger.execute(text(_select(table)))):
                 if place is not None:
                     (row[place],) = workers.get(row[place], (None,))
@@ -155,12 +154,12 @@ def _to_file(run: StoredRun, file: Path) -> None:
     with (
         reported(file),
         closing(connect(file, read_only=False)) as ledger,
-        connected(run.address) as link,
-        link.transaction(),
+        opened(run.address) as link,
+        link.connection.transaction(),
     ):
         link.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        row = runs.idle(link, run.id)
-        vetting.refuse(run.label, link.row(ADDED_UP, row.run))
+        row = idle(link, run.id)
+        schema.refuse(run.label, link.row(ADDED_UP, row.run))
         ledger.execute("BEGIN IMMEDIATE")
         for table in _TABLES:
             columns = _columns(table)
@@ -178,7 +177,7 @@ def _to_file(run: StoredRun, file: Path) -> None:
 def _columns(table: str) -> list[str]:
     """The columns of a table, the one first that orders its rows; without that of the run."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        vetting.make(connection)
+        schema.make(connection)
         names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
     return [name for name in names if name != "run"]
 

@@ -13,25 +13,22 @@ import shutil
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from filelock import FileLock, Timeout
 
 from judgeq.errors import RunError
-from judgeq.files import (
-    make_folder,
-    read_start,
-    refuse_links,
-    replacing,
-    write_new,
-)
+from judgeq.files import make_folder, read_start, refuse_links, replacing, write_new
 from judgeq.run_places.info import RunInfo
 from judgeq.store import Store
 from judgeq.store.sqlite import DATABASE, SqliteStore, connect, reported
 from judgeq.types import Notify
+
+if TYPE_CHECKING:
+    from judgeq.store.link import Address
 
 LOCK_WAIT = 1.0
 """Seconds to wait for the lock: longer than `is_running` holds it, shorter than a user's patience."""
@@ -51,6 +48,8 @@ class RunFolder:
     """One run's folder, and its record. Reading what can't be read raises RunError."""
 
     path: Path
+    address: Address | None = field(default=None, kw_only=True)
+    """Of the store that keeps the record; None where the folder does."""
 
     @property
     def id(self) -> str:
@@ -73,39 +72,40 @@ class RunFolder:
         return self.path / "config.json"
 
     @property
-    def lock(self) -> Path:
-        """The file that whoever works on the run holds."""
-        return self.path / "lock"
-
-    @property
     def label(self) -> str:
         """The place, for messages; never with a password."""
-        return str(self.path)
+        return str(self.path) if self.address is None else f"{self.address.label}#{self.id}"
 
     @property
     def words(self) -> tuple[str, ...]:
-        """How a command is given the run from anywhere, word by word."""
-        return (self.label,)
+        """How a command is given the run from anywhere, word by word; without a password, which may come
+        from $PGPASSWORD or ~/.pgpass."""
+        at = self.store_address
+        return (self.label,) if at is None else (self.id, "--store", at)
 
     @property
     def argument(self) -> str:
         """How a command is given the run in the usual place: `judgeq resume {argument}`."""
-        return self.id
+        return self.id if self.address is None else shlex.join(self.words)
 
     @property
     def identity(self) -> str:
-        """What no other place has: by it a user's own settings for the run are remembered."""
+        """What no other place has: by it a user's own settings for the run are remembered. Any part of
+        an address may lead to another database."""
+        if self.address is not None:
+            return self.label
         return os.fsencode(self.path.resolve()).decode("utf-8", "backslashreplace")
 
     @property
     def owner(self) -> int | None:
         """The user (uid) whom the place belongs to; None where that isn't known, or it is shared."""
-        return self.path.stat().st_uid if self.path.exists() else None
+        known = self.address is None and self.path.exists()
+        return self.path.stat().st_uid if known else None
 
     @property
     def store_address(self) -> str | None:
         """The address of its store, without a password; None of a folder."""
-        return None
+        return None if self.address is None else self.address.label
 
     def runs(self) -> FolderRuns:
         """Where the run is, with others."""
@@ -127,6 +127,20 @@ class RunFolder:
                 f"{self.path} is no run: {self.config} can't be read ({error.strerror})."
             ) from error
         return RunInfo.read(text, str(self.config))
+
+    def fingerprint(self, new: bool) -> str | None:
+        """The fingerprint of the run that is there; "" of none yet, or where a `new` one doesn't mind
+        what can't be read; None: nothing is there. Raises RunError for what can't be read."""
+        if not self.exists:
+            return "" if os.path.lexists(self.path) else None
+        try:
+            return self.info().fingerprint
+        except RunError as error:
+            if new:
+                return ""
+            raise RunError(
+                f"{error} Move the folder away, or begin beside it with --new."
+            ) from error
 
     def write_info(self, info: RunInfo) -> None:
         """Write down what the run is, whole or not at all.
@@ -150,11 +164,12 @@ class RunFolder:
 
     def is_running(self) -> bool:
         """Whether a process works on the run now."""
-        if not os.path.lexists(self.lock):
+        lock = self.path / "lock"
+        if not os.path.lexists(lock):
             return False
         try:
-            refuse_links(self.lock)  # a stranger's may lead to a file, which is then emptied
-            with FileLock(self.lock).acquire(timeout=0):
+            refuse_links(lock)  # a stranger's may lead to a file, which is then emptied
+            with FileLock(lock).acquire(timeout=0):
                 return False
         except Timeout:
             return True
@@ -164,9 +179,9 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the run, and make its folder. Raises RunError while another process holds it."""
-        self.make_folder()
-        refuse_links(self.lock)
-        lock, holder = FileLock(self.lock), self.path / "holder"
+        make_folder(self.path)
+        refuse_links(self.path / "lock")
+        lock, holder = FileLock(self.path / "lock"), self.path / "holder"
         try:
             lock.acquire(timeout=LOCK_WAIT)
         except Timeout as error:
@@ -198,7 +213,7 @@ class RunFolder:
 
     def caution(self) -> str | None:
         """Why the place is unsafe for a run; None if it isn't."""
-        kind = network_file_system(self.path)
+        kind = None if self.address else network_file_system(self.path)
         return kind and (
             f"{self.path} is on a network file system ({kind}), where file locks aren't reliable: "
             "never run one run from two machines, or set --runs-dir to a local disk."
@@ -209,26 +224,19 @@ class RunFolder:
         lost, or doesn't add up."""
         return SqliteStore(self.database, read_only=read_only, make=not self.exists)
 
-    def make_folder(self) -> None:
-        """Make the folder. Raises DataError where it can't be made."""
-        make_folder(self.path)
-
 
 @dataclass(frozen=True, slots=True)
 class FolderRuns:
     """Where runs are kept, with their results under `root`."""
 
     root: Path
+    address: Address | None = None
+    """Of the store that keeps their records; None where folders do."""
 
     @property
     def label(self) -> str:
         """The place, for messages; never with a password."""
-        return str(self.root)
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """How a command is given the place, word by word."""
-        return ()
+        return str(self.root) if self.address is None else self.address.label
 
     def called(self, name: str) -> RunFolder:
         """The place of the run of this id, whether or not it is there."""
@@ -258,28 +266,15 @@ class FolderRuns:
         base, latest = id_of(name, fingerprint), None
         for number in count(2):
             there = self.called(f"{base}-{number - 1}" if latest else base)
-            if not self._holds(there, fingerprint, new):
+            held = there.fingerprint(new)
+            if held is None:
                 break
+            if held not in ("", fingerprint):
+                raise RunError(
+                    f"{there.label} holds another run (its fingerprint differs); move it away."
+                )
             latest = there
         return there if new or latest is None else latest
-
-    def _holds(self, place: RunFolder, fingerprint: str, new: bool) -> bool:
-        """Whether anything is there, and that is a run with this fingerprint, or of none yet."""
-        if not place.exists:
-            return os.path.lexists(place.path)
-        try:
-            there = place.info().fingerprint
-        except RunError as error:
-            if new:
-                return True
-            raise RunError(
-                f"{error} Move the folder away, or begin beside it with --new."
-            ) from error
-        if there != fingerprint:
-            raise RunError(
-                f"{place.label} holds another run (its fingerprint differs); move it away."
-            )
-        return True
 
     def find(self, name: str) -> RunFolder:
         """The run a user means: its id, its name, a unique beginning of its id, or "last", or the path
@@ -287,29 +282,22 @@ class FolderRuns:
 
         Raises RunError when there is none, or several.
         """
-        return self._at(name) or self._meant(name)
-
-    def _at(self, path: str) -> RunFolder | None:
-        """The run in the folder of this path, if there is one."""
-        folder = Path(path)
+        folder = Path(name)
         with suppress(OSError):  # no name of a folder at all
-            if path and (folder / "config.json").is_file():
+            if name and self.address is None and (folder / "config.json").is_file():
                 return RunFolder(folder.resolve())
-        return None
-
-    def _meant(self, name: str) -> RunFolder:
         runs = self.all()
         if not runs:
             raise RunError(f"No runs yet in {self.label}. Start with: judgeq run demo")
-        if name == "last":
-            return self.called(runs[0].id)
         meant = (
-            [run for run in runs if run.id == name]
+            (name == "last" and runs[:1])
+            or [run for run in runs if run.id == name]
             or [run for run in runs if name_of(run) == name]
             or [run for run in runs if run.id.startswith(name)]
         )
         if not meant:
-            listing = shlex.join(("judgeq", "runs", *self.words))
+            at = () if self.address is None else ("--store", self.label)
+            listing = shlex.join(("judgeq", "runs", *at))
             raise RunError(f"there is no run {name!r} in {self.label}; `{listing}` lists them.")
         if len(meant) > 1:
             listed = ", ".join(run.id for run in meant[:5]) + (" …" if len(meant) > 5 else "")
@@ -353,10 +341,9 @@ def network_file_system(folder: Path) -> str | None:
 
 def file_system(folder: Path, mounts: str) -> str | None:
     """The network file system that `folder` lies on by a table of /proc/self/mounts, or None."""
-    best, kind = Path(), ""
+    kinds = {}
     for line in mounts.splitlines():
-        _, where, there, *_ = line.split(" ")
-        mounted = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), where))
-        if folder.is_relative_to(mounted) and len(mounted.parts) >= len(best.parts):
-            best, kind = mounted, there
+        _, where, kind, *_ = line.split(" ")
+        kinds[Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), where))] = kind
+    kind = next((kinds[at] for at in (folder, *folder.parents) if at in kinds), "")
     return kind if kind.startswith(_REMOTE) else None

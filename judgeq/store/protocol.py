@@ -3,7 +3,7 @@ database."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from judgeq.events import Event
-from judgeq.store.statements import Bulk
+from judgeq.store.schema import Bulk
 from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats, Match, Usage, Verdicts
 
@@ -19,59 +19,62 @@ T = TypeVar("T")
 
 
 class Database(Protocol):
-    """One run's tables, by the statements of statements.py. Errors are RunErrors: StoreAwayError where
-    the database can't be reached or can't commit just now, which another try may mend.
+    """One run's tables. Errors are RunErrors: StoreAwayError where the database can't be reached or
+    can't commit just now, which another try may mend.
 
-    What a task does in a transaction, no other task of this process sees or disturbs.
+    What a task does in a transaction, no other task of this process sees or disturbs. In a statement
+    `@.` stands before a table, `@run` is the number of the run, `@now` the time on the store's clock,
+    and `:name` a value; `@lock` locks the rows that are read until the transaction ends, and `@rows` is
+    where the rows of a `Bulk` statement come from, which is written for one row of values and run for
+    many. Statements are in the SQL that SQLite (3.26 and later) and PostgreSQL both read: no RETURNING,
+    UPDATE … FROM, FILTER and the like. What a database does its own way is in its own file.
     """
 
-    blocking: bool
-    """Whether operations keep the event loop until they are done."""
+    COUNTS: ClassVar[str]
+    """How many jobs of a round, or of all, are in each state: rows (state, count)."""
+    TAKE_OVER: ClassVar[Sequence[str]] = ()
+    """What is done before this process leads."""
+    blocking: ClassVar[bool]
+    """Whether operations keep the event loop until they are done, so that nothing runs meanwhile."""
     emit: Callable[[Event], None]
-    """Notifies the user."""
-    hurried: float | None
-    """When what is away should no longer be waited for, on the monotonic clock."""
+    """Notifies the user of what they should know of the store."""
     label: str
     """The run, for messages."""
 
     @property
-    def inside(self) -> bool:
+    def _inside(self) -> bool:
         """Whether this task is in a transaction."""
 
-    def transaction(self) -> AbstractAsyncContextManager[None]:
+    def _transaction(self) -> AbstractAsyncContextManager[None]:
         """What this task does inside is one transaction; inside another it is a part of that."""
 
     async def again(self, work: Callable[[], Awaitable[T]]) -> T:
-        """What `work` returns, done again while the database is away: it may be done twice. In a
-        transaction it is done once."""
+        """What `work` returns, done again while the store can't be reached or can't commit just now: it
+        may be done twice. In a transaction it is done once. Raises StoreAwayError when that takes too
+        long (see `hurry`)."""
 
-    async def read(self, statement: str, **values: object) -> list[Any]:
+    def hurry(self) -> None:
+        """A stop was asked for: from now on don't wait for long where the store can't be reached."""
+
+    async def _read(self, statement: str, **values: object) -> list[Any]:
         """The rows of a statement that may be run twice: it is, while the database is away."""
 
-    async def change(self, statement: str, **values: object) -> int:
-        """How many rows a statement changed; in a transaction of this task."""
+    async def _change(self, statement: str, **values: object) -> int:
+        """How many rows a statement changed; outside of a transaction it is one of its own."""
 
-    async def each(self, bulk: Bulk, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
+    async def _each(self, bulk: Bulk, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
         """Run a statement for each of these rows, in a transaction of this task; for which of them it
         changed anything. Several rows about the same id are run in their order."""
 
-    async def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Put many new rows of the run into a table, in a transaction of this task."""
+    async def _claim(self, worker: int, n: int, which: str) -> list[Any]:
+        """Give the worker up to n pending jobs of those for `which` this holds, lowest numbers first;
+        their rows (schema.JOB)."""
 
-    async def claim(
-        self, worker: int, n: int, judges: Sequence[int] | None, *, again: bool
-    ) -> list[Any]:
-        """Give the worker up to n pending jobs for these judges (None: for all), lowest numbers
-        first, of the run's rounds or of questions asked `again`; their rows (statements.JOB)."""
-
-    async def counts(self, first: int, last: int) -> list[Any]:
-        """How many jobs of this span are in each state: (state, count), perhaps several of a state."""
-
-    async def verdicts(self, first: int, last: int, n: int) -> Verdicts:
-        """The verdicts on a span of jobs, over n items. Raises ValueError for what can't be."""
+    async def _verdicts(self, round: int | None, n: int) -> Verdicts:
+        """The verdicts of a round, or of all, over n items. Raises ValueError for what can't be."""
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Let go of it; what was written is kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,8 +90,10 @@ class Items:
 
     def same_as(self, other: Items) -> bool:
         """Whether ids, gold and subsets are equal. (Groups decide a run, and never change.)"""
+        unlabelled = np.full(len(self.ids), np.nan)
         ours, theirs = (
-            {None: np.nan if one.gold is None else one.gold, **one.subsets} for one in (self, other)
+            {"": unlabelled if items.gold is None else items.gold, **items.subsets}
+            for items in (self, other)
         )
         return (
             list(self.ids) == list(other.ids)
@@ -168,8 +173,7 @@ class WorkerState:
         return self.spent / 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Leader(NamedTuple):
     """Who leads the run; or led it last, unless `leads`."""
 
     name: str
@@ -177,8 +181,7 @@ class Leader:
     leads: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Cap:
+class Cap(NamedTuple):
     """The run's cap in dollars (None: none), and what is gone of it: spent, possibly to be paid for
     calls in flight or lost, and held by workers for their next calls."""
 

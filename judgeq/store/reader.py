@@ -6,20 +6,17 @@ A store may be anybody's: what can't have been written by us raises RunError.
 from __future__ import annotations
 
 import struct
-import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import numpy as np
-
 from judgeq.errors import RunError
 from judgeq.events import Event
 from judgeq.person import Check, Handed, Person
-from judgeq.store import batches, rows, verdicts
-from judgeq.store import statements as sql
+from judgeq.store import rows, verdicts
 from judgeq.store.protocol import Answered, Database, Items, Spent
+from judgeq.store.schema import CALL, JOB, SPAN
 from judgeq.types import (
     Batch,
     Bools,
@@ -37,108 +34,147 @@ from judgeq.types import (
 )
 
 T = TypeVar("T")
-_EVERY = (0, 2**62)
-_NONE = (0, -1)
 _AT_ONCE = 10_000
 """So many numbers stand in one statement."""
+# What the ledger adds up to, as Totals has it. A stranger's may say that money came in; a cap must not
+# grow by it. Dollars are added up as decimals where the database has them: their sum doesn't depend on
+# the order of the rows. A running job's last attempt may still be waited for.
+_TOTALS = f"""
+SELECT calls, retries, input, cached, output, reasoning, cost, unpriced, in_flight, unknown,
+    CASE WHEN unbounded = 0 THEN at_risk / CAST(1e9 AS float8) END, hits, saved, unusable, uncounted
+FROM (
+    SELECT count(CASE WHEN outcome <> 'cached' THEN 1 END) AS calls,
+        count(CASE WHEN outcome NOT IN ('ok', 'unusable', 'duplicate', 'cached', 'skipped', 'undone')
+              THEN 1 END) AS retries,
+        CAST(coalesce(sum(CASE WHEN outcome <> 'cached' THEN input END), 0) AS bigint) AS input,
+        CAST(coalesce(sum(CASE WHEN outcome <> 'cached' THEN cached END), 0) AS bigint) AS cached,
+        CAST(coalesce(sum(CASE WHEN outcome <> 'cached' THEN output END), 0) AS bigint) AS output,
+        CAST(coalesce(sum(CASE WHEN outcome <> 'cached' THEN reasoning END), 0) AS bigint) AS reasoning,
+        CAST(coalesce(sum(CASE WHEN outcome <> 'cached' AND cost > 0 THEN CAST(cost AS numeric) END), 0)
+             AS float8) AS cost,
+        count(CASE WHEN outcome <> 'cached' AND cost IS NULL THEN 1 END) AS unpriced,
+        count(CASE WHEN outcome = 'cached' THEN 1 END) AS hits,
+        CAST(coalesce(sum(CASE WHEN outcome = 'cached' THEN CAST(cost AS numeric) END), 0) AS float8)
+            AS saved,
+        count(CASE WHEN outcome = 'unusable' THEN 1 END) AS unusable,
+        count(CASE WHEN outcome IN ('ok', 'unusable', 'duplicate') AND cost IS NULL
+                   AND input + cached + output = 0 THEN 1 END) AS uncounted
+    FROM @.calls WHERE run = @run AND job {SPAN}) AS c, (
+    SELECT count(CASE WHEN state = 'running' AND open > 0 THEN 1 END) AS in_flight,
+        CAST(coalesce(sum(CASE WHEN state = 'running' AND open > 0 THEN open - 1
+                               WHEN open > 0 THEN open END), 0) AS bigint) AS unknown,
+        CAST(coalesce(sum(CASE WHEN at_risk > 0 THEN at_risk END), 0) AS float8) AS at_risk,
+        count(CASE WHEN unbounded > 0 THEN 1 END) AS unbounded
+    FROM @.jobs WHERE run = @run AND (open > 0 OR at_risk > 0 OR unbounded > 0) AND id {SPAN}) AS j
+"""
+_SPENT = """
+SELECT j.id, j.round, j.items, j.judge, j.repeat, 0, 0, NULL,
+    CAST(sum(CASE WHEN input > 0 THEN input ELSE 0 END) AS bigint),
+    CAST(sum(CASE WHEN cached > 0 THEN cached ELSE 0 END) AS bigint),
+    CAST(sum(CASE WHEN output > 0 THEN output ELSE 0 END) AS bigint),
+    CAST(sum(CASE WHEN reasoning > 0 THEN reasoning ELSE 0 END) AS bigint),
+    CASE WHEN count(CASE WHEN cost IS NULL THEN 1 END) = 0
+         THEN CAST(sum(CASE WHEN cost > 0 THEN CAST(cost AS numeric) ELSE 0 END) AS float8) END,
+    CAST(sum(CASE WHEN outcome <> 'cached' AND latency > 0 THEN CAST(latency AS numeric) ELSE 0 END)
+         AS float8)
+FROM (SELECT * FROM @.calls WHERE run = @run ORDER BY id LIMIT :n) AS c
+JOIN @.jobs j ON j.run = c.run AND j.id = c.job
+WHERE c.outcome IN ('ok', 'unusable', 'cached') AND j.state IN ('done', 'invalid')
+GROUP BY j.id, j.round, j.items, j.judge, j.repeat ORDER BY j.id
+"""
+_LAST_FAILURE = """
+SELECT coalesce(reply, ''), at, (SELECT count(*) FROM @.calls WHERE run = @run AND id > coalesce(
+    (SELECT max(id) FROM @.calls WHERE run = @run AND outcome IN ('ok', 'cached', 'unusable')), 0))
+FROM @.calls WHERE run = @run AND job >= 0 AND outcome NOT IN (
+    'ok', 'cached', 'unusable', 'duplicate', 'stepped_down', 'skipped', 'undone')
+ORDER BY id DESC LIMIT 1
+"""
+_BATCHES = """
+SELECT w.name, b.judge, api, address, form, made, b.jobs, b.reserved, b.tokens, state, remote, status,
+    total, b.done, failed, b.seen, expires, cost, answered, error,
+    coalesce(held.jobs, 0), CASE WHEN held.unbounded > 0 THEN NULL ELSE coalesce(held.at_risk, 0) END
+FROM @.batches b JOIN @.workers w ON w.worker = b.worker AND w.run = b.run
+LEFT JOIN (
+    SELECT worker, count(*) AS jobs,
+        CAST(sum(CASE WHEN at_risk > 0 THEN at_risk ELSE 0 END) AS float8) / 1e9 AS at_risk,
+        count(CASE WHEN unbounded > 0 THEN 1 END) AS unbounded
+    FROM @.jobs WHERE run = @run AND state = 'running' GROUP BY worker) held ON held.worker = b.worker
+WHERE b.run = @run ORDER BY b.worker
+"""
 
 
-class SqlReader:
-    """What a store reads."""
+class SqlReader(Database):
+    """What a store reads. Rounds count from 1; those of questions that were asked again have negative
+    numbers."""
 
-    def __init__(self, database: Database) -> None:
-        self._db = database
-        self._items = 0  # how many there are, once that is known
-        self._ends: list[int] = []  # the last job of each round that is known
-
-    @property
-    def blocking(self) -> bool:
-        """Whether operations keep the event loop until they are done, so that nothing runs meanwhile."""
-        return self._db.blocking
-
-    def report_to(self, emit: Callable[[Event], None]) -> None:
-        """Have the user notified of what they should know of the store, from now on."""
-        self._db.emit = emit
-
-    def hurry(self) -> None:
-        """A stop was asked for: from now on don't wait for long where the store can't be reached."""
-        self._db.hurried = time.monotonic()
+    def __init__(self) -> None:
+        self.emit: Callable[[Event], None] = lambda event: None
+        self._n_items = 0  # once that is known
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
         """Say so where a row holds what we never wrote."""
         try:
             yield
-        except (TypeError, ValueError, struct.error, OverflowError) as error:
-            raise RunError(f"{self._db.label} is damaged: {error}.") from error
+        except (KeyError, TypeError, ValueError, struct.error) as error:
+            raise RunError(f"{self.label} is damaged: {error}.") from error
 
     async def _one(self, statement: str, **values: object) -> Any:
         """The first row of a statement, or None."""
-        found = await self._db.read(statement, **values)
+        found = await self._read(statement, **values)
         return found[0] if found else None
 
-    async def _read(self, statement: str, codec: Callable[[Sequence[Any]], T]) -> list[T]:
+    async def _decoded(
+        self, codec: Callable[[Sequence[Any]], T], statement: str, **values: object
+    ) -> list[T]:
         """What the rows of a statement stand for."""
-        kept = await self._db.read(statement)
+        kept = await self._read(statement, **values)
         with self._reading():
             return [codec(row) for row in kept]
 
+    async def _jobs(self, kept: Sequence[Sequence[Any]]) -> list[Job]:
+        """The jobs of rows that begin with schema.JOB."""
+        n = await self.n_items()
+        with self._reading():
+            return [rows.job(row, n) for row in kept]
+
     async def n_items(self) -> int:
         """How many items there are; it never changes once there are any."""
-        if not self._items:
-            (self._items,) = await self._one(sql.N)
-        return self._items
-
-    async def _jobs(self, kept: Sequence[Sequence[Any]]) -> list[Job]:
-        """The jobs of rows that begin with statements.JOB."""
-        numbers = [row[0] for row in kept]
-        if numbers and (not self._ends or max(numbers) > self._ends[-1]):  # what is planned stays
-            self._ends = [last for (last,) in await self._db.read(sql.ENDS)]
-        rounds, n = np.searchsorted(self._ends, numbers) + 1, await self.n_items()
-        with self._reading():
-            return [
-                rows.job(row[:7], round, n)
-                for row, round in zip(kept, rounds.tolist(), strict=True)
-            ]
-
-    async def _span(self, round: int) -> tuple[int, int] | None:
-        """The first and the last job of a round; None before it is planned."""
-        found = await self._one(sql.SPAN, round=round)
-        return None if found is None else (found[0], found[1])
+        if not self._n_items:
+            n = "SELECT coalesce(max(row), -1) + 1 FROM @.items WHERE run = @run"
+            (self._n_items,) = await self._one(n)
+        return self._n_items
 
     async def items(self) -> Items:
         """The items as they were put in; none (n = 0) before `set_items`."""
-        kept, subsets = await self._db.read(sql.ITEMS), await self._db.read(sql.SUBSETS)
-        with self._reading():
-            return rows.items(kept, subsets)
+        every = "SELECT id, gold, part FROM @.items WHERE run = @run ORDER BY row"
+        subsets = "SELECT name, members FROM @.subsets WHERE run = @run ORDER BY name"
+        kept, members = await self._read(every), await self._read(subsets)
+        return rows.items(kept, members)
 
     async def round_state(self, round: int) -> Counts | None:
         """The round's jobs by state (the barrier: `left` is 0); None before it is planned."""
-        span = await self._span(round)
-        return None if span is None else await self._count(span)
+        planned = "SELECT 1 FROM @.rounds WHERE run = @run AND round = :round"
+        return await self.counts(round) if await self._read(planned, round=round) else None
 
-    async def counts(self) -> Counts:
-        """The jobs of all planned rounds by state."""
-        return await self._count(_EVERY)
-
-    async def _count(self, span: tuple[int, int]) -> Counts:
-        numbers = Counter[str]()
-        for state, count in await self._db.counts(*span):
-            numbers[state] += count
+    async def counts(self, round: int | None = None) -> Counts:
+        """The jobs of a round, or of all that are planned, by state."""
+        numbers = dict(await self._read(self.COUNTS, round=round))
         with self._reading():
-            rows.check_range("its jobs", *numbers.values(), below=2**62)
             return Counts(**{JobState(state): count for state, count in numbers.items()})
 
     async def left(self, round: int) -> list[Match]:
         """The matches of a planned round that have no outcome yet."""
-        first, last = await self._span(round) or _NONE
-        kept = await self._db.read(sql.LEFT, first=first, last=last)
-        return [job.match for job in await self._jobs(kept)]
+        left = f"""
+        SELECT {JOB} FROM @.jobs WHERE run = @run AND state = 'pending' AND id {SPAN} UNION ALL
+        SELECT {JOB} FROM @.jobs WHERE run = @run AND state = 'running' AND id {SPAN} ORDER BY id
+        """
+        return [job.match for job in await self._jobs(await self._read(left, round=round))]
 
     async def matches(self, round: int) -> Matches:
         """A planned round's questions, with their judges; none before it is planned."""
-        first, last = await self._span(round) or _NONE
-        kept = await self._db.read(sql.MATCHES, first=first, last=last)
+        questions = f"SELECT items, judge FROM @.jobs WHERE run = @run AND id {SPAN} ORDER BY id"
+        kept = await self._read(questions, round=round)
         with self._reading():
             return verdicts.matches(kept)
 
@@ -147,105 +183,126 @@ class SqlReader:
 
         Raises RunError when they don't fit the matches they answer (a damaged file).
         """
-        span = _EVERY if round is None else await self._span(round) or _NONE
         n = await self.n_items()
         with self._reading():
-            return await self._db.verdicts(*span, n)
+            return await self._verdicts(round, n)
 
     async def active(self, round: int) -> Bools | None:
         """The items that could be asked about in a planned round, shape (n,); None before it is
         planned."""
-        kept, n = await self._one(sql.ACTIVE, round=round), await self.n_items()
-        with self._reading():
-            return None if kept is None else rows.active(kept[0], n)
+        active = "SELECT active FROM @.rounds WHERE run = @run AND round = :round"
+        kept = await self._one(active, round=round)
+        return None if kept is None else rows.chosen(kept[0])
 
     async def totals(self, round: int | None = None) -> Totals:
         """What the ledger adds up to: that of the run, or of one round's questions."""
-        span = await self._of(round)
-        calls, attempts = await self._one(sql.CALLS, **span), await self._one(sql.ATTEMPTS, **span)
-        with self._reading():
-            return rows.totals(calls, attempts)
-
-    async def _of(self, round: int | None) -> dict[str, int]:
-        """The first and the last job of a round, or of all."""
-        first, last = _EVERY if round is None else await self._span(round) or _NONE
-        return {"first": first, "last": last}
+        made, retries, *known = await self._one(_TOTALS, round=round)
+        return Totals(made, retries, Usage(*known[:4]), *known[4:])
 
     async def last_again(self) -> int:
         """The round of the questions that were asked again last, a negative number; 0 if none were."""
-        (round, _) = await self._one(sql.LAST_AGAIN)
-        return int(round)
+        last = "SELECT coalesce(min(round), 0) FROM @.rounds WHERE run = @run AND round < 0"
+        return int((await self._one(last))[0])
 
     async def spent(self, n: int) -> list[Spent]:
         """What the replies to the questions with an outcome took, in match order; of about the first n
         calls."""
-        kept = await self._db.read(sql.SPENT, n=n)
+        kept = await self._read(_SPENT, n=n)
+        jobs = await self._jobs(kept)
         return [
-            Spent(job.match, Usage(*usage), None if unpriced else cost, latency)
-            for job, (*usage, cost, unpriced, latency) in zip(
-                await self._jobs(kept), (row[7:] for row in kept), strict=True
-            )
+            Spent(job.match, Usage(*row[8:12]), *row[12:])
+            for job, row in zip(jobs, kept, strict=True)
         ]
 
     async def answered(self, round: int | None = None) -> list[Answered]:
         """Which models their providers say answered, in the order in which they did first: in the
         run, or in one round."""
-        kept = await self._db.read(sql.ANSWERERS, **await self._of(round))
-        return [Answered(*row) for row in kept]
+        answerers = f"""
+        SELECT j.judge, c.model, c.fingerprint, count(*)
+        FROM @.calls c JOIN @.jobs j ON j.run = c.run AND j.id = c.job
+        WHERE c.run = @run AND c.model IS NOT NULL AND c.job {SPAN}
+        GROUP BY j.judge, c.model, c.fingerprint ORDER BY min(c.id)
+        """
+        return await self._decoded(lambda row: Answered(*row), answerers, round=round)
 
     async def models(self) -> dict[int, str | None]:
         """The model that gave the verdict on each job, as its provider says; None where it doesn't."""
-        return dict(await self._db.read(sql.MODELS))
+        models = """
+        SELECT job, model FROM @.calls WHERE run = @run AND outcome IN ('ok', 'cached') ORDER BY id
+        """
+        return dict(await self._read(models))
 
     async def calls(self, jobs: Sequence[int]) -> Mapping[int, Sequence[Call]]:
         """The calls about these jobs, by job, in the order in which they ended, without what their
         attempts were begun with; nothing for a job that had none. `reply` is raw, and says of a call
-        without an answer why: replies may be long, and only those asked for are read. Raises RunError
-        for calls that can't be."""
-        parts = [jobs[at : at + _AT_ONCE] for at in range(0, len(jobs), _AT_ONCE)]
+        without an answer why: replies may be long, and only those asked for are read."""
         by_job = defaultdict[int, list[Call]](list)
-        for part in parts:
-            numbers = ", ".join(str(int(job)) for job in part)
-            for _, *row in await self._db.read(sql.CALLS_OF.format(numbers)):
-                with self._reading():
-                    by_job[row[0]].append(rows.call(row))
+        for at in range(0, len(jobs), _AT_ONCE):
+            numbers = ", ".join(str(int(job)) for job in jobs[at : at + _AT_ONCE])
+            calls = (
+                f"SELECT {CALL} FROM @.calls WHERE run = @run AND job IN ({numbers}) ORDER BY id"
+            )
+            for row in await self._read(calls):
+                by_job[row[0]].append(rows.call(row))
         return by_job
 
     async def last_failure(self) -> Failure | None:
         """The last call that brought no answer; None if there was none."""
-        found = await self._read(sql.LAST_FAILURE, lambda row: rows.failure(*row))
-        return found[0] if found else None
+        found = await self._one(_LAST_FAILURE)
+        return None if found is None else Failure(*found)
 
     async def batches(self) -> list[Batch]:
         """All batches, in the order in which they were made. Raises RunError for one that can't be."""
-        return await self._read(sql.BATCHES, batches.read)
+        return await self._decoded(rows.batch, _BATCHES)
 
     async def lines(self, batch: str) -> list[Line]:
         """The jobs that a batch still has, by number, with just what they were given with. They are
         settled in the batch's name, as its worker; a PENDING outcome gives one back."""
-        kept = await self._one(sql.SENT, name=batch)
+        sent = """
+        SELECT b.worker, sent FROM @.batches b
+        JOIN @.workers w ON w.worker = b.worker AND w.run = b.run WHERE b.run = @run AND w.name = :name
+        """
+        held = f"""
+        SELECT {JOB} FROM @.jobs
+        WHERE run = @run AND state = 'running' AND worker = :worker ORDER BY id
+        """
+        kept = await self._one(sent, name=batch)
         if kept is None:
             return []
-        jobs = await self._jobs(await self._db.read(sql.OF_BATCH, worker=kept[0]))
+        jobs = await self._jobs(await self._read(held, worker=kept[0]))
         with self._reading():
-            return batches.lines(kept[1], jobs)
+            return rows.lines(kept[1], jobs)
 
     async def people(self) -> list[Person]:
         """All of them, by number. Raises RunError for one that can't be."""
-        return await self._read(sql.PEOPLE, rows.person)
+        people = """
+        SELECT number, name, token, quota, state, since FROM @.people WHERE run = @run ORDER BY number
+        """
+        return await self._decoded(rows.person, people)
 
     async def handed(self) -> list[Handed]:
         """What people have now."""
-        return await self._read(sql.HANDED, rows.handed)
+        handed = """
+        SELECT person, lease, at, job, checking FROM @.handed WHERE run = @run ORDER BY person
+        """
+        return await self._decoded(lambda row: Handed(*row), handed)
 
     async def people_calls(self) -> list[tuple[Match, Call]]:
         """All calls of people, in the order in which they came, each with what it is about."""
-        kept = await self._db.read(sql.SAID)
+        said = f"""
+        SELECT j.id, j.round, j.items, j.judge, j.repeat, 0, 0, NULL, {CALL}
+        FROM @.calls c JOIN @.jobs j ON j.run = c.run AND j.id = c.job
+        WHERE c.run = @run AND c.answered_by IS NOT NULL ORDER BY c.id
+        """
+        kept = await self._read(said)
         jobs = await self._jobs(kept)
-        with self._reading():
-            return [(job.match, rows.call(row[7:])) for job, row in zip(jobs, kept, strict=True)]
+        return [(job.match, rows.call(row[8:])) for job, row in zip(jobs, kept, strict=True)]
 
     async def checks(self) -> list[Check]:
         """All checks, by number."""
+        checks = """
+        SELECT number, items, person, repeats, known, lease, ranking, ties, score, seconds, at
+        FROM @.checks WHERE run = @run ORDER BY number
+        """
         n = await self.n_items()
-        return await self._read(sql.CHECKS, lambda row: rows.check(row, n))
+        return await self._decoded(lambda row: rows.check(row, n), checks)

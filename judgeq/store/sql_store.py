@@ -1,46 +1,94 @@
 """The store of one run in the tables of a database: what the scheduler writes, and whoever keeps people.
 
 A store holds one run: its items, rounds, jobs, calls and verdicts. The scheduler (`lead`, `plan_round`,
-`round_state`, `verdicts`) and the workers (`claim`, `begin`, `settle`, `renew`) are the same code on
-every database; nothing else writes. Every operation is one transaction: it happened whole, or not at
-all.
+`round_state`, `verdicts`) and the workers (`claim`, `begin`, `settle`) are the same code on every
+database; nothing else writes. Every operation is one transaction: it happened whole, or not at all.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Sequence
-
-import numpy as np
 
 from judgeq.errors import LedError, RunError
 from judgeq.person import Check, Handed, Person
-from judgeq.store import batches, rows
-from judgeq.store import statements as sql
+from judgeq.store import rows
 from judgeq.store.protocol import Crew, Items, Prospect, holder_name
-from judgeq.store.statements import NEVER
-from judgeq.store.verdicts import packed
+from judgeq.store.rows import NEVER
+from judgeq.store.schema import inserts
 from judgeq.store.verdicts import verdict as codec
-from judgeq.store.workers import SqlWorkers, whole
+from judgeq.store.workers import VERDICTS, SqlWorkers, whole
 from judgeq.types import Attempt, Batch, Bools, JobState, Line, Matches, Verdict
+
+_ITEMS = inserts(
+    "items",
+    "row int, id text, gold float8, part text",
+    "ON CONFLICT (run, row) DO UPDATE SET gold = excluded.gold",
+)
+_JOBS = inserts(
+    "jobs",
+    "id bigint, round int, items bytea, state text, judge int, ordered boolean, repeat int",
+)
+_TOUCH = "UPDATE @.runs SET touched = @now WHERE run = @run"
+LEADER = "SELECT epoch, holder, until, until >= @now FROM @.lead WHERE run = @run"
+_LEAD = """
+INSERT INTO @.lead (run, epoch, holder, until) VALUES (@run, 1, :holder, @now + :ttl)
+ON CONFLICT (run) DO UPDATE SET epoch = lead.epoch + 1, holder = excluded.holder, until = excluded.until
+WHERE lead.until < @now OR lead.holder = excluded.holder
+"""
+# The last round; who planned this one, if it is planned; and where new jobs begin, or end.
+_PLANNED = """
+SELECT coalesce(max(CASE WHEN round > 0 THEN round END), 0),
+    (SELECT epoch FROM @.rounds WHERE run = @run AND round = :round),
+    coalesce(max(CASE WHEN round > 0 THEN last END), -1) + 1, coalesce(min(first), 0)
+FROM @.rounds WHERE run = @run
+"""
+_NOTE_BATCH = """
+UPDATE @.batches SET judge = :judge, api = :api, address = :address, form = :form, made = :made,
+    jobs = :jobs, reserved = :reserved, tokens = :tokens, state = :state, remote = :remote,
+    status = :status, total = :total, done = :done, failed = :failed, seen = :seen, expires = :expires,
+    cost = :cost, answered = :answered, error = :error
+WHERE run = @run AND worker = (SELECT worker FROM @.workers WHERE run = @run AND name = :name)
+"""
+_PUT_PERSON = """
+ON CONFLICT (run, number) DO UPDATE SET name = excluded.name, token = excluded.token,
+    quota = excluded.quota, state = excluded.state
+WHERE people.since = excluded.since
+"""
+_HAND_OUT = """
+INSERT INTO @.handed (run, person, lease, at, job, checking)
+SELECT @run, CAST(:person AS int), CAST(:lease AS text), CAST(:at AS float8), CAST(:job AS bigint),
+    CAST(:check AS int)
+WHERE :job IS NULL OR EXISTS (
+    SELECT 1 FROM @.jobs WHERE run = @run AND id = CAST(:job AS bigint) AND state = 'pending')
+ON CONFLICT DO NOTHING
+"""
+_PUT_CHECK = """
+ON CONFLICT (run, number) DO UPDATE SET person = excluded.person, lease = excluded.lease,
+    ranking = excluded.ranking, ties = excluded.ties, score = excluded.score,
+    seconds = excluded.seconds, at = excluded.at
+"""
 
 
 class Store(SqlWorkers):
     """The operations. The time is always the store's own clock; rounds count from 1."""
 
-    _leads: str | None = None
-    """The name under which this process leads, or led."""
+    def __init__(self) -> None:
+        super().__init__()
+        self._token = secrets.token_hex(4)  # tells this process from others of its name
+        self._leads: str | None = None  # the name under which it leads, or led
+        self.epoch: int | None = None  # in which it does
 
     # The dataset's edge
 
     @whole
     async def set_items(self, items: Items) -> None:
         """Put the items in, or change the gold and subsets of those that are there."""
-        await self._db.each(sql.PUT_ITEM, list(rows.item_rows(items)))
-        await self._db.change(sql.DROP_SUBSETS)
+        await self._each(_ITEMS, rows.item_rows(items))
+        await self._change("DELETE FROM @.subsets WHERE run = @run")
         for name, mask in items.subsets.items():
-            members = packed(np.flatnonzero(mask).tolist())
-            await self._db.change(sql.PUT_SUBSET, name=name, members=members)
-        await self._db.change(sql.TOUCH)
+            await self._insert("subsets", name=name, members=mask.tobytes())
+        await self._change(_TOUCH)
 
     # The scheduler
 
@@ -52,28 +100,16 @@ class Store(SqlWorkers):
         Raises LedError while another process leads.
         """
         self._leads = f"{holder} ({self._token})"
-        await self._take_over()
-        before = await self._one(sql.LEADER)
-        with self._reading():
-            rows.check_range("who led last", before and before[0], below=2**62)
-        taken = await self._db.change(sql.LEAD, holder=self._leads, ttl=ttl)
-        epoch, other, until, _ = await self._one(sql.LEADER)
+        for statement in self.TAKE_OVER:
+            await self._change(statement)
+        taken = await self._change(_LEAD, holder=self._leads, ttl=ttl)
+        epoch, other, until, _ = await self._one(LEADER)
         if not taken:
-            raise LedError(f"{self._db.label} is led by {holder_name(other)}.", until=until)
+            raise LedError(f"{self.label} is led by {holder_name(other)}.", until=until)
+        self.epoch = epoch
         return int(epoch)
 
-    async def _take_over(self) -> None:
-        """Before this process leads: what a database knows of others that did."""
-
-    async def _check_epoch(self, epoch: int) -> None:
-        """Raise RunError unless the epoch is in force; it is then until the transaction ends."""
-        there, holder, *_ = await self._one(f"{sql.LEADER} @lock") or (None, "nobody")
-        if there != epoch:
-            raise RunError(
-                f"{self._db.label}: another process has taken the run over (epoch {there}, ours was "
-                f"{epoch}); it is led by {holder_name(holder)}; nothing was changed."
-            )
-
+    @whole
     async def plan_round(
         self,
         round: int,
@@ -85,52 +121,41 @@ class Store(SqlWorkers):
         """In one transaction: the items that could be asked about in the round, shape (n,), its matches,
         its jobs; and where they were answered elsewhere, the verdict of each.
 
-        Matches get the next canonical numbers, which are their jobs' ids. Raises RunError when the
-        epoch is over, or the round is planned already or out of turn.
+        Matches get the next canonical numbers, which are their jobs' ids. Questions that are asked again
+        are planned apart from the run's rounds and all that is read of them: their round has a negative
+        number, below those before it, and so have their jobs. Nothing is done for a round that this
+        process planned already. Raises RunError when the epoch is over, or the round is out of turn.
         """
-        tried = False
-
-        async def plan() -> None:
-            nonlocal tried
-            async with self._db.transaction():
-                planned, first, by = await self._one(sql.PLANNED, round=round)
-                if tried and by == epoch:  # the first try was committed, and nobody said so
-                    return
-                tried = True
-                if round == planned + 1:
-                    last, bits = first + len(matches) - 1, rows.active_bits(active)
-                    values = {"round": round, "epoch": epoch, "first": first, "last": last}
-                    await self._db.change(sql.INSERT_ROUND, **values, active=bits)
-                    state = JobState.PENDING if verdicts is None else JobState.DONE
-                    await self._db.load(*sql.JOBS, rows.jobs(matches, first, state))
-                    if verdicts is not None:
-                        answers = ((first + m, *codec(given)) for m, given in enumerate(verdicts))
-                        await self._db.load(*sql.VERDICTS, answers)
-                    await self._db.change(sql.TOUCH)
-                # Only now: meanwhile the lease must be renewed.
-                await self._check_epoch(epoch)
-                if round != planned + 1:
-                    raise RunError(f"{self._db.label}: round {round} can't follow round {planned}.")
-
-        await self._db.again(plan)
+        last, by, after, before = await self._one(_PLANNED, round=round)
+        is_next = by is None if round < 0 else round == last + 1
+        if is_next:
+            first = before - len(matches) if round < 0 else after
+            end = first + len(matches) - 1
+            values = {"round": round, "epoch": epoch, "first": first, "last": end}
+            await self._insert("rounds", **values, active=active.tobytes())
+            state = JobState.PENDING if verdicts is None else JobState.DONE
+            await self._each(_JOBS, rows.jobs(matches, round, first, state))
+            answers = [(first + m, *codec(given), None) for m, given in enumerate(verdicts or ())]
+            await self._each(VERDICTS, answers)
+            await self._change(_TOUCH)
+        # Only now: from here on nobody can renew the lease.
+        there, holder, *_ = await self._one(f"{LEADER} @lock") or (None, "nobody")
+        if there != epoch:
+            raise RunError(
+                f"{self.label}: another process has taken the run over (epoch {there}, ours was "
+                f"{epoch}); it is led by {holder_name(holder)}; nothing was changed."
+            )
+        if not is_next and by != epoch:
+            raise RunError(f"{self.label}: round {round} can't follow round {last}.")
 
     @whole
-    async def plan_again(self, round: int, epoch: int, matches: Matches) -> None:
-        """Plan questions that are asked again, apart from the run's rounds and all that is read of
-        them: the round has a negative number, below those before it, and so have its jobs. Nothing
-        is done where it is planned. Raises RunError when the epoch is over."""
-        await self._check_epoch(epoch)
-        if await self._span(round) is None:
-            _, before = await self._one(sql.LAST_AGAIN)
-            first = before - len(matches)
-            values = {"round": round, "epoch": epoch, "first": first, "last": before - 1}
-            await self._db.change(sql.INSERT_ROUND, **values, active=b"")
-            await self._db.load(*sql.JOBS, rows.jobs(matches, first, JobState.PENDING))
-
-    @whole
-    async def reopen(self, *states: JobState) -> int:
-        """Put all jobs in these states (INVALID, FAILED) back in the queue; how many they were."""
-        return sum([await self._db.change(sql.REOPEN, state=str(state)) for state in states])
+    async def reopen(self) -> int:
+        """Put all jobs that are invalid or failed back in the queue; how many they were."""
+        lost = """
+        UPDATE @.jobs SET state = 'pending', unusable = 0, error = NULL
+        WHERE run = @run AND state IN ('invalid', 'failed') AND id >= 0
+        """
+        return await self._change(lost)
 
     # Batches
 
@@ -149,37 +174,39 @@ class Store(SqlWorkers):
             row = await self._live(turn, worker)
             if row is None or not lines:
                 return gone
-            if not await self._db.change(sql.REGISTER_BATCH, name=batch.name, never=NEVER):
-                raise RunError(f"{self._db.label}: there is a batch {batch.name!r} already.")
-            (heir,) = await self._one(sql.WORKER, name=batch.name)
+            register = """
+            INSERT INTO @.workers (run, name, since, seen, until)
+            VALUES (@run, :name, @now, @now, :never) ON CONFLICT (run, name) DO NOTHING
+            """
+            if not await self._change(register, name=batch.name, never=NEVER):
+                raise RunError(f"{self.label}: there is a batch {batch.name!r} already.")
+            heir = await self._number(batch.name) or 0
             wanted = [Attempt(line.job.match.id, line.bound) for line in lines]
             ours = await self._begin(turn, row, heir, wanted)
-            gone -= ours
-            if not ours:
+            risk = turn.work[heir]["at_risk"]
+            if ours:
+                kept = [line for line in lines if line.job.match.id in ours]
+                await self._insert("batches", worker=heir, **rows.batch_columns(batch, kept))
+                handed = "UPDATE @.workers SET handed = handed + :risk WHERE worker = :worker"
+                await self._change(handed, worker=row, risk=risk)
+            else:
                 del turn.work[heir]
-                await self._db.change(sql.FORGET_WORKER, worker=heir)
-                return gone
-            given = [line for line in lines if line.job.match.id in ours]
-            kept = batches.columns(batches.of_lines(batch, given))
-            sent = batches.packed(given)
-            await self._db.change(sql.INSERT_BATCH, **kept, worker=heir, sent=sent)
-            risk = turn.work[heir].at_risk
-            await self._db.change(sql.HANDED_OVER, worker=row, risk=risk)
-            turn.ended |= ours
-            if row == self._row_now:
-                turn.back = turn.back[0] + risk, turn.back[1]
-        return gone
+                await self._change("DELETE FROM @.workers WHERE worker = :worker", worker=heir)
+            turn.jobs -= ours
+            if row == self.worker:
+                turn.reserved += risk
+        return gone - ours
 
     @whole
     async def note_batch(self, batch: Batch) -> None:
         """Write down what is known of a batch by now; `left` and `at_risk` aside. Its counts and
         `expires` are kept as far as they can be, whatever the provider says. Raises RunError where
         there is no batch of its name."""
-        if not await self._db.change(sql.NOTE_BATCH, **batches.columns(batch)):
-            raise RunError(f"{self._db.label} has no batch {batch.name!r}.")
+        if not await self._change(_NOTE_BATCH, **rows.batch_columns(batch), name=batch.name):
+            raise RunError(f"{self.label} has no batch {batch.name!r}.")
 
     # People: who has which question is written down here, and by one process. The job of one that is
-    # out stays pending: workers claim the jobs of other judges (`claim_for`). What a person says is
+    # out stays pending: workers claim the jobs of other judges (`judges`). What a person says is
     # settled as any outcome, by a call that names them as its judge
 
     async def put_person(self, person: Person) -> None:
@@ -187,40 +214,46 @@ class Store(SqlWorkers):
         Raises RunError where another has the number, the name or the token, and ValueError for one that
         can't be kept."""
         values = rows.person_columns(person)
-        async with self._db.transaction():
-            if await self._db.read(sql.SAME_PERSON, **values):
-                raise RunError(f"{self._db.label} has a person named {person.name!r} already.")
-            if not await self._db.change(sql.PUT_PERSON, **values):
-                raise RunError(
-                    f"{person.name!r} can't be added just now: somebody else added a judge at the same "
-                    "time. Try again."
-                )
+        same = """
+        SELECT number FROM @.people
+        WHERE run = @run AND number <> :number AND (name = :name OR token = :token)
+        """
+        if await self._read(same, **values):
+            raise RunError(f"{self.label} has a person named {person.name!r} already.")
+        if not await self._insert("people", _PUT_PERSON, **values):
+            raise RunError(
+                f"{person.name!r} can't be added just now: somebody else added a judge at the same "
+                "time. Try again."
+            )
 
     async def hand_out(self, handed: Handed) -> bool:
         """Hand a question to a person, unless they have one, somebody has it, or its job isn't
         pending."""
-        async with self._db.transaction():
-            return await self._db.change(sql.HAND_OUT, **handed._asdict()) > 0
+        return await self._change(_HAND_OUT, **handed._asdict()) > 0
 
     async def take_back(self, lease: str) -> bool:
         """Whether a question was out under this lease, which is over now."""
-        async with self._db.transaction():
-            return await self._db.change(sql.TAKE_BACK, lease=lease) > 0
+        out = "DELETE FROM @.handed WHERE run = @run AND lease = :lease"
+        return await self._change(out, lease=lease) > 0
 
+    @whole
     async def retract(self, job: int, judge: int) -> bool:
         """Undo the verdict that a person (by their number among all judges) gave on a job, which is
         pending again; the call stays, as "undone". False where there is none."""
-        async with self._db.transaction():
-            if not await self._db.change(sql.RETRACT, job=job, judge=judge):
-                return False
-            await self._db.change(sql.UNDO, job=job, judge=judge)
-            await self._db.change(sql.OPEN_AGAIN, job=job)
+        gave = "WHERE run = @run AND job = :job AND answered_by = :judge"
+        if not await self._change(f"DELETE FROM @.verdicts {gave}", job=job, judge=judge):
+            return False
+        undo = f"UPDATE @.calls SET outcome = 'undone' {gave} AND outcome = 'ok'"
+        await self._change(undo, job=job, judge=judge)
+        again = (
+            "UPDATE @.jobs SET state = 'pending' WHERE run = @run AND id = :job AND state = 'done'"
+        )
+        await self._change(again, job=job)
         return True
 
     async def put_check(self, check: Check) -> None:
         """Add a check, or change one."""
-        async with self._db.transaction():
-            await self._db.change(sql.PUT_CHECK, **rows.check_columns(check))
+        await self._insert("checks", _PUT_CHECK, **rows.check_columns(check))
 
     # Who else is there
 

@@ -13,20 +13,18 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from judgeq.errors import RunError, StoreAwayError
-from judgeq.judge.budget import Keeper
+from judgeq.judge.budget import Keeper, rounded_up
 from judgeq.store import rows
-from judgeq.store import statements as sql
-from judgeq.store.protocol import Database
 from judgeq.store.reader import SqlReader
-from judgeq.store.rows import Update, Work
-from judgeq.store.statements import NEVER
+from judgeq.store.rows import NEVER, Update
+from judgeq.store.schema import CALL_TYPES, Bulk, inserts
 from judgeq.types import Attempt, Job, JobState, Outcome
 
 LEASE = 60.0
@@ -36,6 +34,57 @@ T = TypeVar("T")
 P = ParamSpec("P")
 S = TypeVar("S", bound="SqlWorkers")
 _EVERY_NUMBER = 2**31 - 1
+# Whoever holds this row's lock is not found dead. What it has of the cap, if there is one.
+FENCE = """
+SELECT CASE WHEN (SELECT cap FROM @.runs WHERE run = @run) IS NULL THEN NULL ELSE free END
+FROM @.workers WHERE worker = :worker AND NOT over @lock
+"""
+# An attempt that was begun already, by a commit whose answer was lost, isn't begun again.
+BEGIN = Bulk(
+    "id bigint, number int, at_risk bigint, unbounded int, holder bigint, heir bigint",
+    "UPDATE @.jobs SET attempts = attempts + 1, open = open + 1, at_risk = at_risk + :at_risk, "
+    "unbounded = unbounded + :unbounded, worker = :heir "
+    "@rows WHERE run = @run AND id = :id AND state = 'running' AND worker = :holder "
+    "AND attempts < :number",
+)
+_UNKNOWN = (
+    "(SELECT count(*) FROM @.calls WHERE run = @run AND job = :id AND attempt = :attempt "
+    "AND outcome <> 'cached' AND answered_by IS NULL) = 0"
+)
+# An outcome changes its job while that is open; else its calls are paid duplicates. One whose last
+# attempt is known was settled before; a final one has then closed its job.
+SETTLE = Bulk(
+    "id bigint, attempt int, worker bigint, final boolean, new_state text, unusable int, open int, "
+    "at_risk bigint, unbounded int, error text",
+    "UPDATE @.jobs SET state = CASE "
+    "WHEN :final OR (worker = :worker AND :new_state <> 'running') THEN :new_state ELSE state END, "
+    "unusable = unusable + :unusable, open = open - :open, "
+    "at_risk = at_risk - :at_risk, unbounded = unbounded - :unbounded, "
+    "error = coalesce(:error, error) "
+    "@rows WHERE run = @run AND id = :id AND state IN ('pending', 'running') "
+    f"AND (:final OR {_UNKNOWN})",
+)
+_RELEASE = Bulk(
+    "id bigint, attempt int, open int, at_risk bigint, unbounded int",
+    "UPDATE @.jobs SET open = open - :open, at_risk = at_risk - :at_risk, "
+    f"unbounded = unbounded - :unbounded @rows WHERE run = @run AND id = :id AND {_UNKNOWN}",
+)
+_CALLS = inserts("calls", f"{CALL_TYPES}, worker bigint")
+VERDICTS = inserts(
+    "verdicts", "job bigint, ranking bytea, ties bytea, score float8, answered_by int"
+)
+WORKED = """
+UPDATE @.workers SET seen = @now,
+    until = CASE WHEN over OR until > @now + :lease THEN until ELSE @now + :lease END,
+    done = done + :done, calls = calls + :calls, errors = errors + :errors, tokens = tokens + :tokens,
+    hits = hits + :hits, saved = saved + :saved, spent = spent + :spent, at_risk = at_risk + :at_risk,
+    free = CASE WHEN over OR until = :never OR (SELECT cap FROM @.runs WHERE run = @run) IS NULL
+                THEN free ELSE free + :free END
+WHERE worker = :worker
+"""
+_IDLE = dict.fromkeys(
+    ("done", "calls", "errors", "tokens", "hits", "saved", "spent", "at_risk", "free"), 0
+)
 
 
 def whole(
@@ -46,10 +95,10 @@ def whole(
 
     async def again(store: S, /, *args: P.args, **values: P.kwargs) -> T:
         async def once() -> T:
-            async with store._db.transaction():
+            async with store._transaction():
                 return await method(store, *args, **values)
 
-        return await store._db.again(once)
+        return await store.again(once)
 
     return again
 
@@ -58,14 +107,14 @@ def whole(
 class _Turn:
     """What a transaction changes."""
 
-    work: defaultdict[int, Work] = field(default_factory=lambda: defaultdict(Work))
+    jobs: set[int]
+    """What this process has claimed, once it is committed."""
+    work: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """By the row of the worker."""
     free: dict[int, int | None] = field(default_factory=dict)
     """The rows whose lock is held, and what they have of the cap (None: there is no cap)."""
-    claimed: set[int] = field(default_factory=set)
-    ended: set[int] = field(default_factory=set)
-    """Jobs that this process has, or has no longer, once it is committed."""
-    back: tuple[int, int] = (0, 0)
+    reserved: int = 0
+    freed: int = 0
     """What had been reserved for calls of this process, and what of it may be spent again."""
     overdrawn: bool = False
     """Whether an attempt was refused for want of money."""
@@ -81,26 +130,20 @@ class SqlWorkers(SqlReader):
     lease = LEASE
     """Seconds for which jobs, and the run, are held without a sign of life; of a run in PostgreSQL those
     of its address."""
+    worker: int | None = None
+    """The row of this process, once it has one."""
+    judges: Sequence[int] | None = None
+    """The judges whose jobs are claimed; None: those of all."""
+    asks_again = False
+    """Whether claims are of questions that are asked again (`plan_round`)."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self._token = secrets.token_hex(4)  # tells this process from others of its name
-        self._rows: dict[str, int] = {}  # of workers and batches
-        self._batches: set[int] = (
-            set()
-        )  # which of them: these are everybody's, and stay when we leave
-        self._row_now: int | None = None  # of this process
-        self._jobs_now: set[int] = set()  # that it has claimed
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: dict[str, int] = {}  # of its workers
+        self._jobs_now: set[int] = set()  # that this process has claimed
         self._lease = self.lease
-        self._judges: list[int] | None = None
-        self._again = False
         self._turn: _Turn | None = None
         self._doubtful = False  # whether a commit's answer may have been lost
-
-    async def again(self, work: Callable[[], Awaitable[T]]) -> T:
-        """What `work` returns, done again while the store can't be reached or can't commit just now: it
-        may be done twice. Raises StoreAwayError when that takes too long (see `hurry`)."""
-        return await self._db.again(work)
 
     def together(self) -> AbstractAsyncContextManager[Any]:
         """What the task does inside is one transaction: a commit costs more than what it commits.
@@ -114,87 +157,92 @@ class SqlWorkers(SqlReader):
         self.check()
         return self._writing()
 
-    def _writing(self) -> AbstractAsyncContextManager[_Turn]:
-        """A transaction that ends by changing the workers' rows; inside another it is a part of it."""
-        if self._turn is not None and self._db.inside:
-            return nullcontext(self._turn)
-        return self._whole()
-
     @asynccontextmanager
-    async def _whole(self) -> AsyncIterator[_Turn]:
-        turn = _Turn()
+    async def _writing(self) -> AsyncIterator[_Turn]:
+        """A transaction that ends by changing the workers' rows; inside another it is a part of it."""
+        if self._turn is not None and self._inside:
+            yield self._turn
+            return
+        turn = _Turn(set(self._jobs_now))
         try:
-            async with self._db.transaction():
+            async with self._transaction():
                 self._turn = turn
                 try:
-                    if self._doubtful and self._row_now is not None:
+                    if self._doubtful and self.worker is not None:
                         # Perhaps that commit claimed jobs of which we don't know.
-                        await self._put_back(self._row_now, "NOT IN", self._jobs_now)
+                        await self._put_back(self.worker, "NOT IN", turn.jobs)
                     yield turn
                     for row, work in sorted(turn.work.items()):
-                        values = {"lease": self._lease, "never": NEVER, "worker": row}
-                        await self._db.change(sql.WORKED, **values, **work._asdict())
+                        values = {"worker": row, "lease": self._lease, "never": NEVER}
+                        await self._change(WORKED, **values, **_IDLE | work)
                 finally:
                     self._turn = None
         except StoreAwayError:
             self._doubtful = True
             raise
         self._doubtful = False
-        self._jobs_now = (self._jobs_now | turn.claimed) - turn.ended
+        self._jobs_now = turn.jobs
         if self.keeper is not None:
-            if turn.back != (0, 0):
-                self.keeper.settled(*turn.back)
+            if turn.reserved or turn.freed:
+                self.keeper.settled(turn.reserved, turn.freed)
             if turn.overdrawn:
                 self.keeper.recount()
 
     async def _put_back(self, row: int, which: str, jobs: Collection[int]) -> None:
         numbers = ", ".join(map(str, jobs)) or f"{2**62}"  # no job's
-        await self._db.change(sql.PUT_BACK.format(f"{which} ({numbers})"), worker=row)
+        back = f"""
+        UPDATE @.jobs SET state = 'pending' WHERE run = @run AND state = 'running'
+        AND worker = :worker AND id {which} ({numbers})
+        """
+        await self._change(back, worker=row)
 
-    async def _row(self, turn: _Turn, worker: str) -> int:
-        row = await self._live(turn, worker)
-        return await self._register(turn, worker) if row is None else row
+    async def _insert(self, table: str, conflict: str = "", **values: object) -> int:
+        """Add a row of the run to a table; how many were added or changed."""
+        row = f"(run, {', '.join(values)}) VALUES (@run, :{', :'.join(values)})"
+        return await self._change(f"INSERT INTO @.{table} {row} {conflict}", **values)
+
+    async def _number(self, name: str) -> int | None:
+        """The row of the worker, or batch, of this name; None where there is none."""
+        found = await self._one(
+            "SELECT worker FROM @.workers WHERE run = @run AND name = :name", name=name
+        )
+        return found and int(found[0])
 
     async def _live(self, turn: _Turn, worker: str) -> int | None:
         """A worker's row, if it isn't over; and it isn't before this transaction ends."""
         row = self._rows.get(worker)
         if row is not None and row not in turn.free:
-            there = await self._one(sql.FENCE, worker=row)
+            there = await self._one(FENCE, worker=row)
             if there is None:
                 return None
             (turn.free[row],) = there
         return row
 
-    async def _register(self, turn: _Turn, worker: str) -> int:
+    async def _register(self, worker: str) -> int:
+        """Give a worker of this process a row, in place of one that is over."""
         # A token tells it from others of its name.
         name, host, pid = f"{worker} ({secrets.token_hex(4)})", socket.gethostname(), os.getpid()
-        who = {"name": name, "host": host, "pid": pid, "lease": self._lease, "again": self._again}
-        await self._db.change(sql.REGISTER, **who)
-        (row,) = await self._one(sql.WORKER, name=name)
-        await self._registered(row, self._rows.get(worker))
-        self._rows[worker] = self._row_now = row
-        turn.free[row] = None
-        return int(row)
-
-    async def _registered(self, row: int, before: int | None) -> None:
-        """A worker of this process has got a row, in place of one that is over."""
-
-    def claim_for(self, judges: Sequence[int]) -> None:
-        """Have claims be of jobs for these judges alone, from now on."""
-        self._judges = list(judges)
-
-    def claim_again(self) -> None:
-        """Have claims be of questions that are asked again (`plan_again`), from now on."""
-        self._again = True
+        register = """
+        INSERT INTO @.workers (run, name, host, pid, since, seen, until, again)
+        VALUES (@run, :name, :host, :pid, @now, @now, @now + :lease, :again)
+        """
+        values = {"name": name, "host": host, "pid": pid, "lease": self._lease}
+        await self._change(register, **values, again=self.asks_again)
+        self._rows[worker] = row = await self._number(name) or 0
+        self.worker = row
+        return row
 
     async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
         """Take up to n pending jobs, lowest numbers first, for `lease` seconds."""
         self._lease = lease
+        which = "id < 0" if self.asks_again else "id >= 0"
+        if self.judges is not None:
+            which += f" AND judge IN ({', '.join(map(str, self.judges))})"
         async with self._writing() as turn:
-            row = await self._row(turn, worker)
-            turn.work[row] += Work()  # a sign of life
-            jobs = await self._jobs(await self._db.claim(row, n, self._judges, again=self._again))
-            turn.claimed |= {job.match.id for job in jobs}
+            row = await self._live(turn, worker) or await self._register(worker)
+            turn.work[row].update()  # a sign of life
+            jobs = await self._jobs(await self._claim(row, n, which))
+            turn.jobs |= {job.match.id for job in jobs}
         return jobs
 
     async def begin(self, worker: str, attempts: Sequence[Attempt]) -> Collection[int]:
@@ -213,44 +261,44 @@ class SqlWorkers(SqlReader):
         self, turn: _Turn, row: int, heir: int, attempts: Sequence[Attempt]
     ) -> set[int]:
         """Begin attempts on jobs that a worker's row has, which the row `heir` has then; the jobs."""
-        given = [
-            (a.job, _EVERY_NUMBER if a.number is None else a.number, *rows.nano(a.bound), row, heir)
-            for a in attempts
+        given: list[tuple[int, ...]] = [
+            (job, number or _EVERY_NUMBER, rounded_up(bound), int(bound is None), row, heir)
+            for job, bound, number in attempts
         ]
-        refused = await self._beyond(turn, row, heir, given)
-        given = [one for one in given if one[0] not in refused]
-        changed = await self._db.each(sql.BEGIN, given)
+        free = turn.free.get(row)
+        wanted = sum(risk for _, _, risk, *_ in given)
+        if self.keeper is not None and free is not None and wanted > free + turn.work[row]["free"]:
+            given = await self._affordable(turn, row, heir, given)
+        changed = await self._each(BEGIN, given)
         begun = [one for one, done in zip(given, changed, strict=True) if done]
         risk = sum(at_risk for _, _, at_risk, *_ in begun)
-        turn.work[row] += Work(free=-risk)
-        turn.work[heir] += Work(at_risk=risk)
+        turn.work[row].update(free=-risk)
+        turn.work[heir].update(at_risk=risk)
         jobs = {job for job, *_ in begun}
         # Perhaps the others were begun by a commit whose answer was lost.
         return jobs if all(changed) else jobs | await self._begun(heir, given)
 
     async def _begun(self, row: int, given: Sequence[tuple[int, ...]]) -> set[int]:
         """The jobs of a worker's row whose attempts, by their numbers, were begun before."""
-        ours = dict(await self._db.read(sql.STILL_OURS, worker=row))
+        held = """
+        SELECT id, attempts FROM @.jobs WHERE run = @run AND state = 'running' AND worker = :worker
+        """
+        ours = dict(await self._read(held, worker=row))
         return {job for job, number, *_ in given if number <= ours.get(job, -1)}
 
-    async def _beyond(
+    async def _affordable(
         self, turn: _Turn, row: int, heir: int, given: Sequence[tuple[int, ...]]
-    ) -> set[int]:
-        """The jobs whose attempts a worker's row holds no money for, which go back into the queue: the
-        process has lost count of what it holds, since it was found dead, say. So the cap is the
-        database's to hold, whatever processes believe."""
-        free = turn.free.get(row)
-        if self.keeper is None or free is None:
-            return set()
-        if sum(risk for _, _, risk, *_ in given) <= free + turn.work[row].free:
-            return set()
+    ) -> list[tuple[int, ...]]:
+        """Those attempts that cost nothing or were begun before: the process has lost count of what it
+        holds, since it was found dead, say. The jobs of the others go back into the queue, so that the
+        cap is the database's to hold, whatever processes believe."""
         begun = await self._begun(heir, given)
         refused = {job for job, _, risk, *_ in given if risk and job not in begun}
         if refused:
             turn.overdrawn = True
-            turn.ended |= refused
+            turn.jobs -= refused
             await self._put_back(row, "IN", refused)
-        return refused
+        return [one for one in given if one[0] not in refused]
 
     async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
         """In one transaction: the calls, verdicts and new states of these jobs.
@@ -264,34 +312,37 @@ class SqlWorkers(SqlReader):
         if not outcomes:
             return
         async with self._writing() as turn:
-            row = self._rows.get(worker)
-            if row is None and (row := await self._batch(worker)) is None:
-                row = await self._register(turn, worker)
+            # A batch is known by its name alone, whoever made it.
+            row = self._rows.get(worker) or await self._number(worker)
+            row = row or await self._register(worker)
             try:
                 told = [(outcome, rows.update(outcome, row)) for outcome in outcomes]
                 settled = await self._settle(told)
                 calls = [call for outcome, _ in settled for call in rows.calls(outcome, row)]
             except (AttributeError, TypeError, ValueError) as error:
                 raise RunError(f"an outcome can't be kept: {error}.") from error
-            await self._db.each(sql.INSERT_CALL, calls)
-            await self._db.each(sql.INSERT_VERDICT, rows.verdict_rows(o for o, _ in settled))
+            await self._each(_CALLS, calls)
+            await self._each(VERDICTS, rows.verdict_rows(o for o, _ in settled))
             for outcome, update in settled:
-                turn.work[row] += rows.work(outcome, update.at_risk)
-            if self.keeper is not None and row == self._row_now:
-                reserved = sum(rows.reserved(outcome) for outcome in outcomes)
-                free = sum(rows.work(outcome, update.at_risk).free for outcome, update in told)
-                turn.back = turn.back[0] + reserved, turn.back[1] + free
-            turn.ended |= {o.job for o in outcomes if o.state is not JobState.RUNNING}
+                turn.work[row].update(rows.work(outcome, update.at_risk))
+            if self.keeper is not None and row == self.worker:
+                for outcome, update in told:
+                    turn.reserved += rows.reserved(outcome)
+                    turn.freed += rows.work(outcome, update.at_risk)["free"]
+            turn.jobs -= {o.job for o in outcomes if o.state is not JobState.RUNNING}
 
     async def _settle(self, told: list[tuple[Outcome, Update]]) -> list[tuple[Outcome, Update]]:
         """Change the jobs of outcomes; those that are to be written down: as they are, or as late. What
         was settled before is left out."""
-        kept = await self._db.each(sql.SETTLE, [update for _, update in told])
+        kept = await self._each(SETTLE, [update for _, update in told])
         if all(kept):
             return told
-        late = [of for (_, of), done in zip(told, kept, strict=True) if not done]
-        free = [(of.job, of.attempt, of.open, of.at_risk, of.unbounded) for of in late]
-        is_new = iter(await self._db.each(sql.RELEASE, free))
+        late = [
+            (of.job, of.attempt, of.open, of.at_risk, of.unbounded)
+            for (_, of), done in zip(told, kept, strict=True)
+            if not done
+        ]
+        is_new = iter(await self._each(_RELEASE, late))
         return [
             (outcome if done else rows.late(outcome), of)
             for (outcome, of), done in zip(told, kept, strict=True)
@@ -308,18 +359,5 @@ class SqlWorkers(SqlReader):
         do. How many they were."""
         return 0
 
-    async def _batch(self, name: str) -> int | None:
-        """The row of the batch of this name, whoever made it; None where there is none."""
-        found = await self._one(sql.IS_BATCH, name=name, never=NEVER)
-        if found is None:
-            return None
-        (self._rows[name],) = found
-        self._batches.add(self._rows[name])
-        return self._rows[name]
-
     def check(self) -> None:
         """Raise RunError where the run's files are no longer in their place: a database has none."""
-
-    async def close(self) -> None:
-        """Write everything out and let go of the run."""
-        await self._db.close()

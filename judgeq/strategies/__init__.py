@@ -13,8 +13,7 @@ from typing import Any
 
 from judgeq.errors import UsageError
 from judgeq.rating.direct import ENOUGH
-from judgeq.strategies.hybrid import Direct, Hybrid
-from judgeq.strategies.listwise import Listwise
+from judgeq.strategies.listwise import Direct, Hybrid, Listwise
 from judgeq.strategies.pairwise import Complete, Pairwise, Streak, Tail
 from judgeq.strategies.strategy import History, Strategy
 
@@ -61,19 +60,19 @@ def parse(text: str, *, at_once: bool = False, **flags: Any) -> Strategy:
             f"--strategy {text!r}: no such strategy. Give one of {forms}, for example listwise10; "
             "`judgeq list strategies` explains them."
         )
-    known = parameters(strategy)
-    in_text: list[tuple[Any, ...]] = [*zip(strategy.short, numbers, strict=False)]
-    in_text += [tuple(map(str.strip, part.split("=", 1))) for part in long.split(",") if part]
-    given: list[tuple[Any, ...]] = [(f"--strategy {text}", *pair) for pair in in_text]
+    known, by_text = parameters(strategy), f"--strategy {text}"
+    given = [(by_text, *pair) for pair in zip(strategy.short, numbers, strict=False)]
+    pairs = (part.partition("=") for part in long.split(",") if part)
+    given += [(by_text, name.strip(), value.strip()) for name, _, value in pairs]
     given += [(f"--{flag} {value}", flag, value) for flag, value in flags.items()]
     settings: dict[str, Any] = {}
-    for by, name, *values in given:
-        if values and values[0] is None:
+    for by, name, text_of in given:
+        if text_of is None:
             continue
-        if name not in known or not values:
+        if name not in known:
             has = ", ".join(f"{name}=…" for name in known) or "nothing"
             raise UsageError(f"{by}: {name} is no setting of {short}; it takes {has}.")
-        value = _value(by, name, str(values[0]))
+        value = _value(by, name, str(text_of))
         if settings.setdefault(name, value) != value:
             raise UsageError(
                 f"{by} says {name} = {value}, and before it {settings[name]}: give it once."

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from judgeq.errors import UsageError
+from judgeq.rating import comparisons
 from judgeq.strategies import matchmaking
 from judgeq.strategies.strategy import History, Strategy
-from judgeq.types import Bools, Matches, Rows, Verdicts
+from judgeq.types import Bools, Matches, Offsets, Rows
 
 MOST_CALLS = 1_000_000
 """Calls that all pairs can be meant to take, at most."""
@@ -82,8 +81,16 @@ class Streak(Pairwise):
         Read backwards from the last round until every streak is broken. A tie breaks a streak; a
         round that an item sat out, or whose judge gave no verdict, doesn't.
         """
-        active = history.standings.active
-        won, opponents = _results(history.verdicts, len(active))
+        active, verdicts = history.standings.active, comparisons.joined(history.verdicts)
+        rounds, n = len(history.verdicts), len(active)
+        begins = (rounds - 1 - np.asarray(verdicts.rounds)) * n  # of a round's row, the last first
+        first, second = begins + verdicts.items.reshape(-1, 2).T
+        opponents: Offsets = np.full(rounds * n, -1)
+        opponents[first], opponents[second] = second % n, first % n
+        # Where several judges answered about a pair, most of them say who won.
+        wins = np.where(verdicts.tied[1::2], 0, 1)
+        votes = np.bincount(first, wins, rounds * n) - np.bincount(second, wins, rounds * n)
+        won, opponents = np.sign(votes).reshape(rounds, n), opponents.reshape(rounds, n)
         played = opponents >= 0
         way = np.take_along_axis(won, played.argmax(axis=0)[None], axis=0)
         same = ~played | ((won == way) & (won != 0))
@@ -92,23 +99,6 @@ class Streak(Pairwise):
         new = np.diff(met, axis=0, prepend=-1) != 0
         stays: Bools = (streak.sum(axis=0) < self.r) | (new.sum(axis=0) < self.d)
         return active & stays
-
-
-def _results(rounds: Sequence[Verdicts], n: int) -> tuple[NDArray[np.int8], Rows]:
-    """Of n items, in the pairs of each round, the last round first: 1 for won, −1 for lost, 0 for a tie;
-    and the opponent, −1 without one; both of shape (rounds, n).
-
-    Where several judges answered about a pair, most of them say who won.
-    """
-    won = np.zeros((len(rounds), n), np.int8)
-    opponents = np.full((len(rounds), n), -1, np.int32)
-    for at, verdicts in enumerate(reversed(rounds)):
-        first, second = verdicts.items.reshape(-1, 2).T
-        wins = np.where(verdicts.tied[1::2], 0, 1)
-        votes = np.bincount(first, wins, n) - np.bincount(second, wins, n)
-        won[at] = np.sign(votes)
-        opponents[at, first], opponents[at, second] = second, first
-    return won, opponents
 
 
 @dataclass(frozen=True, slots=True)

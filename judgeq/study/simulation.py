@@ -8,17 +8,20 @@ spread over processes, written down as they end, and an interrupted study goes o
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
-import tomllib
+import signal
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
 import numpy as np
 import orjson
@@ -35,12 +38,11 @@ from pydantic import (
 from judgeq import seeds, strategies
 from judgeq.datasets import synthetic, table_writer
 from judgeq.errors import DataError, NotConvergedError, StoppedError, UsageError
-from judgeq.files import ordinary, replacing
+from judgeq.files import problems, read_toml, replacing
 from judgeq.judge import simulated
 from judgeq.rating import CHOICES, ESTIMATORS, Parameters, comparisons, correlation
 from judgeq.settings.run import Simulation, simulation_facts
 from judgeq.strategies import History, Strategy
-from judgeq.study import processes
 from judgeq.types import Floats
 
 if TYPE_CHECKING:
@@ -54,6 +56,10 @@ GRIDS = {name: Path(__file__).with_name(f"{name}.toml") for name in ("paper", "p
 """The grids of this name: that of Haak and Schaer, and the same with random matchmaking."""
 ALPHA = 0.4
 """The weight of effectiveness in score_α."""
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""What says how many threads NumPy's linear algebra has, by who made it."""
+Task = TypeVar("Task")
+Outcome = TypeVar("Outcome")
 
 
 class Grid(BaseModel):
@@ -104,20 +110,10 @@ def load_grid(name: str) -> Grid:
     if path.suffix != ".toml":
         raise UsageError(f"--grid {name!r}: give {', '.join(GRIDS)}, or the path of a .toml file.")
     try:
-        return Grid(**tomllib.loads(ordinary(path).read_text(encoding="utf-8")))
-    except OSError as error:
-        raise DataError(f"--grid {path} can't be read: {error.strerror}.") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise DataError(f"--grid {path} is no valid TOML: {error}.") from error
-    except RecursionError as error:
-        raise DataError(f"--grid {path} nests too deep to be read.") from error
+        return Grid(**read_toml(path, "--grid"))
     except ValidationError as error:
-        what = "; ".join(
-            f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg'].removeprefix('Value error, ')}"
-            for wrong in error.errors()
-        )
         known = ", ".join(Grid.model_fields)
-        raise DataError(f"--grid {path}: {what}. A grid has {known}.") from error
+        raise DataError(f"--grid {path}: {problems(error)}. A grid has {known}.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,18 +218,30 @@ def study(
     a study of another grid or another process is at it, DataError when it can't be written, and
     StoppedError when a process of ours was killed.
     """
-    cases = grid.cases()
+    cases, path = grid.cases(), folder / f"cases-{grid.fingerprint[:12]}.jsonl"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder), (folder / "cases.jsonl").open("ab") as file:
-            done = _taken_over(grid, folder / "cases.jsonl")
-            report(len(done), len(cases))
+        if {*folder.glob("cases-*.jsonl")} - {path}:
+            raise UsageError(
+                f"{folder} holds a study of another grid: name another folder with --out."
+            )
+        with FileLock(folder / "lock", timeout=0), path.open("ab") as file:
+            done = _taken_over(path)
             left = [case for case in cases if case not in done]
-            for case, rows in processes.spread(partial(simulate, grid=grid), left, jobs):
+            report(len(cases) - len(left), len(cases))
+            for at, (case, rows) in enumerate(
+                spread(partial(simulate, grid=grid), left, jobs),
+                len(cases) - len(left) + 1,
+            ):
                 done[case] = rows
-                file.write(orjson.dumps([astuple(case), [astuple(row) for row in rows]]) + b"\n")
+                file.write(b"\n" + orjson.dumps([astuple(case), [astuple(row) for row in rows]]))
                 file.flush()
-                report(len(done), len(cases))
+                report(at, len(cases))
+    except Timeout as error:
+        raise UsageError(
+            f"another process is at the study in {folder}: wait for it, or name another folder with "
+            "--out."
+        ) from error
     except OSError as error:
         raise DataError(f"{folder} can't be written: {error.strerror}.") from error
     except BrokenProcessPool as error:
@@ -244,47 +252,58 @@ def study(
     return scored([row for case in cases for row in done[case]], alpha)
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the study. Raises UsageError while another process does, DataError where none can."""
-    try:
-        with FileLock(folder / "lock", timeout=0):
-            yield
-    except Timeout as error:
-        raise UsageError(
-            f"another process is at the study in {folder}: wait for it, or name another folder with "
-            "--out."
-        ) from error
-    except NotImplementedError as error:
-        raise DataError(f"{folder} can't be locked: {error}.") from error
+def spread(
+    work: Callable[[Task], Outcome], tasks: Sequence[Task], jobs: int
+) -> Iterator[tuple[Task, Outcome]]:
+    """Each task with its outcome, as they end; with one job here, in order. Raises what `work` raises,
+    and BrokenProcessPool when a process was killed."""
+    if jobs == 1:
+        for task in tasks:
+            yield task, work(task)
+        return
+    # Not forked: a thread of ours (the progress bar's) may hold a lock that a fork would copy.
+    spawn = multiprocessing.get_context("spawn")
+    # Threads of several processes hinder one another. This process has read its environment.
+    for name in THREADS:
+        os.environ.setdefault(name, "1")
+    with ProcessPoolExecutor(jobs, spawn, _serve) as pool:
+        waiting = {pool.submit(work, task): task for task in tasks}
+        try:
+            while waiting:
+                ended, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    yield waiting.pop(future), future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _taken_over(grid: Grid, path: Path) -> dict[Case, list[StudyRow]]:
-    """The cases that are written down; a file with the grid's name in its first line is begun."""
-    head = orjson.dumps({"judgeq study": grid.fingerprint}) + b"\n"
-    data = path.read_bytes() if path.exists() else b""
-    if head.startswith(data):  # new, or cut off before its first case
-        path.write_bytes(head)
-        return {}
-    whole = data[: data.rfind(b"\n") + 1]
-    if not whole.startswith(head):
-        raise UsageError(
-            f"{path.parent} holds a study of another grid: name another folder with --out."
-        )
-    if len(whole) < len(data):  # a line that a kill cut off
-        os.truncate(path, len(whole))
+def _serve() -> None:
+    """Ctrl-C is for the process that began; when that one is killed, so are we, for we would wait for
+    it for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def default_jobs() -> int:
+    """As many processes as there are cores for us."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _taken_over(path: Path) -> dict[Case, list[StudyRow]]:
+    """The cases that are written down, a line each; not those that a kill cut off."""
     done = {}
-    try:
-        for line in whole.splitlines()[1:]:
+    for line in path.read_bytes().splitlines():
+        with suppress(ValueError, TypeError):
             case, rows = orjson.loads(line)
-            case, found = Case(*case), [StudyRow(*row[:-1]) for row in rows]
-            kind = strategies.parse(case.strategy).kind
-            expected = [(kind, rating, case.distribution) for rating in grid.ratings]
-            if [(row.strategy, row.rating, row.distribution) for row in found] != expected:
-                raise ValueError
-            done[case] = found
-    except (ValueError, TypeError, UsageError) as error:
-        raise DataError(f"{path} is damaged: remove it, and the study begins anew.") from error
+            done[Case(*case)] = [StudyRow(*row[:-1]) for row in rows]
     return done
 
 

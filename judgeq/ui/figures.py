@@ -17,7 +17,7 @@ import numpy as np
 
 from judgeq.engine.results import Result
 from judgeq.errors import UsageError
-from judgeq.evaluation import trail
+from judgeq.evaluation import items
 from judgeq.rating import correlation
 from judgeq.types import Floats, Offsets
 
@@ -180,7 +180,7 @@ class Plots:
         """How near the Elo after each round was to the final scores (Spearman's ρ)."""
         if self._result.rounds_planned < 2:
             raise UsageError("plot.settling: the run has one round: there is nothing to settle.")
-        elo, n = trail.elo_by_round(self._result)[1:, self._rows], len(self._rows)
+        elo, n = items.elo_by_round(self._result)[1:, self._rows], len(self._rows)
         part = None if self._result.scores.group is None else self._result.scores.group[self._rows]
         near = [correlation.point(correlation.spearman(one, self._values, part), n) for one in elo]
         ax = self._on(ax, "After round", "ρ with the final order", whole="x", grid=True)

@@ -15,7 +15,7 @@ from judgeq.engine.interrupts import awaited
 from judgeq.errors import JudgeqError, UsageError
 from judgeq.evaluation import compare as comparing
 from judgeq.evaluation import evaluate as evaluating
-from judgeq.evaluation import items, trail
+from judgeq.evaluation import items
 from judgeq.evaluation.gold import Plan
 from judgeq.ui.json import plain
 
@@ -128,7 +128,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
         from judgeq.ui.show import items as show_items
 
         row, other = self.row_of(item), None if vs is None else self.row_of(vs)
-        found = awaited(lambda: trail.explanation(self, row, other, replies=replies))
+        found = awaited(lambda: items.explanation(self, row, other, replies=replies))
         return Shown(found, show_items.explain(found))
 
     @InPython()

@@ -103,8 +103,7 @@ def result(evaluation: Evaluation) -> Iterator[Section]:
 
 def certainty(evaluation: Evaluation) -> Iterator[Section]:
     """How reliable the scores are, how they are spread, and how they settled."""
-    run = with_gold(evaluation)
-    matches = run.scores.matches
+    run, matches = evaluation.run, evaluation.run.scores.matches
     each = f"{count(int(matches.min()))} to {count(int(matches.max()))}"
     yield show_evaluation.reliability(evaluation.reliability, run.known)
     yield Section(facts=[("judgments", f"{matches.mean():.1f} per text ({each})")], close=True)
@@ -118,13 +117,6 @@ def certainty(evaluation: Evaluation) -> Iterator[Section]:
         yield _pictured("settling", Plots(run).settling)
 
 
-def with_gold(evaluation: Evaluation) -> Result:
-    """The run, with the gold labels it is evaluated with."""
-    run, gold = evaluation.run, evaluation.gold
-    labels = run.scores.gold if gold is None else gold.values
-    return replace(run, scores=replace(run.scores, gold=labels))
-
-
 def _pictured(name: str, draw: Callable[[Axes], object]) -> Section:
     """A section with a figure of FIGURES."""
     title, about = FIGURES[name]
@@ -133,7 +125,7 @@ def _pictured(name: str, draw: Callable[[Axes], object]) -> Section:
 
 def against_gold(evaluation: Evaluation) -> Iterator[Section]:
     """Correlation, detection, a figure, and the texts on which judge and gold disagree most."""
-    run, gold = with_gold(evaluation), evaluation.gold
+    run, gold = evaluation.run, evaluation.gold
     if gold is None:
         return
     facts, *others = show_evaluation.against_gold(gold, evaluation.plan, [run.evaluation])

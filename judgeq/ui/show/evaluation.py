@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -111,40 +113,38 @@ def against_gold(gold: Gold, plan: Plan, runs: Runs) -> Iterator[Section]:
     """What the numbers are made from; correlation and detection of each rating of the runs."""
     labelled = int((~np.isnan(gold.values)).sum())
     rule = RULES.get(str(plan.threshold), str(plan.threshold))
+    rows = [(str(at), one) for at, of_run in enumerate(runs, 1) for one in of_run]
     every = [one for of_run in runs for one in of_run if one.items == of_run[0].items]
     yield stated("gold", gold=gold, plan=plan, labelled=labelled, rule=rule, all=every)
     parts = {"Correlation with the gold labels": CORRELATION}
     if gold.positive is not None:
         parts |= {"Detection of the positive items": POSITIVE, "Detection of both classes": BOTH}
+    lead: list[Field] = [(Column("rating"), lambda row: row[1].rating)]
+    if len(runs) > 1:
+        lead.insert(0, (Column("run"), itemgetter(0)))
+    elif any(one.items != "all" for _, one in rows):
+        lead.insert(0, (Column("items"), lambda row: row[1].items))
     for title, names in parts.items():
-        columns = numbers(*map(NAMES.__getitem__, names), "n")
-        yield _table(title, columns, runs, partial(_values, names))
-    if any(one.threshold is not None for of_run in runs for one in of_run):
-        yield _table("Thresholds", words("positive over"), runs, lambda one: [_threshold(one)])
-    yield _reasons(runs)
+        yield table(rows, [*lead, *_measured(names, of=itemgetter(1))], title)
+    if any(one.threshold is not None for _, one in rows):
+        cuts = (Column("positive over"), lambda row: _threshold(row[1]))
+        yield table(rows, [*lead, cuts], "Thresholds")
+    yield _reasons(one for _, one in rows)
 
 
-def _table(
-    title: str,
-    columns: Sequence[Column],
-    runs: Runs,
-    cells: Callable[[Assessment], Sequence[Cell]],
-) -> Section:
-    """A row for each rating, with the number of its run, or its items, if there are several."""
-    several = "run" if len(runs) > 1 else ""
-    if not several and any(one.items != "all" for one in runs[0]):
-        several = "items"
-    rows: list[Sequence[Cell]] = []
-    for at, of_run in enumerate(runs, start=1):
-        for one in of_run:
-            first = {"": [], "run": [str(at)], "items": [one.items]}[several]
-            rows.append((*first, one.rating, *cells(one)))
-    heads = words(*([several] if several else []), "rating")
-    return Section(title, columns=[*heads, *columns], rows=rows)
+def _measured(
+    names: Sequence[str],
+    show: Callable[[Measured], str] | None = None,
+    of: Callable[[Any], Assessment | Pair] = lambda thing: thing,
+) -> Iterator[Field]:
+    """The columns of these measures, `of` what a row is made from, and of how many items they are."""
 
+    def measure(thing: Any, name: str) -> Cell:
+        return of(thing).measures.get(name)
 
-def _values(names: Sequence[str], assessment: Assessment) -> Sequence[Cell]:
-    return [*map(assessment.measures.get, names), assessment.n]
+    for name in names:
+        yield Column(NAMES[name], right=True, show=show), partial(measure, name=name)
+    yield Column("n", right=True), lambda thing: of(thing).n
 
 
 def _threshold(one: Assessment) -> str:
@@ -155,17 +155,15 @@ def _threshold(one: Assessment) -> str:
     return f"{at.value:.5g}"
 
 
-def _reasons(runs: Runs) -> Section:
+def _reasons(assessments: Iterable[Assessment]) -> Section:
     """Why there is a dash."""
     reasons: dict[str, dict[str, None]] = {}
-    for of_run in runs:
-        for one in of_run:
-            over = "" if one.items == "all" else f" over {one.items}"
-            for name, measured in one.measures.items():
-                if name in NAMES and measured.why is not None:
-                    reasons.setdefault(measured.why, {})[f"{NAMES[name]} of {one.rating}{over}"] = (
-                        None
-                    )
+    for one in assessments:
+        over = "" if one.items == "all" else f" over {one.items}"
+        for name, measured in one.measures.items():
+            if name in NAMES and measured.why is not None:
+                place = f"{NAMES[name]} of {one.rating}{over}"
+                reasons.setdefault(measured.why, {})[place] = None
     notes = [f"–: {reason} ({', '.join(places)})." for reason, places in reasons.items()]
     return Section(notes=notes, close=True)
 
@@ -215,16 +213,17 @@ def _pairs(
     show: Callable[[Measured], str] | None = None,
 ) -> Section:
     """A row for each pair of ratings with these measures."""
-    rows: list[Sequence[Cell]] = []
-    for pair in pairs:
-        rating = pair.rating
-        if rating != pair.against_rating:
-            rating += f" {sign} {pair.against_rating}"
-        numbered = f"{pair.number} {sign} {pair.against_number}"
-        rows.append((numbered, rating, *(pair.measures[name] for name in names), pair.n))
-    measures = numbers(*map(NAMES.__getitem__, names), show=show)
-    columns = [*words("runs", "rating"), *measures, *numbers("n")]
-    return Section(title, columns=columns, rows=rows, close=not title)
+
+    def rating(pair: Pair) -> str:
+        other = pair.against_rating
+        return pair.rating if pair.rating == other else f"{pair.rating} {sign} {other}"
+
+    fields: list[Field] = [
+        (Column("runs"), lambda pair: f"{pair.number} {sign} {pair.against_number}"),
+        (Column("rating"), rating),
+        *_measured(names, show),
+    ]
+    return table(pairs, fields, title, close=not title)
 
 
 def difference(measured: Measured) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -14,15 +16,12 @@ from judgeq.engine.results import Result
 from judgeq.engine.scores import TEXT, Scores
 from judgeq.escaping import plain
 from judgeq.evaluation.evaluate import apart
-from judgeq.evaluation.items import View
-from judgeq.evaluation.trail import Appearance, Explanation, who
+from judgeq.evaluation.items import Appearance, Explanation, View, who
 from judgeq.people import answers
 from judgeq.text import count, several
 from judgeq.types import Call
-from judgeq.ui.sections import Cell, Column, Section, line, stated
+from judgeq.ui.sections import Cell, Column, Field, Section, line, stated, table
 
-Further = tuple[Column, Callable[[int], Cell]]
-"""A column, and its cell for an item's row."""
 NOTES = {
     "z": "z: how much less predictable an item's comparisons are than those of the others, as its "
     "standardised infit; 2 and more is unusual.",
@@ -62,8 +61,8 @@ def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
             yield Section(title, notes=[f"–: {view.why or 'there is none'}."])
             continue
         notes = [NOTES[name] for name in view.measures if name in NOTES]
-        columns, rows = table(scores, view.rows, _measures(view, scores), view.marked)
-        yield Section(title, columns=columns, rows=rows, notes=notes)
+        further = _measures(view, scores)
+        yield items(scores, view.rows, further, view.marked, title=title, notes=notes)
     warnings = [*result.cautions, apart(scores)]
     if never := int((~scores.judged).sum()):
         warnings.append(f"{several(never, 'item')} not judged yet, and not ranked.")
@@ -72,7 +71,7 @@ def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
     yield Section(warnings=[*filter(None, warnings)], close=True)
 
 
-def _measures(view: View, scores: Scores) -> Iterator[Further]:
+def _measures(view: View, scores: Scores) -> Iterator[Field]:
     """The columns that only this view has; and gold."""
     if view.name == "uncertain":
         yield Column("se", right=True), scores.se.__getitem__
@@ -83,16 +82,19 @@ def _measures(view: View, scores: Scores) -> Iterator[Further]:
         yield Column(name, right=True, show=show), values.__getitem__
 
 
-def table(
+def items(
     scores: Scores,
     rows: Sequence[int],
-    further: Iterable[Further] = (),
+    further: Iterable[Field] = (),
     marked: int | None = None,
-) -> tuple[list[Column], list[tuple[Cell, ...]]]:
-    """The columns and rows of a table of these items: ranks and scores with their 95 % intervals, other
-    columns, and the texts, as far as they are available; an arrow at the row that is `marked`."""
-    sure, ranks, texts = scores.intervals, scores.rank, scores.texts
-    columns: list[Further] = [
+    **more: Any,
+) -> Section:
+    """A table of these items: ranks and scores with their 95 % intervals, other columns, and the texts,
+    as far as they are available; an arrow at the row that is `marked`. `more` are other parts of the
+    section."""
+    sure, ranks, texts, groups = scores.intervals, scores.rank, scores.texts, scores.groups
+    fields: list[Field] = [
+        (Column(""), lambda row: "→" if row == marked else ""),
         (Column("rank", right=True), lambda row: int(ranks[row]) or None),
         (Column("item", at_most=20, least=10), scores.ids.__getitem__),
         (Column("score", right=True, show=score), scores.main[1].__getitem__),
@@ -100,18 +102,14 @@ def table(
     ]
     if sure is not None:
         ranked, scored = Column("95 %", whole=True), Column("95 % interval", whole=True, spare=True)
-        columns.insert(1, (ranked, lambda row: f"{sure.rank_low[row]}–{sure.rank_high[row]}"))
+        fields.insert(2, (ranked, lambda row: f"{sure.rank_low[row]}–{sure.rank_high[row]}"))
         interval = "{:z.2f} to {:z.2f}".format
-        columns.insert(4, (scored, lambda row: interval(sure.low[row], sure.high[row])))
-    if scores.groups is not None:
-        columns.insert(0, (Column("group", at_most=24, least=12), scores.groups.__getitem__))
-    if marked is not None:
-        columns.insert(0, (Column(""), lambda row: "→" if row == marked else ""))
+        fields.insert(5, (scored, lambda row: interval(sure.low[row], sure.high[row])))
+    if groups is not None:
+        fields.insert(1, (Column("group", at_most=24, least=12), groups.__getitem__))
     if texts is not None:
-        head = Column("text", at_most=40, least=16)
-        columns.append((head, lambda row: plain(texts[row], TEXT)))
-    heads = [head for head, _ in columns]
-    return heads, [tuple(cell(row) for _, cell in columns) for row in rows]
+        fields.append((Column("text", at_most=40, least=16), lambda row: plain(texts[row], TEXT)))
+    return table(rows, fields, **more)
 
 
 def score(value: float) -> str:
@@ -139,8 +137,7 @@ def explain(found: Explanation) -> Iterator[Section]:
     title += " (the run isn't finished)" if result.partial else ""
     yield replace(facts, title=title, warnings=result.cautions)
     if others:
-        columns, rows = table(result.scores, found.rows)
-        yield Section(columns=columns, rows=rows)
+        yield items(result.scores, found.rows)
     if found.judgments:
         yield _judgments(found)
     reasons = [
@@ -179,30 +176,32 @@ def _judgments(found: Explanation) -> Section:
         Column("the other" if others else "next to", at_most=NAME, least=16),
         Column("text", at_most=40, least=24, spare=True),
     ]
-    rows: list[list[Cell]] = []
+    rows: list[Sequence[Cell]] = []
     for one in found.judgments:
         k = len(one.presented)
         won = f"{one.wins:g} of {one.comparisons}" if k > 1 else ""
-        cells: list[Cell] = [
-            *(one.round, one.judge or ""),
+        cells: Sequence[Cell] = [
+            *(one.round, one.judge),
             "–" if one.slot is None else f"{one.slot} of {k}",
             won if one.score is None else f"score {one.score:.3g}",
             "" if math.isnan(one.expected) else f"{one.expected:.1f}",
             one.outcome or "no expectation",
         ]
-        for other in others or _next_to(one, own):
-            near = f"{SIGNS[one.above(own, other)]} {plain(other, NAME)}"
-            rows.append([*cells, near, plain(text_of.get(other, ""), TEXT)])
-            cells = [""] * len(cells)
-        if cells[0]:  # an item judged alone
-            rows.append([*cells, "", ""])
+        near = [
+            (
+                f"{SIGNS[one.above(own, other)]} {plain(other, NAME)}",
+                plain(text_of.get(other, ""), TEXT),
+            )
+            for other in others or _next_to(one, own)
+        ]
+        for at, pair in enumerate(near or [("", "")]):  # of an item judged alone none
+            rows.append([*([""] * len(cells) if at else cells), *pair])
     notes = [
         "Result: did it win as often as its score lets expect?",
         "> it was ranked above this text, < below it, = tied, ? their order wasn't asked.",
     ]
-    used = [at for at in range(len(columns)) if any(row[at] != "" for row in rows)]
-    rows = [[row[at] for at in used] for row in rows]
-    return Section("Judgments", columns=[columns[at] for at in used], rows=rows, notes=notes)
+    fields = ((column, itemgetter(at)) for at, column in enumerate(columns))
+    return table(rows, fields, "Judgments", notes=notes)
 
 
 def _next_to(one: Appearance, item: str) -> list[str]:

@@ -66,16 +66,17 @@ def ends(scores: Scores) -> Section:
     """The texts at both ends of the ranking, with 95 % intervals where there are some; of groups the
     ends of each of the first."""
     if scores.group_count is not None:
-        columns, rows = show_items.table(scores, items.group_ends(scores)[: 2 * GROUPS])
         of = f"{min(GROUPS, scores.group_count)} of {count(scores.group_count)} groups"
         note = f"The highest and the lowest of {of}: `judgeq show --group NAME` lists one."
-        return Section(columns=columns, rows=rows, notes=[note])
+        rows = items.group_ends(scores)[: 2 * GROUPS]
+        return show_items.items(scores, rows, notes=[note])
     ranked = [row for row in items.ranked(scores) if row >= scores.first_new]
     top, bottom = ranked[:ENDS], ranked[max(ENDS, len(ranked) - ENDS) :]
-    columns, rows = show_items.table(scores, [*top, *bottom])
-    if len(rows) < len(ranked):
-        rows.insert(len(top), ("…", *[""] * (len(columns) - 1)))
-    return Section(columns=columns, rows=rows)
+    found = show_items.items(scores, [*top, *bottom])
+    if len(top) + len(bottom) == len(ranked):
+        return found
+    gap = ("…", *[""] * (len(found.columns) - 1))
+    return replace(found, rows=[*found.rows[: len(top)], gap, *found.rows[len(top) :]])
 
 
 def order(run: Result | State) -> str:

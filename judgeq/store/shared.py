@@ -6,20 +6,18 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from typing_extensions import override
 
 from judgeq.errors import JudgeqError, StoreAwayError
 from judgeq.judge.budget import Keeper, Slice
-from judgeq.store import statements as sql
-from judgeq.store.postgres.address import Address
-from judgeq.store.postgres.connection import END_DEAD, PUT_BACK_UNBEGUN, PostgresDatabase
-from judgeq.store.postgres.link import opened
+from judgeq.store.link import Address, opened
+from judgeq.store.postgres import END_DEAD, PUT_BACK_UNBEGUN, PostgresTables
 from judgeq.store.protocol import Cap, Crew, Leader, Prospect, WorkerState, holder_name
-from judgeq.store.sql_store import Store
+from judgeq.store.sql_store import LEADER
 from judgeq.store.workers import whole
 from judgeq.types import Clock
 
@@ -55,15 +53,14 @@ FROM @.runs r LEFT JOIN LATERAL (
     SELECT round, first, last FROM @.rounds WHERE run = r.run ORDER BY round DESC LIMIT 1) d ON true
 ORDER BY r.run
 """
+# In dollars.
 _MONEY = """
-SELECT (SELECT cap FROM @.runs WHERE run = @run), coalesce(sum(spent), 0)::bigint,
-    coalesce(sum(at_risk), 0)::bigint,
-    coalesce(sum(greatest(free, 0)) FILTER (WHERE NOT over), 0)::bigint
+SELECT (SELECT cap / 1e9::float8 FROM @.runs WHERE run = @run), coalesce(sum(spent), 0) / 1e9::float8,
+    coalesce(sum(at_risk), 0) / 1e9::float8,
+    coalesce(sum(greatest(free, 0)) FILTER (WHERE NOT over), 0) / 1e9::float8
 FROM @.workers WHERE run = @run AND NOT again
 """
 
-MOST = 2**62
-"""Nano-dollars of a cap that are kept: what is more is none that anybody reaches."""
 # One round trip and one transaction: a process that stops in the middle of it holds no lock. Whatever
 # the default of the database or the role is, what is read after both locks is what others left. Its own
 # row may be locked by what the worker is just committing: nobody else waits for that.
@@ -88,8 +85,9 @@ room AS (
         cap - others.gone - others.free - us.gone - greatest(us.free, 0) AS room
     FROM us, others, @.runs WHERE run = @run),
 given AS MATERIALIZED (
-    SELECT *, CASE WHEN room < greatest(:least, 0) THEN 0
-        ELSE least(:wanted, greatest(:least, room / (alive + 1))) END::bigint AS granted FROM room)
+    SELECT *, CASE WHEN room < greatest(:least, 0) THEN 0 ELSE
+        least(greatest(:least, :wanted), greatest(:least, room / (alive + 1))) END::bigint AS granted
+    FROM room)
 UPDATE @.workers w SET free = given.free + granted, reserved = :reserved + granted
 FROM given WHERE w.worker = :worker AND NOT w.over
 RETURNING granted, w.spent + w.at_risk + w.handed + w.free, pending;
@@ -97,45 +95,28 @@ SELECT (SELECT cap FROM @.runs WHERE run = @run), coalesce(sum(spent + at_risk),
     coalesce(sum(at_risk), 0)::bigint
 FROM @.workers WHERE run = @run AND NOT again
 """
-CAP = "UPDATE @.runs SET cap = :cap WHERE run = @run"
+RENEW = """
+UPDATE @.workers SET seen = @now,
+    until = CASE WHEN until > @now + :lease THEN until ELSE @now + :lease END
+WHERE worker = :worker AND NOT over
+"""
+RENEW_LEAD = "UPDATE @.lead SET until = @now + :ttl WHERE run = @run AND epoch = :epoch"
+LEAVE = "UPDATE @.workers SET over = true, until = @now WHERE worker = :worker"
+END_LEAD = "UPDATE @.lead SET until = 0 WHERE run = @run AND holder = :holder"
+# The jobs of workers that are over.
+GIVE_BACK = """
+UPDATE @.jobs SET state = 'pending' WHERE run = @run AND state = 'running' AND worker IN (
+    SELECT worker FROM @.workers WHERE run = @run AND over)
+"""
+# More than this nobody reaches.
+CAP = """
+UPDATE @.runs SET cap = CASE WHEN CAST(:cap AS numeric) > 4000000000000000000 THEN 4000000000000000000
+    ELSE CAST(:cap AS numeric) END
+WHERE run = @run
+"""
 
 
-class Sharing(Keeper):
-    """What one process may spend, for one run. `worker` gives the number of its row in workers."""
-
-    def __init__(self, database: PostgresDatabase, worker: Callable[[], int | None]) -> None:
-        self._db = database
-        self._worker = worker
-        self.settled = lambda reserved, freed: None
-        self.recount = lambda: None
-
-    @property
-    @override
-    def worker(self) -> int | None:
-        return self._worker()
-
-    @override
-    async def set_cap(self, cap: int | None) -> None:
-        given = {"cap": None if cap is None else min(cap, MOST)}
-        await self._db.again(lambda: self._db.script(CAP, given))
-        self.recount()
-
-    @override
-    async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
-        given = {"worker": self.worker, "held": held, "least": least, "reserved": reserved}
-
-        async def ask() -> list[list[Any]]:
-            return await self._db.script(RESERVE, {**given, "wanted": max(least, wanted)})
-
-        # A run can't begin without the first answer; for others its task asks again.
-        *_, answer, ((cap, spent, at_risk),) = await (
-            self._db.again(ask) if held is None else ask()
-        )
-        granted, holds, pending = answer[0] if answer else (0, None, True)
-        return Slice(granted, holds, cap, spent, at_risk, pending)
-
-
-class Heartbeat:
+class Heartbeat(threading.Thread):
     """The thread that renews what a process holds in a store until `stop`: its workers' leases, and the
     scheduler's. A busy or paused event loop must not lose a lease. Each renewal opens a connection of
     its own, so that whoever only waits holds no second one. A database that is away is tried again the
@@ -145,23 +126,14 @@ class Heartbeat:
     no sign of life: the jobs and the money that they hold may be what everybody else waits for.
     """
 
-    def __init__(self, address: Address, run: int, clock: Clock = time.monotonic) -> None:
-        self._address = address
-        self._run = run
-        self._part = address.lease / PART
-        self._clock = clock
-        self._workers: set[int] = set()
-        self._epoch: int | None = None
-        self._renewed_at: float | None = None
-        self._since = -math.inf  # when the stretch of renewals began that was never broken off
-        self.processes = 1  # with a live worker in the store, when last counted
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    @property
-    def grace(self) -> float:
+    def __init__(self, store: PostgresStore, clock: Clock = time.monotonic) -> None:
+        super().__init__(name="judgeq-heartbeat", daemon=True)
+        self._store = store
+        self.grace = store.lease / PART
         """Seconds in which a live worker renews its lease, wherever it was cut off before."""
-        return self._part
+        self._clock = clock
+        self._renewed_at = self._since = -math.inf  # last; and when the stretch of renewals began
+        self._ended = threading.Event()
 
     @property
     def is_steady(self) -> bool:
@@ -172,133 +144,135 @@ class Heartbeat:
     def renewed(self) -> None:
         """Our own leases were renewed just now."""
         now, before = self._clock(), self._renewed_at
-        if before is not None and now - before > 2 * self._part:  # cut off, or paused
+        if now - before > 2 * self.grace and before > -math.inf:  # cut off, or paused
             self._since = now
         self._renewed_at = now
 
-    def hold(self, worker: int, before: int | None) -> None:
-        """Renew the lease of this worker from now on, and no longer that of the row `before`."""
-        self._workers = {*self._workers, worker} - {before}
-        self._start()
-
-    def lead(self, epoch: int) -> None:
-        """Renew the scheduler's lease of this epoch."""
-        self._epoch = epoch
-        self._start()
-
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._renew_again_and_again, name="judgeq-heartbeat", daemon=True
-            )
-            self._thread.start()
+    def begin(self) -> None:
+        """Renew what the store holds from now on."""
+        if self.ident is None:
+            self.start()
 
     def stop(self) -> None:
-        """Let the thread end. Waits for a renewal under way, but not for a database that hangs."""
+        """End. Waits for a renewal under way, but not for a database that hangs."""
         self._ended.set()
-        if self._thread is not None:
-            self._thread.join(timeout=1.0)
+        if self.ident is not None:
+            self.join(timeout=1.0)
 
-    def _renew_again_and_again(self) -> None:
-        wait = min(SOON, self._part)  # whoever began together with us is there then
+    @override
+    def run(self) -> None:
+        wait = min(SOON, self.grace)  # whoever began together with us is there then
         while not self._ended.wait(wait):
-            wait = self._part
+            wait = self.grace
             try:
                 self._renew()
             except JudgeqError:  # the database's own connection reports what is wrong
                 wait /= PART
 
     def _renew(self) -> None:
-        run, lease = self._run, self._address.lease
-        with opened(self._address) as link:
-            for worker in sorted(self._workers):
-                link.execute(sql.RENEW, run, worker=worker, lease=lease)
-            (self.processes,) = link.row(PROCESSES, run)
-            if self._epoch is not None:
-                link.execute(sql.RENEW_LEAD, run, ttl=lease, epoch=self._epoch)
+        store, run = self._store, self._store.run
+        with opened(store.address) as link:
+            for worker in store.held:
+                link.execute(RENEW, run, worker=worker, lease=store.lease)
+            (store.processes,) = link.row(PROCESSES, run)
+            if store.epoch is not None:
+                link.execute(RENEW_LEAD, run, ttl=store.lease, epoch=store.epoch)
             self.renewed()
             if self.is_steady:
                 link.execute(END_DEAD, run, grace=self.grace)
 
 
-class PostgresStore(Store):
-    """The store of one run. Nothing is opened before it is needed; `name` is the run's for users."""
+class PostgresStore(PostgresTables, Keeper):
+    """The store of one run, and what its process may spend for it."""
 
-    _db: PostgresDatabase
-    keeper: Sharing
+    keeper: Keeper
 
     def __init__(self, address: Address, run: int, **options: Any) -> None:
-        """`options` are those of its database."""
-        self.lease = address.lease
-        super().__init__(PostgresDatabase(address, run, **options))
-        self._heartbeat = Heartbeat(address, run)
-        self.keeper = Sharing(self._db, lambda: self._row_now)
+        """`options` are those of its tables."""
+        super().__init__(address, run, **options)
+        self.settled = lambda reserved, freed: None
+        self.recount = lambda: None
+        self.keeper = self
+        self._heartbeat = Heartbeat(self)
 
     @property
-    @override
-    def processes(self) -> int:  # type: ignore[override]
-        return self._heartbeat.processes
+    def held(self) -> list[int]:
+        """The rows of this process's workers."""
+        return sorted(self._rows.values())
 
     @override
     async def lead(self, holder: str, ttl: float) -> int:
         epoch = await super().lead(holder, ttl)
-        self._heartbeat.lead(epoch)
+        self._heartbeat.begin()
         return epoch
 
-    async def _registered(self, row: int, before: int | None) -> None:
-        ((self._heartbeat.processes,),) = await self._db.read(PROCESSES)
-        self._heartbeat.hold(row, before)
+    @override
+    async def _register(self, worker: str) -> int:
+        row = await super()._register(worker)
+        ((self.processes,),) = await self._read(PROCESSES)
+        self._heartbeat.begin()
+        return row
 
     @override
     @whole
     async def reap(self) -> int:
         steady, grace = self._heartbeat.is_steady, self._heartbeat.grace
-        return await self._db.change(END_DEAD, grace=grace) if steady else 0
+        return await self._change(END_DEAD, grace=grace) if steady else 0
 
     @override
     @whole
     async def take_unbegun(self) -> int:
-        return await self._db.change(PUT_BACK_UNBEGUN, ours=list(self._rows.values()))
+        return await self._change(PUT_BACK_UNBEGUN, ours=self.held)
+
+    # What it may spend
+
+    @override
+    @whole
+    async def set_cap(self, cap: int | None) -> None:
+        await self._change(CAP, cap=cap)
+        self.recount()
+
+    @override
+    async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
+        given = {"held": held, "least": least, "wanted": wanted, "reserved": reserved}
+        ask = partial(self._script, RESERVE, {"worker": self.worker, **given})
+        # A run can't begin without the first answer; for others its task asks again.
+        *_, answer, ((cap, spent, at_risk),) = await (self.again(ask) if held is None else ask())
+        granted, holds, pending = answer[0] if answer else (0, None, True)
+        return Slice(granted, holds, cap, spent, at_risk, pending)
+
+    # Who else is there
 
     @override
     async def prospects(self) -> list[Prospect]:
         """As Store.prospects; none where the schema isn't there yet."""
-        table = f'"{self._db.address.schema}".rounds'
-        there = await self._one("SELECT to_regclass(:table) IS NOT NULL", table=table)
-        rows = await self._db.read(_PROSPECTS) if there[0] else []
-        return [Prospect(*row) for row in rows]
+        there = await self._read(
+            "SELECT to_regclass(:table) WHERE to_regclass(:table) IS NOT NULL",
+            table=f'"{self.address.schema}".rounds',
+        )
+        return [Prospect(*row) for row in await self._read(_PROSPECTS)] if there else []
 
     async def workers(self) -> list[WorkerState]:
         """All workers that the run ever had, the earliest first; no batches."""
-        return await self._read(_WORKERS, _worker)
+        return [WorkerState(*row) for row in await self._read(_WORKERS)]
 
     @override
     async def crew(self) -> Crew:
-        cap, *gone = await self._one(_MONEY)
-        led = await self._one(sql.LEADER)
+        led, money = await self._one(LEADER), await self._one(_MONEY)
         leader = None if led is None else Leader(holder_name(led[1]), led[0], led[3])
-        spending = Cap(None if cap is None else cap / 1e9, *(part / 1e9 for part in gone))
-        return Crew(leader, await self.workers(), spending)
+        return Crew(leader, await self.workers(), Cap(*money))
 
     @override
     async def close(self) -> None:
         """The jobs that this process still has go back into the queue at once."""
         self._heartbeat.stop()
-        ours = set(self._rows.values()) - self._batches
         try:
             with suppress(StoreAwayError):
-                if ours or self._leads:
-                    async with self._db.transaction():
-                        for row in ours:
-                            await self._db.change(sql.LEAVE, worker=row)
-                        await self._db.change(sql.GIVE_BACK)
-                        await self._db.change(sql.END_LEAD, holder=self._leads)
+                if self.held or self._leads:
+                    async with self._transaction():
+                        for row in self.held:
+                            await self._change(LEAVE, worker=row)
+                        await self._change(GIVE_BACK)
+                        await self._change(END_LEAD, holder=self._leads)
         finally:
-            await self._db.close()
-
-
-def _worker(row: Sequence[Any]) -> WorkerState:
-    """The worker of a row. Raises ValueError for one that can't be."""
-    if not all(math.isfinite(cell) for cell in row if isinstance(cell, float)):
-        raise ValueError("a worker has a time or a number that can't be")
-    return WorkerState(*row)
+            await super().close()

@@ -20,14 +20,12 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_ran
 from typing_extensions import override
 
 from judgeq.errors import RunError, StoreAwayError
-from judgeq.events import Event, Notice
-from judgeq.store import statements as sql
-from judgeq.store.postgres.address import Address
-from judgeq.store.postgres.link import connect_async, mapped, sent
-from judgeq.store.protocol import Database
-from judgeq.store.statements import Bulk
+from judgeq.events import Notice
+from judgeq.store.link import Address, connect_async, mapped, sent
+from judgeq.store.schema import JOB, SPAN, Bulk
+from judgeq.store.sql_store import Store
 from judgeq.store.verdicts import assembled
-from judgeq.types import Verdicts
+from judgeq.types import Clock, Sleep, Verdicts
 
 if TYPE_CHECKING:
     import psycopg
@@ -53,11 +51,10 @@ SET LOCAL idle_in_transaction_session_timeout = {patience}; SET LOCAL lock_timeo
 CLAIM = f"""
 UPDATE @.jobs SET state = 'running', worker = :worker
 WHERE run = @run AND id = ANY(ARRAY(
-    SELECT id FROM @.jobs WHERE run = @run AND state = 'pending' AND (id < 0) = :again
-    AND (CAST(:judges AS int[]) IS NULL OR judge = ANY(CAST(:judges AS int[])))
+    SELECT id FROM @.jobs WHERE run = @run AND state = 'pending' AND {{}}
     ORDER BY id LIMIT :n FOR UPDATE SKIP LOCKED))
-RETURNING {sql.JOB}
-"""  # noqa: S608
+RETURNING {JOB}
+"""
 # Who could have been kept from renewing its lease since the database started is given the time. Who has
 # its row locked is alive.
 END_DEAD = """
@@ -77,37 +74,37 @@ UPDATE @.jobs SET state = 'pending' WHERE run = @run AND state = 'running' AND i
     AND worker <> ALL(CAST(:ours AS bigint[])) FOR UPDATE SKIP LOCKED))
 """
 # By the partial indexes: all that isn't pending, running or lost is done, and needn't be counted.
-COUNTS = """
+COUNTS = f"""
 WITH lost AS (
     SELECT state, count(*) AS n FROM @.jobs
-    WHERE run = @run AND state IN ('invalid', 'failed') AND id BETWEEN :first AND :last GROUP BY state
+    WHERE run = @run AND state IN ('invalid', 'failed') AND id {SPAN} GROUP BY state
     UNION ALL SELECT 'pending', count(*) FROM @.jobs
-    WHERE run = @run AND state = 'pending' AND id BETWEEN :first AND :last
+    WHERE run = @run AND state = 'pending' AND id {SPAN}
     UNION ALL SELECT 'running', count(*) FROM @.jobs
-    WHERE run = @run AND state = 'running' AND id BETWEEN :first AND :last)
+    WHERE run = @run AND state = 'running' AND id {SPAN})
 SELECT state, n FROM lost
 UNION ALL SELECT 'done', (SELECT coalesce(sum(last - first + 1), 0)::bigint FROM @.rounds
-    WHERE run = @run AND first BETWEEN :first AND :last) - (SELECT coalesce(sum(n), 0)::bigint FROM lost)
+    WHERE run = @run AND first {SPAN}) - (SELECT coalesce(sum(n), 0)::bigint FROM lost)
 """
-VERDICTS = """
+_VERDICTS = f"""
 SELECT string_agg(int8send(job), ''), string_agg(ranking, ''),
-    string_agg(int4send(length(ranking)), ''), string_agg(items, ''),
-    string_agg(int4send(length(items)), ''),
     string_agg(coalesce(ties, decode(repeat('00', length(ranking) / 4), 'hex')), ''),
+    string_agg(items, ''), string_agg(int4send(length(ranking)), ''),
     string_agg(float8send(coalesce(score, 'nan')), ''), string_agg(int4send(judge), ''),
     string_agg(boolsend(ordered), '')
 FROM (SELECT v.job, v.ranking, v.ties, v.score, j.items, j.ordered,
              coalesce(v.answered_by, j.judge) AS judge
       FROM @.verdicts v JOIN @.jobs j ON j.run = v.run AND j.id = v.job
-      WHERE v.run = @run AND v.job BETWEEN :first AND :last ORDER BY v.job) AS block
+      WHERE v.run = @run AND v.job {SPAN} ORDER BY v.job) AS block
 """
 
 
-class PostgresDatabase(Database):
+class PostgresTables(Store):
     """A run's tables in PostgreSQL. `name` is what the run of this number is known by to users; a
-    `clock` (of tests) stands in for the database's."""
+    `clock` (of tests) stands in for the database's. Nothing is opened before it is needed."""
 
     blocking = False
+    COUNTS = COUNTS
 
     def __init__(
         self,
@@ -115,52 +112,51 @@ class PostgresDatabase(Database):
         run: int,
         *,
         name: str = "",
-        clock: Callable[[], float] | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock | None = None,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
+        self.lease = address.lease
+        super().__init__()
         self.address = address
         self.run = run
         self.label = f"run {name or run} of {address.label}"
-        self.emit: Callable[[Event], None] = lambda event: None
-        self.hurried: float | None = None
+        self._hurried: float | None = None  # when it was, on the monotonic clock
         self._clock = clock
         self._sleep = sleep
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[Any] | None = None
         self._connection: psycopg.AsyncConnection[Any] | None = None
-        self._begin = BEGIN.format(patience=int(address.lease * 1000))
         self._known = False  # whether there was a connection before
         self._reported = False  # that it is away
 
     @property
     @override
-    def inside(self) -> bool:
-        return self._owner is not None and self._owner is asyncio.current_task()
+    def _inside(self) -> bool:
+        return self._owner is asyncio.current_task()
 
     @override
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
-        if self.inside:
+    async def _transaction(self) -> AsyncIterator[None]:
+        if self._inside:
             yield
             return
-        async with self._alone(self._begin):
+        async with self._alone() as connection:
+            await connection.execute(BEGIN.format(patience=int(self.lease * 1000)))
             yield
+            await connection.execute("COMMIT")
 
     @asynccontextmanager
-    async def _alone(self, begin: str | None = None) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """The connection is this task's: for a transaction, if it is to begin one."""
+    async def _alone(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """The connection, which is this task's. After an error there is a new one the next time: no
+        transaction is open in it, and no answer of an earlier statement comes."""
         async with self._lock:
             with mapped(self.address):
                 connection = await self._connected()
                 self._owner = asyncio.current_task()
                 try:
-                    if begin:
-                        await connection.execute(begin)
                     yield connection
-                    if begin:
-                        await connection.execute("COMMIT")
                 except BaseException:
-                    await self._roll_back(connection)
+                    await connection.close()
                     raise
                 finally:
                     self._owner = None
@@ -173,7 +169,7 @@ class PostgresDatabase(Database):
 
         def mends(error: BaseException) -> bool:
             # A wrong address: waiting doesn't help.
-            return isinstance(error, StoreAwayError) and self._known and not self.inside
+            return isinstance(error, StoreAwayError) and self._known and not self._inside
 
         retrying = AsyncRetrying(
             retry=retry_if_exception(mends),
@@ -185,10 +181,14 @@ class PostgresDatabase(Database):
         )
         return await retrying(once)
 
+    @override
+    def hurry(self) -> None:
+        self._hurried = time.monotonic()
+
     def _is_over(self, state: RetryCallState) -> bool:
-        if self.hurried is None:
+        if self._hurried is None:
             return False
-        return min(time.monotonic() - self.hurried, state.seconds_since_start or 0.0) > HURRIED
+        return min(time.monotonic() - self._hurried, state.seconds_since_start or 0.0) > HURRIED
 
     def _note(self, state: RetryCallState) -> None:
         """Notify the user that the database is away, if that lasts."""
@@ -198,64 +198,44 @@ class PostgresDatabase(Database):
             self.emit(Notice(f"{state.outcome.exception()} {again}", warning=True))
 
     @override
-    async def read(self, statement: str, **values: object) -> list[Any]:
+    async def _read(self, statement: str, **values: object) -> list[Any]:
         async def alone() -> list[Any]:
             async with self._alone():
-                return await self._rows(statement, values)
+                return await self._rows_of(statement, values)
 
-        return await (self._rows(statement, values) if self.inside else self.again(alone))
-
-    @override
-    async def change(self, statement: str, **values: object) -> int:
-        async with self._cursor() as cursor:
-            await cursor.execute(self._sql(statement), values or None)
-            return cursor.rowcount
+        return await (self._rows_of(statement, values) if self._inside else self.again(alone))
 
     @override
-    async def each(self, bulk: Bulk, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
+    async def _change(self, statement: str, **values: object) -> int:
+        async with self._transaction():
+            return (await self._execute(statement, values)).rowcount
+
+    @override
+    async def _each(self, bulk: Bulk, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
         if not rows:
             return []
         statement, columns = over_arrays(bulk)
         updates = statement.startswith("UPDATE")
-        changed = [not updates] * len(rows)
-        parts: list[Sequence[int]] = [range(len(rows))]
-        if updates and len({row[0] for row in rows}) < len(
-            rows
-        ):  # several of a row: in their order
-            parts = [[place] for place in range(len(rows))]
-        for places in parts:
-            part = zip(*(rows[place] for place in places), strict=True)
-            values = {
-                name: array(column, kind)
-                for (name, kind), column in zip(columns, part, strict=True)
-            }
-            for (place,) in await self._rows(statement, values):
-                changed[places[place - 1]] = True
-        return changed
+        # Several of a row: in their order.
+        if updates and len({row[0] for row in rows}) < len(rows):
+            return [(await self._each(bulk, [row]))[0] for row in rows]
+        values = {
+            name: array(column, kind)
+            for (name, kind), column in zip(columns, zip(*rows, strict=True), strict=True)
+        }
+        changed = {place for (place,) in await self._rows_of(statement, values)}
+        return [not updates or place in changed for place in range(1, len(rows) + 1)]
 
     @override
-    async def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        copy = f"COPY @.{table} (run, {', '.join(columns)}) FROM STDIN"
-        async with self._cursor() as cursor, cursor.copy(self._sql(copy)) as copying:
-            for row in rows:
-                await copying.write_row((self.run, *row))
+    async def _claim(self, worker: int, n: int, which: str) -> list[Any]:
+        return sorted(await self._read(CLAIM.format(which), worker=worker, n=n))
 
     @override
-    async def claim(
-        self, worker: int, n: int, judges: Sequence[int] | None, *, again: bool
-    ) -> list[Any]:
-        wanted = None if judges is None else list(judges)
-        return sorted(await self.read(CLAIM, worker=worker, n=n, judges=wanted, again=again))
-
-    @override
-    async def counts(self, first: int, last: int) -> list[Any]:
-        return await self.read(COUNTS, first=first, last=last)
-
-    @override
-    async def verdicts(self, first: int, last: int, n: int) -> Verdicts:
-        kinds = (">i8", "<i4", ">i4", "<i4", ">i4", "u1", ">f8", ">i4", "?")
-        (row,) = await self.read(VERDICTS, first=first, last=last)
-        return assembled(n, *map(_column, row, kinds))
+    async def _verdicts(self, round: int | None, n: int) -> Verdicts:
+        kinds = (">i8", "u1", "u1", "u1", ">i4", ">f8", ">i4", "?")
+        (row,) = await self._read(_VERDICTS, round=round)
+        packed = zip(row, kinds, strict=True)
+        return assembled(n, [np.frombuffer(column or b"", kind) for column, kind in packed])
 
     @override
     async def close(self) -> None:
@@ -263,35 +243,33 @@ class PostgresDatabase(Database):
             with suppress(StoreAwayError, RunError), mapped(self.address):
                 await self._connection.close()
 
-    async def script(self, statements: str, values: Mapping[str, object]) -> list[list[Any]]:
+    async def _script(self, statements: str, values: Mapping[str, object]) -> list[list[Any]]:
         """The rows of each statement. They are sent together, and are one transaction of their own."""
         from psycopg import AsyncClientCursor
 
         async with self._alone() as connection:
-            try:
-                cursor = AsyncClientCursor(connection)
-                await cursor.execute(self._sql(statements), values)
-                rows = [await cursor.fetchall() if cursor.description else []]
-                while cursor.nextset():
-                    rows.append(await cursor.fetchall() if cursor.description else [])
-                return rows
-            except BaseException:  # cancelled in the middle, too: what comes next answers another
-                await connection.close()
-                raise
+            cursor = AsyncClientCursor(connection)
+            await cursor.execute(self._sql(statements), values)
+            rows = []
+            more: bool | None = True
+            while more:
+                rows.append(await cursor.fetchall() if cursor.description else [])
+                more = cursor.nextset()
+            return rows
 
     def _sql(self, statement: str) -> str:
-        now = None if self._clock is None else self._clock()
-        return sent(statement, self.address, self.run, now)
+        return sent(statement, self.address, self.run, self._clock and self._clock())
 
-    async def _rows(self, statement: str, values: Mapping[str, object]) -> list[Any]:
-        async with self._cursor() as cursor:
-            await cursor.execute(self._sql(statement), values or None)
-            return await cursor.fetchall() if cursor.description else []
-
-    def _cursor(self) -> psycopg.AsyncCursor[Any]:
+    async def _execute(
+        self, statement: str, values: Mapping[str, object]
+    ) -> psycopg.AsyncCursor[Any]:
         if self._connection is None:
             raise RuntimeError("a statement outside of a transaction")
-        return self._connection.cursor(binary=True)
+        return await self._connection.execute(self._sql(statement), values or None, binary=True)
+
+    async def _rows_of(self, statement: str, values: Mapping[str, object]) -> list[Any]:
+        cursor = await self._execute(statement, values)
+        return await cursor.fetchall() if cursor.description else []
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._connection is None or self._connection.closed:
@@ -303,17 +281,6 @@ class PostgresDatabase(Database):
                 raise StoreAwayError(str(error)) from error
             self._known = True
         return self._connection
-
-    async def _roll_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Whatever it was in is over; where that fails there is a new one the next time."""
-        try:
-            with mapped(self.address):
-                await connection.execute("ROLLBACK")
-        except RunError:
-            await connection.close()
-        except BaseException:
-            await connection.close()
-            raise
 
 
 @cache
@@ -336,9 +303,3 @@ def array(values: Iterable[Any], kind: str) -> str | list[Any]:
     if kind in ("text", "bytea"):
         return list(values)
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
-
-
-def _column(packed: bytes | None, kind: str) -> Any:
-    """A column that the database packed (None: of no rows), as an array of the kind given."""
-    array = np.frombuffer(packed or b"", dtype=kind)
-    return array.astype(array.dtype.newbyteorder("="))

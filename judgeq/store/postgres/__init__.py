@@ -1,1 +1,0 @@
-"""PostgreSQL as the store: many runs in one schema, any number of schedulers and workers."""
