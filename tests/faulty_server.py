@@ -13,7 +13,7 @@ from aiohttp import web
 from judgeq import seeds
 from judgeq.mock_server import Handler, MockServer
 from judgeq.mock_server.batches import Batch, Batches
-from judgeq.mock_server.chat import Chat, LineAnswer, Question, broke, drop, error, slow_down
+from judgeq.mock_server.chat import Chat, Question, broke, drop, error, slow_down
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Usage
 
@@ -238,7 +238,7 @@ class FaultyBatches(Batches):
 
     # Lines
 
-    def answer_line(self, data: bytes) -> LineAnswer:
+    def answer_line(self, data: bytes) -> web.Response:
         asked, stats, self._how = self.chat.question(data), self.chat.stats, 1.0
         if not isinstance(asked, Question):
             return super().answer_line(data)
@@ -248,13 +248,12 @@ class FaultyBatches(Batches):
             stats.asked[asked.id] = times
             stats.outcomes["errors"] += 1
             if how >= 2 / 3:
-                return LineAnswer(0, b"")
-            refused = slow_down() if how >= 1 / 3 else broke()
-            return LineAnswer(refused.status, (refused.text or "").encode())
+                return web.Response(status=0)
+            return slow_down() if how >= 1 / 3 else broke()
         self._how = how
         return super().answer_line(data)
 
-    def write(self, batch: Batch, line: Mapping[str, Any], said: LineAnswer) -> None:
+    def write(self, batch: Batch, line: Mapping[str, Any], said: web.Response) -> None:
         assert isinstance(batch, FaultyBatch)
         lost, doubled = self.settings.batch_lost, self.settings.batch_doubled
         before = len(batch.output)

@@ -76,19 +76,12 @@ def copy_for_each(
     as many people, each in another order. `unit` as in `draw_judges`."""
     if tuple(judges) == (0,):
         return matches
-    units = len(matches) // unit
-    times = len(judges)
-    chosen = np.repeat(np.arange(units * unit).reshape(units, unit), times, axis=0).reshape(-1)
-    sizes = matches.sizes[chosen]
-    offsets = np.zeros(len(chosen) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    places = np.repeat(matches.offsets[chosen] - offsets[:-1], sizes) + np.arange(offsets[-1])
+    units, times = len(matches) // unit, len(judges)
+    chosen = np.repeat(np.arange(units * unit).reshape(units, unit), times, axis=0).ravel()
+    items = [matches.items[matches.offsets[row] : matches.offsets[row + 1]] for row in chosen]
+    for place, judge in enumerate(judges):
+        if unit == 1 and judge in judges[:place]:
+            items[place::times] = map(rng.permutation, items[place::times])
+    offsets = np.concatenate([[0], np.cumsum(matches.sizes[chosen])])
     judge_of = np.tile(np.repeat(np.asarray(judges, dtype=np.int32), unit), units)
-    items = matches.items[places]
-    again = np.array([name in judges[:place] for place, name in enumerate(judges)])
-    if unit == 1 and again.any():
-        match_of = np.repeat(np.arange(len(chosen)), sizes)
-        kept = np.arange(len(items)) / max(1, len(items))
-        key = np.where(np.tile(again, units)[match_of], rng.random(len(items)), kept)
-        items = items[np.lexsort((key, match_of))]
-    return Matches(items, offsets, judge_of)
+    return Matches(np.concatenate([matches.items[:0], *items]), offsets, judge_of)

@@ -33,7 +33,7 @@ WINDOW = 60.0
 class Limit:
     """At most `limit` in any 60 seconds, exactly: a log of what was let through."""
 
-    def __init__(self, limit: float | None, clock: Callable[[], float]) -> None:
+    def __init__(self, limit: float, clock: Callable[[], float]) -> None:
         self.limit = limit
         self._clock = clock
         self._log: deque[tuple[float, float]] = deque()
@@ -41,8 +41,6 @@ class Limit:
 
     def wait(self, amount: float) -> float:
         """Seconds until so much may pass; 0 if it may now."""
-        if self.limit is None:
-            return 0.0
         now = self._clock()
         while self._log and self._log[0][0] <= now - WINDOW:
             self._sum -= self._log.popleft()[1]
@@ -57,14 +55,11 @@ class Limit:
 
     def take(self, amount: float) -> None:
         """Let it pass."""
-        if self.limit is not None:
-            self._log.append((self._clock(), amount))
-            self._sum += amount
+        self._log.append((self._clock(), amount))
+        self._sum += amount
 
     def room(self) -> dict[str, str]:
-        """The limit, and what is left of it; empty where nothing is limited."""
-        if self.limit is None:
-            return {}
+        """The limit, and what is left of it."""
         left = max(0.0, self.limit - self._sum)
         return {"limit": f"{self.limit:.0f}", "remaining": f"{left:.0f}"}
 
@@ -86,8 +81,8 @@ class MockServer:
         self.settings = settings
         self.stats = Stats()
         self.chat = self.make_chat(settings, scores or {}, self.stats)
-        self._requests = Limit(settings.rpm, clock)
-        self._tokens = Limit(settings.tpm, clock)
+        limits = {"requests": settings.rpm, "tokens": settings.tpm}
+        self._limits = {name: Limit(limit, clock) for name, limit in limits.items() if limit}
         self._sleep = sleep
         self.closing = asyncio.Event()
         begun, began = time.time(), clock()
@@ -177,20 +172,20 @@ class MockServer:
 
     def _rates(self) -> dict[str, str]:
         """The headers that report limits."""
-        limits = {"requests": self._requests, "tokens": self._tokens}
         return {
             f"x-ratelimit-{what}-{name}": value
-            for name, limit in limits.items()
+            for name, limit in self._limits.items()
             for what, value in limit.room().items()
         }
 
     def _limited(self, usage: Usage) -> web.Response | None:
         """The refusal of what exceeds the limits, which then doesn't count; else it is counted."""
-        tokens = usage.input + usage.cached + usage.output
-        wait = max(self._requests.wait(1), self._tokens.wait(tokens))
+        amounts = {"requests": 1, "tokens": sum(usage[:3])}
+        limits = [(limit, amounts[name]) for name, limit in self._limits.items()]
+        wait = max([limit.wait(amount) for limit, amount in limits], default=0.0)
         if wait <= 0:
-            self._requests.take(1)
-            self._tokens.take(tokens)
+            for limit, amount in limits:
+                limit.take(amount)
             return None
         self.stats.outcomes["limited"] += 1
         waits = {

@@ -16,7 +16,7 @@ import orjson
 from aiohttp import web
 
 from judgeq import seeds
-from judgeq.mock_server.chat import Chat, LineAnswer, as_json, error
+from judgeq.mock_server.chat import Chat, as_json, error
 
 LARGEST_PAGE = 100
 DAY = 86_400  # seconds
@@ -213,13 +213,13 @@ class Batches:
             batch.closed = True
         return state
 
-    def answer_line(self, data: bytes) -> LineAnswer:
+    def answer_line(self, data: bytes) -> web.Response:
         """The answer to the body of a line."""
         return self.chat.line(data)
 
-    def write(self, batch: Batch, line: Mapping[str, Any], said: LineAnswer) -> None:
+    def write(self, batch: Batch, line: Mapping[str, Any], said: web.Response) -> None:
         """Add a line to the results."""
-        body = orjson.Fragment(said.body) if said.body else ""
+        body = orjson.Fragment(said.text) if said.text else ""
         results = batch.output if said.status == 200 else batch.errors
         results += result(line, {"status_code": said.status, "body": body}, None)
 

@@ -31,7 +31,7 @@ class Stats:
 
     requests: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
-    tokens: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    tokens: Counter[str] = field(default_factory=Counter)
     in_flight: int = 0
     most_in_flight: int = 0
     asked: Counter[str] = field(default_factory=Counter)
@@ -45,7 +45,7 @@ class Stats:
     def count(self, number: str, usage: Usage) -> None:
         """Count a question that was answered, and the tokens that it took."""
         self.delivered[number] += 1
-        self.tokens = [a + b for a, b in zip(self.tokens, usage, strict=True)]
+        self.tokens.update(usage._asdict())
 
     def as_json(self, *, questions: bool = False) -> dict[str, Any]:
         """As `/stats` tells it."""
@@ -58,7 +58,7 @@ class Stats:
             "answered": self.answered,
             "outcomes": dict(self.outcomes),
             "refused_by_limits": self.outcomes["limited"],
-            "tokens": dict(zip(Usage._fields, self.tokens, strict=True)),
+            "tokens": {name: self.tokens[name] for name in Usage._fields},
             "in_flight": self.in_flight,
             "most_in_flight": self.most_in_flight,
             "questions": len(by_question),
@@ -77,13 +77,6 @@ class Question(NamedTuple):
     tokens: int
     form: str
     limit: float
-
-
-class LineAnswer(NamedTuple):
-    """The answer to a line of a batch: its HTTP status (0: none) and body."""
-
-    status: int
-    body: bytes
 
 
 class Chat:
@@ -173,23 +166,23 @@ class Chat:
         """The tokens that an answer takes."""
         return Usage(asked.tokens, 0, count_tokens(answer))
 
-    def line(self, data: bytes) -> LineAnswer:
+    def line(self, data: bytes) -> web.Response:
         """The answer to the body of a batch's line, counted: the same as live."""
         asked = self.question(data)
         if isinstance(asked, web.Response):
             self.stats.outcomes["refused_request"] += 1
-            return LineAnswer(asked.status, (asked.text or "").encode())
+            return asked
         self.stats.asked[asked.id] += 1
         fault, _ = self.fault(asked)
         if fault == "errors":
             self.stats.outcomes["errors"] += 1
-            return LineAnswer(500, (broke().text or "").encode())
+            return broke()
         fault = "" if fault in LIVE else fault
         self.stats.outcomes[fault or "ok"] += 1
         answer = self.answer(asked)
         body, usage = self.completion(asked, answer, self.usage(asked, answer), fault)
         self.stats.count(asked.id, usage)
-        return LineAnswer(200, body)
+        return as_json(orjson.Fragment(body))
 
     def answer(self, asked: Question) -> str:
         """What the simulated judge says to the texts between the fences."""

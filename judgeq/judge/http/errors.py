@@ -116,9 +116,8 @@ class ErrorText(NamedTuple):
     def quote(self) -> str:
         """The server's words on one line, cut."""
         words = self.message or " ".join(self.codes) or "no reason given"
-        if len(words) > SHOWN:
-            words = words[:SHOWN].rstrip() + "…"
-        return f"{words.rstrip('.')}."
+        cut = words if len(words) <= SHOWN else f"{words[:SHOWN].rstrip()}…"
+        return f"{cut.rstrip('.')}."
 
     def find(self, words: re.Pattern[str]) -> re.Match[str] | None:
         """Where it speaks of what these words stand for."""
@@ -148,13 +147,11 @@ def error_in(answer: Fields, *, model: str, url: str) -> JudgeError | None:
     if not answer.get("error") and str(answer.get("object")).lower() != "error":
         return None
     text = _error_text(answer)
-    codes = (code for code in text.codes if re.fullmatch("[45][0-9][0-9]", code))
-    status = int(next(codes, 0))
-    words = f"the server answered 200 with {f'error {status}' if status else 'an error'}: "
-    if not status:
-        refused = any(map(text.find, (CONTEXT, FILTER, MODEL, KEY)))
-        status = 429 if text.find(_SLOWER) else 400 if refused else 500
-    error = _meaning(status, text, words + text.quote, None, model, url)
+    code = next((code for code in text.codes if re.fullmatch("[45][0-9][0-9]", code)), "")
+    refused = any(map(text.find, (CONTEXT, FILTER, MODEL, KEY)))
+    status = int(code or (429 if text.find(_SLOWER) else 400 if refused else 500))
+    words = f"the server answered 200 with {f'error {code}' if code else 'an error'}: {text.quote}"
+    error = _meaning(status, text, words, None, model, url)
     if isinstance(error, ServerFailedError):
         error.cost = None
     return error
