@@ -13,7 +13,7 @@ from judgeq.rating.comparisons import joined
 from judgeq.rating.drift import Drift, tests
 from judgeq.types import Floats, Matches, Verdicts
 
-N, RUNS = 500, 20
+N, RUNS = 1000, 40
 KINDS = ("model, sd 2", "dependent lists", "20 % at random", "uneven texts")
 TENTH = np.arange(N) < N // 10
 
@@ -47,15 +47,15 @@ def drift() -> None:
     """How often drift is found. Goal: in at most 0.05 of unchanged judges."""
     every: list[tuple[str, int, Callable[[Floats], Floats], Judge | None]] = [
         ("none", 50, lambda truth: truth, None),
-        ("none", 150, lambda truth: truth, None),
-        ("spread 20 % smaller", 150, lambda truth: truth * 0.8, None),
+        ("none", 200, lambda truth: truth, None),
+        ("spread 20 % smaller", 200, lambda truth: truth * 0.8, None),
     ]
     for name, questions, change, now in every:
         for kind in KINDS:
             _line(name, kind, questions, change, now)
-    _line("position, 0.75 logits", KINDS[0], 150, lambda truth: truth, slanted)
+    _line("position, 0.75 logits", KINDS[0], 200, lambda truth: truth, slanted)
     _line(
-        "a tenth by half a sd", KINDS[0], 150, lambda truth: truth + TENTH * truth.std() / 2, None
+        "a tenth by half a sd", KINDS[0], 200, lambda truth: truth + TENTH * truth.std() / 2, None
     )
 
 

@@ -22,6 +22,7 @@ from judgeq.types import Bools, Floats, Verdicts
 
 OLD, NEW, K, ROUNDS, RUNS = 1000, 200, 10, 3, 20
 MONTHS, CHAINS = 10, 10
+SPLITS = 5
 FOUR = ("model, sd 2", "vg", "dependent lists", "20 % at random")
 
 
@@ -181,50 +182,60 @@ def _chain(judge: str, onto: str, seed: int) -> tuple[float, float]:
 
 def held_out() -> None:
     """Published judgments of GPT-5-mini: of four fifths of the texts the first two rounds are February;
-    the others are placed by the third round. Their own first two rounds say where they should be."""
+    the others are placed by the third round. Their own first two rounds, rated by February's σ, say
+    where they should be. Both are pulled to the mean by the same prior, so that V1 + V2 − 2·V1·V2/σ² is
+    the variance of what is between them."""
     if not (SHARED / "recordings").exists():
         print("the recordings aren't at ../shared")
         return
-    print("texts placed by one round of recorded lists, against two rounds of their own")
-    print(
-        "           texts  anchors   link      p   r with them  off     within 95 %  "
-        "r with gold: placed, together"
-    )
+    print(f"texts placed by one round of recorded lists, against two of their own: {SPLITS} splits")
+    print("           link   r with them  off     within 95 %  r with gold: placed, together")
     for title, name in (("BABE", "babe"), ("Us vs. Them", "us_vs_them")):
         data = load(DatasetSpec(dataset=name, data_dir=SHARED / "data"), download=False)
         assert data.gold is not None
-        n, rounds = len(data), read(name, "listwise10x3")
-        settled = np.zeros(n, np.bool_)
-        settled[np.random.default_rng(0).permutation(n)[: n * 4 // 5]] = True
-        row = np.empty(n, np.int32)  # the settled ones first
-        row[np.argsort(~settled, kind="stable")] = np.arange(n)
-        old = int(settled.sum())
-        february = [_of(one, row, row < old) for one in rounds[:2]]
-        march = _of(rounds[2], row, row < n)
-        batches = [Batch(old, 2), Batch(n - old, 1, (0,))]
-        fit = placing.fit(batches, [*february, march], n)
-        alone = ESTIMATORS["pl"].fit(
-            joined([_of(one, row, row < n) for one in rounds[:2]]), n, Parameters()
-        )
-        refit = placing.fit(batches, [*february, march], n, refit=True)
-        assert fit.link is not None
-        assert fit.posterior is not None
-        assert alone.posterior is not None
-        gold = np.empty(n)
-        gold[row] = data.gold
-        own = alone.theta - alone.theta[:old].mean()
-        new = slice(old, n)
-        apart = (fit.theta - own)[new]
-        errors = np.hypot(fit.posterior.errors[new], alone.posterior.errors[new])
-        r = np.corrcoef(fit.theta[new], own[new])[0, 1]
-        told = ~np.isnan(gold)
-        told[:old] = False
-        by_gold = [np.corrcoef(one.theta[told], gold[told])[0, 1] for one in (fit, refit)]
+        rounds = read(name, "listwise10x3")
+        splits = [_held_out(rounds, data.gold, seed) for seed in range(SPLITS)]
+        link, r, off, within, *by_gold = np.mean(splits, axis=0).tolist()
         print(
-            f"{title:<11} {n - old:>4} {len(fit.link.anchors):>6}   {fit.link.error:.3f}  "
-            f"{fit.link.p:.2g}  {r:.3f}  {apart.mean():+.3f}  "
-            f"{(np.abs(apart) < 1.96 * errors).mean():.1%}  {by_gold[0]:.3f}, {by_gold[1]:.3f}"
+            f"{title:<11} {link:.3f}  {r:.3f}        {off:+.3f}  {within:.1%}        "
+            f"{by_gold[0]:.3f}, {by_gold[1]:.3f}",
+            flush=True,
         )
+
+
+def _held_out(rounds: Sequence[Verdicts], gold_of: Floats, seed: int) -> list[float]:
+    n = len(gold_of)
+    settled = np.zeros(n, np.bool_)
+    settled[np.random.default_rng(seed).permutation(n)[: n * 4 // 5]] = True
+    row = np.empty(n, np.int32)  # the settled ones first
+    row[np.argsort(~settled, kind="stable")] = np.arange(n)
+    old = int(settled.sum())
+    every = [*(_of(one, row, row < old) for one in rounds[:2]), _of(rounds[2], row, row < n)]
+    batches = [Batch(old, 2), Batch(n - old, 1, (0,))]
+    fit = placing.fit(batches, every, n)
+    refit = placing.fit(batches, every, n, refit=True)
+    whole = joined([_of(one, row, row < n) for one in rounds[:2]])
+    alone = ESTIMATORS["pl"].fit(whole, n, Parameters(fit.sigma))
+    assert fit.link is not None
+    assert fit.sigma is not None
+    assert fit.posterior is not None
+    assert alone.posterior is not None
+    gold = np.empty(n)
+    gold[row] = gold_of
+    own = alone.theta - alone.theta[:old].mean()
+    new = slice(old, n)
+    apart = (fit.theta - own)[new]
+    one, other = (errors[new] ** 2 for errors in (fit.posterior.errors, alone.posterior.errors))
+    errors = np.sqrt(one + other - 2 * one * other / fit.sigma**2)
+    told = ~np.isnan(gold)
+    told[:old] = False
+    return [
+        fit.link.error,
+        float(np.corrcoef(fit.theta[new], own[new])[0, 1]),
+        float(apart.mean()),
+        float((np.abs(apart) < 1.96 * errors).mean()),
+        *(float(np.corrcoef(each.theta[told], gold[told])[0, 1]) for each in (fit, refit)),
+    ]
 
 
 def _of(verdicts: Verdicts, row: np.ndarray, kept: Bools) -> Verdicts:

@@ -70,7 +70,7 @@ class Matches:
     `items`: int32, shape (slots,). `offsets`: int64, shape (matches + 1,), from 0 to slots.
     `judges`: int32, shape (matches,): who is asked; None where there is one judge. `ordered`, shape
     (matches,): whether the items stand in the order presented; None where all do. `repeats`: int32,
-    shape (matches,): how often each was asked before (repeats.py); None where that isn't known.
+    shape (matches,): how often each was asked before (`Repeats`); None where that isn't known.
     """
 
     items: Rows

@@ -21,6 +21,7 @@ from judgeq.engine.batch_lines import Settlement
 from judgeq.engine.queue import Stop
 from judgeq.judge.budget import Budget
 from judgeq.judge.http import anthropic, batch_api, openai
+from judgeq.run_places import copying
 from judgeq.store.sqlite import SqliteStore
 from tests.cli import ended, environment
 from tests.fakes import by_elo
@@ -53,7 +54,13 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "without its files": ((Settlement, "collect"),),
 }
 """Where a session can be killed; at some, before what is named is done, at others after it."""
+COMMITS: dict[str, tuple[tuple[Any, str], ...]] = {
+    "before a transaction": ((SqliteStore, "_transaction"),),
+    "before it is in its place": ((copying, "put"),),
+}
+"""Where any session can be killed: between two commits."""
 BEFORE = (
+    *COMMITS,
     *("before the intent", "before it is created", "while it is asked about", "while waiting"),
     *("in a commit", "in the ledger"),
 )
@@ -82,7 +89,7 @@ class Killing:
     def __init__(self, step: str, occurrence: int) -> None:
         self._left = occurrence
         self._before = step in BEFORE
-        for owner, name in STEPS[step]:
+        for owner, name in (STEPS | COMMITS)[step]:
             setattr(owner, name, self._watched(getattr(owner, name)))
 
     def _now(self) -> None:

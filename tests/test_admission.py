@@ -135,52 +135,41 @@ def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: 
     assert pricing.bound(1000, 1000) > 0
 
 
+GPT = {"judge": ("gpt-a",)}
+HERE = {"base_url": "http://127.0.0.1:1/v1"}
+GROQ = "https://api.groq.com/openai/v1"
+ANOTHER = f"--base-url {GROQ} --api openai model m --extra-body '{{}}', and this worker has another"
+
+
 @pytest.mark.parametrize(
     ("given", "mine", "said"),
     [
         ({"judge": ("gpt-5-mini",)}, {}, "--judge gpt-5-mini"),
-        ({"judge": ("gpt-a", "gpt-b")}, {"judge": ("gpt-a",)}, "--judge gpt-b"),
-        (
-            {"judge": ("gpt-a",), "base_url": "http://evil.example/v1"},
-            {"judge": ("gpt-a",)},
-            "--base-url",
-        ),
-        (
-            {"judge": ("gpt-a",)},
-            {"judge": ("gpt-a",), "base_url": "http://127.0.0.1:1/v1"},
-            "--base-url https://api.openai.com/v1",
-        ),
-        (
-            {"judge": ("gpt-a",), "extra_body": {"store": True}},
-            {"judge": ("gpt-a",)},
-            """--extra-body '{"store":true}'""",
-        ),
-        ({"judge": ("gpt-a",), "api": "anthropic"}, {"judge": ("gpt-a",)}, "--api anthropic"),
-        (
-            {"judge": ("gpt-a",)},
-            {"judge": ("gpt-a",), "api": "anthropic"},
-            "--base-url https://api.openai.com",
-        ),
+        ({"judge": ("gpt-a", "gpt-b")}, GPT, "--judge gpt-b"),
+        (GPT | {"base_url": "http://evil.example/v1"}, GPT, "--base-url"),
+        (GPT, GPT | HERE, "--base-url https://api.openai.com/v1"),
+        (GPT | {"extra_body": {"store": True}}, GPT, """--extra-body '{"store":true}'"""),
+        (GPT | {"api": "anthropic"}, GPT, "--api anthropic"),
+        (GPT, GPT | {"api": "anthropic"}, "--base-url https://api.openai.com"),
         (
             {"judge": ("claude-x",)},
-            {"judge": ("claude-x",), "base_url": "http://127.0.0.1:1/v1"},
+            {"judge": ("claude-x",), **HERE},
             "--base-url https://api.anthropic.com/v1 --api anthropic",
         ),
         (
             {"judge": ("groq/m",)},
-            {"judge": ("groq/m",), "base_url": "http://127.0.0.1:1/v1"},
-            "--base-url https://api.groq.com/openai/v1 --api openai model m --extra-body '{}', "
-            "and this worker has another --base-url and model.",
+            {"judge": ("groq/m",), **HERE},
+            f"{ANOTHER} --base-url and model.",
         ),
         (
-            {"judge": ("groq/m",), "base_url": "https://api.groq.com/openai/v1"},
+            {"judge": ("groq/m",), "base_url": GROQ},
             {"judge": ("groq/m",)},
-            "--base-url https://api.groq.com/openai/v1 --api openai",
+            f"--base-url {GROQ} --api openai",
         ),
         (
-            {"judge": ("gpt-a",)},
-            {"judge": ("gpt-a",), "extra_body": {"x": 1}},
-            """--extra-body '{}', and this worker has another --extra-body.""",
+            GPT,
+            GPT | {"extra_body": {"x": 1}},
+            "--extra-body '{}', and this worker has another --extra-body.",
         ),
     ],
 )

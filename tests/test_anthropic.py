@@ -177,46 +177,34 @@ def key_sent(name: str, model: Model, access: Access) -> str:
         return (api_key(name, model, access) or "").removeprefix("sk-")
 
 
+AS_CLAUDE = {"api": "anthropic"}
+THIEF = "https://api.anthropic.com.thief.example/v1"
+CLEAR = "http://api.anthropic.com/v1"
+OWN = {"base_url": "http://h/v1"}
+
+
 @pytest.mark.parametrize(
     ("name", "model", "api", "address", "key"),
     [
         ("gpt-5-mini", {}, "openai", OPENAI, "OPENAI_API_KEY"),
         (CLAUDE, {}, "anthropic", ANTHROPIC, "ANTHROPIC_API_KEY"),
-        (CLAUDE, {"base_url": "http://h/v1"}, "openai", "http://h/v1", "JUDGEQ_API_KEY"),
+        (CLAUDE, OWN, "openai", "http://h/v1", "JUDGEQ_API_KEY"),
         (CLAUDE, {"base_url": ANTHROPIC}, "openai", ANTHROPIC, "JUDGEQ_API_KEY"),
-        (CLAUDE, {"base_url": OPENAI}, "openai", OPENAI, "OPENAI_API_KEY"),
         (CLAUDE, {"base_url": f"{OPENAI}/#x"}, "openai", OPENAI, "OPENAI_API_KEY"),
         (CLAUDE, {"api": "openai"}, "openai", OPENAI, "OPENAI_API_KEY"),
-        ("x", {"api": "anthropic"}, "anthropic", ANTHROPIC, "ANTHROPIC_API_KEY"),
+        ("x", AS_CLAUDE, "anthropic", ANTHROPIC, "ANTHROPIC_API_KEY"),
+        ("x", AS_CLAUDE | OWN, "anthropic", "http://h/v1", "JUDGEQ_API_KEY"),
         (
-            "x",
-            {"api": "anthropic", "base_url": "http://h/v1/messages"},
-            "anthropic",
-            "http://h/v1",
-            "JUDGEQ_API_KEY",
+            *("x", AS_CLAUDE | {"base_url": "http://h/v1/messages"}),
+            *("anthropic", "http://h/v1", "JUDGEQ_API_KEY"),
         ),
         (
-            "x",
-            {"api": "anthropic", "base_url": f"{ANTHROPIC}/"},
-            "anthropic",
-            ANTHROPIC,
-            "ANTHROPIC_API_KEY",
+            *("x", AS_CLAUDE | {"base_url": f"{ANTHROPIC}/"}),
+            *("anthropic", ANTHROPIC, "ANTHROPIC_API_KEY"),
         ),
         # What looks like a provider's own address, and is none, gets no provider's key.
-        (
-            CLAUDE,
-            {"api": "anthropic", "base_url": "https://api.anthropic.com.thief.example/v1"},
-            "anthropic",
-            "https://api.anthropic.com.thief.example/v1",
-            "JUDGEQ_API_KEY",
-        ),
-        (
-            CLAUDE,
-            {"api": "anthropic", "base_url": "http://api.anthropic.com/v1"},
-            "anthropic",
-            "http://api.anthropic.com/v1",
-            "JUDGEQ_API_KEY",
-        ),
+        (CLAUDE, AS_CLAUDE | {"base_url": THIEF}, "anthropic", THIEF, "JUDGEQ_API_KEY"),
+        (CLAUDE, AS_CLAUDE | {"base_url": CLEAR}, "anthropic", CLEAR, "JUDGEQ_API_KEY"),
     ],
 )
 def test_a_models_api_address_and_key(
@@ -303,9 +291,6 @@ def test_a_proxy_is_not_sent_what_is_meant_for_the_server(
     assert sent.startswith(b"CONNECT model.invalid:443 ")
     assert KEY.encode() not in sent
     assert b"t3am-s3cret" not in sent
-
-
-BOTH = ("gpt-5-mini", CLAUDE)
 
 
 def test_a_price_is_unknown_where_anthropic_bills_more_than_its_table() -> None:

@@ -6,15 +6,13 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import orjson
 import pytest
 from aiohttp import web
 
-from judgeq import prompts
 from judgeq.errors import (
     BatchGoneError,
     CallError,
@@ -31,10 +29,9 @@ from judgeq.judge.backend import Remote, Result
 from judgeq.judge.http import batch_api
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.batch_api import BatchAPI
-from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.prices import Pricing
-from judgeq.mock_server import MockServer, batches, running
+from judgeq.mock_server import batches, running
 from judgeq.settings.model import Access, Model, Price
 from judgeq.types import Match, Usage
 from tests.anthropic_server import AnthropicServer
@@ -302,84 +299,40 @@ def test_a_list_without_an_end_is_given_up(form: str, monkeypatch: pytest.Monkey
     assert made == 4
 
 
-Form = Literal["openai", "anthropic"]
-
-
-BIAS = prompts.load("bias")
-
-
-class Rig(NamedTuple):
-    """A batch API at a mock server, the backend that it is beside, and the server's clock."""
-
-    api: BatchAPI
-    backend: ModelBackend
-    server: MockServer
-    clock: Clock
-
-
-def rehearsed(form: Form, story: Callable[[Rig], Awaitable[None]], **settings: Any) -> None:
-    async def run() -> None:
-        clock = Clock()
-        made = FaultySettings(port=0, **{"batch_time": 100.0, **settings})
-        server = AnthropicServer(made, clock=clock)
-        async with running(server) as url:
-            kind = AnthropicMessages if form == "anthropic" else OpenAIChat
-            backend = kind("m", Model(base_url=url, api=form), Access(), None)
-            await backend.open()
-            try:
-                await story(Rig(backend.batch_api, backend, server, clock))
-            finally:
-                await backend.close()
-
-    asyncio.run(run())
-
-
-def questions(rig: Rig, count: int = 10, name: str = NAME) -> io.BytesIO:
-    bodies = [rig.backend.prepare(request(Match(n, 1, (0, 1)))).body for n in range(count)]
-    return io.BytesIO(b"".join(rig.api.line(f"{name}-{n}", body) for n, body in enumerate(bodies)))
-
-
-async def ended(rig: Rig, remote: Remote) -> Remote:
-    rig.clock.now += 1_000_000
-    return await rig.api.get(remote.id)
-
-
-async def collected(rig: Rig, remote: Remote, folder: Path) -> list[Result]:
-    files = await rig.api.download(remote, folder)
-    return [result for file in files for result in rig.api.results(file)]
-
-
 @forms
-def test_a_batch_whose_creation_got_no_answer_is_known_again(
-    form: Form, monkeypatch: pytest.MonkeyPatch
+async def test_a_batch_whose_creation_got_no_answer_is_known_again(
+    form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "LARGEST_PAGE", 3)
-
-    async def story(rig: Rig) -> None:
-        before = 0.0
-        with pytest.raises(CallError) as raised:
-            await rig.api.create(NAME, questions(rig))
-        assert raised.value.cost is None
-        for other in range(7):
-            with pytest.raises(CallError):
-                await rig.api.create(f"jq-other{other}", questions(rig, name=f"jq-other{other}"))
+    clock, before = Clock(), 0.0
+    faulty = FaultySettings(port=0, batch_time=100.0, batch_unanswered=1.0)
+    async with running(AnthropicServer(faulty, clock=clock)) as url:
+        kind = AnthropicMessages if form == "anthropic" else OpenAIChat
+        backend = kind("m", Model(base_url=url, api=form), Access(), None)
+        await backend.open()
+        api = backend.batch_api
+        bodies = [backend.prepare(request(Match(n, 1, (0, 1)))).body for n in range(10)]
+        for name in (NAME, *(f"jq-other{other}" for other in range(7))):
+            lines = b"".join(api.line(f"{name}-{n}", body) for n, body in enumerate(bodies))
+            with pytest.raises(CallError) as raised:
+                await api.create(name, io.BytesIO(lines))
+            assert raised.value.cost is None
         if form == "anthropic":
             with pytest.raises(CallError) as unsure:
-                await rig.api.identify(NAME, 10, before, ())
+                await api.identify(NAME, 10, before, ())
             assert str(unsure.value).count("batch_") == 8
         else:
-            assert await rig.api.identify(NAME, 10, before, ()) is not None
-        rig.clock.now += 1_000
-        late = await rig.api.identify(NAME, 10, before, ())
+            assert await api.identify(NAME, 10, before, ()) is not None
+        clock.now += 1_000
+        late = await api.identify(NAME, 10, before, ())
         assert late is not None
         assert late.stands == "ended"
-        assert await rig.api.identify("jq-nobody", 10, before, ()) is None
+        assert await api.identify("jq-nobody", 10, before, ()) is None
         if form == "anthropic":
-            assert await rig.api.identify(NAME, 9, before, ()) is None
-            assert await rig.api.identify(NAME, 10, before, [late.id]) is None
-            assert await rig.api.identify(NAME, 10, late.made + 601, ()) is None
-
-    rehearsed(form, story, batch_unanswered=1.0)
+            assert await api.identify(NAME, 9, before, ()) is None
+            assert await api.identify(NAME, 10, before, [late.id]) is None
+            assert await api.identify(NAME, 10, late.made + 601, ()) is None
+        await backend.close()
 
 
 def downloading(server: Server, folder: Path, form: str = "openai", **access: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -14,16 +15,21 @@ import pytest
 import scipy.stats
 
 from judgeq import strategies
+from judgeq.engine import session
 from judgeq.errors import UsageError
 from judgeq.evaluation.metrics import Sample, bootstrap, measures
 from judgeq.rating import ESTIMATORS, Parameters, comparisons, order
 from judgeq.rating.correlation import Kendall, pearson, point, spearman
 from judgeq.strategies import History
 from judgeq.types import Floats
+from tests import judging
+from tests.batch_killing import forks, quick
 from tests.build import verdicts
 from tests.cli import judgeq, only_run, query, score_columns
-from tests.mock import mock
+from tests.mock import mock, stats
+from tests.postgres import new_store
 from tests.python import run
+from tests.test_worker_processes import planning
 
 pytestmark = pytest.mark.usefixtures("undrawn", "rated_once")
 
@@ -302,6 +308,54 @@ def test_thirty_two_topics_that_people_judged(tmp_path: Path) -> None:
     assert pl["measures"]["spearman"]["value"] == pytest.approx(-0.907, abs=0.002)
 
 
+def test_people_are_asked_within_groups(tmp_path: Path) -> None:
+    lines = [f"t{row},text number {row} of them,{row},{'abc'[row % 3]}" for row in range(24)]
+    table = "\n".join(["id,text,gold,kind", *lines])
+    settings = judging.settings(tmp_path, group_column="kind", strategy="pairwise2")
+    (tmp_path / "texts.csv").write_text(table, encoding="utf-8")
+    prepared = session.prepare(settings, tmp_path / "runs")
+    page = judging.judged_by(["Ann", "Bob"])
+    found = session.execute(prepared, lambda _: None, page=page)
+    pairs = comparisons.joined(found.history.asked).items.reshape(-1, 2)
+    assert len(pairs) == 2 * 12
+    assert (pairs[:, 0] % 3 == pairs[:, 1] % 3).all()
+    assert found.scores.group_count == 3
+    assert found.said is not None
+    assert found.said.judged == 2
+
+
+def test_batches_and_workers_give_the_scores_of_one_process(
+    essays: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Live, in batches, and by a worker of a store."""
+    quick(monkeypatch.setattr)
+    asked = (
+        "-s",
+        "listwise4x2",
+        "--prompt",
+        "bias",
+        "--judge",
+        "m",
+        "--price",
+        "1,2",
+        "--no-cache",
+    )
+    table, store = str(essays / FLAGS[0]), new_store()
+    live, batch, stored = (tmp_path / name for name in ("live", "batch", "stored"))
+    for folder in (live, batch, stored):
+        folder.mkdir()
+    with mock(tmp_path, "--batch-time", "0") as url:
+        flags = (table, *FLAGS[1:], *asked, "--base-url", url)
+        judgeq(live, "run", *flags, "-q")
+        judgeq(batch, "run", *flags, "-q", "--batch")
+        with planning(stored, store, *flags):
+            own = ("--judge", "m", "--base-url", url, "--price", "1,2", "--dataset", table)
+            judgeq(stored, "worker", "--store", store, *own, "--exit-when", "done")
+    found = [score_columns(only_run(folder)) for folder in (live, batch, stored)]
+    assert {*found[0]["group"]} == {"a", "b", "c"}
+    assert found[1] == found[2] == found[0]
+
+
 # A judge that is added
 
 
@@ -356,6 +410,39 @@ def test_a_second_judge_joins_a_finished_run(tmp_path: Path) -> None:
 
 SMALL = ("demo", "--sample", "40", "-s", "listwise10x1", "--judge", "mock")
 """A run of four questions."""
+
+
+def test_killed_at_any_commit_a_joining_judge_answers_each_question_once(tmp_path: Path) -> None:
+    """Each time its session is killed one commit later, and the same command ends the round."""
+    small = ("run", "demo", "--sample", "20", "-s", "listwise10x1", "--judge", "mock")
+    (warm := tmp_path / "warm").mkdir()
+    with mock(tmp_path) as url:
+        paid = ("--base-url", url, "--price", "1,10", "-q", "--concurrency", "1", "--no-cache")
+        joined = ("resume", "--judge", "other", "--rounds", "1", "-q", "--concurrency", "1")
+        with forks(warm, (*small, *paid), "by elo") as sessions:
+            scores = set[str]()
+            for kill in itertools.count(1):
+                (folder := tmp_path / str(kill)).mkdir()
+                assert sessions.session(folder, (*small, *paid)).code == 0
+                before = stats(url)["answered"]
+                first = sessions.session(folder, joined, "before a transaction", kill)
+                assert first.code in (None, 0), first
+                if first.code is None:
+                    # As long as nothing of it is written down, it is as if it had not begun.
+                    assert sessions.session(folder, joined).code == 0
+                run = only_run(folder)
+                assert query(run, "SELECT judge, count(*) FROM jobs GROUP BY judge") == [
+                    (0, 2),
+                    (1, 2),
+                ]
+                calls = "SELECT count(*), count(DISTINCT job) FROM calls WHERE outcome = 'ok'"
+                assert query(run, calls) == [(4, 4)]
+                assert stats(url)["answered"] - before <= 2 + (first.code is None)
+                scores.add((run / "scores.csv").read_text())
+                if first.code == 0:
+                    break
+    assert kill > 6
+    assert len(scores) == 1
 
 
 def test_a_folder_of_somebody_else_names_no_judge_to_join(tmp_path: Path) -> None:

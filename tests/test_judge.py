@@ -27,7 +27,7 @@ from judgeq.judge import check
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.budget import NANO, Allowance, Budget
 from judgeq.judge.judge import Judge, Policy
-from judgeq.judge.limiter import Limiter, Outage, Permit
+from judgeq.judge.limiter import Limiter, Outage
 from judgeq.judge.questions import FIRST, LAST, Questions, Unusable
 from judgeq.settings.model import Model
 from judgeq.types import Attempt, Call, Job, JobState, Match, Outcome, Usage, Verdict
@@ -36,9 +36,7 @@ from tests.fakes import Answer, Clock, FakeBackend, turns
 if TYPE_CHECKING:
     from judgeq.judge.cache import ReplyCache
 
-SENT = Permit(0.0, 0)
 LIST = Match(7, 1, (4, 0, 2))
-PAIR = Match(8, 1, (3, 1))
 TEXTS = ["zero", "one", "two", "three", "four"]
 GOOD = '{"ranking": ["B", "A", "C"]}'
 BAD = '{"ranking": ["B", "A"]}'

@@ -294,15 +294,6 @@ def both_ways(answers: Iterable[Answer]) -> list[tuple[Any, int, float]]:
     return found
 
 
-def noisy(rng: np.random.Generator, lists: int) -> list[Answer]:
-    """Of each list of four, two answers near the order of the items, with noise."""
-    return [
-        (judge, some[np.argsort(some + rng.normal(0, 30, 4))].tolist())
-        for some in (rng.permutation(200)[:4] for _ in range(lists))
-        for judge in (0, 1)
-    ]
-
-
 def test_the_published_example() -> None:
     given = [
         (unit, judge, float(value))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import random
-import signal
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ import judgeq as package
 from judgeq.engine import placing, session
 from judgeq.run_places import FolderRuns
 from tests import judging
-from tests.cli import exact_columns, has_answered, judgeq, only_run, query, start, wait_until
+from tests.batch_killing import COMMITS, Forks, forks
+from tests.cli import exact_columns, judgeq, only_run, query
 
 JUDGED = ("--gold-column", "gold", "--judge", "simulated", "--feature", "how angry it is", "-q")
 SCORES = ("id", "elo", "pl", "se", "low", "high")
@@ -279,18 +279,39 @@ def test_nothing_is_half_made(home: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(tmp_path.iterdir())
 
 
-def test_killed_it_goes_on_as_if_it_had_not_been(home: Path, tmp_path: Path) -> None:
-    words = ("run", "march.csv", *JUDGED, "--onto", only_run(home), "--runs-dir", tmp_path / "runs")
-    process = start(home, *words, "--sim-latency", "0.3", "--concurrency", "2")
-    wait_until(partial(has_answered, tmp_path, 18 + 4), process)
-    process.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    judgeq(home, *words)
-    place(home, tmp_path / "whole", "march.csv", "--onto", only_run(home))
-    march = only_run(tmp_path)
-    assert exact_columns(march) == exact_columns(only_run_of(tmp_path / "whole"))
-    assert query(march, "SELECT count(*), count(DISTINCT job) FROM calls") == [(LISTS, LISTS)]
+@pytest.fixture(scope="module")
+def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Forks]]:
+    """A folder with the run february, and what forks sessions."""
+    folder = tmp_path_factory.mktemp("forking")
+    write(folder / "february.csv", range(60))
+    write(folder / "march.csv", range(60, 72), 1.0)
+    with forks(folder, ("run", "february.csv", *JUDGED, "--name", "february"), "by elo") as forking:
+        yield only_run(folder), forking
+
+
+@pytest.mark.parametrize("step", COMMITS)
+def test_killed_at_any_commit_nothing_is_asked_twice(
+    forking: tuple[Path, Forks], tmp_path: Path, step: str
+) -> None:
+    """Each time the first session is killed one commit later; the second ends the run."""
+    (february, sessions), scores = forking, set[str]()
+    words = ("run", "march.csv", *JUDGED, "--onto", february, "--strategy", "listwise10x1",
+             "--concurrency", "1", "--runs-dir")  # fmt: skip
+    for kill in itertools.count(1):
+        runs = tmp_path / str(kill)
+        first = sessions.session(february.parent.parent, (*words, runs), step, kill)
+        assert first.code in (None, 0), first
+        for made in runs.glob("march*"):  # whole, or not there
+            assert query(made, "SELECT count(*) FROM verdicts")[0][0] >= 18
+        assert sessions.session(february.parent.parent, (*words, runs)).code == 0
+        (run,) = runs.glob("march*")
+        assert query(run, "SELECT count(*), count(DISTINCT job) FROM calls") == [(2, 2)]
+        assert query(run, "SELECT count(*) FROM verdicts") == [(18 + 2,)]
+        scores.add((run / "scores.csv").read_text())
+        if first.code == 0:
+            break
+    assert kill > (8 if step == "before a transaction" else 1)
+    assert len(scores) == 1
 
 
 def test_people_place_what_people_have_judged(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from judgeq.errors import RunError
 from judgeq.rating import ESTIMATORS, Parameters, placing, plackett_luce
 from judgeq.rating.comparisons import joined
 from judgeq.rating.placing import Batch
+from judgeq.strategies.placing import choose_anchors, lists
 from judgeq.types import Floats, Verdicts
 from tests.build import verdicts
 
@@ -147,6 +148,21 @@ def test_anchors_that_moved_are_seen() -> None:
     assert moved.p < 0.001
     assert moved.p_item < 0.01
     assert_array_equal(np.sign(moved.found - moved.published), np.sign(moved.z))
+
+
+@pytest.mark.parametrize("settled", [2, 9, 12, 200])
+@pytest.mark.parametrize(("k", "n"), [(2, 31), (10, 4), (10, 61)])
+def test_no_text_is_twice_in_a_list(settled: int, k: int, n: int) -> None:
+    rng, every = np.random.default_rng(settled), np.ones(settled, np.bool_)
+    anchors = choose_anchors(rng.normal(size=settled), every, rng)
+    assert len({*anchors.tolist()}) == len(anchors) == min(150, settled)
+    new = np.arange(settled, settled + n, dtype=np.int32)
+    matches = lists(new, anchors, k, rng)
+    assert sorted(matches.items[matches.items >= settled]) == new.tolist()
+    for one in matches:
+        assert len({*one.tolist()}) == len(one) <= k
+    if settled == 200 and n > k:
+        assert 0.2 < (matches.items < settled).mean() < 0.4
 
 
 def test_of_many_settled_items_what_is_known_has_an_inverse() -> None:

@@ -509,7 +509,6 @@ async def test_a_role_that_reads_backslashes_as_escapes_is_refused(
 
 
 HALF = 500_000_000  # nano-dollars
-JOBS = 60
 LEASE = 10.0
 
 

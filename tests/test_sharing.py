@@ -28,8 +28,6 @@ from tests.build import SHARED, needs_recordings, recording
 from tests.cli import judgeq, only_run, query, score_columns, scores
 from tests.fakes import faults
 
-ASKED = ("id", "matches", "wins", "gold")
-
 
 def exported(folder: RunPlace, path: Path) -> Path:
     """A file of the run's judgments, as `judgeq export` writes it."""

@@ -34,8 +34,6 @@ from judgeq.settings.run import Simulation
 from judgeq.types import Match, Matches
 
 VG, RRT = Simulation(), Simulation(sim_model="rrt")
-DRAWS = 4000
-
 GOLDEN_VG_2 = [(9, 8), (8, 9), (8, 9), (9, 8)]
 GOLDEN_VG_5 = [(9, 6, 8, 5, 7), (9, 8, 6, 7, 5), (8, 6, 9, 5, 7), (8, 9, 5, 7, 6)]
 GOLDEN_RRT_5 = [(8, 9, 7, 6, 5), (8, 9, 7, 6, 5), (9, 8, 6, 7, 5), (9, 5, 8, 7, 6)]

@@ -32,30 +32,23 @@ def union(settled: Dataset, dataset: Dataset) -> Union:
 
     Raises DataError where most ids of both stand for other texts, and for an id that can't be used.
     """
-    by_id = {name: row for row, name in enumerate(settled.ids)}
     by_text = numbered(settled.ids) or numbered(dataset.ids)
-    old, texts = settled.texts, dataset.texts
-    there = set(old or ()) if by_text else set[str]()
-    rows, ids, changed, shared = list[int](), list[str](), list[str](), 0
-    for row, name in enumerate(dataset.ids):
-        at = by_id.get(name)
-        if by_text:
-            if texts is not None and texts[row] in there:
-                continue
-        elif at is not None and old is not None and texts is not None:
-            shared += 1
-            if old[at] == texts[row]:
-                continue
-            changed.append(name)
-        rows.append(row)
-        ids.append(name if at is None else f"{dataset.name}:{name}")
-    if len(changed) > max(2, MOSTLY * shared):
+    old, texts, there = settled.texts or (), dataset.texts or (), {*settled.ids}
+    keys: Sequence[object] = texts if by_text else [*zip(dataset.ids, texts, strict=False)]
+    known = {*old} if by_text else {*zip(settled.ids, old, strict=False)}
+    rows = [row for row in range(len(dataset)) if row >= len(keys) or keys[row] not in known]
+    names = [dataset.ids[row] for row in rows]
+    changed, shared = list[str](), there.intersection(dataset.ids)
+    if old and texts and not by_text:
+        changed = [name for name in names if name in there]
+    if len(changed) > max(2, MOSTLY * len(shared)):
         raise DataError(
-            f"{dataset.name}: {len(changed):,} of {shared:,} ids that were judged before now stand "
+            f"{dataset.name}: {len(changed):,} of {len(shared):,} ids that were judged before now stand "
             f"for other texts, among them {listed(changed)}. Give --id-column, or ids of their own to "
             "the new texts."
         )
-    if twice := next((name for name in ids if name in by_id), None):
+    ids = [f"{dataset.name}:{name}" if name in there else name for name in names]
+    if twice := next((name for name in ids if name in there), None):
         raise DataError(f"{dataset.name}: the id {display(twice)} is taken. Rename the new item.")
     return Union(concatenated(settled, dataset, rows, ids), len(rows), changed)
 
@@ -73,29 +66,25 @@ def concatenated(
     def column(old: Floats | None, new: Floats | None) -> Floats | None:
         if old is None and new is None:
             return None
-        parts = [np.full(len(settled), np.nan) if old is None else old]
-        parts.append(np.full(len(rows), np.nan) if new is None else new[rows])
-        return np.concatenate(parts)
+        first = np.full(len(settled), np.nan) if old is None else old
+        return np.append(first, np.full(len(rows), np.nan) if new is None else new[rows])
 
     texts = None
     if settled.texts is not None and dataset.texts is not None:
         texts = [*settled.texts, *(dataset.texts[row] for row in rows)]
-    gold, kinds = column(settled.gold, dataset.gold), {settled.gold_kind, dataset.gold_kind}
-    kind = next(iter(kinds - {None}), None)
-    if gold is not None and len(kinds - {None}) > 1:
-        kind = kind_of(gold)
+    gold = column(settled.gold, dataset.gold)
+    kinds = {settled.gold_kind, dataset.gold_kind} - {None}
     none = np.zeros(len(settled), dtype=np.bool_)
-    first = dataset if dataset.gold is not None else settled
     return replace(
         dataset,
         ids=[*settled.ids, *ids],
         texts=texts,
         gold=gold,
-        gold_kind=kind,
-        gold_meaning=first.gold_meaning,
+        gold_kind=kind_of(gold) if gold is not None and len(kinds) > 1 else next(iter(kinds), None),
+        gold_meaning=(settled if dataset.gold is None else dataset).gold_meaning,
         latent=column(settled.latent, dataset.latent),
         subsets={
-            name: np.concatenate([settled.subsets.get(name, none), subset[rows]])
+            name: np.append(settled.subsets.get(name, none), subset[rows])
             for name, subset in dataset.subsets.items()
         },
         columns={},

@@ -29,7 +29,7 @@ from judgeq.rating.drift import Drift
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.store.protocol import Answered
 from judgeq.text import LEFT_OUT
-from judgeq.types import Counts, Floats, Matches, Totals, Verdicts
+from judgeq.types import Bools, Counts, Floats, Matches, Totals, Verdicts
 
 MOST_GROUPS = 50
 """Of more groups none would be found: each is a test of its own."""
@@ -154,29 +154,32 @@ def _drawn(session: Session, asked: Sequence[Verdicts], questions: int, round: i
     repeats of others. Raises UsageError where there are fewer."""
     every = comparisons.joined(asked)
     models = [number for number, judge in enumerate(session.judge.judges) if judge is not None]
-    first = np.array(sorted(_questions(every).values()), dtype=np.int64)
-    judges = comparisons.judges_of(every)[first]
-    sizes = np.diff(every.offsets)
-    there = first[np.isin(judges, models) & (sizes[first] > 1)]
+    judges, first = comparisons.judges_of(every), sorted(_questions(every).values())
+    possible = np.isin(judges, models) & (np.diff(every.offsets) > 1)
+    there = [at for at in first if possible[at]]
     if len(there) < questions:
         raise UsageError(
             f"--ask {questions:,}: run {session.run.folder.id} has {len(there):,} answered questions "
             "that compare texts and can be asked again."
         )
     rng = seeds.rng(session.run.settings.seed, "drift", -round)
-    chosen = np.zeros(len(every), dtype=np.bool_)
-    chosen[rng.choice(there, questions, replace=False)] = True
-    part = every.where(chosen)
+    part = every.where(_mask(every, rng.choice(there, questions, replace=False).tolist()))
     return Matches(part.presented, part.offsets, comparisons.judges_of(part))
+
+
+def _mask(verdicts: Verdicts, chosen: Sequence[int]) -> Bools:
+    return np.isin(np.arange(len(verdicts)), chosen)
 
 
 def _questions(verdicts: Verdicts) -> dict[tuple[int, bytes], int]:
     """The first verdict on each question, by its judge and the items in the order presented."""
-    bounds, judges = verdicts.offsets.tolist(), comparisons.judges_of(verdicts).tolist()
+    shown = np.split(verdicts.presented, verdicts.offsets[1:-1])
+    keys = zip(
+        comparisons.judges_of(verdicts).tolist(), (one.tobytes() for one in shown), strict=True
+    )
     found: dict[tuple[int, bytes], int] = {}
-    for at, judge in enumerate(judges):
-        items = verdicts.presented[bounds[at] : bounds[at + 1]]
-        found.setdefault((judge, items.tobytes()), at)
+    for at, key in enumerate(keys):
+        found.setdefault(key, at)
     return found
 
 
@@ -207,8 +210,7 @@ async def read(place: RunPlace, groups: Mapping[str, Floats], stop: Stop | None 
     def tested(go_on: GoOn) -> tuple[list[Drift], int]:
         every = comparisons.joined(history.asked)
         places = _questions(every)
-        chosen = np.zeros(len(every), dtype=np.bool_)
-        chosen[[places[question] for question in _questions(after)]] = True
+        chosen = _mask(every, [places[question] for question in _questions(after)])
         before, n = every.where(chosen), info.items
         fit = ESTIMATORS["pl"].fit(
             comparisons.joined([every, after]), n, Parameters(position=False), go_on

@@ -28,6 +28,7 @@ from judgeq.rating.curvature import Curvature
 from judgeq.rating.plackett_luce import rankings_of
 from judgeq.rating.position_bias import numbers
 from judgeq.rating.posterior import LEVEL, Z
+from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats, Verdicts
 
 FLIPS = 499
@@ -67,28 +68,23 @@ def tests(
     order. `theta`, shape (n,), is fitted to all verdicts, these among them; `groups` are masks of the
     items by name, of shape (n,)."""
     both, sd = (before, after), float(theta[np.unique(before.items)].std()) or 1.0
-    gradients, curvatures = zip(*(_bent(one, theta) for one in both), strict=True)
     contrasts = {
         SPREAD: [theta[one.items] for one in both],
         PLACE: [numbers(one)[:, 0] for one in both],
     }
     contrasts |= {GROUP + name: [of[one.items] for one in both] for name, of in groups.items()}
-    several, normal = len(contrasts) + 1, NormalDist()
+    several, normal, found = len(contrasts) + 1, NormalDist(), list[Drift]()
     reach = normal.inv_cdf(1 - (1 - LEVEL) / (2 * several)) + normal.inv_cdf(POWER)
-    found = []
     for kind, xs in contrasts.items():
-        of_then, of_now = map(_by_question, both, map(np.multiply, xs, gradients))
-        test = Drift(kind, min(1.0, several * by_signs(of_now - of_then)))
-        if not np.array_equal(of_then, of_now):
-            (start, drawn), (end, drawn_now) = map(_maximum, both, (theta, theta), xs)
-            unit = 1 + start if kind == SPREAD else sd
-            change = (end - start) / unit
-            se = math.sqrt(float(((drawn_now - drawn) ** 2).sum())) / abs(unit)
-            sizes = (change, change - Z * se, change + Z * se, reach * se)
-            test = Drift(kind, test.p, *sizes)
-        found.append(test)
-    p = min(1.0, several * _of_items(both, gradients, sum(curvatures)))
-    return [*found, Drift(ITEMS, p)]
+        then, now = (_climbed(one, theta, x) for one, x in zip(both, xs, strict=True))
+        p, sizes = min(1.0, several * by_signs(now.pulls - then.pulls)), tuple[float, ...]()
+        if not np.array_equal(now.pulls, then.pulls):
+            unit = 1 + then.at if kind == SPREAD else sd
+            change = (now.at - then.at) / unit
+            se = float(np.linalg.norm(now.steps - then.steps)) / abs(unit)
+            sizes = change, change - Z * se, change + Z * se, reach * se
+        found.append(Drift(kind, p, *sizes))
+    return [*found, Drift(ITEMS, min(1.0, several * _of_items(both, theta)))]
 
 
 def by_signs(u: Floats) -> float:
@@ -103,41 +99,46 @@ def by_signs(u: Floats) -> float:
     return 2 * NormalDist().cdf(-z)
 
 
-def _bent(
-    verdicts: Verdicts, theta: Floats, x: Floats | None = None, at: float = 0.0
-) -> tuple[Floats, Floats]:
-    """The gradient of the log likelihood at θ + at·x by slot, and its curvature by item, and along x."""
-    rankings = rankings_of(verdicts, len(theta), None if x is None else x[:, None])
-    slopes = rankings.slopes(theta if x is None else np.append(theta, at))
-    gradient = np.zeros(len(verdicts.items))
+class _Climbed(NamedTuple):
+    """How each question pulls θ along x, shape (questions,); `at` which c the likelihood of θ + c·x is
+    largest, and the last step there, by question."""
+
+    pulls: Floats
+    at: float
+    steps: Floats
+
+
+def _climbed(verdicts: Verdicts, theta: Floats, x: Floats) -> _Climbed:
+    """By Newton's steps, for the likelihood is concave."""
+    rankings, at, pulls = rankings_of(verdicts, len(theta), x[:, None]), 0.0, list[Floats]()
+    for _ in range(STEPS):
+        gradient, curvature = _bent(rankings, np.append(theta, at))
+        pulls.append(np.add.reduceat(gradient * x, verdicts.offsets[:-1]))
+        steps = pulls[-1] / max(curvature[-1], 1e-9)
+        step = float(np.clip(steps.sum(), -1, 1))
+        at += step
+        if abs(step) <= 1e-6:
+            break
+    return _Climbed(pulls[0], at, steps)
+
+
+def _bent(rankings: Rankings, parameters: Floats) -> tuple[Floats, Floats]:
+    """The gradient of the log likelihood by slot, and its curvature by parameter."""
+    slopes = rankings.slopes(parameters)
+    gradient = np.zeros(len(rankings.slots))
     gradient[rankings.slots] = -np.concatenate([part.reshape(-1) for part in slopes])
-    return gradient, Curvature(rankings, np.zeros(rankings.n + rankings.p)).diagonal
+    return gradient, Curvature(rankings, np.zeros(len(parameters))).diagonal
 
 
-def _by_question(verdicts: Verdicts, slots: Floats) -> Floats:
-    sums: Floats = np.add.reduceat(slots, verdicts.offsets[:-1])
-    return sums
-
-
-def _maximum(verdicts: Verdicts, theta: Floats, x: Floats) -> tuple[float, Floats]:
-    """The c at which the likelihood at θ + c·x is largest, by Newton's steps, for it is concave; and by
-    how much each question draws it away from 0 there, shape (questions,)."""
-    at, step, steps = 0.0, 1.0, 0
-    while abs(step) > 1e-6 and steps < STEPS:
-        gradient, curvature = _bent(verdicts, theta, x, at)
-        drawn = gradient * x / max(curvature[-1], 1e-9)
-        step = max(-1.0, min(1.0, float(drawn.sum())))
-        at, steps = at + step, steps + 1
-    return at, _by_question(verdicts, drawn)
-
-
-def _of_items(both: Sequence[Verdicts], gradients: Sequence[Floats], curvature: Floats) -> float:
+def _of_items(both: Sequence[Verdicts], theta: Floats) -> float:
     """The probability of an item that has shifted as far as the one that has most, without drift."""
     rows, q = np.unique(both[0].items), len(both[0])
-    then, now = np.zeros((2, q, len(rows)))
-    for sums, verdicts, gradient in zip((then, now), both, gradients, strict=True):
+    (then, now), curvature = np.zeros((2, q, len(rows))), np.zeros(len(theta))
+    for sums, verdicts in zip((then, now), both, strict=True):
+        gradient, bent = _bent(rankings_of(verdicts, len(theta)), theta)
         question = np.repeat(np.arange(q), np.diff(verdicts.offsets))
         sums[question, np.searchsorted(rows, verdicts.items)] = gradient
+        curvature += bent
     signs = np.where(seeds.rng(0, "drift").random((FLIPS + 1, q)) < 0.5, 0.5, -0.5)
     signs[0] = 0.5
     drawn = (then + now).sum(axis=0) / 2 + signs @ (now - then)

@@ -149,5 +149,5 @@ def _places(n: int, anchors: int, k: int) -> tuple[Offsets, Offsets]:
 
 
 def _spread(count: int, n: int, rng: np.random.Generator) -> Offsets:
-    """So many of n places, one at random in each of as many stretches."""
-    return ((np.arange(count) + rng.random(count)) * n / max(count, 1)).astype(np.int64)
+    """So many of n places, evenly apart, from a random one on."""
+    return ((np.arange(count) + rng.random()) * n / max(count, 1)).astype(np.int64)
