@@ -69,6 +69,7 @@ def test_what_was_asked_again_is_not_bought_by_the_next_run(
     assert first == second
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_ledger_and_the_report_say_what_went_out_in_batches(tmp_path: Path) -> None:
     with server(tmp_path) as (url, flags):
         judgeq(tmp_path, "run", *flags)

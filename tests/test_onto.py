@@ -170,6 +170,7 @@ def by_number(texts: Sequence[str], feature: str) -> Sequence[int]:
     return sorted(range(len(texts)), key=lambda at: -int(texts[at].split()[1]))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_link_that_does_not_hold_is_said_first(home: Path, tmp_path: Path) -> None:
     """The judge sees settled texts the other way round."""
     write(tmp_path / "february.csv", range(60))

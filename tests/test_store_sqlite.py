@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import sqlite3
 import threading
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from judgeq.errors import RunError
-from judgeq.store import Items, schema, sqlite, verdicts
+from judgeq.store import Items, schema, verdicts
 from judgeq.store.sqlite import Flusher, SqliteStore
 from judgeq.types import Attempt, Batch, Bools, Counts, JobState, Line, Matches, Outcome, Verdict
 from tests.fakes import call
@@ -332,8 +333,15 @@ def written(writer: sqlite3.Connection, error: str) -> None:
     writer.execute("UPDATE jobs SET error = ? WHERE id = 2", (error,))
 
 
-def test_the_log_moves_into_the_database_each_turn(path: Path, writer: sqlite3.Connection) -> None:
+def test_each_turn_the_log_is_synced_and_moves_into_the_database(
+    path: Path, writer: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[list[tuple[object, ...]]] = []
+    synced: list[bool] = []
+    log = path.with_name("run.db-wal")
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(os.path.samestat(os.fstat(file), log.stat()))
+    )
 
     def write() -> None:
         seen.append(in_the_database_alone(path))
@@ -342,20 +350,7 @@ def test_the_log_moves_into_the_database_each_turn(path: Path, writer: sqlite3.C
     assert flush(path, write, write, lambda: None, write).error is None
     assert seen == [[(None,)], [("turn 1",)], [("turn 2",)]]
     assert in_the_database_alone(path) == [("turn 3",)]
-
-
-def test_the_log_moves_into_the_database_now_and_then(
-    path: Path, writer: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite, "CHECKPOINT_EVERY", 2)
-    seen: list[list[tuple[object, ...]]] = []
-
-    def write() -> None:
-        seen.append(in_the_database_alone(path))
-        written(writer, f"turn {len(seen)}")
-
-    assert flush(path, write, write, write).error is None
-    assert seen == [[(None,)], [(None,)], [("turn 2",)]]
+    assert synced == [True] * 4
 
 
 async def test_a_disk_that_fails_is_told_to_the_writer(

@@ -173,7 +173,7 @@ class Slices:
             return None
         self._needed = amount
         self._ask_soon()
-        return POLL
+        return max(POLL, min(self._not_before - self._clock(), SOON))
 
     def release(self, amount: int) -> None:
         """As Allowance.release."""

@@ -8,8 +8,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
-import numpy as np
-
 from judgeq.events import Event
 from judgeq.store.schema import Bulk
 from judgeq.text import LEFT_OUT
@@ -90,16 +88,15 @@ class Items:
 
     def same_as(self, other: Items) -> bool:
         """Whether ids, gold and subsets are equal. (Groups decide a run, and never change.)"""
-        unlabelled = np.full(len(self.ids), np.nan)
         ours, theirs = (
-            {"": unlabelled if items.gold is None else items.gold, **items.subsets}
+            (
+                list(items.ids),
+                None if items.gold is None else items.gold.tobytes(),
+                {name: mask.tobytes() for name, mask in items.subsets.items()},
+            )
             for items in (self, other)
         )
-        return (
-            list(self.ids) == list(other.ids)
-            and ours.keys() == theirs.keys()
-            and all(np.array_equal(ours[name], theirs[name], equal_nan=True) for name in ours)
-        )
+        return ours == theirs
 
 
 class Answered(NamedTuple):
