@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,8 +27,7 @@ from judgeq.engine import pilot as pilots
 from judgeq.engine import results, session
 from judgeq.engine.assembly import Run
 from judgeq.engine.datasets import dataset_of
-from judgeq.engine.interrupts import Interrupts, awaited, outside_a_loop
-from judgeq.engine.pilot import Pilot
+from judgeq.engine.interrupts import Interrupts, awaited
 from judgeq.engine.status import states
 from judgeq.errors import StoppedError, UsageError
 from judgeq.evaluation import evaluate as evaluating
@@ -138,8 +139,7 @@ async def arun(*args: Any, **parameters: Any) -> Result:
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
-        for _ in range(2):  # the second one gives up calls in flight
-            interrupts.interrupt()
+        interrupts.extend([signal.SIGINT] * 2)  # the second one gives up calls in flight
         with suppress(StoppedError):
             await work
         raise
@@ -202,11 +202,7 @@ def drift(
         given, frame = _given_again(folder, dataset, judge)
         changes = {**(settings or {}), "max_cost": max_cost, **given}
         prepared = drifting.prepare(folder, changes, frame=frame, function=judge)
-
-        def asked(emit: Emit, **more: Any) -> None:
-            drifting.ask(prepared, ask, emit, cap=max_cost, **more)
-
-        _presented(asked, progress, on_event)
+        _presented(partial(drifting.ask, prepared, ask, cap=max_cost), progress, on_event)
     return awaited(lambda: drifting.read(folder, groups))
 
 
@@ -232,10 +228,7 @@ def estimate(*args: Any, pilot: int | None = None, **parameters: Any) -> estimat
     prepared, _ = _prepared(named)
     asked = None
     if pilot is not None:
-
-        def ask(emit: Emit, **more: Any) -> Pilot | None:
-            return pilots.ask(prepared, pilot, emit, **more)
-
+        ask = partial(pilots.ask, prepared, pilot)
         asked = _presented(ask, named["progress"], named["on_event"])
     return awaited(lambda: estimates.estimate(prepared, asked))
 
@@ -361,17 +354,12 @@ def _played(
             page = annotate.page(prepared, emit)
         return session.execute(prepared, emit, retry_failed=retry_failed, page=page, **more)
 
-    result = _presented(execute, progress, on_event, interrupts)
+    result = _presented(partial(execute, interrupts=interrupts), progress, on_event)
     return notebook.presented(evaluating.evaluated(result), frame)
 
 
-def _presented(
-    work: Callable[..., T],
-    progress: bool | None,
-    on_event: OnEvent | None,
-    interrupts: Interrupts | None = None,
-) -> T:
-    """What `work` returns, with its progress if that is wanted; it can be interrupted."""
+def _presented(work: Callable[..., T], progress: bool | None, on_event: OnEvent | None) -> T:
+    """What `work` returns, with its progress if that is wanted."""
     from judgeq.ui import dashboard
 
     face = dashboard.choose_in_python(sys.stderr, progress)
@@ -381,8 +369,5 @@ def _presented(
         if on_event is not None:
             on_event(event)
 
-    def in_sight(interrupts: Interrupts) -> T:
-        with face:
-            return work(emit, beside=face.draw_forever, interrupts=interrupts)
-
-    return outside_a_loop(in_sight) if interrupts is None else in_sight(interrupts)
+    with face:
+        return work(emit, beside=face.draw_forever)

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from judgeq.engine import batch, batch_lines
 from judgeq.engine.batch import Batches
-from judgeq.engine.batch_lines import Settlement
-from judgeq.engine.queue import Stop
+from judgeq.engine.interrupts import Stop
 from judgeq.judge.budget import Budget
 from judgeq.judge.http import anthropic, batch_api, openai
 from judgeq.run_places import copying
@@ -50,8 +49,8 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "in a commit": ((SqliteStore, "note_batch"),),
     "between two commits": ((Budget, "settle"),),
     "in the ledger": ((Batches, "_end"),),
-    "with its files": ((Settlement, "_collect"),),
-    "without its files": ((Settlement, "collect"),),
+    "with its files": ((batch_lines, "settle"),),
+    "without its files": ((batch, "collect"),),
 }
 """Where a session can be killed; at some, before what is named is done, at others after it."""
 COMMITS: dict[str, tuple[tuple[Any, str], ...]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -123,7 +124,7 @@ def stopped(
     async def page(people: People) -> AsyncIterator[None]:
         for seed, token in enumerate(await register(people, names, quota)):
             await judge(people, token, seed=seed)
-        interrupts.interrupt()
+        interrupts.append(signal.SIGINT)
         yield
 
     with suppress(StoppedError):

@@ -62,7 +62,7 @@ def own(*datasets: Path, **given: Any) -> Own:
 
 
 def admit(place: RunFolder, mine: Own, **how: Any) -> Run:
-    return admission.admit(place, place.info(), *mine, **how)
+    return admission.admit(place, *mine, **how)
 
 
 def changed(place: RunFolder, facts: Any = None, **settings: Any) -> RunFolder:
@@ -78,15 +78,18 @@ def changed(place: RunFolder, facts: Any = None, **settings: Any) -> RunFolder:
 
 def refused(place: RunFolder, mine: Own, **how: Any) -> str:
     """What is said of a run that isn't worked on, of which nothing was opened or sent."""
-    info = place.info()
     OPENED.clear()
     WATCHING.append(True)
     try:
         with pytest.raises(JudgeqError) as caught:
-            admission.admit(place, info, *mine, **how)
+            admission.admit(place, *mine, **how)
     finally:
         WATCHING.clear()
-    files = [what for what in OPENED if "judgeq/" not in what and "/lib/python" not in what]
+    files = [
+        what
+        for what in OPENED
+        if "judgeq/" not in what and "/lib/python" not in what and str(place.path) not in what
+    ]
     assert not files
     return str(caught.value)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from judgeq.engine import batch
-from judgeq.engine.queue import Stop
+from judgeq.engine.interrupts import Stop
 from judgeq.errors import BrokenResultsError, ConnectionFailedError
 from judgeq.judge.backend import Remote
 from judgeq.store.sqlite import SqliteStore

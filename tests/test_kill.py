@@ -16,7 +16,8 @@ from typing import IO
 
 import pytest
 
-from judgeq.engine.interrupts import Interrupts, in_thread
+from judgeq.engine.interrupts import Interrupts, Stop, in_thread, run_stoppable
+from judgeq.errors import StoppedError
 from judgeq.rating import GoOn
 from tests.chaos import KINDS, trial
 from tests.cli import (
@@ -221,16 +222,14 @@ def test_stop_in_a_notebook_stops_the_run(tmp_path: Path, scores_of_short: str) 
 
 
 def test_an_interrupt_before_the_loop_listens_is_not_lost() -> None:
-    interrupts, reactions = Interrupts(), []
-    interrupts.interrupt()
+    async def work(stop: Stop) -> str:
+        with pytest.raises(StoppedError):
+            await stop.sleep(60)
+        return "stopped"
 
-    async def work() -> None:
-        with interrupts.listening(lambda: reactions.append("early")):
-            assert reactions == ["early"]
-        interrupts.interrupt()  # nobody listens any longer
-
-    asyncio.run(work())
-    assert reactions == ["early"]
+    interrupts = Interrupts([signal.SIGINT])
+    assert run_stoppable(work, lambda _: None, interrupts=interrupts) == "stopped"
+    assert not interrupts
 
 
 # Terminals that go away

@@ -18,7 +18,8 @@ import numpy as np
 import psutil
 import pytest
 
-from judgeq.engine.queue import Queue, Stop
+from judgeq.engine.interrupts import Stop
+from judgeq.engine.queue import Queue
 from judgeq.errors import RunError
 from judgeq.judge.budget import Slices
 from judgeq.store import Items, link, schema

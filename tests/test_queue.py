@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import re
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from judgeq import prompts
-from judgeq.engine.queue import FEW, INTERVAL, Queue, Stop, drain
+from judgeq.engine.assembly import Run, Session
+from judgeq.engine.interrupts import Stop
+from judgeq.engine.queue import FEW, INTERVAL, Queue, drain
 from judgeq.errors import JobLostError, JudgeError, RunError, StoreAwayError
 from judgeq.events import CallEnded, Event, JobEnded, JobStarted
 from judgeq.judge.backend import Request
 from judgeq.judge.budget import Allowance, Budget
 from judgeq.judge.judge import Judge
+from judgeq.judge.panel import Panel
 from judgeq.judge.questions import Questions
 from judgeq.store import Store
 from judgeq.types import Attempt, Job, JobState, Outcome, Verdict
@@ -312,8 +316,10 @@ class Scene:
         self.stop.calls(self.judge.limiter.abort)
 
     async def play(self, workers: int) -> None:
-        store = cast("Store", self.store)
-        await drain(store, self.judge, self.stop, self.events.append, workers)
+        settings = SimpleNamespace(concurrency=workers, models=("m",))
+        run = cast("Run", SimpleNamespace(settings=settings))
+        store, panel = cast("Store", self.store), Panel([self.judge], "fake")
+        await drain(Session(run, store, panel, self.stop, self.events.append))
 
     @property
     def states(self) -> dict[int, JobState]:

@@ -14,7 +14,7 @@ import pytest
 from judgeq import config
 from judgeq.engine import remote_worker, session
 from judgeq.engine.assembly import Run, Session
-from judgeq.engine.queue import Stop
+from judgeq.engine.interrupts import Stop
 from judgeq.engine.remote_worker import LONGEST, PATIENCE, SHORTEST, StoreRuns, Worker
 from judgeq.errors import JudgeError, JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice

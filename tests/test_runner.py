@@ -17,7 +17,7 @@ import pytest
 from judgeq import config
 from judgeq.engine import assembly, pilot, runner, session
 from judgeq.engine.assembly import Run
-from judgeq.engine.queue import Stop
+from judgeq.engine.interrupts import Stop
 from judgeq.errors import DataError, LedError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.events import Event, Notice, RoundRated, RunStarted
@@ -26,7 +26,7 @@ from judgeq.run_places import folders, whoami
 from judgeq.store import Store
 from judgeq.store.sqlite import SqliteStore
 from judgeq.strategies import History
-from judgeq.types import Counts, JobState, Matches, Outcome, Totals, Verdict
+from judgeq.types import Counts, JobState, Matches, Outcome, Verdict
 from tests.fakes import Clock
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
@@ -134,7 +134,7 @@ async def story(root: Path, **settings: object) -> AsyncIterator[assembly.Sessio
     tasks = len(asyncio.all_tasks())
     try:
         await store.set_items(made.items)
-        async with assembly.panel(made, Totals(), stop, lambda _: None) as judge:
+        async with assembly.panel(made, stop, lambda _: None) as judge:
             yield assembly.Session(made, store, judge, stop, lambda _: None)
     finally:
         await store.close()

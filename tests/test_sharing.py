@@ -166,7 +166,7 @@ def test_a_run_appears_whole_or_not_at_all(
         seen.append(run_places.FolderRuns(tmp_path / "runs").all())
         raise RunError("the disk is full")
 
-    monkeypatch.setattr("judgeq.store.sqlite.SqliteStore.verdicts", full)
+    monkeypatch.setattr("judgeq.store.sqlite.SqliteStore.plan_round", full)
     with pytest.raises(RunError, match="the disk is full"):
         imported(demo / "demo.jsonl", tmp_path / "runs")
     assert seen == [[]]  # nor is it seen while it is filled: the process may be killed then

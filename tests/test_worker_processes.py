@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from judgeq.engine import remote_worker
-from judgeq.engine.interrupts import Interrupts, run_loop
+from judgeq.engine.interrupts import Interrupts
 from judgeq.engine.remote_worker import Tally
 from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
 from judgeq.events import Event, Notice
@@ -46,9 +46,7 @@ class Hand:
         try:
             own = remote_worker.settings_of(self.given)
             show = self.events.append
-            run_loop(
-                remote_worker.join(own, show, self.tally, interrupts=self.interrupts, **self.how)
-            )
+            remote_worker.join(own, show, self.tally, interrupts=self.interrupts, **self.how)
         except JudgeqError as error:
             self.error = error
 
@@ -224,7 +222,7 @@ def test_an_interrupt_ends_a_worker_that_waits(tmp_path: Path) -> None:
     begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise2")
     hand = Hand(store, exit_when=None).start()
     waited_for(store, "SELECT (count(*) = 10)::int FROM @.jobs WHERE state = 'done'")
-    hand.interrupts.interrupt()
+    hand.interrupts.append(signal.SIGINT)
     assert isinstance(hand.ended().error, StoppedError)
     assert hand.tally.done == 10
 

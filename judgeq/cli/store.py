@@ -184,7 +184,7 @@ def worker(given: Values, values: Values, quiet: bool) -> Answer:
 
       judgeq worker --store … -j my-model --base-url http://127.0.0.1:8000/v1
     """
-    from judgeq.engine import interrupts, remote_worker
+    from judgeq.engine import remote_worker
     from judgeq.ui import dashboard
     from judgeq.ui.json import plain
     from judgeq.ui.sections import line
@@ -203,8 +203,7 @@ def worker(given: Values, values: Values, quiet: bool) -> Answer:
     ended: JudgeqError | None = None
     restore_ctrl_c()
     try:
-        work = remote_worker.join(own, face, tally, **mine, beside=face.draw_forever)
-        interrupts.run_loop(work)
+        remote_worker.join(own, face, tally, **mine, beside=face.draw_forever)
     except StoppedError as error:
         ended = StoppedError(f"{error}. Jobs without an answer were given back: others take them.")
     except JudgeqError as error:

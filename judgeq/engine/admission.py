@@ -1,14 +1,14 @@
 """What may begin, or go on: settings that go together, a run that is still what it was begun as, and the
 runs of a store that a worker may work on.
 
-Of a store, whoever can write to it decides what is asked, but of judges and about texts that the
-worker's user named, at servers and with keys that are the worker's own. Nothing in the database names a
-file that is opened, an address that is called, a variable that is read, or what may be spent.
+Whoever can write to a store decides what is asked, but of judges and about texts that the worker's user
+named, at servers and with keys that are the worker's own. Nothing in the database names a file that is
+opened, an address that is called, a variable that is read, or what may be spent (`admit`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.escaping import quoted
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace, Runs, name_of
-from judgeq.run_places.info import MODELS, Ended
+from judgeq.run_places.info import MODELS
 from judgeq.settings.people import Asking
 from judgeq.settings.run import REHEARSAL, SETTINGS
 from judgeq.strategies import Strategy
@@ -39,40 +39,46 @@ OWN = (*trust.ADDRESSES, "api", "extra_body", "data_dir")
 what else it is sent, and a folder."""
 
 
+def refuse(problems: Mapping[str, object]) -> None:
+    """Raise UsageError for the first of these problems that there is."""
+    for problem, there in problems.items():
+        if there:
+            raise UsageError(f"{problem}.")
+
+
 def check_workers(settings: Settings) -> None:
     """Raise UsageError where nobody could work on the run, or only its own process could."""
-    apart = settings.workers == 0
-    if apart and (settings.store is None or settings.batch or settings.people is not None):
-        raise UsageError(
+    alone = settings.store is None or settings.batch or settings.people is not None
+    refuse(
+        {
             "--workers 0 leaves all questions to `judgeq worker`: it goes with --store, and not with "
-            "--batch or --judge people."
-        )
-    if settings.standby and settings.store is None:
-        raise UsageError("--standby goes with --store.")
+            "--batch or --judge people": settings.workers == 0 and alone,
+            "--standby goes with --store": settings.standby and settings.store is None,
+        }
+    )
 
 
 def check_strategy(settings: Settings, strategy: Strategy, sizes: Sequence[int]) -> None:
     """Raise UsageError for groups of items that the strategy can't judge, for a goal that it can't have,
     and for rounds that wait for answers where people give them: these are asked all rounds at once."""
     strategy.check(*sizes)
-    goal, named = settings.goal, f"--strategy {strategy.name}"
-    if settings.both_orders and not strategy.pairs:
-        raise UsageError(f"--both-orders goes with pairs, not with {named}.")
-    if settings.people is not None and (goal or strategy.adaptive):
-        what = f"--until {goal.name}" if goal else named
-        raise UsageError(
-            f"{what} needs ratings between rounds, and --judge people is asked all rounds at once. Give "
-            "--strategy pairwise or --matchmaking random, without --until."
-        )
-    if goal and strategy.kind == "direct":
-        raise UsageError(f"--until goes with strategies that compare, not with {named}.")
-    if goal.top is not None and len(sizes) > 1:
-        raise UsageError(
+    goal, named, n = settings.goal, f"--strategy {strategy.name}", sum(sizes)
+    rated = f"--until {goal.name}" if goal else named
+    refuse(
+        {
+            f"--both-orders goes with pairs, not with {named}": settings.both_orders
+            and not strategy.pairs,
+            f"{rated} needs ratings between rounds, and --judge people is asked all rounds at once. "
+            "Give --strategy pairwise or --matchmaking random, without --until": (
+                settings.people is not None and (goal or strategy.adaptive)
+            ),
+            f"--until goes with strategies that compare, not with {named}": goal
+            and strategy.kind == "direct",
             f"--until top{goal.top} goes with one ranking, and each group has its own. Give a "
-            "reliability, as --until 0.9."
-        )
-    if goal.top is not None and goal.top >= (n := sum(sizes)):
-        raise UsageError(f"--until top{goal.top}: there are only {n:,} items.")
+            "reliability, as --until 0.9": goal.top is not None and len(sizes) > 1,
+            f"--until top{goal.top}: there are only {n:,} items": (goal.top or 0) >= n,
+        }
+    )
 
 
 def check_name(name: str | None, folder: RunPlace, there: Runs) -> None:
@@ -121,9 +127,7 @@ def with_judge(
         f"{folder.argument}` continues it": state.word != "finished",
         "--rounds N says how many rounds this judge is to answer": not rounds,
     }
-    for problem, there in problems.items():
-        if there:
-            raise UsageError(f"--judge {', '.join(new)}: {problem}.")
+    refuse({f"--judge {', '.join(new)}: {problem}": there for problem, there in problems.items()})
     planned = len(state.rounds)
     joined = (*kept.joined, planned + 1)
     return {
@@ -167,9 +171,7 @@ def check_panel(settings: Settings) -> None:
         "joined: judges are added to a finished run, by judgeq resume": settings.joined,
         "--onto doesn't go with --group-column": settings.onto and settings.group_column,
     }
-    for problem, there in problems.items():
-        if there:
-            raise UsageError(f"{problem}.")
+    refuse(problems)
 
 
 def _flags(names: Sequence[str]) -> str:
@@ -230,37 +232,34 @@ def again(settings: Settings, info: RunInfo) -> Settings:
     return settings.model_copy(update={"total_rounds": total, "until": goal, **panel})
 
 
-def ended(run: Run, info: RunInfo, end: Ended) -> RunInfo:
-    """What is kept of a run that ended by its goal: no later session has more rounds, unless they are
-    asked for."""
-    info = info.model_copy(update={"ended": end})
-    if run.settings.total_rounds is None:
-        return info
-    begun = run.settings.strategy_at_start().rounds
-    total = {"total_rounds": end.round if end.round > begun else None}
-    own, kept = (one.model_copy(update=total) for one in (run.settings, info.settings))
-    trust.remember(run.folder, info.fingerprint, own, run.held)
-    return info.model_copy(update={"rounds": max(end.round, begun), "settings": kept})
+def kept_prompt(place: RunPlace, info: RunInfo) -> PromptSet | None:
+    """The prompt set as the run's facts hold it. Raises RunError for what is none, and UsageError for a
+    persona that isn't in it."""
+    if info.facts.get("prompt") is None:
+        return None
+    try:
+        prompt = prompts.of_facts(info.facts)
+    except (TypeError, ValueError) as error:
+        raise RunError(f"run {place.id} has an invalid prompt set.") from error
+    for name in info.settings.persona:
+        prompt.as_persona(name)  # complains of one that isn't there
+    return prompt
 
 
 # A worker's runs
 
 
 def admit(
-    place: RunPlace,
-    info: RunInfo,
-    own: Settings,
-    files: Sequence[Path] = (),
-    *,
-    named: bool = False,
+    place: RunPlace, own: Settings, files: Sequence[Path] = (), *, named: bool = False
 ) -> Run:
-    """The run as this worker may work on it. Nothing that the run names is opened or sent.
+    """A run as this worker may work on it. Nothing that the run names is opened or sent.
 
     `own` are the worker's settings, `files` may hold texts of runs. `named`: the user named the run.
     Raises UsageError, DataError or RunError for a run that isn't this worker's to work on, saying what
     is missing.
     """
-    asked, facts, run = info.settings, dict(info.facts), f"run {place.id}"
+    info, run = place.info(), f"run {place.id}"
+    asked, facts = info.settings, dict(info.facts)
     if config.fingerprint(facts) != info.fingerprint:
         raise RunError(f"{run} is not worked on: what it says of itself doesn't agree.")
     if info.imported or asked.batch or asked.people is not None:
@@ -268,13 +267,7 @@ def admit(
             f"{run} was imported, or asks people, or in batches: its own process does all of it."
         )
     for name in asked.judge:
-        if name not in own.judge:
-            paid = judge.kind_of(name).costs_money
-            cost = ", at your cost (--max-cost DOLLARS caps that)" if paid else ""
-            raise UsageError(
-                f"{run} asks {name}: --judge {quoted(name)} lets this worker ask it{cost}."
-            )
-        _check_server(run, name, asked, own, named)
+        _check_judge(run, name, asked, own, named)
     strategy, prompt = info.strategy_of(asked) or asked.make_strategy(), kept_prompt(place, info)
     dataset, onto = _dataset(place, info, own, files), facts.get("onto")
     if changed := differing(config.deciding_facts(asked, dataset, prompt, onto), facts):
@@ -293,79 +286,64 @@ def admit(
     return Run(settings, dataset, strategy, prompt, pricing, facts, place)
 
 
-def _check_server(run: str, model: str, asked: Settings, own: Settings, named: bool) -> None:
-    """Raise UsageError where a model is to be asked at a server, or be sent what, the worker's user
-    didn't give. Of a run that was named, a server that was given stands in for the run's."""
-    if model not in asked.models:
+def _check_judge(run: str, name: str, asked: Settings, own: Settings, named: bool) -> None:
+    """Raise UsageError for a judge that the worker's user didn't name, and where a model is to be asked
+    at a server, or be sent what, they didn't give. Of a run that was `named`, a server that was given
+    stands in for the run's."""
+    paid = judge.kind_of(name).costs_money
+    if name not in own.judge:
+        cost = ", at your cost (--max-cost DOLLARS caps that)" if paid else ""
+        raise UsageError(
+            f"{run} asks {name}: --judge {quoted(name)} lets this worker ask it{cost}."
+        )
+    if not paid:
         return
     theirs, ours = (
         {
-            "--base-url": one.address_of(model),
-            "--api": one.api_of(model),
-            "model": one.id_of(model),
+            "--base-url": one.address_of(name),
+            "--api": one.api_of(name),
+            "model": one.id_of(name),
             "--extra-body": orjson.dumps(one.extra_body or {}).decode(),
         }
         for one in (asked, own)
     )
     changed = differing(theirs, ours)
     if named and own.base_url:
-        changed = [name for name in changed if name == "--extra-body"]
+        changed = [one for one in changed if one == "--extra-body"]
     if changed:
-        have = " ".join(f"{name} {quoted(what)}" for name, what in theirs.items())
+        have = " ".join(f"{one} {quoted(what)}" for one, what in theirs.items())
         raise UsageError(
-            f"{run} asks {model} with {have}, and this worker has another {' and '.join(changed)}. "
+            f"{run} asks {name} with {have}, and this worker has another {' and '.join(changed)}. "
             "Start it with the run's own (where its model has a prefix, without --base-url and --api); "
             f"to ask at a server of yours, give --base-url and name the {run}."
         )
 
 
-def kept_prompt(place: RunPlace, info: RunInfo) -> PromptSet | None:
-    """The prompt set as the run's facts hold it. Raises RunError for what is none, and UsageError for a
-    persona that isn't in it."""
-    if info.facts.get("prompt") is None:
-        return None
-    try:
-        prompt = prompts.of_facts(info.facts)
-    except (TypeError, ValueError) as error:
-        raise RunError(f"run {place.id} has an invalid prompt set.") from error
-    for name in info.settings.persona:
-        prompt.as_persona(name)  # complains of one that isn't there
-    return prompt
-
-
 def _dataset(place: RunPlace, info: RunInfo, own: Settings, files: Sequence[Path]) -> Dataset:
-    """The run's items, from wherever this worker may have them, checked by their checksum.
+    """The run's items, checked by their checksum: under the name of a dataset that everybody has, in the
+    files that the worker's user gave, or where this user began the run. No path that the store names
+    otherwise.
 
     Raises DataError naming what was looked at, and what would help.
     """
-    labels, looked_at = info.facts.get("labels"), []
-    for spec in _specs(place, info, own, files):
+    named = info.settings.model_copy(update={"data_dir": own.data_dir})
+    places, looked_at = [named], list[str]()
+    if named.dataset not in (*NAMES, *corpora.names()):
+        places = [named.model_copy(update={"dataset": str(path)}) for path in files]
+        is_file = format_of(named.dataset) is not None
+        if is_file and trust.owns(place, info, "dataset", "data_dir"):
+            places.append(info.settings)
+    for one in places:
         try:
-            dataset = load(spec, runs_onto(place, info))
+            dataset = load(one, runs_onto(place, info))
         except JudgeqError as error:
-            looked_at.append(f"{spec.dataset}: {error}")
+            looked_at.append(f"\n{one.dataset}: {error}")
             continue
+        labels = info.facts.get("labels")
         if dataset.content == info.facts.get("dataset") and labels in (None, dataset.labels):
             return dataset
-        looked_at.append(f"{spec.dataset}: its texts, ids or labels are not those of the run")
+        looked_at.append(f"\n{one.dataset}: its texts, ids or labels are not those of the run")
     raise DataError(
-        f"run {place.id} needs the texts of {quoted(info.settings.dataset)}, which this worker doesn't "
-        "have. Give --dataset FILE (of a known corpus --data-dir)."
-        + "".join(f"\n{text}" for text in looked_at)
+        f"run {place.id} needs the texts of {quoted(named.dataset)}, which this worker doesn't have. "
+        f"Give --dataset FILE (of a known corpus --data-dir).{''.join(looked_at)}"
     )
-
-
-def _specs(
-    place: RunPlace, info: RunInfo, own: Settings, files: Sequence[Path]
-) -> Iterator[Settings]:
-    """Where the texts may be: under the name of a dataset that everybody has, in the files that the
-    worker's user gave, or where this user began the run. No path that the store names otherwise."""
-    asked = info.settings.model_copy(update={"data_dir": own.data_dir})
-    name = asked.dataset
-    if name in (*NAMES, *corpora.names()):
-        yield asked
-        return
-    for path in files:
-        yield asked.model_copy(update={"dataset": str(path)})
-    if format_of(name) is not None and trust.owns(place, info, "dataset", "data_dir"):
-        yield info.settings

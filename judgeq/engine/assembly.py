@@ -18,7 +18,7 @@ from judgeq import judge, prompts
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.datasets.dataset import tokens_of, without_alone, without_long
-from judgeq.engine.queue import Stop
+from judgeq.engine.interrupts import Stop
 from judgeq.errors import DataError, UsageError
 from judgeq.events import Emit, Notice
 from judgeq.files import user_cache
@@ -40,7 +40,7 @@ from judgeq.settings.model import Access
 from judgeq.store import Items, Store
 from judgeq.strategies import Strategy
 from judgeq.text import several
-from judgeq.types import Floats, Totals
+from judgeq.types import Batch, Floats, Totals
 
 if TYPE_CHECKING:
     from judgeq.engine.placing import Onto
@@ -242,21 +242,23 @@ def questions(run: Run, name: str) -> list[Questions]:
 # The judges of a session
 
 
+async def out_of(store: Store) -> list[Batch]:
+    """The batches of a run that are out, in the order in which they were made."""
+    return [batch for batch in await store.batches() if batch.open]
+
+
 @asynccontextmanager
 async def panel(
     run: Run,
-    totals: Totals,
     stop: Stop,
     emit: Emit,
-    *,
     store: Store | None = None,
-    out: float | None = None,
+    *,
     look_only: bool = False,
     allowance: Allowance | None = None,
 ) -> AsyncIterator[Panel]:
-    """The judges of a session, let go of when left; `totals` are what earlier ones spent. Batches of
-    theirs that are still out hold `out` of that, in dollars (None: there are none). With `look_only`, or
-    where others ask (`--workers 0`), nothing is written to the cache's folder.
+    """The judges of a session, let go of when left. With `look_only`, or where others ask (`--workers
+    0`), nothing is written to the cache's folder.
 
     Processes that share a `store` share its cap, and divide the servers' limits. None spends more than
     its `allowance`, by default this user's own cap: whoever can write to the store can change the
@@ -264,9 +266,20 @@ async def panel(
     one limiter, for its provider counts all of it together.
     """
 
-    settings, cache = run.settings, None
+    settings, cache, out = run.settings, None, list[Batch]()
     async with AsyncExitStack() as stack:
-        budget = await _budget(run, totals, emit, store, out, allowance, stack)
+        shared = None
+        if store is not None and store.keeper is not None and not look_only:
+            shared = Slices(store.keeper, notify=partial(_warn, emit))
+            await shared.open()
+            stack.push_async_callback(shared.close)
+            if allowance is not None and shared.cap is not None:
+                _check_prices(run.pricing, shared.cap / NANO)
+        if allowance is None:
+            totals = Totals() if store is None else await store.totals()
+            out = [] if store is None else await out_of(store)
+            allowance = _allowance(settings.max_cost, totals, out, shared is not None)
+        budget = Budget(allowance, shared)
         stop.calls(budget.abort)
         kinds = [judge.kind_of(name) for name in settings.judge]
         if settings.cache and (settings.models or judge.FUNCTION in kinds):
@@ -291,7 +304,7 @@ async def panel(
             stop.calls(limiter.abort)
             backend, batches = _backend(run, number, limiter, emit), None
             stack.push_async_callback(backend.close)
-            if settings.models and (settings.batch or out is not None):
+            if settings.models and (settings.batch or out):
                 batches = _model(run, name, limiter, emit, batch=True)
                 stack.push_async_callback(batches.close)
             shares = (emit, stop.sleep, limiter, budget, cache)
@@ -302,33 +315,19 @@ async def panel(
         yield Panel(judges, " + ".join(settings.judges))
 
 
-async def _budget(
-    run: Run,
-    totals: Totals,
-    emit: Emit,
-    store: Store | None,
-    out: float | None,
-    allowance: Allowance | None,
-    stack: AsyncExitStack,
-) -> Budget:
-    """What the judges may spend; parameters as of `panel`."""
-    shared, cap = None, run.settings.max_cost
+def _allowance(cap: float | None, totals: Totals, out: Sequence[Batch], shared: bool) -> Allowance:
+    """What this user's own cap leaves after what was spent before, which several processes keep count of
+    where it is `shared`. What batches hold that are still `out` will be settled."""
     if cap is not None and totals.at_risk is None:
         raise UsageError(
             f"--max-cost {cap:g}: earlier calls of this run have an unknown price: no cap can be kept. "
             "Start again with --new: answers come from the cache, for nothing."
         )
-    if store is not None and store.keeper is not None:
-        shared = Slices(store.keeper, notify=partial(_warn, emit))
-        await shared.open()
-        stack.push_async_callback(shared.close)
-        if allowance is not None and shared.cap is not None:
-            _check_prices(run.pricing, shared.cap / NANO)
-    if allowance is None:
-        lost = max(0.0, (totals.at_risk or 0.0) - (out or 0.0))
-        before = (totals.cost, lost) if shared is None else ()
-        allowance = Allowance(cap, *before, reserved=out or 0.0)
-    return Budget(allowance, shared)
+    reserved = sum(round((batch.at_risk or 0.0) * NANO) for batch in out) / NANO
+    if shared:
+        return Allowance(cap, reserved=reserved)
+    lost = max(0.0, (totals.at_risk or 0.0) - reserved)
+    return Allowance(cap, totals.cost, lost, reserved=reserved)
 
 
 def _warn(emit: Emit, text: str) -> None:

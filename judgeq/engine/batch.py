@@ -12,25 +12,27 @@ refused or lost. What leads on is `_look`, batch by batch.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from judgeq.engine import assembly, rounds
-from judgeq.engine.assembly import Run, Session
+from judgeq.engine.assembly import Run, Session, out_of
 from judgeq.engine.batch_lines import (
     Requests,
-    Settlement,
     asked,
     backend_of,
     budget_of,
+    collect,
+    give_back,
     named,
     results_of,
     tidy,
 )
-from judgeq.engine.queue import Stop
+from judgeq.engine.interrupts import Stop
 from judgeq.errors import (
     BatchGoneError,
     BrokenResultsError,
@@ -44,10 +46,7 @@ from judgeq.errors import (
 from judgeq.events import BatchesOpen, Emit, JobEnded, Notice
 from judgeq.files import make_folder
 from judgeq.judge.backend import Remote
-from judgeq.judge.budget import NANO
-from judgeq.judge.judge import Judge
 from judgeq.run_places import whoami
-from judgeq.store import Store
 from judgeq.text import several
 from judgeq.types import Batch, BatchState, Counts, JobState, Outcome
 
@@ -66,18 +65,6 @@ SETTLING = 120.0
 """Seconds after which a provider lists a batch that it was asked to create, if it ever will."""
 FULL_WAIT = 300.0
 """Seconds until a batch is sent after one was refused because too much waits at its provider."""
-
-
-async def out_of(store: Store) -> list[Batch]:
-    """The batches of a run that are out, in the order in which they were made."""
-    return [batch for batch in await store.batches() if batch.open]
-
-
-async def held(store: Store) -> float | None:
-    """The most that the open batches of a run may cost, in dollars (0 where that is unknown); None where
-    there are none."""
-    out = await out_of(store)
-    return sum(round((batch.at_risk or 0.0) * NANO) for batch in out) / NANO if out else None
 
 
 async def needed(session: Session, counts: Counts) -> bool:
@@ -107,20 +94,12 @@ async def ask(session: Session) -> None:
 
 @dataclass(slots=True, eq=False)
 class Open:
-    """A batch that is out, or may be (since `since`, if it is): looked at when it is `due`, by the
-    monotonic clock, and then after a longer `wait`."""
+    """A batch that is out, or may be: since when, by the monotonic clock, if it is."""
 
     batch: Batch
-    due: float
     since: float
-    wait: float
     broken: int = 0  # downloads
     reported: bool = False
-
-    def later(self, at_least: float | None = None) -> None:
-        """Look at it again, after a longer wait than before."""
-        self.due = time.monotonic() + max(self.wait, at_least or 0.0)
-        self.wait = min(self.wait * 1.5, LONGEST_WAIT)
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +107,6 @@ class Outlet:
     """The way to one judge: it is sent batches of so many lines at most, and none before `closed_until`.
     `tries` failed, one after the other."""
 
-    judge: Judge
     api: BatchAPI
     most: int
     closed_until: float = 0.0
@@ -140,50 +118,43 @@ class Batches:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._settlement = Settlement(session)
+        self._error: JudgeqError | None = None  # the first of those that are to end the session
         self._open: list[Open] = []
+        self._wait = FIRST_WAIT
         self._more = True  # may be pending
         self._outlets: dict[int, Outlet] = {}  # by judge
         self._asked: dict[str, set[str]] = {}  # keys of this session's questions, by open batch
         for number, judge in enumerate(session.judge.judges):
             if judge is not None and judge.batches is not None:
-                api, size = judge.batches.batch_api, session.run.settings.batch_size
-                most = min(api.most_lines, size or api.most_lines)
-                self._outlets[number] = Outlet(judge, api, most)
+                api = judge.batches.batch_api
+                most = min(api.most_lines, session.run.settings.batch_size or api.most_lines)
+                self._outlets[number] = Outlet(api, most)
 
     async def go_through(self) -> None:
         """Send what is pending, if we are to, and wait until all batches have ended and nothing is to be
         sent, if we are to; as `ask`."""
         session, settings, stop = self._session, self._session.run.settings, self._session.stop
         for batch in await out_of(session.store):
-            self._watch(batch)
+            age = max(0.0, time.time() - batch.made)
+            self._open.append(Open(batch, time.monotonic() - age))
         while True:
-            for one in [one for one in self._open if one.due <= time.monotonic()]:
-                await self._look(one)
-            if settings.batch and self._settlement.error is None:
+            pauses = [await self._look(one) for one in [*self._open]]
+            if settings.batch and self._error is None:
                 await self._send()
-            if self._settlement.error is not None:
-                raise self._settlement.error
-            due = [one.due for one in self._open]
+            if self._error is not None:
+                raise self._error
+            waits = [max([self._wait, *pauses])] if self._open else []
             if settings.batch:
-                closed = [outlet.closed_until for outlet in self._outlets.values()]
-                due += [until for until in closed if until > time.monotonic()]
-            if not due:
+                closed = [one.closed_until - time.monotonic() for one in self._outlets.values()]
+                waits += [seconds for seconds in closed if seconds > 0]
+            if not waits:
                 return
             if stop.asked or not settings.wait:
                 raise StoppedError(self._still())
-            seconds = max(0.0, min(due) - time.monotonic())
-            session.emit(BatchesOpen(tuple(one.batch for one in self._open), seconds))
+            session.emit(BatchesOpen(tuple(one.batch for one in self._open), min(waits)))
             with suppress(StoppedError):  # which is seen above, when what has ended is collected
-                await stop.sleep(seconds)
-
-    def _watch(self, batch: Batch) -> Open:
-        """Look at a batch from now on."""
-        now = time.monotonic()
-        self._open.append(
-            one := Open(batch, now, now - max(0.0, time.time() - batch.made), FIRST_WAIT)
-        )
-        return one
+                await stop.sleep(min(waits))
+            self._wait = min(self._wait * 1.5, LONGEST_WAIT)
 
     def _still(self) -> str:
         """What is still out, for a session that ends."""
@@ -196,11 +167,14 @@ class Batches:
     def _notify(self, text: str, *, warning: bool = False) -> None:
         self._session.emit(Notice(text, warning=warning))
 
+    def _fail(self, error: JudgeqError) -> None:
+        self._error = self._error or error
+
     # From one state to the next
 
-    async def _look(self, one: Open) -> None:
-        """Lead a batch on that is due. What fails now is tried again later; what always will ends the
-        session, once the others are collected."""
+    async def _look(self, one: Open) -> float:
+        """Lead a batch on; seconds until it is looked at again, at least. What fails now is tried again
+        later; what always will ends the session, once the others are collected."""
         try:
             ledger = {batch.name: batch for batch in await self._session.store.batches()}
             one.batch = ledger[one.batch.name]  # what is known here may not have been committed
@@ -215,16 +189,17 @@ class Batches:
             await self._lose(one, str(error))
         except (CallError, StoreAwayError) as error:
             one.broken += isinstance(error, BrokenResultsError)
-            one.later(error.retry_after if isinstance(error, CallError) else None)
             if not one.reported:
                 one.reported = True
                 self._notify(f"{named(one.batch)} can't be asked about just now: {error}")
+            return (error.retry_after if isinstance(error, CallError) else None) or 0.0
         except JudgeqError as error:
-            one.later()
-            self._settlement.error = self._settlement.error or error
+            self._fail(error)
+        return 0.0
 
     async def _step(self, one: Open, outlet: Outlet, remote: Remote) -> None:
-        """Lead a batch on that is there, by what its provider says of it."""
+        """Lead a batch on that is there, by what its provider says of it. Where it took none of it that
+        is an error, unless too much waits there already."""
         one.batch = one.batch._replace(
             remote=remote.id,
             state=BatchState.SENT,
@@ -237,14 +212,18 @@ class Batches:
             error=None,
         )
         await self._session.store.note_batch(one.batch)
-        if remote.stands == "working":
-            one.later()
-        elif remote.stands == "refused":
-            await self._refused(one, outlet, remote)
-        else:
+        if remote.stands == "ended":
             last = one.broken >= BROKEN
-            one.batch = await self._settlement.collect(outlet.api, one.batch, remote, last=last)
-            await self._end(one)
+            how = (self._session, outlet.api, one.batch, remote, self._fail)
+            self._end(one, await collect(*how, last=last))
+        elif remote.stands == "refused":
+            why = "; ".join(remote.problems) or f"its state is {remote.status!r}"
+            why = f"{one.batch.api} refused {named(one.batch)}: {why}"
+            error = JudgeError(f"{why}. None of it was paid for.")
+            if remote.full:
+                outlet.most = max(1, one.batch.jobs // 2)
+                error = CallError(f"{why}.", retry_after=FULL_WAIT)
+            await self._not_taken(one, outlet, error)
 
     async def _find(self, one: Open, outlet: Outlet, ledger: Iterable[Batch]) -> None:
         """Look for a batch that may have been created. Where its provider doesn't list it when it would,
@@ -255,12 +234,11 @@ class Batches:
         if found is not None:
             self._notify(f"{named(batch)} was created all the same, and is taken up.")
             await self._step(one, outlet, found)
-        elif time.monotonic() < one.since + SETTLING:
-            one.later()
-        elif batch.error is None:
-            await self._lose(one, "its provider doesn't list it")
-        else:
-            await self._not_taken(one, outlet, CallError(batch.error))
+        elif time.monotonic() >= one.since + SETTLING:
+            if batch.error is None:
+                await self._lose(one, "its provider doesn't list it")
+            else:
+                await self._not_taken(one, outlet, CallError(batch.error))
 
     async def _create(self, one: Open, outlet: Outlet, file: BinaryIO) -> None:
         """Create a batch, of which the ledger knows."""
@@ -273,7 +251,6 @@ class Batches:
             # It may be there all the same: it is looked for.
             one.since = time.monotonic()
             if isinstance(error, RateLimitedError) or not isinstance(error, CallError):  # refused
-                one.due = one.since + SETTLING
                 await self._session.store.note_batch(one.batch._replace(error=str(error)))
             else:
                 self._notify(f"{named(one.batch)} may not have been created: {error}")
@@ -286,22 +263,12 @@ class Batches:
         pause. Where that won't help the session ends."""
         await self._over(one, BatchState.REFUSED, f"its batch was not taken: {error}")
         if not isinstance(error, CallError) or (outlet.tries >= TRIES and not self._open):
-            self._settlement.error = self._settlement.error or error
+            self._fail(error)
             return
         pause = min(AGAIN * 2**outlet.tries, LONGEST_WAIT)
         outlet.closed_until = time.monotonic() + max(pause, error.retry_after or 0.0)
         outlet.tries += 1
         self._notify(f"{named(one.batch)} was not taken: {error} Its questions are sent again.")
-
-    async def _refused(self, one: Open, outlet: Outlet, remote: Remote) -> None:
-        """The provider took none of it: that is an error, unless too much waits there already."""
-        why = "; ".join(remote.problems) or f"its state is {remote.status!r}"
-        why = f"{one.batch.api} refused {named(one.batch)}: {why}"
-        error = JudgeError(f"{why}. None of it was paid for.")
-        if remote.full:
-            outlet.most = max(1, one.batch.jobs // 2)
-            error = CallError(f"{why}.", retry_after=FULL_WAIT)
-        await self._not_taken(one, outlet, error)
 
     async def _lose(self, one: Open, why: str) -> None:
         """Nobody can say what became of a batch: all goes back, as possibly paid."""
@@ -316,14 +283,13 @@ class Batches:
 
     async def _over(self, one: Open, state: BatchState, error: str) -> None:
         """All jobs that a batch has go back."""
-        one.batch = await self._settlement.give_back(one.batch, state, error)
-        await self._end(one)
+        self._end(one, await give_back(self._session, one.batch, state, error))
 
-    async def _end(self, one: Open) -> None:
+    def _end(self, one: Open, batch: Batch) -> None:
         """A batch is over: there may be room for another."""
-        await self._session.store.note_batch(one.batch)
+        one.batch = batch
         self._open.remove(one)
-        self._asked.pop(one.batch.name, None)
+        self._asked.pop(batch.name, None)
         self._more = True
 
     # Sending
@@ -335,31 +301,33 @@ class Batches:
             return
         self._more = False
         for number, outlet in self._outlets.items():
-            while not (self._session.stop.asked or self._settlement.error):
+            more = True
+            while more and not (self._session.stop.asked or self._error):
                 if outlet.closed_until > time.monotonic():
                     self._more = True
                     break
-                if not await self._send_one(number, outlet):
-                    break
+                more = await self._send_one(number, outlet)
 
     async def _send_one(self, number: int, outlet: Outlet) -> bool:
         """Send a judge one batch of what is pending, but for what the cache knows; whether there may be
         more to send."""
-        store, budget, stop = self._session.store, budget_of(self._session), self._session.stop
+        session = self._session
+        store, stop = session.store, session.stop
         store.judges = [number]
         jobs = await store.claim(whoami(), outlet.most, store.lease)
-        left, cached = {job.match.id for job in jobs}, list[Outcome]()
-        out = set[str]().union(*self._asked.values())
+        left, out = {job.match.id for job in jobs}, set[str]().union(*self._asked.values())
         try:
-            with Requests(self._session, number, outlet.api, out) as requests:
-                unpaid = await requests.fill(jobs, cached)
-                await store.settle(whoami(), cached)
-                for outcome in cached:
-                    self._session.emit(JobEnded(outcome.job, outcome.state))
-                left.difference_update(outcome.job for outcome in cached)
+            # The file holds texts: it has no name on the disk, so that a kill leaves none.
+            with tempfile.TemporaryFile(dir=results_of(session.run)) as file:
+                requests = Requests(session, number, outlet.api, out, cast("BinaryIO", file))
+                unpaid = await requests.fill(jobs)
+                await store.settle(whoami(), requests.cached)
+                for outcome in requests.cached:
+                    session.emit(JobEnded(outcome.job, outcome.state))
+                    left.remove(outcome.job)
                 if stop.asked:
-                    for asked_line in requests.lines:
-                        budget.release(asked_line.bound)
+                    for line in requests.lines:
+                        budget_of(session).release(line.bound)
                 elif requests.lines:
                     left.difference_update(line.job.match.id for line in requests.lines)
                     await self._submit(outlet, requests)
@@ -367,7 +335,7 @@ class Batches:
             await store.settle(whoami(), [Outcome(job, JobState.PENDING) for job in left])
         if unpaid is not None and not (self._open or stop.asked):
             raise unpaid
-        return unpaid is None and bool(requests.lines or cached)
+        return unpaid is None and bool(requests.lines or requests.cached)
 
     async def _submit(self, outlet: Outlet, requests: Requests) -> None:
         """Write down that a batch is about to be created, and create it."""
@@ -378,7 +346,9 @@ class Batches:
                 budget_of(session).release(line.bound)
         if len(lost) == batch.jobs:  # nothing was written down
             return
-        one = self._watch(batch)
+        one = Open(batch, time.monotonic())
+        self._open.append(one)
+        self._wait = FIRST_WAIT
         self._asked[batch.name] = requests.keys
         if lost:
             why = f"{len(lost):,} of its questions are another process's by now"
@@ -390,20 +360,18 @@ class Batches:
 async def cancel(run: Run, emit: Emit) -> Sequence[tuple[Batch, Remote]]:
     """Ask the providers to stop working on the open batches of a run. Nothing is written: whoever goes
     on with the run collects what they had answered. Raises JudgeError where one can't be asked."""
-    async with rounds.reading(run.folder) as store:
-        totals, out, batches = await store.totals(), await held(store), await out_of(store)
-    if not batches:
-        return []
-
     cancelled = list[tuple[Batch, Remote]]()
-    async with assembly.panel(run, totals, Stop(), emit, out=out, look_only=True) as judges:
-        await judges.open()
-        for one in batches:
-            if one.remote is None:
-                raise JudgeError(
-                    f"Nobody knows yet whether {named(one)} was created: "
-                    f"`judgeq resume {run.folder.argument}` looks for it."
-                )
-            api = backend_of(asked(judges, one)).batch_api
-            cancelled.append((one, await api.cancel(one.remote)))
+    async with rounds.reading(run.folder) as store:
+        if not (batches := await out_of(store)):
+            return []
+        async with assembly.panel(run, Stop(), emit, store, look_only=True) as judges:
+            await judges.open()
+            for one in batches:
+                if one.remote is None:
+                    raise JudgeError(
+                        f"Nobody knows yet whether {named(one)} was created: "
+                        f"`judgeq resume {run.folder.argument}` looks for it."
+                    )
+                api = backend_of(asked(judges, one)).batch_api
+                cancelled.append((one, await api.cancel(one.remote)))
     return cancelled

@@ -103,13 +103,11 @@ def runs_onto(folder: RunPlace, info: RunInfo) -> list[RunPlace]:
     return [folder.runs().find(name) for name in info.settings.onto]
 
 
-def judged_before(
-    dataset: Dataset, prompt: Mapping[str, Any] | None, there: Runs
-) -> tuple[RunPlace, int] | None:
-    """The latest run, of some, in which texts of a dataset were judged by the same prompt, and how many
-    of them; None where there is none."""
+def judged_before(dataset: Dataset, prompt: Mapping[str, Any] | None, there: Runs) -> str:
+    """That another run, of the latest, judged some of the texts by the same prompt, and not all, in a
+    sentence; "" where none did."""
     if dataset.texts is None or prompt is None:
-        return None
+        return ""
     texts = set(dataset.texts)
     for place in there.all()[:LOOKED_AT]:
         with suppress(JudgeqError):
@@ -119,8 +117,13 @@ def judged_before(
                 continue
             own = _of_run(place, dataset, {})
             if shared := sum(text in texts for text in own.texts or ()):
-                return place, shared
-    return None
+                if shared >= len(dataset):
+                    return ""
+                return (
+                    f"{shared:,} of these {len(dataset):,} texts were judged before, in run {place.id}. "
+                    f"With --onto {place.id} only the others are judged, and get scores on its scale."
+                )
+    return ""
 
 
 def _of_run(place: RunPlace, dataset: Dataset, given: Given) -> Dataset:

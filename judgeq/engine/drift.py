@@ -18,8 +18,8 @@ from judgeq.datasets.tables import Table, display
 from judgeq.engine import results, rounds, runner, session
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.datasets import dataset_of
-from judgeq.engine.interrupts import Beside, Interrupts, in_thread, run_loop, stoppable
-from judgeq.engine.queue import Stop
+from judgeq.engine.interrupts import Beside, Stop, in_thread, run_stoppable
+from judgeq.engine.queue import drain
 from judgeq.errors import JudgeError, RunError, StoppedError, UsageError
 from judgeq.events import Emit, Notice, RoundStarted, RunStarted
 from judgeq.judge.budget import Allowance
@@ -97,10 +97,9 @@ def ask(
     *,
     cap: float | None = None,
     beside: Beside | None = None,
-    interrupts: Interrupts | None = None,
 ) -> None:
     """Ask so many of a run's questions again, drawn at random, for `cap` dollars at most; or those
-    that an interrupted call has left. `beside` and `interrupts` as of the run. Raises UsageError,
+    that an interrupted call has left. `beside` as of the run. Raises UsageError,
     RunError, StoppedError, JudgeError and BudgetError; what was answered is kept."""
 
     async def asked(stop: Stop) -> None:
@@ -120,7 +119,7 @@ def ask(
             opened.store.check()
 
     with run.folder.locked():
-        run_loop(stoppable(asked, emit, beside, interrupts))
+        run_stoppable(asked, emit, beside)
 
 
 async def _ask(session: Session, round: int, questions: int, totals: Totals) -> None:
@@ -143,7 +142,7 @@ async def _ask(session: Session, round: int, questions: int, totals: Totals) -> 
     n, judge = len(run.dataset), session.judge.name
     session.emit(RunStarted(run.folder.id, n, 1, judge, [counts], totals, [counts.total]))
     session.emit(RoundStarted(run.strategy.before + 1, counts))
-    await runner.drain_ours(session, counts.left)
+    await drain(session, counts.left)
     after = await store.round_state(round) or counts
     if after.left:
         raise StoppedError(f"stopped with {after.left:,} of {after.total:,} questions left")

@@ -14,21 +14,22 @@ import math
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
+
+import numpy as np
 
 from judgeq import seeds
 from judgeq.engine import assembly, rounds, runner
 from judgeq.engine.assembly import Run
-from judgeq.engine.interrupts import awaited
+from judgeq.engine.interrupts import Stop, awaited
 from judgeq.engine.pilot import Pilot
-from judgeq.engine.queue import Stop
 from judgeq.judge.limiter import MARGIN
 from judgeq.judge.panel import Panel
 from judgeq.judge.prices import REASON, answer_tokens
 from judgeq.rating import UNKNOWN
 from judgeq.rating.order import expected_rho
 from judgeq.store import Store
-from judgeq.strategies.matchmaking import Repeats
+from judgeq.store.protocol import Spent
 from judgeq.text import LEFT_OUT, money, several
 from judgeq.types import Counts, Match, Totals, Usage
 
@@ -74,8 +75,10 @@ class Estimate:
     rounds_open: int  # rounds that could not be looked into
     answers: int  # those that people are still to give
     totals: Totals = field(metadata=LEFT_OUT)
-    basis: str  # where the tokens come from
+    basis: str = "nothing is left to ask a model: it costs nothing"  # where the tokens come from
     hits: int = 0  # questions that the cache answers
+    size: float = field(default=0.0, metadata=LEFT_OUT)  # bytes of all questions
+    texts: float = field(default=0.0, metadata=LEFT_OUT)  # in all questions
     input: Range = NOTHING  # tokens
     output: Range = NOTHING
     cost: Range | None = NOTHING  # dollars; None where the price is unknown
@@ -164,109 +167,94 @@ async def estimate(
 
     Raises UsageError or RunError as `judgeq run` would.
     """
-    settings, store, totals = prepared.settings, None, Totals()
+    store, totals, samples = None, Totals(), list[tuple[int, Spent]]()
     async with AsyncExitStack() as stack:
         if prepared.folder.exists:
             store = await stack.enter_async_context(rounds.reading(prepared.folder))
             totals = await store.totals()
-        opening = assembly.panel(prepared, totals, Stop(), lambda event: None, look_only=True)
+        opening = assembly.panel(prepared, Stop(), lambda event: None, store, look_only=True)
         judge = await stack.enter_async_context(opening)
-        left = await _left(prepared, store, retry_failed)
-        known = Estimate(
-            prepared=prepared,
-            done=left.done,
-            calls=len(left.next) + left.later,
-            rounds_open=left.rounds_open,
-            answers=left.answers,
-            totals=totals,
-            basis="nothing is left to ask a model: it costs nothing",
-            pilot=pilot,
-        )
-        if not settings.models:
-            return known
-        asked = _to_ask(prepared, judge, left)
-        samples = [] if store is None else await _answered(prepared, judge, store)
-    known = replace(known, calls=asked.calls, hits=asked.hits)
-    if not asked.calls:
-        return known
+        left, planned, later = await _left(prepared, store, retry_failed)
+        left = replace(left, totals=totals, pilot=pilot)
+        if not prepared.settings.models:
+            return left
+        left = _to_ask(left, judge, [match for match in planned if judge.is_sent(match)], later)
+        for spent in [] if store is None else await store.spent(MOST):
+            if spent.usage.output and judge.is_sent(spent.match):
+                pricing = prepared.pricing.get(prepared.settings.panelists[spent.match.judge].judge)
+                if pricing is not None:  # that of today
+                    spent = spent._replace(cost=pricing.cost(spent.usage))
+                samples.append((_size(judge, spent.match), spent))
+    if not left.calls:
+        return left
     if len(samples) < (ENOUGH if pilot is None else 1):
-        return _by_rule(known, asked)
-    return _by_samples(known, asked, samples)
+        return _by_rule(left)
+    return _by_samples(left, samples)
 
 
 # What is left to ask
 
 
-class _Left(NamedTuple):
-    done: int  # jobs that have an outcome
-    next: Sequence[Match]  # questions of the rounds that are planned, or of the first one
-    later: int  # questions in other rounds
-    rounds_open: int
-    answers: int  # those that people are still to give
-
-
-async def _left(run: Run, store: Store | None, retry_failed: bool) -> _Left:
-    settings, strategy = run.settings, run.strategy
-    by_round = enumerate(strategy.asked_by_round(*run.dataset.sizes), start=1)
-    asked = (rounds.judgments_per_match(settings, round) * calls for round, (calls, _) in by_round)
-    most, of_people = sum(asked), 0.0
+async def _left(
+    run: Run, store: Store | None, retry_failed: bool
+) -> tuple[Estimate, Sequence[Match], int]:
+    """How much is left; the questions of the rounds that are planned, or of the first one, and how many
+    there are in other rounds."""
+    settings, by_people = run.settings, 0.0
     if settings.people is not None:
-        of_people = settings.each / (settings.each - 1 + len(settings.panelists))
-    planned, over, answers, left = list[Counts](), False, round(most * of_people), list[Match]()
+        by_people = settings.each / (settings.each - 1 + len(settings.panelists))
+    of_round = rounds.sizes(settings, run.strategy, run.dataset.sizes)
+    counts, over, answers, left = list[Counts](), False, sum(of_round) * by_people, list[Match]()
     if store is not None:
-        planned, over = await rounds.planned(store)
-        for number in range(1, len(planned) + 1):
+        counts, over = await rounds.planned(store)
+        for number in range(1, len(counts) + 1):
             left += await store.left(number)
         # Which ones batches have makes no difference: they are of one kind.
-        left = left[sum(one.left for one in await store.batches() if one.open) :]
-        planned = planned[strategy.before :]  # those before are of settled items
-        over = over or run.folder.info().ended_after(len(planned), settings.goal)
+        left = left[sum(one.left for one in await assembly.out_of(store)) :]
+        counts = counts[run.strategy.before :]  # those before are of settled items
+        over = over or bool(run.folder.info().ended_after(len(counts), settings.goal))
         answers -= sum(call.outcome == "ok" for _, call in await store.people_calls())
-    if not planned and not over:
-        first = rounds.questions(runner.begin(run), settings)
-        left = rounds.single(replace(first, repeats=Repeats().add(first)))
-    total = sum(planned, Counts())
-    rounds_open = 0 if over else max(0, run.rounds - max(1, len(planned)))
-    later = max(0, most - (total.total or len(left))) if rounds_open else 0
-    if settings.models:
-        later = round(later * (1 - of_people))
+    if not counts and not over:
+        history = runner.begin(run)
+        first = rounds.questions(history, settings)
+        left = rounds.single(replace(first, repeats=history.repeats.add(first)))
+    to_come, total = [] if over else of_round[max(1, len(counts)) :], sum(counts, Counts())
+    later = round(sum(to_come) * (1 - by_people if settings.models else 1))
     later += total.failed + total.invalid if retry_failed else 0
-    return _Left(total.total - total.left, left, later, rounds_open, max(0, answers))
+    known = Estimate(
+        prepared=run,
+        done=total.total - total.left,
+        calls=len(left) + later,
+        rounds_open=len(to_come),
+        answers=max(0, round(answers)),
+        totals=Totals(),
+    )
+    return known, left, later
 
 
-# What a question takes
-
-
-class _Answered(NamedTuple):
-    """The bytes of a question that was answered, its texts, and what it took."""
-
-    size: int
-    items: int
-    usage: Usage
-    cost: float | None
-    latency: float  # 0 where the cache answered
-
-
-class _ToAsk(NamedTuple):
-    """Questions that are left to be sent, the bytes and the texts of all of them; those that the cache
-    answers, which are not sent."""
-
-    calls: int
-    size: float
-    items: float
-    hits: int
-
-
-async def _answered(run: Run, judge: Panel, store: Store) -> list[_Answered]:
-    """What questions of this run took, at today's price."""
-    found = []
-    for match, usage, cost, latency in await store.spent(MOST):
-        if usage.output and judge.is_sent(match):
-            pricing = run.pricing.get(run.settings.panelists[match.judge].judge)
-            cost = cost if pricing is None else pricing.cost(usage)
-            size = _size(judge, match)
-            found.append(_Answered(size, len(match.items), usage, cost, latency))
-    return found
+def _to_ask(known: Estimate, judge: Panel, planned: Sequence[Match], later: int) -> Estimate:
+    """What is left to be sent of these questions, and of so many later ones."""
+    for step in (len(planned) // LOOKED_UP or 1, 1):
+        looked_up = planned[::step]
+        unknown = [match for match in looked_up if not _cached(judge, match)]
+        hits = len(looked_up) - len(unknown)
+        if not hits:
+            break
+    parts = [(len(planned) - hits, unknown)]
+    if later:
+        run = known.prepared
+        history = runner.begin(run)
+        questions = run.strategy.later(history, seeds.rng(history.seed, "estimate"))
+        first = judge.judges.index(judge.asked[0])
+        similar = [match._replace(judge=first) for match in rounds.single(questions)[:SIMILAR]]
+        parts.append((later, similar))
+    return replace(
+        known,
+        calls=sum(n for n, _ in parts),
+        hits=hits,
+        size=sum(n * _mean([_size(judge, match) for match in like]) for n, like in parts),
+        texts=sum(n * _mean([len(match.items) for match in like]) for n, like in parts),
+    )
 
 
 def _size(judge: Panel, match: Match) -> int:
@@ -282,66 +270,45 @@ def _cached(judge: Panel, match: Match) -> bool:
     return asked.recall(request, asked.backend.prepare(request)) is not None
 
 
-def _to_ask(run: Run, judge: Panel, left: _Left) -> _ToAsk:
-    """What is left to be sent."""
-    to_send = list(filter(judge.is_sent, left.next))
-    looked_up = to_send[:: len(to_send) // LOOKED_UP or 1]
-    unknown = [match for match in looked_up if not _cached(judge, match)]
-    if len(unknown) < len(looked_up) < len(to_send):
-        looked_up, unknown = to_send, [match for match in to_send if not _cached(judge, match)]
-    hits = len(looked_up) - len(unknown)
-    parts = [(len(to_send) - hits, unknown)]
-    if left.later:
-        history = runner.begin(run)
-        questions = run.strategy.later(history, seeds.rng(history.seed, "estimate"))
-        first = judge.judges.index(judge.asked[0])
-        similar = [match._replace(judge=first) for match in rounds.single(questions)[:SIMILAR]]
-        parts.append((left.later, similar))
-    return _ToAsk(
-        sum(n for n, _ in parts),
-        sum(n * _mean([_size(judge, match) for match in like]) for n, like in parts),
-        sum(n * _mean([len(match.items) for match in like]) for n, like in parts),
-        hits,
-    )
+# What a question takes
 
 
-def _by_samples(known: Estimate, asked: _ToAsk, samples: Sequence[_Answered]) -> Estimate:
+def _by_samples(known: Estimate, samples: Sequence[tuple[int, Spent]]) -> Estimate:
     """As answered questions suggest: input and cost by their bytes, output by their texts."""
-    n = asked.calls
-    read = [(one.usage.input + one.usage.cached) / one.size for one in samples]
-    written = [one.usage.output / (3 + one.items) for one in samples]
-    costs = [one.cost / one.size for one in samples if one.cost is not None]
-    latencies = [one.latency for one in samples if one.latency]
+    n = known.calls
+    read = [(one.usage.input + one.usage.cached) / size for size, one in samples]
+    written = [one.usage.output / (3 + len(one.match.items)) for _, one in samples]
+    costs = [one.cost / size for size, one in samples if one.cost is not None]
+    latencies = [one.latency for _, one in samples if one.latency]
     known = replace(
         known,
-        input=plausible(read, n, 0.03) * asked.size,
-        output=plausible(written, n, 0.1) * (3 * n + asked.items),
-        cost=plausible(costs, n, 0.05) * asked.size if len(costs) == len(samples) else None,
+        input=plausible(read, n, 0.03) * known.size,
+        output=plausible(written, n, 0.1) * (3 * n + known.texts),
+        cost=plausible(costs, n, 0.05) * known.size if len(costs) == len(samples) else None,
         basis=f"from {several(len(samples), 'answered call')}",
     )
-    if known.prepared.settings.batch or not n or not latencies:
+    if known.prepared.settings.batch or not latencies:
         return known
     return replace(known, seconds=_seconds(known, latencies))
 
 
-def _by_rule(known: Estimate, asked: _ToAsk) -> Estimate:
+def _by_rule(known: Estimate) -> Estimate:
     """By rule of thumb; each judge gets about as many questions as any other."""
-    settings, n = known.prepared.settings, max(1, asked.calls)
-    size, items, pricing = asked.size / n, asked.items / n, known.prepared.pricing
-    prices = [one for one in pricing.values() if one is not None]
-    least = REASON[0] if settings.reasons else 0
-    longest = settings.output_limit or answer_tokens(items, settings.reasons) + REASONING
-    read = Range(*(size / bytes_a_token for bytes_a_token in BYTES_A_TOKEN))
-    written = Range(min(3 + items + least, longest), longest)
+    settings, n, pricing = known.prepared.settings, known.calls, known.prepared.pricing.values()
+    size, texts = known.size / n, known.texts / n
+    longest = settings.output_limit or answer_tokens(texts, settings.reasons) + REASONING
+    least = min(3 + texts + (REASON[0] if settings.reasons else 0), longest)
     low, high = (
-        _mean([price.cost(Usage(math.ceil(into), 0, math.ceil(out))) for price in prices])
-        for into, out in ((read.low, written.low), (read.high, written.high))
+        Usage(math.ceil(size / bytes_a_token), 0, math.ceil(written))
+        for bytes_a_token, written in zip(BYTES_A_TOKEN, (least, longest), strict=True)
     )
+    prices = [price for price in pricing if price is not None]
+    costs = [_mean([price.cost(usage) for price in prices]) for usage in (low, high)]
     return replace(
         known,
-        input=read * asked.calls,
-        output=written * asked.calls,
-        cost=Range(low, high) * asked.calls if len(prices) == len(pricing) else None,
+        input=Range(low.input, high.input) * n,
+        output=Range(low.output, high.output) * n,
+        cost=Range(*costs) * n if len(prices) == len(pricing) else None,
         basis=f"rough: assumes answers of up to {longest:,.0f} tokens with reasoning, and no retries; "
         "--pilot 20 measures instead",
     )
@@ -350,18 +317,18 @@ def _by_rule(known: Estimate, asked: _ToAsk) -> Estimate:
 def _seconds(known: Estimate, latencies: Sequence[float]) -> Range:
     """How long the calls may take, from all in flight that may be, to as many as the pilot had."""
     settings, models, pilot = known.prepared.settings, len(known.prepared.pricing), known.pilot
+    rpm, tpm = settings.rpm or math.inf, settings.tpm or math.inf
+    latency, waits = plausible(latencies, known.calls, 0.1), max(1, known.rounds_open)
     most = settings.concurrency * models
     least = most if pilot is None else min(most, pilot.questions)
-    latency, left = plausible(latencies, known.calls, 0.1), max(1, known.rounds_open)
 
     def lasting(at_once: int, latency: float, tokens: float) -> float:
-        limits = ((known.calls, settings.rpm), (tokens, settings.tpm))
-        paced = [60 / MARGIN * n / limit / models for n, limit in limits if limit]
-        return max(*paced, 0, left * latency * max(1, known.calls / left / at_once))
+        paced = 60 / MARGIN / models * max(known.calls / rpm, tokens / tpm)
+        return max(paced, latency * max(waits, known.calls / at_once))
 
     low = lasting(most, latency.low, known.input.low + known.output.low)
     high = lasting(least, latency.high, known.input.high + known.output.high)
-    return Range(low, high + left * max(latencies))
+    return Range(low, high + waits * max(latencies))
 
 
 def plausible(values: Sequence[float], to_come: int, least: float) -> Range:
@@ -383,4 +350,4 @@ def plausible(values: Sequence[float], to_come: int, least: float) -> Range:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+    return float(np.mean(values)) if values else 0.0

@@ -20,10 +20,10 @@ from judgeq.people import answers
 from judgeq.rating import comparisons
 from judgeq.replies import reason_in
 from judgeq.run_places import RunPlace
-from judgeq.types import Call, Rows, Verdicts
+from judgeq.types import Call, Floats, Offsets, Rows, Verdicts
 
-ROWS, VERDICTS = 1 << 16, 1 << 12
-"""Rows, or verdicts, of which so many are made into a table's rows at once."""
+ROWS = 1 << 16
+"""So many of a table's rows are made at once."""
 ANSWERED = frozenset({"ok", "unusable", "cached", "duplicate", "undone"})
 """The outcomes of calls that brought a reply; of the others the error is kept."""
 COMPARISONS = {
@@ -61,15 +61,13 @@ async def scores(run: RunPlace, settings: Settings) -> Table:
     """
     rated = (await results.read(run, settings)).scores
     numbers = rated.numbers
-    kinds: dict[str, type] = {"id": str}
-    named = [rated.ids, *([] if rated.groups is None else [rated.groups])]
-    if rated.groups is not None:
-        kinds["group"] = str
+    named = {"id": rated.ids, **({} if rated.groups is None else {"group": rated.groups})}
+    kinds: dict[str, type] = dict.fromkeys(named, str)
     kinds |= {name: float if of.dtype.kind == "f" else int for name, of in numbers.items()}
 
     async def batches() -> AsyncIterator[Batch]:
         for rows in _spans(len(rated.ids), ROWS):
-            names = [column[rows] for column in named]
+            names = [column[rows] for column in named.values()]
             yield [*names, *(cells(name, of[rows]) for name, of in numbers.items())]
 
     return Table(kinds, batches())
@@ -88,38 +86,32 @@ async def comparisons_of(run: RunPlace) -> Table:
 
     async def batches() -> AsyncIterator[Batch]:
         for round, verdicts in enumerate(judged, start=1):
-            for winner, loser, weight, verdict in _implied(verdicts):
-                asked = 0 if verdicts.judges is None else verdicts.judges[verdict]
+            winner, loser, weight, of = _implied(verdicts)
+            asked = comparisons.judges_of(verdicts)[of]
+            for rows in _spans(len(of), ROWS):
                 yield [
-                    [ids[row] for row in winner.tolist()],
-                    [ids[row] for row in loser.tolist()],
-                    weight,
-                    np.full(len(weight), round),
-                    [judges[judge] for judge in np.broadcast_to(asked, len(weight)).tolist()],
-                    verdicts.matches[verdict],
+                    [ids[row] for row in winner[rows].tolist()],
+                    [ids[row] for row in loser[rows].tolist()],
+                    weight[rows],
+                    np.full(len(of[rows]), round),
+                    [judges[judge] for judge in asked[rows].tolist()],
+                    verdicts.matches[of[rows]],
                 ]
 
     return Table(COMPARISONS, batches())
 
 
-def _implied(verdicts: Verdicts) -> Iterator[tuple[Rows, Rows, Any, Any]]:
-    """Winners, losers, weights, and the verdicts that imply them, of some verdicts at a time."""
-    for span in _spans(len(verdicts), VERDICTS):
-        chosen = np.zeros(len(verdicts), np.bool_)
-        chosen[span] = True
-        part = verdicts.where(chosen)
-        first, second, tied = comparisons.pairs_of(part)
-        winner = np.concatenate([first, second[tied]])
-        loser = np.concatenate([second, first[tied]])
-        weight = np.concatenate([np.where(tied, 0.5, 1.0), np.full(int(tied.sum()), 0.5)])
-        verdict = np.searchsorted(part.offsets, winner, "right") - 1
-        order = np.lexsort((np.maximum(winner, loser), np.minimum(winner, loser)))
-        yield (
-            part.items[winner[order]],
-            part.items[loser[order]],
-            weight[order],
-            span.start + verdict[order],
-        )
+def _implied(verdicts: Verdicts) -> tuple[Rows, Rows, Floats, Offsets]:
+    """Winners, losers, weights, and the verdicts that imply them, one after the other."""
+    first, second, tied = comparisons.pairs_of(verdicts)
+    winner, loser = (
+        np.concatenate([one, other[tied]]) for one, other in ((first, second), (second, first))
+    )
+    weight = np.concatenate([np.where(tied, 0.5, 1.0), np.full(int(tied.sum()), 0.5)])
+    order = np.lexsort((np.maximum(winner, loser), np.minimum(winner, loser)))
+    winner, loser = winner[order], loser[order]
+    of = np.searchsorted(verdicts.offsets, winner, "right") - 1
+    return verdicts.items[winner], verdicts.items[loser], weight[order], of
 
 
 async def calls(run: RunPlace, *, replies: bool = False) -> Table:
@@ -133,11 +125,11 @@ async def calls(run: RunPlace, *, replies: bool = False) -> Table:
 
     async def batches() -> AsyncIterator[Batch]:
         async with rounds.reading(run) as store:
-            judges = (await results.with_people(run.info(), store))[0].judge_names
-            first = 0
+            judges, first = (await results.with_people(run.info(), store))[0].judge_names, 0
             for round, counts in enumerate((await rounds.planned(store))[0], start=1):
-                asked = (await store.matches(round)).judges
-                if asked is not None and not 0 <= asked.min() <= asked.max() < len(judges):
+                of = (await store.matches(round)).judges
+                asked = np.zeros(counts.total, np.int32) if of is None else of
+                if not 0 <= asked.min() <= asked.max() < len(judges):
                     raise RunError(
                         f"{run.label} is damaged: a question is for a judge that isn't there."
                     )
@@ -147,7 +139,7 @@ async def calls(run: RunPlace, *, replies: bool = False) -> Table:
                         (
                             job,
                             round,
-                            judges[_judge(call, judges, asked, job - first)],
+                            judges[_judge(call, asked[job - first], judges)],
                             *_cells(call),
                         )
                         for job in sorted(ended)
@@ -161,19 +153,18 @@ async def calls(run: RunPlace, *, replies: bool = False) -> Table:
     return Table(columns, batches())
 
 
-def _judge(call: Call, judges: Sequence[str], asked: Rows | None, match: int) -> int:
-    """The number of who answered a match of a round: a person, or the judge that was asked."""
-    if call.judge is not None and call.judge < len(judges):
-        return call.judge
-    return 0 if asked is None else int(asked[match])
+def _judge(call: Call, asked: int, judges: Sequence[str]) -> int:
+    """The number of who answered: a person, or the judge that was `asked`."""
+    return asked if call.judge is None or call.judge >= len(judges) else call.judge
 
 
 def _cells(call: Call) -> Sequence[Any]:
     """From `attempt` to the reason, or a person's note."""
+    text, reason = call.reply or None, None
     answered = call.outcome in ANSWERED
-    text = answers.remark(call) if call.outcome == "skipped" else call.reply or None
-    reason = None
-    if answered and call.judge is not None:
+    if call.outcome == "skipped":
+        text = answers.remark(call)
+    elif answered and call.judge is not None:
         reason = answers.remark(call)
     elif answered and text is not None:
         reason = reason_in(text)

@@ -15,13 +15,12 @@ import numpy as np
 from judgeq import config, datasets, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
-from judgeq.engine import rounds
 from judgeq.files import refuse_linked_folder
 from judgeq.imports import recordings, votes
 from judgeq.imports.recordings import Judgment, Numbers, Recording
-from judgeq.run_places import RunFolder, RunInfo, RunPlace, copying, whoami
+from judgeq.run_places import RunInfo, RunPlace, copying
 from judgeq.store import Items
-from judgeq.types import Matches
+from judgeq.types import Matches, Verdict
 
 Read = Callable[[Dataset], Recording]
 
@@ -94,21 +93,20 @@ def import_judgments(
     refuse_linked_folder(folder.path)
     if folder.exists:
         return Imported(folder, True, notices)
-    with copying.staging(root, folder.id) as made:
-        names = list(dict.fromkeys(judgment.judge for judgment in judgments))
-        info = RunInfo.begun(
-            settings,
-            dataset,
-            facts,
-            strategy="imported",
-            rounds=judgments[-1].round,
-            imported=True,
-            judges=() if names == [None] else tuple(name or "" for name in names),
-        )
-        with _uncollected():
-            asyncio.run(_fill(made, info, dataset, judgments, names))
-        # False: another process has just imported the same.
-        return Imported(folder, not copying.put(made, folder), notices)
+    names = list(dict.fromkeys(judgment.judge for judgment in judgments))
+    info = RunInfo.begun(
+        settings,
+        dataset,
+        facts,
+        strategy="imported",
+        rounds=judgments[-1].round,
+        imported=True,
+        judges=() if names == [None] else tuple(name or "" for name in names),
+    )
+    items = Items(dataset.ids, dataset.gold, dataset.subsets, dataset.groups)
+    with _uncollected():
+        made = asyncio.run(copying.record(root, folder, info, items, _rounds(judgments, names)))
+    return Imported(folder, not made, notices)  # where another process has just imported the same
 
 
 @contextmanager
@@ -122,34 +120,18 @@ def _uncollected() -> Iterator[None]:
         gc.enable()
 
 
-async def _fill(
-    folder: RunFolder,
-    info: RunInfo,
-    dataset: Dataset,
-    judgments: Sequence[Judgment],
-    names: Sequence[str | None],
-) -> None:
-    folder.write_info(info)
-    store = folder.store()
+def _rounds(
+    judgments: Sequence[Judgment], names: Sequence[str | None]
+) -> Iterator[tuple[Matches, list[Verdict]]]:
+    """What was asked in each round, of judges by their numbers among these names, and the answers."""
     numbers = {name: number for number, name in enumerate(names)}
-    history = rounds.begin(len(dataset), None, info.settings, dataset.groups)
-    try:
-        epoch = await store.lead(whoami(), store.lease)
-        await store.set_items(Items(dataset.ids, dataset.gold, dataset.subsets, dataset.groups))
-        for round_, group in groupby(judgments, key=lambda judgment: judgment.round):
-            of_round = list(group)
-            matches, verdicts = _matches(of_round, numbers), [one.verdict for one in of_round]
-            await store.plan_round(round_, epoch, history.standings.active, matches, verdicts)
-            await rounds.fold(history, store, len(numbers))
-    finally:
-        await store.close()
-
-
-def _matches(judgments: Sequence[Judgment], numbers: dict[str | None, int]) -> Matches:
-    sizes = [len(judgment.presented) for judgment in judgments]
-    return Matches(
-        items=np.array([row for one in judgments for row in one.presented], dtype=np.int32),
-        offsets=np.cumsum([0, *sizes], dtype=np.int64),
-        judges=np.array([numbers[one.judge] for one in judgments], dtype=np.int32),
-        ordered=np.array([one.ordered for one in judgments], dtype=np.bool_),
-    )
+    for _, group in groupby(judgments, key=lambda judgment: judgment.round):
+        of_round = list(group)
+        presented = [one.presented for one in of_round]
+        matches = Matches(
+            items=np.array([row for rows in presented for row in rows], dtype=np.int32),
+            offsets=np.cumsum([0, *map(len, presented)], dtype=np.int64),
+            judges=np.array([numbers[one.judge] for one in of_round], dtype=np.int32),
+            ordered=np.array([one.ordered for one in of_round], dtype=np.bool_),
+        )
+        yield matches, [one.verdict for one in of_round]

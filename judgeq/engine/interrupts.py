@@ -11,10 +11,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
 from typing import Any, TypeVar
 
-from judgeq.engine.queue import Stop
 from judgeq.errors import StoppedError
 from judgeq.events import Emit, Stopping
 from judgeq.rating import GoOn
@@ -23,66 +21,66 @@ T = TypeVar("T")
 Beside = Callable[[], Coroutine[Any, Any, None]]
 SELDOM = (100_000, 50, 100)
 GIVING_BACK = 0.05  # seconds
-LOOK = 0.25
-"""Seconds after which a loop that waits for a thread looks for signals, at least."""
+LOOK = 0.1
+"""Seconds after which a loop looks for interrupts, at most."""
+Interrupts = deque[int]
+"""Signals, by their numbers, and what other threads put in as if it was one (SIGINT): they interrupt an
+event loop's work, also before it begins."""
 
 
-class Interrupts:
-    """Lets another thread interrupt the work of an event loop: `interrupt` may be called from any
-    thread, or by a signal's handler; what comes before the loop listens isn't lost."""
+class Stop:
+    """The wish to stop, seen by whoever waits. `sleep` raises StoppedError once it is asked for."""
 
     def __init__(self) -> None:
-        self._asked = deque[None]()
-        self._wake: Callable[[], object] | None = None
+        self._asked = asyncio.Event()
+        self._callbacks: list[Callable[[], None]] = []
 
-    def interrupt(self, *_: object) -> None:
-        """Ask for a stop; again: at once. Nothing happens after the work's end."""
-        self._asked.append(None)
-        if (wake := self._wake) is not None:
-            with suppress(RuntimeError):  # the loop is closed
-                wake()
+    @property
+    def asked(self) -> bool:
+        """Whether a stop was asked for."""
+        return self._asked.is_set()
 
-    @contextmanager
-    def listening(self, react: Callable[[], object]) -> Iterator[None]:
-        """While inside, have the running loop call `react` at each interrupt."""
+    def ask(self) -> None:
+        """Ask for a stop: no new calls; those in flight are let finish."""
+        self._asked.set()
+        for callback in self._callbacks:
+            callback()
 
-        def each() -> None:
-            while self._asked:
-                self._asked.pop()
-                react()
+    def calls(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called when a stop is asked for (each time; at once if it was already)."""
+        self._callbacks.append(callback)
+        if self.asked:
+            callback()
 
-        self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, each)
-        each()
-        try:
-            yield
-        finally:
-            self._wake = None
+    async def sleep(self, seconds: float) -> None:
+        """Wait, or raise StoppedError as soon as a stop is asked for."""
+        if not self.asked:
+            try:
+                await asyncio.wait_for(self._asked.wait(), seconds)
+            except TimeoutError:
+                return
+        raise StoppedError("the run was stopped")
 
 
 @contextmanager
-def signals(react: Callable[[], object], hung_up: Callable[[], object]) -> Iterator[None]:
-    """While inside, have the running loop call `react` at each SIGINT and SIGTERM, and `hung_up` at
-    each SIGHUP (the terminal was closed), unless that is ignored, as nohup wants it.
-
-    Does nothing on Windows or beside the main thread: there, whoever called us handles signals.
-    """
-    loop = asyncio.get_running_loop()
-    reactions = {signal.SIGINT: react, signal.SIGTERM: react}
+def signals(interrupts: Interrupts) -> Iterator[None]:
+    """While inside, each SIGINT, SIGTERM and SIGHUP (the terminal was closed) is one of `interrupts`;
+    SIGHUP unless it is ignored, as nohup wants it. Not beside the main thread: there, whoever called us
+    handles signals."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        reactions[signal.SIGHUP] = hung_up
-    before = {number: signal.getsignal(number) for number in reactions}
-    try:
-        for number, reaction in reactions.items():
-            loop.add_signal_handler(number, reaction)
-    except (NotImplementedError, RuntimeError, ValueError):
-        reactions = {}
+        numbers.append(signal.SIGHUP)
+    if threading.current_thread() is not threading.main_thread():
+        numbers.clear()
+    before = {
+        number: signal.signal(number, lambda number, _: interrupts.append(number))
+        for number in numbers
+    }
     try:
         yield
     finally:
-        for number in reactions:
-            loop.remove_signal_handler(number)
-            if before[number] is not None:
-                signal.signal(number, before[number])
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 async def in_thread(
@@ -102,17 +100,22 @@ async def in_thread(
         if not made and (over or (stop is not None and stop.asked)):
             raise StoppedError(why)
 
-    task = asyncio.ensure_future(asyncio.to_thread(work, go_on))
-    try:
-        # A signal that comes just before the loop sleeps doesn't wake it, and waits until it does.
-        while not task.done():
-            await asyncio.wait((task,), timeout=LOOK)
-        result = task.result()
-        made = True
-        return result
-    finally:
-        over = True
-        task.cancel()
+    async with background(asyncio.to_thread(work, go_on)) as task:
+        try:
+            result = await watched(task, lambda: None)
+            made = True
+            return result
+        finally:
+            over = True
+
+
+async def watched(task: asyncio.Task[T], look: Callable[[], object]) -> T:
+    """What a task returns; `look` is called every little while. A signal that comes just before the loop
+    sleeps doesn't wake it, and waits until it does."""
+    while not task.done():
+        await asyncio.wait((task,), timeout=LOOK)
+        look()
+    return task.result()
 
 
 @asynccontextmanager
@@ -126,37 +129,41 @@ async def background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def stoppable(
+def run_stoppable(
     work: Callable[[Stop], Coroutine[Any, Any, T]],
     emit: Emit,
     beside: Beside | None = None,
     interrupts: Interrupts | None = None,
 ) -> T:
-    """What `work` returns, while `beside` runs. The first signal or interrupt asks for a stop, the
-    second cancels it, which raises StoppedError."""
-    stop, loop = Stop(), asyncio.get_running_loop()
-    task = loop.create_task(work(stop))
+    """What `work` returns, on an event loop on which `beside` runs meanwhile. The first interrupt asks
+    for a stop, the second cancels it, which raises StoppedError; a terminal that is closed may say so
+    twice, and only asks."""
+    interrupts, stop = Interrupts() if interrupts is None else interrupts, Stop()
 
-    def ask() -> None:
-        if not stop.asked:
-            stop.ask()
-            # Jobs whose call had not left yet are given back meanwhile: only the others are waited for.
-            loop.call_later(GIVING_BACK, emit, Stopping())
+    async def stoppable() -> T:
+        def look() -> None:
+            while interrupts:
+                number = interrupts.popleft()
+                if not stop.asked:
+                    stop.ask()
+                    # Jobs whose call had not left yet are given back meanwhile.
+                    asyncio.get_running_loop().call_later(GIVING_BACK, emit, Stopping())
+                elif number in (signal.SIGINT, signal.SIGTERM):
+                    task.cancel()
 
-    def insist() -> None:
-        if stop.asked:
-            task.cancel()
-        ask()
+        drawing = background(beside() if beside is not None else asyncio.sleep(0))
+        async with drawing, background(work(stop)) as task:
+            with signals(interrupts):
+                try:
+                    return await watched(task, look)
+                except asyncio.CancelledError as error:
+                    text = "stopped at once; calls in flight were given up"
+                    raise StoppedError(text) from error
 
-    async with background(beside() if beside is not None else asyncio.sleep(0)):
-        with signals(insist, ask), (interrupts or Interrupts()).listening(insist):
-            try:
-                return await task
-            except asyncio.CancelledError as error:
-                raise StoppedError("stopped at once; calls in flight were given up") from error
+    return run_loop(stoppable(), interrupts)
 
 
-def run_loop(work: Coroutine[Any, Any, T]) -> T:
+def run_loop(work: Coroutine[Any, Any, T], interrupts: Interrupts | None = None) -> T:
     """Run `work` on an event loop: uvloop's where there is one (not on Windows), which makes a call
     about a third cheaper. Meanwhile Python looks for garbage in cycles seldom: by default that took a
     fifth of a call's time, and replies that came then waited uncommitted."""
@@ -165,11 +172,15 @@ def run_loop(work: Coroutine[Any, Any, T]) -> T:
         import uvloop
 
         factory = uvloop.new_event_loop
+
+    def on_loop() -> T:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(work)
+
     before = gc.get_threshold()
     gc.set_threshold(*SELDOM)
     try:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(work)
+        return _outside_a_loop(on_loop, Interrupts() if interrupts is None else interrupts)
     finally:
         if before != SELDOM:  # else another loop of this process, which began earlier, does it
             gc.set_threshold(*before)
@@ -177,34 +188,24 @@ def run_loop(work: Coroutine[Any, Any, T]) -> T:
 
 def awaited(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """What `work` returns; an interrupt cancels it."""
+    interrupts = Interrupts()
 
-    async def interruptible(interrupts: Interrupts) -> T:
-        task = asyncio.ensure_future(work())
-        with interrupts.listening(task.cancel):
-            return await task
+    async def interruptible() -> T:
+        async with background(work()) as task:
+            return await watched(task, lambda: interrupts and task.cancel())
 
-    return outside_a_loop(lambda interrupts: asyncio.run(interruptible(interrupts)))
+    return _outside_a_loop(lambda: asyncio.run(interruptible()), interrupts)
 
 
-def outside_a_loop(work: Callable[[Interrupts], T]) -> T:
-    """Run `work`, which starts an event loop, also where one is running (a notebook): in a thread.
-
-    `work` is given what Ctrl-C (a notebook's Stop) interrupts meanwhile. Without a running loop that is
-    nothing: signals then reach the loop of `work`, which is in this thread.
-    """
-    interrupts, in_a_loop = Interrupts(), False
-    with suppress(RuntimeError):
-        in_a_loop = asyncio.get_running_loop() is not None
-    if not in_a_loop:
-        return work(interrupts)
-    # Only the main thread may say what a signal does.
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, interrupts.interrupt) if main else None
+def _outside_a_loop(work: Callable[[], T], interrupts: Interrupts) -> T:
+    """What `work` returns, which starts an event loop; where one is running (a notebook) in a thread,
+    which Ctrl-C (a notebook's Stop) then interrupts."""
     try:
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(work, interrupts).result()
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return work()
+    try:
+        with ThreadPoolExecutor(1) as pool, signals(interrupts):
+            return pool.submit(work).result()
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
-    finally:
-        if main:
-            signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)

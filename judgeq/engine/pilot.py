@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from judgeq.engine import batch, rounds, runner
-from judgeq.engine.assembly import Run, Session
-from judgeq.engine.interrupts import Beside, Interrupts
+from judgeq.engine import rounds, runner
+from judgeq.engine.assembly import Run, Session, out_of
+from judgeq.engine.interrupts import Beside
+from judgeq.engine.queue import drain
 from judgeq.engine.session import at_work
 from judgeq.errors import BudgetError, JudgeError, RunError, StoppedError, UsageError
 from judgeq.events import Emit, Notice, RoundStarted
-from judgeq.strategies.matchmaking import Repeats
 from judgeq.text import LEFT_OUT
 from judgeq.types import Counts
 
@@ -37,10 +37,9 @@ def ask(
     emit: Emit,
     *,
     beside: Beside | None = None,
-    interrupts: Interrupts | None = None,
 ) -> Pilot | None:
     """Have so many questions of the run judged, or all of its first round; None where that would tell
-    nothing, since no model is asked. `beside` and `interrupts` as of the run.
+    nothing, since no model is asked. `beside` as of the run.
 
     What ends it early is raised if no question was judged, else returned. Raises UsageError, RunError
     and StoppedError as `session.execute` does.
@@ -65,7 +64,7 @@ def ask(
             )
         return Pilot(min(questions, counts.total), counts, error)
 
-    return at_work(run, emit, first, beside=beside, interrupts=interrupts)
+    return at_work(run, emit, first, beside=beside)
 
 
 async def _judge_first(session: Session, questions: int) -> None:
@@ -77,17 +76,17 @@ async def _judge_first(session: Session, questions: int) -> None:
     session.emit(await runner.start_event(session))
     for _ in range(first - 1):
         await rounds.fold(history, session.store, len(run.judges))
-    counts = await runner.plan(session, epoch, history, Repeats())
+    counts = await runner.plan(session, epoch, history)
     to_ask = min(questions - (counts.done and counts.done + counts.invalid), counts.left)
     if to_ask <= 0:
         return
-    if await batch.out_of(session.store):
+    if await out_of(session.store):
         raise RunError(
             f"run {run.folder.id} has batches that are out: `judgeq resume "
             f"{run.folder.argument}` collects them, and then no pilot is needed."
         )
     session.emit(RoundStarted(first, counts))
-    await runner.drain_ours(session, to_ask)
+    await drain(session, to_ask)
     after = await session.store.round_state(first) or counts
     if session.stop.asked and counts.left - after.left < to_ask:
         raise StoppedError("stopped")

@@ -7,7 +7,6 @@ not at all.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -24,7 +23,7 @@ from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
 from judgeq.prompts import PromptSet
 from judgeq.rating import comparisons
-from judgeq.run_places import RunFolder, RunInfo, RunPlace, Runs, copying, whoami
+from judgeq.run_places import RunFolder, RunInfo, RunPlace, Runs, copying
 from judgeq.run_places.info import Settled
 from judgeq.store import Items
 from judgeq.strategies.placing import choose_anchors
@@ -227,29 +226,20 @@ def _names(result: Result) -> tuple[str, ...]:
 def make(place: RunFolder, info: RunInfo, onto: Onto, items: Items) -> None:
     """Put a run in its place, with all that was judged before it; nothing where another process has just
     done so. Raises as the store does."""
-    with copying.staging(place.path.parent, place.id) as made:
-        asyncio.run(_fill(made, info, onto, items))
-        copying.put(made, place)
+    awaited(lambda: copying.record(place.path.parent, place, info, items, _rounds(onto)))
 
 
-async def _fill(made: RunFolder, info: RunInfo, onto: Onto, items: Items) -> None:
-    made.write_info(info)
-    store = made.store()
-    try:
-        epoch = await store.lead(whoami(), store.lease)
-        await store.set_items(items)
-        active = np.ones(len(items.ids), np.bool_)
-        done = [(part, verdicts) for part in onto.parts for verdicts in part.rounds]
-        for round, (part, verdicts) in enumerate(done, start=1):
+def _rounds(onto: Onto) -> Iterator[tuple[Matches, list[Verdict]]]:
+    """What was asked and answered in each round, as it is in the new run."""
+    for part in onto.parts:
+        for verdicts in part.rounds:
             matches = Matches(  # only what was answered
                 items=part.rows[verdicts.presented],
                 offsets=verdicts.offsets,
                 judges=part.judges[comparisons.judges_of(verdicts)] if onto.judges[1:] else None,
                 ordered=verdicts.ordered,
             )
-            await store.plan_round(round, epoch, active, matches, [*_verdicts(part, verdicts)])
-    finally:
-        await store.close()
+            yield matches, [*_verdicts(part, verdicts)]
 
 
 def _verdicts(part: Part, verdicts: Verdicts) -> Iterator[Verdict]:

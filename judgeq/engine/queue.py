@@ -14,14 +14,15 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import Any
 
-from judgeq.errors import JobLostError, RunError, StoppedError, StoreAwayError
-from judgeq.events import Emit, JobEnded, JobStarted
-from judgeq.judge.judge import Ledger
+from judgeq.engine.assembly import Session
+from judgeq.engine.interrupts import Stop
+from judgeq.errors import JobLostError, RunError, StoreAwayError
+from judgeq.events import JobEnded, JobStarted
 from judgeq.run_places import whoami
 from judgeq.store import Store
 from judgeq.types import Attempt, Clock, Job, JobState, Outcome, Sleep
@@ -34,40 +35,6 @@ AHEAD = 2.0
 """Seconds for which jobs are claimed ahead, at the pace of the last ones, where other processes work."""
 FEW = 2
 """Jobs that are claimed ahead at any pace."""
-
-
-class Stop:
-    """The wish to stop, seen by whoever waits. `sleep` raises StoppedError once it is asked for."""
-
-    def __init__(self) -> None:
-        self._asked = asyncio.Event()
-        self._callbacks: list[Callable[[], None]] = []
-
-    @property
-    def asked(self) -> bool:
-        """Whether a stop was asked for."""
-        return self._asked.is_set()
-
-    def ask(self) -> None:
-        """Ask for a stop: no new calls; those in flight are let finish."""
-        self._asked.set()
-        for callback in self._callbacks:
-            callback()
-
-    def calls(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when a stop is asked for (each time; at once if it was already)."""
-        self._callbacks.append(callback)
-        if self.asked:
-            callback()
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait, or raise StoppedError as soon as a stop is asked for."""
-        if not self.asked:
-            try:
-                await asyncio.wait_for(self._asked.wait(), seconds)
-            except TimeoutError:
-                return
-        raise StoppedError("the run was stopped")
 
 
 class Queue:
@@ -130,12 +97,11 @@ class Queue:
                 await self._commit()
         except RunError as error:
             self._error, alone = error, True
-        if self._error is None:
-            return
-        with suppress(RunError):  # which was raised already; a folder that was moved takes it
-            await self._store.settle(self._worker, self._outcomes)
-        if alone:
-            raise self._error
+        if self._error is not None:
+            with suppress(RunError):  # which was raised already; a folder that was moved takes it
+                await self._store.settle(self._worker, self._outcomes)
+            if alone:
+                raise self._error
 
     async def get(self) -> Job | None:
         """The next job; None when there is none left, or on a stop.
@@ -210,42 +176,38 @@ class Queue:
             raise
 
     async def _commit(self) -> None:
-        outcomes, self._outcomes = self._outcomes, []
-        begun = [wanted for wanted in self._beginning if not wanted[1].done()]
-        waiting = [future for future in self._waiting if not future.done()]
-        self._beginning, self._waiting = [], []
-        attempts = [attempt for attempt, _ in begun]
-        count = int(max(0, min(len(waiting), self._to_claim, self._room())))
+        outcomes, beginning, waiting = [*self._outcomes], [*self._beginning], [*self._waiting]
+        attempts = [attempt for attempt, future in beginning if not future.done()]
+        takers = [future for future in waiting if not future.done()]
+        count = int(max(0, min(len(takers), self._to_claim, self._room())))
         try:
             lost, jobs = await self._store.again(lambda: self._together(outcomes, attempts, count))
-        except BaseException as error:
-            self._beginning[:0], self._waiting[:0] = begun, waiting
-            if isinstance(error, StoreAwayError):  # which may have it already
-                raise StoreAwayError(
-                    f"{error} What it could not take any more is lost, as are calls in flight: it "
-                    "counts as possibly paid, and is asked again."
-                ) from error
-            self._outcomes[:0] = outcomes
-            raise
-        self._to_claim -= len(jobs)
-        none_left = len(jobs) < count or self._to_claim <= 0 or self._stop.asked
-        for attempt, may in begun:
+        except StoreAwayError as error:
+            del self._outcomes[: len(outcomes)]  # which may be there already
+            raise StoreAwayError(
+                f"{error} What it could not take any more is lost, as are calls in flight: it counts as "
+                "possibly paid, and is asked again."
+            ) from error
+        del self._outcomes[: len(outcomes)], self._beginning[: len(beginning)]
+        for attempt, future in beginning:
             if attempt.job in lost:
                 self._jobs.pop(attempt.job, None)
-                if not may.done():
-                    may.set_exception(
-                        JobLostError(f"job {attempt.job} is another worker's by now.")
-                    )
-            elif not may.done():
-                may.set_result(None)
+            if future.done():
+                continue
+            if attempt.job in lost:
+                future.set_exception(JobLostError(f"job {attempt.job} is another worker's by now."))
+            else:
+                future.set_result(None)
+        self._to_claim -= len(jobs)
+        none_left = len(jobs) < count or self._to_claim <= 0 or self._stop.asked
         # One that was another's for a while is still with the worker that had it.
         jobs = [job for job in jobs if job.match.id not in self._jobs]
         self._jobs.update((job.match.id, False) for job in jobs)
-        served = len(waiting) if none_left else len(jobs)
-        self._waiting[:0] = waiting[served:]
-        for future, job in zip_longest(waiting[:served], jobs):
-            if not future.done():
-                future.set_result(job)
+        served = len(takers) if none_left else len(jobs)
+        self._waiting[: len(waiting)] = takers[served:]
+        for taker, job in zip_longest(takers[:served], jobs):
+            if not taker.done():
+                taker.set_result(job)
             elif job is not None:  # its worker was cancelled meanwhile
                 self.settle(Outcome(job.match.id, JobState.PENDING))
 
@@ -264,54 +226,42 @@ class Queue:
         return lost, jobs
 
 
-class Asked(Protocol):
-    """What is asked about a job: a judge, or several as one."""
-
-    async def ask(self, job: Job, ledger: Ledger) -> Outcome:
-        """As Judge.ask."""
-
-
-async def work(queue: Queue, judge: Asked, stop: Stop, emit: Emit) -> None:
+async def work(queue: Queue, session: Session) -> None:
     """One worker. An error asks all others to stop, and is raised when its job is given back."""
+    stop, emit = session.stop, session.emit
     while (job := await queue.get()) is not None:
-        number = job.match.id
+        number, back = job.match.id, Outcome(job.match.id, JobState.PENDING)
         if stop.asked:  # between the claim and this turn: nothing has been sent
-            queue.settle(Outcome(number, JobState.PENDING))
+            queue.settle(back)
             return
         try:
             emit(JobStarted(number))
-            outcome = await judge.ask(job, queue)
+            outcome = await session.judge.ask(job, queue)
         except JobLostError:  # another worker has it by now, or will
-            emit(JobEnded(number, JobState.PENDING))
+            emit(JobEnded(number, back.state))
             continue
         except Exception:
-            queue.settle(Outcome(number, JobState.PENDING))
+            queue.settle(back)
             stop.ask()
-            emit(JobEnded(number, JobState.PENDING))
+            emit(JobEnded(number, back.state))
             raise
         queue.settle(outcome)
         emit(JobEnded(number, outcome.state))
 
 
-async def drain(
-    store: Store,
-    judge: Asked,
-    stop: Stop,
-    emit: Emit,
-    workers: int,
-    *,
-    most: float = math.inf,
-    paid: bool = True,
-) -> None:
-    """Let `workers` workers empty the queue, of `most` jobs at most. Those in flight are let finish,
-    whatever one raises. Of answers that nobody `paid` for a kill may cost more.
+async def drain(session: Session, most: float = math.inf) -> None:
+    """Let as many workers as there may be calls empty the queue, of `most` jobs at most. Those in flight
+    are let finish, whatever one raises. Of answers that nobody paid for a kill may cost more.
 
     Raises the first error of a worker. Cancelled, it cancels them all at once.
     """
-    at_once = AT_ONCE if paid else AT_ONCE_UNPAID
-    async with Queue(store, whoami(), stop, at_once=at_once, most=most) as queue:
-        tasks = [asyncio.create_task(work(queue, judge, stop, emit)) for _ in range(workers)]
+    await session.judge.open()
+    settings, stop = session.run.settings, session.stop
+    at_once = AT_ONCE if settings.models else AT_ONCE_UNPAID
+    async with Queue(session.store, whoami(), stop, at_once=at_once, most=most) as queue:
+        count = int(min(settings.concurrency, most))
+        workers = [asyncio.create_task(work(queue, session)) for _ in range(count)]
         # Cancelled, gather cancels what it waits for, and still waits for it.
-        for result in await asyncio.gather(*tasks, return_exceptions=True):
+        for result in await asyncio.gather(*workers, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result

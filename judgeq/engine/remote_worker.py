@@ -1,13 +1,13 @@
 """A worker process: takes jobs of a store's runs, one run at a time, until it is to leave.
 
 It never plans a round nor crosses a barrier: that is the scheduler's (`judgeq run --store`). What it
-does with a job is what `run` does with one: the same queue, the same judges. Which runs it may work on
-is said in admission.py.
+does with a job is what `run` does with one: the same queue, the same judges.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -21,10 +21,16 @@ from judgeq.config import Settings
 from judgeq.engine import assembly
 from judgeq.engine.admission import admit
 from judgeq.engine.assembly import Run, Session
-from judgeq.engine.interrupts import Beside, Interrupts, background, stoppable
-from judgeq.engine.queue import Stop, drain
+from judgeq.engine.interrupts import Beside, Interrupts, Stop, background, run_stoppable
+from judgeq.engine.queue import drain
 from judgeq.engine.session import opened
-from judgeq.errors import JudgeqError, RunError, StoppedError, StoreAwayError, UsageError
+from judgeq.errors import (
+    JudgeqError,
+    RunError,
+    StoppedError,
+    StoreAwayError,
+    UsageError,
+)
 from judgeq.events import CallEnded, Emit, Event, JobEnded, Notice, RunStarted
 from judgeq.judge.budget import Allowance
 from judgeq.run_places.stored import StoredRuns
@@ -86,14 +92,13 @@ class StoreRuns:
     """The runs of a store, as a worker may work on them."""
 
     def __init__(self, settings: Settings, files: Sequence[Path], named: Sequence[str]) -> None:
-        self._settings = settings
-        self._files = files
+        self._settings, self._files = settings, files
         self._store = StoredRuns.at(settings.store or "", Path("runs"))
         self.named = [self._store.find(name).id for name in named]
         self._lookout = self._store.lookout()
         self._open: Store | None = None  # of the run that is worked on: one connection is enough
         self._allowance = Allowance(settings.max_cost)
-        self._over: set[tuple[str, str, int]] = set()
+        self._over: set[tuple[str, str, int]] = set()  # runs of which no round will come
 
     @property
     def exhausted(self) -> bool:
@@ -111,28 +116,27 @@ class StoreRuns:
 
     async def _is_over(self, row: Prospect) -> bool:
         """Whether no job is left and no round will come; one that can't be read is as if it was over."""
-        key = row.name, row.fingerprint, row.planned
         if row.pending or row.running or not row.planned:
             return False
-        if not row.ended and key not in self._over:
-            try:
-                info = await asyncio.to_thread(lambda: self._store.find(row.name).info())
-            except RunError:
-                return True
-            planned = row.planned - info.rounds_before
-            if planned < info.rounds and not info.ended_after(planned):
-                return False
-            self._over.add(key)
+        key = row.name, row.fingerprint, row.planned
+        if row.ended or key in self._over:
+            return True
+        try:
+            info = await asyncio.to_thread(lambda: self._store.find(row.name).info())
+        except RunError:
+            return True
+        planned = row.planned - info.rounds_before
+        if planned < info.rounds and not info.ended_after(planned):
+            return False
+        self._over.add(key)
         return True
 
     async def admit(self, name: str) -> Run:
         """The run as this worker may work on it; raises what says why it may not."""
-
-        def admitted() -> Run:
-            place, named = self._store.find(name), name in self.named
-            return admit(place, place.info(), self._settings, self._files, named=named)
-
-        return await asyncio.to_thread(admitted)
+        named = name in self.named
+        return await asyncio.to_thread(
+            lambda: admit(self._store.find(name), self._settings, self._files, named=named)
+        )
 
     @asynccontextmanager
     async def open(self, run: Run, stop: Stop, emit: Emit) -> AsyncIterator[Session]:
@@ -167,19 +171,14 @@ class Worker:
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.tally = tally or Tally()
-        self._runs = runs
-        self._exit_when = exit_when
-        self._stop = stop
-        self._show = emit
-        self._clock = clock
+        self._runs, self._stop, self._show = runs, stop, emit
+        self._exit_when, self._clock, self._draw = exit_when, clock, draw
         self._sleep = sleep or stop.sleep
-        self._draw = draw
-        self._admitted: dict[tuple[str, str], Run] = {}  # the latest one
-        self._aside: dict[str, tuple[float, JudgeqError]] = {}  # until when, and why
+        self._aside: dict[str, tuple[float, JudgeqError]] = {}  # runs: until when, and why
         self._longest_pause = SHORTEST
-        self._patient_until = clock() + PATIENCE
-        self._waiting = False  # for a run that may begin
-        self._reached = False  # whether the store ever was
+        # Until when it waits for a store that can't be read, and for a run that may begin.
+        self._store_until = clock() + PATIENCE
+        self._run_until: float | None = None
 
     async def go_on(self) -> None:
         """Take jobs until there is no more to do.
@@ -189,13 +188,12 @@ class Worker:
         """
         while True:
             prospects = await self._look()
-            for prospect in prospects:
-                if prospect.pending and (run := await self._admit(prospect)) is not None:
-                    await self._visit(run, prospect.fingerprint)
-                    break
+            pending = [prospect for prospect in prospects if prospect.pending]
+            if pending:
+                await self._visit(pending[0])
+            elif self._ends(prospects):
+                return
             else:
-                if self._ends(prospects):
-                    return
                 await self._pause()
 
     def _emit(self, event: Event) -> None:
@@ -203,107 +201,76 @@ class Worker:
         self._show(event)
 
     async def _look(self) -> Sequence[Prospect]:
-        """The runs that are meant. Waits for a store that can't be read just now; not for long for one
-        that never could be, whose address or password may be wrong."""
+        """The runs that are meant and not set aside. Waits for a store that can't be read just now; not
+        for long for one that never could be, whose address or password may be wrong."""
         reported = False
-        while True:
-            if self._stop.asked:
-                raise StoppedError("the worker was stopped")
+        while not self._stop.asked:
             try:
                 prospects = await self._runs.prospects()
-                break
             except RunError as error:
-                if not self._reached and self._clock() >= self._patient_until:
+                if self._clock() >= self._store_until:
                     raise
                 if not reported:
                     self._emit(Notice(f"{error} It is tried again.", warning=True))
                 reported = True
                 await self._pause()
-        self._reached = True
-        return prospects
-
-    async def _admit(self, prospect: Prospect) -> Run | None:
-        """The run, if it is this worker's to work on; if not, that is reported once in a while."""
-        key = prospect.name, prospect.fingerprint
-        if self._is_aside(prospect):
-            return None
-        if key not in self._admitted:
-            try:
-                self._admitted = {key: await self._runs.admit(prospect.name)}
-            except StoreAwayError:
-                return None  # the next look waits for it
-            except JudgeqError as error:
-                self._put_aside(prospect.name, error)
-                return None
-        return self._admitted[key]
-
-    def _put_aside(self, name: str, error: JudgeqError) -> None:
-        if name not in self._aside or str(self._aside[name][1]) != str(error):
-            self._emit(Notice(str(error), warning=True))
-        self._aside[name] = self._clock() + ASIDE, error
-
-    def _is_aside(self, prospect: Prospect) -> bool:
-        return prospect.name in self._aside and self._clock() < self._aside[prospect.name][0]
+            else:
+                self._store_until, now = math.inf, self._clock()
+                aside = {name for name, (until, _) in self._aside.items() if now < until}
+                return [prospect for prospect in prospects if prospect.name not in aside]
+        raise StoppedError("the worker was stopped")
 
     def _ends(self, prospects: Sequence[Prospect]) -> bool:
         """Whether there is no more to do. Raises the error of a run that was named, or worked on, when
         nothing else is left; and of one that is refused, where this worker could do nothing at all."""
-        left = [one for one in prospects if not self._is_aside(one)]
-        if left:
-            return self._exit_when == "idle" and not any(one.pending for one in left)
-        begun = self.tally.runs
+        if prospects:
+            return self._exit_when == "idle" and not any(one.pending for one in prospects)
+        named, begun = self._runs.named, self.tally.runs
         refused = [
-            error
-            for name, (_, error) in self._aside.items()
-            if self._runs.named or not begun or name in begun
+            error for name, (_, error) in self._aside.items() if named or not begun or name in begun
         ]
         waits = self._exit_when == "done" or (self._exit_when is None and refused)
-        if waits and not (self._runs.named or begun) and self._one_may_begin():
-            return False
+        if waits and not named and not begun:  # its run may be about to begin
+            if self._run_until is None:
+                self._run_until = self._clock() + PATIENCE
+                text = (
+                    "There is no unfinished run that this worker may work on: it looks for one for "
+                )
+                self._emit(Notice(f"{text}{PATIENCE:.0f} s."))
+            if self._clock() < self._run_until:
+                return False
         for error in refused:
             raise error
         return self._exit_when is not None
-
-    def _one_may_begin(self) -> bool:
-        """Whether the run that this worker is meant for may be about to begin; that is reported once."""
-        if not self._waiting:
-            self._waiting = True
-            self._patient_until = self._clock() + PATIENCE
-            text = "There is no unfinished run that this worker may work on: it looks for one for "
-            self._emit(Notice(f"{text}{PATIENCE:.0f} s."))
-        return self._clock() < self._patient_until
 
     async def _pause(self) -> None:
         """Wait a little; longer, the longer there was nothing to do."""
         self._longest_pause = min(LONGEST, self._longest_pause * 1.5)
         await self._sleep(self._draw(SHORTEST, self._longest_pause))
 
-    # One run
-
-    async def _visit(self, run: Run, fingerprint: str) -> None:
+    async def _visit(self, prospect: Prospect) -> None:
         """Work on a run, until it has nothing to do while others have, or it is over. What makes that
-        impossible sets the run aside, and is raised where this worker may spend no more."""
-        name = run.folder.id
-        if name not in self.tally.runs:
-            self.tally.runs.append(name)
+        impossible sets it aside, and is raised where this worker may spend no more."""
+        name = prospect.name
         stop = Stop()  # an error stops the work on this run, not that on others
         self._stop.calls(stop.ask)
         try:
+            run = await self._runs.admit(name)
+            if name not in self.tally.runs:
+                self.tally.runs.append(name)
             async with self._runs.open(run, stop, self._emit) as session:
-                panel, settings = session.judge, session.run.settings
-                await panel.open()
-                rounds, items = run.strategy.rounds, len(run.dataset)
-                self._emit(RunStarted(name, items, rounds, panel.name))
+                items = len(run.dataset)
+                await session.judge.open()
+                self._emit(RunStarted(name, items, run.strategy.rounds, session.judge.name))
                 if await session.store.n_items() != items:
                     raise RunError(f"run {name} in the store has other texts than this worker.")
-                ours = (session.store, panel, stop, self._emit, settings.concurrency)
                 more = True
                 while more:
                     done = self.tally.done
-                    await drain(*ours, paid=bool(settings.models))
+                    await drain(session)
                     if self.tally.done > done:
                         self._longest_pause = SHORTEST
-                    more = await self._comes_more(session.store, name, fingerprint)
+                    more = await self._comes_more(session.store, prospect)
         except (StoppedError, StoreAwayError) as error:
             if self._stop.asked:
                 raise
@@ -313,9 +280,12 @@ class Worker:
         except JudgeqError as error:
             if self._runs.exhausted:
                 raise
-            self._put_aside(name, error)
+            # Reported once, however often it is tried.
+            if str(self._aside.get(name, ("", ""))[1]) != str(error):
+                self._emit(Notice(str(error), warning=True))
+            self._aside[name] = self._clock() + ASIDE, error
 
-    async def _comes_more(self, store: Store, name: str, fingerprint: str) -> bool:
+    async def _comes_more(self, store: Store, visited: Prospect) -> bool:
         """Wait until a run has work again; whether it has any, rather than others, or none ever.
         Meanwhile jobs that dead workers hold are put back in the queue: a scheduler may be dead, too."""
         while True:
@@ -323,11 +293,14 @@ class Worker:
             await store.reap()
             await store.take_unbegun()
             prospects = await self._look()
-            here = [one for one in prospects if (one.name, one.fingerprint) == (name, fingerprint)]
+            here = [
+                one
+                for one in prospects
+                if (one.name, one.fingerprint) == (visited.name, visited.fingerprint)
+            ]
             if not here or here[0].pending:
                 return bool(here)
-            others = any(one.pending and not self._is_aside(one) for one in prospects)
-            if others or self._ends(prospects):
+            if any(one.pending for one in prospects) or self._ends(prospects):
                 return False
 
 
@@ -347,7 +320,7 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
     return settings
 
 
-async def join(
+def join(
     settings: Settings,
     emit: Emit,
     tally: Tally,
@@ -372,15 +345,15 @@ async def join(
 
     async def work(stop: Stop) -> None:
         worker = Worker(of_store, stop, emit, exit_when=exit_when, tally=tally)
-        if max_hours is None:
-            await worker.go_on()
-        else:
-            await within(max_hours, worker, stop, emit)
+        try:
+            if max_hours is None:
+                await worker.go_on()
+            else:
+                await within(max_hours, worker, stop, emit)
+        finally:
+            await of_store.close()
 
-    try:
-        await stoppable(work, emit, beside, interrupts)
-    finally:
-        await of_store.close()
+    run_stoppable(work, emit, beside, interrupts)
 
 
 async def within(

@@ -14,8 +14,7 @@ from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.datasets.tables import display
 from judgeq.engine import rounds
-from judgeq.engine.interrupts import in_thread
-from judgeq.engine.queue import Stop
+from judgeq.engine.interrupts import Stop, in_thread
 from judgeq.engine.scores import Scores
 from judgeq.errors import NoVerdictsError, RunError, UsageError
 from judgeq.escaping import plain
@@ -149,14 +148,12 @@ class Result:
     @property
     def rounds(self) -> int:
         """All rounds, at most; of a run that ended early those that there were."""
-        if self.history.over or self.info.ended_after(self.rounds_planned):
-            return self.rounds_planned
-        return max(self.rounds_planned, self.info.rounds)
+        return self.info.most_rounds(self.rounds_planned, self.history.over)
 
     @property
     def ended(self) -> Ended | None:
         """That enough was known, where the run ended by it."""
-        return self.info.ended if self.info.ended_after(self.rounds_planned) else None
+        return self.info.ended_after(self.rounds_planned)
 
     @property
     def partial(self) -> bool:
@@ -188,13 +185,11 @@ class Result:
     @property
     def _several_models(self) -> Iterator[str]:
         """That several models answered for one judge, a sentence each."""
+        calls = defaultdict[int, Counter[str]](Counter)
+        for one in self.answered:
+            calls[one.judge][plain(one.model, rounds.NAME_SHOWN)] += one.calls
         for number, name in enumerate(self.info.settings.judges):
-            calls = Counter[str]()
-            for one in self.answered:
-                calls[plain(one.model, rounds.NAME_SHOWN)] += (
-                    one.calls if one.judge == number else 0
-                )
-            models = [f"{model} ({several(n, 'call')})" for model, n in calls.items() if n]
+            models = [f"{model} ({several(n, 'call')})" for model, n in calls[number].items()]
             if len(models) > 1:
                 more = f" and {len(models) - SHOWN:,} more" if len(models) > SHOWN else ""
                 yield (
@@ -242,7 +237,6 @@ async def rate(
     run: RunPlace,
     info: RunInfo,
     store: Store,
-    items: Items,
     history: History,
     settings: Settings,
     stop: Stop | None = None,
@@ -257,9 +251,8 @@ async def rate(
             f"run {run.id} has no verdict, so there are no scores. See its jobs: `judgeq status "
             f"{run.argument}`."
         )
-    counts, totals = await store.counts(), await store.totals()
-    counts = rounds.own_counts(counts, history)
-    answered = await store.answered()
+    items, totals, answered = await store.items(), await store.totals(), await store.answered()
+    counts = rounds.own_counts(await store.counts(), history)
     info, people = await with_people(info, store)
     if settings.split_models:
         info, people = rounds.split_by_model(history, info, people, await store.models())
@@ -345,14 +338,10 @@ async def read(run: RunPlace, settings: Settings) -> Result:
     the rating's decide. Raises RunError."""
     info = run.info()
     async with rounds.reading(run) as store:
-        items = await store.items()
-        if len(items.ids) != info.items:
-            counts = f"config.json has {info.items} items, run.db {len(items.ids)}"
-            raise RunError(f"{run.label} is damaged: {counts}.")
         # By the settings of now: whether settled items are rated anew may be asked for afterwards.
         rated = info.settings.model_copy(update={"refit": settings.refit})
         history = await replayed(info.model_copy(update={"settings": rated}), store)
-        return await rate(run, info, store, items, history, settings)
+        return await rate(run, info, store, history, settings)
 
 
 async def with_people(info: RunInfo, store: Store) -> tuple[RunInfo, Said | None]:
@@ -386,9 +375,14 @@ async def judgments(run: RunPlace) -> tuple[Sequence[str], list[Verdicts], Seque
 
 
 async def replayed(info: RunInfo, store: Store, last: int | None = None) -> History:
-    """All that a run's ledger says, folded round by round; up to the round `last`, if given."""
-    groups = (await store.items()).groups if info.settings.group_column else None
-    history = rounds.begin(info.items, info.strategy_of(info.settings), info.settings, groups)
+    """All that a run's ledger says, folded round by round; up to the round `last`, if given. Raises
+    RunError for one that is damaged."""
+    items = await store.items()
+    if len(items.ids) != info.items:
+        raise RunError(
+            f"the run's record is damaged: config.json has {info.items} items, run.db {len(items.ids)}."
+        )
+    history = rounds.begin(info.items, info.strategy_of(info.settings), info.settings, items.groups)
     judges = max(1, len(info.judges))
     for round in history.to_come(MOST_ROUNDS):
         if round - 1 == last or await rounds.fold(history, store, judges) is None:

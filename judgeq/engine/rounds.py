@@ -138,30 +138,26 @@ def split_by_model(
     names = info.judge_names
     first = len(names) if people is None else people.first
 
-    def answerers(verdicts: Verdicts) -> list[tuple[int, str | None]]:
-        judges = comparisons.judges_of(verdicts).tolist()
-        jobs = verdicts.matches.tolist()
-        return [
-            (judge, models.get(job) if judge < first else None)
-            for judge, job in zip(judges, jobs, strict=True)
-        ]
+    def answerers(verdicts: Verdicts) -> list[tuple[int, str]]:
+        judges, jobs = comparisons.judges_of(verdicts).tolist(), verdicts.matches.tolist()
+        each = zip(judges, jobs, strict=True)
+        return [(judge, models.get(job) or "" if judge < first else "") for judge, job in each]
 
-    there = {one for part in history.asked for one in answerers(part) if one[0] < first}
-    several_of = Counter(judge for judge, _ in there)
-    order = sorted(there, key=lambda one: (one[0], one[1] or ""))
-    labels, numbers = list(names[:first]), dict[tuple[int, str | None], int]()
-    for judge, model in order:
-        number = judge
-        if several_of[judge] > 1:
-            if labels[judge] != names[judge]:
-                number = len(labels)
-                labels.append("")
-            labels[number] = f"{names[judge]} ({plain(model or 'unnamed', NAME_SHOWN)})"
-        numbers[judge, model] = number
+    pairs = sorted({pair for part in history.asked for pair in answerers(part) if pair[0] < first})
+    several_of = Counter(judge for judge, _ in pairs)
+    labels, numbers = [*names[:first]], dict[tuple[int, str], int]()
+    for judge, model in pairs:
+        if several_of[judge] > 1:  # the first keeps the judge's number
+            number = judge if labels[judge] == names[judge] else len(labels)
+            label = f"{names[judge]} ({plain(model or 'unnamed', NAME_SHOWN)})"
+            labels[number : number + 1], numbers[judge, model] = [label], number
     more = len(labels) - first
 
     def renumbered(verdicts: Verdicts) -> Rows:
-        found = [numbers.get(one, one[0] + more) for one in answerers(verdicts)]
+        found = [
+            numbers.get((judge, model), judge if judge < first else judge + more)
+            for judge, model in answerers(verdicts)
+        ]
         return np.array(found, dtype=np.int32)
 
     history.renumber(renumbered)
@@ -173,6 +169,13 @@ def judgments_per_match(settings: Settings, round: int = 1) -> int:
     """How many jobs a match of the strategy becomes in a round: one for each judge, and each order."""
     judges = len(settings.panel_of(round)) if settings.ensemble == "each" else 1
     return (settings.each - 1 + judges) * (2 if settings.both_orders else 1)
+
+
+def sizes(settings: Settings, strategy: Strategy, groups: Sequence[int]) -> list[int]:
+    """How many questions each of a run's own rounds has, at most, over groups of these sizes."""
+    asked = enumerate(strategy.asked_by_round(*groups), start=1)
+    every = [judgments_per_match(settings, round) * calls for round, (calls, _) in asked]
+    return every[strategy.before :]
 
 
 # How well the order is known

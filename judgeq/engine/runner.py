@@ -15,8 +15,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from judgeq import trust
 from judgeq.config import Settings, as_flags
-from judgeq.engine import admission, batch, results, rounds
+from judgeq.engine import batch, results, rounds
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.interrupts import background, in_thread
@@ -29,7 +30,6 @@ from judgeq.rating import GoOn, comparisons
 from judgeq.run_places import RunInfo, whoami
 from judgeq.run_places.info import Ended
 from judgeq.strategies import History
-from judgeq.strategies.matchmaking import Repeats
 from judgeq.text import several
 from judgeq.types import Counts, Floats, Sleep
 
@@ -64,9 +64,7 @@ async def go_through(session: Session) -> results.Result:
             f"{counts.failed:,} failed). --retry-failed asks them again."
         )
     info = await _info(session)
-    return await results.rate(
-        run.folder, info, store, run.items, history, run.settings, session.stop
-    )
+    return await results.rate(run.folder, info, store, history, run.settings, session.stop)
 
 
 async def lead(session: Session) -> int:
@@ -103,24 +101,20 @@ async def lead(session: Session) -> int:
 
 async def start_event(session: Session) -> RunStarted:
     """The event of a session that begins. Rounds that people are asked are as one."""
-    run, n, people = session.run, len(session.run.dataset), session.people is not None
-    planned, _ = await rounds.planned(session.store)
-    planned, before = planned[run.strategy.before :], run.strategy.before
-    per_match, sizes = partial(rounds.judgments_per_match, run.settings), list[int]()
-    if not run.strategy.prunes:  # else they depend on who leaves
-        numbers = range(1, run.rounds + 1)
-        groups = run.dataset.sizes
-        sizes = [
-            per_match(round) * run.strategy.asked(before + round, *groups)[0] for round in numbers
-        ]
+    run, strategy = session.run, session.run.strategy
+    planned = (await rounds.planned(session.store))[0][strategy.before :]
+    # Where items leave, how many questions there will be depends on who does.
+    sizes = [] if strategy.prunes else rounds.sizes(run.settings, strategy, run.dataset.sizes)
+    if session.people is not None:
+        planned, sizes = [sum(planned, Counts())][: len(planned)], [sum(sizes)]
     return RunStarted(
         run=run.folder.id,
-        items=n - run.strategy.first_new,
-        rounds=1 if people else run.rounds,
+        items=len(run.dataset) - strategy.first_new,
+        rounds=1 if session.people is not None else run.rounds,
         judge=session.judge.name,
-        planned=[sum(planned, Counts())][: len(planned)] if people else planned,
+        planned=planned,
         totals=await session.store.totals(),
-        sizes=[sum(sizes)] if people else sizes,
+        sizes=sizes,
         people=run.settings.only_people,
     )
 
@@ -139,14 +133,18 @@ async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
     Nobody waits while a round is rated: that is done while the next one is judged, unless a goal may
     make it needless.
     """
-    run, repeats, unrated = session.run, Repeats(), None
+    run, store, unrated = session.run, session.store, None
     history, ahead = begin(run), begin(run)
-    plans_ahead = not (session.store.keeper is None or run.strategy.adaptive or history.goal)
+    plans_ahead = not (store.keeper is None or run.strategy.adaptive or history.goal)
     waits_for_workers = run.settings.workers == 0
     for round in history.to_come(planned):
-        counts = await plan(session, epoch, history, repeats)
-        if plans_ahead:
-            await _plan_ahead(session, epoch, ahead, repeats, round)
+        counts, to_do = await plan(session, epoch, history), 0
+        # One round after this at least, and so many jobs that nobody who works on the run waits for a
+        # look at them.
+        for next_round in ahead.to_come() if plans_ahead else ():
+            if next_round > round + 1 and to_do > AHEAD:
+                break
+            to_do += (await _plan_unanswered(session, epoch, ahead)).left
         if counts.left and waits_for_workers:
             waits_for_workers = False
             session.emit(Notice(_call_for_workers(session, counts), needed=True))
@@ -155,7 +153,7 @@ async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
                 await judge_round(session, round)
             await rated
         unrated = history.standings.elo
-        await rounds.fold(history, session.store, len(run.judges))
+        await rounds.fold(history, store, len(run.judges))
         if history.over:  # a round without matches says in the ledger that no more come
             session.emit(EndedEarly(round - 1 - run.strategy.before))
             return history
@@ -174,10 +172,9 @@ def begin(run: Run) -> History:
     return rounds.begin(len(run.dataset), run.strategy, run.settings, run.dataset.groups)
 
 
-async def plan(session: Session, epoch: int, history: History, repeats: Repeats) -> Counts:
-    """The next round's jobs, planned if they aren't yet. `repeats` knows the rounds that were planned
-    in this session."""
-    store, round = session.store, len(history.verdicts) + 1
+async def plan(session: Session, epoch: int, history: History) -> Counts:
+    """The next round's jobs, planned if they aren't yet."""
+    store, round, repeats = session.store, len(history.verdicts) + 1, history.repeats
     counts = await store.round_state(round)
     if counts is not None:
         return counts
@@ -191,23 +188,9 @@ async def plan(session: Session, epoch: int, history: History, repeats: Repeats)
     return await _state(session, round)
 
 
-async def _plan_ahead(
-    session: Session, epoch: int, ahead: History, repeats: Repeats, round: int
-) -> None:
-    """Plan rounds after this one that no answer decides: one at least, and so many jobs that nobody who
-    works on the run waits for a look at them."""
-    to_do = 0
-    for next_round in ahead.to_come():
-        if next_round > round + 1 and to_do > AHEAD:
-            return
-        to_do += (await _plan_unanswered(session, epoch, ahead, repeats)).left
-
-
-async def _plan_unanswered(
-    session: Session, epoch: int, ahead: History, repeats: Repeats
-) -> Counts:
+async def _plan_unanswered(session: Session, epoch: int, ahead: History) -> Counts:
     """Plan the next round as if nothing was answered before; its jobs."""
-    counts = await plan(session, epoch, ahead, repeats)
+    counts = await plan(session, epoch, ahead)
     ahead.add(comparisons.joined([]), counts.total)
     return counts
 
@@ -244,14 +227,21 @@ async def _fitting(session: Session, history: History, work: Callable[[History, 
 
 
 async def _end_early(session: Session, history: History, known: Certainty) -> None:
-    """Write down that the run ended by its goal."""
+    """Write down that the run ended by its goal: no later session has more rounds, unless they are
+    asked for."""
+    run, settings, info = session.run, session.run.settings, await _info(session)
     ended = Ended(
         round=known.round, goal=history.goal.name, rho=known.rho, top_share=known.top_share
     )
-    info = await _info(session)
     if info.ended != ended:
-        changed = admission.ended(session.run, info, ended)
-        await asyncio.to_thread(session.run.folder.write_info, changed)
+        changes: dict[str, object] = {"ended": ended}
+        if settings.total_rounds is not None:
+            begun = settings.strategy_at_start().rounds
+            total = {"total_rounds": ended.round if ended.round > begun else None}
+            own, kept = (one.model_copy(update=total) for one in (settings, info.settings))
+            trust.remember(run.folder, info.fingerprint, own, run.held)
+            changes |= {"rounds": max(ended.round, begun), "settings": kept}
+        await asyncio.to_thread(run.folder.write_info, info.model_copy(update=changes))
     session.emit(Notice(f"Enough is known after round {known.round}: {ended.sentence}."))
     session.emit(EndedEarly(known.round))
 
@@ -261,27 +251,30 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
     and then judged in any order, so that nobody waits for the last answer of a round. Raises
     StoppedError when a stop leaves some of it."""
     run, store, drained = session.run, session.store, False
-    ahead, repeats, first = begin(run), Repeats(), run.strategy.before + 1
+    ahead, first = begin(run), run.strategy.before + 1
     for _ in ahead.to_come():
-        await _plan_unanswered(session, epoch, ahead, repeats)
+        await _plan_unanswered(session, epoch, ahead)
     await people.begin(len(ahead.verdicts))
     settled = sum((await rounds.planned(store))[0][: first - 1], Counts())
+
+    def report(counts: Counts) -> None:
+        session.emit(RoundStarted(first, replace(counts, done=counts.done - settled.done)))
+
     counts = await store.counts()
     async with session.page(people) if session.page and counts.left else nullcontext():
-        session.emit(RoundStarted(first, replace(counts, done=counts.done - settled.done)))
+        report(counts)
         while counts.left or not await people.close():
             if session.stop.asked:
                 raise StoppedError(f"stopped with {counts.left} jobs left")
             if session.judge.asked and counts.pending and not drained:
-                await drain_ours(session, counts.left)
+                await drain(session, counts.left)
             else:
                 session.emit(PeopleHere(people.present))
                 await people.all_done(BARRIER_WAIT)
             before, counts = counts, await store.counts()
             drained = counts == before  # what is left is people's
             if not drained:
-                own = replace(counts, done=counts.done - settled.done)
-                session.emit(RoundStarted(first, own))
+                report(counts)
         await people.finish()
         history = await results.replayed(run.folder.info(), store)
     session.emit(results.round_rated(run.dataset, first, ahead.standings.elo, history.latest))
@@ -304,7 +297,7 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
             continue
         freed = counts.pending or await session.store.reap()
         if ours and (freed or await session.store.take_unbegun()):
-            await drain_ours(session, counts.left)
+            await drain(session, counts.left)
             counts = await _state(session, round)
             continue
         with suppress(StoppedError):
@@ -317,15 +310,6 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
             await _check_cap(session, round)
     if counts.left:
         raise StoppedError(f"stopped in round {round}, with {counts.left} of its jobs left")
-
-
-async def drain_ours(session: Session, jobs: int) -> None:
-    """Let our own workers take so many pending jobs at most."""
-    await session.judge.open()
-    settings = session.run.settings
-    workers, paid = min(settings.concurrency, jobs), bool(settings.models)
-    ours = (session.store, session.judge, session.stop, session.emit)
-    await drain(*ours, workers, most=jobs, paid=paid)
 
 
 async def _state(session: Session, round: int) -> Counts:

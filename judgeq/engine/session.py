@@ -15,13 +15,12 @@ from judgeq import config, datasets, files, prompts, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.tables import Table
-from judgeq.engine import admission, assembly, batch, placing, results, rounds, status
+from judgeq.engine import admission, assembly, placing, results, rounds, status
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.datasets import Given, judged_before, load, placed, runs_onto
-from judgeq.engine.interrupts import Beside, Interrupts, run_loop, stoppable
+from judgeq.engine.interrupts import Beside, Interrupts, Stop, run_loop, run_stoppable
 from judgeq.engine.placing import Onto
-from judgeq.engine.queue import Stop
 from judgeq.engine.runner import go_through
 from judgeq.engine.scores import write_scores
 from judgeq.errors import RunError, UsageError
@@ -38,7 +37,6 @@ from judgeq.settings.run import REHEARSAL
 from judgeq.store import Store
 from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.placing import placing as placing_by
-from judgeq.types import Totals
 
 T = TypeVar("T")
 
@@ -63,9 +61,8 @@ def prepare(
     admission.check_panel(settings)
     admission.check_workers(settings)
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
-    settings = _fitting(settings, dataset)
-    settings, places = placing.runs_of(settings, there)
-    prompt, onto = _prompt(settings, dataset), None
+    settings, places = placing.runs_of(_fitting(settings, dataset), there)
+    prompt, onto, grown = _prompt(settings, dataset), None, ""
     settings, dataset = assembly.fitted(settings, dataset, prompt)
     if places:
         placing.check_prompt(places, prompt, settings)
@@ -85,23 +82,10 @@ def prepare(
             settings = admission.again(settings, info)
         elif info.settings.joined:
             trust.own_settings(folder, info, {})  # which says what to give
-    grown = ""
-    if onto is None and not folder.exists and (settings.models or settings.people is not None):
-        grown = _judged_before(dataset, facts["prompt"], there)
+    elif onto is None and (settings.models or settings.people is not None):
+        grown = judged_before(dataset, facts["prompt"], there)
     own = {"function": function, "grown": grown}
     return _run(settings, dataset, prompt, facts, folder, onto, **own)
-
-
-def _judged_before(dataset: Dataset, prompt: Mapping[str, Any] | None, there: Runs) -> str:
-    """That another run judged some of the texts, and not all, in a sentence; "" where none did."""
-    found = judged_before(dataset, prompt, there)
-    if found is None or found[1] >= len(dataset):
-        return ""
-    place, n = found
-    return (
-        f"{n:,} of these {len(dataset):,} texts were judged before, in run {place.id}. With --onto "
-        f"{place.id} only the others are judged, and get scores on its scale."
-    )
 
 
 def resume(
@@ -157,19 +141,18 @@ def _run(
     onto: Onto | None = None,
     **more: Any,
 ) -> Run:
-    strategy = settings.make_strategy()
+    strategy, judges = settings.make_strategy(), settings.judges
     if onto is not None:
         batches = [settled.batch for settled in onto.settled]
-        strategy = placing_by(strategy, batches, onto.anchors)
-        more["others"] = onto.judges[len(settings.judges) :]
+        strategy, judges = placing_by(strategy, batches, onto.anchors), onto.judges
     elif folder.exists and (info := folder.info()).onto:
-        strategy = info.strategy_of(settings) or strategy
-        more["others"] = info.judges[len(settings.judges) :]
+        strategy, judges = info.strategy_of(settings) or strategy, info.judges
     admission.check_strategy(settings, strategy, dataset.sizes)
+    more |= {"onto": onto, "others": tuple(judges[len(settings.judges) :])}
     pricing = assembly.check(settings, dataset, prompt)
     if settings.anchors is not None:
         more["known"] = known_in(settings.anchors, dataset.ids, dataset.texts)
-    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, onto=onto, **more)
+    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, **more)
 
 
 def _fitting(settings: Settings, dataset: Dataset) -> Settings:
@@ -247,7 +230,7 @@ def _finished(run: Run) -> results.Result | None:
     if state.word != "finished" or state.batches:
         return None
     with run.folder.locked():
-        _look_again(run, info)
+        _write_info(run)
         tidy(run)  # a kill may have left results that are in the store
         return _written(run, run_loop(results.read(run.folder, settings)))
 
@@ -277,7 +260,7 @@ def at_work(
             placing.make(run.folder, _info(run), run.onto, run.items)
     with run.folder.locked():
         _begin(run, emit)
-        return run_loop(stoppable(worked, emit, beside, interrupts))
+        return run_stoppable(worked, emit, beside, interrupts)
 
 
 def with_texts(
@@ -290,8 +273,8 @@ def with_texts(
 
 
 def _begin(run: Run, emit: Emit) -> None:
-    """Report what the user should know, and write down what a new run is."""
-    dataset, folder, settings = run.dataset, run.folder, run.settings
+    """Write down what the run is, and report what the user should know."""
+    folder, settings = run.folder, run.settings
     warnings = [folder.caution()]
     unmarked = trust.remember(folder, config.fingerprint(run.facts), settings, run.held)
     if unmarked is not None:
@@ -299,49 +282,39 @@ def _begin(run: Run, emit: Emit) -> None:
             "judgeq can't remember that this run is yours, so `judgeq resume` will ask for its "
             f"settings again: {unmarked}"
         )
-    if folder.exists:
-        info = _look_again(run, folder.info())
-    else:
-        info = _info(run)
-        folder.write_info(info)
-        info = folder.info()  # as it is kept: without what is never written down
+    info = _write_info(run)
     real = [f"To ask a model, begin with: {info.real_run()[0]}"] if settings.rehearsal else []
     if not settings.models:  # else it stands in the forecast
         warnings.append(run.grown)
     for text in filter(None, warnings):
         emit(Notice(text, warning=True))
-    for text in (*dataset.notices, *info.cautions, *real):
+    for text in (*run.dataset.notices, *info.cautions, *real):
         emit(Notice(text))
 
 
 def _info(run: Run) -> RunInfo:
-    """What a run is that begins now."""
+    """What a run is: as it begins now; or as it was begun, with what has changed since."""
     settings, onto = run.settings, run.onto
-    several = settings.rehearsal or len(run.judges) > 1
-    return RunInfo.begun(
-        settings,
-        run.dataset,
-        run.facts,
-        strategy=run.strategy.name,
-        rounds=run.rounds,
-        judges=run.judges if several else (),
-        onto=() if onto is None else onto.settled,
-        anchors=() if onto is None else onto.anchors,
-    )
+    judges = run.judges if settings.rehearsal or len(run.judges) > 1 else ()
+    now: dict[str, Any] = {"judges": judges, "rounds": run.rounds}
+    if run.folder.exists:
+        kept = run.folder.info()
+        names = ("until", "batch", "total_rounds", "judge", "joined")
+        changed = {name: getattr(settings, name) for name in names}
+        changed |= {"name": settings.name} if settings.name else {}
+        now |= {"labels": run.dataset.labels, "settings": kept.settings.model_copy(update=changed)}
+        return kept.model_copy(update=now)
+    if onto is not None:
+        now |= {"onto": onto.settled, "anchors": onto.anchors}
+    return RunInfo.begun(settings, run.dataset, run.facts, strategy=run.strategy.name, **now)
 
 
-def _look_again(run: Run, info: RunInfo) -> RunInfo:
-    """Write down what has changed of a run that was begun before; what it is now."""
-    settings, dataset = run.settings, run.dataset
-    names = ("until", "batch", "total_rounds", *(["name"] if settings.name else []))
-    names += ("judge", "joined") if settings.joined else ()
-    kept = info.settings.model_copy(update={name: getattr(settings, name) for name in names})
-    changes = {"labels": dataset.labels, "rounds": run.rounds, "settings": kept}
-    changes |= {"judges": settings.judges} if settings.joined else {}
-    changed = info.model_copy(update=changes)
-    if changed != info:
-        run.folder.write_info(changed)
-    return changed
+def _write_info(run: Run) -> RunInfo:
+    """Write down what the run is, where that is new; as it is kept, without what is never written."""
+    info, folder = _info(run), run.folder
+    if not folder.exists or info != folder.info():
+        folder.write_info(info)
+    return folder.info()
 
 
 @asynccontextmanager
@@ -354,10 +327,8 @@ async def opened(
     store.emit = emit
     stop.calls(store.hurry)
     try:
-        totals, out = Totals(), None
         if allowance is None:
             await _fill(store, run)
-            totals, out = await store.totals(), await batch.held(store)
         models, wanted = len(run.settings.models), run.settings.concurrency
         room = files.room_for(wanted * models) // models if models else wanted
         if room < wanted:
@@ -369,9 +340,7 @@ async def opened(
             )
         possible = {"concurrency": max(1, min(wanted, room))}
         run = replace(run, settings=run.settings.model_copy(update=possible))
-        async with assembly.panel(
-            run, totals, stop, emit, store=store, out=out, allowance=allowance
-        ) as judge:
+        async with assembly.panel(run, stop, emit, store, allowance=allowance) as judge:
             yield Session(run, store, judge, stop, rounds.own_rounds(emit, run.strategy))
     finally:
         await store.close()

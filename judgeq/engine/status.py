@@ -72,14 +72,12 @@ class State:
     @property
     def ended(self) -> Ended | None:
         """That enough was known, where the run ended by it."""
-        return self.info.ended if self.info.ended_after(len(self.rounds)) else None
+        return self.info.ended_after(len(self.rounds))
 
     @property
     def most_rounds(self) -> int:
         """All rounds, at most; of a run that ended early those that there were."""
-        if self.over or self.ended is not None:
-            return len(self.rounds)
-        return max(len(self.rounds), self.info.rounds)
+        return self.info.most_rounds(len(self.rounds), self.over)
 
     @property
     def complete(self) -> int:
@@ -178,11 +176,9 @@ async def listed(runs: Runs) -> tuple[list[Listed], list[str]]:
     batches, errors = list[Listed](), list[str]()
     for place in runs.all():
         try:
-            running, store = place.is_running(), place.store(read_only=True)
-            try:
+            running = place.is_running()
+            async with rounds.reading(place) as store:
                 batches += [Listed(place, batch, running) for batch in await store.batches()]
-            finally:
-                await store.close()
         except (RunError, OSError) as error:
             errors.append(f"{place.label}: {error}")
     return batches, errors

@@ -11,20 +11,24 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from judgeq.errors import DataError, RunError, UsageError
 from judgeq.files import refuse_linked_folder
-from judgeq.run_places.folders import FolderRuns, RunFolder
+from judgeq.run_places.folders import FolderRuns, RunFolder, whoami
+from judgeq.run_places.info import RunInfo
 from judgeq.run_places.stored import StoredRun, idle, insert
-from judgeq.store import schema
+from judgeq.store import Items, schema
 from judgeq.store.link import Link, opened, prepare, sent
 from judgeq.store.schema import ADDED_UP, OF_A_RUN
 from judgeq.store.sqlite import connect, reported, text
+from judgeq.types import Matches, Verdict
 
 _BLOCK = 10_000
 _TABLES = ["lead", "workers", *(table for table in OF_A_RUN if table not in ("handed", "workers"))]
@@ -58,6 +62,28 @@ def staging(root: Path, name: str) -> Iterator[RunFolder]:
         yield made
     finally:
         shutil.rmtree(temporary)
+
+
+async def record(
+    root: Path,
+    place: RunFolder,
+    info: RunInfo,
+    items: Items,
+    rounds: Iterable[tuple[Matches, Sequence[Verdict]]],
+) -> bool:
+    """Put a run in its place whose `rounds` were judged elsewhere, made in a folder under `root`; as
+    `put`."""
+    with staging(root, place.id) as made:
+        made.write_info(info)
+        store, everybody = made.store(), np.ones(len(items.ids), np.bool_)
+        try:
+            epoch = await store.lead(whoami(), store.lease)
+            await store.set_items(items)
+            for round, (matches, verdicts) in enumerate(rounds, start=1):
+                await store.plan_round(round, epoch, everybody, matches, verdicts)
+        finally:
+            await store.close()
+        return put(made, place)
 
 
 def put(made: RunFolder, place: RunFolder) -> bool:

@@ -148,11 +148,17 @@ class RunInfo(BaseModel):
             **more,
         )
 
-    def ended_after(self, rounds: int, goal: Goal | None = None) -> bool:
-        """Whether the run ended after this round because enough was known: by this goal, or (None) by
-        its own of now."""
+    def ended_after(self, rounds: int, goal: Goal | None = None) -> Ended | None:
+        """How the run ended after this round because enough was known: by this goal, or (None) by its
+        own of now. None if it didn't."""
         goal, ended = self.settings.goal if goal is None else goal, self.ended
-        return ended is not None and (ended.round, ended.goal) == (rounds, goal.name)
+        same = ended is not None and (ended.round, ended.goal) == (rounds, goal.name)
+        return ended if same else None
+
+    def most_rounds(self, planned: int, over: bool) -> int:
+        """All rounds, at most, where so many are planned; of a run that ended early those that there
+        were: by its goal, or (`over`) with too few items left."""
+        return planned if over or self.ended_after(planned) else max(planned, self.rounds)
 
     @property
     def new_items(self) -> int:

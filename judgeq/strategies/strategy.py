@@ -28,6 +28,7 @@ from judgeq.rating import (
 from judgeq.rating.placing import Batch
 from judgeq.rating.position_bias import Flips
 from judgeq.rating.posterior import Posterior
+from judgeq.strategies.matchmaking import Repeats
 from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Standings, Verdicts
 
 SETTLED = 0.95
@@ -218,6 +219,7 @@ class History:
     refit: bool = False
     go_on: GoOn = always
     group: Offsets | None = None
+    repeats: Repeats = field(default_factory=Repeats)  # of rounds that are planned
     left_after: Offsets = field(init=False)
     _parts: Sequence[placing.Part] = ()
     _fits: dict[tuple[str, Parameters], Fit] = field(default_factory=dict)
@@ -227,13 +229,7 @@ class History:
         self.left_after = np.zeros(len(self.standings.elo), dtype=np.int64)
 
     @classmethod
-    def begin(
-        cls,
-        n: int,
-        strategy: Strategy | None,
-        seed: int = 0,
-        **how: Any,
-    ) -> History:
+    def begin(cls, n: int, strategy: Strategy | None, seed: int = 0, **how: Any) -> History:
         """Before anything was judged; `how` are other fields."""
         standings = Standings(elo.start(n), np.ones(n, dtype=np.bool_))
         return cls(standings, strategy=strategy, seed=seed, **how)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from judgeq.engine import results, status
-from judgeq.engine.interrupts import signals
+from judgeq.engine.interrupts import LOOK, Interrupts, signals
 from judgeq.engine.status import State, Unreadable
 from judgeq.errors import JudgeqError, NoVerdictsError, RunError
 from judgeq.escaping import plain
@@ -223,8 +223,9 @@ async def serving(
 
 async def serve(server: AbstractAsyncContextManager[Guard], ready: Callable[[Guard], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is called with the address. Raises as `serving`."""
-    stop = asyncio.Event()
-    with signals(stop.set, stop.set):
+    interrupts = Interrupts()
+    with signals(interrupts):
         async with server as guard:
             ready(guard)
-            await stop.wait()
+            while not interrupts:  # noqa: ASYNC110 - signals set no event
+                await asyncio.sleep(LOOK)
