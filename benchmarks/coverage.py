@@ -68,7 +68,7 @@ def _of_run(judge: str, design: str, n: int, seed: int, fit: Callable[..., Fit])
         float(within[far].mean()),
         float(((sure.rank_low <= rank) & (rank <= sure.rank_high)).mean()),
         posterior.sigma,
-        order.reliability(posterior.mean, posterior.errors_across).rho,
+        order.reliability(posterior.mean, posterior.errors_across),
         true_rho(rated.theta, run.truth),
     )
 

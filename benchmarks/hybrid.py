@@ -13,7 +13,7 @@ from judgeq import seeds, strategies
 from judgeq.datasets import load, synthetic
 from judgeq.judge import simulated
 from judgeq.rating import ESTIMATORS, Parameters, correlation
-from judgeq.rating import hybrid as direct_and_lists
+from judgeq.rating import direct as direct_and_lists
 from judgeq.rating.comparisons import joined
 from judgeq.settings.run import DatasetSpec, Simulation
 from judgeq.strategies import History

@@ -86,9 +86,9 @@ def _next(about: tuple[str, str]) -> list[float]:
         assert early is not None
         assert late is not None
         brings = growth(early.sigma, before, 1, k)
-        foreseen = order.reliability(early.mean, early.errors_across, brings).next_rho
+        foreseen = order.grown(order.reliability(early.mean, early.errors_across), brings)
         assert foreseen is not None
-        values.append([order.reliability(late.mean, late.errors_across).rho, foreseen])
+        values.append([order.reliability(late.mean, late.errors_across), foreseen])
     means: list[float] = np.mean(values, axis=0).tolist()
     return means
 

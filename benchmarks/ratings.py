@@ -116,7 +116,8 @@ def _everything(verdicts: Verdicts, n: int) -> None:
     posterior = _pl(verdicts, n, None).posterior
     if posterior is not None:
         intervals(posterior)
-        order.reliability(posterior.mean, posterior.errors_across, 4 / 3, 100)
+        order.reliability(posterior.mean, posterior.errors_across)
+        order.top_share(posterior.mean, posterior.errors_across, 100)
 
 
 WHAT: dict[str, Callable[[Verdicts, int], object]] = {

@@ -22,7 +22,7 @@ import judgeq as package
 from judgeq.engine.results import Result
 from judgeq.evaluation import items
 from judgeq.evaluation.items import Appearance, explanation, trails
-from judgeq.rating import misfit
+from judgeq.rating import scale_quality
 from judgeq.rating.comparisons import joined
 from tests.cli import judgeq
 from tests.fakes import ADDING_UP
@@ -91,7 +91,7 @@ def test_uncertain_and_contested_are_those_of_the_largest_measures(shown_runs: P
     uncertain = items.uncertain(run, 3)
     assert list(uncertain.rows) == np.argsort(-run.scores.se, kind="stable")[:3].tolist()
     contested = items.contested(run, 3)
-    fit = misfit.fit_of_items(joined(run.history.verdicts), run.scores.main[1])
+    fit = scale_quality.fit_of_items(joined(run.history.verdicts), run.scores.main[1])
     assert list(contested.rows) == np.argsort(-fit.z, kind="stable")[:3].tolist()
     assert_allclose(contested.measures["infit"], fit.infit)
     paper = opened_with_texts(shown_runs, "paper")

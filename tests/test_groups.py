@@ -127,7 +127,7 @@ def test_groups_share_a_prior_and_intervals_cover() -> None:
     centred = truth - (np.bincount(group, truth) / np.bincount(group).clip(1))[group]
     low, high = fit.posterior.interval
     assert 0.92 < ((low <= centred) & (centred <= high)).mean() < 0.985
-    rho = order.reliability(fit.posterior.mean, fit.posterior.errors_apart, group=group).rho
+    rho = order.reliability(fit.posterior.mean, fit.posterior.errors_apart, group)
     true = point(spearman(fit.theta, truth, group), n)
     assert rho == pytest.approx(true, abs=0.03)
 

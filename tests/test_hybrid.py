@@ -16,10 +16,10 @@ from judgeq import seeds, strategies
 from judgeq.datasets import synthetic
 from judgeq.errors import UsageError
 from judgeq.judge import simulated
-from judgeq.rating import ESTIMATORS, Parameters, correlation, direct, hybrid
+from judgeq.rating import ESTIMATORS, Parameters, correlation, direct
 from judgeq.rating.comparisons import components, joined
 from judgeq.rating.direct import standardised
-from judgeq.rating.posterior import Posterior
+from judgeq.rating.posterior import Posterior, wider
 from judgeq.settings.run import Simulation
 from judgeq.strategies import History
 from judgeq.types import Floats, Verdicts
@@ -52,7 +52,7 @@ def drawn(n: int, k: int, rounds: int, seed: int, spread: float = 1.0) -> tuple[
 def test_of_what_lists_alone_say_a_share_counts() -> None:
     """t = f + κ(θ − f), and its variance with the doubt about the rest: against the whole matrix."""
     judged, _ = drawn(40, 8, 3, 2)
-    fitted = hybrid.fit(judged, 40, Parameters(1.2))
+    fitted = direct.fit_hybrid(judged, 40, Parameters(1.2))
     posterior = fitted.posterior
     assert isinstance(posterior, Posterior)
     assert fitted.share == 0.75
@@ -62,7 +62,8 @@ def test_of_what_lists_alone_say_a_share_counts() -> None:
     v, _ = posterior_and_matrix(posterior)
     turn = np.concatenate([0.75 * np.eye(40), z[:, None]], axis=1)
     variance = np.diag(turn @ v @ turn.T) - (0.75 * 1.2) ** 2 / 40
-    expected = posterior._wider**2 * posterior.dispersion * variance + 0.75 * 0.25 * 1.2**2
+    wide = wider(posterior._variance, 1.2)
+    expected = wide**2 * posterior.dispersion * variance + 0.75 * 0.25 * 1.2**2
     assert_allclose(posterior.errors**2, expected, rtol=1e-4)
 
 
@@ -87,14 +88,14 @@ def test_the_share_by_the_reliability_of_direct_scores(noise: float) -> None:
         lists = np.concatenate([rng.permutation(n) for _ in range(6)]).reshape(-1, 10)
         noisy = theta[lists] + rng.gumbel(size=lists.shape)
         ranked = np.take_along_axis(lists, np.argsort(-noisy, axis=1), axis=1)
-        fitted = hybrid.fit(joined([both, verdicts(ranked.tolist())]), n, Parameters())
+        fitted = direct.fit_hybrid(joined([both, verdicts(ranked.tolist())]), n, Parameters())
         assert fitted.reliability == reliability
         assert fitted.share is not None
         assert least <= fitted.share <= most, (own, fitted.share)
 
 
 def test_without_comparisons_nothing_says_what_a_score_is_worth() -> None:
-    assert np.isnan(hybrid.fit(scored([0.1, 0.9]), 2, Parameters()).theta).all()
+    assert np.isnan(direct.fit_hybrid(scored([0.1, 0.9]), 2, Parameters()).theta).all()
 
 
 def test_scores_connect_what_comparisons_dont() -> None:
@@ -103,7 +104,7 @@ def test_scores_connect_what_comparisons_dont() -> None:
     both = joined([alone, lists])
     assert components(both, 10, scored=True).tolist() == [1, 1, 1, 1, 2, 2, 3, 3, 1, 0]
     assert components(lists, 9, scored=True).tolist() == [1, 1, 2, 2, 3, 3, 4, 4, 0]
-    fitted = hybrid.fit(both, 10, Parameters())
+    fitted = direct.fit_hybrid(both, 10, Parameters())
     assert fitted.posterior is not None
     assert np.isfinite(fitted.posterior.errors).all()
 
@@ -159,7 +160,7 @@ def test_some_texts_are_scored_twice() -> None:
         assert np.bincount(np.bincount(alone.items, minlength=300)).tolist() == [0, 180, 120]
         fitted = history.fit(ESTIMATORS["hybrid"], Parameters())
         found[name] = fitted.reliability
-        assert fitted.share != hybrid.SHARE
+        assert fitted.share != direct.SHARE
     assert found["noisy"] is not None
     assert found["exact"] is not None
     assert found["noisy"] < found["exact"] - 0.1

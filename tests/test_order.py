@@ -11,13 +11,14 @@ from numpy.testing import assert_allclose
 from benchmarks.coverage import counted
 from judgeq.rating import Parameters, plackett_luce
 from judgeq.rating.order import (
-    OrderReliability,
     _rank_intervals,
     expected_rho,
+    grown,
     growth,
     intervals,
     ranks,
     reliability,
+    top_share,
     variance,
 )
 from judgeq.types import Floats
@@ -106,11 +107,13 @@ def test_an_order_by_draws(n: int, first: int) -> None:
         return 1 - 6 * square / (n * (n * n - 1)), both / first
 
     values = places(drawn(mean, 1.0))
-    found = reliability(mean, se, 1.3, first)
-    assert (found.rho, found.top) == pytest.approx(agreement(places(mean), values), abs=0.01)
+    rho = reliability(mean, se)
+    assert (rho, top_share(mean, se, first)) == pytest.approx(
+        agreement(places(mean), values), abs=0.01
+    )
     moved = drawn(mean, 1 - 1 / 1.3)
     later = agreement(places(moved), places(drawn(moved, 1 / 1.3)))
-    assert found.next_rho == pytest.approx(later[0], abs=0.015)
+    assert grown(rho, 1.3) == pytest.approx(later[0], abs=0.015)
     exact = np.quantile(values + 1, [0.025, 0.975], axis=0)
     low, high = _rank_intervals(mean, se, np.zeros(n, np.int64))
     inside = (np.rint(low) <= values + 1) & (values + 1 <= np.rint(high))
@@ -122,8 +125,9 @@ def test_of_many_items_few_nodes_say_the_same() -> None:
     random = np.random.default_rng(1)
     mean, se = random.normal(0, 1.5, 4000), random.uniform(0.3, 0.9, 4000)
     many = reliability(np.tile(mean, 125), np.tile(se, 125))
-    assert many.rho == pytest.approx(reliability(mean, se).rho, abs=0.002)
-    assert reliability(mean[:1], se[:1], 1.3, 5) == OrderReliability(1.0, None, 1.0)
+    assert many == pytest.approx(reliability(mean, se), abs=0.002)
+    one = mean[:1], se[:1]
+    assert (reliability(*one), top_share(*one, 5)) == pytest.approx((1, 1))
 
 
 # What rounds bring

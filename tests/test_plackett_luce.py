@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from judgeq.errors import NotConvergedError
-from judgeq.rating import Parameters, comparisons, misfit, plackett_luce
+from judgeq.rating import Parameters, comparisons, plackett_luce, scale_quality
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.plackett_luce import fit, rankings_of
 from judgeq.types import Floats
@@ -239,14 +239,14 @@ def test_only_known_pairs_are_implied(many: list[Ranking], theta: Floats) -> Non
 def test_residuals_are_over_the_items_compared() -> None:
     some = verdicts([[[1], [0, 3], [2]], [0, 1, 2, 3]], several)
     theta = np.array([0.5, 0.0, -0.5, 1.0])
-    residual, _, expected = misfit.residuals(some, theta)
+    residual, _, expected = scale_quality.residuals(some, theta)
     p = 1 / (1 + np.exp(theta[None] - theta[:, None]))
     assert expected[0] == pytest.approx(p[1, [0, 2, 3]].sum())
     assert expected[1] == pytest.approx(p[0, [1, 2]].sum())
     assert expected[2] == pytest.approx(p[3, [1, 2]].sum())
     assert expected[4] == pytest.approx(p[0, 1:].sum())
     assert residual[2] < 0 < residual[0]  # one of two, where more was expected; all of three
-    whole = misfit.residuals(verdicts([[0, 1, 2, 3]]), theta)
+    whole = scale_quality.residuals(verdicts([[0, 1, 2, 3]]), theta)
     assert_allclose(residual[4:], whole.residual)
 
 

@@ -9,10 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from judgeq.rating import Fit, Parameters, curvature, plackett_luce
 from judgeq.rating.comparisons import components
-from judgeq.rating.curvature import Curvature
-from judgeq.rating.posterior import Posterior
-from judgeq.rating.prior import Prior, evidence
-from judgeq.rating.rankings import Rankings
+from judgeq.rating.curvature import Curvature, Rankings
+from judgeq.rating.posterior import Posterior, evidence
 from judgeq.types import Floats, Verdicts
 from tests.build import Ranking, dense, verdicts
 
@@ -40,7 +38,7 @@ def posterior_and_matrix(posterior: Posterior) -> tuple[Floats, Floats]:
     """V, the inverse of the whole curvature, and by what errors are wider than it says, item by item."""
     rankings, parameters = posterior.rankings, posterior.parameters
     rankings.gradient(parameters)
-    kept = Curvature(rankings, posterior.prior.precision(rankings))
+    kept = Curvature(rankings, rankings.precision(posterior.sigma))
     v: Floats = np.linalg.inv(dense(kept)).astype(np.float64)
     sizes = np.maximum(np.bincount(posterior.component), 2)[posterior.component]
     sigma = posterior.sigma
@@ -105,8 +103,8 @@ def test_loadings_make_ratings_of_items_and_covariates(
     load -= load.mean()
     monkeypatch.setattr(curvature, "DENSE", 10 if closed else 4000)
     likelihood = plackett_luce.rankings_of(judged, n, numbers)
-    best = curvature.maximum(likelihood, Prior(SIGMA).precision(likelihood))
-    posterior = Posterior(likelihood, best, Prior(SIGMA), components(judged, n), load)
+    best = curvature.maximum(likelihood, SIGMA)
+    posterior = Posterior(likelihood, best, SIGMA, components(judged, n), load)
     assert_allclose(
         posterior.theta, posterior.parameters[:n] + load[:, 0] * posterior.parameters[n]
     )
@@ -120,14 +118,12 @@ def test_loadings_make_ratings_of_items_and_covariates(
 
 
 def test_several_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    from judgeq.rating import rankings
-
-    monkeypatch.setattr(rankings, "AT_ONCE", 40)
+    monkeypatch.setattr(curvature, "AT_ONCE", 40)
     for exact in (curvature.DENSE, 10):
         monkeypatch.setattr(curvature, "DENSE", exact)
         with_threads = of_lists(60, 5, 3, 0).errors
         with monkeypatch.context() as patch:
-            patch.setattr(rankings, "ThreadPoolExecutor", _OneThread)
+            patch.setattr(curvature, "ThreadPoolExecutor", _OneThread)
             assert_array_equal(of_lists(60, 5, 3, 0).errors, with_threads)
 
 
@@ -145,9 +141,8 @@ class _OneThread:
 
 
 def kept(rankings: Rankings, sigma: float) -> Curvature:
-    precision = Prior(sigma).precision(rankings)
-    curvature.maximum(rankings, precision)
-    return Curvature(rankings, precision)
+    curvature.maximum(rankings, sigma)
+    return Curvature(rankings, rankings.precision(sigma))
 
 
 @pytest.mark.parametrize("sigma", [2.0, 6.0])
@@ -173,9 +168,7 @@ def test_the_evidence_by_definition() -> None:
         return math.log(float(density.sum() * (d[1] - d[0])))
 
     def by_laplace(sigma: float) -> float:
-        prior = Prior(sigma)
-        parameters = curvature.maximum(rankings, prior.precision(rankings))
-        return evidence(rankings, parameters, prior)
+        return evidence(rankings, curvature.maximum(rankings, sigma), sigma)
 
     differences = [of(4.0) - of(1.0) for of in (by_quadrature, by_laplace)]
     assert differences[0] == pytest.approx(differences[1], abs=0.05)

@@ -17,10 +17,17 @@ from numpy.testing import assert_allclose
 import judgeq as package
 from judgeq.errors import NotConvergedError
 from judgeq.evaluation import scale
-from judgeq.rating import ESTIMATORS, Parameters, reliability
+from judgeq.rating import ESTIMATORS, Parameters
 from judgeq.rating.comparisons import imply, joined
-from judgeq.rating.misfit import fit_of_items, fit_of_judges, residuals
-from judgeq.rating.reliability import Separation, SplitHalf, separation, split_half
+from judgeq.rating.scale_quality import (
+    Separation,
+    SplitHalf,
+    fit_of_items,
+    fit_of_judges,
+    residuals,
+    separation,
+    split_half,
+)
 from judgeq.types import Comparisons, Floats, Verdicts
 from tests.build import Ranking, fit_map, grouped, verdicts
 from tests.cli import judgeq
@@ -278,7 +285,7 @@ def test_halves_are_rated_as_the_whole_with_its_prior_and_without_the_position(
     def rate(half: Verdicts, n: int) -> Floats:
         return ESTIMATORS["pl"].fit(half, n, Parameters(run.fit.sigma, position=True)).theta
 
-    expected = reliability.split_half(joined(run.history.verdicts), rate, 0, 3)
+    expected = split_half(joined(run.history.verdicts), rate, 0, 3)
     assert scale.reliability_of(run, splits=3).split_half == expected
 
 
@@ -373,7 +380,7 @@ def test_cj_is_the_published_recipe(n: int, count: int, seed: int) -> None:
     rows = [int(name) for name in by_name]
     assert theta[rows] == pytest.approx([*by_name.values()], abs=1e-12)
     assert se[rows] == pytest.approx([*se_by_name.values()], abs=1e-12)
-    assert reliability.separation(theta, se, likeliest=True).ssr == pytest.approx(ssr, abs=1e-12)
+    assert separation(theta, se, likeliest=True).ssr == pytest.approx(ssr, abs=1e-12)
     assert np.isnan(theta[n])  # never compared
     assert np.isnan(se[n])
 

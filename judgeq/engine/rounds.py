@@ -210,28 +210,27 @@ def how_well(
     slots, all_slots = (sum(len(part.items) for part in of) for of in (compared, own))
     k, judged = slots / max(1, sum(map(len, compared))), posterior.component > 0
     judged[: history.first_new] = False
-    growth, n = None, int(judged.sum())
-    if calls:
-        growth = order.growth(posterior.sigma, slots / n, calls * k / n, k)
     group, errors = history.group, posterior.errors_across
     if group is not None:  # of which each is to be one component
         whole = np.bincount(posterior.component)[posterior.component] == np.bincount(group)[group]
         errors = np.where(whole, posterior.errors_apart, errors)
         group = group[judged]
-    known = order.reliability(
-        posterior.mean[judged], errors[judged], growth, history.goal.top, group
-    )
+    mean, se, top, n = posterior.mean[judged], errors[judged], history.goal.top, int(judged.sum())
+    rho, next_rho = order.reliability(mean, se, group), None
+    if calls:
+        growth = order.growth(posterior.sigma, slots / n, calls * k / n, k)
+        next_rho = order.grown(rho, growth)
     # A text judged alone costs 1/k of a list of k.
     added = calls * k / max(1, all_slots)
     asked = sum(map(len, own))
     return Certainty(
         round=len(own),
-        rho=known.rho,
-        next_rho=known.next_rho,
+        rho=rho,
+        next_rho=next_rho,
         next_calls=calls,
         next_cost=_cost(added * asked, settings, counts, totals),
-        top=history.goal.top,
-        top_share=known.top,
+        top=top,
+        top_share=None if top is None else order.top_share(mean, se, top),
     )
 
 

@@ -240,7 +240,7 @@ def by_group(run: Result) -> Iterator[OfGroup]:
     scores, sure = run.scores, run.fit.posterior
     for rows in run.history.groups if scores.groups is not None else ():
         known = rows[scores.scored[rows]]
-        rho = sure and order.reliability(sure.mean[known], sure.errors_apart[known]).rho
+        rho = sure and order.reliability(sure.mean[known], sure.errors_apart[known])
         both = known[~np.isnan(scores.gold[known])]
         alike = correlation.spearman(scores.main[1][both], scores.gold[both])
         found = correlation.point(alike, len(both))

@@ -16,8 +16,8 @@ import numpy as np
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.engine.scores import Scores
 from judgeq.people import answers
-from judgeq.rating import comparisons, misfit
-from judgeq.rating.correlation import in_parts
+from judgeq.rating import comparisons, scale_quality
+from judgeq.rating.correlation import Order
 from judgeq.replies import reason_in
 from judgeq.strategies import History
 from judgeq.text import LEFT_OUT
@@ -96,9 +96,9 @@ def uncertain(run: Result, n: int) -> View:
 
 def contested(run: Result, n: int) -> View:
     """The items whose judgments contradict one another most: of the highest infit, standardised (z) to
-    allow for how many comparisons it is made of; of those of misfit.LEAST comparisons or more."""
-    fit = misfit.fit_of_items(comparisons.joined(run.history.verdicts), run.scores.main[1])
-    few = f"no item was in {misfit.LEAST} comparisons, which this takes"
+    allow for how many comparisons it is made of; of those of scale_quality.LEAST comparisons or more."""
+    fit = scale_quality.fit_of_items(comparisons.joined(run.history.verdicts), run.scores.main[1])
+    few = f"no item was in {scale_quality.LEAST} comparisons, which this takes"
     return _largest(run, "contested", n, fit.z, few, z=fit.z, infit=fit.infit)
 
 
@@ -131,7 +131,7 @@ def gap_to_gold(scores: Scores) -> Floats:
     part = scores.component[rows]
     # Of one component after the other: what comes before is the same of both.
     by_rating, by_gold = (
-        in_parts(values[rows], part).ranks(np.ones((1, len(rows))))[0]
+        Order(values[rows], part).ranks(np.ones((1, len(rows))))[0]
         for values in (scores.main[1], scores.gold)
     )
     gap[rows] = (by_rating - by_gold) / np.bincount(part)[part]
@@ -195,7 +195,7 @@ class Appearance:
         """Whether it did as well as its rating lets expect; None without a residual."""
         if np.isnan(self.residual):
             return None
-        if abs(self.residual) <= misfit.UNEXPECTED:
+        if abs(self.residual) <= scale_quality.UNEXPECTED:
             return "as expected"
         return "higher" if self.residual > 0 else "lower"
 
@@ -214,7 +214,7 @@ def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
     several = verdicts.judges is not None and len(run.judges) > 1
     number = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
     place = comparisons.presented_at(verdicts) - verdicts.offsets[number] + 1
-    residual, _, expected = misfit.residuals(verdicts, theta)
+    residual, _, expected = scale_quality.residuals(verdicts, theta)
     of_slots = {
         "slot": place if verdicts.ordered is None else np.where(verdicts.ordered[number], place, 0),
         "wins": comparisons.wins_by_slot(verdicts),

@@ -19,12 +19,10 @@ from judgeq.rating import (
     Parameters,
     comparisons,
     correlation,
-    misfit,
-    reliability,
+    scale_quality,
 )
 from judgeq.rating.comparisons import joined
-from judgeq.rating.misfit import Fit
-from judgeq.rating.reliability import Separation, SplitHalf
+from judgeq.rating.scale_quality import Fit, Separation, SplitHalf
 from judgeq.types import Comparisons, Floats, Verdicts
 
 MOST = 2_000_000
@@ -83,12 +81,12 @@ def reliability_of(run: Result, splits: int | None = None, seed: int = 0) -> Rel
     def rate(half: Verdicts, n: int) -> Floats:
         return halves.fit(half, n, parameters).theta
 
-    half = reliability.split_half(verdicts, rate, seed, splits)
+    half = scale_quality.split_half(verdicts, rate, seed, splits)
     judged = int((scores.component > 0).sum())
     if half.r is not None and 3 * half.items < 2 * judged:
         why = f"both halves know only {half.items} of the {judged} items judged"
         half = replace(half, r=None, low=None, high=None, whole=None, why=why)
-    separation = reliability.separation(scores.main[1], scores.se, scores.component)
+    separation = scale_quality.separation(scores.main[1], scores.se, scores.component)
     if scores.intervals is None:
         separation = _unknown(f"the estimator {run.main.name} has no standard errors")
     return Reliability(
@@ -113,7 +111,7 @@ def _separation_cj(verdicts: Verdicts, run: Result) -> Separation:
         return _unknown(f"{count:,} comparisons would take long")
     component = run.scores.component
     theta, se = cj(comparisons.imply(verdicts), len(component))
-    return reliability.separation(theta, se, component, likeliest=True)
+    return scale_quality.separation(theta, se, component, likeliest=True)
 
 
 def cj(compared: Comparisons, n: int) -> tuple[Floats, Floats]:
@@ -163,8 +161,8 @@ def misfit_of(run: Result) -> Misfit:
     if len(names) > 1 and verdicts.judges is not None:
         # Each order of a pair is answered by another person.
         asked = verdicts if run.said is None else joined(run.history.asked)
-        judges = replace(misfit.fit_of_judges(asked, theta, len(names)), names=names)
-    items = replace(misfit.fit_of_items(verdicts, theta), names=run.items.ids)
+        judges = replace(scale_quality.fit_of_judges(asked, theta, len(names)), names=names)
+    items = replace(scale_quality.fit_of_items(verdicts, theta), names=run.items.ids)
     return Misfit(main, judges, items)
 
 

@@ -146,8 +146,8 @@ ESTIMATORS: Mapping[str, Estimator] = {estimator.name: estimator for estimator i
     Estimator("bt", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit", "MAP", True, True),
     Estimator("bt-mm", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit_paper", "the paper's", True),
     Estimator("direct", "direct scores, 0 to 1, of each item judged alone", "direct", 0.5, "direct:fit"),
-    Estimator("hybrid", "direct scores and comparisons together", "hybrid", 0.0, "hybrid:fit", "MAP",
-              likelihood=True),
+    Estimator("hybrid", "direct scores and comparisons together", "hybrid", 0.0, "direct:fit_hybrid",
+              "MAP", likelihood=True),
 )}
 # fmt: on
 CHOICES = tuple(name for name, estimator in ESTIMATORS.items() if estimator.choice)

@@ -15,6 +15,9 @@ from judgeq.rating import Fit, GoOn, Parameters, always, plackett_luce
 from judgeq.rating.comparisons import components, imply
 from judgeq.types import Comparisons, Floats, Offsets, Verdicts
 
+LAMBDA = 1e-6
+"""What the paper adds to wins and rates, so that these have a logarithm."""
+
 
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
     """`bt`: θ by the MAP, 0 for items that were never compared, with their posterior."""
@@ -31,7 +34,6 @@ def fit_paper(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = 
 def fit_mm(
     comparisons: Comparisons,
     n: int,
-    prior: float = 1e-6,
     tolerance: float = 1e-6,
     sweeps: int = 200_000,
     *,
@@ -40,7 +42,7 @@ def fit_mm(
 ) -> Floats:
     """The paper's estimator, θ of shape (n,) with mean 0.
 
-    π ← (W+λ)/(Σ m/(πi+πj)+λ) with λ = `prior`, geometric mean 1, until the largest change in θ in a
+    π ← (W+λ)/(Σ m/(πi+πj)+λ) with λ = LAMBDA, geometric mean 1, until the largest change in θ in a
     sweep is below `tolerance` (Hunter 2004, with Haak and Schaer's λ). Slow on sparse graphs: λ alone
     holds an item, or a group of items, that won or lost all its comparisons with the others, and the
     more of them follow one another, the farther apart they end (θ from −68 to 15 on the published
@@ -49,14 +51,10 @@ def fit_mm(
     Where `component`, shape (n,), numbers several groups that no comparison connects, each is centred
     by itself: nothing else says where they lie to each other. Raises NotConvergedError after `sweeps`.
     """
-    if not len(comparisons):
-        return np.zeros(n)
-    wins: Floats = np.bincount(comparisons.winner, comparisons.weight, n).astype(np.float64)
-    low = np.minimum(comparisons.winner, comparisons.loser).astype(np.int64)
-    high = np.maximum(comparisons.winner, comparisons.loser).astype(np.int64)
+    wins = np.bincount(comparisons.winner, comparisons.weight, n)
+    low, high = np.sort([comparisons.winner, comparisons.loser], axis=0).astype(np.int64)
     edge, which = np.unique(low * n + high, return_inverse=True)
-    a, b = edge // n, edge % n
-    met: Floats = np.bincount(which.reshape(-1), comparisons.weight).astype(np.float64)
+    met, (a, b) = np.bincount(which, comparisons.weight), np.divmod(edge, n)
     part = np.zeros(n, np.int64) if component is None else component
     count = np.maximum(np.bincount(part), 1)
     theta: Floats = np.zeros(n)
@@ -65,7 +63,7 @@ def fit_mm(
         strength = np.exp(theta)
         rate = met / (strength[a] + strength[b])
         rates = np.bincount(a, rate, n) + np.bincount(b, rate, n)
-        new = np.log(wins + prior) - np.log(rates + prior)
+        new = np.log(wins + LAMBDA) - np.log(rates + LAMBDA)
         new -= (np.bincount(part, new) / count)[part]
         change, theta = float(np.abs(new - theta).max()), new
         if change < tolerance:

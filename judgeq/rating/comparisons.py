@@ -14,25 +14,22 @@ from judgeq.types import Bools, Comparisons, Floats, Offsets, Rows, Verdict, Ver
 
 def joined(rounds: Sequence[Verdicts]) -> Verdicts:
     """The verdicts of several rounds as one, in their order."""
-    shifts = np.cumsum([0, *(len(part.items) for part in rounds)])
 
     def column(name: str, kind: type[np.generic], missing: Any = None) -> Any:
         """Those of all rounds, with `missing` for those that are None; None if all are."""
         columns = [getattr(part, name) for part in rounds]
         if missing is not None and all(one is None for one in columns):
             return None
-        filled = [
+        known = (
             np.full(len(part), missing, kind) if one is None else one
             for one, part in zip(columns, rounds, strict=True)
-        ]
-        return np.concatenate([np.empty(0, kind), *filled])
+        )
+        return np.concatenate([np.empty(0, kind), *known])
 
     return Verdicts(
         matches=column("matches", np.int64),
         items=column("items", np.int32),
-        offsets=np.concatenate(
-            [[0], *(part.offsets[1:] + at for part, at in zip(rounds, shifts, strict=False))]
-        ),
+        offsets=np.cumsum(np.concatenate([[0], *(np.diff(part.offsets) for part in rounds)])),
         tied=column("tied", np.bool_),
         presented=column("presented", np.int32),
         scores=column("scores", np.float64, np.nan),
@@ -64,19 +61,13 @@ def slots_by_size(verdicts: Verdicts) -> Iterator[Offsets]:
 def slots_by_shape(verdicts: Verdicts) -> Iterator[tuple[Offsets, slice | None]]:
     """As `slots_by_size`; partial rankings by themselves, those together in which no order is known of
     the items at the same places, which are given with them (None: of rankings in full)."""
+    partial = partial_by_slot(verdicts)
     for slots in slots_by_size(verdicts):
-        if verdicts.partial is None:
-            yield slots, None
-            continue
-        partial = verdicts.partial[np.searchsorted(verdicts.offsets, slots[0])]
-        if not partial.all():
-            yield slots[:, ~partial], None
-        slots, k = slots[:, partial], len(slots)
-        tied = verdicts.tied[slots]
-        begin = tied.argmax(axis=0) - 1
-        shape = begin * (k + 1) + begin + 1 + tied.sum(axis=0)
+        tied, end = verdicts.tied[slots], len(slots) + 1
+        first = tied.argmax(axis=0) - 1
+        shape = (first * end + first + 1 + tied.sum(axis=0)) * partial[slots[0]]
         for one in np.unique(shape).tolist():
-            yield slots[:, shape == one], slice(*divmod(one, k + 1))
+            yield slots[:, shape == one], slice(*divmod(one, end)) if one else None
 
 
 def tie_groups(verdicts: Verdicts) -> Offsets:
@@ -131,8 +122,6 @@ def pairs_of(verdicts: Verdicts) -> tuple[Offsets, Offsets, Bools]:
         places = np.stack(np.triu_indices(len(slots), 1))
         pairs.append(slots[places].reshape(2, -1))
     first, second = np.concatenate(pairs, axis=1)
-    if not verdicts.tied.any():
-        return first, second, np.zeros(len(first), np.bool_)
     group = tie_groups(verdicts)
     same = group[first] == group[second]
     known = ~(same & partial_by_slot(verdicts)[first])
@@ -154,6 +143,12 @@ def imply(verdicts: Verdicts) -> Comparisons:
     )
 
 
+def place_of_slots(verdicts: Verdicts) -> Offsets:
+    """The place of each slot in its verdict, from 0, shape (slots,)."""
+    begins = np.repeat(verdicts.offsets[:-1], np.diff(verdicts.offsets))
+    return np.arange(len(verdicts.items)) - begins
+
+
 def wins_by_slot(verdicts: Verdicts) -> Floats:
     """How many implied comparisons the item in each slot won (a tie counts ½, an order that isn't
     known nothing), shape (slots,).
@@ -163,7 +158,8 @@ def wins_by_slot(verdicts: Verdicts) -> Floats:
     the least of them.
     """
     group = tie_groups(verdicts) - 1
-    after = np.repeat(verdicts.offsets[1:], np.diff(verdicts.offsets)) - np.arange(len(group)) - 1
+    sizes = np.diff(verdicts.offsets)
+    after = np.repeat(sizes - 1, sizes) - place_of_slots(verdicts)
     won = (np.bincount(group, after) / np.bincount(group))[group]
     return won - _unknown_by_slot(verdicts) / 2
 
@@ -221,25 +217,21 @@ def components(verdicts: Verdicts, n: int, *, scored: bool = False) -> Offsets:
     0 for items that were never judged. `scored`: scores of items judged alone are on one scale, and so
     connect these.
 
-    Labels spread along the edges, halving the paths in each turn (Shiloach and Vishkin 1982): a few
+    Labels spread within rankings, halving the paths in each turn (Shiloach and Vishkin 1982): a few
     passes over the verdicts, however long the chains are.
     """
-    inside = np.ones(len(verdicts.items), dtype=np.bool_)
-    inside[verdicts.offsets[:-1]] = False
-    seconds = np.flatnonzero(inside)  # a ranking connects each place with the one before it
-    edges = np.stack([seconds - 1, seconds])
+    of = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
     if scored and verdicts.scores is not None:
-        alone = verdicts.offsets[:-1][~np.isnan(verdicts.scores)]
-        edges = np.append(edges, np.stack([alone[:-1], alone[1:]]), axis=1)
-    a, b = verdicts.items[edges].astype(np.int64)
+        of[~np.isnan(verdicts.scores[of])] = -1  # as if one ranking were of them all
     label: Offsets = np.arange(n, dtype=np.int64)
-    while len(a):
-        low, high = np.minimum(label[a], label[b]), np.maximum(label[a], label[b])
-        np.minimum.at(label, high, low)
+    while True:
+        own, least = label[verdicts.items], np.full(len(verdicts) + 1, n)
+        np.minimum.at(least, of, own)
+        if np.array_equal(own, least[of]):
+            break
+        np.minimum.at(label, own, least[of])
         while not np.array_equal(label, shorter := label[label]):
             label = shorter
-        apart = label[a] != label[b]
-        a, b = a[apart], b[apart]
     judged = matches_of(verdicts, n) > 0
     number = np.zeros(n, dtype=np.int64)
     number[judged] = np.unique(label[judged], return_inverse=True)[1] + 1

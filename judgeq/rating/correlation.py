@@ -12,30 +12,30 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from judgeq.types import Floats, Offsets
+from judgeq.types import Floats, Offsets, Rows
 
-_DOUBTFUL = 1e-8
-"""Below such a variance of values within ±1, rounding may show in a correlation."""
-
+_ROUNDING = 1e-24
+"""The share of squares below which a variance is what rounding leaves of a constant."""
 
 Measure = Callable[[Floats], Floats]
 """Weights of shape (b, n) → values of shape (b,)."""
 
 
 class Order:
-    """Values of shape (n,) in ascending order: what weighted ranks need to know of them."""
+    """Values of shape (n,) in ascending order: what weighted ranks need to know of them. With a `part`
+    of each item, shape (n,), one part after the other."""
 
-    def __init__(self, values: Floats) -> None:
-        self.order: Offsets = np.argsort(values, kind="stable")
-        ordered = values[self.order]
+    def __init__(self, values: Floats | Offsets, part: Offsets | None = None) -> None:
+        parts = np.zeros(len(values)) if part is None else part
+        self.order: Offsets = np.lexsort((values, parts))
+        ordered = np.stack([values, parts])[:, self.order]
         new = np.ones(len(values), dtype=np.bool_)
-        new[1:] = ordered[1:] != ordered[:-1]
+        new[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
         self.starts: Offsets = np.flatnonzero(new)
         """Where the groups of tied values begin."""
-        group = np.cumsum(new) - 1
         self.group: Offsets = np.empty(len(values), dtype=np.int64)
         """The group of each item, in the order of the items."""
-        self.group[self.order] = group
+        self.group[self.order] = np.cumsum(new) - 1
 
     def sums(self, weights: Floats) -> Floats:
         """The weight of each group of tied values, shape (b, groups)."""
@@ -47,85 +47,48 @@ class Order:
         return (np.cumsum(sums, axis=1) - sums / 2 + 0.5)[:, self.group]
 
 
-def in_parts(values: Floats, part: Offsets | None) -> Order:
-    """The order of values, one part after the other."""
-    by_value = Order(values)
-    if part is None:
-        return by_value
-    return Order((part * len(values) + by_value.group).astype(np.float64))
+def _of_parts(part: Offsets | None, n: int) -> Order:
+    return Order(np.zeros(n, np.int64) if part is None else part)
 
 
 def pearson(x: Floats, y: Floats, part: Offsets | None = None) -> Measure:
     """Pearson's r between two ratings of shape (n,), without nan; with a `part` of each item, shape
     (n,), that within parts, pooled: of deviations from a part's mean."""
-    if part is not None:
-        within_x, within_y, by_part = (
-            _scaled(centred(x, part)),
-            _scaled(centred(y, part)),
-            _parts(part),
-        )
-        return lambda weights: _pearson(within_x, within_y, weights, by_part)
-    scaled_x, scaled_y = _scaled(x), _scaled(y)
-
-    def measure(weights: Floats) -> Floats:
-        r = _pearson(scaled_x, scaled_y, weights)
-        # Those drawn may be equal, or so close to each other that they need a scale of their own.
-        for row in np.flatnonzero(np.isnan(r)):
-            drawn = np.flatnonzero(weights[row])
-            own_x, own_y = x[drawn], y[drawn]
-            if (own_x != own_x[:1]).any() and (own_y != own_y[:1]).any():
-                own_weights = weights[row, drawn][None]
-                (r[row],) = _pearson(_scaled(own_x), _scaled(own_y), own_weights)
-        return r
-
-    return measure
+    by_part, near_x, near_y = _of_parts(part, len(x)), _scaled(x), _scaled(y)
+    return lambda weights: _pearson(near_x, near_y, weights, by_part)
 
 
 def spearman(x: Floats, y: Floats, part: Offsets | None = None) -> Measure:
     """Spearman's ρ between two ratings of shape (n,), without nan; ties by mean rank. With a `part` of
     each item that within parts, pooled: of ranks as shares of a part's items, of which weights change
     none."""
-    by_x, by_y = in_parts(x, part), in_parts(y, part)
+    by_x, by_y, by_part = Order(x, part), Order(y, part), _of_parts(part, len(x))
     if part is None:
-        return lambda weights: _pearson(by_x.ranks(weights), by_y.ranks(weights), weights)
+        return lambda weights: _pearson(by_x.ranks(weights), by_y.ranks(weights), weights, by_part)
     each, size = np.ones((1, len(x))), np.bincount(part)[part]
     return pearson(by_x.ranks(each)[0] / size, by_y.ranks(each)[0] / size, part)
 
 
-def _parts(part: Offsets) -> Order:
-    return Order(part.astype(np.float64))
-
-
 def _scaled(values: Floats) -> Floats:
     """Without changing a correlation: around 0, the largest ±1; so that squares keep their digits."""
-    if not len(values):
-        return values
-    _, exponent = np.frexp(np.abs(values).max())
-    near: Floats = np.ldexp(values, -exponent)  # a power of 2, since to divide would round
-    near = near - near.mean()
-    return near / (float(np.abs(near).max()) or 1.0)
+    near: Floats = values - (np.median(values) if len(values) else 0)
+    return near / (float(np.abs(near).max(initial=0)) or 1)
 
 
-def _pearson(x: Floats, y: Floats, weights: Floats, part: Order | None = None) -> Floats:
-    """The correlation of x with y, each of shape (n,) or (b, n), weighted, within each part; shape (b,).
+def _pearson(x: Floats, y: Floats, weights: Floats, part: Order) -> Floats:
+    """The correlation of x with y, each of shape (n,) or (b, n), weighted, within each part; shape (b,),
+    nan of a constant."""
+    size = np.maximum(part.sums(weights), 1)
 
-    Nan where a variance is too small, for values within about ±1 or for ranks.
-    """
-    total = weights.sum(axis=1)
-    total[total == 0] = 1
-    if part is None:
-        x = x - ((weights * x).sum(axis=1) / total)[:, None]
-        y = y - ((weights * y).sum(axis=1) / total)[:, None]
-    else:
-        size = np.maximum(part.sums(weights), 1)
-        x, y = (of - (part.sums(weights * of) / size)[:, part.group] for of in (x, y))
-    wx = weights * x
-    covariance = (wx * y).sum(axis=1) / total
-    x_variance = (wx * x).sum(axis=1) / total
-    y_variance = (weights * y * y).sum(axis=1) / total
-    r = np.full(len(total), np.nan)
-    defined = (x_variance > _DOUBTFUL) & (y_variance > _DOUBTFUL)
-    np.divide(covariance, np.sqrt(x_variance * y_variance), out=r, where=defined)
+    def deviations(values: Floats) -> tuple[Floats, Floats]:
+        """Those from the mean of each part, and the sum of their squares."""
+        off = values - (part.sums(weights * values) / size)[:, part.group]
+        squares = (weights * off * off).sum(axis=1)
+        squares[squares <= _ROUNDING * (weights * values * values).sum(axis=1)] = np.nan
+        return off, squares
+
+    (off_x, squares_x), (off_y, squares_y) = deviations(x), deviations(y)
+    r = (weights * off_x * off_y).sum(axis=1) / np.sqrt(squares_x * squares_y)
     clipped: Floats = np.clip(r, -1, 1)  # rounding
     return clipped
 
@@ -133,14 +96,13 @@ def _pearson(x: Floats, y: Floats, weights: Floats, part: Order | None = None) -
 def within(x: Floats, y: Floats, component: Offsets) -> tuple[float | None, float | None, int]:
     """Pearson's r and Spearman's ρ within components, pooled, and over how many items. (The mean of the
     components' own r would count a pair of items as ±1.) All of shape (n,), without nan."""
-    part = np.unique(component, return_inverse=True)[1].reshape(-1)
-    several = np.bincount(part)[part] > 1
-    x, y, part = x[several], y[several], part[several]
+    several = np.bincount(component)[component] > 1
+    x, y, part = x[several], y[several], component[several]
     of_values, of_ranks = (point(kind(x, y, part), len(part)) for kind in (pearson, spearman))
     return of_values, of_ranks, len(part)
 
 
-def centred(values: Floats, part: Offsets) -> Floats:
+def centred(values: Floats, part: Offsets | Rows) -> Floats:
     """Values less the mean of their part; what rounding leaves of a constant is 0."""
     off = values - (np.bincount(part, values) / np.maximum(np.bincount(part), 1))[part]
     off[np.abs(off) < 1e-12 * np.abs(values).max(initial=0)] = 0
@@ -150,45 +112,42 @@ def centred(values: Floats, part: Offsets) -> Floats:
 class Kendall:
     """Kendall's τ-b: (concordant − discordant pairs) / √((pairs not tied in x)(… in y)).
 
-    Discordant pairs are counted as the inversions that sorting by merging meets (Knight 1966), by
-    prefix sums of the weights in the orders within the blocks of each level, which are worked out once.
-    With a `part` of each item, only pairs within a part count: those of two parts are put in the same
-    order by both, one part after the other, so that none of them is discordant.
+    Discordant pairs are counted as inversions of the numbers of y in the order of x: two numbers
+    first differ in one of their bits, and each bit is a level, of the items in the order of all higher
+    bits and then of x, which is worked out once. In it the later ones are added up by prefix sums of the
+    weights. With a `part` of each item, only pairs within a part count: those of two parts are put in
+    the same order by both, one part after the other, so that none of them is discordant.
     """
 
     def __init__(self, x: Floats, y: Floats, part: Offsets | None = None) -> None:
-        self._x, self._y = in_parts(x, part), in_parts(y, part)
-        self._parts = _parts(np.zeros(len(x), np.int64) if part is None else part)
-        # Pairs tied in both: the groups of equal (x, y).
-        self._both = Order((self._x.group * len(y) + self._y.group).astype(np.float64))
-        self._first: Offsets = np.lexsort((self._y.group, self._x.group))
+        self._x, self._y = Order(x, part), Order(y, part)
+        self._both = Order(self._y.group, self._x.group)  # pairs tied in both
+        self._parts = _of_parts(part, len(x))
         self._levels: list[tuple[Offsets, Offsets, Offsets]] = []
-        place, values = np.arange(len(y)), self._y.group[self._first]
-        for half in (1 << level for level in range(max(len(y) - 1, 0).bit_length())):
-            # Places by y within blocks of two halves, those of left halves before equal ones of right.
-            order = np.lexsort((place // half % 2, values, place // (2 * half)))
-            rights = np.flatnonzero(order // half % 2)
-            ends = np.minimum((order[rights] // (2 * half) + 1) * 2 * half, len(y)) - 1
-            self._levels.append((order, rights, ends))
+        values = self._y.group[self._both.order]
+        for bit in range(int(values.max(initial=0)).bit_length()):
+            order = np.argsort(values >> bit + 1, kind="stable")
+            higher, ones = values[order] >> bit + 1, np.flatnonzero(values[order] >> bit & 1)
+            ends = np.searchsorted(higher, higher[ones], side="right") - 1
+            self._levels.append((self._both.order[order], ones, ends))
 
     def __call__(self, weights: Floats) -> Floats:
         """τ-b of shape (b,) for weights of shape (b, n)."""
         discordant = np.zeros(len(weights))
-        for order, rights, ends in self._levels:
-            level = weights[:, self._first[order]]
-            of_right = level[:, rights]
-            level[:, rights] = 0
-            lefts = np.cumsum(level, axis=1)
-            discordant += (of_right * (lefts[:, ends] - lefts[:, rights])).sum(axis=1)
-        total = (self._parts.sums(weights) ** 2).sum(axis=1)
-        tied_x, tied_y, tied_both = (
-            (order.sums(weights) ** 2).sum(axis=1) for order in (self._x, self._y, self._both)
-        )
+        for items, ones, ends in self._levels:
+            level = weights[:, items]
+            of_ones = level[:, ones]
+            level[:, ones] = 0
+            zeros = np.cumsum(level, axis=1)
+            discordant += (of_ones * (zeros[:, ends] - zeros[:, ones])).sum(axis=1)
         # Twice the pairs of each sort; an item with itself is tied in both.
-        pairs = total - tied_x - tied_y + tied_both
+        total, tied_x, tied_y, tied_both = (
+            (order.sums(weights) ** 2).sum(axis=1)
+            for order in (self._parts, self._x, self._y, self._both)
+        )
         product = (total - tied_x) * (total - tied_y)
-        tau = np.full(len(weights), np.nan)
-        np.divide(pairs - 4 * discordant, np.sqrt(product), out=tau, where=product > 0)
+        product[product == 0] = np.nan
+        tau: Floats = (total - tied_x - tied_y + tied_both - 4 * discordant) / np.sqrt(product)
         return tau
 
 

@@ -1,4 +1,13 @@
-"""The maximum of a posterior, its curvature A = H + 1/σ² there, and V = A⁻¹ as far as it is asked for.
+"""A likelihood of rankings, the maximum of its posterior, the curvature A = H + 1/σ² there, and V = A⁻¹
+as far as it is asked for.
+
+Rankings are blocks of arrays, each of rankings of one size k. Values by item are spread over the places
+of its rankings, shape (k, rankings), and added up again. Working on places rather than on k(k−1)/2
+columns of comparisons reads all in order: several times faster, in a fraction of the memory.
+
+Beside the items a likelihood may have covariates: what stands in a slot is then not the item's
+parameter alone but that plus Σ x·(the covariate's parameter), where x is a number a slot. So an
+effect of the place presented, or a direct score, is estimated jointly with the items.
 
 H is kept as the rankings' own Hessians, (k, k, rankings) in single precision: A itself, of n²
 numbers, is formed only of few items, whose V is exact. Of more V's diagonal and log|A| have closed
@@ -15,24 +24,149 @@ as a whole run over BABE.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from judgeq import seeds
 from judgeq.errors import NotConvergedError
-from judgeq.rating.rankings import Rankings, Values
+from judgeq.rating import GoOn
+from judgeq.rating.comparisons import repeated
 from judgeq.types import Bools, Floats, Offsets
 
+Values: TypeAlias = NDArray[Any]
+"""Of any precision."""
+T = TypeVar("T")
+AT_ONCE = 16384
+"""Slots handled together: their arrays stay in the processor's cache."""
 WIDE = 10.0
 """Up to this σ single precision leaves four digits of an inverse."""
 DENSE = 2000
 """The most items of which V is exact."""
+LOOSE = 100.0
+"""The σ of covariates, which is as good as flat."""
+SIGMAS = (1e-3, 100.0)
+"""The least and the largest σ of items: below, all θ are equal but for the digits that are shown."""
 SAMPLE = 20_000
 """φ is a mean over rankings, which needs no more of them."""
+
+
+class Block(Protocol):
+    """A likelihood of some rankings of one size; all by place, shape (k, rankings)."""
+
+    def loss(self, eta: Floats) -> float:
+        """−log likelihood."""
+
+    def gradient(self, eta: Floats) -> Floats:
+        """Of the loss; keeps the curvature for what follows."""
+
+    def matrices(self) -> Floats:
+        """The Hessians themselves, (k, k, rankings)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rankings:
+    """Verdicts as `blocks` of a likelihood in n items and in p covariates (plackett_luce.py makes them).
+
+    `shapes` are those of the blocks, (k, rankings), `slots` the slots of the verdicts in their order,
+    and `items` the items there; `covariates` are numbers by slot, shape (slots, p). The first `lists`
+    blocks are of rankings; one after them says what is known of items. Parameters are vectors of shape
+    (n + p,): the items', then the covariates'. Blocks are worked on by threads (NumPy lets go of the
+    interpreter lock) and added up in their order, so that the number of threads changes no bit. `go_on`
+    is called before each pass.
+    """
+
+    n: int
+    blocks: Sequence[Block]
+    shapes: Sequence[tuple[int, ...]]
+    slots: Offsets
+    items: NDArray[np.intp]
+    covariates: Floats
+    lists: int
+    go_on: GoOn
+
+    @property
+    def p(self) -> int:
+        """How many covariates there are."""
+        return len(self.covariates.T)
+
+    @property
+    def size(self) -> float:
+        """The mean number of items of a ranking."""
+        return len(self.slots) / max(1, sum(m for _, m in self.shapes[: self.lists]))
+
+    @property
+    def repeated(self) -> bool:
+        """Whether they compare items often enough (`comparisons.repeated`)."""
+        return repeated(np.bincount(self.items[: len(self.slots)]))
+
+    def precision(self, sigma: float) -> Floats:
+        """1/σ² by parameter, shape (n + p,), of the prior θ ~ N(0, σ²) of items. Raises ValueError for a
+        σ outside SIGMAS."""
+        least, largest = SIGMAS
+        if not least <= sigma <= largest:
+            raise ValueError(f"σ must be from {least:g} to {largest:g}, not {sigma:g}")
+        return np.repeat([sigma**-2, LOOSE**-2], [self.n, self.p])
+
+    def with_covariates(self, covariates: Floats) -> Rankings:
+        """The same with more covariates, shape (slots of the verdicts, q), after its own. The blocks are
+        the same, and keep the curvature of whichever took a gradient last."""
+        more = np.zeros((len(self.items), covariates.shape[1]))
+        more[: len(self.slots)] = covariates[self.slots]
+        return replace(self, covariates=np.concatenate([self.covariates, more], axis=1))
+
+    def with_known(self, rows: Offsets, known: Block) -> Rankings:
+        """The same with what is known of some items before, as if a ranking of them all said it."""
+        return replace(
+            self,
+            blocks=[*self.blocks, known],
+            shapes=[*self.shapes, (len(rows), 1)],
+            items=np.concatenate([self.items, rows]),
+            covariates=np.concatenate([self.covariates, np.zeros((len(rows), self.p))]),
+        )
+
+    def map(self, work: Callable[..., T], *values: Iterable[Any]) -> list[T]:
+        """What `work` makes of each of some values: of many slots by several threads."""
+        if len(self.items) < 2 * AT_ONCE:
+            return list(map(work, *values))
+        with ThreadPoolExecutor() as pool:
+            return list(pool.map(work, *values))
+
+    def by_block(self, flat: Values) -> list[Values]:
+        """Values by slot as arrays by place, one a block."""
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes], dtype=np.int64)
+        parts = zip(np.split(flat, ends), self.shapes, strict=False)
+        return [part.reshape(*shape, *flat.shape[1:]) for part, shape in parts]
+
+    def spread(self, parameters: Floats) -> list[Floats]:
+        """Parameters, shape (n + p,), as arrays by place, one a block."""
+        self.go_on()
+        return self.by_block(parameters[self.items] + self.covariates @ parameters[self.n :])
+
+    def added_up(self, parts: Iterable[Values]) -> Floats:
+        """By parameter, shape (n + p,), what blocks have by place."""
+        flat = np.concatenate([np.empty(0), *(part.reshape(-1) for part in parts)])
+        of_items = np.bincount(self.items, flat, self.n)
+        return np.concatenate([of_items, (self.covariates * flat[:, None]).sum(axis=0)])
+
+    def loss(self, parameters: Floats) -> float:
+        """−log likelihood."""
+        parts = self.spread(parameters)
+        return float(sum(self.map(lambda block, eta: block.loss(eta), self.blocks, parts)))
+
+    def slopes(self, parameters: Floats) -> list[Floats]:
+        """The loss's gradient by place, one a block; keeps the curvature there."""
+        parts = self.spread(parameters)
+        return self.map(lambda block, eta: block.gradient(eta), self.blocks, parts)
+
+    def gradient(self, parameters: Floats) -> Floats:
+        """Of the loss, shape (n + p,); keeps the curvature there for what follows."""
+        return self.added_up(self.slopes(parameters))
 
 
 class Scatter(NamedTuple):
@@ -49,40 +183,33 @@ class Scatter(NamedTuple):
 
 
 class Curvature:
-    """A where `rankings` last took a gradient; `precision` is 1/σ² by parameter, shape (n + p,)."""
+    """A where `rankings` last took a gradient; `precision` is 1/σ² by parameter, shape (n + p,), and
+    `diagonal` that of A."""
 
     def __init__(self, rankings: Rankings, precision: Floats) -> None:
-        self.rankings, self.precision = rankings, precision
+        self.rankings, self.precision, n = rankings, precision, rankings.n
         # Double precision where the prior is so wide that rounding would hide it.
         self._kind = np.float32 if precision.min() >= WIDE**-2 else np.float64
-        blocks = rankings.blocks
-        self.matrices: Sequence[Values] = rankings.map(
-            lambda block: block.matrices().astype(self._kind, copy=False), blocks
+        self._matrices: Sequence[Values] = rankings.map(
+            lambda block: block.matrices().astype(self._kind, copy=False), rankings.blocks
         )
-        self.items: list[Offsets] = rankings.by_block(rankings.items)
-
-    @cached_property
-    def diagonal(self) -> Floats:
-        """A's diagonal, shape (n + p,)."""
-        rankings, n = self.rankings, self.rankings.n
-        diagonals = [np.einsum("iim->im", matrices) for matrices in self.matrices]
-        total: Floats = self.precision + rankings.added_up(diagonals)
-        for number in range(rankings.p):
-            unit = np.zeros(len(total))
-            unit[n + number] = 1
-            total[n + number] = self.times(unit)[n + number]
-        return total
+        self._items: list[Offsets] = rankings.by_block(rankings.items)
+        diagonals = (np.einsum("iim->im", matrices) for matrices in self._matrices)
+        self.diagonal: Floats = precision + rankings.added_up(diagonals)
+        for at in range(n, n + rankings.p):
+            unit = np.zeros(len(precision))
+            unit[at] = 1
+            self.diagonal[at] = self.times(unit)[at]
 
     def times(self, vector: Floats) -> Floats:
         """A times a vector, shape (n + p,)."""
-        rankings = self.rankings
 
         def bent(matrices: Values, part: Floats) -> Values:
             one: Values = np.einsum("ijm,jm->im", matrices, part.astype(self._kind))
             return one
 
-        parts = rankings.map(bent, self.matrices, rankings.spread(vector))
-        return self.precision * vector + rankings.added_up(parts)
+        parts = self.rankings.map(bent, self._matrices, self.rankings.spread(vector))
+        return self.precision * vector + self.rankings.added_up(parts)
 
     def solve(self, b: Floats, tolerance: float, what: str = "the standard errors") -> Floats:
         """x of A x = b, shape (n + p,), by conjugate gradients, preconditioned by the diagonal: the
@@ -108,12 +235,10 @@ class Curvature:
     def _matrix(self) -> Floats:
         """A₀ itself, shape (n, n), of few items."""
         n = self.rankings.n
-        flat = np.zeros(n * n)
-        for matrices, items in zip(self.matrices, self.items, strict=True):
-            cells = items[:, None] * n + items
-            np.add.at(flat, cells.reshape(-1), matrices.reshape(-1).astype(np.float64))
-        flat[:: n + 1] += self.precision[:n]
-        return flat.reshape(n, n)
+        matrix = np.diag(self.precision[:n])
+        for matrices, items in zip(self._matrices, self._items, strict=True):
+            np.add.at(matrix, (items[:, None], items), matrices)
+        return matrix
 
     @property
     def exact(self) -> bool:
@@ -128,24 +253,20 @@ class Curvature:
         return np.linalg.inv(self._matrix).astype(np.float64, copy=False)
 
     @cached_property
-    def _returns(self) -> tuple[Floats, Floats]:
+    def _returns(self) -> list[Floats]:
         """The ways from each item back to itself by one other item of a ranking, and by two: the
         diagonals of DEDE and of DEDEDE, each of shape (n,). A pair that meets in several rankings counts
         by ranking."""
-        n = self.rankings.n
+        n, added_up = self.rankings.n, self.rankings.added_up
         inverse = (1 / self.diagonal[:n]).astype(self._kind)
-        totals = np.zeros((2, n))
 
         def back(matrices: Values, items: Offsets) -> tuple[Values, Values]:
             bent = _off(matrices) * inverse[items.T][:, None, :]
             twice = bent @ bent
             return np.einsum("lii->il", twice), np.einsum("lij,lji->il", twice, bent)
 
-        ways = self.rankings.map(back, self.matrices, self.items)
-        for items, both in zip(self.items, ways, strict=True):
-            for total, way in zip(totals, both, strict=True):
-                total += np.bincount(items.reshape(-1), way.reshape(-1), n)
-        return totals[0], totals[1]
+        ways = self.rankings.map(back, self._matrices, self._items)
+        return [added_up(way[others] for way in ways)[:n] for others in (0, 1)]
 
     @cached_property
     def variance(self) -> Floats:
@@ -167,20 +288,19 @@ class Curvature:
     def shared(self) -> tuple[Floats, Floats]:
         """G, shape (n, p), and S⁻¹, shape (p, p)."""
         n, p = self.rankings.n, self.rankings.p
-        columns = np.zeros((n + p, p))
-        columns[n:] = np.eye(p)
-        solved = np.stack([self.solve(column, 1e-6) for column in columns.T], axis=1).reshape(-1, p)
+        units = np.eye(p, n + p, n)
+        solved = np.array([self.solve(unit, 1e-6) for unit in units]).reshape(p, -1).T
         return -solved[:n] @ np.linalg.inv(solved[n:]), solved[n:]
 
     def log_determinant(self) -> float:
         """log|A|: of many items −Σ log D − tr((DE)²)/2 − tr((DE)³)/3 − …, of which differences between
         priors are right."""
         if self.exact:
-            total = float(np.linalg.slogdet(self._matrix)[1])
+            total = np.linalg.slogdet(self._matrix)[1]
         else:
             one, two = self._returns
-            total = float((np.log(self.diagonal[: self.rankings.n]) - one / 2 - two / 3).sum())
-        return total - (float(np.linalg.slogdet(self.shared[1])[1]) if self.rankings.p else 0.0)
+            total = (np.log(self.diagonal[: self.rankings.n]) - one / 2 - two / 3).sum()
+        return float(total - (np.linalg.slogdet(self.shared[1])[1] if self.rankings.p else 0))
 
     def scatter(self, slopes: Sequence[Floats], among: Bools | None = None) -> Scatter:
         """φ = Σ g_lᵀ V_l g_l / Σ tr(V_l (H_l − H_l V_l H_l)), with g_l (`slopes`, by block), H_l and V_l
@@ -191,22 +311,23 @@ class Curvature:
         does in regression: with one number for all it is a sandwich estimator (McCullagh and Nelder
         1989, section 9.2.4, of clusters).
         """
-        sums = np.zeros(2)
-        share = min(1.0, SAMPLE / max(1, sum(m for _, m in self.rankings.shapes)))
+        rankings, sums = self.rankings, np.zeros(2)
+        share = min(1.0, SAMPLE / max(1, sum(m for _, m in rankings.shapes)))
         drawn = seeds.rng(0, "dispersion")
-        covariates = self.rankings.by_block(self.rankings.covariates)
-        blocks = zip(self.matrices, slopes, self.items, covariates, strict=True)
-        for matrices, slope, items, numbers in islice(blocks, self.rankings.lists):
-            lists = drawn.random(items.shape[1]) < share
-            at, h, g = items[:, lists], matrices[:, :, lists].transpose(2, 0, 1), slope[:, lists]
-            v = self._of_lists(matrices[:, :, lists], at)
-            if self.rankings.p:
+        covariates = rankings.by_block(rankings.covariates)
+        for at in range(rankings.lists):
+            lists = drawn.random(self._items[at].shape[1]) < share
+            items, g = self._items[at][:, lists], slopes[at][:, lists]
+            h = self._matrices[at][:, :, lists]
+            v = self._of_lists(h, items)
+            if rankings.p:
                 shared, spread = self.shared
-                through = numbers[:, lists].transpose(1, 0, 2) - shared[at.T]
+                through = covariates[at][:, lists].transpose(1, 0, 2) - shared[items.T]
                 v = v + through @ spread @ through.transpose(0, 2, 1)
+            h = h.transpose(2, 0, 1)
             left = h - h @ v @ h
             if among is not None:
-                v = v * (among[at.T][:, :, None] & among[at.T][:, None])
+                v = v * (among[items.T][:, :, None] & among[items.T][:, None])
             sums += np.einsum("lij,jl,il->", v, g, g), np.einsum("lij,lji->", v, left)
         return Scatter(*sums.tolist())
 
@@ -230,23 +351,24 @@ def _off(matrices: Values) -> Values:
 
 def maximum(
     rankings: Rankings,
-    precision: Floats,
+    sigma: float,
     tolerance: float = 1e-8,
     start: Floats | None = None,
     *,
     what: str = "the ratings",
 ) -> Floats:
-    """The parameters, shape (n + p,), at the maximum of the likelihood under a normal prior of mean
-    0 and this precision, 1/σ², shape (n + p,); the curvature there is kept by `rankings`.
+    """The parameters, shape (n + p,), at the maximum of the likelihood under the prior of `sigma`; the
+    curvature there is kept by `rankings`.
 
     Backtracking from `start` (Nocedal and Wright 2006, algorithm 7.1). The objective is strongly convex
     with modulus min(precision), so that |x − x*| ≤ |gradient|/min(precision): that bound is what is
     tested, to `tolerance` of the items, or as near as rounding lets it come (5e−8 at σ = 100). Raises
     NotConvergedError.
     """
-    x: Floats = np.zeros(len(precision)) if start is None else start.copy()
+    precision = rankings.precision(sigma)
+    x: Floats = np.zeros(len(precision)) if start is None else start
     # Rounding leaves a gradient of about this size at the optimum itself.
-    floor = 64 * np.finfo(float).eps * rankings.degree
+    floor = 4 * np.finfo(float).eps * sum(m * k * (k - 1) for k, m in rankings.shapes)
     target = max(tolerance * float(precision[: rankings.n].min(initial=1.0)), floor)
 
     def objective(x: Floats) -> float:
@@ -260,16 +382,13 @@ def maximum(
             return x
         exactly = min(0.1, size**0.5)  # for superlinear convergence
         step = -Curvature(rankings, precision).solve(gradient, exactly, what)
-        slope = dot(gradient, step)
-        scale = 1.0
-        while True:
-            tried = x + scale * step
-            new = objective(tried)
-            # The second test: a step so small that rounding hides whether it descends.
-            if new <= value + 1e-4 * scale * slope or scale * abs(slope) < 1e-12 * abs(value):
-                break
+        slope, scale = dot(gradient, step), 1.0
+        new = objective(x + step)
+        # The second test: a step so small that rounding hides whether it descends.
+        while new > value + 1e-4 * scale * slope and scale * abs(slope) >= 1e-12 * abs(value):
             scale /= 2
-        x, value = tried, new
+            new = objective(x + scale * step)
+        x, value = x + scale * step, new
     raise NotConvergedError(f"{what} did not converge; try a smaller --sigma.")
 
 

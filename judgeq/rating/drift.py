@@ -24,11 +24,10 @@ from typing import NamedTuple
 import numpy as np
 
 from judgeq import seeds
-from judgeq.rating.curvature import Curvature
+from judgeq.rating.curvature import Curvature, Rankings
 from judgeq.rating.plackett_luce import rankings_of
 from judgeq.rating.position_bias import numbers
 from judgeq.rating.posterior import LEVEL, Z
-from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats, Verdicts
 
 FLIPS = 499

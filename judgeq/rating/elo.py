@@ -39,12 +39,10 @@ def start_from(scores: Floats) -> Floats:
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
     """Elo of all verdicts, folded in match order: the same as round by round, where scores of items
     alone came before comparisons."""
-    if verdicts.scores is None:
-        return Fit(fold(start(n), verdicts))
     return Fit(fold(start_from(direct.fit(verdicts, n, parameters).theta), verdicts))
 
 
-def fold(ratings: Floats, verdicts: Verdicts, k: float = K) -> Floats:
+def fold(ratings: Floats, verdicts: Verdicts) -> Floats:
     """The ratings after one round's verdicts; a new array of the same shape. Their sum is kept."""
     folded: list[float] = ratings.tolist()
     items: list[int] = verdicts.items[settled(verdicts)].tolist()
@@ -61,7 +59,7 @@ def fold(ratings: Floats, verdicts: Verdicts, k: float = K) -> Floats:
                         continue
                     score = 0.5
                 other = items[b]
-                change = k * (score - 1.0 / (1.0 + 10.0 ** ((folded[other] - mine) / 400.0)))
+                change = K * (score - 1.0 / (1.0 + 10.0 ** ((folded[other] - mine) / 400.0)))
                 mine += change
                 folded[other] -= change
             folded[one] = mine

@@ -74,29 +74,19 @@ def threshold(scores: Floats) -> Cut:
         )
     if n * mixture.weights.min() < SMALLEST:
         return Cut(None, f"one component of the mixture has fewer than {SMALLEST} items")
-    return crossing(mixture)
-
-
-def crossing(mixture: Mixture) -> Cut:
-    """Where w₁·N(x; μ₁, σ₁) = w₂·N(x; μ₂, σ₂) between the two means.
-
-    The difference of the logarithms is a parabola, so that between two points at which its signs
-    differ it has exactly one root.
-    """
+    # In units in which the means are at -1 and 1, so that no difference is of large numbers, the upper
+    # component's logarithm is larger by bend·x² + slope·x + level: a parabola, which has exactly one
+    # root between two points at which its signs differ.
     low, high = mixture.means.tolist()
-    middle, scale = (low + high) / 2, (high - low) / 2
-    if scale <= 0:
-        return Cut(None, "the two components of the mixture have the same mean")
-    # In units in which the means are at -1 and 1, so that no difference is of large numbers.
+    scale = (high - low) / 2
     lower, upper = ((scale / mixture.deviations) ** 2).tolist()
-    heights = np.log(mixture.weights / mixture.deviations)
-    # By how much the upper component's logarithm is larger: bend·x² + slope·x + level.
+    one, other = np.log(mixture.weights / mixture.deviations).tolist()
     bend, slope = (lower - upper) / 2, lower + upper
-    level = float(heights[1] - heights[0]) + bend
+    level = other - one + bend
     if not bend - slope + level < 0 < bend + slope + level:
         return Cut(None, "the components of the mixture don't cross between their means")
     x = -2 * level / (slope + math.sqrt(slope**2 - 4 * bend * level))
-    return Cut(middle + scale * x)
+    return Cut((low + high) / 2 + scale * x)
 
 
 def fit(scores: Floats) -> Mixture:
@@ -111,10 +101,7 @@ def fit(scores: Floats) -> Mixture:
     if len(ordered) > AT_MOST:
         places = (np.arange(AT_MOST) + 0.5) / AT_MOST * len(ordered)
         ordered = ordered[places.astype(np.int64)]
-    # Halved first: large scores have no sum.
-    centre = float(ordered[0] / 2 + ordered[-1] / 2)
-    centre += float((ordered - centre).mean())
-    spread = float((ordered - centre).std())
+    centre, spread = float(ordered.mean()), float(ordered.std())
     z, place = (ordered - centre) / spread, np.arange(len(ordered)) / len(ordered)
     upper = (place >= _SPLITS[:, None]).astype(np.float64)
     share, before = np.stack([1 - upper, upper], axis=1), np.array(-np.inf)

@@ -18,7 +18,7 @@ from statistics import NormalDist
 import numpy as np
 
 from judgeq.rating import GoOn, always
-from judgeq.rating.correlation import centred
+from judgeq.rating.correlation import Order, centred
 from judgeq.rating.posterior import Posterior, Z
 from judgeq.types import Floats, Offsets
 
@@ -27,20 +27,9 @@ FEWEST, MOST, NODES = 8, 64, 4_000_000
 BOTH_WAYS = 1.4
 """By what a ranking tells less of items that are alike than it could, as it is read from the top and
 from the bottom. Fitted, over lists of 5, 10 and 20 and σ from 0.5 to 4."""
-_TURNS = 100
 _TABLE = np.linspace(-8, 8, 4001)
-_CDF = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in _TABLE.tolist()])
-
-
-@dataclass(frozen=True, slots=True)
-class OrderReliability:
-    """How well an order is known: `rho` is ρ̂, and `next_rho` what it is expected to be after the next
-    round; `top` the share of the first items that are expected among the first. None where it wasn't
-    asked for."""
-
-    rho: float
-    next_rho: float | None = None
-    top: float | None = None
+_CDF = np.array([NormalDist().cdf(x) for x in _TABLE.tolist()])
+"""The normal distribution function: 1e−6 off at most between them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,31 +62,22 @@ def intervals(
     rows = np.lexsort((-posterior.theta, component))
     rows = rows[np.searchsorted(component[rows], 1) :]  # the judged ones, by component and place
     mean, apart, part = posterior.mean[rows], posterior.errors_apart[rows], component[rows]
-    ends = np.zeros((2, len(component)), dtype=np.int64)
-    if len(rows):
-        own = ranks(posterior.theta, component)[rows]
-        most = np.bincount(part)[part]
-        first, last = (np.clip(np.rint(end), 1, most) for end in _rank_intervals(mean, apart, part))
-        ends[:, rows] = np.minimum(first, own), np.maximum(last, own)
+    own, most = ranks(posterior.theta, component)[rows], np.bincount(part)[part]
+    first, last = (np.clip(np.rint(end), 1, most) for end in _rank_intervals(mean, apart, part))
     go_on()
-    tier = np.zeros(len(component), dtype=np.int64)
+    rank_low, rank_high, tier = np.zeros((3, len(component)), dtype=np.int64)
+    rank_low[rows], rank_high[rows] = np.minimum(first, own), np.maximum(last, own)
     tier[rows] = _tiers(mean, apart, part)
-    low, high = posterior.interval
-    rank_low, rank_high = ends
-    return Intervals(se, low, high, rank_low, rank_high, tier, posterior.dispersion)
+    return Intervals(se, *posterior.interval, rank_low, rank_high, tier, posterior.dispersion)
 
 
 def ranks(values: Floats, component: Offsets) -> Offsets:
     """The rank of each value within its component, from 1 for the highest, shape (n,); those tied have
     the lowest of their ranks (1, 2, 2, 4), and 0 what is nan or was never judged (component 0)."""
     rows = np.flatnonzero((component > 0) & ~np.isnan(values))
-    rows = rows[np.lexsort((-values[rows], component[rows]))]
-    part, ordered, place = component[rows], values[rows], np.arange(len(rows))
-    begins = np.diff(part, prepend=0) != 0
-    untied = begins | (np.diff(ordered, prepend=np.nan) != 0)
-    first, tied = (np.maximum.accumulate(np.where(at, place, 0)) for at in (begins, untied))
+    by_part, by_value = Order(component[rows]), Order(-values[rows], component[rows])
     rank = np.zeros(len(values), dtype=np.int64)
-    rank[rows] = tied - first + 1
+    rank[rows] = by_value.starts[by_value.group] - by_part.starts[by_part.group] + 1
     return rank
 
 
@@ -105,10 +85,8 @@ def _rank_intervals(mean: Floats, se: Floats, part: Offsets) -> tuple[Floats, Fl
     """The 95 % interval of each rank within a part, each of shape (n,), of items in the order of parts:
     by its own error and, in quadrature, by the others'. How many others are above varies by Σ p(1 − p),
     p being the chance of each; Σ p² is how many are expected above with the lower of two draws."""
-    se = np.maximum(se, 1e-9)
-    at = mean + part * (np.ptp(mean) + 20 * float(se.max()))  # one part after the other
+    at, se = _in_a_line(mean, se, part)
     ends = np.searchsorted(part, part, side="right")
-    count = _count(len(mean))
 
     def above(nodes: Floats, *ways: float) -> list[Floats]:
         """How many others, with so many of their errors added, are above an item, with so many of its
@@ -120,8 +98,8 @@ def _rank_intervals(mean: Floats, se: Floats, part: Offsets) -> tuple[Floats, Fl
         below = (np.searchsorted(line, at + way * se) + (nodes > way).sum() for way in ways)
         return [ends - one / len(nodes) for one in below]
 
-    middle, fewest, most = above(_draws(count), 0, Z, -Z)
-    (twice,) = above(_draws(count, 2), 0)
+    middle, fewest, most = above(_draws(len(at)), 0, Z, -Z)
+    (twice,) = above(_draws(len(at), 2), 0)
     others = Z * np.sqrt(np.maximum(middle - twice, 0))
     # No further than items whose intervals overlap.
     (surely,), (perhaps,) = above(np.array([-Z]), Z), above(np.array([Z]), -Z)
@@ -144,69 +122,48 @@ def _tiers(mean: Floats, se: Floats, part: Offsets) -> list[int]:
     return tiers
 
 
-def reliability(
-    mean: Floats,
-    se: Floats,
-    growth: float | None = None,
-    top: int | None = None,
-    group: Offsets | None = None,
-) -> OrderReliability:
-    """How well the order of items is known; ρ̂ of fewer than two is 1. `growth` is by what the next
-    round shrinks the variance, as 1.25; `top`: of the first items so many matter. With a `group` of each
-    item, shape (n,), it is that of the orders within groups, pooled as in `correlation.within`."""
-    n = len(mean)
-    if n < 2:
-        return OrderReliability(1.0, None, None if top is None else 1.0)
-    se, count = np.maximum(se, 1e-9), _count(n)
-    of = np.zeros(n, np.int64) if group is None else group
-    at = mean - of * (np.ptp(mean) + 20 * float(se.max()))  # one group after the other
-    nodes = np.multiply.outer(-se, _draws(count))
-    nodes -= at[:, None]
-    place, rank = np.empty(nodes.size, np.int32), np.empty(n)
+def reliability(mean: Floats, se: Floats, group: Offsets | None = None) -> float:
+    """ρ̂ of the order of items; of fewer than two 1. With a `group` of each item, shape (n,), it is that
+    of the orders within groups, pooled as in `correlation.within`."""
+    part = np.zeros(len(mean), np.int64) if group is None else group
+    at, se = _in_a_line(mean, se, part)
+    nodes = np.multiply.outer(-se, _draws(len(at)))
+    nodes -= at[:, None]  # in its place: of a million items these are 64 MB
+    place, rank = np.empty(nodes.size, np.int32), np.empty(len(at))
     place[np.argsort(nodes, axis=None)] = np.arange(nodes.size, dtype=np.int32)
-    first = np.argsort(-at, kind="stable")
-    rank[first] = np.arange(n)
-    rank, expected = (
-        centred(one, of) for one in (rank, place.reshape(nodes.shape).mean(axis=1) / count)
-    )
-    weight = (1 / np.maximum(np.bincount(of), 1) ** 2)[of]
-    spread = float((weight * rank * rank).sum())
-    rho = float((weight * rank * expected).sum()) / spread if spread else 1.0
-    share = None
-    if top is not None:
-        first = first[:top]
-        share = float(normal((mean[first] - _place(mean, se, len(first))) / se[first]).mean())
-    return OrderReliability(rho, None if growth is None else grown(rho, growth), share)
+    rank[np.argsort(-at, kind="stable")] = np.arange(len(at))
+    expected = centred(place.reshape(nodes.shape).mean(axis=1) / nodes.shape[1], part)
+    rank = centred(rank, part)
+    weighted = rank / np.bincount(part)[part] ** 2
+    spread = float((weighted * rank).sum())
+    return float((weighted * expected).sum()) / spread if spread else 1.0
 
 
-def _count(n: int) -> int:
-    """How many nodes each of n items has: an even number, so that none is its mean."""
-    return min(max(NODES // n, FEWEST), MOST) // 2 * 2
+def top_share(mean: Floats, se: Floats, k: int) -> float:
+    """The share of the first k items that are expected among the first k."""
+    first, se = np.argsort(-mean, kind="stable")[:k], np.maximum(se, 1e-9)
+    low, high = float((mean - 9 * se).min()), float((mean + 9 * se).max())
+    for _ in range(50):
+        value = (low + high) / 2  # above which as many items are expected
+        above = np.interp((mean - value) / se, _TABLE, _CDF)
+        low, high = (value, high) if above.sum() > len(first) else (low, value)
+    return float(above[first].mean())
 
 
-def _draws(count: int, least_of: int = 1) -> Floats:
-    """The nodes of N(0, 1), or of the least of several draws from it."""
+def _in_a_line(mean: Floats, se: Floats, part: Offsets) -> tuple[Floats, Floats]:
+    """The means of one part after the other, far apart, and their errors, of which none is 0."""
+    se = np.maximum(se, 1e-9)
+    width = mean.max(initial=0) - mean.min(initial=0) + 20 * float(se.max(initial=0))
+    return mean + part * width, se
+
+
+def _draws(n: int, least_of: int = 1) -> Floats:
+    """The nodes of N(0, 1), or of the least of several draws from it, for each of n items: an even
+    number of them, so that none is its mean."""
+    count = min(max(NODES // max(n, 1), FEWEST), MOST) // 2 * 2
     levels = 1 - (1 - (np.arange(count) + 0.5) / count) ** (1 / least_of)
     nodes = np.array([NormalDist().inv_cdf(level) for level in levels.tolist()])
     return nodes / nodes.std() if least_of == 1 else nodes  # as many have less in their tails
-
-
-def _place(mean: Floats, se: Floats, k: int) -> float:
-    """The value above which k items are expected."""
-    low, high = float((mean - 9 * se).min()), float((mean + 9 * se).max())
-    for _ in range(50):
-        middle = (low + high) / 2
-        if normal((mean - middle) / se).sum() > k:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def normal(x: Floats) -> Floats:
-    """The normal distribution function, by a table: 1e−6 off at most."""
-    probability: Floats = np.interp(x, _TABLE, _CDF)
-    return probability
 
 
 # What rounds bring, in closed form
@@ -221,22 +178,19 @@ def variance(sigma: float, rankings: float, k: float) -> float:
     are not independent: of items that are alike it tells 1 − H_k/k, of items far apart as much as its
     pairs do. Between, their inverses add up: 1/(k − 1)I, and k/(k − H_k) − 4/(k − 1) times BOTH_WAYS.
 
-    The others of a ranking are themselves known to within a variance, without this ranking. In a random
-    design that is the same for all: V is that of Gaussian beliefs along a tree of rankings. `benchmarks
-    rounds` compares it with simulated judges.
+    The others of a ranking are themselves known to within a variance v, without this ranking. In a
+    random design that is the same for all: V is that of Gaussian beliefs along a tree of rankings.
+    `benchmarks rounds` compares it with simulated judges.
     """
     size = max(2, round(k))
     alike = size / (size - sum(1 / place for place in range(1, size + 1)))
     of_pairs = 4 * math.sqrt(1 + math.pi * sigma**2 / 4) / (size - 1)
     unknown = of_pairs + BOTH_WAYS * (alike - 4 / (size - 1))
-
-    def remaining(rankings: float, others: float) -> float:
-        return 1 / (sigma**-2 + rankings / (unknown + others / (size - 1)))
-
-    others = sigma**2
-    for _ in range(_TURNS):
-        others = remaining(max(rankings - 1, 0), others)
-    return remaining(rankings, others)
+    # v solves 1/v = σ⁻² + (rankings − 1)/(unknown + v/(size − 1)).
+    before, share = max(rankings - 1, 0), sigma**-2 / (size - 1)
+    half = (unknown / sigma**2 + before - 1 / (size - 1)) / 2
+    others = (math.sqrt(half**2 + share * unknown) - half) / share
+    return 1 / (sigma**-2 + rankings / (unknown + others / (size - 1)))
 
 
 def expected_rho(sigma: float, rankings: float, k: float) -> float:

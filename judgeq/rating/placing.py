@@ -37,7 +37,6 @@ from judgeq.rating import (
 from judgeq.rating.comparisons import components, joined
 from judgeq.rating.curvature import Scatter
 from judgeq.rating.posterior import Posterior
-from judgeq.rating.prior import Prior
 from judgeq.text import LEFT_OUT
 from judgeq.types import Floats, Offsets, Verdicts
 
@@ -230,21 +229,20 @@ def _placed(
         items=np.searchsorted(local, verdicts.items).astype(np.int32),
         presented=np.searchsorted(local, verdicts.presented).astype(np.int32),
     )
-    is_new = np.arange(n)[:, None] >= a
-    numbers, loadings = _covariates(is_new.astype(np.float64), verdicts, position=position)
+    means = (np.arange(n)[:, None] >= a).astype(np.float64)
+    numbers, loadings = position_bias.covariates(verdicts, means, position=position)
     rankings = plackett_luce.rankings_of(verdicts, n, numbers, go_on)
     if a:
         rankings = rankings.with_known(np.arange(a), _Known(theta, covariance, sigma))
-    prior = Prior(sigma)
     start = np.concatenate([theta, np.zeros(n - a + rankings.p)])
     what = "the placing of new items"
-    best = curvature.maximum(rankings, prior.precision(rankings), start=start, what=what)
+    best = curvature.maximum(rankings, sigma, start=start, what=what)
     component = components(verdicts, n)
     component[np.isin(component, component[:a])] = 1  # what is known connects the anchors
     scatters = np.sum([part.posterior.scatter for part in onto], axis=0)
     earlier, centred = Scatter(*scatters.tolist()), np.full(n, np.inf)
     posterior = Posterior(
-        rankings, best, prior, component, loadings, centred=centred, earlier=earlier
+        rankings, best, sigma, component, loadings, centred=centred, earlier=earlier
     )
     effect = position_bias.effect(posterior, verdicts, joint=position, go_on=go_on)
     alone = Fit(posterior.theta, posterior, chosen=base.chosen, position=position, effect=effect)
@@ -287,16 +285,6 @@ def _known(rows: Offsets, parts: Sequence[Part]) -> tuple[Floats, Floats]:
         )
     covariance[np.diag_indices(len(rows))] *= 1 + RIDGE  # the mean of all of a batch is exactly 0
     return theta, covariance
-
-
-def _covariates(means: Floats, verdicts: Verdicts, *, position: bool) -> tuple[Floats, Floats]:
-    """Numbers by slot, and loadings by item: of the `means` of batches, and of the place presented where
-    its effect is taken out."""
-    numbers, loadings = means[verdicts.items], means
-    if position:
-        numbers = np.concatenate([numbers, position_bias.numbers(verdicts)], axis=1)
-        loadings = np.concatenate([means, np.zeros((len(means), 1))], axis=1)
-    return numbers, loadings
 
 
 def _link(batch: Batch, parts: Sequence[Part]) -> Link | None:
@@ -349,12 +337,7 @@ def _together(batches: Sequence[Batch], rounds: Sequence[Verdicts], n: int, go_o
     centred = np.where(of_first > 0, np.maximum(of_first, 2.0), np.inf)
 
     def rate(parameters: Parameters) -> Fit:
-        position = bool(parameters.position)
-        numbers, loadings = _covariates(means, verdicts, position=position)
-        rankings, best, prior, chosen = plackett_luce.maximum(
-            verdicts, n, parameters, numbers, go_on
-        )
-        posterior = Posterior(rankings, best, prior, component, loadings, centred=centred)
-        return Fit(posterior.theta, posterior, chosen, position)
+        found = plackett_luce.maximum(verdicts, n, parameters, means, go_on)
+        return found.fit(component, centred=centred)
 
     return with_position(rate, verdicts, batches[-1].parameters, go_on)

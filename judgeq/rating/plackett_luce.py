@@ -27,29 +27,43 @@ best and the worst say as much as a ranking, and count the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from judgeq.rating import UNKNOWN, Fit, GoOn, Parameters, always, curvature, position_bias
-from judgeq.rating.comparisons import components
-from judgeq.rating.posterior import Posterior
-from judgeq.rating.prior import Prior, choose_sigma
-from judgeq.rating.rankings import Block, Rankings
+from judgeq.rating.comparisons import components, settled, slots_by_shape, tie_groups
+from judgeq.rating.curvature import Block, Rankings
+from judgeq.rating.posterior import Posterior, choose_sigma
 from judgeq.types import Floats, Offsets, Verdicts
 
-NAME = "Plackett-Luce"
 BOTH = (True, False)
 """From the top and from the bottom."""
 
 
 class Maximum(NamedTuple):
-    """The `parameters` at the maximum of a likelihood and a prior; `chosen`: its σ, by the evidence."""
+    """The `parameters` at the maximum of a likelihood and a prior of `sigma`; `chosen`: by the evidence.
+    `loadings`, shape (n, p), are what items have of each covariate, and `position` is whether the last
+    of these is the effect of the place presented."""
 
     rankings: Rankings
     parameters: Floats
-    prior: Prior
+    sigma: float
     chosen: bool
+    loadings: Floats
+    position: bool
+
+    def fit(
+        self,
+        component: Offsets,
+        share: float | None = None,
+        reliability: float | None = None,
+        centred: Floats | None = None,
+    ) -> Fit:
+        """With its posterior, whose `share` was found by that reliability."""
+        at = (self.rankings, self.parameters, self.sigma)
+        posterior = Posterior(*at, component, self.loadings, share, centred=centred)
+        return Fit(posterior.theta, posterior, self.chosen, self.position, reliability)
 
 
 def fit(
@@ -62,37 +76,34 @@ def fit(
 ) -> Fit:
     """`pl`: θ by the MAP, 0 for items that were never compared, with their posterior. Of the comparisons
     that lists imply (`implied`): `bt`."""
-    position = bool(parameters.position)
-    places = position_bias.numbers(verdicts) if position else None
-    found = maximum(verdicts, n, parameters, places, go_on, implied=implied)
-    component = components(verdicts, n)
-    posterior = Posterior(found.rankings, found.parameters, found.prior, component)
-    return Fit(posterior.theta, posterior, found.chosen, position)
+    found = maximum(verdicts, n, parameters, go_on=go_on, implied=implied)
+    return found.fit(components(verdicts, n))
 
 
 def maximum(
     verdicts: Verdicts,
     n: int,
     parameters: Parameters,
-    covariates: Floats | None = None,
+    loadings: Floats | None = None,
     go_on: GoOn = always,
     *,
     implied: bool = False,
 ) -> Maximum:
-    """The maximum, with covariates as of `rankings_of`; σ is chosen by the evidence where it isn't
-    given, but of implied comparisons, which are no probability of a list. Raises
-    NotConvergedError."""
-    ways = () if implied else BOTH
-    rankings = rankings_of(verdicts, n, covariates, go_on, ways)
+    """The maximum, with covariates of which an item has these `loadings`, shape (n, p), wherever it
+    stands; σ is chosen by the evidence where it isn't given, but of implied comparisons, which are no
+    probability of a list. Raises NotConvergedError."""
+    position = bool(parameters.position)
+    loadings = np.empty((n, 0)) if loadings is None else loadings
+    numbers, loadings = position_bias.covariates(verdicts, loadings, position=position)
+    rankings = rankings_of(verdicts, n, numbers, go_on, () if implied else BOTH)
     sigma, start = parameters.sigma, None
     chosen = sigma is None and rankings.repeated and not implied
     if chosen:
-        from_the_top = rankings_of(verdicts, n, covariates, go_on, (True,))
-        sigma, start = choose_sigma(from_the_top)
-    prior = Prior(UNKNOWN if sigma is None else sigma)
-    what = f"{'Bradley-Terry' if implied else NAME} (MAP, σ = {prior.sigma:g})"
-    best = curvature.maximum(rankings, prior.precision(rankings), start=start, what=what)
-    return Maximum(rankings, best, prior, chosen)
+        sigma, start = choose_sigma(rankings_of(verdicts, n, numbers, go_on, (True,)))
+    sigma = UNKNOWN if sigma is None else sigma
+    what = f"{'Bradley-Terry' if implied else 'Plackett-Luce'} (MAP, σ = {sigma:g})"
+    best = curvature.maximum(rankings, sigma, start=start, what=what)
+    return Maximum(rankings, best, sigma, chosen, loadings, position)
 
 
 def rankings_of(
@@ -106,82 +117,132 @@ def rankings_of(
     of `verdicts.items`. `ways`: lists are
     chosen from the top (True), from the bottom, or as the mean of both; none: as the comparisons
     that they imply. One way alone is a probability of all that a judge may say, adding up to 1."""
-
-    def make(k: int, groups: Offsets | None, unknown: slice | None) -> Block:
-        if not ways or (unknown is None and k == 2):
-            return _Implied(_wins(k, groups, unknown))
-        if unknown is not None:
-            return _partial(k, unknown, ways)
-        orders: list[slice | Offsets] = [slice(None)]
-        if groups is not None:
-            orders.append(_ties_turned(groups))
-        blocks = [_Way(order, k - 1, up=up) for order in orders for up in ways]
-        return _Mean(blocks, 1 / len(blocks))
-
-    return Rankings(verdicts, n, make, covariates, go_on)
-
-
-def _wins(k: int, groups: Offsets | None, unknown: slice | None) -> Floats:
-    """What each place of rankings won against each other, shape (k, k, rankings): 1 against those after
-    it, ½ against those of its group, and 0 where theirs is no known order."""
-    number = np.arange(k)[:, None] if groups is None else groups
-    won = np.where(number[:, None] < number, 1.0, np.where(number[:, None] > number, 0.0, 0.5))
-    if unknown is not None:
-        won[unknown, unknown] = 0
-    np.einsum("iim->im", won)[:] = 0
-    return won
+    order, group = settled(verdicts), tie_groups(verdicts)
+    blocks: list[Block] = []
+    slots = [np.empty((0, 0), np.int64)]
+    for alike, unknown in slots_by_shape(verdicts):
+        if len(alike) < 2:  # an item judged alone is compared with nothing
+            continue
+        at_once = max(1, curvature.AT_ONCE // len(alike))
+        for begin in range(0, alike.shape[1], at_once):
+            part = alike[:, begin : begin + at_once]
+            blocks.append(_block(group[part], unknown, ways))
+            slots.append(order[part])
+    flat = np.concatenate([part.reshape(-1) for part in slots])
+    items, shapes = verdicts.items[flat].astype(np.intp), [part.shape for part in slots[1:]]
+    none = np.empty((len(flat), 0))
+    rankings = Rankings(n, blocks, shapes, flat, items, none, len(blocks), go_on)
+    return rankings if covariates is None else rankings.with_covariates(covariates)
 
 
-def _partial(k: int, unknown: slice, ways: Sequence[bool]) -> Block:
-    """Partial rankings of k items, of which the places `unknown` are in no known order: the top is
-    chosen and then the bottom (True), the bottom and then the top, or the mean of both."""
+def _block(group: Offsets, unknown: slice | None, ways: Sequence[bool]) -> Block:
+    """Rankings of k items, of which `group`, shape (k, rankings), numbers those that are tied, or the
+    places `unknown` are in no known order: they are chosen from the top first (True), from the bottom
+    first, or as the mean of both; or else in pairs."""
+    k = len(group)
+    place = np.arange(k)
+    tied = bool((group[1:] == group[:-1]).any())
+    if not ways or k == 2:
+        return _Implied(group if tied else place[:, None], unknown)
+    if unknown is None:
+        orders = [place]
+        if tied:
+            turned = np.broadcast_to(-place[:, None], group.shape)
+            orders.append(np.lexsort((turned, group), axis=0))
+        ends = [(_Way(order, k - 1), _Way(order[::-1], k - 1, -1)) for order in orders]
+        return _Lists([both[not up] for both in ends for up in ways], len(orders) * len(ways))
     top, bottom = unknown.start, k - unknown.stop
-    blocks = []
-    for top_first in ways:
-        of_top, of_bottom = slice(None), slice(top, None)
-        if not top_first:
-            of_top, of_bottom = slice(unknown.stop), slice(None)
-        blocks += [_Way(of_top, top, up=True)] if top else []
-        blocks += [_Way(of_bottom, bottom, up=False)] if bottom else []
-    return _Mean(blocks, 1 / len(ways))
+    first = {
+        True: (_Way(place, top), _Way(place[top:][::-1], bottom, -1)),
+        False: (_Way(place[: unknown.stop], top), _Way(place[::-1], bottom, -1)),
+    }
+    each = (way for top_first in ways for way in first[top_first])
+    return _Lists([way for way in each if way.choices], len(ways))
 
 
-def _ties_turned(groups: Offsets) -> Offsets:
-    """The places, shape (k, lists), in the order in which each group of tied items is reversed."""
-    place = np.broadcast_to(np.arange(len(groups))[:, None], groups.shape)
-    return np.lexsort((-place, groups), axis=0)
+class _Way(NamedTuple):
+    """One way in which lists of one size are chosen: so many `choices` among these places of the list,
+    shape (L,) or (L, lists), the first of them first, by θ or (`sign` −1) by −θ."""
+
+    places: Offsets
+    choices: int
+    sign: int = 1
+
+    @property
+    def lists(self) -> tuple[Offsets, ...]:
+        """The numbers of the lists, where places differ by list: what an index has after places."""
+        return () if self.places.ndim == 1 else (np.arange(len(self.places.T)),)
+
+    def stages(self, eta: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """By how much θ is below the largest that is left, in the order of choice; exp of that; by
+        how much the largest falls from stage to stage; and 1/S, 0 where nothing is chosen."""
+        theta = self.sign * eta[self.places, *self.lists]
+        largest = np.maximum.accumulate(theta[::-1])[::-1]
+        e, fall = np.exp(theta - largest), np.exp(np.diff(largest, axis=0))
+        inverse = 1 / _summed(e[::-1], fall[::-1])[::-1]
+        inverse[self.choices :] = 0
+        return largest - theta, e, fall, inverse
 
 
-class _Mean:
-    """A sum of likelihoods of the same rankings, each of the same weight."""
+class _Lists:
+    """Lists of one size, chosen in some `ways`: a sum of likelihoods, over a `number`.
 
-    def __init__(self, blocks: Sequence[Block], weight: float) -> None:
-        self._blocks, self._weight = blocks, weight
+    Of one way ℓ(r; θ) = Σ_a [θ_{r_a} − log Σ_{b≥a} exp θ_{r_b}]: stage a chooses one of those from place
+    a on, whose weights add up to S_a. The gradient of −ℓ is Σ_{c≤a} exp θ_a/S_c less 1 for a choice, and
+    its Hessian a graph's Laplacian of the weights exp(θ_a + θ_b)·Σ_{c≤min(a,b)} S_c⁻². All are kept
+    relative to the largest weight that is left in a stage, so that they are numbers however far apart
+    items are.
+    """
+
+    def __init__(self, ways: Sequence[_Way], number: int) -> None:
+        self._ways, self._number = ways, number
 
     def loss(self, eta: Floats) -> float:
-        return self._weight * sum(block.loss(eta) for block in self._blocks)
+        total = 0.0
+        for way in self._ways:
+            below, _, _, inverse = way.stages(eta)
+            total += float((below[: way.choices] - np.log(inverse[: way.choices])).sum())
+        return total / self._number
 
     def gradient(self, eta: Floats) -> Floats:
-        total = self._blocks[0].gradient(eta)
-        for block in self._blocks[1:]:
-            total += block.gradient(eta)
-        total *= self._weight
-        return total
+        self._eta, total = eta, np.zeros_like(eta)
+        for way in self._ways:
+            _, e, fall, inverse = way.stages(eta)
+            slope = e * _summed(inverse, fall)
+            slope[: way.choices] -= 1
+            total[way.places, *way.lists] += way.sign * slope
+        return total / self._number
 
     def matrices(self) -> Floats:
-        total = self._blocks[0].matrices()
-        for block in self._blocks[1:]:
-            total += block.matrices()
-        total *= self._weight
-        return total
+        weights = np.zeros((len(self._eta), *self._eta.shape))
+        for way in self._ways:
+            _, e, fall, inverse = way.stages(self._eta)
+            factor = e * _summed(inverse**2, fall**2)
+            for a in range(len(e) - 2, -1, -1):
+                e[a + 1 :] *= fall[a]
+                weights[way.places[a], way.places[a + 1 :], *way.lists] += e[a + 1 :] * factor[a]
+        return _laplacian((weights + weights.transpose(1, 0, 2)) / self._number)
+
+
+def _summed(values: Floats, fall: Floats) -> Floats:
+    """Sums over each place and those before it, each less by the falls between them."""
+    sums = values.copy()
+    for place in range(1, len(sums)):
+        sums[place] += sums[place - 1] * fall[place - 1]
+    return sums
 
 
 class _Implied:
-    """Some rankings of one size, as the comparisons that they imply: their `wins`."""
+    """Rankings as the comparisons that they imply: each place won 1 against those after it, ½ against
+    those of its group, and 0 where theirs is no known order."""
 
-    def __init__(self, won: Floats) -> None:
-        self._won, self._known = won, won + won.transpose(1, 0, 2)
-        self._curvature = won
+    def __init__(self, group: Offsets, unknown: slice | None) -> None:
+        self._won = (np.sign(group - group[:, None]) + 1) / 2
+        if unknown is not None:
+            self._won[unknown, unknown] = 0
+        np.einsum("iim->im", self._won)[:] = 0
+        self._known = self._won + self._won.transpose(1, 0, 2)
+        self._curvature = self._won
 
     def loss(self, eta: Floats) -> float:
         gap = eta - eta[:, None]
@@ -195,69 +256,6 @@ class _Implied:
 
     def matrices(self) -> Floats:
         return _laplacian(self._curvature)
-
-
-class _Way:
-    """One way in which lists of one size are chosen: so many `choices` among these places of the list
-    (an array, (k, lists), where lists differ), the first of them first; from the top (`up`), or else
-    from the last of them backwards, by −θ.
-
-    ℓ(r; θ) = Σ_a [θ_{r_a} − log Σ_{b≥a} exp θ_{r_b}]: stage a chooses one of those from place a on, of
-    weights e_b = exp θ_b whose sum is S_a. The Hessian of −ℓ is a graph's Laplacian of the weights
-    e_a·e_b·Σ_{c≤min(a,b)} S_c⁻². All are kept relative to the largest weight that is left in a stage, so
-    that they are numbers however far apart items are.
-    """
-
-    def __init__(self, places: slice | Offsets, choices: int, *, up: bool) -> None:
-        self._choices, self._way = choices, 1 if up else -1
-        self._one: tuple[Any, ...] = (places,)
-        self._two: tuple[Any, ...] = (places, places)
-        if not isinstance(places, slice):
-            each = np.arange(places.shape[1])
-            self._one, self._two = (places, each), (places[:, None], places, each)
-
-    def _stages(self, eta: Floats) -> tuple[Floats, Floats]:
-        """θ in the order of choice, and the largest of it in each stage; keeps e, the S, and by how
-        much the largest falls from stage to stage."""
-        theta = self._way * eta[self._one][:: self._way]
-        largest = np.maximum.accumulate(theta[::-1])[::-1]
-        self._e, self._fall = np.exp(theta - largest), np.exp(largest[1:] - largest[:-1])
-        sums = self._e.copy()
-        for place in range(len(sums) - 2, -1, -1):
-            sums[place] += sums[place + 1] * self._fall[place]
-        self._sums = sums[: self._choices]
-        return theta, largest
-
-    def _added(self, values: Floats, fall: Floats) -> Floats:
-        """Sums over each place and the stages before it, each less as the largest falls."""
-        sums: Floats = np.zeros_like(self._e)
-        sums[: len(values)] = values
-        for place in range(1, len(sums)):
-            sums[place] += sums[place - 1] * fall[place - 1]
-        return sums
-
-    def loss(self, eta: Floats) -> float:
-        theta, largest = self._stages(eta)
-        return float(np.log(self._sums).sum() + (largest - theta)[: self._choices].sum())
-
-    def gradient(self, eta: Floats) -> Floats:
-        self._stages(eta)
-        slope: Floats = self._e * self._added(1 / self._sums, self._fall)
-        slope[: self._choices] -= 1
-        total = np.zeros_like(eta)
-        total[self._one] = self._way * slope[:: self._way]
-        self._shape = eta.shape
-        return total
-
-    def matrices(self) -> Floats:
-        factor = self._e * self._added(self._sums**-2.0, self._fall**2)
-        e, weights = self._e.copy(), np.zeros((len(self._e), *self._e.shape))
-        for a in range(len(e) - 2, -1, -1):
-            e[a + 1 :] *= self._fall[a]
-            weights[a, a + 1 :] = weights[a + 1 :, a] = e[a + 1 :] * factor[a]
-        total = np.zeros((self._shape[0], *self._shape))
-        total[self._two] = weights[:: self._way, :: self._way]
-        return _laplacian(total)
 
 
 def _laplacian(weights: Floats) -> Floats:

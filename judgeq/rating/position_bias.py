@@ -18,7 +18,12 @@ from statistics import NormalDist
 import numpy as np
 
 from judgeq.rating import GoOn, always, curvature
-from judgeq.rating.comparisons import compared_by_slot, presented_at, wins_by_slot
+from judgeq.rating.comparisons import (
+    compared_by_slot,
+    place_of_slots,
+    presented_at,
+    wins_by_slot,
+)
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import LEVEL, Posterior, Z
 from judgeq.types import Bools, Floats, Matches, Offsets, Verdicts
@@ -79,37 +84,33 @@ def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
     compared, ordered = np.diff(verdicts.offsets) > 1, _with_order(verdicts)
     if not compared.any():
         return None
-    unordered = int(compared.sum() - ordered.sum())
     verdicts = verdicts.where(ordered)
-    if not len(verdicts):
-        none = np.empty(0)
-        return Slots(none, none, none, np.empty(0, np.int64), unordered)
     sizes = np.diff(verdicts.offsets)
     share, known = np.empty((2, len(verdicts.items)))  # of its match's others, by slot presented
     at, others = presented_at(verdicts), np.repeat(sizes - 1, sizes)
     share[at], known[at] = wins_by_slot(verdicts) / others, compared_by_slot(verdicts) / others
-    slot = np.arange(len(share)) - np.repeat(verdicts.offsets[:-1], sizes)
+    slot = place_of_slots(verdicts)
     matches, of_all = np.bincount(slot), np.bincount(slot, known)
     rate, units = np.bincount(slot, share) / of_all, matches
     off = share - rate[slot] * known
     squares = np.bincount(slot, off * off) + 0.5
     if couples:
-        couple = np.unique(verdicts.matches // 2, return_inverse=True)[1].reshape(-1)
+        couple = np.unique(verdicts.matches // 2, return_inverse=True)[1]
         both = np.bincount(np.repeat(couple * 2, 2) + slot, off).reshape(-1, 2)
-        squares, units = np.einsum("cs,cs->s", both, both) + 2, np.full(2, len(both))
+        squares, units = (both * both).sum(axis=0) + 2, np.full(2, len(both))
     error = np.sqrt(squares * units / np.maximum(units - 1, 1)) / of_all
     tails = [2 * NormalDist().cdf(-abs(z)) for z in ((rate - 0.5) / error).tolist()]
     # Two slots say the same, so that they are one test.
     chance = 1 - (1 - np.array(tails)) ** (len(rate) if len(rate) > 2 else 1)
     chance[units < ENOUGH] = 1
-    furthest = int(np.argmin(chance))
+    furthest = int(np.argmin([*chance, 2]))
     return Slots(
         rate=rate,
         low=np.clip(rate - Z * error, 0, 1),
         high=np.clip(rate + Z * error, 0, 1),
         matches=matches,
-        unordered=unordered,
-        chance=float(chance[furthest]) if int(units.max()) >= ENOUGH else None,
+        unordered=int(compared.sum() - ordered.sum()),
+        chance=float(chance[furthest]) if units.max(initial=0) >= ENOUGH else None,
         furthest=furthest + 1,
     )
 
@@ -141,10 +142,18 @@ def numbers(verdicts: Verdicts) -> Floats:
     """s/(k − 1) − ½ of the item in each slot of `verdicts.items`, shape (slots, 1), where it was
     presented in s; 0 where the order presented isn't known, and for an item judged alone."""
     sizes = np.diff(verdicts.offsets)
-    slot = np.arange(len(verdicts.items)) - np.repeat(verdicts.offsets[:-1], sizes)
-    value: Floats = slot / np.maximum(np.repeat(sizes, sizes) - 1, 1) - 0.5
+    value: Floats = place_of_slots(verdicts) / np.repeat(np.maximum(sizes - 1, 1), sizes) - 0.5
     value[~np.repeat(_with_order(verdicts), sizes)] = 0
     return value[presented_at(verdicts), None]
+
+
+def covariates(verdicts: Verdicts, loadings: Floats, *, position: bool) -> tuple[Floats, Floats]:
+    """Of covariates, and of the place presented where its effect is taken out, numbers by slot and
+    loadings by item, of which those of the place are 0."""
+    by_slot = loadings[verdicts.items]
+    if not position:
+        return by_slot, loadings
+    return np.hstack([by_slot, numbers(verdicts)]), np.pad(loadings, ((0, 0), (0, 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +190,9 @@ def effect(
     if not joint:
         rankings = rankings.with_covariates(numbers(verdicts))
         start, what = np.append(parameters, 0.0), "the effect of the position"
-        precision = posterior.prior.precision(rankings)
-        parameters = curvature.maximum(rankings, precision, _NEAR, start, what=what)
+        parameters = curvature.maximum(rankings, posterior.sigma, _NEAR, start, what=what)
     rankings.gradient(parameters)
-    _, variance = Curvature(rankings, posterior.prior.precision(rankings)).shared
+    _, variance = Curvature(rankings, rankings.precision(posterior.sigma)).shared
     value, se = float(parameters[-1]), float(np.sqrt(posterior.dispersion * variance[-1, -1]))
     return Effect(value, se, value - Z * se, value + Z * se, count)
 
@@ -210,11 +218,11 @@ def merged(verdicts: Verdicts) -> tuple[Verdicts, Flips]:
     """
     couple, at, count = np.unique(verdicts.matches // 2, return_index=True, return_counts=True)
     first = at[count == 2]
-    highest, tied = verdicts.items[verdicts.offsets[:-1]], verdicts.tied[1::2]
-    same = tied[first] == tied[first + 1]
-    same &= tied[first] | (highest[first] == highest[first + 1])
+    tied, highest = verdicts.tied[1::2], verdicts.items[verdicts.offsets[:-1]]
+    answer = np.where(tied, -1, highest)
+    same = answer[first] == answer[first + 1]
+    both = verdicts.where(np.isin(np.arange(len(verdicts)), first))
     tie = np.zeros((len(first), 2), dtype=np.bool_)
     tie[:, 1] = tied[first] | ~same
-    both = verdicts.where(np.isin(np.arange(len(verdicts)), first))
     flips = Flips(len(couple), int((~same).sum()), len(couple) - len(first))
     return replace(both, tied=tie.reshape(-1)), flips

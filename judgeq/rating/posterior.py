@@ -1,4 +1,5 @@
-"""How sure the ratings are: a normal distribution by the curvature A of the posterior at its maximum.
+"""How sure the ratings are: a normal distribution by the curvature A of the posterior at its maximum;
+and how wide the prior is, chosen without labels.
 
 With V = A⁻¹ and φ the dispersion of the judge (`Curvature`), the standard error of an item is
 √(φ·(V_ii − σ²/n_c)), n_c being the items of its component. What is taken off is the prior's doubt
@@ -9,19 +10,27 @@ and the curvature there says too little of how wide it is. The nearest normal di
 and Archambeau 2009) is about as much farther out and wider as `further` and `wider` say by V:
 functions fitted to it over pairs and lists of 5 and 10, of 2 to 15 rounds, θ of sd 0.7 to 4 and σ
 from 1 to 6. Means are within 0.1 of an error of it, and errors 2 % wider on average.
+
+σ is that of the highest evidence: log p(data | σ) ≈ E[ℓ] − E‖θ‖²/2σ² − n log σ − ½ log|H + σ⁻²|, near
+the maximum under σ (MacKay 1992), of lists chosen from the top: that is a probability of all that a
+judge may say, which the mean of both directions isn't (it found 0.9 for 0.5). Laplace's evidence has ℓ
+and θ at the maximum itself, which is too low where an item has few comparisons, the more the wider the
+prior is. Here they are means over draws of independent normal distributions, about as far out and as
+wide as the posterior: the same for every σ, so that they compare. Until items are in two rankings on
+average these say next to nothing of σ: it isn't looked for.
 """
 
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from functools import cache, cached_property
 from statistics import NormalDist
 
 import numpy as np
 
-from judgeq.rating.curvature import Curvature, Scatter, dot
-from judgeq.rating.prior import Prior, further, wider
-from judgeq.rating.rankings import Rankings
+from judgeq import seeds
+from judgeq.rating import LIMITS, UNKNOWN, curvature
+from judgeq.rating.curvature import Curvature, Rankings, Scatter, dot
 from judgeq.types import Bools, Floats, Offsets
 
 LEVEL = 0.95
@@ -29,6 +38,25 @@ Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 FREER = 2.0
 """By what the prior of intervals is wider than σ: without it they would cover the most extreme
 tenth of the items in 77 % of cases."""
+DRAWS, ENOUGH = 4, 40_000
+"""Draws and their opposites; fewer where all of them have over ENOUGH items."""
+SPREAD = 0.7
+"""What is expected of σ before any judgment, as the sd of log σ about log UNKNOWN: where similar
+texts were matched from the first answers on, judgments alone leave it open by a factor of ten."""
+_STEP = math.sqrt(2)
+
+
+def further(v: Floats, size: float) -> Floats:
+    """By what the mean of a rating is farther out than the maximum, by its variance there, in
+    rankings of `size` items."""
+    factor: Floats = 1 + (0.14 + 0.2 / max(size, 2.0)) * v / (1 + 0.4 * v)
+    return factor
+
+
+def wider(v: Floats, sigma: float) -> Floats:
+    """By what its standard error is larger than the curvature at the maximum says."""
+    factor: Floats = 1 + 0.17 * v * np.maximum(1 - v / sigma**2, 0) * np.exp(-v / 2)
+    return factor
 
 
 class Posterior:
@@ -36,7 +64,7 @@ class Posterior:
     the groups that comparisons connect (0: never judged). `loadings`, shape (n, p), are what an item's
     rating has of each covariate (None: nothing); they add up to 0 in each component, so that the
     ratings do. With `share` the rating is what the covariates lead to expect and that share of what the
-    items have beyond it (hybrid.py); the rest of it, of spread σ, is doubt. With `centred`
+    items have beyond it (direct.py); the rest of it, of spread σ, is doubt. With `centred`
     the covariates are means of batches (placing.py), and the 0 of an item's scale is the mean of so many
     items, shape (n,) (inf: it is settled); `earlier` is how far rankings scattered that φ is pooled
     with."""
@@ -45,7 +73,7 @@ class Posterior:
         self,
         rankings: Rankings,
         parameters: Floats,
-        prior: Prior,
+        sigma: float,
         component: Offsets,
         loadings: Floats | None = None,
         share: float | None = None,
@@ -53,29 +81,29 @@ class Posterior:
         centred: Floats | None = None,
         earlier: Scatter | None = None,
     ) -> None:
-        self.rankings, self.parameters = rankings, parameters
-        self.prior, self.sigma = prior, prior.sigma
+        self.rankings, self.parameters, self.sigma = rankings, parameters, sigma
         self.component, self.share = component, share
         self._scale = 1.0 if share is None else share
-        self._apart = self._scale * (1 - self._scale) * self.sigma**2
         self._loadings = np.zeros((rankings.n, rankings.p)) if loadings is None else loadings
-        of_items = self._scale * parameters[: rankings.n]
         expected = self._loadings @ parameters[rankings.n :]
-        self.theta: Floats = of_items + expected
-        self._earlier, self._centred = earlier or Scatter(), centred
-        self._middle = 0.0 if centred is None else expected
+        self.theta: Floats = self._scale * parameters[: rankings.n] + expected
+        self._earlier, self._settled = earlier or Scatter(), centred is not None
+        self._middle: Floats | float = 0.0 if centred is None else expected
+        # The items of each item's component, 2 at least.
+        sizes = np.maximum(np.bincount(component), 2.0)[component]
+        self._size: Floats = sizes if centred is None else centred
+        self._judged = max(int((component > 0).sum()), 1)
 
     @cached_property
     def _curved(self) -> tuple[Curvature, list[Floats]]:
         """The curvature at the maximum, and the rankings' gradients there by block, (k, rankings)."""
         slopes = self.rankings.slopes(self.parameters)
-        return Curvature(self.rankings, self.prior.precision(self.rankings)), slopes
+        return Curvature(self.rankings, self.rankings.precision(self.sigma)), slopes
 
     @cached_property
     def dispersion(self) -> float:
         """φ: how far all rankings scatter, against how far they should if the model held."""
-        both = zip(self.scatter, self._earlier, strict=True)
-        return Scatter(*(own + earlier for own, earlier in both)).dispersion
+        return Scatter(*np.add(self.scatter, self._earlier).tolist()).dispersion
 
     @cached_property
     def scatter(self) -> Scatter:
@@ -110,8 +138,7 @@ class Posterior:
     @property
     def errors_across(self) -> Floats:
         """As `errors_apart`, with the doubt about how far apart components lie that nothing connects."""
-        judged = max(int((self.component > 0).sum()), 1)
-        across = self.dispersion * self.sigma**2 * (1 / self._size - 1 / judged)
+        across = self.dispersion * self.sigma**2 * (1 / self._size - 1 / self._judged)
         return np.sqrt(self.errors_apart**2 + np.maximum(across, 0))
 
     @property
@@ -119,7 +146,8 @@ class Posterior:
         """The 95 % interval of each rating, each of shape (n,), with most of the prior's pull to the
         middle taken out: as if σ were twice as wide. So it covers items far out nearly as often as
         others; it reaches as far as the rating itself. What direct scores lead to expect is no pull."""
-        pull = np.minimum(self._wider**2 * self._variance / self.sigma**2, 1)
+        wide = wider(self._variance, self.sigma)
+        pull = np.minimum(wide**2 * self._variance / self.sigma**2, 1)
         pull[(self.component == 0) | (self.share is not None)] = 0
         freed = 1 / (1 - pull * (1 - 1 / FREER**2))
         middle = self._middle + (self.mean - self._middle) * freed
@@ -136,17 +164,18 @@ class Posterior:
         all that were judged is taken off, unless the scale is settled."""
         curvature = self._curved[0]
         v = curvature.covariance(rows)
-        if self._centred is None:
+        if not self._settled:
             judged = self.component > 0
             # Of many items V has no rows that add up to σ², but its diagonal alone.
-            whole = self.sigma**2 if curvature.exact else float(curvature.variance[judged].mean())
-            v = v - whole / max(int(judged.sum()), 1)
+            v -= (
+                self.sigma**2 if curvature.exact else curvature.variance[judged].mean()
+            ) / self._judged
         if self.rankings.p:
             shared, spread = curvature.shared
             through = self._loadings[rows] - shared[rows]
             v = v + through @ spread @ through.T
-        of_all: Floats = v
-        return of_all
+        whole: Floats = v
+        return whole
 
     def error_of_mean(self, rows: Offsets) -> float:
         """The standard error of the mean of some ratings."""
@@ -156,13 +185,6 @@ class Posterior:
         variance = dot(load, self._curved[0].solve(load, 1e-5))
         variance -= self.sigma**2 * float((1 / self._size[rows]).mean())
         return math.sqrt(self.dispersion * max(variance, 0.0))
-
-    @property
-    def _size(self) -> Floats:
-        """The items of each item's component, 2 at least, shape (n,)."""
-        if self._centred is not None:
-            return self._centred
-        return np.maximum(np.bincount(self.component), 2.0)[self.component]
 
     @cached_property
     def _variance(self) -> Floats:
@@ -178,10 +200,58 @@ class Posterior:
         return whole
 
     def _errors(self, variance: Floats) -> Floats:
-        errors = np.sqrt(self._wider**2 * self.dispersion * variance + self._apart)
-        return np.where(self.component > 0, errors, self.sigma)
+        """Those of ratings of some variance by the curvature, which the posterior is `wider` than."""
+        known = wider(self._variance, self.sigma) ** 2 * self.dispersion * variance
+        known += self._scale * (1 - self._scale) * self.sigma**2
+        return np.where(self.component > 0, np.sqrt(known), self.sigma)
 
-    @property
-    def _wider(self) -> Floats:
-        """By what the posterior is wider than its curvature says, shape (n,)."""
-        return wider(self._variance, self.sigma)
+
+# How wide the prior is
+
+
+def choose_sigma(rankings: Rankings) -> tuple[float, Floats]:
+    """σ within LIMITS, and the parameters under a σ near it, from which a fit may start, shape (n + p,).
+
+    Climbed to from UNKNOWN by steps of √2; between them it is where the parabola of log σ through the
+    best one and its neighbours is highest. Raises NotConvergedError.
+    """
+    start: Floats = np.zeros(rankings.n + rankings.p)
+    lowest, highest = (round(math.log(limit / UNKNOWN, _STEP)) for limit in LIMITS)
+
+    @cache
+    def at(step: int) -> float:
+        nonlocal start
+        if not lowest <= step <= highest:
+            return -math.inf
+        sigma = UNKNOWN * _STEP**step
+        start = curvature.maximum(rankings, sigma, 1e-2, start)
+        return evidence(rankings, start, sigma) - (step * math.log(_STEP) / SPREAD) ** 2 / 2
+
+    best = 0
+    for way in (1, -1):
+        while at(best + way) > at(best):
+            best += way
+    if best in (lowest, highest):
+        return LIMITS[best == highest], start
+    below, above = (at(best) - at(best + way) for way in (-1, 1))
+    return UNKNOWN * _STEP ** (best + (below - above) / (2 * (below + above) or 1)), start
+
+
+def evidence(rankings: Rankings, parameters: Floats, sigma: float) -> float:
+    """The evidence of σ, up to a constant; `parameters` are at the maximum under it, and their curvature
+    is kept by `rankings`."""
+    precision = rankings.precision(sigma)
+    bent = Curvature(rankings, precision)
+    v, of_items = 1 / bent.diagonal, np.arange(len(parameters)) < rankings.n
+    far = np.where(of_items, further(v, rankings.size), 1)
+    wide = np.where(of_items, wider(v, sigma), 1)
+    draws = max(1, min(DRAWS, ENOUGH // (2 * len(parameters))))
+    off = seeds.rng(0, "evidence").standard_normal((draws, len(parameters))) * wide * np.sqrt(v)
+    losses = [
+        rankings.loss(x) + dot(x, precision * x) / 2
+        for x in np.stack([far * parameters + off, far * parameters - off], axis=1).reshape(
+            -1, len(v)
+        )
+    ]
+    spread = np.log(precision).sum() - bent.log_determinant()
+    return float(spread / 2 + np.log(wide).sum()) - math.fsum(losses) / len(losses)

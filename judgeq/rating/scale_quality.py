@@ -1,0 +1,312 @@
+"""How reliable a scale is, its separation and two halves of the judgments held against each other; and
+which judges and items don't fit it.
+
+All of it is about the judgments alone, and needs no gold. It measures agreement of the judgments with
+one another, which isn't agreement with the truth.
+
+Misfit is by the score residuals of `pl`: the gradient g of a ranking's log likelihood in the rating
+of an item, of mean 0 and variance h under the model, h being the curvature there. In a pair that is y −
+p, with p(1 − p) for its variance: y is 1 for a win, ½ for a tie. Items of which a partial ranking knows
+no order are not compared with one another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+
+from judgeq import seeds
+from judgeq.errors import NotConvergedError
+from judgeq.rating.comparisons import compared_by_slot, components, judges_of, wins_by_slot
+from judgeq.rating.correlation import centred, within
+from judgeq.rating.plackett_luce import rankings_of
+from judgeq.rating.posterior import Z
+from judgeq.text import LEFT_OUT
+from judgeq.types import Bools, Floats, Offsets, Rows, Verdicts
+
+Rate: TypeAlias = Callable[[Verdicts, int], Floats]
+"""From verdicts on n items, and n, to their ratings, shape (n,): each component's by itself."""
+SPLITS, LEAST_SPLITS = 100, 3
+_ENTRIES = 500_000
+"""About so many entries of verdicts are rated in all splits together, some seconds' work."""
+MANY_JUDGES = 10
+"""From so many judges on, the judges are halved instead of their judgments."""
+LEAST = 10
+"""Comparisons below which nothing is said of a judge or an item."""
+LISTED = 100
+"""So many judges, or items, are in JSON."""
+UNEXPECTED = 1.6
+"""A residual that 1 of 20 exceed under the model, higher or lower."""
+_TINY = 1e-300
+
+
+@dataclass(frozen=True, slots=True)
+class Separation:
+    """The scale separation reliability `ssr` and the separation `g` over `n` items; None where they
+    are undefined, and `why`."""
+
+    ssr: float | None
+    g: float | None
+    n: int
+    why: str | None = None
+
+
+def separation(
+    theta: Floats, se: Floats, component: Offsets | None = None, *, likeliest: bool = False
+) -> Separation:
+    """SSR = var(θ) / (var(θ) + mean(se²)) of MAP estimates, which are drawn in by their prior, and
+    G = 1/√(1 − SSR). `likeliest`: of maximum-likelihood estimates, which scatter by their errors, SSR
+    is 1 − mean(se²) / var(θ), below 0 where the errors are larger than the spread.
+
+    `theta` and `se` are of shape (n,), nan for items that are left out; the variance is that with
+    n − 1. With `component`, shape (n,), it is the variance within the components, pooled (n less the
+    number of components): where nothing compares two components, nothing is known of their distance.
+    Source: Wright and Masters (1982), "Rating Scale Analysis", chapter 5, and Bock and Mislevy (1982)
+    of MAP; `likeliest` as the R package sirt computes both (`btm`: mle.rel, sepG).
+    """
+    known = ~np.isnan(theta + se)
+    part = np.zeros(len(theta), np.int64) if component is None else component
+    known &= np.bincount(part[known], minlength=int(part.max(initial=0)) + 1)[part] > 1
+    values, n = centred(theta[known], part[known]), int(known.sum())
+    if not n:
+        return Separation(None, None, n, "fewer than two items have a standard error")
+    variance = float((values * values).sum()) / (n - len(np.unique(part[known])))
+    if variance == 0:
+        return Separation(None, None, n, "all items are rated the same")
+    error = float((se[known] ** 2).mean())
+    whole = variance if likeliest else variance + error
+    return Separation(1 - error / whole, math.sqrt(whole / error) if error else None, n)
+
+
+# Split halves
+
+
+@dataclass(frozen=True, slots=True)
+class SplitHalf:
+    """How well the ratings by one half of the judgments correlate with those by the other: the median
+    `r` of Pearson's r over `splits` random halvings, and its range from `low` to `high`.
+
+    `by` is what was halved, "judges" or "judgments". `whole` is the reliability that the median
+    predicts of all judgments together, 2r / (1 + r) (Spearman 1910, Brown 1910). `items` is the median
+    number of items that both halves rate. None where it is undefined, and `why`.
+    """
+
+    r: float | None
+    low: float | None
+    high: float | None
+    splits: int
+    by: str
+    whole: float | None = None
+    items: int = 0
+    why: str | None = None
+    JSON_KEYS: ClassVar = {"median": "r"}
+
+
+def split_half(verdicts: Verdicts, rate: Rate, seed: int, splits: int | None = None) -> SplitHalf:
+    """Split-half reliability of the ratings that `rate` makes of verdicts; by default over SPLITS, fewer
+    of large runs, whose items make a single split as precise as many.
+
+    The judges are halved where there are many (as many as MANY_JUDGES that judge equally much: 1/Σp²
+    with p a judge's share of the judgments), else the judgments. Items that a half doesn't connect have
+    no common scale in it, so that r is taken within the groups that both halves connect.
+    Items judged alone are on one scale. A rating that raises NotConvergedError gives no value.
+    """
+    judge = judges_of(verdicts)
+    shares = np.bincount(judge) / max(len(judge), 1)
+    many = MANY_JUDGES * float((shares**2).sum()) <= 1
+    by, unit = ("judges", judge) if many else ("judgments", np.arange(len(verdicts)))
+    if splits is None:
+        splits = max(LEAST_SPLITS, min(SPLITS, _ENTRIES // max(len(verdicts.items), 1)))
+    units, which = np.unique(unit, return_inverse=True)
+    halves = []
+    try:
+        for at in range(splits):
+            second = seeds.rng(seed, "split-half", at).permutation(len(units)) >= len(units) // 2
+            halves.append(_of_halves(verdicts, second[which], rate))
+    except NotConvergedError as error:
+        why = f"half of the {by} can't be rated: {error}"
+        return SplitHalf(None, None, None, 0, by, why=why)
+    items = int(np.median([n for _, n in halves] or [0]))
+    known = [r for r, _ in halves if r is not None]
+    if len(known) * 2 < max(splits, 1):
+        why = "all items are rated the same" if items else "both halves connect no two items"
+        why = why if splits else "no splits were asked for"
+        return SplitHalf(None, None, None, 0, by, None, items, why)
+    r = float(np.median(known))
+    whole = 2 * r / (1 + r) if r > -1 else None
+    return SplitHalf(r, min(known), max(known), len(known), by, whole, items)
+
+
+def _of_halves(verdicts: Verdicts, second: Bools, rate: Rate) -> tuple[float | None, int]:
+    """r of the ratings by two halves, within the groups of items that both connect, and over how many
+    items. `second` says which verdicts are of the second half."""
+    halves, n = (verdicts.where(~second), verdicts.where(second)), int(verdicts.items.max()) + 1
+    x, y = (rate(half, n) for half in halves)
+    one, other = (components(half, n, scored=True) for half in halves)
+    both = (one > 0) & (other > 0)
+    part = np.unique(one[both] * (n + 1) + other[both], return_inverse=True)[1]
+    r, _, items = within(x[both], y[both], part)
+    return r, items
+
+
+# Misfit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """How well each of m judges, or items, fits: arrays of shape (m,), nan where it was never compared.
+
+    `infit` is Σg² / Σh, `outfit` the mean of g² / h, over its places in judgments (Wright and Masters
+    1982, chapter 5), of so many `comparisons`. `low` and `high` are the range in which infit is expected
+    to be in 95 % of cases, and `z` is its standardised value; nan for those of fewer than LEAST
+    comparisons. `expected` is the infit of all judgments together. `names` are those of the judges or
+    items.
+    """
+
+    infit: Floats = field(metadata=LEFT_OUT)
+    outfit: Floats = field(metadata=LEFT_OUT)
+    comparisons: Offsets = field(metadata=LEFT_OUT)
+    low: Floats = field(metadata=LEFT_OUT)
+    high: Floats = field(metadata=LEFT_OUT)
+    z: Floats = field(metadata=LEFT_OUT)
+    expected: float
+    names: Sequence[str] = field(default=(), metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {
+        "known": "judged.sum",
+        "above": "above.sum",
+        "below": "below.sum",
+        "furthest": "listed",
+    }
+
+    @property
+    def judged(self) -> Bools:
+        """Of which it can be said whether they fit."""
+        return ~np.isnan(self.z)
+
+    @property
+    def above(self) -> Bools:
+        """Which are less predictable than the range allows."""
+        above: Bools = self.infit > self.high
+        return above
+
+    @property
+    def below(self) -> Bools:
+        """Which are more predictable than the range allows."""
+        below: Bools = self.infit < self.low
+        return below
+
+    @property
+    def listed(self) -> list[dict[str, Any]]:
+        """The judges or items, the furthest from what is expected first; LISTED at most."""
+        units = np.flatnonzero(self.comparisons)
+        order = np.argsort(-np.abs(self.z[units]), kind="stable")[:LISTED]
+        return [
+            {
+                "name": self.names[unit],
+                "infit": {
+                    "value": self.infit[unit],
+                    "low": self.low[unit],
+                    "high": self.high[unit],
+                },
+                "outfit": self.outfit[unit],
+                "z": self.z[unit],
+                "comparisons": self.comparisons[unit],
+            }
+            for unit in units[order].tolist()
+        ]
+
+
+class Residuals(NamedTuple):
+    """How unexpected judgments are under ratings θ; arrays of shape (slots,), nan of items alone.
+
+    `residual` is g/√h of the item in each slot, of about mean 0 and variance 1 under the model: above 0
+    where the judgment argues for a higher place, below 0 for a lower one. Of a pair it is √((1 − p)/p)
+    in size, p being the chance of what happened. `variance` is h, and `expected` how many of those that
+    it is compared with the item is expected to beat.
+    """
+
+    residual: Floats
+    variance: Floats
+    expected: Floats
+
+
+def residuals(verdicts: Verdicts, theta: Floats) -> Residuals:
+    """Those of all verdicts; θ is of shape (items,)."""
+    rankings = rankings_of(verdicts, len(theta))
+    implied = rankings_of(verdicts, len(theta), ways=())
+
+    def by_slot(parts: Iterable[Floats]) -> Floats:
+        values = np.full(len(verdicts.items), np.nan)
+        values[rankings.slots] = np.concatenate(
+            [np.empty(0), *(part.reshape(-1) for part in parts)]
+        )
+        return values
+
+    slope = by_slot(rankings.slopes(theta))
+    diagonals = (np.einsum("iim->im", block.matrices()) for block in rankings.blocks)
+    h = np.maximum(by_slot(diagonals), _TINY)
+    expected = wins_by_slot(verdicts) + by_slot(implied.slopes(theta))
+    return Residuals(-slope / np.sqrt(h), h, expected)
+
+
+def fit_of_items(verdicts: Verdicts, theta: Floats) -> Fit:
+    """The fit of each item; θ is of shape (items,)."""
+    return _standardised(_sums(verdicts, theta), verdicts.items, len(theta))
+
+
+def fit_of_judges(verdicts: Verdicts, theta: Floats, judges: int) -> Fit:
+    """The fit of each of `judges`, whose numbers stand in the verdicts; θ is of shape (items,)."""
+    sums = _sums(verdicts, theta)
+    if len(verdicts):
+        # Each comparison of a verdict stands in two of its slots.
+        sums = np.add.reduceat(sums, verdicts.offsets[:-1], axis=1) / 2
+    return _standardised(sums, judges_of(verdicts), judges)
+
+
+def _sums(verdicts: Verdicts, theta: Floats) -> Floats:
+    """Of each slot g², h, h(1 − 4h), g²/h, whether it is compared with others, and with how many."""
+    residual, h, _ = residuals(verdicts, theta)
+    square, count = residual**2, compared_by_slot(verdicts)
+    sums = np.stack([square * h, h, np.maximum(h * (1 - 4 * h), 0), square, count > 0, count])
+    return np.where(count > 0, sums, 0)
+
+
+def _standardised(sums: Floats, unit: Rows, units: int) -> Fit:
+    """The fit of units from the `_sums` of each of their judgments.
+
+    What is expected is the infit of all judgments together, not 1: θ was fitted to the same ones, which
+    makes residuals smaller, and a judge may be more or less reliable than the model says. The variance
+    of a g² is a·h(1 − 4h) + b·h, with a and b fitted to all: of pairs under the model a = 1 and b = 0.
+    Range and z are by the cube root, whose distribution is nearer to the normal (Wilson and Hilferty
+    1931; Wright and Masters, equation 5.3).
+    """
+    squared, h, spread, *_ = sums
+    expected = float(squared.sum() / h.sum()) if h.any() else np.nan
+    variance = _variance((squared - expected * h) ** 2, spread, h)
+    total, weight, var, out, places, comparisons = (
+        np.bincount(unit, part, units) for part in (squared, h, variance, *sums[3:])
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        infit, outfit = total / weight, out / places
+        q = np.sqrt(var) / weight / expected
+        q[(comparisons < LEAST) | (q <= 0)] = np.nan
+        z = (np.cbrt(infit / expected) - 1) * 3 / q + q / 3
+    low, high = (expected * np.maximum(1 + (t - q / 3) * q / 3, 0) ** 3 for t in (-Z, Z))
+    return Fit(infit, outfit, comparisons.astype(np.int64), low, high, z, expected)
+
+
+def _variance(square: Floats, spread: Floats, h: Floats) -> Floats:
+    """The expected `square` of each judgment's deviation as a·spread + b·h, a and b ≥ 0, by least
+    squares relative to h."""
+    y, x = square[h > 0] / h[h > 0], spread[h > 0] / h[h > 0]
+    a, b = np.polyfit(x, y, 1).tolist() if len(x) and np.ptp(x) > 1e-6 else (-1.0, 0.0)
+    if a < 0:
+        a, b = 0.0, float(y.sum()) / max(len(y), 1)
+    elif b < 0:
+        a, b = float((x * y).sum() / (x * x).sum()), 0.0
+    variance: Floats = a * spread + b * h
+    return variance
