@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 
@@ -405,39 +405,3 @@ def test_what_has_ended_is_collected_before_an_error_of_another_batch_ends_the_s
         bad.errors["get"] = error
     judgeq(tmp_path, "resume", expect=4)
     assert status(tmp_path)["jobs"]["done"] == 24
-
-
-class Refusing(FakeBatches):
-    """Answers a first creation with 429, and a second as it is told."""
-
-    def __init__(self, second: JudgeError | None = None) -> None:
-        super().__init__()
-        self.answers = [RateLimitedError("Slow down."), *filter(None, [second])]
-
-    async def create(self, name: str, lines: BinaryIO) -> Remote:
-        if self.answers:
-            raise self.answers.pop(0)
-        return await super().create(name, lines)
-
-
-def test_a_refused_batch_that_the_next_session_finds_nowhere_cost_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = Refusing()
-    by_model(monkeypatch, m=fake)
-    fake.errors["identify"] = ConnectionFailedError("the connection broke.")
-    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
-    assert status(tmp_path)["jobs"]["running"] == 24
-    fake.errors.clear()
-    judgeq(tmp_path, "resume", "--wait")
-    assert len(fake.created) == 1
-    assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 0)
-
-
-def test_a_batch_refused_and_offered_again_to_no_answer_may_have_been_paid_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = Refusing(ConnectionFailedError("the connection broke."))
-    by_model(monkeypatch, m=fake)
-    judgeq(tmp_path, *RUN)
-    assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 24)

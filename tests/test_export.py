@@ -124,12 +124,6 @@ def test_what_was_never_judged_has_no_errors(tmp_path: Path) -> None:
     np.testing.assert_array_equal(some.se, [0, 1, np.nan])
 
 
-def test_no_file_is_opened_that_anothers_folder_names(tmp_path: Path, four: Path) -> None:
-    moved = four.rename(tmp_path / "runs" / "elsewhere")
-    assert "fourth" not in judgeq(tmp_path, "show", "--write", moved).stdout
-    assert "text" not in score_columns(moved)
-
-
 def test_texts_that_changed_or_are_gone_are_not_shown(tmp_path: Path, four: Path) -> None:
     (tmp_path / "d.csv").write_text(DATA.replace("third", "other"), encoding="utf-8")
     judgeq(tmp_path, "show", "--write")
