@@ -17,9 +17,7 @@ from judgeq.engine.interrupts import Stop
 from judgeq.errors import (
     BrokenResultsError,
     ConnectionFailedError,
-    JudgeError,
     KeyRefusedError,
-    RateLimitedError,
 )
 from judgeq.judge.backend import Remote
 from judgeq.store.sqlite import SqliteStore

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,17 +23,7 @@ from judgeq.strategies import History, parse
 from judgeq.strategies.strategy import Goal
 from judgeq.types import Counts, Floats, Matches, Totals, Verdicts
 from judgeq.ui import progress
-from tests.cli import (
-    exact_columns,
-    has_answered,
-    judgeq,
-    only_run,
-    query,
-    score_columns,
-    scores,
-    start,
-    wait_until,
-)
+from tests.cli import exact_columns, judgeq, only_run, query, score_columns, scores
 from tests.fakes import faults
 from tests.mock import mock
 
@@ -323,26 +311,3 @@ def test_each_round_replayed_from_the_ledger_is_planned_as_it_was(
             await store.close()
 
     asyncio.run(story())
-
-
-def test_killed_in_the_middle_of_pruning_the_scores_are_the_same(tmp_path: Path) -> None:
-    job = (*SMALL, "-s", "tail:w=2,p=10")
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    judgeq(whole, *job)
-    for enough in (60, 105):  # jobs done: after items have begun to leave
-        process = start(tmp_path, *job, "--sim-latency", "0.05", "--concurrency", "3")
-        wait_until(partial(has_answered, tmp_path, enough), process)
-        process.kill()
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
-    judgeq(tmp_path, *job)
-    run = only_run(tmp_path)
-    assert scores(run) == scores(only_run(whole))
-    left = score_columns(run)["left_after"]
-    assert sum(map(bool, left)) > 20
-    # Nobody is asked about after leaving.
-    for row, after in enumerate(left):
-        if after:
-            last = "SELECT max(round) FROM jobs WHERE "
-            assert query(run, last + _about(row)) == [(int(after),)]

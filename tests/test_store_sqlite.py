@@ -402,30 +402,3 @@ async def test_a_folder_that_was_moved_or_deleted_is_noticed_at_the_next_commit(
         store.check()
     await store.close()
     assert not elsewhere.exists()
-
-
-def test_calls_are_kept_whole_and_a_late_one_as_a_duplicate(path: Path) -> None:
-    with opened(path) as store:
-        asyncio.run(store.settle("b", [done(0, 0, 1)._replace(calls=(call(2),))]))
-    assert query(path, "SELECT * FROM calls WHERE job = 0 ORDER BY id") == [
-        (1, 1, 0, 1, "ok", 10, 2, 5, 3, 0.25, 0.5, "a reply", 1000.0, None, "m-2026", "fp_1", 1),
-        (
-            3,
-            1,
-            0,
-            2,
-            "duplicate",
-            10,
-            2,
-            5,
-            3,
-            0.25,
-            0.5,
-            "a reply",
-            1000.0,
-            None,
-            "m-2026",
-            "fp_1",
-            2,
-        ),
-    ]

@@ -432,17 +432,3 @@ def _verdicts(store: str) -> int:
     except psycopg.errors.UndefinedTable:
         return 0
     return int(count)
-
-
-def test_an_open_batch_does_not_work_on_a_run(
-    store: str, there: StoredRuns, tmp_path: Path
-) -> None:
-    """Nobody is at it for a day: it is listed as stopped, copied and dropped."""
-    run = made(there)
-    batch = "INSERT INTO @.workers (run, name, until) SELECT run, 'b', 'infinity' FROM @.runs"
-    execute(store, batch)
-    (listed,) = there.all()
-    assert not listed.is_running()
-    assert copying.copy(run, run_places.FolderRuns(tmp_path)).info() == run.info()
-    judgeq(tmp_path, "runs", "rm", run.id, "--store", store, "--yes")
-    assert execute(store, "SELECT * FROM @.workers") == []
