@@ -161,18 +161,21 @@ def test_a_call_that_fails_says_why_as_a_live_one_does(
     form: str, said: bytes | None, secure: bool, kind: type[JudgeError], problem: str
 ) -> None:
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(10_000)
-        if said is None:
-            await reader.read()  # until the caller has left
-        else:
-            writer.write(said)
-        writer.close()
+        try:
+            await reader.read(10_000)
+            if said is None:
+                await reader.read()  # until the caller has left
+            else:
+                writer.write(said)
+        finally:
+            writer.close()
 
     async def story() -> None:
         async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
             address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
             proxied = problem == "--proxy"
-            access = Access(proxy=f"http://{address}" if proxied else None, timeout=0.3)
+            seconds = 30 if said is not None else 0.3
+            access = Access(proxy=f"http://{address}" if proxied else None, timeout=seconds)
             base = "https://api.test" if proxied else f"{'https' if secure else 'http'}://{address}"
             model = AnthropicMessages if form == "anthropic" else OpenAIChat
             backend = model("m", Model(base_url=base, api=form), access, None)
