@@ -71,7 +71,7 @@ def execute(folder: Path, sql: str, *values: object) -> None:
 
 def rows(folder: Path) -> list[object]:
     with closing(sqlite3.connect(folder / "cache.db")) as db:
-        return db.execute("SELECT * FROM replies").fetchall()
+        return db.execute("SELECT * FROM Cache").fetchall()
 
 
 # Keeping and finding
@@ -168,13 +168,33 @@ def test_pickles_are_refused_and_never_run(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     filled(folder)
     bomb = pickle.dumps(Bomb(exploded))
-    execute(folder, "UPDATE replies SET reply = ? WHERE key = 'k'", bomb)
-    execute(folder, "INSERT INTO replies VALUES (?, ?)", bomb, bomb)
+    execute(folder, "UPDATE Cache SET mode = 4, value = ? WHERE key = 'k'", bomb)
+    execute(
+        folder,
+        "INSERT INTO Cache (key, raw, mode, value, tag) VALUES (?, 0, 4, ?, ?)",
+        *(bomb, bomb, "m"),
+    )
     assert lookups(folder, "k", "j") == ([None, None], [])
     filled(folder, j=REPLY)
     overview(folder)
     clear(folder)
     assert not exploded.exists()
+
+
+def test_values_in_files_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    filled(folder)
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"{}")
+    for mode in (2, 3, 4):
+        execute(
+            folder,
+            "UPDATE Cache SET mode = ?, filename = '../secret', value = NULL WHERE key = 'k'",
+            mode,
+        )
+        assert lookups(folder, "k") == ([None], [])
+    clear(folder)
+    assert secret.exists()
 
 
 @pytest.mark.parametrize(
@@ -192,9 +212,30 @@ def test_pickles_are_refused_and_never_run(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_rows_that_we_never_wrote_are_misses(tmp_path: Path, value: bytes) -> None:
     filled(tmp_path)
-    execute(tmp_path, "UPDATE replies SET reply = ? WHERE key = 'k'", value)
+    execute(tmp_path, "UPDATE Cache SET value = ? WHERE key = 'k'", value)
     assert lookups(tmp_path, "k") == ([None], [])
     overview(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sqlite_journal_mode = delete; DROP TABLE Cache; --", "x"),
+        ("disk_path", "/etc"),
+        ("eviction_policy", "x'; DROP TABLE Cache; --"),
+        ("sqlite_mmap_size", b"\x80\x04"),
+        ("surprise", 1),
+    ],
+)
+def test_settings_in_the_file_are_never_applied(tmp_path: Path, name: str, value: object) -> None:
+    filled(tmp_path)
+    execute(tmp_path, "INSERT OR REPLACE INTO Settings VALUES (?, ?)", name, value)
+    filled(tmp_path, j=REPLY)
+    assert lookups(tmp_path, "k", "j") == ([REPLY, REPLY], [])
+    assert clear(tmp_path) == 2
+    with closing(sqlite3.connect(tmp_path / "cache.db")) as db:
+        kept = db.execute("SELECT value FROM Settings WHERE key = ?", (name,)).fetchall()
+    assert kept != [(value,)]
 
 
 # Several processes

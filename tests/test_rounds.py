@@ -3,6 +3,7 @@ whole run of each strategy."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from hashlib import sha256
 from pathlib import Path
@@ -291,19 +292,22 @@ def test_a_strategy_that_runs_out_of_items_ends_early_and_stays_ended(tmp_path: 
 
 
 @pytest.mark.parametrize("strategy", ["tail:w=2,p=20", "hybrid5x3"])
-async def test_each_round_replayed_from_the_ledger_is_planned_as_it_was(
+def test_each_round_replayed_from_the_ledger_is_planned_as_it_was(
     tmp_path: Path, strategy: str
 ) -> None:
     """A session that begins at any round plans it as one that had gone through all before."""
     judgeq(tmp_path, *SMALL, "-s", strategy)
     folder = FolderRuns(tmp_path / "runs").find("last")
-    info = folder.info()
 
-    store = folder.store(read_only=True)
-    try:
-        for round in range(1, info.rounds + 1):
-            history = await results.replayed(info, store, round - 1)
-            planned = await store.matches(round)
-            assert_array_equal(history.next_round().items, planned.items)
-    finally:
-        await store.close()
+    async def story() -> None:
+        info = folder.info()
+        store = folder.store(read_only=True)
+        try:
+            for round in range(1, info.rounds + 1):
+                history = await results.replayed(info, store, round - 1)
+                planned = await store.matches(round)
+                assert_array_equal(history.next_round().items, planned.items)
+        finally:
+            await store.close()
+
+    asyncio.run(story())

@@ -1,7 +1,8 @@
-"""Replies that were paid for, kept for all runs in a folder of this user: one SQLite file.
+"""Replies that were paid for, kept for all runs in a folder of this user: diskcache's file.
 
-The file may be anybody's: rows that judgeq could not have written are no replies, and nothing in it is
-ever run. A run never fails because of its cache: the user is warned, once.
+The file may be anybody's: keys and values that are pickled (CVE-2025-69872) and values in files of
+their own are no replies, and its settings are never applied. A run never fails because of its cache:
+the user is warned, once.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import diskcache
 import orjson
-from filelock import FileLock
+from diskcache.core import MODE_RAW
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from judgeq.errors import DataError
@@ -34,7 +36,7 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 Name = Annotated[str, Field(max_length=MOST_OF_A_NAME)] | None
 
 
-class _Row(BaseModel):
+class _Kept(BaseModel):
     """A reply that we could have written."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
@@ -42,6 +44,28 @@ class _Row(BaseModel):
     usage: tuple[Count, Count, Count, Count]
     cost: Annotated[float, Field(ge=0, lt=1e9)] | None
     answerer: tuple[Name, Name]
+
+
+class PlainDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
+    """Values are bytes in the row itself, under keys that are text."""
+
+    def __init__(self, directory: str, **_: object) -> None:
+        super().__init__(directory)
+
+    def get(self, key: Any, raw: bool) -> str:
+        """A key; "" for one that judgeq doesn't write."""
+        return key if raw and isinstance(key, str) else ""
+
+    def store(self, value: bytes, read: bool, key: object = None) -> tuple[int, int, None, bytes]:
+        """The columns of a value."""
+        return 0, MODE_RAW, None, value
+
+    def fetch(self, mode: int, filename: object, value: object, read: bool) -> bytes | None:
+        """A value; None for one that judgeq doesn't write."""
+        return value if mode == MODE_RAW and filename is None and type(value) is bytes else None
+
+    def remove(self, file_path: str) -> None:
+        """No row of ours has a file: what one names is somebody else's."""
 
 
 class ReplyCache:
@@ -54,16 +78,15 @@ class ReplyCache:
         self.folder = folder
         self._read_only = read_only
         self._warn = warn
-        self._file: sqlite3.Connection | None = None
+        self._cache: diskcache.Cache | None = None
         self._unusable = False
         self._queued: dict[str, bytes] = {}
 
     def get(self, key: str) -> Reply | None:
         """What is kept under `key`; None for nothing, or nothing usable."""
-        select = "SELECT reply FROM replies WHERE key = ?"
-        found = self._do(lambda file: file.execute(select, (key,)).fetchone())
+        value = self._queued.get(key) or self._do(lambda cache: cache.get(key))
         try:
-            row = _Row.model_validate_json(self._queued.get(key) or (found or [b""])[0])
+            row = _Kept.model_validate_json(value or b"")
         except ValidationError:
             return None
         return Reply(row.text, Usage(*row.usage), row.cost, None, Answerer(*row.answerer))
@@ -87,37 +110,34 @@ class ReplyCache:
         else:
             self._give_up("another process has been writing to it, so that replies were not kept")
         self._unusable = True
-        if self._file is not None:
-            self._file.close()
+        if self._cache is not None:
+            self._cache.close()
 
     def _flush(self) -> None:
         if self._queued:
-            self._do(self._write)
+            self._do(self._write_all)
 
-    def _write(self, file: sqlite3.Connection) -> None:
+    def _write_all(self, cache: diskcache.Cache) -> None:
         """All that is queued or nothing; while another process writes, a little later."""
         try:
-            file.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                raise
+            with cache.transact():
+                for key, value in self._queued.items():
+                    cache.set(key, value)
+        except diskcache.Timeout:
             asyncio.get_running_loop().call_later(AGAIN, self._flush)
-            return
-        file.executemany("INSERT OR REPLACE INTO replies VALUES (?, ?)", self._queued.items())
-        file.execute("COMMIT")
-        self._queued.clear()
+        else:
+            self._queued.clear()
 
-    def _do(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
-        """What `work` makes of the file, opened at first; None where it can't be used."""
-        none = self._read_only and self._file is None and not _is_there(self.folder)
-        if self._unusable or none:
+    def _do(self, action: Callable[[diskcache.Cache], Any]) -> Any:
+        """What `action` makes of the cache, opened at first; None where it can't be used."""
+        if self._unusable:
             return None
         try:
-            if self._file is None:
-                self._file = _opened(self.folder)
-            return work(self._file)
-        except (sqlite3.Error, OSError, DataError) as error:
-            self._give_up(str(error).rstrip("."))
+            if self._cache is None and not (self._read_only and not _is_there(self.folder)):
+                self._cache = _opened(self.folder)
+            return None if self._cache is None else action(self._cache)
+        except (sqlite3.Error, diskcache.Timeout, OSError, ValueError, DataError) as error:
+            self._give_up(str(error).rstrip(".") or type(error).__name__)
 
     def _give_up(self, why: str) -> None:
         self._unusable = True
@@ -132,28 +152,34 @@ def _is_there(folder: Path) -> bool:
     return (folder / DATABASE).is_file()
 
 
-def _opened(folder: Path) -> sqlite3.Connection:
-    """The file of a run's cache, made if it isn't there."""
+def _opened(folder: Path) -> diskcache.Cache:
+    """The cache in a folder, made if it isn't there; as diskcache's own settings and ours say."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = _connected(folder)
-    with FileLock(folder / "lock"):  # two can't make a file write ahead at a time
-        file.execute("PRAGMA journal_mode = wal")
-        file.execute("CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply BLOB)")
-    file.execute("PRAGMA synchronous = normal")
-    file.execute(f"PRAGMA busy_timeout = {BUSY * 1000:.0f}")
-    return file
+    with _file(folder, "rwc") as db:
+        if ("Settings",) in db.execute("SELECT name FROM sqlite_master"):
+            db.execute("DELETE FROM Settings WHERE key NOT IN ('count', 'size', 'hits', 'misses')")
+    return diskcache.Cache(
+        str(folder.absolute()), timeout=BUSY, disk=PlainDisk, eviction_policy="none", cull_limit=0
+    )
 
 
-def _connected(folder: Path) -> sqlite3.Connection:
-    """The cache's file. Raises DataError for one in a folder that isn't this user's."""
+@contextmanager
+def _file(folder: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+    """The cache's file. Raises DataError for what is no cache of this user's, or can't be read."""
     if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
         raise DataError(
             f"{folder} belongs to another user, who could put replies into it. --cache-dir names "
             "another folder."
         )
-    file = sqlite3.connect(folder / DATABASE, isolation_level=None, timeout=PATIENCE)
-    file.execute("PRAGMA trusted_schema = OFF")
-    return file
+    address = f"{(folder / DATABASE).resolve().as_uri()}?mode={mode}"
+    try:
+        with closing(
+            sqlite3.connect(address, uri=True, isolation_level=None, timeout=PATIENCE)
+        ) as db:
+            db.execute("PRAGMA trusted_schema = OFF")
+            yield db
+    except (sqlite3.Error, OSError) as error:
+        raise DataError(f"{folder} can't be used as a reply cache: {error}.") from error
 
 
 # `judgeq cache`
@@ -172,30 +198,19 @@ def overview(folder: Path) -> Overview:
 
     Raises DataError for what is no cache of ours, or can't be read.
     """
-    replies = _asked(
-        folder, lambda file: file.execute("SELECT count(*) FROM replies").fetchone()[0]
-    )
+    if not _is_there(folder):
+        return Overview(folder)
+    with _file(folder) as db:
+        (replies,) = db.execute("SELECT count(*) FROM Cache").fetchone()
     size = sum(path.stat().st_size for path in folder.glob(f"{DATABASE}*"))
     return Overview(folder, replies, size)
 
 
 def clear(folder: Path) -> int:
-    """Remove all replies; how many they were. Raises as `overview`."""
-
-    def cleared(file: sqlite3.Connection) -> int:
-        removed = file.execute("DELETE FROM replies").rowcount
-        file.execute("VACUUM")
-        return removed
-
-    return _asked(folder, cleared)
-
-
-def _asked(folder: Path, ask: Callable[[sqlite3.Connection], int]) -> int:
-    """A number from the cache's file; 0 where there is none."""
+    """Remove all replies; how many they were."""
     if not _is_there(folder):
         return 0
-    try:
-        with closing(_connected(folder)) as file:
-            return ask(file)
-    except (sqlite3.Error, OSError) as error:
-        raise DataError(f"{folder} can't be used as a reply cache: {error}.") from error
+    with _file(folder) as db:
+        removed = db.execute("DELETE FROM Cache").rowcount
+        db.execute("VACUUM")
+        return removed

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,7 +98,7 @@ def job(row: Sequence[Any], n: int) -> Job:
     return Job(Match(number, round, asked, judge, repeat), *known)
 
 
-def jobs(matches: Matches, round: int, first: int, state: JobState) -> list[tuple[object, ...]]:
+def jobs(matches: Matches, round: int, first: int, state: JobState) -> Iterator[tuple[object, ...]]:
     """A row for each question of a round, from this number on: its items, state, judge, whether the
     order presented is known, how often it was asked before."""
     n, data = len(matches), matches.items.astype("<i4", copy=False).tobytes()
@@ -107,10 +107,8 @@ def jobs(matches: Matches, round: int, first: int, state: JobState) -> list[tupl
         for values, usual in ((matches.judges, 0), (matches.ordered, True), (matches.repeats, 0))
     )
     bounds = (matches.offsets * 4).tolist()
-    return [
-        (first + m, round, data[bounds[m] : bounds[m + 1]], state.value, *known)
-        for m, known in enumerate(zip(judges, ordered, repeats, strict=True))
-    ]
+    for m, known in enumerate(zip(judges, ordered, repeats, strict=True)):
+        yield first + m, round, data[bounds[m] : bounds[m + 1]], state.value, *known
 
 
 # Calls

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Sequence
+from itertools import islice
 
 from judgeq.errors import LedError, RunError
 from judgeq.person import Check, Handed, Person
@@ -29,6 +30,8 @@ _JOBS = inserts(
     "jobs",
     "id bigint, round int, items bytea, state text, judge int, ordered boolean, repeat int",
 )
+AT_ONCE = 100_000
+"""Rows that are in memory at a time while a round is planned."""
 _TOUCH = "UPDATE @.runs SET touched = @now WHERE run = @run"
 LEADER = "SELECT epoch, holder, until, until >= @now FROM @.lead WHERE run = @run"
 _LEAD = """
@@ -134,7 +137,9 @@ class Store(SqlWorkers):
             values = {"round": round, "epoch": epoch, "first": first, "last": end}
             await self._insert("rounds", **values, active=active.tobytes())
             state = JobState.PENDING if verdicts is None else JobState.DONE
-            await self._each(_JOBS, rows.jobs(matches, round, first, state))
+            planned = rows.jobs(matches, round, first, state)
+            while some := [*islice(planned, AT_ONCE)]:
+                await self._each(_JOBS, some)
             answers = [(first + m, *codec(given), None) for m, given in enumerate(verdicts or ())]
             await self._each(VERDICTS, answers)
             await self._change(_TOUCH)
