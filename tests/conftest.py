@@ -145,6 +145,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge.Policy, "wait", lambda *how: wait(*how) / 50)
     monkeypatch.setattr(limiter, "FIRST_WAIT", 0.01)
     monkeypatch.setattr(limiter, "LONGEST_WAIT", 0.01)
+    monkeypatch.setattr("judgeq.engine.batch.FIRST_WAIT", 0.05)
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from judgeq.errors import (
     BatchGoneError,
     CallError,
+    CallTimeoutError,
+    ConnectionFailedError,
     JudgeError,
     KeyRefusedError,
     QuotaError,
@@ -146,6 +148,48 @@ def test_the_proxy_is_used_and_the_query_of_the_base_url_is_kept(
             assert headers["api-key"] == KEY
     if form == "openai":
         assert orjson.loads(server.seen[1][3])["endpoint"] == "/chat/completions"
+
+
+@forms
+@pytest.mark.parametrize(
+    ("said", "secure", "kind", "problem"),
+    [
+        (b"", False, ConnectionFailedError, "the connection broke"),
+        (None, False, CallTimeoutError, "did not answer in time"),
+        (b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", False, RefusedRequestError, "--proxy"),
+        (b"no TLS\r\n\r\n", True, RefusedRequestError, "--ca-file"),
+    ],
+)
+def test_a_call_that_fails_says_why_as_a_live_one_does(
+    form: str, said: bytes | None, secure: bool, kind: type[JudgeError], problem: str
+) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.read(10_000)
+            if said is None:
+                await reader.read()  # until the caller has left
+            else:
+                writer.write(said)
+        finally:
+            writer.close()
+
+    async def story() -> None:
+        async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+            address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            proxied = problem == "--proxy"
+            seconds = 30 if said is not None else 0.3
+            access = Access(proxy=f"http://{address}" if proxied else None, timeout=seconds)
+            base = "https://api.test" if proxied else f"{'https' if secure else 'http'}://{address}"
+            model = AnthropicMessages if form == "anthropic" else OpenAIChat
+            backend = model("m", Model(base_url=base, api=form), access, None)
+            await backend.open()
+            try:
+                with pytest.raises(kind, match=problem):
+                    await backend.batch_api.get("batch_1")
+            finally:
+                await backend.close()
+
+    asyncio.run(story())
 
 
 BAD_IDS = ["../../x", "", "x" * 129, "a\n", 7, KEY]

@@ -14,10 +14,12 @@ from typing_extensions import override
 from judgeq.errors import BatchGoneError, CallError, CallTimeoutError, ConnectionFailedError
 from judgeq.judge.backend import Remote, Result
 from judgeq.judge.http.answers import count_in, fields_in, object_from, objects_in, text_in
-from judgeq.judge.http.batch_api import BatchAPI, count, encoded, lines_of, seconds, words
+from judgeq.judge.http.batch_api import PAGE, BatchAPI, count, encoded, lines_of, seconds, words
+from judgeq.judge.http.connection import Body
 from judgeq.judge.http.model_backend import ModelBackend
-from judgeq.types import Fields, Usage
+from judgeq.types import Fields, Headers, Usage
 
+BATCHES = "messages/batches"
 VERSION = "2023-06-01"
 TOOL = "answer"
 PIECE = 262_144
@@ -113,9 +115,7 @@ class AnthropicBatches(BatchAPI):
     created by one request that holds all lines, with a stream of results. They have no name of ours: one
     is known again by the ids of its lines, once it has ended."""
 
-    path = "messages/batches"
-    results_path = "messages/batches/{}/results"
-    after = "after_id"
+    results_path = f"{BATCHES}/{{}}/results"
     most_bytes = 256_000_000 - len(BEFORE + AFTER)
 
     @override
@@ -136,7 +136,7 @@ class AnthropicBatches(BatchAPI):
 
         try:
             sent = {"Content-Length": str(length)}
-            return self.remote(await self.asked("POST", self.path, body=body(), headers=sent))
+            return self.remote(await self._asked("POST", BATCHES, body=body(), headers=sent))
         except (ConnectionFailedError, CallTimeoutError) as error:
             if passed < length:  # and nobody makes a batch of a part of it
                 error.cost = 0.0
@@ -162,6 +162,37 @@ class AnthropicBatches(BatchAPI):
         if doubtful:
             raise CallError(f"it may be {', '.join(doubtful)}, which its results will tell.")
         return None
+
+    async def _asked(
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        body: Body = None,
+        headers: Headers | None = None,
+        what: str = "",
+    ) -> Fields:
+        """The JSON object that an address of the API gives. Raises as `refusal`; ServerFailedError, of
+        unknown cost, for anything else."""
+        url = self.connection.url(path, query)
+        long = body is not None
+        async with self.connection.request(method, url, body, headers, long=long) as response:
+            answer = await self.connection.answer(response)
+        if not 200 <= answer.status < 300:
+            raise self.refusal(answer, url, what)
+        return object_from(answer.body, url)
+
+    @override
+    async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
+        method, path = "GET", f"{BATCHES}/{remote}"
+        if what == "cancel":
+            method, path = "POST", f"{path}/cancel"
+        return await self._asked(method, path, what=f"the batch {remote}")
+
+    @override
+    async def page(self, after: str) -> Fields:
+        query = f"limit={PAGE}" + (f"&after_id={after}" if after else "")
+        return await self._asked("GET", BATCHES, query)
 
     async def _begins(self, remote: str, prefix: str) -> bool:
         """Whether the id of the first line in a batch's results begins so."""

@@ -3,7 +3,7 @@ id of its own; a day later at most it comes back as files of results, in any ord
 hold them twice, or hold errors in their place. What becomes of a result is engine/batch_lines.py's.
 
 A provider's server may be anybody's: what it says is checked, its words are masked, and nothing of it
-decides where the key goes. All goes through the backend's own session. Results are written whole or not
+decides where the key goes. Results come through the backend's own session. They are written whole or not
 at all; no key reaches the disk, whatever the server puts into a file.
 """
 
@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar, Literal
 
 import aiohttp
 import orjson
@@ -29,9 +29,9 @@ from judgeq.errors import (
 from judgeq.escaping import plain
 from judgeq.files import make_folder, replacing, unwritable
 from judgeq.judge.backend import Remote, Result
-from judgeq.judge.http.answers import count_in, moment, object_from, object_in, objects_in
-from judgeq.judge.http.connection import LARGEST_REPLY, Answer, Body, Connection
-from judgeq.types import Fields, Headers
+from judgeq.judge.http.answers import count_in, moment, object_in, objects_in
+from judgeq.judge.http.connection import LARGEST_REPLY, Answer, Connection
+from judgeq.types import Fields
 
 PAGE, MOST_PAGES = 100, 1_000
 LARGEST_FILE = 4 * 1024**3
@@ -50,11 +50,8 @@ class BatchAPI(ABC):
     none can, as backends do; an error's `cost` is None where the batch may have been created all the
     same."""
 
-    path: ClassVar[str]
-    """Where batches are, from the base URL on; and results, by their name."""
     results_path: ClassVar[str]
-    after: ClassVar[str]
-    """What the list is asked for after a batch by."""
+    """Where results are, by their name, from the base URL on."""
     most_bytes: ClassVar[int]
     """What one batch may hold, and as lines."""
     most_lines = 100_000
@@ -89,24 +86,13 @@ class BatchAPI(ABC):
         """What became of a request, by its line in the results. Status 0 stands also for what is not as
         documented."""
 
-    async def asked(
-        self,
-        method: str,
-        path: str,
-        query: str = "",
-        body: Body = None,
-        headers: Headers | None = None,
-        what: str = "",
-    ) -> Fields:
-        """The JSON object that an address of the API gives. Raises as `refusal`; ServerFailedError, of
-        unknown cost, for anything else."""
-        url = self.connection.url(path, query)
-        long = body is not None
-        async with self.connection.request(method, url, body, headers, long=long) as response:
-            answer = await self.connection.answer(response)
-        if not 200 <= answer.status < 300:
-            raise self.refusal(answer, url, what)
-        return object_from(answer.body, url)
+    @abstractmethod
+    async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
+        """A batch as the provider says it. Raises BatchGoneError where it doesn't know it."""
+
+    @abstractmethod
+    async def page(self, after: str) -> Fields:
+        """A page of the list of batches, newest first, after this one ("": from the first on)."""
 
     async def looked_at(self, batch: Fields) -> Remote:
         """A batch that was asked about."""
@@ -115,15 +101,13 @@ class BatchAPI(ABC):
     async def get(self, remote: str) -> Remote:
         """How a batch stands, by the provider's id. Raises BatchGoneError where the provider doesn't
         know it."""
-        path = f"{self.path}/{self.checked_id(remote)}"
-        return await self.looked_at(await self.asked("GET", path, what=f"the batch {remote}"))
+        return await self.looked_at(await self.one("get", self.checked_id(remote)))
 
     async def cancel(self, remote: str) -> Remote:
         """Ask the provider to stop working on a batch: what it has answered by then is billed. One that
         has ended can't be cancelled, and that is no error."""
-        path = f"{self.path}/{self.checked_id(remote)}/cancel"
         try:
-            return await self.looked_at(await self.asked("POST", path, what=f"the batch {remote}"))
+            return await self.looked_at(await self.one("cancel", self.checked_id(remote)))
         except (RefusedRequestError, ServerFailedError):
             now = await self.get(remote)
             if now.stands == "working":
@@ -132,9 +116,9 @@ class BatchAPI(ABC):
 
     async def listed(self, since: float) -> AsyncIterator[Fields]:
         """The batches that were made since, newest first, over all pages."""
-        query, seen = f"limit={PAGE}", set[str]()
+        after, seen = "", set[str]()
         for _ in range(MOST_PAGES):
-            page = await self.asked("GET", self.path, query)
+            page = await self.page(after)
             if not isinstance(page.get("data"), list):
                 address = self.connection.address
                 raise ServerFailedError(f"{address} answered with no list of batches.")
@@ -148,7 +132,6 @@ class BatchAPI(ABC):
             if after in seen:  # it knows no pages
                 return
             seen.add(after)
-            query = f"limit={PAGE}&{self.after}={after}"
         raise ServerFailedError(f"{self.connection.address} lists batches without an end.")
 
     async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:

@@ -9,7 +9,7 @@ import asyncio
 import errno
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -34,17 +34,18 @@ from judgeq.types import Headers
 KEEP_ALIVE = 4.0  # seconds; uvicorn, which vLLM runs on, closes idle connections after 5
 CONNECT = 10.0  # seconds for a connection
 LARGEST_REPLY = 16 * 1024 * 1024
-Body = bytes | AsyncIterator[bytes] | aiohttp.Payload | None
+UNTRUSTED = "{}. Its certificate is not trusted: name the authority's with --ca-file."
+REFUSED_BY_PROXY = "the proxy refused: {}. See --proxy."
+Body = bytes | AsyncIterator[bytes] | None
 
 
-async def read_all(response: aiohttp.ClientResponse) -> bytes:
-    """An answer's body, decompressed. Raises UnusableReplyError, which may have been paid for, for one
-    that is longer than LARGEST_REPLY: a server may be anybody's."""
+async def bounded(parts: AsyncIterable[bytes]) -> bytes:
+    """All parts of a body. Raises UnusableReplyError, which may have been paid for, for one that is
+    longer than LARGEST_REPLY: a server may be anybody's."""
     data = bytearray()
-    async for part in response.content.iter_any():
+    async for part in parts:
         data += part
         if len(data) > LARGEST_REPLY:
-            response.close()
             raise UnusableReplyError(
                 f"the answer is longer than {LARGEST_REPLY:,} bytes.", cost=None
             )
@@ -102,12 +103,14 @@ class Connection:
     def __init__(self, model: str, address: str, access: Access, connections: int = 100) -> None:
         self.address = address
         self.mask = Mask(())
+        self.timeout = access.timeout  # seconds
+        self.proxy: str | None = None
+        self.tls: ssl.SSLContext | bool = True
+        self.sent: Headers = {}  # with each request, the key among them
         self._model = model
         self._access = access
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
-        self._proxy: str | None = None
-        self._sent: Headers = {}  # with each request, the key among them
 
     def url(self, path: str, query: str = "") -> str:
         """An address of the API: the path before the query, of which Azure has one, and more of that."""
@@ -125,17 +128,17 @@ class Connection:
         if self._session is not None:
             return
         sent = extra_headers(self._access)
-        self._proxy, tls = proxy_for(self.address, self._access), tls_of(self._access)
-        self.mask = Mask.of(self._access, secret, sent, self._proxy)
+        self.proxy, self.tls = proxy_for(self.address, self._access), tls_of(self._access)
+        self.mask = Mask.of(self._access, secret, sent, self.proxy)
         authorize(sent, secret)
         # Not the session's own: those aiohttp sends a proxy as well, in the clear.
-        self._sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
+        self.sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=self._connections,
                 keepalive_timeout=KEEP_ALIVE,
                 ttl_dns_cache=300,
-                ssl=tls,
+                ssl=self.tls,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
@@ -156,40 +159,46 @@ class Connection:
         *,
         long: bool = False,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A call, whose answer is not masked yet; of a `long` one, a file in the one direction or the
-        other, each part of the answer has the time of a call.
-
-        Raises ConnectionFailedError, CallTimeoutError or RefusedRequestError in place of what aiohttp
-        raises within.
-        """
+        """A call, as `watched`, whose answer is not masked yet; of a `long` one, a file in the one
+        direction or the other, each part of the answer has the time of a call."""
         if self._session is None:
             raise JudgeError("the backend was not opened")
-        seconds = self._access.timeout
         reading = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT, sock_read=seconds if long else None
+            total=None, sock_connect=CONNECT, sock_read=self.timeout if long else None
         )
+        async with (
+            self.watched(url, long=long),
+            self._session.request(
+                method,
+                url,
+                data=body,
+                headers={**self.sent, **(headers or {})},
+                proxy=self.proxy,
+                allow_redirects=False,
+                timeout=reading,
+            ) as response,
+        ):
+            yield response
+
+    @asynccontextmanager
+    async def watched(self, url: str, *, long: bool = False) -> AsyncIterator[None]:
+        """A call that ends in time, unless it is a `long` one. Raises ConnectionFailedError,
+        CallTimeoutError or RefusedRequestError in place of what aiohttp raises within."""
         try:
-            async with (
-                asyncio.timeout(None if long else seconds),
-                self._session.request(
-                    method,
-                    url,
-                    data=body,
-                    headers={**self._sent, **(headers or {})},
-                    proxy=self._proxy,
-                    allow_redirects=False,
-                    timeout=reading,
-                ) as response,
-            ):
-                yield response
+            async with asyncio.timeout(None if long else self.timeout):
+                yield
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._broken(url, error) from None  # its own words are not masked
 
     async def answer(self, response: aiohttp.ClientResponse) -> Answer:
         """What a response holds."""
-        data, status = self.mask.body(await read_all(response)), response.status
+        try:
+            data, status = await bounded(response.content.iter_any()), response.status
+        except UnusableReplyError:
+            response.close()
+            raise
         said = response.headers if status == 200 else self.mask.headers(response.headers)
-        return Answer(status, said, data)
+        return Answer(status, said, self.mask.body(data))
 
     def refusal(self, answer: Answer, url: str) -> JudgeError:
         """What an answer means that is no success."""
@@ -200,9 +209,7 @@ class Connection:
         what = f"{url}: {self.mask.text(str(error)) or type(error).__name__}"
         match error:
             case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-                return RefusedRequestError(
-                    f"{what}. Its certificate is not trusted: name the authority's with --ca-file."
-                )
+                return RefusedRequestError(UNTRUSTED.format(what))
             case aiohttp.ClientResponseError() if "Please install" in what:  # to decompress it
                 return RefusedRequestError(
                     f"{what}. It was asked for uncompressed: see to the server, or to the proxy in "
@@ -210,14 +217,14 @@ class Connection:
                     cost=None,
                 )
             case aiohttp.ClientHttpProxyError():
-                return RefusedRequestError(f"the proxy refused: {what}. See --proxy.")
+                return RefusedRequestError(REFUSED_BY_PROXY.format(what))
             case aiohttp.ConnectionTimeoutError():
                 return CallTimeoutError(
                     f"no connection to {url} within {CONNECT:g} s.", cost=0.0, unavailable=True
                 )
             case TimeoutError():
                 return CallTimeoutError(
-                    f"{url} did not answer in time (--timeout {self._access.timeout:g})."
+                    f"{url} did not answer in time (--timeout {self.timeout:g})."
                 )
             case aiohttp.ClientConnectorError():
                 full = error.errno in (errno.EMFILE, errno.ENFILE)  # too many open files, here
