@@ -403,3 +403,12 @@ def test_what_has_ended_is_collected_before_an_error_of_another_batch_ends_the_s
         bad.errors["get"] = error
     judgeq(tmp_path, "resume", expect=4)
     assert status(tmp_path)["jobs"]["done"] == 24
+
+
+def test_a_folder_of_results_that_cant_be_made_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_model(monkeypatch, m=FakeBatches())
+    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
+    (only_run(tmp_path) / "batches").write_text("")
+    assert "batches can't be written" in judgeq(tmp_path, "resume", expect=7).stderr

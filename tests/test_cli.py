@@ -310,3 +310,10 @@ def test_what_may_have_no_end_is_not_read(
     given = [part.format("file.toml") for part in arguments]
     shown = judgeq(tmp_path, *given, expect=code, variables={"OPENAI_API_KEY": "k"}).stderr
     assert "it is a device; save its content to a file and name that" in shown
+
+
+def test_a_run_that_cannot_be_read_can_be_removed(run: Path) -> None:
+    (run / "run.db").write_text("garbage")
+    found = about(judgeq(run.parents[1], "runs", "rm", run.name, "--yes", "--json").stdout)
+    assert found == {"removed": [run.name]}
+    assert not run.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -24,7 +25,7 @@ from numpy.testing import assert_array_equal
 from judgeq import config, prompts, seeds
 from judgeq.engine import import_run, results, session
 from judgeq.engine.results import Result
-from judgeq.errors import UsageError
+from judgeq.errors import JudgeError, UsageError
 from judgeq.evaluation.agreement import PanelAgreement, of_run
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.imports import recordings
@@ -413,3 +414,16 @@ def test_of_many_judges_none_is_rated_alone_and_all_agree_or_not() -> None:
     found = agreed(BT, names, 4, both)
     assert (found.names, found.others, found.judged_by_several) == ([], 40, 4)
     assert found.krippendorff_alpha.value == pytest.approx(1)
+
+
+def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None:
+    result = python.run("demo", judge=TWO, strategy="listwise10x1", runs_dir=tmp_path / "runs")
+    with sqlite3.connect(result.run.database) as database:
+        database.execute("UPDATE jobs SET judge = 7 WHERE id = 3")
+    done = judgeq(tmp_path, "export", expect=7)
+    assert "is damaged: it has an answer of judge 7, and there are 2" in done.stderr
+    with sqlite3.connect(result.run.database) as database:
+        database.execute("UPDATE jobs SET state = 'pending' WHERE id = 3")
+        database.execute("DELETE FROM verdicts WHERE job = 3")
+    with pytest.raises(JudgeError, match="match 3 is for judge 7, and there are 2"):
+        session.execute(session.resume(result.run, {}), lambda _: None)
