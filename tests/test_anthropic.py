@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+from contextlib import suppress
 from typing import Any
 from unittest.mock import patch
 
@@ -16,7 +18,13 @@ from hypothesis import strategies as st
 from judgeq import judge, prompts
 from judgeq.config import settle
 from judgeq.engine import assembly
-from judgeq.errors import KeyMissingError, RefusedRequestError, SteppedDownError, UsageError
+from judgeq.errors import (
+    CallError,
+    KeyMissingError,
+    RefusedRequestError,
+    SteppedDownError,
+    UsageError,
+)
 from judgeq.judge.backend import Result
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
@@ -161,10 +169,14 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["content", "usage", "stop_reason"]), JSON))
-def test_whatever_a_server_sends_is_read(answer: dict[str, Any]) -> None:
+def test_whatever_a_server_sends_is_read_or_a_problem(answer: dict[str, Any]) -> None:
     usage, text, _ = READER.read(answer)
     assert isinstance(text, str)
     assert usage is None or (min(usage) >= 0 and usage.reasoning <= usage.output)
+    body = json.dumps(answer).encode()
+    with suppress(CallError):
+        reply = READER.read_result(Result("a-1", 200, body), 400, READER.form)
+        assert reply.problem or reply.text.strip()
 
 
 # Which API, which address, which key

@@ -6,12 +6,15 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from judgeq.errors import (
     BatchGoneError,
@@ -611,3 +614,26 @@ def test_a_whole_batch_that_was_refused_steps_down_once() -> None:
             backend.read_result(no, SIZE, form)
     assert backend.mode == "json"
     assert backend.form != form
+
+
+WORDS = st.sampled_from(
+    [*("custom_id", "response", "error", "status_code", "body", "code", "result", "type", "message"),
+     *("succeeded", "errored", "expired", "id", "status", "errors", "data", "batch_expired", "a-1")]
+)  # fmt: skip
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | WORDS,
+    lambda inner: st.lists(inner) | st.dictionaries(WORDS, inner),
+    max_leaves=8,
+)
+
+
+@forms
+@given(fields=st.dictionaries(WORDS, ANYTHING))
+def test_any_line_is_a_result_and_any_result_a_reply_or_an_error(
+    form: str, fields: dict[str, Any]
+) -> None:
+    kind = AnthropicMessages if form == "anthropic" else OpenAIChat
+    backend = kind("m", Model(base_url="http://127.0.0.1:9/v1", api=form), Access(), None)
+    line = fields if form == "openai" else {"result": fields}
+    with suppress(JudgeError):
+        backend.read_result(backend.batch_api.result("a-1", line), 10, backend.form)

@@ -292,3 +292,9 @@ def test_a_server_without_batches_is_named_and_the_run_goes_on_live(
         assert "has no batch API, as it seems: leave --batch out" in refused.stderr
         assert not query(only_run(tmp_path), "SELECT 1 FROM jobs WHERE state != 'pending'")
         judgeq(tmp_path, *run)
+
+
+def test_a_server_that_keeps_saying_429_leaves_no_job_claimed(tmp_path: Path, texts: Path) -> None:
+    done = Rehearsal(tmp_path, texts, "anthropic", "--batch-limited 1 --retry-after 0.01", until=4)
+    done.check()
+    assert done.states() == {"pending": 10}

@@ -14,7 +14,11 @@ import pytest
 
 from judgeq.engine import batch
 from judgeq.engine.interrupts import Stop
-from judgeq.errors import BrokenResultsError, ConnectionFailedError
+from judgeq.errors import (
+    BrokenResultsError,
+    ConnectionFailedError,
+    KeyRefusedError,
+)
 from judgeq.judge.backend import Remote
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Batch, BatchState, JobState, Line, Outcome
@@ -333,3 +337,69 @@ def test_what_is_reserved_for_jobs_that_were_lost_before_they_were_sent_is_relea
     by_model(monkeypatch, m=FakeBatches())
     judgeq(tmp_path, *RUN, "--max-cost", "0.42")
     assert status(tmp_path)["state"] == "finished"
+
+
+def test_without_waiting_a_session_sends_and_ends_and_the_same_command_goes_on(
+    tmp_path: Path,
+) -> None:
+    with server(tmp_path) as (url, flags):
+        first = judgeq(tmp_path, "run", *flags, "--no-wait", expect=5)
+        assert "1 batch still out, with 48 questions" in first.stderr
+        assert status(tmp_path)["jobs"]["running"] == 48
+        judgeq(tmp_path, "run", *flags, "--no-wait", expect=5)
+        assert status(tmp_path)["rounds_planned"] == 2
+        judgeq(tmp_path, "resume")
+        assert by_question(url) == [1] * 96
+
+
+FULL = {"status": "failed", "stands": "refused", "full": True, "problems": ["too much waits"]}
+
+
+def test_a_live_session_goes_on_when_a_batch_from_before_is_refused_for_too_much_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_model(monkeypatch, m=(fake := FakeBatches()))
+    with mock(tmp_path) as url:
+        judgeq(tmp_path, *RUN, "--base-url", url, "--no-wait", expect=5)
+        fake.stands = FULL
+        judgeq(tmp_path, *RUN[:-1], "--base-url", url)
+    assert status(tmp_path)["state"] == "finished"
+
+
+def test_one_provider_that_fails_keeps_no_other_from_being_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = FakeBatches(), FakeBatches()
+    by_model(monkeypatch, m=bad, n=good)
+    run = (*RUN, "--judge", "n", "--ensemble", "each")
+    bad.errors["create"] = ConnectionFailedError("no connection.", cost=0.0)
+    monkeypatch.setattr(batch, "TRIES", 2)
+    judgeq(tmp_path, *run, expect=4)
+    jobs = status(tmp_path)["jobs"]
+    assert (jobs["done"], jobs["pending"]) == (24, 24)  # and then nothing is out
+    assert {*bad.asked} == {"create"}
+    bad.errors.clear()
+    bad.stands = {"status": "in_progress", "stands": "working"}
+    judgeq(tmp_path, "resume", "--no-wait", expect=5)
+    bad.errors["get"] = KeyRefusedError("it refuses the key.")
+    judgeq(tmp_path, "resume", expect=4)
+    bad.errors.clear()
+    bad.stands = good.stands
+    judgeq(tmp_path, "resume")
+
+
+@pytest.mark.parametrize("error", [KeyRefusedError("it refuses the key."), None])
+def test_what_has_ended_is_collected_before_an_error_of_another_batch_ends_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: KeyRefusedError | None
+) -> None:
+    good, bad = FakeBatches(), FakeBatches()
+    by_model(monkeypatch, m=bad, n=good)
+    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--no-wait", expect=5)
+    if error is None:  # it is at another address than its judge is asked at
+        (ledger,) = tmp_path.glob("runs/*/run.db")
+        with sqlite3.connect(ledger) as db:
+            db.execute("UPDATE batches SET address = 'http://127.0.0.1:8' WHERE judge = 0")
+    else:
+        bad.errors["get"] = error
+    judgeq(tmp_path, "resume", expect=4)
+    assert status(tmp_path)["jobs"]["done"] == 24

@@ -289,3 +289,24 @@ def test_words_complete() -> None:
     assert completed("list", "p") == ["prompts"]
     assert completed("run", "--rating", "bt-") == ["bt-mm"]
     assert "--retry-failed" in completed("resume", "--re")
+
+
+def test_no_color_holds_for_errors(tmp_path: Path) -> None:
+    assert "\x1b[31m" in on_a_terminal(tmp_path, "status")
+    assert "\x1b" not in on_a_terminal(tmp_path, "status", NO_COLOR="1")
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        (3, ("run", "--config", "{}")),
+        (2, ("run", "-d", "demo", "--judge", "gpt-m", "--api-key-file", "{}")),
+    ],
+)
+def test_what_may_have_no_end_is_not_read(
+    tmp_path: Path, code: int, arguments: tuple[str, ...]
+) -> None:
+    (tmp_path / "file.toml").symlink_to("/dev/null")  # which has an end: a failure fills no memory
+    given = [part.format("file.toml") for part in arguments]
+    shown = judgeq(tmp_path, *given, expect=code, variables={"OPENAI_API_KEY": "k"}).stderr
+    assert "it is a device; save its content to a file and name that" in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,7 +22,7 @@ from judgeq.engine.estimate import Estimate, Range, plausible
 from judgeq.errors import BudgetError, JudgeError, KeyMissingError, UsageError
 from judgeq.judge import prices
 from judgeq.ui.json import plain
-from tests.cli import judgeq, only_run, query
+from tests.cli import in_flight, judgeq, only_run, query, start, wait_until
 from tests.mock import mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo", "undrawn")
@@ -301,3 +302,17 @@ def test_any_k_of_the_others_fit_and_no_longer_ones_do(sizes: list[int], k: int,
 @pytest.mark.parametrize(("text", "tokens"), [("plain words.", 3), ("日本語", 3), ("für", 1.5)])
 def test_about_how_many_tokens_a_text_has(text: str, tokens: float) -> None:
     assert tokens_of(text) == tokens
+
+
+def test_a_pilot_that_is_stopped_keeps_what_was_answered(tmp_path: Path) -> None:
+    with mock(tmp_path, "--latency", "1000", "--hung", "0.9", "--seed", "4") as url:
+        process = start(tmp_path, "estimate", *DEMO, "--base-url", url, "--pilot", "9")
+        wait_until(lambda: in_flight(tmp_path) > 0, process)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        wait_until(lambda: "letting" in process.stderr.readline(), process)  # type: ignore[union-attr]
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 5, err
+    assert f"`judgeq resume {only_run(tmp_path).name}`" in " ".join(err.split())
+    assert not out

@@ -378,3 +378,35 @@ def test_a_recording_is_what_is_written_where_no_table_is_asked_for(tmp_path: Pa
     done = judgeq(tmp_path, "export", "--out", "scores.csv")
     assert "scores.csv is a recording, in JSONL: --table writes tables" in done.stderr
     assert (tmp_path / "scores.csv").read_text().splitlines() == lines
+
+
+def test_a_table_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run(tmp_path, strategy="pairwise1")
+    wrong = {
+        ("--table", "score"): "'--table': 'score' is not one of 'scores', 'comparisons'",
+        ("--format", "ods"): "'--format': 'ods' is not one of 'csv', 'jsonl'",
+        ("--table", "scores", "--out", "s.ods"): "--out s.ods: its name ends in none of csv, jsonl",
+        ("--replies",): "--replies goes with --table calls",
+        ("--table", "scores", "--replies"): "--replies goes with --table calls",
+        ("--table", "calls", "--by", "id"): "--by goes with a recording",
+        ("--table", "calls", "--sigma", "2"): "go with --table scores",
+        ("--table", "scores", "--out", "no/where.csv"): "--out no/where.csv can't be written",
+        ("--table", "scores", "--out", str(result.run.path / "x.csv")): "is in a run's folder",
+    }
+    for flags, message in wrong.items():
+        assert message in judgeq(tmp_path, "export", "last", *flags, expect=2).stderr
+    database = sqlite3.connect(result.run.database)
+    with database:
+        database.execute("UPDATE jobs SET judge = 3 WHERE id = 100")
+    database.close()
+    (tmp_path / "calls.csv").write_text("before")
+    told = judgeq(tmp_path, "export", "--table", "calls", "--out", "calls.csv", expect=7).stderr
+    assert "a judge that isn't there" in told
+    assert (tmp_path / "calls.csv").read_text() == "before"
+    assert judgeq(tmp_path, "export", "--table", "calls", expect=7).stdout == ""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    told = judgeq(tmp_path, "export", "--table", "calls", "--out", "c.parquet", expect=2).stderr
+    assert "pip install 'judgeq[parquet]'" in told
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["calls.csv", "runs"]

@@ -457,3 +457,20 @@ def test_a_folder_of_somebody_else_names_no_judge_to_join(tmp_path: Path) -> Non
         both = ("--judge", "mock", "--judge", "other", "--rounds", "1", "--base-url", url)
         done = judgeq(tmp_path, "resume", *both, "--price", "1,10", "--json", variables=elsewhere)
     assert json.loads(done.stdout)["judge"] == "mock + other"
+
+
+def test_a_joining_judge_that_is_stopped_goes_on(tmp_path: Path) -> None:
+    """Under a cap that ends it in its round: the same command, and the first, continue it."""
+    with mock(tmp_path) as url:
+        asked = (*SMALL, "--base-url", url)
+        how = ("--price", "1,10", "--max-output-tokens", "100", "--concurrency", "1")
+        judgeq(tmp_path, "run", *asked, *how)
+        spent = json.loads(judgeq(tmp_path, "status", "--json").stdout)["cost"]
+        joined = ("resume", "--judge", "other", "--rounds", "1", "--concurrency", "1")
+        judgeq(tmp_path, *joined, "--max-cost", str(spent + 0.0075), expect=6)
+        jobs = json.loads(judgeq(tmp_path, "status", "--json").stdout)["jobs"]
+        assert 4 < jobs["done"] < 8
+        judgeq(tmp_path, *joined, "--max-cost", "1")
+        done = json.loads(judgeq(tmp_path, "run", *asked, *how, "--json").stdout)
+    assert (done["jobs"]["done"], done["partial"], done["calls"]) == (8, False, 8)
+    assert query(only_run(tmp_path), "SELECT count(*) FROM calls WHERE outcome = 'ok'") == [(8,)]

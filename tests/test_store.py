@@ -563,3 +563,28 @@ async def test_checks_are_kept(store: Store, clock: Clock) -> None:
         await store.put_check(answered)
         assert await store.checks() == [known, answered]
     assert await store.counts() == Counts(pending=3), "they are no jobs"
+
+
+@contract
+async def test_a_call_of_unknown_cost_stays_at_risk(store: Store, clock: Clock) -> None:
+    await begun(store, 2)
+    assert await claimed(store, "a", 2) == [0, 1]
+    lost = call(1, "connection", None)._replace(bound=0.5)
+    await store.settle("a", [Outcome(0, RUNNING, None, (lost,))])
+    assert (await store.totals()).at_risk == 1.0
+    await store.begin("a", [Attempt(0, 0.5)])
+    again = lost._replace(attempt=2)
+    await store.settle("a", [Outcome(0, RUNNING, None, (again,)), answer(1, 1, 0)])
+    assert (await store.totals()).at_risk == 1.0
+
+
+@contract
+async def test_several_outcomes_of_one_job_in_one_batch(store: Store, clock: Clock) -> None:
+    await begun(store, 2)
+    await claimed(store, "a", 2)
+    await store.begin("a", [Attempt(0)])
+    note = Outcome(0, RUNNING, calls=(call(1, "unusable"),), error="missing: B")
+    await store.settle("a", [note, answer(1, 1, 2), answer(0, 1, 0, attempt=2)])
+    assert await store.counts() == Counts(done=2)
+    assert (await store.totals()).calls == 3
+    assert (await store.verdicts()).items.tolist() == [1, 0, 1, 2]

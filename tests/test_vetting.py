@@ -218,6 +218,11 @@ RUN = (
 DAMAGE = [
     ("DELETE FROM verdicts WHERE job = 7", "answered questions with a verdict: 29 of 30"),
     ("UPDATE jobs SET state = 'pending' WHERE id = 7", "verdicts: 30 of 29"),
+    (
+        "UPDATE verdicts SET ranking = CAST(CASE job WHEN 7 THEN ranking || x'00000000' "
+        "ELSE substr(ranking, 5) END AS BLOB) WHERE job IN (7, 8)",
+        "verdicts that can't be: 2 of 0",
+    ),
     ("DELETE FROM jobs WHERE id = 7", "questions: 29 of 30; verdicts: 30 of 29"),
     ("DELETE FROM rounds WHERE round = 2", "questions: 30 of 20"),
     ("DELETE FROM calls WHERE id <= 10", "calls: 20 of 30; calls of attempts"),
