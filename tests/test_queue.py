@@ -420,12 +420,9 @@ async def test_cancelled_it_cancels_all_at_once() -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-def test_a_store_that_fails_ends_all() -> None:
-    async def story() -> None:
-        scene = Scene(FakeStore(jobs=50), FakeBackend())
-        scene.store.fails["settle"] = OSError("disk full")
-        with pytest.raises(OSError, match="disk full"):
-            await asyncio.wait_for(scene.play(3), 10)
-        assert len(scene.asked) == 3
-
-    asyncio.run(story())
+async def test_a_store_that_fails_ends_all() -> None:
+    scene = Scene(FakeStore(jobs=50), FakeBackend())
+    scene.store.fails["settle"] = OSError("disk full")
+    with pytest.raises(OSError, match="disk full"):
+        await asyncio.wait_for(scene.play(3), 10)
+    assert len(scene.asked) == 3

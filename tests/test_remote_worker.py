@@ -306,12 +306,3 @@ def test_calls_in_flight_are_given_up_when_its_hours_are_over(tmp_path: Path) ->
     (notice,) = scene.warnings
     assert notice.startswith("--max-hours 1e-05 are over. Calls in flight were given up")
     assert not scene.done("a")
-
-
-@pytest.mark.parametrize("how", [{"names": ["strange"]}, {"exit_when": "done"}])
-def test_it_ends_with_the_error_where_nothing_else_is_left(tmp_path: Path, how: Any) -> None:
-    scene = Scene(tmp_path, *how.pop("names", ()), **how)
-    scene.runs.add("strange", 1)
-    scene.runs.refused["strange"] = UsageError("run strange asks gpt")
-    with pytest.raises(UsageError, match="asks gpt"):
-        scene.go_on()

@@ -287,6 +287,26 @@ def test_a_folder_of_another_grid_is_left_alone(
     assert not asked
 
 
+def test_two_processes_are_not_at_one_study(tmp_path: Path, expected: list[StudyRow]) -> None:
+    with FileLock(tmp_path / "lock"):
+        with pytest.raises(UsageError, match=r"another process is at the study in .*--out"):
+            study(SMALL, tmp_path, 1, nothing)
+        assert not [*tmp_path.glob("cases-*")]
+    assert study(SMALL, tmp_path, 1, nothing) == expected
+
+
+def test_a_killed_helper_is_told_and_nothing_lost(tmp_path: Path, expected: list[StudyRow]) -> None:
+    def tell(done: int, total: int) -> None:
+        if done == 3:
+            for child in multiprocessing.active_children():
+                child.kill()
+
+    with pytest.raises(StoppedError, match=r"was killed.*the same command continues, and --jobs 1"):
+        study(SMALL, tmp_path, 2, tell)
+    assert len(cases_of(tmp_path).read_bytes().splitlines()) >= 1 + 3
+    assert study(SMALL, tmp_path, 1, nothing) == expected
+
+
 # Scores
 
 
@@ -421,23 +441,3 @@ def test_the_published_rows(tmp_path: Path) -> None:
             assert round(each["theirs"], 3) == each["published"]
         assert part["elo_equal_to_the_last_bit"] is True
         assert "is the authors' file, by its sha256" in part["checked"]
-
-
-def test_two_processes_are_not_at_one_study(tmp_path: Path, expected: list[StudyRow]) -> None:
-    with FileLock(tmp_path / "lock"):
-        with pytest.raises(UsageError, match=r"another process is at the study in .*--out"):
-            study(SMALL, tmp_path, 1, nothing)
-        assert not [*tmp_path.glob("cases-*")]
-    assert study(SMALL, tmp_path, 1, nothing) == expected
-
-
-def test_a_killed_helper_is_told_and_nothing_lost(tmp_path: Path, expected: list[StudyRow]) -> None:
-    def tell(done: int, total: int) -> None:
-        if done == 3:
-            for child in multiprocessing.active_children():
-                child.kill()
-
-    with pytest.raises(StoppedError, match=r"was killed.*the same command continues, and --jobs 1"):
-        study(SMALL, tmp_path, 2, tell)
-    assert len(cases_of(tmp_path).read_bytes().splitlines()) >= 1 + 3
-    assert study(SMALL, tmp_path, 1, nothing) == expected
