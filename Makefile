@@ -4,9 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# Where it is set, each of hundreds of processes would compile all of judgeq again: half a second each.
-unexport PYTHONDONTWRITEBYTECODE
-
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-all test-lowest chaos lint format reference docs tutorials pictures dist try-dist bench clean
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from judgeq.judge import judge, limiter
+from judgeq.judge import limiter, retry
 from judgeq.settings.providers import PREFIXED, PROVIDERS
 from tests import promises
 from tests.browser import executable
@@ -141,8 +141,8 @@ def _nothing_left_running() -> Iterator[None]:
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits between tries, within this process, are short: of tests that aren't about them."""
 
-    wait = judge.Policy.wait
-    monkeypatch.setattr(judge.Policy, "wait", lambda *how: wait(*how) / 50)
+    wait = retry.Policy.wait
+    monkeypatch.setattr(retry.Policy, "wait", lambda *how: wait(*how) / 50)
     monkeypatch.setattr(limiter, "FIRST_WAIT", 0.01)
     monkeypatch.setattr(limiter, "LONGEST_WAIT", 0.01)
     monkeypatch.setattr("judgeq.engine.batch.FIRST_WAIT", 0.05)

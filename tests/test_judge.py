@@ -26,9 +26,10 @@ from judgeq.events import CallEnded, CallStarted, Event, Notice
 from judgeq.judge import check
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.budget import NANO, Allowance, Budget
-from judgeq.judge.judge import Judge, Policy
+from judgeq.judge.judge import Judge
 from judgeq.judge.limiter import Limiter, Outage
 from judgeq.judge.questions import FIRST, LAST, Questions, Unusable
+from judgeq.judge.retry import Policy
 from judgeq.settings.model import Model
 from judgeq.types import Attempt, Call, Job, JobState, Match, Outcome, Usage, Verdict
 from tests.fakes import Answer, Clock, FakeBackend, turns

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
@@ -28,8 +27,9 @@ from judgeq.errors import (
 from judgeq.events import CallEnded, CallStarted, Emit, Notice
 from judgeq.judge.backend import Backend, Prepared, Reply, Request
 from judgeq.judge.budget import Budget
-from judgeq.judge.limiter import Limiter, Outage, Permit
+from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.questions import Questions, Unusable
+from judgeq.judge.retry import Policy, retried
 from judgeq.types import Attempt, Call, Clock, Job, JobState, Outcome, Sleep, Usage
 
 if TYPE_CHECKING:
@@ -63,34 +63,6 @@ def cut_reply(reply: str) -> str:
     if len(data) <= KEPT:
         return reply
     return f"{data[:KEPT].decode(errors='ignore')}\n[cut here: the reply had {len(data):,} bytes]"
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """When to try again after a CallError, and how long to wait: attempts in all (the first included),
-    and seconds: first wait, longest wait, in all.
-
-    Attempts at which the server took no calls (CallError.unavailable) don't count. `in_all` is also
-    how long a server may answer nobody, and `tries` how many calls in a row may fail that are tried
-    alone, until the run stops.
-    """
-
-    attempts: int = 8
-    first_wait: float = 0.5
-    longest_wait: float = 60.0
-    in_all: float = 600.0
-    tries: int = 10
-
-    def ends(self, outage: Outage) -> bool:
-        """Whether an outage has lasted too long."""
-        return outage.trying and (outage.lasts >= self.in_all or outage.unmended >= self.tries)
-
-    def wait(self, failures: int, asked: float | None) -> float:
-        """Seconds until the next attempt: what the server asked for, up to the longest; else they grow
-        exponentially. With jitter, so that many workers don't come back together."""
-        longest = min(self.longest_wait, self.first_wait * 2.0 ** min(failures - 1, 99))
-        jittered = random.uniform(0, longest)  # noqa: S311  (no secret)
-        return jittered if asked is None else min(asked, self.longest_wait) + min(jittered, 1.0)
 
 
 def _unlimited() -> Limiter:
@@ -195,7 +167,9 @@ class _Asking:
         """Send the request, and read the reply; None to ask again."""
         match, judge = self._job.match, self._judge
         try:
-            reply = await self._tried()
+            reply = await retried(
+                self._send, judge.policy, judge.sleep, judge.clock, lambda: judge.limiter.outage
+            )
         except SteppedDownError:
             return None
         except CallError as error:
@@ -224,30 +198,6 @@ class _Asking:
         self._ask += 1
         self._note(call)
         return None
-
-    async def _tried(self) -> Reply:
-        """As `_send`, tried again after CallErrors until the policy ends it. While the server isn't
-        known to answer nobody waits here: the limiter lets them try one by one, and that isn't the job's
-        time."""
-        judge, began, since = self._judge, self._judge.clock(), 0.0
-        policy, failures, counted = judge.policy, 0, 0
-        while True:
-            try:
-                return await self._send()
-            except SteppedDownError:
-                raise
-            except CallError as error:
-                failures += 1
-                counted += not error.unavailable
-                passed, outage = judge.clock() - began, judge.limiter.outage
-                if outage.trying:
-                    since, late, wait = passed, policy.ends(outage), 0.0
-                else:
-                    late = passed - since >= policy.in_all
-                    wait = policy.wait(failures, error.retry_after)
-                if late or counted >= policy.attempts:
-                    raise
-            await judge.sleep(wait)
 
     async def _send(self) -> Reply:
         """One attempt, from waiting for a place to the reply. Raises SteppedDownError where the request
