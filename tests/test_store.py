@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, cast
@@ -13,9 +13,10 @@ from typing import TypeAlias, cast
 import numpy as np
 import pytest
 
-from judgeq.errors import RunError
+from judgeq.errors import RunError, StoreAwayError
 from judgeq.person import Check, Handed, Person
 from judgeq.store import Items, Spent, Store
+from judgeq.store.schema import ADDED_UP, refuse
 from judgeq.store.shared import PostgresStore
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Attempt, Bools, Call, Counts, JobState, Matches, Outcome, Usage, Verdict
@@ -588,3 +589,42 @@ async def test_several_outcomes_of_one_job_in_one_batch(store: Store, clock: Clo
     assert await store.counts() == Counts(done=2)
     assert (await store.totals()).calls == 3
     assert (await store.verdicts()).items.tolist() == [1, 0, 1, 2]
+
+
+@contract
+async def test_a_row_that_was_not_committed_counts_nothing(store: Store, clock: Clock) -> None:
+    """A worker that was found dead begins anew, in a transaction that the database doesn't keep; what it
+    had in flight is counted all the same."""
+    await begun(store, 3)
+    (job,) = await claimed(store, "w")
+    await die(store, clock)
+    with suppress(StoreAwayError):
+        async with store.together():
+            await store.claim("w", 1, LEASE)
+            raise StoreAwayError("gone")
+    await store.settle("w", [answer(job, 0, 1)])
+    refuse("the ledger", *await store._read(ADDED_UP))
+
+
+@contract
+async def test_what_another_task_claimed_meanwhile_is_known(store: Store, clock: Clock) -> None:
+    """A transaction that waited for its turn knows what was claimed before it."""
+    await begun(store, 4)
+    (first,) = await claimed(store, "w")
+    started = asyncio.Event()
+
+    async def other() -> None:
+        async with store.together():
+            started.set()
+            await asyncio.sleep(0)
+            await store.claim("w", 1, LEASE)
+
+    async def late() -> None:
+        await started.wait()
+        await store.settle("w", [answer(first, 0, 1)])
+
+    await asyncio.gather(other(), late())
+    with suppress(StoreAwayError):
+        async with store.together():
+            raise StoreAwayError("gone")
+    assert await store.begin("w", [Attempt(1, 0.5)]) == set()

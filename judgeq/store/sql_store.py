@@ -197,7 +197,7 @@ class Store(SqlWorkers):
             else:
                 del turn.work[heir]
                 await self._change("DELETE FROM @.workers WHERE worker = :worker", worker=heir)
-            turn.jobs -= ours
+            turn.ended |= ours
             if row == self.worker:
                 turn.reserved += risk
         return gone - ours

@@ -19,7 +19,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from judgeq.errors import RunError, StoreAwayError
+from judgeq.errors import RunError
 from judgeq.judge.budget import Keeper, rounded_up
 from judgeq.store import rows
 from judgeq.store.reader import SqlReader
@@ -107,8 +107,9 @@ def whole(
 class _Turn:
     """What a transaction changes."""
 
-    jobs: set[int]
-    """What this process has claimed, once it is committed."""
+    claimed: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
+    """Jobs that this process has from now on, and has no more."""
     work: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """By the row of the worker."""
     free: dict[int, int | None] = field(default_factory=dict)
@@ -163,30 +164,39 @@ class SqlWorkers(SqlReader):
         if self._turn is not None and self._inside:
             yield self._turn
             return
-        turn = _Turn(set(self._jobs_now))
+        turn = _Turn()
         try:
             async with self._transaction():
                 self._turn = turn
                 try:
-                    if self._doubtful and self.worker is not None:
-                        # Perhaps that commit claimed jobs of which we don't know.
-                        await self._put_back(self.worker, "NOT IN", turn.jobs)
+                    if self._doubtful:
+                        await self._look_again()
                     yield turn
                     for row, work in sorted(turn.work.items()):
                         values = {"worker": row, "lease": self._lease, "never": NEVER}
                         await self._change(WORKED, **values, **_IDLE | work)
                 finally:
                     self._turn = None
-        except StoreAwayError:
+        except BaseException:
             self._doubtful = True
             raise
         self._doubtful = False
-        self._jobs_now = turn.jobs
+        self._jobs_now = (self._jobs_now | turn.claimed) - turn.ended
         if self.keeper is not None:
             if turn.reserved or turn.freed:
                 self.keeper.settled(turn.reserved, turn.freed)
             if turn.overdrawn:
                 self.keeper.recount()
+
+    async def _look_again(self) -> None:
+        """The last transaction may have been committed or not: jobs that it claimed, of which we don't
+        know, go back; and a row that it made for a worker may not be there."""
+        if self.worker is not None:
+            await self._put_back(self.worker, "NOT IN", self._jobs_now)
+        there = {
+            row for (row,) in await self._read("SELECT worker FROM @.workers WHERE run = @run")
+        }
+        self._rows = {name: row for name, row in self._rows.items() if row in there}
 
     async def _put_back(self, row: int, which: str, jobs: Collection[int]) -> None:
         numbers = ", ".join(map(str, jobs)) or f"{2**62}"  # no job's
@@ -242,7 +252,7 @@ class SqlWorkers(SqlReader):
             row = await self._live(turn, worker) or await self._register(worker)
             turn.work[row].update()  # a sign of life
             jobs = await self._jobs(await self._claim(row, n, which))
-            turn.jobs |= {job.match.id for job in jobs}
+            turn.claimed |= {job.match.id for job in jobs}
         return jobs
 
     async def begin(self, worker: str, attempts: Sequence[Attempt]) -> Collection[int]:
@@ -296,7 +306,7 @@ class SqlWorkers(SqlReader):
         refused = {job for job, _, risk, *_ in given if risk and job not in begun}
         if refused:
             turn.overdrawn = True
-            turn.jobs -= refused
+            turn.ended |= refused
             await self._put_back(row, "IN", refused)
         return [one for one in given if one[0] not in refused]
 
@@ -329,7 +339,7 @@ class SqlWorkers(SqlReader):
                 for outcome, update in told:
                     turn.reserved += rows.reserved(outcome)
                     turn.freed += rows.work(outcome, update.at_risk)["free"]
-            turn.jobs -= {o.job for o in outcomes if o.state is not JobState.RUNNING}
+            turn.ended |= {o.job for o in outcomes if o.state is not JobState.RUNNING}
 
     async def _settle(self, told: list[tuple[Outcome, Update]]) -> list[tuple[Outcome, Update]]:
         """Change the jobs of outcomes; those that are to be written down: as they are, or as late. What
