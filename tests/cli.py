@@ -1,7 +1,5 @@
 """Running judgeq as a user does: in a folder of its own, within this process or as its own."""
 
-from __future__ import annotations
-
 import csv
 import gc
 import io

@@ -1,8 +1,6 @@
 """Batch APIs: what the adapters send, and what they make of answers and results of servers that may mean
 no good."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,7 +1,5 @@
 """Runs that are asked in batches: what goes out, comes back, and is left in the ledger."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """The command line itself: how it begins, what it prints where, and how it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -34,9 +32,6 @@ def about(stdout: str) -> Any:
     return value
 
 
-# Beginning
-
-
 def test_ctrl_c_while_modules_load_ends_quietly(tmp_path: Path) -> None:
     arguments = (*SMALL, "--sim-latency", "1000", "--json")
     process = subprocess.Popen(
@@ -65,9 +60,6 @@ def test_ctrl_c_while_modules_load_ends_quietly(tmp_path: Path) -> None:
     assert about(out)["error"]["exit_code"] == 5
 
 
-# Encodings
-
-
 @pytest.fixture
 def worded(tmp_path: Path) -> Path:
     """A folder with a dataset whose ids aren't ASCII."""
@@ -93,9 +85,6 @@ def test_json_loses_nothing_whatever_the_encoding(worded: Path) -> None:
     assert all(name.startswith(WORDS) for name in line["presented"])
     done = judgeq(worded, "run", "-d", f"{WORDS}.csv", "--json", expect=3, encoding="latin-1")
     assert WORDS in about(done.stdout)["error"]["message"]
-
-
-# Outputs that are gone
 
 
 @pytest.mark.parametrize("arguments", [("list", "strategies", "--json"), SMALL])
@@ -150,9 +139,6 @@ def on_a_terminal(folder: Path, *arguments: str, typed: str = "", **variables: s
     return shown.decode()
 
 
-# Runs that are removed
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     judgeq(tmp_path, "run", "demo", "-s", "listwise10x1", "--sample", "20", "--name", "pilot", "-q")
@@ -183,9 +169,6 @@ def test_a_run_in_use_is_never_removed_nor_another_beside_it(run: Path) -> None:
     assert len(list(run.parent.iterdir())) == 2
 
 
-# JSON of what ended with an error
-
-
 def test_json_is_an_object_of_the_error_where_there_is_no_run(tmp_path: Path) -> None:
     for code, kind, *arguments in (
         (2, "UsageError", "run"),
@@ -201,9 +184,6 @@ def test_json_is_an_object_of_the_error_where_there_is_no_run(tmp_path: Path) ->
         error = about(done.stdout)["error"]
         assert (error["type"], error["exit_code"]) == (kind, code)
         assert " ".join(error["message"].split()) in " ".join(done.stderr.split())
-
-
-# Help, and `judgeq init`
 
 
 def test_a_job_file_has_every_common_setting() -> None:

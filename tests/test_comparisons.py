@@ -1,7 +1,5 @@
 """What verdicts imply, and which items they connect."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -60,12 +58,6 @@ def test_wins_and_matches_are_those_of_the_comparisons(many: list[Ranking]) -> N
     assert_array_equal(wins_of(some, n), np.bincount(found.winner, found.weight, n))
     presented = [item for ranking in many for group in grouped(ranking) for item in group]
     assert_array_equal(matches_of(some, n), [presented.count(item) for item in range(n)])
-
-
-# Verdicts
-
-
-# What is connected
 
 
 @given(st.lists(rankings(4).flatmap(lambda ranking: st.permutations(range(12)).map(

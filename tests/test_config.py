@@ -1,7 +1,5 @@
 """Models, keys and addresses; settings from flags and files; and what decides a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +16,6 @@ from judgeq.errors import DataError, UsageError
 from judgeq.judge.secrets import api_key, extra_headers, from_environment
 from judgeq.settings.model import Access, Model
 from judgeq.settings.run import DatasetSpec, Simulation
-
-# Addresses
 
 
 @pytest.mark.parametrize(
@@ -55,9 +51,6 @@ def test_addresses_that_can_not_be_kept(given: str, told: str) -> None:
         Model(base_url=given)
 
 
-# What decides
-
-
 @pytest.mark.parametrize(
     ("given", "limit"),
     [
@@ -73,9 +66,6 @@ def test_addresses_that_can_not_be_kept(given: str, told: str) -> None:
 )
 def test_the_limit_of_output(given: dict[str, Any], limit: int | None) -> None:
     assert Model(**given).output_limit == limit
-
-
-# Keys
 
 
 def test_a_key_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,9 +87,6 @@ def test_a_file_that_holds_no_key_is_not_shown(tmp_path: Path, content: bytes) -
         api_key("m", Model(), Access(api_key_file=path))
     assert str(path) in str(caught.value)
     assert "words" not in str(caught.value)
-
-
-# Headers, proxies
 
 
 def test_headers_with_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,9 +217,6 @@ def facts_of(
     return deciding_facts(settings, dataset, prompt)
 
 
-# Flags and files
-
-
 def written(folder: Path, text: str | bytes) -> Path:
     path = folder / "my.toml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -294,9 +278,6 @@ def test_what_is_wrong_in_a_flag_is_told_with_the_flag(given: dict[str, Any], to
     with pytest.raises(UsageError) as caught:
         settle({"dataset": "demo", **given})
     assert told in str(caught.value)
-
-
-# The fingerprint
 
 
 def test_every_setting_is_known_to_decide_or_not() -> None:

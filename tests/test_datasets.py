@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -48,9 +46,6 @@ def sheet(*rows: list[object], more: Callable[[Any], None] = lambda book: None) 
     file = io.BytesIO()
     book.save(file)
     return file.getvalue()
-
-
-# Formats, as programs write them
 
 
 GERMAN_EXCEL = (
@@ -232,9 +227,6 @@ def test_a_delimiter_or_an_encoding_that_is_none(
             settle({"dataset": "a.csv", setting: value})
 
 
-# Broken files
-
-
 ID: dict[str, object] = {"id_column": "i"}
 JSON_X = '{"text":"x","i":1}\n'
 BROKEN: list[tuple[str, str | bytes, dict[str, object], str]] = [
@@ -320,9 +312,6 @@ def test_paths_that_are_no_file(tmp_path: Path) -> None:
     assert len(load(DatasetSpec(dataset="a.csv"), base=tmp_path / "deep")) == 2
 
 
-# Gold
-
-
 def gold_of(cells: list[str], **settings: object) -> Dataset:
     rows = "".join(f"t{row},{cell}\n" for row, cell in enumerate(cells))
     return load_file("g.csv", f"text,g\n{rows}", gold_column="g", **settings)
@@ -370,9 +359,6 @@ def test_unreadable_gold(cells: list[str], levels: tuple[str, ...] | None, messa
         gold_of(cells, gold_levels=levels)
 
 
-# Settings that can't be
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -395,9 +381,6 @@ def test_impossible_settings(spec: dict[str, object], message: str) -> None:
     Path("a.csv").write_text("text,g\nx,a\ny,b\n")
     with pytest.raises(UsageError, match=message):
         load(DatasetSpec.model_validate(spec))
-
-
-# Synthetic items
 
 
 @pytest.mark.parametrize("shape", ["linear", "bimodal", "normal", "binary"])
@@ -440,9 +423,6 @@ def test_synthetic_items_stay_the_same_from_version_to_version() -> None:
     assert_array_equal(np.round(normal.latent[:3], 3), [459.096, 568.683, 676.049])
 
 
-# Ids
-
-
 def test_the_column_id_holds_the_ids_where_it_can() -> None:
     data = load_file("a.csv", "id,text\nx,one\ny,two\n")
     assert (list(data.ids), data.notices) == (["x", "y"], ())
@@ -471,9 +451,6 @@ def test_ids_without_texts_are_a_dataset() -> None:
     with pytest.raises(DataError, match="no column 'text'"):
         load_file("a.csv", "i,g\nx,1\ny,2\n", gold_column="g")
     assert load_file("a.csv", "i,g\nx,1\ny,2\n", id_column="i").texts is None
-
-
-# Rows that are left out
 
 
 def test_empty_texts_are_left_out_if_asked_to() -> None:
@@ -535,9 +512,6 @@ def test_other_columns_are_kept_if_asked_to() -> None:
     assert (plain.columns, plain.content) == ({}, data.content)
     lines = '{"text":"a","m":{"n":[1]}}\n{"text":"b"}'
     assert load_file("a.jsonl", lines, keep_columns=True).columns == {"m.n": [[1], None]}
-
-
-# Standard input
 
 
 def test_other_columns_stand_in_scores_csv(tmp_path: Path) -> None:
@@ -627,9 +601,6 @@ def test_a_run_of_standard_input_goes_on_when_it_is_given_again(
     on_stdin(monkeypatch, GOLD)
     result = session.execute(session.resume(folder, {"dataset": "-"}), lambda event: None)
     assert not result.partial
-
-
-# Content and labels
 
 
 def test_content_tells_items_apart() -> None:

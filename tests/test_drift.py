@@ -1,7 +1,5 @@
 """Which model answered; and has the judge changed? Questions are asked again, apart from the scores."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sqlite3
@@ -124,9 +122,6 @@ def drifted(folder: Path, *words: str, expect: int = 0) -> dict[str, Any]:
     return found
 
 
-# The statistics
-
-
 def asked(
     truth: Floats, rng: np.random.Generator, matches: Matches, slope: float = 0.0
 ) -> Verdicts:
@@ -180,9 +175,6 @@ def test_signs_have_the_probabilities_of_students_t() -> None:
     assert drift.by_signs(u) == pytest.approx(0.05, abs=0.001)
     assert drift.by_signs(-u) == drift.by_signs(u)
     assert drift.by_signs(np.zeros(9)) == drift.by_signs(np.ones(1)) == 1
-
-
-# Asking
 
 
 def test_drift_changes_no_score_and_nothing_that_is_read_of_the_run(

@@ -1,7 +1,5 @@
 """What is known before the first call: what a run takes, a pilot, texts that are too long."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path
@@ -57,9 +55,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "is_terminal", lambda: True)
 
 
-# Before the first call
-
-
 def test_what_is_left_is_shown_before_the_first_call_and_the_address(tmp_path: Path) -> None:
     table(tmp_path)
     with mock(tmp_path) as url:
@@ -108,9 +103,6 @@ def test_a_missing_key_comes_before_the_question(tmp_path: Path) -> None:
         package.run(["a", "b", "c"], "length", judge="gpt-5-mini", runs_dir=tmp_path / "runs")
 
 
-# What is left
-
-
 def test_of_many_questions_some_are_looked_up_and_all_where_the_cache_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,9 +121,6 @@ def test_of_many_questions_some_are_looked_up_and_all_where_the_cache_has_one(
         package.run(texts, "length", **how)
         again = package.estimate(texts, "length", **how, new=True)
         assert (again.calls, again.hits) == (0, 40)
-
-
-# A pilot
 
 
 def piloted(folder: Path, url: str, questions: int, **more: Any) -> Estimate:
@@ -220,8 +209,6 @@ def test_how_far_a_mean_may_lie() -> None:
         within += span.low <= sum(random.expovariate(1) for _ in range(50)) / 50 <= span.high
     assert within / 300 > 0.92
 
-
-# Texts that are too long
 
 LISTS = ("-d", "my.csv", "--feature", "length", "-s", "listwise4x2")
 FEW = (3000, 2000, *[50] * 10)

@@ -1,7 +1,5 @@
 """How good scores are: evaluate and compare, from the arrays to the command line."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -106,9 +104,6 @@ def shown(*renderables: Any) -> str:
     with console.capture() as capture:
         console.print(*renderables)
     return capture.get()
-
-
-# The measures
 
 
 def test_measures_are_those_of_scipy_and_scikit_learn(folder: Path) -> None:
@@ -237,9 +232,6 @@ def test_all_commands_report_the_same_of_what_was_judged(tmp_path: Path) -> None
         assert (row["n"], row["without_score"]) == (known["n"], known["without_score"])
 
 
-# Gold
-
-
 def test_which_gold_is_positive() -> None:
     nan = float("nan")
     two = gold_of(np.array([3.0, nan, 1.0]), "x")
@@ -320,9 +312,6 @@ def test_a_gold_file_that_cannot_be(
     assert done.stdout == ""
 
 
-# Thresholds
-
-
 def test_a_mixture_threshold_never_sees_the_gold(folder: Path, say: Say) -> None:
     from sklearn.metrics import f1_score
 
@@ -396,9 +385,6 @@ def test_a_run_without_gold_is_evaluated_without(tmp_path: Path) -> None:
     for flags in (("--subset", "all"), ("--threshold", "mixture"), ("--positive-over", "2")):
         asked = judgeq(tmp_path, "evaluate", *flags, expect=2)
         assert "has no gold labels. Give them with --gold FILE" in asked.stderr
-
-
-# Several runs
 
 
 def test_differences_are_paired(folder: Path) -> None:

@@ -1,7 +1,5 @@
 """`judgeq show` and `judgeq explain`: which items are looked at, and the evidence behind a score."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import json
@@ -50,9 +48,6 @@ def opened_with_texts(shown_runs: Path, name: str = "lists") -> Result:
     run = package.open_run(runs_dir=shown_runs / name)
     texts = [f"Text {row} of ÄPFEL" for row in range(len(run.scores.ids))]
     return replace(run, scores=replace(run.scores, texts=texts))
-
-
-# Orders
 
 
 def test_the_ends_of_the_ranking(shown_runs: Path) -> None:
@@ -120,9 +115,6 @@ def test_against_gold_are_those_whose_ranks_differ_most(shown_runs: Path) -> Non
     assert (np.diff(np.abs(view.measures["gap"][list(view.rows)])) <= 0).all()
     unlabelled = replace(run, scores=replace(run.scores, gold=np.full(60, np.nan)))
     assert items.against_gold(unlabelled, 3).why == "no judged item has a gold label"
-
-
-# The command
 
 
 def test_show_prints_the_ends_with_their_texts(shown_runs: Path) -> None:
@@ -294,9 +286,6 @@ def test_imported_judgments_have_no_slots_and_no_replies(tmp_path: Path) -> None
     for row in (0, 8):
         found = asyncio.run(explanation(run, row, replies=True))
         assert found.replies == {}
-
-
-# As a user sees it
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -1,7 +1,5 @@
 """scores.csv, DataFrames; and a run as tables: scores, comparisons and calls, in three formats."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import json
@@ -133,8 +131,6 @@ def test_texts_that_changed_or_are_gone_are_not_shown(tmp_path: Path, four: Path
     assert "text" not in score_columns(four)
 
 
-# DataFrames
-
 PART = replace(
     scores_of([-0.0, 0.1 + 0.2, np.nan, 1e-300], [1, 2, 0, 2]),
     ids=["=1", "007", "", "x\x00y"],
@@ -222,9 +218,6 @@ def wins(rows: list[dict[str, Any]]) -> dict[str, float]:
     return dict(won)
 
 
-# Scores
-
-
 @pytest.mark.parametrize("strategy", ["hybrid10", "streak"])
 def test_scores_are_those_of_scores_csv(tmp_path: Path, strategy: str) -> None:
     result = run(tmp_path, strategy=strategy)
@@ -240,9 +233,6 @@ def test_scores_are_those_of_scores_csv(tmp_path: Path, strategy: str) -> None:
             assert (line.get(name, "") == "") == (value is None), name
             if isinstance(value, float):
                 assert float(line[name]) == round(value, 4)
-
-
-# Comparisons
 
 
 @pytest.mark.parametrize(
@@ -292,9 +282,6 @@ def test_ties_are_a_comparison_each_way(tmp_path: Path) -> None:
     assert rows(tmp_path, "calls") == []
 
 
-# Calls
-
-
 def test_calls_are_those_of_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with faults(rate_limited=0.2, unreadable=0.1):
         result = run(tmp_path, strategy="pairwise2")
@@ -323,9 +310,6 @@ def test_replies_and_their_reasons_on_demand(tmp_path: Path) -> None:
         else:
             assert row["reply"] is row["reason"] is None
             assert "rate" in row["error"]
-
-
-# Hostile, partial, empty, elsewhere
 
 
 def test_what_a_spreadsheet_would_run_is_defused_in_csv_alone(tmp_path: Path) -> None:

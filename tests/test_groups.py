@@ -1,7 +1,5 @@
 """Texts that are compared only within groups: what is asked, how it is rated, and what is shown."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -104,9 +102,6 @@ def test_what_a_strategy_cannot_do(text: str, what: str) -> None:
         strategies.parse(text).check(*SIZES)
 
 
-# How it is rated
-
-
 def test_groups_share_a_prior_and_intervals_cover() -> None:
     """σ is that of all groups together; ranks, intervals and ρ̂ are within a group."""
     sizes = (12,) * 30 + (4,) * 30
@@ -170,9 +165,6 @@ def test_measures_within_groups() -> None:
         assert one.high is not None
         assert one.value is not None
         assert one.low < one.value < one.high
-
-
-# As a user
 
 
 @pytest.fixture(scope="module")
@@ -354,9 +346,6 @@ def test_batches_and_workers_give_the_scores_of_one_process(
     found = [score_columns(only_run(folder)) for folder in (live, batch, stored)]
     assert {*found[0]["group"]} == {"a", "b", "c"}
     assert found[1] == found[2] == found[0]
-
-
-# A judge that is added
 
 
 def test_a_second_judge_joins_a_finished_run(tmp_path: Path) -> None:

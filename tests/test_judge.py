@@ -155,9 +155,6 @@ def waits(asking: Asking) -> list[float]:
     return [seconds for seconds in asking.clock.slept if seconds]
 
 
-# Answers
-
-
 def test_a_verdict_at_once() -> None:
     asking = Asking(GOOD)
     usage = Usage(10, 2, 5, 3)
@@ -225,9 +222,6 @@ def test_a_job_taken_up_again_is_in_its_second_asking() -> None:
     assert MISSING in asking.said(0)
 
 
-# Failures
-
-
 def test_failures_are_tried_again_each_attempt_committed_before_it_is_sent() -> None:
     asking = Asking(
         CallTimeoutError("no answer in time"),
@@ -286,9 +280,6 @@ def test_what_no_other_try_can_mend_is_raised_and_in_the_ledger(after: Sequence[
     assert len(asking.backend.requests) == len(after) + 1
 
 
-# Stops
-
-
 def test_a_stop_during_a_wait_gives_the_job_back() -> None:
     asking = Asking(*[CallTimeoutError("silence")] * 3, GOOD, stop_at=1)
     assert asking.outcome() == Outcome(7, JobState.PENDING)
@@ -307,9 +298,6 @@ async def test_cancelling_is_not_swallowed() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert asking.steps == ["begin", "send 1/1", "note", "begin", "send 2/1"]
-
-
-# Steps down, limits, money
 
 
 def test_a_step_down_asks_anew_at_once_and_not_for_the_policy() -> None:
@@ -364,9 +352,6 @@ def test_too_long_a_question_names_the_longest_item() -> None:
     assert asking.ledger == [(1, "too_long")]
 
 
-# Outages
-
-
 REFUSED = ConnectionFailedError("no connection", cost=0.0, unavailable=True)
 
 
@@ -416,9 +401,6 @@ def test_a_server_that_is_away_for_minutes_is_waited_for() -> None:
     assert 9 * 60 - 130 < asking.clock.now < 600
     (told,) = notices(asking)
     assert "doesn't answer; one call at a time is tried, for up to 10 minutes" in told
-
-
-# The cache
 
 
 class FakeCache:
@@ -500,9 +482,6 @@ async def test_when_the_first_has_no_luck_the_next_asks() -> None:
     assert len(asking.backend.requests) == 2
 
 
-# Judges by name
-
-
 def test_judges_by_name() -> None:
     check("simulated", Model())
     check("gpt-5-mini", Model(temperature=0.5))
@@ -514,9 +493,6 @@ def test_judges_by_name() -> None:
         check("two words", Model())
     with pytest.raises(UsageError, match="--base-url, --temperature: for a model"):
         check("simulated", Model(base_url="http://h/v1", temperature=0.5))
-
-
-# Replies that can't be used
 
 
 def fed(seen: Unusable, pattern: str, problem: str = "no JSON object.") -> int:

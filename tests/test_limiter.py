@@ -1,7 +1,5 @@
 """The limits of a server, and a server that is away."""
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import json
@@ -156,9 +154,6 @@ def test_a_limit_of_tokens_is_kept_though_estimates_are_wrong(wrong: float) -> N
     assert refused <= max(3, passed // 200)
 
 
-# The window
-
-
 async def test_one_call_goes_first_then_many_then_all() -> None:
     limiter = Limiter(concurrency=40)
     first = await limiter.acquire(0)
@@ -246,9 +241,6 @@ async def test_a_large_one_is_not_overtaken_and_one_that_never_fits_lets_the_oth
             await stopped
 
 
-# What servers say
-
-
 def test_the_lower_of_two_limits_holds_and_is_told_once() -> None:
     told: list[str] = []
     limiter = Limiter(concurrency=9, rpm=100, notify=told.append)
@@ -261,9 +253,6 @@ def test_the_lower_of_two_limits_holds_and_is_told_once() -> None:
     assert told == [
         "The server allows 100 requests and 30,000 tokens a minute; the run keeps to that."
     ]
-
-
-# In order, and nothing lost
 
 
 async def test_a_question_larger_than_the_limit_goes_out_at_last() -> None:
@@ -437,9 +426,6 @@ async def test_an_answer_to_what_was_sent_before_says_that_it_was_no_outage() ->
     assert limiter.window == 1
     limiter.succeeded(before)
     assert limiter.window == 64
-
-
-# Whole runs
 
 
 def texts(folder: Path) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """New texts placed onto the scale of an earlier run (--onto): as a user runs it."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json

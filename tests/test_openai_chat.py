@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil
@@ -98,9 +96,6 @@ def _our_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGEQ_API_KEY", KEY)
 
 
-# What is sent
-
-
 async def test_what_is_sent_and_what_comes_back() -> None:
     seen: list[tuple[web.Request, Any]] = []
 
@@ -154,9 +149,6 @@ def test_everything_that_decides_the_reply_is_in_the_key() -> None:
     limits: list[dict[str, Any]] = [{"max_output_tokens": 5}]
     limits += [{"extra_body": {name: 9}} for name in LIMIT_FIELDS]
     assert {keyed(**limit) for limit in limits} == {keyed()}
-
-
-# Structured replies
 
 
 def refusing(*refused: str) -> tuple[Handler, list[str]]:
@@ -218,9 +210,6 @@ async def test_the_limit_goes_by_the_name_that_the_server_knows() -> None:
         with pytest.raises(SteppedDownError):
             await ask(made)
         assert (await ask(made)).text == "9"
-
-
-# What may go wrong on the way
 
 
 async def test_refused_connections_cost_nothing_and_a_redirect_is_not_followed() -> None:
@@ -294,9 +283,6 @@ async def test_an_endless_answer_is_unusable_and_may_have_been_paid() -> None:
         assert "longer than 16,777,216 bytes" in reply.problem
 
 
-# What the server says
-
-
 async def test_errors_come_named_with_their_pause_and_limits_are_believed() -> None:
     body = {"error": {"message": "Slow down", "type": "requests", "code": "rate_limit_exceeded"}}
     limits = {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "0"}
@@ -335,9 +321,6 @@ async def test_a_server_that_repeats_the_key_is_not_repeated(status: int) -> Non
             shown = f"{error!r} {error.args}"
         assert KEY not in shown
         assert "***" in shown
-
-
-# What an answer says
 
 
 REPORTED = json.loads((Path(__file__).parent / "replies" / "usage.json").read_text("utf-8"))[
@@ -429,9 +412,6 @@ def test_what_is_no_answer_is_told(answer: Any, text: str, problem: str | None) 
     assert (problem or "") in (read.problem or "")
 
 
-# The estimates
-
-
 async def test_a_call_never_costs_more_than_its_bound_and_estimates_learn() -> None:
 
     async with told(saying(completion("{}"))) as made:
@@ -441,9 +421,6 @@ async def test_a_call_never_costs_more_than_its_bound_and_estimates_learn() -> N
         assert before.bound is not None
         assert reply.cost < before.bound
         assert made.prepare(request(LIST)).tokens == pytest.approx(110)
-
-
-# Keys, certificates, proxies
 
 
 @pytest.mark.parametrize(

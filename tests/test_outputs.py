@@ -1,7 +1,5 @@
 """What commands print with `--json`."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Several judges: who is asked what, what it costs, and what they say about one another."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -59,9 +57,6 @@ def by_judge(run: Path, what: str = "count(*)") -> dict[int, float]:
     return {row[0]: row[1] for row in rows}
 
 
-# Who is asked
-
-
 @st.composite
 def some_matches(draw: st.DrawFn) -> tuple[Matches, int]:
     """Lists; or pairs in both orders, which stay together two by two."""
@@ -111,9 +106,6 @@ def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], j
         )
     ]
     assert [*zip(found.judges.tolist(), told(found), strict=True)] == expected
-
-
-# Simulated judges
 
 
 def test_each_match_is_put_to_each_judge(tmp_path: Path) -> None:
@@ -172,9 +164,6 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
     assert query(folder.path, "SELECT judge, count(*) FROM jobs GROUP BY 1") == [(0, 36), (1, 36)]
     ids, rounds, judges = asyncio.run(results.judgments(folder))
     assert [*recordings.lines(recordings.of(rounds, judges), ids)] == lines
-
-
-# Models
 
 
 @asynccontextmanager
@@ -299,8 +288,6 @@ def test_judges_that_can_not_be_are_told(tmp_path: Path, given: dict[str, Any], 
         )
     assert not (tmp_path / "runs").exists()
 
-
-# What they cost
 
 DOLLARS = {"a": (1.0, 10.0), "b": (3.0, 40.0)}
 

@@ -1,7 +1,5 @@
 """People as judges, by the engine alone: who has which question, and what becomes of their answers."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -628,9 +626,6 @@ def test_known_answers_are_in_one_order(tmp_path: Path, rows: Sequence[str], why
         known_in(path, [f"t{row}" for row in range(N)], TEXTS)
     path.write_text("left,right,winner\nt0,t1,t1\nt1,t0,t1\n")
     assert known_in(path, [f"t{row}" for row in range(N)], TEXTS) == [(1, 0)]
-
-
-# Whole runs
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Plackett-Luce, against its definition; and partial rankings, such as best-worst answers."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

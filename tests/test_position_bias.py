@@ -1,7 +1,5 @@
 """Favourite places: win rates by slot, what a place is worth, and asking in both orders."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -33,9 +31,6 @@ def said(*answers: tuple[tuple[int, ...], tuple[int, ...]], tied: object = None)
         tied=np.zeros(len(flat), dtype=np.bool_) if tied is None else np.array(tied, np.bool_),
         presented=np.array([item for each in presented for item in each], dtype=np.int32),
     )
-
-
-# Win rates by slot
 
 
 def test_win_rates_by_hand() -> None:
@@ -77,9 +72,6 @@ def test_a_favourite_slot_is_seen_and_none_is_made_up(k: int) -> None:
     assert position_bias.sentence(fair).startswith("No position bias found (p = ")
 
 
-# Both orders
-
-
 def test_each_pair_is_followed_by_its_reverse() -> None:
     matches = Matches(np.array([1, 2, 3, 4], dtype=np.int32), np.array([0, 2, 4]))
     both = position_bias.doubled(matches)
@@ -110,9 +102,6 @@ def test_a_flip_is_a_tie_and_half_an_answer_none() -> None:
     found, flips = position_bias.merged(half)
     assert found.matches.tolist() == [0]
     assert flips == position_bias.Flips(couples=3, flipped=0, incomplete=2)
-
-
-# How likely chance is
 
 
 def both_orders(n: int, noise: float, favour: float, random: np.random.Generator) -> Verdicts:
@@ -167,9 +156,6 @@ def test_the_sentence_says_how_likely_chance_is() -> None:
     assert even.chance == pytest.approx(0.54, abs=0.01)
     sentence = position_bias.sentence(even)
     assert sentence == "No position bias found (p = 0.54, largest deviation: position 1)."
-
-
-# What the place is worth
 
 
 def simulated(

@@ -85,9 +85,6 @@ async def opened(
         await store.close()
 
 
-# Workers
-
-
 @stories
 async def test_a_worker_that_was_found_dead_begins_nothing_and_starts_anew(
     address: Address, run: int, clock: Clock
@@ -258,9 +255,6 @@ async def test_money_moves_with_calls(address: Address, run: int, clock: Clock) 
         assert (await store.totals()).at_risk == 0.5
 
 
-# A database that is away
-
-
 class Away:
     """A way to the database that breaks in the middle of a COMMIT: before the database has it, or
     after that and before the answer."""
@@ -423,9 +417,6 @@ async def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:
     assert "secret" not in str(error.value)
 
 
-# A stranger's database
-
-
 def does_not_add_up(address: Address, run: int) -> bool:
     """Whether a run isn't even opened."""
     with link.opened(address) as connection:
@@ -581,9 +572,6 @@ async def test_a_batch_that_judgeq_never_wrote_is_refused(change: str) -> None:
         assert isinstance(error, RunError)
         assert "run named of" in str(error)
         assert "is damaged" in str(error)
-
-
-# The cap
 
 
 @stories

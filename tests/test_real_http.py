@@ -1,7 +1,5 @@
 """Whole runs against the mock server over real HTTP: storms, caps, errors that stop a run."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -56,9 +54,6 @@ def counted(run: Path, table: str, column: str) -> dict[str, int]:
     """How often each value stands in a column."""
     rows = query(run, f"SELECT {column}, count(*) FROM {table} GROUP BY {column}")
     return {str(value): count for value, count in rows}
-
-
-# From start to scores
 
 
 def test_the_same_texts_are_bought_once_by_all_runs(tmp_path: Path, texts: Path) -> None:
@@ -134,9 +129,6 @@ def test_a_storm_ends_with_every_job_done_or_honestly_invalid(
     assert paid["cost"] == pytest.approx((paid["input"] + 10 * paid["output"]) / 1e6)
 
 
-# The cap
-
-
 def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
     tmp_path: Path, texts: Path, form: tuple[str, str]
 ) -> None:
@@ -163,9 +155,6 @@ def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
         assert more["jobs"]["done"] == 600
 
 
-# Replies that are no verdicts
-
-
 def test_replies_that_are_all_cut_off_stop_the_run_while_it_is_cheap(
     tmp_path: Path, texts: Path
 ) -> None:
@@ -184,9 +173,6 @@ def test_replies_that_are_all_cut_off_stop_the_run_while_it_is_cheap(
         assert "no verdict" in judgeq(tmp_path, "show", "--write", expect=7).stderr
         assert "no verdict" in judgeq(tmp_path, "evaluate", expect=7).stderr
         assert not (run / "scores.csv").exists()
-
-
-# Errors that another try can't mend
 
 
 @pytest.mark.parametrize(

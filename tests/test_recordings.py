@@ -1,7 +1,5 @@
 """Recorded judgments, and tables of votes: read as they were; what is wrong is told with its line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -69,9 +67,6 @@ def line(**values: Any) -> str:
     return json.dumps({name: value for name, value in found.items() if value is not ...})
 
 
-# There and back
-
-
 @given(recorded(), st.sampled_from(["row", "id"]))
 def test_what_is_written_is_read_as_it_was(
     tmp_path_factory: pytest.TempPathFactory,
@@ -117,9 +112,6 @@ def test_lines_are_as_published() -> None:
     assert [*recordings.lines(alone, IDS, "id")] == [
         '{"round": 1, "group": 0, "presented": ["d"], "score": 0.25}'
     ]
-
-
-# What is read
 
 
 def test_what_a_file_may_look_like(tmp_path: Path) -> None:
@@ -250,9 +242,6 @@ def test_a_file_without_judgments_or_none_at_all(tmp_path: Path) -> None:
         recordings.read(tmp_path, IDS)
 
 
-# What is reported
-
-
 def reported(path: Path, *lines: str) -> tuple[list[Judgment], tuple[str, ...]]:
     path.write_text("\n".join(lines), encoding="utf-8")
     return recordings.read(path, IDS)
@@ -313,9 +302,6 @@ def test_numbers_that_are_ids_too_are_asked_about(tmp_path: Path) -> None:
     assert recordings.by_default(RowIds(3)) == "row"
 
 
-# The checksum
-
-
 def checksum(path: Path, *lines: str) -> str:
     return recordings.checksum(read(path, "\n".join(lines)))
 
@@ -352,9 +338,6 @@ def test_the_checksum_tells_all_else_apart(tmp_path: Path) -> None:
         [without(presented=[0], ranking=[0])],
     ]
     assert len({checksum(path, *lines) for lines in every}) == len(every)
-
-
-# Lists ranked as presented
 
 
 def judged(k: int, as_presented: bool, times: int, ordered: bool = True) -> list[Judgment]:

@@ -1,8 +1,6 @@
 """A rehearsal: texts without gold labels are judged by a hash of each, for free, and nothing that it
 shows or writes can be taken for a result."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

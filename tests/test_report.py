@@ -1,8 +1,6 @@
 """A report: the run's own numbers, everything escaped, no text where none is wanted; and its page in a
 browser."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -220,9 +218,6 @@ def test_its_numbers_are_those_of_the_commands(folder: Path) -> None:
         assert {row["id"] for row in csv.DictReader(file)} == listed.keys()
 
 
-# Words
-
-
 def test_the_paper_and_the_software_are_cited_as_citation_cff_has_them() -> None:
     cited = yaml.safe_load((REPO / "CITATION.cff").read_text("utf-8"))
     (paper,) = cited["references"]
@@ -233,9 +228,6 @@ def test_the_paper_and_the_software_are_cited_as_citation_cff_has_them() -> None
     name, code = cited["authors"][0]["name"], cited["repository-code"]
     for one in (cited["title"], f"{{{name}}}", version("judgeq"), code):
         assert f"{{{one}}}" in own
-
-
-# Hostile words
 
 
 BAD = "<b>&\"'</b></script><!-- [x](javascript:1) `` ``` \x1b[31m \u202e | = *a* _b_ \n# c"
@@ -292,8 +284,6 @@ def test_a_strangers_run_stays_text(tmp_path: Path) -> None:
     assert not set(page) & {"\x1b", "\u202e"}
     assert not set(report(tmp_path, "--format", "md")) & {"\x1b", "\u202e"}
 
-
-# In a browser
 
 PAGE_TEXTS = (
     "<script>window.hacked = 1</script>",

@@ -1,8 +1,6 @@
 """How well the order is known, runs that end once enough is known, and runs that get further rounds; a
 whole run of each strategy."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from hashlib import sha256
@@ -53,9 +51,6 @@ def test_the_estimate_is_near_the_correlation_with_the_truth() -> None:
     assert found.rho == pytest.approx(rho, abs=0.03)
 
 
-# What `--until` says
-
-
 def test_goals() -> None:
     assert not Goal.read(None)
     assert Goal.read("0.95") == Goal(rho=0.95)
@@ -79,9 +74,6 @@ def test_goals_that_a_strategy_cannot_have(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             session.prepare(config.settle({"dataset": "demo", **more}), tmp_path)
-
-
-# Runs
 
 
 def test_a_run_ends_once_enough_is_known_and_goes_on_when_asked_for_more(tmp_path: Path) -> None:
@@ -117,9 +109,6 @@ def test_a_run_ends_once_enough_is_known_and_goes_on_when_asked_for_more(tmp_pat
     assert whole["ended"] is None
 
 
-# What is shown
-
-
 def test_what_one_more_round_would_cost_and_bring(tmp_path: Path) -> None:
     history = History.begin(60, parse("listwise10"), 0)
     truth = np.linspace(-4, 4, 60)
@@ -153,8 +142,6 @@ def test_reliability_in_words() -> None:
     (top,) = progress.reliability(Certainty(3, 0.93, None, 0, top=20, top_share=0.912))
     assert top == "reliability 0.93, 91% of the first 20 settled"
 
-
-# Further rounds
 
 SHORT = ("run", "-d", "demo", "--sample", "40", "-s", "listwise5x2", "-q")
 
@@ -207,8 +194,6 @@ def test_a_goal_buys_no_rounds_for_a_run_that_is_not_finished(tmp_path: Path) ->
             assert 8 < ended["rounds"] < 14
             assert ended["ended"]["goal"] == goal
 
-
-# Strategies
 
 SMALL = ("run", "-d", "synthetic:normal", "--n", "60", "--seed", "4", "--quiet")
 

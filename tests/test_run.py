@@ -1,7 +1,5 @@
 """The whole run, from the command line: what it writes, says, and does the second time."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

@@ -1,7 +1,5 @@
 """Run folders: what they hold, made, found, held; those that can't be read; and how far runs are."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -52,9 +50,6 @@ def made(folder: RunFolder, *, fingerprint: str = PRINT, touched: float | None =
     return folder
 
 
-# config.json
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -74,9 +69,6 @@ def test_what_is_no_run_is_told(tmp_path: Path, text: bytes | None, told: str) -
         (tmp_path / "config.json").write_bytes(text)
     with pytest.raises(RunError, match=told):
         RunFolder(tmp_path).info()
-
-
-# Where a run is
 
 
 def test_a_new_run_gets_a_name_that_can_be_a_folder(tmp_path: Path) -> None:
@@ -106,9 +98,6 @@ def test_another_runs_folder_is_refused(tmp_path: Path) -> None:
     for new in (False, True):
         with pytest.raises(RunError, match=r"holds another run.*move it away"):
             FolderRuns(tmp_path).place("demo", PRINT, new)
-
-
-# Finding
 
 
 @pytest.fixture
@@ -169,8 +158,6 @@ def test_what_is_not_found_is_told(root: Path) -> None:
     with pytest.raises(RunError, match=r"means 9 runs: many-\d(, many-\d){4} …\. Give more"):
         FolderRuns(root).find("many")
 
-
-# Locks
 
 HOLDS = """
 import sys
@@ -239,8 +226,6 @@ def test_a_folder_that_can_not_be_locked_or_made_is_told(tmp_path: Path) -> None
         pass
 
 
-# File systems
-
 MOUNTS = r"""
 /dev/sda1 / ext4 rw,relatime 0 0
 server:/home /home nfs4 rw,vers=4.2 0 0
@@ -261,8 +246,6 @@ def test_network_file_systems_are_known() -> None:
     ):
         assert file_system(Path(folder), MOUNTS) == kind
 
-
-# Runs that can't be read stand in nobody's way
 
 RUN = ("run", "--dataset", "synthetic:normal", "--n", "20", "--strategy", "listwise5", "--quiet")
 
@@ -466,9 +449,6 @@ def test_a_run_is_watched_until_nobody_works_on_it(
 
 
 JOB = ("run", "-d", "demo", "--sample", "60", "-s", "listwise6x2", "-q")
-
-
-# Names
 
 
 def test_a_name_tells_runs_apart_and_is_taken_for_the_id(tmp_path: Path) -> None:

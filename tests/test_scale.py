@@ -1,7 +1,5 @@
 """Reliability and misfit: from arrays, and of a run, from the ledger to the command line."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict
@@ -37,9 +35,6 @@ def by_judges(rankings: Sequence[Sequence[int]], judges: Sequence[int]) -> Verdi
     return replace(verdicts(rankings), judges=np.array(judges, dtype=np.int32))
 
 
-# Separation
-
-
 def test_separation_is_its_closed_form() -> None:
     theta, se = np.array([-1.0, 0, 1]), np.array([0.3, 0.5, math.sqrt(0.41)])
     # The variance is 1, the mean squared error (0.09 + 0.25 + 0.41)/3.
@@ -69,9 +64,6 @@ def test_undefined_separation_says_why() -> None:
     worse = separation(np.array([-1.0, 1]), np.array([2.0, 2]), likeliest=True)
     assert worse.ssr == -1.0  # errors larger than the spread
     assert worse.g == pytest.approx(1 / math.sqrt(2))
-
-
-# Split halves
 
 
 def test_consistent_judges_agree_in_both_halves() -> None:
@@ -126,9 +118,6 @@ def plackett_luce(
     value = np.where(bad[judge][:, None], 0, theta[lists]) + rng.gumbel(size=lists.shape)
     ranked = np.take_along_axis(lists, np.argsort(-value, axis=1), axis=1)
     return replace(verdicts(ranked.tolist()), judges=judge), bad
-
-
-# Infit and outfit
 
 
 def test_mean_squares_of_pairs_by_definition() -> None:
@@ -190,9 +179,6 @@ def test_nothing_is_said_of_few_comparisons() -> None:
     assert not fit_of_items(verdicts([]), THETA).judged.any()
 
 
-# What a judgment says of one item
-
-
 def test_residuals_of_pairs_ties_and_items_alone() -> None:
     judged = verdicts([(3, 0), (0, 3), [(0, 3)], (1,), (5, 2, 1)])
     residual, _, expected = residuals(judged, THETA)
@@ -233,9 +219,6 @@ JOBS: Mapping[str, tuple[str, ...]] = {
     "complete": ("--n", "8", "-s", "complete:m=4", "--sim-accuracy", "0.6"),
     "panel": (*N, "-s", "pairwise8", "--judge", "simulated", "--judge", "simulated"),
 }
-
-
-# Runs
 
 
 def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
@@ -327,9 +310,6 @@ def test_from_python_and_by_the_papers_estimator(runs: Path) -> None:
     assert scale.reliability_of(run, splits=4, seed=1).split_half.r != half["median"]
     with pytest.raises(package.UsageError, match="0 or more"):
         run.evaluate(splits=-1)
-
-
-# The recipe of published studies of comparative judgement
 
 
 def recipe(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, float], dict[str, float], float]:

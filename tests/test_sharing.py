@@ -1,7 +1,5 @@
 """Judgments shared: exported, imported, and said again by a recorded judge."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import json
@@ -77,9 +75,6 @@ def changed(path: Path, number: int, **values: Any) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-# The commands
-
-
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of the demo in runs/, and its judgments in demo.jsonl."""
@@ -152,9 +147,6 @@ def test_what_can_not_be_imported_leaves_nothing(demo: Path, tmp_path: Path) -> 
     assert not list(runs_dir.iterdir())
     done = judgeq(demo, "export", "--by", "name", expect=2)
     assert "'--by': 'name' is not one of 'row', 'id'" in done.stderr
-
-
-# Runs of every kind
 
 
 def test_a_run_appears_whole_or_not_at_all(
@@ -261,9 +253,6 @@ def test_failures_recorded_as_presented_are_reported_and_left_out(
     file.write_text("".join(f"{line}\n" for line in lines))
     assert json.loads(judgeq(tmp_path, *given, "--json").stdout)["run"] == dropped
     assert "lists" not in judgeq(tmp_path, *given).stderr
-
-
-# The published recordings
 
 
 def published(name: str) -> tuple[Path, list[dict[str, str]]]:

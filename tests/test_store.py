@@ -1,7 +1,5 @@
 """What every store must do, tested through the protocol alone."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -124,9 +122,6 @@ def answer(job: int, *items: int, attempt: int = 1) -> Outcome:
     return Outcome(job, DONE, Verdict(items), (call(attempt),))
 
 
-# Items
-
-
 @contract
 async def test_items_come_back_and_gold_may_change(store: Store, clock: Clock) -> None:
     ids = ["a", "β", "'; drop"]
@@ -144,9 +139,6 @@ async def test_items_come_back_and_gold_may_change(store: Store, clock: Clock) -
     other = Items(ids, np.array([np.nan, 2.0, 3.0]), {"dev": np.array([False, True, True])})
     await store.set_items(other)
     assert (await store.items()).same_as(other)
-
-
-# The scheduler
 
 
 @contract
@@ -191,9 +183,6 @@ async def test_what_was_committed_is_there_when_opened_again(place: Place) -> No
         assert (await store.verdicts(1)).items.tolist() == [1, 0, 1, 2]
 
 
-# Claims and leases
-
-
 @contract
 async def test_claims_take_the_lowest_numbers_and_no_more_than_there_are(
     store: Store, clock: Clock
@@ -233,9 +222,6 @@ async def test_an_answer_from_the_cache_is_no_call(store: Store, clock: Clock) -
     assert (totals.calls, totals.cost, totals.usage, totals.unknown) == (0, 0.0, Usage(), 0)
     assert (totals.hits, totals.saved, totals.at_risk) == (1, 0.25, 0.0)
     assert (await store.verdicts()).items.tolist() == [1, 0]
-
-
-# Outcomes
 
 
 @contract
@@ -375,9 +361,6 @@ async def test_reopened_jobs_start_afresh(store: Store, clock: Clock) -> None:
     assert (await store.verdicts()).items.tolist() == [1, 0, 2, 3]
 
 
-# Who comes late
-
-
 async def taken_over(store: Store, clock: Clock) -> None:
     """Job 0 is claimed by a, whose lease ends, and then by b."""
     await begun(store, 1)
@@ -435,9 +418,6 @@ async def test_what_is_sent_again_changes_nothing(store: Store, clock: Clock) ->
     totals = await store.totals()
     assert (totals.calls, totals.hits, totals.unknown) == (3, 1, 0)
     assert await store.counts() == Counts(pending=1, done=3)
-
-
-# Whole or not at all
 
 
 @contract

@@ -1,7 +1,5 @@
 """Runs in a PostgreSQL store: everything that works on a run's folder works on them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil
@@ -57,9 +55,6 @@ def made(there: StoredRuns, fingerprint: str = PRINT, new: bool = False) -> Stor
     return run
 
 
-# Their places
-
-
 def test_runs_are_made_named_and_listed_as_in_folders(store: str, there: StoredRuns) -> None:
     assert there.all() == []
     run = there.place("demo list/../x", PRINT, new=False)
@@ -94,9 +89,6 @@ def test_a_strangers_rows_lead_nowhere(store: str, there: StoredRuns) -> None:
     execute(store, insert, "odd")
     with pytest.raises(RunError, match="#odd can't be read: judgeq: Field required"):
         there.find("odd").info()
-
-
-# Addresses
 
 
 def test_a_password_is_nowhere_shown(tmp_path: Path) -> None:
@@ -164,9 +156,6 @@ def test_another_schema_and_another_programs_are_left_alone(
     assert (refused.returncode, "another program's" in refused.stderr) == (7, True)
 
 
-# Taken out
-
-
 async def claimed(store: Store) -> list[Job]:
     try:
         return await store.claim("a", 1, 60.0)
@@ -198,9 +187,6 @@ def test_a_run_is_dropped_unless_somebody_leads_it(
         asyncio.run(claimed(still_open))
     assert there.all() == [stays]
     assert execute(store, "SELECT DISTINCT run FROM @.items") == [(stays.row().run,)]
-
-
-# A run from start to scores
 
 
 def judge_demo(root: Path, store: str | None, **more: Any) -> Result:
@@ -282,9 +268,6 @@ def test_the_prompt_comes_from_the_store(store: str, tmp_path: Path) -> None:
     resumed = session.resume(StoredRuns.at(store, tmp_path / "other").find("last"), {})
     assert resumed.prompt is not None
     assert (resumed.prompt.name, resumed.prompt.pair) == ("mine", prompts.load("bias").pair)
-
-
-# Copies
 
 
 TABLES = ["items", "subsets", "rounds", "jobs", "calls", "verdicts", "batches", "people", "checks"]

@@ -1,7 +1,5 @@
 """The commands around models, as a user runs them: estimate, doctor, cache, mock-server."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -23,9 +21,6 @@ NOTHING = dict.fromkeys(("low", "high", "expected"), 0)
 
 def estimated(folder: Path, *flags: str) -> Any:
     return json.loads(judgeq(folder, "estimate", *DEMO, *flags, "--json").stdout)
-
-
-# estimate
 
 
 def test_an_estimate_holds_and_sends_and_writes_nothing(tmp_path: Path) -> None:
@@ -71,9 +66,6 @@ def test_a_price_that_is_not_known_is_not_zero(tmp_path: Path) -> None:
     assert "openai gpt-5-mini" in json.loads(known)["price"]
     free = json.loads(judgeq(tmp_path, "estimate", "-d", "demo", "--json").stdout)
     assert (free["calls"], free["cost"]) == (72, NOTHING)
-
-
-# doctor
 
 
 def checks(folder: Path, *flags: str, expect: int = 0) -> dict[str, tuple[str, str]]:
@@ -140,9 +132,6 @@ def test_a_doctor_survives_what_no_server_should_say(tmp_path: Path) -> None:
 
     found = answered(tmp_path, handler, expect=4)
     assert "longer than 16,777,216 bytes" in found["call"][1]
-
-
-# cache
 
 
 def test_the_cache_is_shown_and_cleared(tmp_path: Path) -> None:
