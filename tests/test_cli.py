@@ -19,7 +19,7 @@ from judgeq.cli.app import COMMANDS
 from judgeq.cli.tools import job_file
 from judgeq.run_places import RunFolder
 from judgeq.settings.run import SETTINGS
-from tests.cli import command, commands, environment, judgeq, only_run
+from tests.cli import command, commands, environment, json_of, judgeq, only_run
 
 SMALL = ("run", "--dataset", "synthetic:normal", "--n", "40", "--strategy", "listwise10x1")
 WORDS = "é–σ–ρ–漢"
@@ -194,7 +194,7 @@ def test_a_job_file_has_every_common_setting() -> None:
 
 
 def test_init_writes_a_job_that_runs_and_overwrites_nothing(tmp_path: Path) -> None:
-    written = json.loads(judgeq(tmp_path, "init", "--json").stdout)
+    written = json_of(tmp_path, "init")
     assert written == {"files": ["job.toml", "prompt.toml"]}
     done = judgeq(tmp_path, "run", "--config", "job.toml", "--json")
     assert json.loads(done.stdout)["partial"] is False
@@ -240,9 +240,9 @@ def test_the_list_of_commands_says_what_each_says_first() -> None:
 
 def test_the_dataset_is_the_argument(tmp_path: Path) -> None:
     job = ("-s", "listwise10x1", "--sample", "20")
-    named = json.loads(judgeq(tmp_path, "run", "demo", *job, "--json").stdout)["run"]
+    named = json_of(tmp_path, "run", "demo", *job)["run"]
     for dataset in (("-d", "demo"), ("demo", "--dataset", "demo")):
-        assert json.loads(judgeq(tmp_path, "run", *dataset, *job, "--json").stdout)["run"] == named
+        assert json_of(tmp_path, "run", *dataset, *job)["run"] == named
     assert "0 calls, 2 already answered" in judgeq(tmp_path, "estimate", "demo", *job).stdout
     for each in ("run", "estimate"):
         told = judgeq(tmp_path, each, "demo", "-d", "babe", expect=2).stderr

@@ -16,7 +16,7 @@ from judgeq.rating.bradley_terry import fit_mm
 from judgeq.rating.comparisons import component_sizes, components, imply, matches_of, wins_of
 from judgeq.types import Comparisons
 from tests.build import Ranking, fit_map, grouped, rankings, verdicts
-from tests.cli import judgeq, only_run, score_columns
+from tests.cli import json_of, judgeq, only_run, score_columns
 
 N = 7
 MANY = st.lists(rankings(N), max_size=8)
@@ -138,7 +138,7 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
     cells = score_columns(only_run(topics))["component"]
     assert cells == ["1"] * 10 + ["2"] * 10 + [""]
 
-    rated = json.loads(judgeq(topics, "show", "--write", "--json").stdout)
+    rated = json_of(topics, "show", "--write")
     assert rated["components"] == {"count": 2, "largest": [10, 10]}
     _, pl = rated["evaluation"]
     assert pl["measures"]["spearman"]["value"] == pytest.approx(1)
@@ -147,7 +147,7 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
     said = judgeq(topics, "evaluate", "--resamples", "0").stdout
     assert note in " ".join(said.split())
     assert "correlations within each of 2 groups, pooled" in said
-    evaluated = json.loads(judgeq(topics, "evaluate", "--resamples", "0", "--json").stdout)
+    evaluated = json_of(topics, "evaluate", "--resamples", "0")
     assert evaluated["components"]["count"] == 2
     assert evaluated["evaluation"][1]["parts"] == 2
     run = only_run(topics).name

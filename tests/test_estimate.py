@@ -20,7 +20,7 @@ from judgeq.engine.estimate import Estimate, Range, plausible
 from judgeq.errors import BudgetError, JudgeError, KeyMissingError, UsageError
 from judgeq.judge import prices
 from judgeq.ui.dataclass_json import plain
-from tests.cli import in_flight, judgeq, only_run, query, start, wait_until
+from tests.cli import in_flight, json_of, judgeq, only_run, query, start, wait_until
 from tests.mock import mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo", "undrawn")
@@ -143,7 +143,7 @@ def test_a_pilots_answers_count_and_narrow_the_estimate(tmp_path: Path) -> None:
         assert stats(url)["requests"] == 8
         told = json.loads(line)
         assert (told["jobs_done"], told["calls"], told["pilot"]["jobs"]["done"]) == (8, 64, 8)
-        result = json.loads(judgeq(tmp_path, "run", *flags, "--json").stdout)
+        result = json_of(tmp_path, "run", *flags)
         assert result["run"] == told["run"]
         assert stats(url)["requests"] == 72
 
@@ -260,11 +260,11 @@ def test_the_others_are_judged_and_stay_the_same_when_the_run_goes_on(
         assert "tokens: 't0'." in " ".join(first.stderr.split())
         assert json.loads(first.stdout)["items"] == 11
         asked = stats(url)["requests"]
-        again = json.loads(judgeq(tmp_path, "run", *LISTS, *model, "--json").stdout)
+        again = json_of(tmp_path, "run", *LISTS, *model)
         assert (again["items"], stats(url)["requests"]) == (11, asked)
         # What the run was begun with holds, whatever is known of the model later.
         reads[0] = 1000
-        more = json.loads(judgeq(tmp_path, "resume", "--rounds", "3", "--json").stdout)
+        more = json_of(tmp_path, "resume", "--rounds", "3")
         assert (more["items"], more["rounds"]) == (11, 3)
     assert query(only_run(tmp_path), "SELECT count(*) FROM items") == [(11,)]
 

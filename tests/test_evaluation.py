@@ -27,7 +27,7 @@ from judgeq.types import Floats
 from judgeq.ui.dataclass_json import plain
 from judgeq.ui.sections import terminal
 from judgeq.ui.show import evaluation as sections
-from tests.cli import judgeq, only_run, score_columns
+from tests.cli import json_of, judgeq, only_run, score_columns
 
 pytestmark = pytest.mark.usefixtures("rated_once")
 
@@ -123,9 +123,13 @@ def test_measures_are_those_of_scipy_and_scikit_learn(folder: Path) -> None:
             "auc": roc_auc_score(y, x),
             "f1": f1_score(y, said),
             "macro_f1": f1_score(y, said, average="macro"),
-            "recall": tp / (tp + fn), "precision": tp / (tp + fp),
+            "recall": tp / (tp + fn),
+            "precision": tp / (tp + fp),
             "accuracy": (tp + tn) / len(y),
-            "tp": tp, "fp": fp, "fn": fn, "tn": tn,
+            "tp": tp,
+            "fp": fp,
+            "fn": fn,
+            "tn": tn,
         }
         assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
         assert (row.n, row.without_gold, row.without_score) == (3673, 1, 0)
@@ -201,7 +205,7 @@ def test_all_commands_report_the_same_of_what_was_judged(tmp_path: Path) -> None
     lines = [json.dumps({"presented": some, "ranking": some}) for some in lists]
     (tmp_path / "judged.jsonl").write_text("\n".join(lines))
     flags = ("-d", "my.csv", "--gold-column", "gold")
-    imported = json.loads(judgeq(tmp_path, "import", *flags, "judged.jsonl", "--json").stdout)
+    imported = json_of(tmp_path, "import", *flags, "judged.jsonl")
     assert (imported["items"], imported["items_judged"]) == (400, 20)
     reported = {one["rating"]: one for one in imported["evaluation"]}
     assert list(reported) == ["elo", "pl"]
@@ -210,11 +214,11 @@ def test_all_commands_report_the_same_of_what_was_judged(tmp_path: Path) -> None
         found = {name: each["value"] for name, each in one["measures"].items()}
         assert (found["recall"], found["accuracy"], found["tp"]) == (1, 1, 10)
         assert found["spearman"] > 0.85
-    rated = json.loads(judgeq(tmp_path, "show", "--write", "--json").stdout)
+    rated = json_of(tmp_path, "show", "--write")
     assert rated["evaluation"] == imported["evaluation"]
     again = judgeq(tmp_path, "import", *flags, "judged.jsonl").stdout
     assert again.startswith("20 of 400 texts of my ranked")
-    evaluated = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "0", "--json").stdout)
+    evaluated = json_of(tmp_path, "evaluate", "--resamples", "0")
     for row in evaluated["evaluation"]:
         known = reported[row["rating"]]
         assert known["measures"].items() <= row["measures"].items()
@@ -353,7 +357,7 @@ def test_a_run_without_gold_is_evaluated_without(tmp_path: Path) -> None:
     said = judgeq(tmp_path, "evaluate", "--splits", "10").stdout
     assert "There are no gold labels" in said
     assert "median of 10 splits of the judgments" in " ".join(said.split())
-    found = json.loads(judgeq(tmp_path, "evaluate", "--splits", "10", "--json").stdout)
+    found = json_of(tmp_path, "evaluate", "--splits", "10")
     assert (found["evaluation"], found["gold"]) == ([], None)
     assert found["reliability"]["split_half"]["median"] > 0.5
     assert found["misfit"]["items"]["expected"] > 0

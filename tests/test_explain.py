@@ -22,7 +22,7 @@ from judgeq.evaluation import items
 from judgeq.evaluation.items import Appearance, explanation, trails
 from judgeq.rating import scale_quality
 from judgeq.rating.comparisons import joined
-from tests.cli import judgeq
+from tests.cli import json_of, judgeq
 from tests.fakes import ADDING_UP
 from tests.mock import mock
 from tests.postgres import new_store
@@ -129,7 +129,7 @@ def test_show_prints_the_ends_with_their_texts(shown_runs: Path) -> None:
 
 def test_show_writes_json_and_csv_alike(shown_runs: Path) -> None:
     flags = ("--runs-dir", "lists", "--uncertain", "--against-gold", "--n", "4")
-    found = json.loads(judgeq(shown_runs, "show", *flags, "--csv", "t.csv", "--json").stdout)
+    found = json_of(shown_runs, "show", *flags, "--csv", "t.csv")
     with (shown_runs / "t.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0])[:8] == ["view", "id", "rank", "elo", "pl", "se", "low", "high"]
@@ -413,10 +413,10 @@ def test_reasons_and_replies_of_models_on_a_store(tmp_path: Path) -> None:
             *(tmp_path, "run", *N, "-s", "listwise10x1", "--judge", "m", "--base-url", url),
             *("--store", store, "--reasons", "-q", "--price", "1,2"),
         )
-    listed = json.loads(judgeq(tmp_path, "show", "--store", store, "--json").stdout)
+    listed = json_of(tmp_path, "show", "--store", store)
     item = listed["views"][0]["items"][0]["id"]
     flags = ("explain", "last", item, "--store", store)
-    found = json.loads(judgeq(tmp_path, *flags, "--json").stdout)
+    found = json_of(tmp_path, *flags)
     (judgment,) = found["judgments"]
     reason = found["reasons"][str(judgment["job"])]
     assert reason
@@ -425,7 +425,7 @@ def test_reasons_and_replies_of_models_on_a_store(tmp_path: Path) -> None:
     assert "The judge's reasons" in shown
     assert reason[:30] in shown
     assert "Replies" not in shown
-    replies = json.loads(judgeq(tmp_path, *flags, "--replies", "--json").stdout)["replies"]
+    replies = json_of(tmp_path, *flags, "--replies")["replies"]
     (call,) = replies[str(judgment["job"])]
     assert reason[:30] in call["reply"]
     assert call["cost"] > 0

@@ -23,7 +23,7 @@ from judgeq.types import Floats
 from tests import judging
 from tests.batch_killing import forks, quick
 from tests.build import verdicts
-from tests.cli import judgeq, only_run, query, score_columns
+from tests.cli import json_of, judgeq, only_run, query, score_columns
 from tests.mock import mock, stats
 from tests.postgres import new_store
 from tests.python import run
@@ -189,9 +189,9 @@ def test_a_run_in_groups(essays: Path) -> None:
 
     (essays / "essays.csv").rename(essays / "moved.csv")
     try:  # the run itself knows its groups
-        found = json.loads(judgeq(essays, "evaluate", "--resamples", "20", "--json").stdout)
+        found = json_of(essays, "evaluate", "--resamples", "20")
         shown = judgeq(essays, "show", "--n", "2").stdout
-        of_b = json.loads(judgeq(essays, "show", "--group", "b", "--json").stdout)["views"][0]
+        of_b = json_of(essays, "show", "--group", "b")["views"][0]
         none = judgeq(essays, "show", "--group", "d").stdout
     finally:
         (essays / "moved.csv").rename(essays / "essays.csv")
@@ -216,7 +216,7 @@ def test_a_run_in_groups(essays: Path) -> None:
 
 def test_until_a_reliability_within_groups(essays: Path) -> None:
     flags = ("-s", "listwise4x30", *EXACT, "--until")
-    done = json.loads(judgeq(essays, "run", *FLAGS, *flags, "0.9", "--json").stdout)
+    done = json_of(essays, "run", *FLAGS, *flags, "0.9")
     assert done["ended"]["rho"] >= 0.9
     said = judgeq(essays, "run", *FLAGS, *flags, "top3", expect=2).stderr
     assert "goes with one ranking" in said
@@ -255,7 +255,7 @@ def test_an_import_keeps_to_its_groups(essays: Path, tmp_path: Path) -> None:
         (tmp_path / "judged.jsonl").write_text("\n".join(map(json.dumps, [*lines, *extra])))
         done = judgeq(tmp_path, "import", "judged.jsonl", *flags, expect=code)
     assert "judgment 19 compares items of 2 groups: 'a', 'b'" in " ".join(done.stderr.split())
-    found = json.loads(judgeq(tmp_path, "show", "--write", "--json").stdout)
+    found = json_of(tmp_path, "show", "--write")
     assert (found["groups"], found["components"]["count"]) == (3, 3)
 
 
@@ -265,7 +265,7 @@ def test_thirty_two_topics_that_people_judged(tmp_path: Path) -> None:
     """The published ranks, where the most convincing argument has the lowest, are of each topic."""
     flags = ("-d", PEOPLE / "arguments.csv", "--id-column", "id", "--gold-column", "rank")
     judgeq(tmp_path, "import", PEOPLE / "judgments.jsonl", *flags, "--group-column", "topic", "-q")
-    found: Any = json.loads(judgeq(tmp_path, "show", "--write", "--json").stdout)
+    found: Any = json_of(tmp_path, "show", "--write")
     pl = found["evaluation"][-1]
     assert (pl["parts"], pl["n"]) == (32, 1052)
     assert pl["measures"]["spearman"]["value"] == pytest.approx(-0.907, abs=0.002)
@@ -325,7 +325,7 @@ def test_a_second_judge_joins_a_finished_run(tmp_path: Path) -> None:
             said = judgeq(tmp_path, "resume", *flags, expect=2).stderr
             assert what in " ".join(said.split())
         joined = ("resume", "--judge", "other", "--rounds", "1")
-        after = json.loads(judgeq(tmp_path, *joined, "--json").stdout)
+        after = json_of(tmp_path, *joined)
         assert (after["judge"], after["rounds"], after["jobs"]["done"]) == ("mock + other", 3, 12)
         assert after["calls"] == before["calls"] + 4
         folder = only_run(tmp_path)
@@ -334,13 +334,13 @@ def test_a_second_judge_joins_a_finished_run(tmp_path: Path) -> None:
         assert (again["run"], again["calls"], again["judge"]) == (before["run"], 12, "mock + other")
         twice = judgeq(tmp_path, *joined, expect=2).stderr
         assert "has that judge already" in " ".join(twice.split())
-        more = json.loads(judgeq(tmp_path, "resume", "--rounds", "4", "--json").stdout)
+        more = json_of(tmp_path, "resume", "--rounds", "4")
         assert (more["calls"], more["rounds"]) == (16, 4)
     assert query(folder, "SELECT judge, count(*) FROM jobs GROUP BY judge") == [(0, 8), (1, 8)]
     info = json.loads((folder / "config.json").read_text())
     assert info["facts"]["judge"]["name"] == "mock"
     assert (info["settings"]["judge"], info["settings"]["joined"]) == (["mock", "other"], [3])
-    found = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "0", "--json").stdout)
+    found = json_of(tmp_path, "evaluate", "--resamples", "0")
     assert found["judges"]["names"] == ["mock", "other"]
     judgeq(tmp_path, "report", "--resamples", "0")
     report = (folder / "report.html").read_text()
@@ -402,12 +402,12 @@ def test_a_joining_judge_that_is_stopped_goes_on(tmp_path: Path) -> None:
         asked = (*SMALL, "--base-url", url)
         how = ("--price", "1,10", "--max-output-tokens", "100", "--concurrency", "1")
         judgeq(tmp_path, "run", *asked, *how)
-        spent = json.loads(judgeq(tmp_path, "status", "--json").stdout)["cost"]
+        spent = json_of(tmp_path, "status")["cost"]
         joined = ("resume", "--judge", "other", "--rounds", "1", "--concurrency", "1")
         judgeq(tmp_path, *joined, "--max-cost", str(spent + 0.0075), expect=6)
-        jobs = json.loads(judgeq(tmp_path, "status", "--json").stdout)["jobs"]
+        jobs = json_of(tmp_path, "status")["jobs"]
         assert 4 < jobs["done"] < 8
         judgeq(tmp_path, *joined, "--max-cost", "1")
-        done = json.loads(judgeq(tmp_path, "run", *asked, *how, "--json").stdout)
+        done = json_of(tmp_path, "run", *asked, *how)
     assert (done["jobs"]["done"], done["partial"], done["calls"]) == (8, False, 8)
     assert query(only_run(tmp_path), "SELECT count(*) FROM calls WHERE outcome = 'ok'") == [(8,)]

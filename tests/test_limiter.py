@@ -2,7 +2,6 @@
 
 import asyncio
 import heapq
-import json
 import math
 from collections.abc import Callable
 from itertools import count
@@ -25,7 +24,7 @@ from judgeq.judge.limiter import (
     Turnstile,
 )
 from judgeq.mock_server import Limit
-from tests.cli import judgeq, only_run, query
+from tests.cli import json_of, judgeq, only_run, query
 from tests.fakes import opened, turns
 from tests.mock import mock, stats
 from tests.web import serving
@@ -453,5 +452,5 @@ def test_a_server_that_always_fails_is_asked_ten_times_and_its_words_are_shown(
     assert query(only_run(tmp_path), "SELECT count(*) FROM jobs WHERE state != 'pending'") == [(0,)]
     status = " ".join(judgeq(tmp_path, "status").stdout.split())
     assert "10 calls since the last answer: the server answered 500: out of cheese 10." in status
-    last = json.loads(judgeq(tmp_path, "status", "--json").stdout)["last_failure"]
+    last = json_of(tmp_path, "status")["last_failure"]
     assert last["in_a_row"] == 10

@@ -1,6 +1,5 @@
 """Favourite places: win rates by slot, what a place is worth, and asking in both orders."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from judgeq.rating import ESTIMATORS, Parameters, plackett_luce, position_bias
 from judgeq.rating.position_bias import Effect, Slots, effect, numbers
 from judgeq.rating.posterior import Posterior
 from judgeq.types import Floats, Matches, Verdicts
-from tests.cli import judgeq, only_run, score_columns
+from tests.cli import json_of, judgeq, only_run, score_columns
 
 
 def answered(presented: Any, ranked: Any, judges: Any = None) -> Verdicts:
@@ -241,7 +240,7 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
     plain = only_run(tmp_path)
 
     def rated(command: str, *flags: str) -> Any:
-        found = json.loads(judgeq(tmp_path, *command.split(), *flags, "--json").stdout)
+        found = json_of(tmp_path, *command.split(), *flags)
         return {"effect": found["effect"], "taken_out": found["fit"]["position_taken_out"]}
 
     def scores() -> list[str]:

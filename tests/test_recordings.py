@@ -15,7 +15,7 @@ from judgeq.imports.recordings import Judgment, too_many_as_presented
 from judgeq.imports.votes import Columns
 from judgeq.types import Verdict
 from tests.build import grouped, rankings
-from tests.cli import judgeq
+from tests.cli import json_of, judgeq
 
 IDS = ("a", "b", "c", "d", "tie")
 WORDS = ("tie", "", "0", "3", "null", '"', "\\", "\n", "\r\n", "\u2028", "\x00", "é😀")
@@ -478,7 +478,7 @@ def test_votes_by_the_command_line(tmp_path: Path) -> None:
     flags = ("-d", "texts.csv", "votes.csv", "--left", "a", "--right", "b", "--winner", "w")
     done = judgeq(tmp_path, "import", *flags, "--judge-column", "who", "--tie", "x", "--json")
     assert json.loads(done.stdout)["jobs"]["done"] == 3
-    assert json.loads(judgeq(tmp_path, "status", "--json").stdout)["judge"] == "Ann + Bob"
+    assert json_of(tmp_path, "status")["judge"] == "Ann + Bob"
     wrong = judgeq(tmp_path, "import", *flags[:5], expect=2)
     assert "--right" in wrong.stderr
 

@@ -20,7 +20,7 @@ from judgeq.ui import html, markdown
 from judgeq.ui.report import bibtex
 from judgeq.ui.sections import Chapter, Section, words
 from tests.browser import Seen, opened, violations
-from tests.cli import REPO, judgeq, only_run
+from tests.cli import REPO, json_of, judgeq, only_run
 from tests.fakes import faults
 
 pytestmark = pytest.mark.usefixtures("rated_once")
@@ -201,7 +201,7 @@ def test_a_report_is_not_written_through_a_link(folder: Path, tmp_path: Path) ->
 
 @pytest.mark.usefixtures("undrawn")
 def test_its_numbers_are_those_of_the_commands(folder: Path) -> None:
-    evaluated = json.loads(judgeq(folder, "evaluate", "--resamples", "20", "--json").stdout)
+    evaluated = json_of(folder, "evaluate", "--resamples", "20")
     page = report(folder)
     for one in evaluated["evaluation"]:
         for name in ("pearson", "spearman", "kendall"):
@@ -209,7 +209,7 @@ def test_its_numbers_are_those_of_the_commands(folder: Path) -> None:
             text = f"{measure['value']:.3f} [{measure['low']:.3f}, {measure['high']:.3f}]"
             assert f">{text}</td>" in page
     assert f"{evaluated['reliability']['separation']['ssr']:.3f} of the variance" in page
-    looked = json.loads(judgeq(folder, "show", "--contested", "--n", "5", "--json").stdout)
+    looked = json_of(folder, "show", "--contested", "--n", "5")
     data = data_of(page)
     listed = {item["id"]: item["contested"] for item in data["items"]}
     for item in looked["views"][0]["items"]:

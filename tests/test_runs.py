@@ -27,7 +27,7 @@ from judgeq.engine.results import Result
 from judgeq.errors import RunError
 from judgeq.run_places import FolderRuns, RunFolder, RunInfo, RunPlace, folders, whoami
 from judgeq.run_places.folders import file_system
-from tests.cli import ended, judgeq, only_run
+from tests.cli import ended, json_of, judgeq, only_run
 
 PRINT = "0123456789abcdef" * 4
 
@@ -405,7 +405,7 @@ def test_a_name_tells_runs_apart_and_is_taken_for_the_id(tmp_path: Path) -> None
     judgeq(tmp_path, *JOB, "--name", "first try")
     before = only_run(tmp_path)
     judgeq(tmp_path, *JOB, "--seed", "1")
-    listed = json.loads(judgeq(tmp_path, "runs", "--json").stdout)
+    listed = json_of(tmp_path, "runs")
     assert [one["name"] for one in listed] == [None, "first try"]
     assert {one["feature"] for one in listed} == {"biased wording"}
     shown = judgeq(tmp_path, "runs").stdout

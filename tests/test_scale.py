@@ -28,7 +28,7 @@ from judgeq.rating.scale_quality import (
 )
 from judgeq.types import Comparisons, Floats, Verdicts
 from tests.build import Ranking, fit_map, grouped, verdicts
-from tests.cli import judgeq
+from tests.cli import json_of, judgeq
 
 
 def by_judges(rankings: Sequence[Sequence[int]], judges: Sequence[int]) -> Verdicts:
@@ -222,9 +222,7 @@ JOBS: Mapping[str, tuple[str, ...]] = {
 
 
 def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
-    found = json.loads(
-        judgeq(runs, "evaluate", "--runs-dir", "similar", "--splits", "12", "--json").stdout
-    )
+    found = json_of(runs, "evaluate", "--runs-dir", "similar", "--splits", "12")
     half = found["reliability"]["split_half"]
     run = package.open_run(runs_dir=runs / "similar")
     theta, se = run.scores.main[1], run.scores.se
@@ -247,7 +245,7 @@ def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
 
 def test_the_ssr_of_comparative_judgement_stands_under_its_own_name(runs: Path) -> None:
     flags = ("--runs-dir", "random", "--splits", "0", "--resamples", "0")
-    found = json.loads(judgeq(runs, "evaluate", *flags, "--json").stdout)["reliability"]
+    found = json_of(runs, "evaluate", *flags)["reliability"]
     run = package.open_run(runs_dir=runs / "random")
     theta, se = scale.cj(imply(joined(run.history.verdicts)), 60)
     ssr = 1 - (se * se).mean() / theta.var(ddof=1)

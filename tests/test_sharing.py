@@ -23,7 +23,7 @@ from judgeq.run_places import RunFolder, RunPlace
 from judgeq.ui.dataclass_json import plain
 from tests import python
 from tests.build import SHARED, needs_recordings, recording
-from tests.cli import judgeq, only_run, query, score_columns, scores
+from tests.cli import json_of, judgeq, only_run, query, score_columns, scores
 from tests.fakes import faults
 
 
@@ -251,7 +251,7 @@ def test_failures_recorded_as_presented_are_reported_and_left_out(
     # The same as a recording that never had them.
     lines = file.read_text().splitlines()[4:]
     file.write_text("".join(f"{line}\n" for line in lines))
-    assert json.loads(judgeq(tmp_path, *given, "--json").stdout)["run"] == dropped
+    assert json_of(tmp_path, *given)["run"] == dropped
     assert "lists" not in judgeq(tmp_path, *given).stderr
 
 
