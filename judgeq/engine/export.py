@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from judgeq.config import Settings
-from judgeq.datasets.table_reader import packages
+from judgeq.datasets.tables import packages
 from judgeq.engine import results, rounds
 from judgeq.engine.scores import MADE_UP, cells
 from judgeq.errors import RunError
