@@ -165,11 +165,10 @@ async def test_a_call_that_fails_says_why_as_a_live_one_does(
 
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        base, access = f"{'https' if secure else 'http'}://{address}", {"timeout": 30.0}
-        if said is None:
-            access = {"timeout": 0.3}
-        elif problem == "--proxy":
-            base, access = "https://api.test", {"proxy": f"http://{address}"}
+        base = f"{'https' if secure else 'http'}://{address}"
+        access: dict[str, Any] = {"timeout": 0.3 if said is None else 30}
+        if problem == "--proxy":
+            base, access["proxy"] = "https://api.test", f"http://{address}"
         async with asked_at(form, base, **access) as backend:
             with pytest.raises(kind, match=problem):
                 await backend.batch_api.get("batch_1")

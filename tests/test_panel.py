@@ -94,8 +94,8 @@ def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], j
     matches, unit = case
     found = copy_for_each(matches, range(judges), seeds.rng(0), unit)
     assert found.judges is not None
-    kinds = (found.judges.dtype, found.items.dtype, found.offsets.dtype)
-    assert kinds == (np.int32, np.int32, np.int64)
+    kinds = [found.judges.dtype, found.items.dtype, found.offsets.dtype]
+    assert kinds == [np.dtype(kind) for kind in ("i4", "i4", "i8")]
     every, couples = told(matches), range(len(matches) // unit)
     expected = [
         (number, every[unit * couple + place])

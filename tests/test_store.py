@@ -217,7 +217,7 @@ async def test_verdicts_are_kept_in_match_order_with_their_ties(store: Store, cl
     assert every.items.tolist() == [0, 1, 2, 1, 0, 4, 1, 2]
     assert every.offsets.tolist() == [0, 2, 4, 8]
     assert every.tied.tolist() == [False] * 6 + [True, False]
-    assert (every.items.dtype, every.tied.dtype) == (np.int32, np.bool_)
+    assert [every.items.dtype, every.tied.dtype] == [np.dtype("i4"), np.dtype("?")]
     assert (await store.verdicts(1)).items.tolist() == [0, 1, 2, 1]
     assert (await store.verdicts(2)).matches.tolist() == [2]
     assert len(await store.verdicts(3)) == 0

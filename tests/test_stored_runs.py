@@ -289,6 +289,9 @@ INSERT INTO batches VALUES (1, 2, 0, 'openai', 'h', 'f', 1.5, 1, 0.5, 2.5, 'coll
 UPDATE jobs SET state = 'running', worker = 3, attempts = 2, open = 1, at_risk = 5 WHERE id = 5;
 DELETE FROM verdicts WHERE job = 5;
 UPDATE items SET gold = NULL WHERE row = 5;
+INSERT INTO people VALUES (1, 0, 'Zoë', zeroblob(32), NULL, 'active', 1.5);
+INSERT INTO checks SELECT 1, 0, items, 0, NULL, items, 'l', NULL, NULL, NULL, 0.1, 2.5 FROM jobs
+  WHERE id = 3;
 """
 """What makes a finished run one as a killed run with a model leaves it."""
 
