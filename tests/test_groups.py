@@ -130,8 +130,8 @@ def test_measures_within_groups() -> None:
     def shifted(values: Floats) -> Floats:
         return values - values.mean()
 
-    def shares(values: Floats) -> Floats:
-        return np.asarray(scipy.stats.rankdata(values) - (len(values) + 1) / 2) / len(values)
+    def shares(values: Floats) -> Any:
+        return (scipy.stats.rankdata(values) - (len(values) + 1) / 2) / len(values)
 
     inside = [np.flatnonzero(part == one) for one in range(6)]
     off, ranks = ([np.concatenate([of(v[rows]) for rows in inside]) for v in (x, y)]
