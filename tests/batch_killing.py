@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from judgeq.engine import batch, batch_lines
+from judgeq.engine import batch, batch_jobs
 from judgeq.engine.batch import Batches
 from judgeq.engine.interrupts import Stop
 from judgeq.judge.budget import Budget
@@ -49,7 +49,7 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "in a commit": ((SqliteStore, "note_batch"),),
     "between two commits": ((Budget, "settle"),),
     "in the ledger": ((Batches, "_end"),),
-    "with its files": ((batch_lines, "settle"),),
+    "with its files": ((batch_jobs, "settle"),),
     "without its files": ((batch, "collect"),),
 }
 """Where a session can be killed; at some, before what is named is done, at others after it."""
@@ -79,7 +79,7 @@ def quick(patch: Callable[[Any, str, Any], None]) -> None:
         patch(batch, name, 0.01)
     for name in ("LONGEST_WAIT", "FULL_WAIT"):
         patch(batch, name, 0.05)
-    patch(batch_lines, "PATIENCE", 0.05)
+    patch(batch_jobs, "PATIENCE", 0.05)
 
 
 class Killing:
@@ -167,7 +167,7 @@ def forks(folder: Path, warm_up: Sequence[str | Path], *more: str) -> Iterator[F
 def main() -> None:
     """Read sessions from standard input, one in a line, and write how each ended."""
     quick(setattr)
-    batch_lines.GROUP = 2
+    batch_jobs.GROUP = 2
     if "by elo" in sys.argv:
         by_elo(setattr)
     warm = False

@@ -18,9 +18,9 @@ from click.shell_completion import ShellComplete
 
 from judgeq.cli import app
 from judgeq.cli.app import COMMANDS
+from judgeq.cli.tools import job_file
 from judgeq.run_places import RunFolder
 from judgeq.settings.run import SETTINGS
-from judgeq.ui.job_file import job_file
 from tests.cli import command, commands, environment, judgeq, only_run
 
 SMALL = ("run", "--dataset", "synthetic:normal", "--n", "40", "--strategy", "listwise10x1")

@@ -21,7 +21,7 @@ from judgeq.engine.assembly import longest_of
 from judgeq.engine.estimate import Estimate, Range, plausible
 from judgeq.errors import BudgetError, JudgeError, KeyMissingError, UsageError
 from judgeq.judge import prices
-from judgeq.ui.json import plain
+from judgeq.ui.dataclass_json import plain
 from tests.cli import in_flight, judgeq, only_run, query, start, wait_until
 from tests.mock import mock, stats
 

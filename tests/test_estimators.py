@@ -41,7 +41,7 @@ from judgeq.settings.providers import Provider
 from judgeq.settings.run import DatasetSpec
 from judgeq.strategies.strategy import History
 from judgeq.types import Floats, Standings, Verdicts
-from judgeq.ui.json import plain
+from judgeq.ui.dataclass_json import plain
 from tests.build import (
     SHARED,
     Ranking,

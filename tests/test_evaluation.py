@@ -26,7 +26,7 @@ from judgeq.rating import THRESHOLDS, mixture
 from judgeq.run_places import RunFolder
 from judgeq.strategies import History
 from judgeq.types import Floats
-from judgeq.ui.json import plain
+from judgeq.ui.dataclass_json import plain
 from judgeq.ui.sections import terminal
 from judgeq.ui.show import evaluation as sections
 from tests.cli import judgeq, score_columns

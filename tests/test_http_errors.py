@@ -23,8 +23,8 @@ from judgeq.errors import (
     SteppedDownError,
     UnknownModelError,
 )
-from judgeq.judge.http.answers import LONGEST, rate, retry_after
 from judgeq.judge.http.errors import SHOWN, error_for, error_in, read
+from judgeq.judge.http.headers import LONGEST, rate, retry_after
 from judgeq.judge.limiter import RateHeaders
 
 REPLIES = Path(__file__).parent / "replies"

@@ -18,7 +18,7 @@ from judgeq.evaluation.metrics import Measured
 from judgeq.run_places.info import Ended
 from judgeq.text import INLINE, LEFT_OUT
 from judgeq.types import JobState, Usage
-from judgeq.ui.json import plain, rows
+from judgeq.ui.dataclass_json import plain, rows
 from tests.cli import judgeq
 from tests.mock import mock
 

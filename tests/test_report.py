@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from judgeq.ui import html, markdown
-from judgeq.ui.report import chapters
+from judgeq.ui.report import bibtex
 from judgeq.ui.sections import Chapter, Section, words
 from tests.browser import Seen, opened, violations
 from tests.cli import REPO, judgeq, only_run
@@ -226,7 +226,7 @@ def test_its_numbers_are_those_of_the_commands(folder: Path) -> None:
 def test_the_paper_and_the_software_are_cited_as_citation_cff_has_them() -> None:
     cited = yaml.safe_load((REPO / "CITATION.cff").read_text("utf-8"))
     (paper,) = cited["references"]
-    of_paper, own = chapters.bibtex().split("@software{judgeq,")
+    of_paper, own = bibtex().split("@software{judgeq,")
     number = paper["identifiers"][0]["value"].removeprefix("arXiv:")
     for one in (paper["title"], "Haak, Fabian and Schaer, Philipp", number):
         assert f"{{{one}}}" in of_paper

@@ -22,7 +22,7 @@ from judgeq.evaluation.evaluate import evaluated
 from judgeq.evaluation.metrics import Measured
 from judgeq.imports import recordings
 from judgeq.run_places import RunFolder, RunPlace
-from judgeq.ui.json import plain
+from judgeq.ui.dataclass_json import plain
 from tests import python
 from tests.build import SHARED, needs_recordings, recording
 from tests.cli import judgeq, only_run, query, score_columns, scores

@@ -13,8 +13,8 @@ from numpy.testing import assert_array_equal
 from judgeq.errors import UsageError
 from judgeq.rating import elo
 from judgeq.strategies import History, Strategy, parse
-from judgeq.strategies.listwise import Direct, Listwise
-from judgeq.strategies.matchmaking import Matchmaking, Repeats, cut, similar_couples, window
+from judgeq.strategies.listwise import Direct, Listwise, cut
+from judgeq.strategies.matchmaking import Matchmaking, Repeats, similar_couples, window
 from judgeq.strategies.pairwise import Complete, Pairwise, Streak, Tail
 from judgeq.types import Bools, Floats, Matches, Standings
 from tests.build import verdicts

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from judgeq.engine import assembly, rounds
 from judgeq.engine.assembly import Run, Session, out_of
-from judgeq.engine.batch_lines import (
+from judgeq.engine.batch_jobs import (
     Requests,
     asked,
     backend_of,

@@ -19,7 +19,7 @@ from judgeq import trust
 from judgeq.config import Settings, as_flags
 from judgeq.engine import batch, results, rounds
 from judgeq.engine.assembly import Run, Session
-from judgeq.engine.batch_lines import tidy
+from judgeq.engine.batch_jobs import tidy
 from judgeq.engine.interrupts import background, in_thread
 from judgeq.engine.queue import drain
 from judgeq.errors import BudgetError, JudgeError, LedError, RunError, StoppedError

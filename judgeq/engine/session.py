@@ -17,7 +17,7 @@ from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.tables import Table
 from judgeq.engine import admission, assembly, placing, results, rounds, status
 from judgeq.engine.assembly import Page, Run, Session
-from judgeq.engine.batch_lines import tidy
+from judgeq.engine.batch_jobs import tidy
 from judgeq.engine.datasets import Given, judged_before, load, placed, runs_onto
 from judgeq.engine.interrupts import Beside, Interrupts, Stop, run_loop, run_stoppable
 from judgeq.engine.placing import Onto

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
@@ -43,15 +42,6 @@ class Prepared(NamedTuple):
     tokens: float = 0.0
     bound: float | None = 0.0
     version: int = 0
-
-
-def key_of(*parts: bytes) -> str:
-    """A key for the cache from parts, each hashed with its length, so that no two can run together."""
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
-    return digest.hexdigest()
 
 
 class Reply(NamedTuple):

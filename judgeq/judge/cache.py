@@ -8,6 +8,7 @@ the user is warned, once.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -34,6 +35,15 @@ PATIENCE = 10.0  # the same seconds for `judgeq cache`
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Name = Annotated[str, Field(max_length=MOST_OF_A_NAME)] | None
+
+
+def key_of(*parts: bytes) -> str:
+    """A key for the cache from parts, each hashed with its length, so that no two can run together."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
 
 
 class _Kept(BaseModel):

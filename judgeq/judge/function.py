@@ -13,7 +13,7 @@ from typing import Any
 
 from judgeq.errors import JudgeError, UsageError
 from judgeq.judge import FUNCTION_PREFIX
-from judgeq.judge.backend import Prepared, Reply, Request, key_of
+from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.simulated import NO_TOKENS, Offline
 from judgeq.replies import write_reply
 from judgeq.types import Match, Verdict
@@ -64,6 +64,8 @@ class FunctionJudge(Offline):
 
     def prepare(self, request: Request) -> Prepared:
         """A free call, kept in the cache by the function's name and code, the feature and the texts."""
+        from judgeq.judge.cache import key_of  # brings diskcache
+
         texts = [text.encode() for text in self._of(request.match)]
         return Prepared(key=key_of(b"function", self.name.encode(), self._feature.encode(), *texts))
 

@@ -3,6 +3,7 @@ baseline; and the hybrid, in which lists follow."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from judgeq.errors import UsageError
 from judgeq.strategies import matchmaking
 from judgeq.strategies.strategy import History, Strategy
-from judgeq.types import Matches
+from judgeq.types import Matches, Rows
 
 MOST_IMPLIED = 100_000_000
 """Comparisons that a round may imply: about as many as fit into a few gigabytes."""
@@ -58,9 +59,13 @@ class Listwise(Strategy):
 
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
         """The next round's lists over the active items."""
-        how = self.k, self.overlap, self.matchmaking, rng
-        elo = history.standings.elo
-        return history.in_groups(lambda rows: matchmaking.lists(elo, rows, *how))
+        elo, how = history.standings.elo, self.matchmaking
+
+        def plan(rows: Rows) -> Matches:
+            k, ordered = min(self.k, len(rows)), matchmaking.for_lists(elo, rows, how, rng)
+            return cut(ordered, k, min(self.overlap, k - 1), rng)
+
+        return history.in_groups(plan)
 
     def asked(self, round: int, *sizes: int) -> tuple[int, int]:
         """The lists of a round, and the items in them."""
@@ -68,7 +73,7 @@ class Listwise(Strategy):
         for n in sizes:
             k = min(self.k, n)
             if n > 1:
-                more = matchmaking.lists_of(n, k, min(self.overlap, k - 1))
+                more = lists_of(n, k, min(self.overlap, k - 1))
                 lists, slots = lists + more[0], slots + more[1]
         return lists, slots
 
@@ -149,3 +154,33 @@ class Hybrid(Listwise):
         """The questions of a round, and the items in them."""
         alone = sum(sizes) + self.repeat
         return (alone, alone) if round == 1 else Listwise.asked(self, round, *sizes)
+
+
+# Lists, also overlapping ones
+
+
+def lists_of(n: int, k: int, overlap: int = 0) -> tuple[int, int]:
+    """How many lists a round has, and how many items all of them together: as few lists as will do, of
+    at most k, consecutive ones sharing `overlap` items, none of one item.
+
+    Raises ValueError unless 2 ≤ k ≤ n and 0 ≤ overlap < k.
+    """
+    if not (2 <= k <= n and 0 <= overlap < k):
+        raise ValueError(f"no lists of {k} with overlap {overlap} over {n} items")
+    count = math.ceil((n - overlap) / (k - overlap))
+    slots = n + overlap * (count - 1)
+    return (n // 2 if slots // count < 2 else count), slots
+
+
+def cut(ordered: Rows, k: int, overlap: int, rng: np.random.Generator) -> Matches:
+    """Lists of at most k of these items, which stand in this order, with sizes that differ by at most
+    one; those of 2 over an odd number can't be had without a single item: there the first has 3.
+    The order within each list is random. Raises as `lists_of`."""
+    count, slots = lists_of(len(ordered), k, overlap)
+    size, longer = divmod(slots, count)
+    sizes = size + (np.arange(count) < longer)
+    number = np.repeat(np.arange(count), sizes)
+    # Each list begins `overlap` positions before the end of the one before.
+    items = ordered[np.arange(slots) - number * overlap]
+    presented = np.lexsort((rng.random(slots), number))
+    return Matches(items[presented].astype(np.int32), np.append(0, np.cumsum(sizes)))

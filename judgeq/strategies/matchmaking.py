@@ -6,7 +6,6 @@ Schaer, section on matchmaking). Everything works on positions in the sorted ord
 
 from __future__ import annotations
 
-import math
 from itertools import repeat
 from typing import Literal, TypeAlias
 
@@ -33,17 +32,12 @@ def window(n: int) -> int:
     return max(1, round(WINDOW * n))
 
 
-def pairs(ratings: Floats, rows: Rows, how: Matchmaking, rng: np.random.Generator) -> Matches:
-    """One round of pairs over the active `rows`, each in one pair; an odd item sits out.
-
-    Which of the two is presented first is random.
-    """
+def for_pairs(ratings: Floats, rows: Rows, how: Matchmaking, rng: np.random.Generator) -> Rows:
+    """The `rows` in the order in which each two are a pair; an odd item is left out."""
     if how == "random":
-        ordered = rng.permutation(rows)[: len(rows) // 2 * 2]
-    else:
-        couples = similar_couples(len(rows), rng)
-        ordered = order_by_rating(ratings, rows, rng)[couples.reshape(-1)]
-    return cut(ordered, 2, 0, rng)
+        return rng.permutation(rows)[: len(rows) // 2 * 2]
+    couples = similar_couples(len(rows), rng)
+    return order_by_rating(ratings, rows, rng)[couples.reshape(-1)]
 
 
 def similar_couples(n: int, rng: np.random.Generator) -> Offsets:
@@ -71,52 +65,21 @@ def similar_couples(n: int, rng: np.random.Generator) -> Offsets:
     return np.array(couples, dtype=np.int64).reshape(-1, 2)
 
 
-def lists_of(n: int, k: int, overlap: int = 0) -> tuple[int, int]:
-    """How many lists a round has, and how many items all of them together: as few lists as will do, of
-    at most k, consecutive ones sharing `overlap` items, none of one item.
-
-    Raises ValueError unless 2 ≤ k ≤ n and 0 ≤ overlap < k.
-    """
-    if not (2 <= k <= n and 0 <= overlap < k):
-        raise ValueError(f"no lists of {k} with overlap {overlap} over {n} items")
-    count = math.ceil((n - overlap) / (k - overlap))
-    slots = n + overlap * (count - 1)
-    return (n // 2 if slots // count < 2 else count), slots
-
-
-def lists(
-    ratings: Floats, rows: Rows, k: int, overlap: int, how: Matchmaking, rng: np.random.Generator
-) -> Matches:
-    """One round of lists over the active `rows`, each in at least one list.
+def for_lists(ratings: Floats, rows: Rows, how: Matchmaking, rng: np.random.Generator) -> Rows:
+    """The `rows` in the order in which a round's lists are cut from them.
 
     Similar: sorted by rating, then a tenth of the positions swap places within the window, one after
-    the other, so that rounds don't repeat their lists; then cut.
+    the other, so that rounds don't repeat their lists.
     """
-    n = len(rows)
     if how == "random":
-        ordered = rng.permutation(rows)
-    else:
-        ordered, reach = order_by_rating(ratings, rows, rng), window(n)
-        chosen = rng.choice(n, size=round(SWAPS * n), replace=False)
-        others = np.clip(chosen + rng.integers(-reach, reach + 1, size=len(chosen)), 0, n - 1)
-        for swapped in np.stack([chosen, others], axis=1):
-            ordered[swapped] = ordered[swapped[::-1]]
-    k = min(k, n)
-    return cut(ordered, k, min(overlap, k - 1), rng)
-
-
-def cut(ordered: Rows, k: int, overlap: int, rng: np.random.Generator) -> Matches:
-    """Lists of at most k of these items, which stand in this order, with sizes that differ by at most
-    one; those of 2 over an odd number can't be had without a single item: there the first has 3.
-    The order within each list is random. Raises as `lists_of`."""
-    count, slots = lists_of(len(ordered), k, overlap)
-    size, longer = divmod(slots, count)
-    sizes = size + (np.arange(count) < longer)
-    number = np.repeat(np.arange(count), sizes)
-    # Each list begins `overlap` positions before the end of the one before.
-    items = ordered[np.arange(slots) - number * overlap]
-    presented = np.lexsort((rng.random(slots), number))
-    return Matches(items[presented].astype(np.int32), np.append(0, np.cumsum(sizes)))
+        return rng.permutation(rows)
+    n = len(rows)
+    ordered, reach = order_by_rating(ratings, rows, rng), window(n)
+    chosen = rng.choice(n, size=round(SWAPS * n), replace=False)
+    others = np.clip(chosen + rng.integers(-reach, reach + 1, size=len(chosen)), 0, n - 1)
+    for swapped in np.stack([chosen, others], axis=1):
+        ordered[swapped] = ordered[swapped[::-1]]
+    return ordered
 
 
 class Repeats:

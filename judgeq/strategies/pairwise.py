@@ -10,6 +10,7 @@ import numpy as np
 from judgeq.errors import UsageError
 from judgeq.rating import comparisons
 from judgeq.strategies import matchmaking
+from judgeq.strategies.listwise import cut
 from judgeq.strategies.strategy import History, Strategy
 from judgeq.types import Bools, Matches, Offsets, Rows
 
@@ -33,7 +34,9 @@ class Pairwise(Strategy):
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
         """The next round's pairs over the active items; none when fewer than two are active."""
         elo, how = history.standings.elo, self.matchmaking
-        return history.in_groups(lambda rows: matchmaking.pairs(elo, rows, how, rng))
+        return history.in_groups(
+            lambda rows: cut(matchmaking.for_pairs(elo, rows, how, rng), 2, 0, rng)
+        )
 
 
 def _check_leaving(strategy: Pairwise, after: int) -> None:
@@ -190,7 +193,7 @@ class Complete(Strategy):
         across = np.where(seat == 0, last, (step - seat) % last)
         couples = np.stack([(step + seat) % last, across], axis=2).reshape(-1, 2)
         couples = couples[(couples < n).all(axis=1)]
-        return matchmaking.cut(rows[couples.reshape(-1)], 2, 0, rng)
+        return cut(rows[couples.reshape(-1)], 2, 0, rng)
 
     def asked(self, round: int, *sizes: int) -> tuple[int, int]:
         """All pairs."""

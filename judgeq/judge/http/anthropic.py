@@ -13,9 +13,8 @@ from typing_extensions import override
 
 from judgeq.errors import BatchGoneError, CallError, CallTimeoutError, ConnectionFailedError
 from judgeq.judge.backend import Remote, Result
-from judgeq.judge.http.answers import count_in, fields_in, object_from, objects_in, text_in
 from judgeq.judge.http.batch_api import PAGE, BatchAPI, count, encoded, lines_of, seconds, words
-from judgeq.judge.http.connection import Body
+from judgeq.judge.http.connection import Body, count_in, fields_in, object_from, objects_in, text_in
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.types import Fields, Headers, Usage
 

@@ -1,6 +1,6 @@
 """What the batch APIs of all providers have in common: a round goes out as files of lines, each with an
 id of its own; a day later at most it comes back as files of results, in any order, which may lack lines,
-hold them twice, or hold errors in their place. What becomes of a result is engine/batch_lines.py's.
+hold them twice, or hold errors in their place. What becomes of a result is engine/batch_jobs.py's.
 
 A provider's server may be anybody's: what it says is checked, its words are masked, and nothing of it
 decides where the key goes. Results come through the backend's own session. They are written whole or not
@@ -29,8 +29,15 @@ from judgeq.errors import (
 from judgeq.escaping import plain
 from judgeq.files import make_folder, replacing, unwritable
 from judgeq.judge.backend import Remote, Result
-from judgeq.judge.http.answers import count_in, moment, object_in, objects_in
-from judgeq.judge.http.connection import LARGEST_REPLY, Answer, Connection
+from judgeq.judge.http.connection import (
+    LARGEST_REPLY,
+    Answer,
+    Connection,
+    count_in,
+    object_in,
+    objects_in,
+)
+from judgeq.judge.http.headers import moment
 from judgeq.types import Fields
 
 PAGE, MOST_PAGES = 100, 1_000

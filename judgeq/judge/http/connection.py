@@ -11,25 +11,28 @@ import ssl
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import orjson
 
 from judgeq.errors import (
     CallTimeoutError,
     ConnectionFailedError,
     JudgeError,
     RefusedRequestError,
+    ServerFailedError,
     UnusableReplyError,
     UsageError,
 )
 from judgeq.files import ordinary
+from judgeq.judge.backend import MOST_OF_A_NAME
 from judgeq.judge.http.errors import error_for
 from judgeq.judge.secrets import Mask, extra_headers, from_environment
 from judgeq.settings.model import Access
-from judgeq.types import Headers
+from judgeq.types import Fields, Headers
 
 KEEP_ALIVE = 4.0  # seconds; uvicorn, which vLLM runs on, closes idle connections after 5
 CONNECT = 10.0  # seconds for a connection
@@ -232,3 +235,56 @@ class Connection:
                     f"no connection: {what}.", cost=0.0, unavailable=True, too_many=full
                 )
         return ConnectionFailedError(f"the connection broke: {what}.")
+
+
+# Fields of an answer's JSON, which may be anybody's
+
+
+def object_in(data: bytes) -> Fields | None:
+    """A JSON object; None for anything else."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def object_from(data: bytes, url: str) -> Fields:
+    """A JSON object. Raises ServerFailedError for anything else, of unknown cost."""
+    fields = object_in(data)
+    if fields is None:
+        raise ServerFailedError(
+            f"{url} answered with something other than a JSON object: "
+            f"{data[:100].decode(errors='replace')!r}. Is --base-url right?"
+        )
+    return fields
+
+
+def fields_in(value: Any) -> Fields:
+    """A JSON object's fields; none for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects_in(value: Any) -> list[Fields]:
+    """The objects in a list; none for anything else."""
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+
+
+def count_in(fields: Any, name: str) -> int | None:
+    """A number of something; None where it doesn't say."""
+    value = fields_in(fields).get(name)
+    return value if type(value) is int and 0 <= value < 2**53 else None
+
+
+def name_in(fields: Fields, name: str) -> str | None:
+    """The beginning of a name; None where it doesn't say."""
+    value = fields.get(name)
+    return value[:MOST_OF_A_NAME] or None if isinstance(value, str) else None
+
+
+def text_in(content: Any) -> str:
+    """A message's content: a string, or parts of which some are text."""
+    if isinstance(content, str):
+        return content
+    parts = [part.get("text") for part in objects_in(content)]
+    return "".join(part for part in parts if isinstance(part, str))

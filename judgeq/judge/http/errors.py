@@ -26,7 +26,7 @@ from judgeq.errors import (
     UnknownModelError,
     UnusableReplyError,
 )
-from judgeq.judge.http import answers as head
+from judgeq.judge.http import headers as head
 from judgeq.types import Fields, Headers
 
 SHOWN = 300

@@ -23,10 +23,11 @@ from judgeq.errors import (
     SteppedDownError,
     UnusableReplyError,
 )
-from judgeq.judge.backend import Prepared, Reply, Request, Result, key_of
-from judgeq.judge.http import answers
+from judgeq.judge.backend import Prepared, Reply, Request, Result
+from judgeq.judge.cache import key_of
+from judgeq.judge.http import headers
 from judgeq.judge.http.batch_api import BatchAPI
-from judgeq.judge.http.connection import Answer, Connection
+from judgeq.judge.http.connection import Answer, Connection, name_in, object_from
 from judgeq.judge.http.errors import error_in
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import REASON, Bounds, Pricing, output_bound
@@ -170,7 +171,7 @@ class ModelBackend(ABC):
                 answer = await self.connection.answer(response)
         except UnusableReplyError as error:
             return _unusable(error)
-        rate = answers.rate(answer.headers)
+        rate = headers.rate(answer.headers)
         if rate is not None:
             self._believe(rate)
         return self._reply(answer, len(prepared.body), prepared.version == self.version)
@@ -206,19 +207,19 @@ class ModelBackend(ABC):
 
     def _read(self, answer: Answer, size: int) -> Reply:
         """The reply in a successful answer, which may still hold an error."""
-        fields = answers.object_from(answer.body, self._url)
+        fields = object_from(answer.body, self._url)
         error = error_in(fields, model=self.name, url=self._url)
         if error is not None:
             raise error
         usage, text, reason = self.read(fields)
         problem = _PROBLEMS.get(str(reason)) or (None if text.strip() else "the answer was empty.")
         names = ("model", "system_fingerprint")
-        answerer = Answerer(*[answers.name_in(fields, name) for name in names])
+        answerer = Answerer(*[name_in(fields, name) for name in names])
         if usage is None or usage.input + usage.cached == 0 or (text and not usage.output):
             # It doesn't say, or gives a text for nothing: it may have been paid for.
-            return Reply(text, Usage(), answers.price(answer.headers), problem, answerer)
+            return Reply(text, Usage(), headers.price(answer.headers), problem, answerer)
         # Where we know no price a LiteLLM proxy may.
-        cost = self._pricing.cost(usage) if self._pricing else answers.price(answer.headers)
+        cost = self._pricing.cost(usage) if self._pricing else headers.price(answer.headers)
         self._observe(usage, size)
         if self._bounds.learn(size, usage, cost):
             self.version += 1  # those that wait have the old bound

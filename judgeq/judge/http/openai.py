@@ -17,7 +17,6 @@ from typing_extensions import override
 
 from judgeq.errors import ConnectionFailedError, JudgeError, RefusedRequestError
 from judgeq.judge.backend import Remote, Result
-from judgeq.judge.http.answers import count_in, fields_in, object_from, objects_in, text_in
 from judgeq.judge.http.batch_api import PAGE, BatchAPI, count, encoded, seconds, words
 from judgeq.judge.http.connection import (
     CONNECT,
@@ -26,6 +25,11 @@ from judgeq.judge.http.connection import (
     Answer,
     Connection,
     bounded,
+    count_in,
+    fields_in,
+    object_from,
+    objects_in,
+    text_in,
 )
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.settings.model import LIMIT_FIELDS

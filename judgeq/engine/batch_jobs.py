@@ -1,4 +1,4 @@
-"""The lines of batches: the requests that stand for jobs, and the results by which each is settled.
+"""The jobs of batches: the requests that stand for them, and the results by which each is settled.
 
 Results are told by their ids, never by their order or number: they may lack lines, hold them twice, hold
 errors in their place, or hold what isn't ours. A line is read by the code that reads live replies. What

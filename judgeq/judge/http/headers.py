@@ -1,5 +1,4 @@
-"""What is read of a server's answer, which may be anybody's: fields of its JSON, and its headers
-(how long to wait, limits, what it cost, its id)."""
+"""What a server's headers say: how long to wait (Retry-After), limits, what the call cost, its id."""
 
 from __future__ import annotations
 
@@ -8,15 +7,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Any
 
-import orjson
 from multidict import CIMultiDict
 
-from judgeq.errors import ServerFailedError
-from judgeq.judge.backend import MOST_OF_A_NAME
 from judgeq.judge.limiter import RateHeaders
-from judgeq.types import Fields, Headers
+from judgeq.types import Headers
 
 LONGEST = 366 * 86_400.0
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -31,62 +26,6 @@ _RATE = re.compile(
     r"(limit|remaining)-((requests|tokens)(-minute)?|(req-)?minute)"
     r"|anthropic-ratelimit-(requests|(input-)?tokens)-(limit|remaining)"
 )
-
-
-# Fields of its JSON
-
-
-def object_in(data: bytes) -> Fields | None:
-    """A JSON object; None for anything else."""
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def object_from(data: bytes, url: str) -> Fields:
-    """A JSON object. Raises ServerFailedError for anything else, of unknown cost."""
-    fields = object_in(data)
-    if fields is None:
-        raise ServerFailedError(
-            f"{url} answered with something other than a JSON object: "
-            f"{data[:100].decode(errors='replace')!r}. Is --base-url right?"
-        )
-    return fields
-
-
-def fields_in(value: Any) -> Fields:
-    """A JSON object's fields; none for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def objects_in(value: Any) -> list[Fields]:
-    """The objects in a list; none for anything else."""
-    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
-
-
-def count_in(fields: Any, name: str) -> int | None:
-    """A number of something; None where it doesn't say."""
-    value = fields_in(fields).get(name)
-    return value if type(value) is int and 0 <= value < 2**53 else None
-
-
-def name_in(fields: Fields, name: str) -> str | None:
-    """The beginning of a name; None where it doesn't say."""
-    value = fields.get(name)
-    return value[:MOST_OF_A_NAME] or None if isinstance(value, str) else None
-
-
-def text_in(content: Any) -> str:
-    """A message's content: a string, or parts of which some are text."""
-    if isinstance(content, str):
-        return content
-    parts = [part.get("text") for part in objects_in(content)]
-    return "".join(part for part in parts if isinstance(part, str))
-
-
-# Its headers
 
 
 def retry_after(headers: Headers, now: float) -> float | None:
