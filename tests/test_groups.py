@@ -127,7 +127,7 @@ def test_measures_within_groups() -> None:
     x = (rng.normal(0, 1, 80) + 9 * part).round(1)
     y = (x - 18 * part + rng.normal(0, 1, 80)).round(1)
 
-    def shifted(values: Floats) -> Floats:
+    def shifted(values: Floats) -> Any:
         return values - values.mean()
 
     def shares(values: Floats) -> Any:
