@@ -31,11 +31,11 @@ from judgeq.datasets.dataset import RowIds
 from judgeq.datasets.tables import listed
 from judgeq.errors import DataError
 from judgeq.files import contents
+from judgeq.replies import TIE, answer_of
 from judgeq.settings.run import REHEARSAL
 from judgeq.text import several
 from judgeq.types import Verdict, Verdicts
 
-TIE = "tie"
 ANSWERS = frozenset(("ranking", "partial_ranking", "winner", "score"))
 REPEATED = "{:,} judgments repeat an earlier one, by the same judge"
 """A sentence's beginning: a file may have been joined to itself, or a judge asked again."""
@@ -320,16 +320,8 @@ def lines(
     for round_, of_round in groupby(judgments, key=lambda judgment: judgment.round):
         for number, (_, presented, verdict, judge, ordered) in enumerate(of_round):
             shown = [name(row) for row in presented]
-            groups = [[name(row) for row in group] for group in verdict.groups]
-            line: dict[str, Any] = {"round": round_, "group": number, "presented": shown}
-            if verdict.score is not None:
-                line["score"] = verdict.score
-            elif len(presented) == 2:
-                tie = None if TIE in shown else TIE
-                line["winner"] = tie if verdict.tied else groups[0][0]
-            else:
-                kind = "partial_ranking" if verdict.partial else "ranking"
-                line[kind] = [group[0] if len(group) == 1 else group for group in groups]
+            line = {"round": round_, "group": number, "presented": shown}
+            line |= answer_of(verdict, name, None if TIE in shown else TIE)
             if judge is not None:
                 line["judge"] = judge
             if not ordered:

@@ -28,7 +28,7 @@ from judgeq.people import registry
 from judgeq.people.assignment import NEVER, STALE, Assignment, PersonProgress
 from judgeq.person import Handed, PersonState
 from judgeq.prompts import PromptSet
-from judgeq.replies import labels
+from judgeq.replies import answer_of, labels
 from judgeq.text import listed, several
 from judgeq.types import Usage, Verdict
 
@@ -361,18 +361,13 @@ def about_of(prompt: PromptSet) -> About:
 def reply_of(answer: Answer, k: int, lease: str) -> str:
     """An answer about k texts as a model would write it, and as its call keeps it. Raises
     BadAnswerError."""
-    names, content = labels(k), dict[str, Any]()
-    if k == 1:
-        if answer.score is None:
-            raise BadAnswerError("This is not an answer: it has no score.")
-        content["score"] = answer.score
-    elif sorted(answer.ranking) != list(range(k)):
+    if k > 1 and sorted(answer.ranking) != list(range(k)):
         raise BadAnswerError(f"This is not an answer: rank {k} texts, each once.")
-    elif k == 2:
-        content["winner"] = "tie" if answer.tied else names[answer.ranking[0]]
-    else:
-        content["ranking"] = [names[place] for place in answer.ranking]
-    return _kept(content, lease, answer.note)
+    if k == 1 and answer.score is None:
+        raise BadAnswerError("This is not an answer: it has no score.")
+    tied = (False, True) if k == 2 and answer.tied else ()
+    verdict = Verdict(answer.ranking, tied, answer.score if k == 1 else None)
+    return _kept(answer_of(verdict, labels(k).__getitem__), lease, answer.note)
 
 
 def _kept(content: dict[str, Any], lease: str, note: str) -> str:
