@@ -290,23 +290,13 @@ def of(rounds: Iterable[Verdicts], judges: Sequence[str]) -> Iterator[Judgment]:
     """The judgments in a run's verdicts, round by round; `judges` are their names, if known."""
     # Rounds without a verdict don't count: a recording has none.
     for number, verdicts in enumerate(filter(len, rounds), start=1):
-        items, presented = verdicts.items.tolist(), verdicts.presented.tolist()
-        tied, bounds = verdicts.tied.tolist(), verdicts.offsets.tolist()
-        columns: list[list[Any]] = [
-            [default] * len(verdicts) if values is None else values.tolist()
-            for values, default in (
-                (verdicts.scores, None),
-                (verdicts.partial, False),
-                (verdicts.judges, 0),
-                (verdicts.ordered, True),
-            )
-        ]
-        for ends, score, partial, place, ordered in zip(pairwise(bounds), *columns, strict=True):
-            span = slice(*ends)
-            ties = tuple(tied[span])
-            said = Verdict(tuple(items[span]), ties if any(ties) else (), score, partial)
+        shown, bounds = verdicts.presented.tolist(), verdicts.offsets.tolist()
+        asked = [0] * len(verdicts) if verdicts.judges is None else verdicts.judges.tolist()
+        known = [True] * len(verdicts) if verdicts.ordered is None else verdicts.ordered.tolist()
+        columns = pairwise(bounds), verdicts.each(), asked, known
+        for ends, said, place, ordered in zip(*columns, strict=True):
             judge = judges[place] or None if judges else None
-            yield Judgment(number, tuple(presented[span]), said, judge, ordered)
+            yield Judgment(number, tuple(shown[slice(*ends)]), said, judge, ordered)
 
 
 def lines(
