@@ -13,8 +13,7 @@ from judgeq.engine import assembly, session
 from judgeq.engine.interrupts import Interrupts
 from judgeq.engine.results import Result
 from judgeq.errors import StoppedError
-from judgeq.people.answers import Answer, Question
-from judgeq.people.people import People
+from judgeq.people.people import Answer, People, Question
 from judgeq.people.registry import Change
 
 N = 24

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from judgeq.judge.questions import Questions
-from judgeq.people.answers import Answer, Turn
 from judgeq.people.assignment import Assignment
-from judgeq.people.people import People
+from judgeq.people.people import Answer, People, Turn
 from judgeq.prompts import PromptSet
 from judgeq.store import Items
 from judgeq.store.sqlite import SqliteStore

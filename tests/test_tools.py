@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,16 @@ def test_an_estimate_holds_and_sends_and_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_price_that_is_not_known_is_not_zero(tmp_path: Path) -> None:
-    told = estimated(tmp_path, "--base-url", "http://127.0.0.1:9/v1")
-    assert (told["cost"], told["price"]) == (None, None)
-    shown = judgeq(tmp_path, "estimate", *DEMO, "--base-url", "http://127.0.0.1:9/v1").stdout
-    assert "unknown: give --price IN,OUT" in shown
+    with mock(tmp_path) as url:
+        told = estimated(tmp_path, "--base-url", url)
+        assert (told["cost"], told["price"]) == (None, None)
+        shown = judgeq(tmp_path, "estimate", *DEMO, "--base-url", url).stdout
+        assert "unknown: give --price IN,OUT" in shown
+        run = judgeq(tmp_path, "run", *DEMO, "--base-url", url, "--json")
+    assert json.loads(run.stdout)["cost"] is None
+    finished = judgeq(tmp_path, "show").stdout + judgeq(tmp_path, "status").stdout
+    assert re.search(r"cost +unknown", finished)
+    assert "$" not in finished
     known = judgeq(tmp_path, "estimate", "-d", "demo", "--judge", "gpt-5-mini", "--json").stdout
     assert "openai gpt-5-mini" in json.loads(known)["price"]
     free = json_of(tmp_path, "estimate", "-d", "demo")
