@@ -291,7 +291,7 @@ def result(folder: Path) -> judgeq.Result:
     pandas = pytest.importorskip("pandas")
     made = {"key": [f"k{n}" for n in range(12)], "body": BODIES, "gold": LENGTHS, "rank": range(12)}
     frame = pandas.DataFrame(made | {"day": pandas.date_range("2026-01-01", periods=12)})
-    columns = {"text": "body", "gold": "gold", "id": "key"}
+    columns: dict[str, Any] = {"text": "body", "gold": "gold", "id": "key"}
     how: dict[str, Any] = {"sample": 8, "strategy": "listwise4", "progress": False}
     return judgeq.run(frame, "how long it is", **columns, **how, runs_dir=folder / "runs")
 

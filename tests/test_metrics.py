@@ -67,7 +67,8 @@ def or_nan(value: float | None) -> float:
 def scipys(x: Floats, y: Floats) -> dict[str, float]:
     """The correlations by SciPy."""
     stats = scipy.stats
-    by = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
+    by: dict[str, Any] = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
+    by["kendall"] = stats.kendalltau
     return {name: function(x, y).statistic for name, function in by.items()}
 
 

@@ -245,7 +245,8 @@ def test_a_model_is_held_against_two_people_on_the_same_questions(tmp_path: Path
 
 def test_each_question_counts_alike_however_many_people_answered_it() -> None:
     up, down = Verdict((0, 1)), Verdict((1, 0))
-    answers = [(1, (0, 1), up), (2, (0, 1), up), (3, (1, 0), up), (0, (0, 1), down)]
+    answers: list[Answered] = [(judge, (0, 1), up) for judge in (1, 2)]
+    answers += [(3, (1, 0), up), (0, (0, 1), down)]
     answers += [(1, (2, 3), Verdict((2, 3))), (2, (3, 2), Verdict((3, 2)))]
     answers += [(0, (2, 3), Verdict((2, 3)))]
     persons = np.arange(4) > 0
