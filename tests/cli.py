@@ -196,17 +196,21 @@ STARTED: list[subprocess.Popen[str]] = []
 """The processes of the test that is running; tests/conftest.py ends what is left of them."""
 
 
-def start(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
+def start(
+    folder: Path, *arguments: str | Path, variables: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
     """Start judgeq in `folder`, and let it run."""
-    return started(folder, *command(*arguments))
+    return started(folder, *command(*arguments), variables=variables)
 
 
-def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+def started(
+    folder: Path, *words: str, variables: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
     """Start a program in `folder`, and let it run."""
     process = subprocess.Popen(
         words,
         cwd=folder,
-        env=environment(folder),
+        env=environment(folder) | dict(variables or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -17,7 +17,7 @@ from numpy.testing import assert_array_equal
 import judgeq as package
 from judgeq.engine import placing, session
 from judgeq.run_places import FolderRuns
-from tests import judging
+from tests import people as judging
 from tests.batch_killing import COMMITS, Forks, forks
 from tests.cli import exact_columns, judgeq, only_run, query
 
