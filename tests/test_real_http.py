@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,8 @@ N = 400
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("texts") / "texts.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["text"])
-        writer.writerows(
-            [f"This is text number {i}. " + "It goes on. " * (i % 7)] for i in range(N)
-        )
+    rows = [f"This is text number {i}. {'It goes on. ' * (i % 7)}" for i in range(N)]
+    path.write_text("\n".join(["text", *rows]), encoding="utf-8")
     return path
 
 
@@ -37,10 +33,12 @@ def form(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 def job(texts: Path, url: str, *flags: str) -> tuple[str, ...]:
-    return (
-        *("run", "-d", str(texts), "--prompt", "bias", "--judge", "mock", "--base-url", url),
-        *("--quiet", *PRICES, *flags),
-    )
+    model = ("--judge", "mock", "--base-url", url, *PRICES)
+    return ("run", "-d", str(texts), "--prompt", "bias", *model, "--quiet", *flags)
+
+
+def printed(folder: Path, words: Sequence[str]) -> Any:
+    return json.loads(judgeq(folder, *words, "--json").stdout)
 
 
 def totals(run: Path) -> dict[str, Any]:
@@ -63,7 +61,7 @@ def counted(run: Path, table: str, column: str) -> dict[str, int]:
 
 def test_the_same_texts_are_bought_once_by_all_runs(tmp_path: Path, texts: Path) -> None:
     with mock(tmp_path) as url:
-        first = json.loads(judgeq(tmp_path, *job(texts, url), "--json").stdout)
+        first = printed(tmp_path, job(texts, url))
         run = only_run(tmp_path)
         before = scores(run)
         assert first["calls"] == 120
@@ -72,17 +70,14 @@ def test_the_same_texts_are_bought_once_by_all_runs(tmp_path: Path, texts: Path)
         assert (seen["answered"], seen["asked_again"]) == (120, 0)
         assert seen["tokens"]["input"] == first["tokens"]["input"]
 
-        again = json.loads(judgeq(tmp_path, *job(texts, url, "--new"), "--json").stdout)
+        again = printed(tmp_path, job(texts, url, "--new"))
         assert (again["calls"], again["cost"]) == (0, 0)
         assert (again["cache_hits"], again["cache_saved"]) == (120, pytest.approx(first["cost"]))
         assert stats(url)["requests"] == 120
         for folder in (tmp_path / "runs").iterdir():
             assert scores(folder) == before
 
-        anew = json.loads(
-            judgeq(tmp_path, *job(texts, url, "--new", "--no-cache"), "--json").stdout
-        )
-        assert anew["calls"] == 120
+        assert printed(tmp_path, job(texts, url, "--new", "--no-cache"))["calls"] == 120
         assert stats(url)["requests"] == 240
 
 
@@ -90,7 +85,7 @@ def test_another_limit_on_output_is_the_same_run_and_a_reply_that_it_cut_off_is_
     tmp_path: Path, texts: Path, form: tuple[str, str]
 ) -> None:
     with mock(tmp_path) as url:
-        mine = (*job(texts, url, *form), "--sample", "40", "-s", "listwise10x1", "--json")
+        mine = (*job(texts, url, *form), "--sample", "40", "-s", "listwise10x1")
         judgeq(tmp_path, *mine, "--max-output-tokens", "5", "--max-invalid", "1", expect=4)
         run = only_run(tmp_path)
         assert counted(run, "jobs", "state") == {"invalid": 4}
@@ -99,7 +94,7 @@ def test_another_limit_on_output_is_the_same_run_and_a_reply_that_it_cut_off_is_
         bought = stats(url)["requests"]
         # None of it, with no limit and a third one: neither in this run nor from the cache.
         for more in ((), ("--max-output-tokens", "700"), ("--max-output-tokens", "800", "--new")):
-            assert json.loads(judgeq(tmp_path, *mine, *more).stdout)["jobs"]["done"] == 4
+            assert printed(tmp_path, (*mine, *more))["jobs"]["done"] == 4
         assert stats(url)["requests"] == bought
 
 
@@ -124,10 +119,9 @@ def test_a_storm_ends_with_every_job_done_or_honestly_invalid(
     outcomes = counted(run, "calls", "outcome")
     assert sum(outcomes.values()) == seen["requests"]
     assert outcomes["ok"] + outcomes["unusable"] == seen["answered"]
-    assert outcomes["rate_limited"] == seen["outcomes"]["rate_limited"]
-    assert outcomes["server_error"] == seen["outcomes"]["errors"]
-    assert outcomes["connection"] == seen["outcomes"]["dropped"]
-    assert outcomes["timeout"] == seen["outcomes"]["hung"]
+    ours = ("rate_limited", "server_error", "connection", "timeout")
+    theirs = ("rate_limited", "errors", "dropped", "hung")
+    assert [outcomes[name] for name in ours] == [seen["outcomes"][name] for name in theirs]
     paid = totals(run)
     assert paid["input"] == seen["tokens"]["input"]
     assert paid["output"] == seen["tokens"]["output"]
@@ -144,7 +138,7 @@ def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
     flags = ("--latency", "0.05", "--reasoning-tokens", "30", "--dropped", "0.05")
     with mock(tmp_path, *flags) as url:
         cheap = job(texts, url, *form, *mine)
-        told = json.loads(judgeq(tmp_path, *cheap, "--dry-run", "--json").stdout)
+        told = printed(tmp_path, (*cheap, "--dry-run"))
         assert stats(url)["requests"] == 0
         assert not (tmp_path / "runs").exists()
         cap = told["cost"]["high"] / 10
@@ -158,7 +152,7 @@ def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
         assert result["cost_of_priced_calls"] == pytest.approx(spent)
         run = only_run(tmp_path)
         assert "elo" in scores(run)
-        more = json.loads(judgeq(tmp_path, *cheap, "--max-cost", "100", "--json").stdout)
+        more = printed(tmp_path, (*cheap, "--max-cost", "100"))
         assert more["partial"] is False
         assert more["jobs"]["done"] == 600
 

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from tests.cli import judgeq
 from tests.mock import mock, stats
-from tests.web import Handler, serving
+from tests.web import serving
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
@@ -21,8 +21,9 @@ DEMO = ("-d", "demo", "--judge", "mock")
 NOTHING = dict.fromkeys(("low", "high", "expected"), 0)
 
 
-def estimated(folder: Path, *flags: str) -> Any:
-    return json.loads(judgeq(folder, "estimate", *DEMO, *flags, "--json").stdout)
+def estimated(folder: Path, *flags: str, judge: str = "mock") -> Any:
+    words = ("estimate", "-d", "demo", "--judge", judge, *flags, "--json")
+    return json.loads(judgeq(folder, *words).stdout)
 
 
 # estimate
@@ -41,11 +42,11 @@ def test_an_estimate_holds_and_sends_and_writes_nothing(tmp_path: Path) -> None:
         assert "nothing was sent" in shown
 
         result = json.loads(judgeq(tmp_path, "run", *DEMO, *flags, "--json").stdout)
-        low, high = told["cost"]["low"], told["cost"]["high"]
-        assert low < result["cost"] < high
-        assert (
-            told["input_tokens"]["low"] < result["tokens"]["input"] < told["input_tokens"]["high"]
-        )
+        for bounds, found in (
+            (told["cost"], result["cost"]),
+            (told["input_tokens"], result["tokens"]["input"]),
+        ):
+            assert bounds["low"] < found < bounds["high"]
 
         # The first round is in the cache now; and all is done, in the run itself.
         again = estimated(tmp_path, *flags, "--new")
@@ -63,13 +64,13 @@ def test_an_estimate_holds_and_sends_and_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_price_that_is_not_known_is_not_zero(tmp_path: Path) -> None:
-    told = estimated(tmp_path, "--base-url", "http://127.0.0.1:9/v1")
+    nowhere = ("--base-url", "http://127.0.0.1:9/v1")
+    told = estimated(tmp_path, *nowhere)
     assert (told["cost"], told["price"]) == (None, None)
-    shown = judgeq(tmp_path, "estimate", *DEMO, "--base-url", "http://127.0.0.1:9/v1").stdout
+    shown = judgeq(tmp_path, "estimate", *DEMO, *nowhere).stdout
     assert "unknown: give --price IN,OUT" in shown
-    known = judgeq(tmp_path, "estimate", "-d", "demo", "--judge", "gpt-5-mini", "--json").stdout
-    assert "openai gpt-5-mini" in json.loads(known)["price"]
-    free = json.loads(judgeq(tmp_path, "estimate", "-d", "demo", "--json").stdout)
+    assert "openai gpt-5-mini" in estimated(tmp_path, judge="gpt-5-mini")["price"]
+    free = estimated(tmp_path, judge="simulated")
     assert (free["calls"], free["cost"]) == (72, NOTHING)
 
 
@@ -125,12 +126,6 @@ def test_a_doctor_without_a_server_or_a_key(tmp_path: Path) -> None:
     assert set(checks(tmp_path)) == {"program", "disk", "cache"}
 
 
-def answered(folder: Path, handler: Handler, *flags: str, expect: int = 0) -> Any:
-    """The checks of a server that answers as `handler`."""
-    with serving(handler) as url:
-        return checks(folder, "--judge", "m", "--base-url", url, *flags, expect=expect)
-
-
 def test_a_doctor_survives_what_no_server_should_say(tmp_path: Path) -> None:
     """10 GB of blanks as 10 MB of gzip is what a stranger's server may send as well."""
     bomb = gzip.compress(b" " * 50_000_000, 1)
@@ -138,7 +133,8 @@ def test_a_doctor_survives_what_no_server_should_say(tmp_path: Path) -> None:
     async def handler(_: web.Request) -> web.Response:
         return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
 
-    found = answered(tmp_path, handler, expect=4)
+    with serving(handler) as url:
+        found = checks(tmp_path, "--judge", "m", "--base-url", url, expect=4)
     assert "longer than 16,777,216 bytes" in found["call"][1]
 
 
