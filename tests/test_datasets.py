@@ -15,8 +15,8 @@ from numpy.testing import assert_array_equal
 
 from judgeq import files
 from judgeq.config import Settings, settle
-from judgeq.datasets import Dataset, DatasetSpec, load, table_reader
-from judgeq.datasets.table_reader import delimiter_of
+from judgeq.datasets import Dataset, DatasetSpec, load, tables
+from judgeq.datasets.tables import delimiter_of
 from judgeq.engine import session
 from judgeq.errors import DataError, RunError, StoppedError, UsageError
 from judgeq.events import Event, RoundRated
@@ -112,7 +112,7 @@ def test_an_excel_file() -> None:
     rows: Rows = [[1, TEXTS[0], 1.5], ["b", TEXTS[1], 2.25], [None], [3, TEXTS[2], None]]
 
     def scribble(book: Any) -> None:
-        book.active.cell(table_reader.MOST_ROWS, 16_384, "x")
+        book.active.cell(tables.MOST_ROWS, 16_384, "x")
         book.create_sheet("other").append(["text"])
 
     content = sheet(header, *rows, more=scribble)
@@ -163,7 +163,7 @@ def test_a_file_without_the_package_that_reads_it(
 def test_what_unpacks_to_more_than_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[list[object]] = [[f"{n}{'a' * 30_000}"] for n in range(9)]
     book = sheet(["text"], *rows)
-    monkeypatch.setattr(table_reader, "LARGEST", 50_000)
+    monkeypatch.setattr(tables, "LARGEST", 50_000)
     for name, content in (("a.csv.gz", gzip.compress(b"text\n" * 20_000)), ("a.xlsx", book)):
         assert len(content) < 50_000
         with pytest.raises(DataError, match=rf"{name} unpacks to more than"):
@@ -290,7 +290,7 @@ def test_a_long_field_is_read_and_one_beyond_every_limit_is_an_error(
     assert data.texts is not None
     assert len(data.texts[0]) == 200_000
     monkeypatch.setattr(csv, "field_size_limit", lambda *_: 1)
-    long = "x" * (table_reader.MAX_FIELD + 1)
+    long = "x" * (tables.MAX_FIELD + 1)
     with pytest.raises(DataError, match=r"row 2 \(line 3\): broken quoting \(field larger"):
         load_file("a.csv", f'text\ny\n"{long}\n')
 

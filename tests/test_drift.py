@@ -249,11 +249,12 @@ def test_what_can_not_be_asked_again_is_told(tmp_path: Path) -> None:
     refused("nobody", "--ask", "5", expect=7)
 
 
-def test_a_group_is_named_by_a_column(tmp_path: Path) -> None:
+@pytest.mark.parametrize("within", [(), ("--group-column", "topic")])
+def test_a_group_is_named_by_a_column(tmp_path: Path, within: tuple[str, ...]) -> None:
     rows = [f"{i},{'sport' if i % 3 else 'politics'},{i % 7}" for i in range(60)]
     table = "\n".join(["text,topic,gold", *rows])
     (tmp_path / "texts.csv").write_text(table, encoding="utf-8")
-    judgeq(tmp_path, "run", "texts.csv", "--gold-column", "gold", "-q")
+    judgeq(tmp_path, "run", "texts.csv", "--gold-column", "gold", "-q", *within)
     found = printed(tmp_path, "drift", "--ask", "10", "--group-column", "topic")
     assert [one["kind"] for one in found["tests"]][2:] == ["group politics", "group sport", "items"]
 

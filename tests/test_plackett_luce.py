@@ -99,10 +99,12 @@ def check_derivatives(many: list[Ranking], theta: Floats, way: Floats, *, partia
     def loss(theta: Floats) -> float:
         return minus_log_likelihood(theta, many, partial=partial)
 
+    exact, curvature = (Curvature(some, theta, prior) for prior in (np.zeros(N), np.ones(N)))
     assert some.loss(theta) == pytest.approx(loss(theta))
-    hessian = slopes(some.gradient)
-    assert_allclose(some.gradient(theta), slopes(loss), atol=1e-6)  # also where the Hessian is of
-    exact, curvature = (Curvature(some, precision) for precision in (np.zeros(N), np.ones(N)))
+    assert exact.loss == pytest.approx(loss(theta))
+    assert_allclose(exact.gradient, slopes(loss), atol=1e-6)
+    assert_allclose(curvature.gradient, exact.gradient + theta, atol=1e-6)
+    hessian = slopes(lambda at: Curvature(some, at, np.zeros(N)).gradient)
     assert_allclose(exact.times(way), hessian @ way, atol=1e-5)
     assert_allclose(exact.diagonal, np.diag(hessian), atol=1e-6)
     assert_allclose(dense(curvature), hessian + np.eye(N), atol=1e-5)
@@ -188,11 +190,11 @@ def test_only_known_pairs_are_implied(many: list[Ranking], theta: Floats) -> Non
     alone = rankings_of(verdicts([pair[:2] for pair in known.elements()]), N)
     whole = rankings_of(some, N, ways=())
     assert whole.loss(theta) == pytest.approx(alone.loss(theta))
-    assert_allclose(whole.gradient(theta), alone.gradient(theta), atol=1e-9)
-    of_whole, of_alone = (Curvature(one, np.zeros(N)) for one in (whole, alone))
+    of_whole, of_alone = (Curvature(one, theta, np.zeros(N)) for one in (whole, alone))
+    assert_allclose(of_whole.gradient, of_alone.gradient, atol=1e-9)
     assert_allclose(of_whole.times(theta), of_alone.times(theta), atol=1e-9)
     assert_allclose(of_whole.diagonal, of_alone.diagonal, atol=1e-9)
-    one, other = (dense(Curvature(each, np.ones(N))) for each in (whole, alone))
+    one, other = (dense(Curvature(each, theta, np.ones(N))) for each in (whole, alone))
     assert_allclose(one, other, atol=1e-6)
 
 

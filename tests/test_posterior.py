@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from judgeq.rating import Fit, Parameters, curvature, plackett_luce
 from judgeq.rating.comparisons import components
-from judgeq.rating.curvature import Curvature, Rankings
+from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import Posterior, evidence
 from judgeq.types import Floats, Verdicts
 from tests.build import Ranking, dense, verdicts
@@ -45,8 +44,7 @@ def widened(own: Floats, sigma: float) -> Floats:
 def posterior_and_matrix(posterior: Posterior) -> tuple[Floats, Floats]:
     """V, the inverse of the whole curvature, and by what errors are wider than it says, item by item."""
     rankings, parameters = posterior.rankings, posterior.parameters
-    rankings.gradient(parameters)
-    kept = Curvature(rankings, rankings.precision(posterior.sigma))
+    kept = Curvature(rankings, parameters, rankings.precision(posterior.sigma))
     v: Floats = np.linalg.inv(dense(kept)).astype(np.float64)
     sizes = np.maximum(np.bincount(posterior.component), 2)[posterior.component]
     sigma = posterior.sigma
@@ -107,7 +105,7 @@ def test_loadings_make_ratings_of_items_and_covariates(
     load -= load.mean()
     monkeypatch.setattr(curvature, "DENSE", 10 if closed else 4000)
     likelihood = plackett_luce.rankings_of(judged, n, numbers)
-    best = curvature.maximum(likelihood, SIGMA)
+    best = curvature.maximum(likelihood, SIGMA).parameters
     posterior = Posterior(likelihood, best, SIGMA, components(judged, n), load)
     assert_allclose(
         posterior.theta, posterior.parameters[:n] + load[:, 0] * posterior.parameters[n]
@@ -121,32 +119,31 @@ def test_loadings_make_ratings_of_items_and_covariates(
 
 def test_several_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curvature, "AT_ONCE", 40)
-    one_thread = nullcontext(SimpleNamespace(map=map))
+
+    def one_thread(threads: int) -> Any:
+        assert threads > 1
+        return SimpleNamespace(map=map)
+
     for exact in (curvature.DENSE, 10):
         monkeypatch.setattr(curvature, "DENSE", exact)
         with_threads = of_lists(60, 5, 3, 0).errors
         with monkeypatch.context() as patch:
-            patch.setattr(curvature, "ThreadPoolExecutor", lambda *_, **__: one_thread)
+            patch.setattr(curvature, "ThreadPoolExecutor", one_thread)
             assert_array_equal(of_lists(60, 5, 3, 0).errors, with_threads)
 
 
 # The width of the prior
 
 
-def kept(rankings: Rankings, sigma: float) -> Curvature:
-    curvature.maximum(rankings, sigma)
-    return Curvature(rankings, rankings.precision(sigma))
-
-
 @pytest.mark.parametrize("sigma", [2.0, 6.0])
 def test_the_determinant_in_closed_form_is_near_the_exact_one(
     sigma: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = kept(plackett_luce.rankings_of(lists(600, 10, 3, 0), 600), sigma)
+    found = curvature.maximum(plackett_luce.rankings_of(lists(600, 10, 3, 0), 600), sigma)
     exact = np.linalg.slogdet(dense(found))[1]
     assert found.log_determinant() == pytest.approx(exact, abs=1e-2)
     monkeypatch.setattr(curvature, "DENSE", 0)
-    found = kept(plackett_luce.rankings_of(lists(600, 10, 3, 0), 600), sigma)
+    found = curvature.maximum(plackett_luce.rankings_of(lists(600, 10, 3, 0), 600), sigma)
     assert found.log_determinant() == pytest.approx(exact, abs=0.015 * 600)
 
 
@@ -161,7 +158,7 @@ def test_the_evidence_by_definition() -> None:
         return math.log(float(density.sum() * (d[1] - d[0])))
 
     def by_laplace(sigma: float) -> float:
-        return evidence(rankings, curvature.maximum(rankings, sigma), sigma)
+        return evidence(curvature.maximum(rankings, sigma), sigma)
 
     differences = [of(4.0) - of(1.0) for of in (by_quadrature, by_laplace)]
     assert differences[0] == pytest.approx(differences[1], abs=0.05)

@@ -333,6 +333,9 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
             " WHERE id = 5;"
             "DELETE FROM verdicts WHERE job = 5;"
             "UPDATE items SET gold = NULL WHERE row = 5;"
+            "INSERT INTO people VALUES (1, 0, 'Zoë', zeroblob(32), NULL, 'active', 1.5);"
+            "INSERT INTO checks SELECT 1, 0, items, 0, NULL, items, 'l', NULL, NULL, NULL, 0.1, 2.5"
+            " FROM jobs WHERE id = 3;"
         )
     ledger.close()
     before = tables(str(database))
