@@ -1,10 +1,9 @@
 """Running judgeq as a user does: in a folder of its own, within this process or as its own."""
 
-from __future__ import annotations
-
 import csv
 import gc
 import io
+import json
 import logging
 import os
 import signal
@@ -14,7 +13,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -65,6 +64,11 @@ def judgeq(
     """Run judgeq in `folder` to its end, within this process, and check its exit code: a process of its
     own takes a second, and is for what only that shows, as signals, limits, what is imported."""
     return _checked(ended(folder, *arguments, **how), expect)
+
+
+def json_of(folder: Path, *arguments: str | Path, expect: int = 0, **how: Unpack[How]) -> Any:
+    """What judgeq prints with --json."""
+    return json.loads(judgeq(folder, *arguments, "--json", expect=expect, **how).stdout)
 
 
 def ended(
@@ -278,6 +282,13 @@ def exact_columns(run: Path, *flags: str) -> dict[str, list[str]]:
 
 def query(run: Path, sql: str) -> list[tuple[int, ...]]:
     """What the ledger says, read as another process would."""
-    uri = f"{(run / 'run.db').as_uri()}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True)) as connection:
+    address = f"{(run / 'run.db').as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True)) as connection:
         return connection.execute(sql).fetchall()
+
+
+def execute(database: Path, *statements: str | tuple[str, Sequence[object]]) -> None:
+    """Change a database, as a stranger could; statements may have values."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(*([statement] if isinstance(statement, str) else statement))

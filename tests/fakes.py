@@ -1,7 +1,5 @@
 """Stand-ins for what a test must hold still: time, a store, the backend of a judge, a batch API."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import (

@@ -1,8 +1,6 @@
 """People as judges: those who answer by the gold labels with noise, through `People` alone; and as a
 page and its server see them, with a store of their own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -64,9 +62,6 @@ def execute(folder: Path, sql: str, *values: object) -> list[Any]:
         return db.execute(sql, values).fetchall()
 
 
-# Keeping and finding
-
-
 def test_what_is_kept_is_found_again_to_the_last_bit(tmp_path: Path) -> None:
     odd = Reply("ü\n\U0001f600", Usage(0, 0, 0, 0), 0.1 + 0.2)
     filled(tmp_path, k=REPLY, odd=odd)
@@ -98,9 +93,6 @@ def test_who_only_looks_keeps_nothing_and_makes_no_folder(tmp_path: Path) -> Non
 
     asyncio.run(beside())
     assert told == []
-
-
-# `judgeq cache`
 
 
 def test_overview_and_clear(tmp_path: Path) -> None:
@@ -139,9 +131,6 @@ def test_a_folder_of_another_user_is_refused_and_the_run_goes_on(
     assert ["belongs to another user" in warning for warning in warnings] == [True]
     with pytest.raises(DataError, match="belongs to another user"):
         overview(tmp_path)
-
-
-# A cache may be anybody's
 
 
 class Bomb:
@@ -219,9 +208,6 @@ def test_settings_in_the_file_are_never_applied(tmp_path: Path, name: str, value
     assert clear(tmp_path) == 2
     kept = execute(tmp_path, "SELECT value FROM Settings WHERE key = ?", name)
     assert kept != [(value,)]
-
-
-# Several processes
 
 
 def test_several_that_make_the_file_at_a_time_share_it(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """What verdicts imply, and which items they connect."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -18,7 +16,7 @@ from judgeq.rating.bradley_terry import fit_mm
 from judgeq.rating.comparisons import component_sizes, components, imply, matches_of, wins_of
 from judgeq.types import Comparisons
 from tests.build import Ranking, fit_map, grouped, rankings, verdicts
-from tests.cli import judgeq, only_run, score_columns
+from tests.cli import json_of, judgeq, only_run, score_columns
 
 N = 7
 MANY = st.lists(rankings(N), max_size=8)
@@ -147,7 +145,7 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
     cells = score_columns(only_run(topics))["component"]
     assert cells == ["1"] * 10 + ["2"] * 10 + [""]
 
-    rated = json.loads(judgeq(topics, "show", "--write", "--json").stdout)
+    rated = json_of(topics, "show", "--write")
     assert rated["components"] == {"count": 2, "largest": [10, 10]}
     _, pl = rated["evaluation"]
     assert pl["measures"]["spearman"]["value"] == pytest.approx(1)
@@ -158,6 +156,6 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
         shown = said(*command, "--resamples", "0")
         assert note in shown
         assert pooled in shown
-    evaluated = json.loads(judgeq(topics, "evaluate", "--resamples", "0", "--json").stdout)
+    evaluated = json_of(topics, "evaluate", "--resamples", "0")
     assert evaluated["components"]["count"] == 2
     assert evaluated["evaluation"][1]["parts"] == 2

@@ -1,8 +1,5 @@
 """Which model answered; and has the judge changed? Questions are asked again, apart from the scores."""
 
-from __future__ import annotations
-
-import json
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ from judgeq.rating import ESTIMATORS, Parameters, drift
 from judgeq.rating.comparisons import joined
 from judgeq.types import Floats, Matches, Verdicts
 from tests.batch_server import APIS, texts_in
-from tests.cli import judgeq, only_run, query, scores, start, wait_until
+from tests.cli import json_of, judgeq, only_run, query, scores, start, wait_until
 from tests.mock import mock, stats
 from tests.postgres import new_store
 from tests.test_openai_chat import ask, saying, told
@@ -32,11 +29,6 @@ def few_texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return texts_in(tmp_path_factory.mktemp("few_texts"), 16)
 
 
-def printed(folder: Path, *words: str | Path, expect: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(judgeq(folder, *words, "--json", expect=expect).stdout)
-    return found
-
-
 def of_two_models(texts: Path, url: str, *more: str) -> tuple[str | Path, ...]:
     """A run of which the server (`--model-after 5`) names another model for the last three calls."""
     job = ("run", "-d", texts, *MODEL, "--strategy", "listwise4x2", "--base-url", url)
@@ -44,14 +36,14 @@ def of_two_models(texts: Path, url: str, *more: str) -> tuple[str | Path, ...]:
 
 
 @pytest.fixture
-def two_models(tmp_path: Path, few_texts: Path) -> dict[str, Any]:
+def two_models(tmp_path: Path, few_texts: Path) -> Any:
     with mock(tmp_path, "--model-after", "5") as url:
-        return printed(tmp_path, *of_two_models(few_texts, url))
+        return json_of(tmp_path, *of_two_models(few_texts, url))
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_run_answered_by_several_models_says_so_everywhere(
-    tmp_path: Path, two_models: dict[str, Any]
+    tmp_path: Path, two_models: Any
 ) -> None:
     found = two_models
     by_model = [(one["model"], one["calls"]) for one in found["answered_by"]]
@@ -70,15 +62,15 @@ def test_a_run_answered_by_several_models_says_so_everywhere(
 def test_a_cached_reply_keeps_the_model_that_answered_then(tmp_path: Path, few_texts: Path) -> None:
     with mock(tmp_path, "--model-after", "5") as url:
         words = of_two_models(few_texts, url)
-        bought, free = printed(tmp_path, *words), printed(tmp_path, *words, "--new")
+        bought, free = json_of(tmp_path, *words), json_of(tmp_path, *words, "--new")
     assert free["cache_hits"] == QUESTIONS
     assert free["answered_by"] == bought["answered_by"]
 
 
 @pytest.mark.usefixtures("two_models")
 def test_the_models_are_one_judge_unless_they_are_split(tmp_path: Path) -> None:
-    assert printed(tmp_path, "evaluate")["judges"] is None
-    split = printed(tmp_path, "evaluate", "--split-models")
+    assert json_of(tmp_path, "evaluate")["judges"] is None
+    split = json_of(tmp_path, "evaluate", "--split-models")
     assert split["judges"]["names"] == ["m (m)", "m (m-next)"]
     assert split["judges"]["verdicts"] == [5, 3]
     assert split["judge"] == "m (m) + m (m-next)"
@@ -89,7 +81,7 @@ def test_a_batch_says_which_model_answered_too(
     tmp_path: Path, few_texts: Path, api: str, short_waits: None
 ) -> None:
     with mock(tmp_path, "--model-after", "5", "--batch-time", "0") as url:
-        found = printed(tmp_path, *of_two_models(few_texts, url, *APIS[api], "--batch"))
+        found = json_of(tmp_path, *of_two_models(few_texts, url, *APIS[api], "--batch"))
     assert [one["calls"] for one in found["answered_by"]] == [5, 3]
 
 
@@ -123,9 +115,6 @@ def run(folder: Path, texts: Path, url: str, *more: str) -> None:
     """Thirty questions, in three rounds."""
     job = ("--strategy", "listwise4x3", *MODEL, "--base-url", url, "-q", *more)
     judgeq(folder, "run", "-d", texts, *job)
-
-
-# The statistics
 
 
 def asked(
@@ -183,9 +172,6 @@ def test_signs_have_the_probabilities_of_students_t() -> None:
     assert drift.by_signs(np.zeros(9)) == drift.by_signs(np.ones(1)) == 1
 
 
-# Asking
-
-
 def test_drift_changes_no_score_and_nothing_that_is_read_of_the_run(
     tmp_path: Path, texts: Path
 ) -> None:
@@ -196,8 +182,8 @@ def test_drift_changes_no_score_and_nothing_that_is_read_of_the_run(
             run(folder, texts, url)
             if folder == both:
                 before, shown = scores(only_run(both)), judgeq(both, "status", "--json").stdout
-                assert printed(both, "drift", "--ask", "20", "--max-cost", "0.5")["drift"] is False
-                assert printed(both, "drift")["same"] == 20
+                assert json_of(both, "drift", "--ask", "20", "--max-cost", "0.5")["drift"] is False
+                assert json_of(both, "drift")["same"] == 20
                 assert scores(only_run(both)) == before
                 assert judgeq(both, "status", "--json").stdout == shown
             judgeq(folder, "resume", "--rounds", "4", "-q")
@@ -224,11 +210,11 @@ def test_its_cap_holds_and_a_higher_one_goes_on(tmp_path: Path, texts: Path) -> 
     with mock(tmp_path, "--model-after", "40") as url:
         run(tmp_path, texts, url)
         judgeq(tmp_path, "drift", "--ask", "20", expect=2)
-        some = printed(tmp_path, "drift", "--ask", "20", "--max-cost", "0.035", expect=6)
+        some = json_of(tmp_path, "drift", "--ask", "20", "--max-cost", "0.035", expect=6)
         assert some["error"]["exit_code"] == 6
         assert some["totals"]["cost"] <= 0.035
         assert 0 < some["jobs"]["done"] < 20
-        rest = printed(tmp_path, "drift", "--ask", "20", "--max-cost", "0.5")
+        rest = json_of(tmp_path, "drift", "--ask", "20", "--max-cost", "0.5")
         assert rest["jobs"]["done"] == 20
         assert {one["model"] for one in rest["then"]} == {"m"}
         assert "m-next" in {one["model"] for one in rest["now"]}
@@ -255,7 +241,7 @@ def test_a_group_is_named_by_a_column(tmp_path: Path, within: tuple[str, ...]) -
     table = "\n".join(["text,topic,gold", *rows])
     (tmp_path / "texts.csv").write_text(table, encoding="utf-8")
     judgeq(tmp_path, "run", "texts.csv", "--gold-column", "gold", "-q", *within)
-    found = printed(tmp_path, "drift", "--ask", "10", "--group-column", "topic")
+    found = json_of(tmp_path, "drift", "--ask", "10", "--group-column", "topic")
     assert [one["kind"] for one in found["tests"]][2:] == ["group politics", "group sport", "items"]
 
 
@@ -263,11 +249,11 @@ def test_in_a_store_its_spending_is_no_part_of_the_runs_cap(tmp_path: Path, text
     at = ("--store", new_store())
     with mock(tmp_path) as url:
         run(tmp_path, texts, url, *at, "--max-output-tokens", "40", "--max-cost", "1")
-        cost = printed(tmp_path, "status", *at)["cost"]
-        found = printed(tmp_path, "drift", "--ask", "12", "--max-cost", "0.5", *at)
+        cost = json_of(tmp_path, "status", *at)["cost"]
+        found = json_of(tmp_path, "drift", "--ask", "12", "--max-cost", "0.5", *at)
         assert found["same"] == found["jobs"]["done"] == 12
-        assert printed(tmp_path, "status", *at)["jobs"]["done"] == 30
+        assert json_of(tmp_path, "status", *at)["jobs"]["done"] == 30
         # The fourth round of ten lists costs less than what drift has: the cap is for the run alone.
         more = ("--rounds", "4", "--max-cost", str(cost * 1.6), "--concurrency", "1", "-q")
         judgeq(tmp_path, "resume", *more, *at)
-        assert printed(tmp_path, "status", *at)["jobs"]["done"] == 40
+        assert json_of(tmp_path, "status", *at)["jobs"]["done"] == 40

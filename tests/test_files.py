@@ -1,8 +1,6 @@
 """What is written: whole or not at all, and never through a link; and what a run does when there is no
 room for more open files."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Direct scores and lists together: the estimator, the strategy, and runs of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -103,9 +101,6 @@ def test_scores_connect_what_comparisons_dont() -> None:
     assert np.isfinite(fitted.posterior.errors).all()
 
 
-# The strategy
-
-
 def played(text: str, seed: int, lists: Simulation, alone: Simulation) -> tuple[History, Floats]:
     """A run in which texts alone and lists are judged as these settings say, and the true order."""
     truth = synthetic.draw("normal", 300, seeds.rng(seed, "latent"))
@@ -164,9 +159,6 @@ def test_some_texts_are_scored_twice() -> None:
         strategies.parse("hybrid10:repeat=99")
     with pytest.raises(UsageError, match="100 items, of which 120 can't be scored twice"):
         strategy.check(100)
-
-
-# Runs
 
 
 RUN = ("-d", "synthetic:normal", "--n", "60", "-s", "hybrid6x4", "--sim-position-bias", "300")

@@ -1,7 +1,5 @@
 """The mock server says what it was told to say, enforces what it says, and speaks OpenAI's batch API."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

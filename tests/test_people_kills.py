@@ -1,10 +1,7 @@
 """Fifty people who judge over HTTP, and a server that is killed again and again: every answer that was
 acknowledged is in the ledger, once."""
 
-from __future__ import annotations
-
 import asyncio
-import json
 import random
 import socket
 import subprocess
@@ -18,7 +15,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 
-from tests.cli import judgeq, only_run, query, start, wait_until
+from tests.cli import json_of, only_run, query, start, wait_until
 from tests.people import dataset, number
 
 PEOPLE, ANSWERS, KILLS = 50, 465, 5
@@ -121,7 +118,7 @@ def test_fifty_people_and_five_kills_lose_and_double_nothing(tmp_path: Path) -> 
     study = Study(tmp_path, free_port())
     wait_until(partial(answers, study.port), study.start())
     names = [f"judge {at}" for at in range(PEOPLE)]
-    added = json.loads(judgeq(tmp_path, "annotate", "add", "last", *names, "--json").stdout)
+    added = json_of(tmp_path, "annotate", "add", "last", *names)
     tokens = [one["link"].rpartition("#")[2] for one in added["judges"]]
     asyncio.run(all_judge(study, tokens))
     assert study.process is not None

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -90,9 +88,6 @@ def test_errors_in_closed_form_are_near_the_exact_ones(
     assert math.sqrt((off**2).mean()) < 0.012
     assert np.abs(off).max() < 0.06
     assert closed.dispersion == pytest.approx(scatter, rel=0.02)
-
-
-# Covariates
 
 
 @pytest.mark.parametrize(("n", "closed"), [(30, False), (400, True)])

@@ -1,15 +1,12 @@
 """Whole runs against the mock server over real HTTP: storms, caps, errors that stop a run."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli import judgeq, only_run, query, scores
+from tests.cli import json_of, judgeq, only_run, query, scores
 from tests.mock import mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
@@ -37,10 +34,6 @@ def job(texts: Path, url: str, *flags: str) -> tuple[str, ...]:
     return ("run", "-d", str(texts), "--prompt", "bias", *model, "--quiet", *flags)
 
 
-def printed(folder: Path, words: Sequence[str]) -> Any:
-    return json.loads(judgeq(folder, *words, "--json").stdout)
-
-
 def totals(run: Path) -> dict[str, Any]:
     (row,) = query(
         run,
@@ -56,12 +49,9 @@ def counted(run: Path, table: str, column: str) -> dict[str, int]:
     return {str(value): count for value, count in rows}
 
 
-# From start to scores
-
-
 def test_the_same_texts_are_bought_once_by_all_runs(tmp_path: Path, texts: Path) -> None:
     with mock(tmp_path) as url:
-        first = printed(tmp_path, job(texts, url))
+        first = json_of(tmp_path, *job(texts, url))
         run = only_run(tmp_path)
         before = scores(run)
         assert first["calls"] == 120
@@ -70,14 +60,14 @@ def test_the_same_texts_are_bought_once_by_all_runs(tmp_path: Path, texts: Path)
         assert (seen["answered"], seen["asked_again"]) == (120, 0)
         assert seen["tokens"]["input"] == first["tokens"]["input"]
 
-        again = printed(tmp_path, job(texts, url, "--new"))
+        again = json_of(tmp_path, *job(texts, url, "--new"))
         assert (again["calls"], again["cost"]) == (0, 0)
         assert (again["cache_hits"], again["cache_saved"]) == (120, pytest.approx(first["cost"]))
         assert stats(url)["requests"] == 120
         for folder in (tmp_path / "runs").iterdir():
             assert scores(folder) == before
 
-        assert printed(tmp_path, job(texts, url, "--new", "--no-cache"))["calls"] == 120
+        assert json_of(tmp_path, *job(texts, url, "--new", "--no-cache"))["calls"] == 120
         assert stats(url)["requests"] == 240
 
 
@@ -94,7 +84,7 @@ def test_another_limit_on_output_is_the_same_run_and_a_reply_that_it_cut_off_is_
         bought = stats(url)["requests"]
         # None of it, with no limit and a third one: neither in this run nor from the cache.
         for more in ((), ("--max-output-tokens", "700"), ("--max-output-tokens", "800", "--new")):
-            assert printed(tmp_path, (*mine, *more))["jobs"]["done"] == 4
+            assert json_of(tmp_path, *mine, *more)["jobs"]["done"] == 4
         assert stats(url)["requests"] == bought
 
 
@@ -128,9 +118,6 @@ def test_a_storm_ends_with_every_job_done_or_honestly_invalid(
     assert paid["cost"] == pytest.approx((paid["input"] + 10 * paid["output"]) / 1e6)
 
 
-# The cap
-
-
 def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
     tmp_path: Path, texts: Path, form: tuple[str, str]
 ) -> None:
@@ -138,7 +125,7 @@ def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
     flags = ("--latency", "0.05", "--reasoning-tokens", "30", "--dropped", "0.05")
     with mock(tmp_path, *flags) as url:
         cheap = job(texts, url, *form, *mine)
-        told = printed(tmp_path, (*cheap, "--dry-run"))
+        told = json_of(tmp_path, *cheap, "--dry-run")
         assert stats(url)["requests"] == 0
         assert not (tmp_path / "runs").exists()
         cap = told["cost"]["high"] / 10
@@ -152,12 +139,9 @@ def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
         assert result["cost_of_priced_calls"] == pytest.approx(spent)
         run = only_run(tmp_path)
         assert "elo" in scores(run)
-        more = printed(tmp_path, (*cheap, "--max-cost", "100"))
+        more = json_of(tmp_path, *cheap, "--max-cost", "100")
         assert more["partial"] is False
         assert more["jobs"]["done"] == 600
-
-
-# Replies that are no verdicts
 
 
 def test_replies_that_are_all_cut_off_stop_the_run_while_it_is_cheap(
@@ -178,9 +162,6 @@ def test_replies_that_are_all_cut_off_stop_the_run_while_it_is_cheap(
         assert "no verdict" in judgeq(tmp_path, "show", "--write", expect=7).stderr
         assert "no verdict" in judgeq(tmp_path, "evaluate", expect=7).stderr
         assert not (run / "scores.csv").exists()
-
-
-# Errors that another try can't mend
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """A run's record that judgeq didn't write, or that doesn't add up: refused by name, whatever is done
 with the run."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import shutil
@@ -73,9 +71,6 @@ def path(stopped: Path, tmp_path: Path) -> Path:
     (run,) = run_places.FolderRuns(stopped / "runs").all()
     shutil.copytree(run.path, tmp_path / "runs" / run.id)
     return tmp_path / "runs" / run.id / "run.db"
-
-
-# The schema
 
 
 def test_a_changed_schema_has_another_version() -> None:
@@ -195,9 +190,6 @@ def test_no_number_makes_a_traceback(
 def test_costs_that_add_up_to_no_number_are_refused(tmp_path: Path, path: Path, cost: str) -> None:
     execute(path, f"UPDATE calls SET cost = {cost}")
     assert "dollars: inf of " in judgeq(tmp_path, "status", expect=7).stderr
-
-
-# The sums
 
 
 RUN = (
