@@ -21,9 +21,8 @@ from judgeq.engine.interrupts import Interrupts
 from judgeq.engine.results import Result
 from judgeq.errors import StoppedError
 from judgeq.judge.questions import Questions
-from judgeq.people.answers import Answer, Question, Turn
 from judgeq.people.assignment import Assignment
-from judgeq.people.people import People
+from judgeq.people.people import Answer, People, Question, Turn
 from judgeq.people.registry import Change
 from judgeq.prompts import PromptSet
 from judgeq.store import Items
