@@ -15,19 +15,13 @@ from judgeq import run_places
 from judgeq.errors import RunError
 from judgeq.store import schema
 from judgeq.store.sqlite import SqliteStore
-from tests.cli import ended, judgeq, only_run
+from tests.cli import ended, execute, judgeq, only_run
 from tests.mock import mock
 from tests.postgres import new_store
 from tests.test_stored_runs import execute as execute_in
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 SMALL = ("run", "--dataset", "synthetic:normal", "--n", "20", "-s", "listwise5x3", "--quiet")
-
-
-def execute(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 def refused(path: Path, match: str) -> None:
@@ -117,9 +111,6 @@ def test_another_definition_is_refused(path: Path, change: str) -> None:
     refused(path, r"run\.db")
 
 
-# The cells
-
-
 INTEGER = ("'x'", "x'00'", "1.5")
 WRONG = {"float8": ("'x'", "x'00'"), "text": ("x'00'",), "bytea": ("'x'", "1")}
 """What SQLite lets stand in a column of this type, and judgeq never writes."""
@@ -192,10 +183,8 @@ def test_costs_that_add_up_to_no_number_are_refused(tmp_path: Path, path: Path, 
     assert "dollars: inf of " in judgeq(tmp_path, "status", expect=7).stderr
 
 
-RUN = (
-    *("run", "-d", "demo", "--sample", "20", "-s", "pairwise3", "--quiet", "--no-cache"),
-    *("--judge", "m", "--price", "1,10"),
-)
+RUN = ("run", "-d", "demo", "--sample", "20", "-s", "pairwise3", "--quiet", "--no-cache")
+RUN += ("--judge", "m", "--price", "1,10")
 DAMAGE = [
     ("DELETE FROM verdicts WHERE job = 7", "answered questions with a verdict: 29 of 30"),
     ("UPDATE jobs SET state = 'pending' WHERE id = 7", "verdicts: 30 of 29"),
