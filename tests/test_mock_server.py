@@ -224,6 +224,4 @@ async def test_a_batch_of_openai_goes_through_its_states() -> None:
             assert result["response"]["status_code"] == 200
             assert body["choices"][0] == live.to_dict()["choices"][0]
             assert body["usage"] == live.to_dict()["usage"]
-        [seen_batch] = rig.server.report()["batches"]["list"]
-        assert seen_batch["billed"] == 10
-        assert seen_batch["metadata"] == {"judgeq": "name"}
+        assert rig.server.report()["batches"] == {"created": 1, "billed": 10}
