@@ -35,7 +35,7 @@ from judgeq.events import Emit, Event
 from judgeq.judge.function import JudgeFunction, judge_name
 from judgeq.run_places import RunPlace
 from judgeq.ui import notebook
-from judgeq.ui.json import plain
+from judgeq.ui.dataclass_json import plain
 from judgeq.ui.notebook import InPython, Result
 from judgeq.ui.show import run as show_run
 

@@ -19,7 +19,7 @@ from pydantic import ValidationError, model_validator
 
 from judgeq import judge, strategies
 from judgeq.datasets import Dataset
-from judgeq.datasets.table_reader import format_of
+from judgeq.datasets.tables import format_of
 from judgeq.errors import DataError, UsageError
 from judgeq.escaping import quoted
 from judgeq.files import read_toml

@@ -127,6 +127,15 @@ def ordinary(path: Path) -> Path:
     return path
 
 
+def contents(path: Path) -> bytes:
+    """The bytes of a file. Raises DataError."""
+    try:
+        return ordinary(path).read_bytes()
+    except OSError as error:
+        reason = error.strerror or error
+        raise DataError(f"{path} can't be read (seen from {Path.cwd()}): {reason}.") from error
+
+
 def read_toml(path: Path, what: str, remedy: str = "") -> dict[str, Any]:
     """What a TOML file holds. Raises DataError naming `what` the file is, where it lies, and what is
     wrong with it; `remedy` comes last."""

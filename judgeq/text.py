@@ -82,7 +82,7 @@ def wrapped(text: str, width: int) -> list[str]:
     return lines
 
 
-# How fields of a result stand in its JSON (ui/json.py)
+# How fields of a result stand in its JSON (ui/dataclass_json.py)
 
 LEFT_OUT: Mapping[Any, Any] = {"json": "left out"}
 """The metadata of a field that is no part of the JSON."""

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from judgeq.config import NEVER_KEPT, Settings, as_flags, as_text, settle
-from judgeq.datasets.table_reader import format_of
+from judgeq.datasets.tables import format_of
 from judgeq.errors import RunError
 from judgeq.escaping import quoted
 from judgeq.files import remembered, write_private

@@ -190,6 +190,6 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     draw them takes four fifths of a report's time."""
     from matplotlib.figure import Figure
 
-    from judgeq.ui.report import chapters
+    from judgeq.ui import report
 
-    monkeypatch.setattr(chapters, "figure", lambda *_: Figure())
+    monkeypatch.setattr(report, "figure", lambda *_: Figure())

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from judgeq.errors import RunError
-from judgeq.rating import ESTIMATORS, Parameters, placing, plackett_luce
+from judgeq.rating import ESTIMATORS, Parameters, curvature, placing, plackett_luce
 from judgeq.rating.comparisons import joined
 from judgeq.rating.placing import Batch
 from judgeq.strategies.placing import choose_anchors, lists
@@ -111,7 +111,8 @@ def test_scores_are_the_optimum_given_what_was_published() -> None:
     slope = np.zeros(OLD + NEW)
     whole = np.zeros(OLD + NEW)
     whole[local] = theta
-    slope = plackett_luce.rankings_of(of_march, OLD + NEW).gradient(whole)
+    rankings = plackett_luce.rankings_of(of_march, OLD + NEW)
+    slope = curvature.Curvature(rankings, whole, np.zeros(OLD + NEW)).gradient
     pull = np.linalg.solve(v, theta[: len(anchors)] - old.posterior.theta[anchors])
     assert_allclose(slope[anchors], -pull, rtol=3e-3, atol=1e-3)
     own = theta[len(anchors) :]

@@ -1,7 +1,5 @@
 """Plackett-Luce, against its definition; and partial rankings, such as best-worst answers."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -17,12 +15,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from judgeq.errors import NotConvergedError
 from judgeq.rating import Parameters, comparisons, plackett_luce, scale_quality
-from judgeq.rating.curvature import Curvature
+from judgeq.rating.curvature import Curvature, Rankings
 from judgeq.rating.plackett_luce import fit, rankings_of
 from judgeq.types import Floats
 from tests.build import Ranking, dense, fit_map, grouped, partial_rankings, several, verdicts
 from tests.build import rankings as any_rankings
-from tests.cli import judgeq
+from tests.cli import json_of, judgeq
 
 N = 6
 MANY = st.lists(any_rankings(N), min_size=1, max_size=8)
@@ -67,25 +65,29 @@ def test_the_map_is_the_optimum(many: list[Ranking], sigma: float) -> None:
     assert theta.sum() == pytest.approx(0, abs=1e-7)
 
 
+def along(some: Rankings, theta: Floats, step: Floats) -> Floats:
+    """By how much the gradient changes along a small step, there and back."""
+    ends = (Curvature(some, theta + way * step, np.zeros(N)).gradient for way in (0.5, -0.5))
+    change: Floats = np.subtract(*ends)
+    return change
+
+
 @settings(max_examples=12)
 @given(many=MANY, theta=THETA, direction=THETA)
 def test_loss_and_derivatives(many: list[Ranking], theta: Floats, direction: Floats) -> None:
     some = rankings_of(verdicts(many), N)
     assert some.loss(theta) == pytest.approx(minus_log_likelihood(theta, many))
-    gradient = some.gradient(theta)  # also sets where the Hessian looks from
-    curvature = Curvature(some, np.ones(N))
-    exact = Curvature(some, np.zeros(N))
+    curvature = Curvature(some, theta, np.ones(N))
+    exact = Curvature(some, theta, np.zeros(N))
     step, every = 1e-5, np.eye(N)
     differences = [
         (some.loss(theta + step * way) - some.loss(theta - step * way)) / (2 * step)
         for way in every
     ]
-    assert_allclose(gradient, differences, atol=1e-6)
-
-    def along(way: Floats) -> Floats:
-        return (some.gradient(theta + step * way) - some.gradient(theta - step * way)) / (2 * step)
-
-    hessian = np.stack([along(way) for way in every])
+    assert_allclose(exact.gradient, differences, atol=1e-6)
+    assert_allclose(curvature.gradient, differences + theta, atol=1e-6)
+    assert exact.loss == pytest.approx(some.loss(theta))
+    hessian = np.stack([along(some, theta, step * way) for way in every]) / step
     assert_allclose(exact.times(direction), hessian @ direction, atol=1e-5)
     assert_allclose(exact.diagonal, np.diag(hessian), atol=1e-6)
     assert_allclose(dense(curvature), hessian + np.eye(N), atol=1e-5)
@@ -192,23 +194,16 @@ def test_plackett_luce_against_the_definition(
     some = plackett_luce.rankings_of(verdicts(many, several), N)
     step, every = 1e-5, np.eye(N)
     assert some.loss(theta) == pytest.approx(loss(many, theta))
-    gradient = some.gradient(theta)  # also sets where the Hessian looks from
-    exact = Curvature(some, np.zeros(N))
-    product, diagonal = exact.times(direction), exact.diagonal
-    curvature = Curvature(some, np.ones(N))
+    curvature = Curvature(some, theta, np.ones(N))
+    exact = Curvature(some, theta, np.zeros(N))
     slopes = [
         (loss(many, theta + step * way) - loss(many, theta - step * way)) / (2 * step)
         for way in every
     ]
-    assert_allclose(gradient, slopes, atol=1e-6)
-    hessian = np.stack(
-        [
-            (some.gradient(theta + step * way) - some.gradient(theta - step * way)) / (2 * step)
-            for way in every
-        ]
-    )
-    assert_allclose(product, hessian @ direction, atol=1e-5)
-    assert_allclose(diagonal, np.diag(hessian), atol=1e-6)
+    assert_allclose(exact.gradient, slopes, atol=1e-6)
+    hessian = np.stack([along(some, theta, step * way) for way in every]) / step
+    assert_allclose(exact.times(direction), hessian @ direction, atol=1e-5)
+    assert_allclose(exact.diagonal, np.diag(hessian), atol=1e-6)
     assert_allclose(dense(curvature), hessian + np.eye(N), atol=1e-5)
     assert np.isfinite(curvature.variance).all()
 
@@ -228,11 +223,11 @@ def test_only_known_pairs_are_implied(many: list[Ranking], theta: Floats) -> Non
     alone = plackett_luce.rankings_of(verdicts([[a, b] for a, b in pairs.elements()]), N)
     whole = plackett_luce.rankings_of(some, N, ways=())
     assert whole.loss(theta) == pytest.approx(alone.loss(theta))
-    assert_allclose(whole.gradient(theta), alone.gradient(theta), atol=1e-9)
-    of_whole, of_alone = (Curvature(one, np.zeros(N)) for one in (whole, alone))
+    of_whole, of_alone = (Curvature(one, theta, np.zeros(N)) for one in (whole, alone))
+    assert_allclose(of_whole.gradient, of_alone.gradient, atol=1e-9)
     assert_allclose(of_whole.times(theta), of_alone.times(theta), atol=1e-9)
     assert_allclose(of_whole.diagonal, of_alone.diagonal, atol=1e-9)
-    one, other = (dense(Curvature(each, np.ones(N))) for each in (whole, alone))
+    one, other = (dense(Curvature(each, theta, np.ones(N))) for each in (whole, alone))
     assert_allclose(one, other, atol=1e-6)
 
 
@@ -273,7 +268,7 @@ def test_a_run_of_them_is_explained_and_written_as_it_was(tmp_path: Path) -> Non
         *([other, "a", "1.0"] for other in "dbc"),
         ["c", "a", "1.0"],
     ]
-    two = json.loads(judgeq(tmp_path, "explain", "last", "a", "--vs", "c", "--json").stdout)
+    two = json_of(tmp_path, "explain", "last", "a", "--vs", "c")
     assert two["direct"] == {"met": 3, "above": 0, "below": 2, "tied": 0}
     assert [one["partial"] for one in two["judgments"]] == [True, True, False]
     assert two["judgments"][0]["groups"] == [["b"], ["a", "c"], ["d"]]

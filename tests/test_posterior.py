@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -9,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from judgeq.rating import Fit, Parameters, curvature, plackett_luce
 from judgeq.rating.comparisons import components
-from judgeq.rating.curvature import Curvature, Rankings
+from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import Posterior, evidence
 from judgeq.types import Floats, Verdicts
 from tests.build import Ranking, dense, verdicts
@@ -37,8 +35,7 @@ def posterior_of(fit: Fit) -> Posterior:
 def posterior_and_matrix(posterior: Posterior) -> tuple[Floats, Floats]:
     """V, the inverse of the whole curvature, and by what errors are wider than it says, item by item."""
     rankings, parameters = posterior.rankings, posterior.parameters
-    rankings.gradient(parameters)
-    kept = Curvature(rankings, rankings.precision(posterior.sigma))
+    kept = Curvature(rankings, parameters, rankings.precision(posterior.sigma))
     v: Floats = np.linalg.inv(dense(kept)).astype(np.float64)
     sizes = np.maximum(np.bincount(posterior.component), 2)[posterior.component]
     sigma = posterior.sigma
@@ -51,12 +48,6 @@ def of_lists(*about: Any, sigma: float = SIGMA) -> Posterior:
     """Of `lists` of these arguments, by `pl`."""
     judged = lists(*about)
     return posterior_of(plackett_luce.fit(judged, about[0], Parameters(sigma=sigma)))
-
-
-# The normal distribution itself
-
-
-# Errors
 
 
 def test_components_are_as_in_the_whole_matrix() -> None:
@@ -90,9 +81,6 @@ def test_errors_in_closed_form_are_near_the_exact_ones(
     assert closed.dispersion == pytest.approx(scatter, rel=0.02)
 
 
-# Covariates
-
-
 @pytest.mark.parametrize(("n", "closed"), [(30, False), (400, True)])
 def test_loadings_make_ratings_of_items_and_covariates(
     n: int, closed: bool, monkeypatch: pytest.MonkeyPatch
@@ -103,7 +91,7 @@ def test_loadings_make_ratings_of_items_and_covariates(
     load -= load.mean()
     monkeypatch.setattr(curvature, "DENSE", 10 if closed else 4000)
     likelihood = plackett_luce.rankings_of(judged, n, numbers)
-    best = curvature.maximum(likelihood, SIGMA)
+    best = curvature.maximum(likelihood, SIGMA).parameters
     posterior = Posterior(likelihood, best, SIGMA, components(judged, n), load)
     assert_allclose(
         posterior.theta, posterior.parameters[:n] + load[:, 0] * posterior.parameters[n]
@@ -128,32 +116,21 @@ def test_several_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class _OneThread:
+    def __init__(self, threads: int) -> None:
+        assert threads > 1
+
     map = staticmethod(map)
-
-    def __enter__(self) -> _OneThread:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-
-# The width of the prior
-
-
-def kept(rankings: Rankings, sigma: float) -> Curvature:
-    curvature.maximum(rankings, sigma)
-    return Curvature(rankings, rankings.precision(sigma))
 
 
 @pytest.mark.parametrize("sigma", [2.0, 6.0])
 def test_the_determinant_in_closed_form_is_near_the_exact_one(
     sigma: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = kept(plackett_luce.rankings_of(lists(600, 10, 3, 0), 600), sigma)
+    found = curvature.maximum(plackett_luce.rankings_of(lists(600, 10, 3, 0), 600), sigma)
     exact = np.linalg.slogdet(dense(found))[1]
     assert found.log_determinant() == pytest.approx(exact, abs=1e-2)
     monkeypatch.setattr(curvature, "DENSE", 0)
-    found = kept(plackett_luce.rankings_of(lists(600, 10, 3, 0), 600), sigma)
+    found = curvature.maximum(plackett_luce.rankings_of(lists(600, 10, 3, 0), 600), sigma)
     assert found.log_determinant() == pytest.approx(exact, abs=0.015 * 600)
 
 
@@ -168,7 +145,7 @@ def test_the_evidence_by_definition() -> None:
         return math.log(float(density.sum() * (d[1] - d[0])))
 
     def by_laplace(sigma: float) -> float:
-        return evidence(rankings, curvature.maximum(rankings, sigma), sigma)
+        return evidence(curvature.maximum(rankings, sigma), sigma)
 
     differences = [of(4.0) - of(1.0) for of in (by_quadrature, by_laplace)]
     assert differences[0] == pytest.approx(differences[1], abs=0.05)

@@ -21,7 +21,7 @@ from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
     from judgeq.config import Settings
-    from judgeq.datasets.table_writer import Format
+    from judgeq.engine.export import Format
     from judgeq.imports import votes
     from judgeq.run_places import RunPlace
 
@@ -286,12 +286,11 @@ def _export_table(
     import asyncio
 
     from judgeq import files
-    from judgeq.datasets import table_writer
     from judgeq.engine import export
 
     ends: Any = "csv" if out is None else out.suffix.lower().removeprefix(".") or "csv"
-    if kind is None and ends not in table_writer.FORMATS:
-        formats = ", ".join(table_writer.FORMATS)
+    if kind is None and ends not in export.FORMATS:
+        formats = ", ".join(export.FORMATS)
         raise UsageError(f"--out {out}: its name ends in none of {formats}; or add --format.")
     kind = kind or ends
 
@@ -303,8 +302,8 @@ def _export_table(
         else:
             table = await export.scores(run, settings)
         if settings.rehearsal:
-            table = table_writer.marked(table)
-        await table_writer.write(table, kind, file)
+            table = export.marked(table)
+        await export.write(table, kind, file)
 
     _warn(run, "this is what there is so far.")
     if out is not None:

@@ -284,14 +284,15 @@ def report(
     import asyncio
 
     from judgeq.evaluation.evaluate import evaluation
-    from judgeq.ui.report import page, texts
+    from judgeq.ui import report as reports
+    from judgeq.ui import report_texts
 
-    page.check(kind)
+    reports.check(kind)
     plan, (run,) = _opened([place], given, values)
     shown = run.info.settings_with(given).texts
     made = evaluation(run, plan, shown=shown)
-    table = asyncio.run(texts.gathered(made, listed))
-    paths = page.write(made, table, run.run.path / f"report.{kind}")
+    table = asyncio.run(report_texts.gathered(made, listed))
+    paths = reports.write(made, table, run.run.path / f"report.{kind}")
     if open:
         click.launch(paths[0].resolve().as_uri())
     if shown and made.run.scores.texts is None and not quiet and not as_json:

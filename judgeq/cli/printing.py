@@ -173,7 +173,7 @@ def binary_output(never_shown: str | None) -> Iterator[IO[bytes]]:
 
 def print_json(value: Any, error: JudgeqError | None = None) -> None:
     """Print a result as JSON to standard output, with the error that it ended with."""
-    from judgeq.ui.json import plain
+    from judgeq.ui.dataclass_json import plain
 
     known = plain(value)
     if error is not None and isinstance(known, dict):
@@ -209,7 +209,7 @@ class Answer(NamedTuple):
 def answer(found: Answer, csv: Path | None, as_json: bool | None, quiet: bool | None) -> None:
     """Print what a command found; its error ends the command."""
     if csv is not None:
-        from judgeq.ui.json import numbers, write_csv
+        from judgeq.ui.dataclass_json import numbers, write_csv
 
         write_csv(csv, [*(found.rows or numbers)(found.value)])
     if as_json:

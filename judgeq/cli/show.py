@@ -129,7 +129,7 @@ def show(
     from judgeq.engine.scores import TEXT
     from judgeq.escaping import excerpt
     from judgeq.evaluation import items
-    from judgeq.ui.json import plain
+    from judgeq.ui.dataclass_json import plain
     from judgeq.ui.show import items as show_items
 
     if write:

@@ -186,7 +186,7 @@ def worker(given: Values, values: Values, quiet: bool) -> Answer:
     """
     from judgeq.engine import remote_worker
     from judgeq.ui import dashboard
-    from judgeq.ui.json import plain
+    from judgeq.ui.dataclass_json import plain
     from judgeq.ui.sections import line
 
     own = remote_worker.settings_of(given | ({"judge": values["judge"]} if values["judge"] else {}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,21 @@ from judgeq.cli.app import EVERYTHING, EXIT_CODES, app
 from judgeq.cli.options import DATASET, Values, argument, command, of_settings, option
 from judgeq.cli.printing import Answer, confirm, show_text
 from judgeq.errors import DataError, JudgeError, UsageError
-from judgeq.settings.declaration import in_words, settings_of
+from judgeq.files import shipped
+from judgeq.settings.declaration import GROUPS, in_words, settings_of
 from judgeq.settings.mock_server import MockSettings
+from judgeq.settings.run import SETTINGS
 from judgeq.text import several
 
 MOCK_SETTINGS = settings_of(MockSettings)
+EXAMPLE_FEATURE = "how urgent the message is"
+EXAMPLE_VALUES = {
+    "price": "[0.25, 2]",
+    tuple: '["low", "high"]',
+    int: "1000",
+    float: "1.0",
+}
+"""Examples of settings without a default, by name or type."""
 
 
 @command("help", argument("topic", "[all | exit-codes | COMMAND]", "What about.", nargs=-1))
@@ -44,8 +55,6 @@ def init(job: Path, prompt: Path) -> Answer:
     Both explain themselves in comments. The job runs as it is, offline and free:
     `judgeq run --config job.toml`. Nothing is overwritten.
     """
-    from judgeq.ui.job_file import job_file, prompt_set
-
     files = {job: job_file(prompt), prompt: prompt_set(prompt.stem)}
     for path in files:
         if path.suffix != ".toml" or len(files) < 2:
@@ -62,6 +71,29 @@ def init(job: Path, prompt: Path) -> Answer:
         {"files": [*files]},
         lambda _: f"{job} and {prompt} are written. Change them, then: judgeq run --config {job}",
     )
+
+
+def job_file(prompt: Path) -> str:
+    """A job file (TOML) that runs as it is; common settings that it does not set are comments."""
+    from judgeq.ui import html
+
+    values = {"dataset": "demo", "strategy": "listwise10", "prompt": str(prompt)}
+    toml = partial(json.dumps, ensure_ascii=False)
+    groups = {
+        group: [one for one in SETTINGS.values() if one.declared.group == group] for group in GROUPS
+    }
+    return html.rendered(
+        "job.txt", groups=groups, values=values, toml=toml, examples=EXAMPLE_VALUES
+    )
+
+
+def prompt_set(name: str) -> str:
+    """A prompt set to start from (TOML): the shipped "generic", about an example of a feature."""
+    from judgeq.ui import html
+
+    text = (shipped("prompts") / "generic.toml").read_text(encoding="utf-8")
+    rest = "\n".join(text.replace("$feature", EXAMPLE_FEATURE).splitlines()[2:])
+    return html.rendered("prompt.txt", name=json.dumps(name), rest=rest)
 
 
 @command(

@@ -18,8 +18,16 @@ from judgeq.datasets.dataset import (
     without_alone,
     without_long,
 )
-from judgeq.datasets.table_reader import SUFFIXES, format_of, read
-from judgeq.datasets.tables import TEXT, Table, did_you_mean, display, listed
+from judgeq.datasets.tables import (
+    SUFFIXES,
+    TEXT,
+    Table,
+    did_you_mean,
+    display,
+    format_of,
+    listed,
+    read,
+)
 from judgeq.errors import UsageError
 from judgeq.settings.run import DatasetSpec
 

@@ -11,8 +11,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from judgeq.datasets.dataset import OF_COLUMNS, STDIN, Dataset, RowIds, without_repeated
-from judgeq.datasets.tables import ID, TEXT, Table, as_list, did_you_mean, display, listed
+from judgeq.datasets.dataset import STDIN, Dataset, RowIds, without_repeated
+from judgeq.datasets.tables import (
+    ID,
+    OF_COLUMNS,
+    TEXT,
+    Table,
+    as_list,
+    did_you_mean,
+    display,
+    listed,
+)
 from judgeq.errors import DataError, UsageError
 from judgeq.settings.run import DatasetSpec
 from judgeq.types import Floats, GoldKind

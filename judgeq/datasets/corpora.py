@@ -18,8 +18,8 @@ from pydantic import ValidationError
 
 from judgeq import files
 from judgeq.datasets.columns import dataset_of
-from judgeq.datasets.dataset import OF_COLUMNS, OF_TABLES, Dataset, DatasetInfo, RowIds, refuse
-from judgeq.datasets.table_reader import contents, read
+from judgeq.datasets.dataset import Dataset, DatasetInfo, RowIds, refuse
+from judgeq.datasets.tables import OF_COLUMNS, OF_TABLES, read
 from judgeq.errors import DataError, UsageError
 from judgeq.settings.run import DatasetSpec
 
@@ -92,7 +92,7 @@ def load(spec: DatasetSpec, base: Path, *, may_download: bool) -> Dataset:
 
 def _whole(which: DatasetInfo, path: Path, latent_column: str | None) -> Dataset:
     """A corpus with its texts. Raises DataError for a file that isn't the one that is known."""
-    data = contents(path)
+    data = files.contents(path)
     digest = hashlib.sha256(data).hexdigest()
     if which.sha256 not in (None, digest):
         raise DataError(

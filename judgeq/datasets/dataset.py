@@ -24,10 +24,6 @@ from judgeq.types import Bools, Floats, GoldKind, Offsets
 STDIN = "-"
 """The dataset that is given with the command, on standard input or from Python."""
 
-OF_COLUMNS = ("text_column", "id_column", "gold_column", "group_column", "latent_column")
-OF_TABLES = ("delimiter", "encoding", "no_header", "skip_empty", "merge_duplicates", "keep_columns")
-"""Which columns of a table are what, and how it is read."""
-
 
 def refuse(spec: DatasetSpec, settings: Sequence[str], reason: str) -> None:
     """Raise UsageError for one of these settings that is given, and isn't for this dataset."""

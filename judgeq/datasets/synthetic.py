@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from judgeq.datasets.dataset import OF_COLUMNS, OF_TABLES, Dataset, DatasetInfo, RowIds, refuse
+from judgeq.datasets.dataset import Dataset, DatasetInfo, RowIds, refuse
+from judgeq.datasets.tables import OF_COLUMNS, OF_TABLES
 from judgeq.seeds import rng
 from judgeq.settings.run import DatasetSpec
 from judgeq.types import Floats

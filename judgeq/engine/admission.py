@@ -18,7 +18,7 @@ from judgeq import config, judge, prompts, trust
 from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
 from judgeq.datasets.synthetic import NAMES
-from judgeq.datasets.table_reader import format_of
+from judgeq.datasets.tables import format_of
 from judgeq.engine import assembly, status
 from judgeq.engine.assembly import Run
 from judgeq.engine.datasets import load, runs_onto

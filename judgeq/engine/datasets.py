@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from judgeq import datasets, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
+from judgeq.datasets.columns import kind_of
 from judgeq.datasets.dataset import RowIds
 from judgeq.datasets.tables import Table, display, listed
-from judgeq.datasets.union import concatenated, numbered, union
 from judgeq.engine import rounds
 from judgeq.engine.interrupts import awaited
 from judgeq.errors import DataError, JudgeqError, UsageError
 from judgeq.run_places import RunInfo, RunPlace, Runs
 from judgeq.text import several
+from judgeq.types import Floats
 
 LOOKED_AT = 10
 """So many of the latest runs are looked at for texts that were judged before."""
+MOSTLY = 0.5
+"""Where more of the ids that both have stand for other texts, ids don't say which texts are the same."""
 Given = Mapping[str, Sequence[str]]
 """The texts of runs, by their ids, where the user has them at hand."""
 
@@ -65,21 +71,90 @@ def placed(dataset: Dataset, onto: Sequence[RunPlace], given: Given) -> Dataset:
         there |= {block.run for block in new}
         rows = [row for block in new for row in block.rows]
         settled = concatenated(settled, own, rows, [own.ids[row] for row in rows])
-    joined = union(settled, dataset)
-    if not joined.new:
+    rows, ids, changed = _new(settled, dataset)
+    if not rows:
         raise UsageError(
             f"--onto: all {len(dataset):,} texts of {dataset.name} were judged before: nothing is new."
         )
     notices = [
-        f"{several(joined.new, 'text')} of {dataset.name} are new, and judged next to some of "
+        f"{several(len(rows), 'text')} of {dataset.name} are new, and judged next to some of "
         f"{len(settled):,} that are settled."
     ]
-    if joined.changed:
+    if changed:
         notices.append(
-            f"{several(len(joined.changed), 'text')} changed under the same id, and are new items: "
-            f"{listed([f'{dataset.name}:{name}' for name in joined.changed])}."
+            f"{several(len(changed), 'text')} changed under the same id, and are new items: "
+            f"{listed([f'{dataset.name}:{name}' for name in changed])}."
         )
-    return replace(joined.dataset, notices=(*dataset.notices, *notices))
+    joined = concatenated(settled, dataset, rows, ids)
+    return replace(joined, notices=(*dataset.notices, *notices))
+
+
+def _new(settled: Dataset, dataset: Dataset) -> tuple[list[int], list[str], list[str]]:
+    """The rows of a dataset that aren't settled, the ids that they get, and the ids under which a text
+    has changed. An item is settled where its id and its text are; where ids are row numbers, its text
+    alone says so. A changed text is new, under another id.
+
+    Raises DataError where most ids of both stand for other texts, and for an id that can't be used.
+    """
+    old, texts, there = settled.texts or (), dataset.texts or (), {*settled.ids}
+    by_text = numbered(settled.ids) or numbered(dataset.ids)
+    known = {*old} if by_text else {*zip(settled.ids, old, strict=False)}
+    keys = texts if by_text else zip(dataset.ids, texts, strict=False)
+    pairs = zip_longest(range(len(dataset)), keys)
+    rows = [row for row, key in pairs if key not in known]
+    names = [dataset.ids[row] for row in rows]
+    changed = [name for name in names if name in there] if old and texts and not by_text else []
+    shared = there.intersection(dataset.ids)
+    if len(changed) > max(2, MOSTLY * len(shared)):
+        raise DataError(
+            f"{dataset.name}: {len(changed):,} of {len(shared):,} ids that were judged before now stand "
+            f"for other texts, among them {listed(changed)}. Give --id-column, or ids of their own to "
+            "the new texts."
+        )
+    ids = [f"{dataset.name}:{name}" if name in there else name for name in names]
+    if twice := next((name for name in ids if name in there), None):
+        raise DataError(f"{dataset.name}: the id {display(twice)} is taken. Rename the new item.")
+    return rows, ids, changed
+
+
+def numbered(ids: Sequence[str]) -> bool:
+    """Whether ids are nothing but the row numbers."""
+    return all(name == str(row) for row, name in enumerate(ids))
+
+
+def concatenated(
+    settled: Dataset, dataset: Dataset, rows: Sequence[int], ids: Sequence[str]
+) -> Dataset:
+    """The items of one dataset, and after them these rows of another, under these ids."""
+
+    def column(old: Floats | None, new: Floats | None) -> Floats | None:
+        if old is None and new is None:
+            return None
+        first = np.full(len(settled), np.nan) if old is None else old
+        return np.append(first, np.full(len(rows), np.nan) if new is None else new[rows])
+
+    texts = None
+    if settled.texts is not None and dataset.texts is not None:
+        texts = [*settled.texts, *(dataset.texts[row] for row in rows)]
+    gold = column(settled.gold, dataset.gold)
+    kinds = {settled.gold_kind, dataset.gold_kind} - {None}
+    none = np.zeros(len(settled), dtype=np.bool_)
+    return replace(
+        dataset,
+        ids=[*settled.ids, *ids],
+        texts=texts,
+        gold=gold,
+        gold_kind=kind_of(gold) if gold is not None and len(kinds) > 1 else next(iter(kinds), None),
+        gold_meaning=(settled if dataset.gold is None else dataset).gold_meaning,
+        latent=column(settled.latent, dataset.latent),
+        subsets={
+            name: np.append(settled.subsets.get(name, none), subset[rows])
+            for name, subset in dataset.subsets.items()
+        },
+        columns={},
+        prompt=dataset.prompt or settled.prompt,
+        known_as=None,
+    )
 
 
 def dataset_of(

@@ -227,11 +227,15 @@ def groups_in(place: RunPlace, column: str | None) -> dict[str, Floats]:
     if column is None:
         return {}
     dataset = dataset_of(place, keep_columns=True)
-    if dataset is None or column not in dataset.columns:
+    compared_within = place.info().settings.group_column
+    cells = None
+    if dataset is not None:
+        cells = dataset.groups if column == compared_within else dataset.columns.get(column)
+    if cells is None:
         raise UsageError(
             f"--group-column {display(column)}: the dataset isn't here, or has no such column."
         )
-    values = np.array([str(value) for value in dataset.columns[column]])
+    values = np.array([*map(str, cells)])
     names = np.unique(values).tolist()
     if not 1 < len(names) <= MOST_GROUPS:
         raise UsageError(

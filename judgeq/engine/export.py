@@ -1,27 +1,37 @@
-"""A run as tables for other programs: its scores, the comparisons they are made of, and its calls.
+"""Tables for other programs, as CSV, JSONL or Parquet; those of a run are its scores, the comparisons
+they are made of, and its calls.
 
-Made in batches, so that a large run needs no object for each of its rows at once. Items are named by
-their ids; no texts, no prompts.
+Made and written in batches, so that a large run needs no object for each of its rows at once. Items are
+named by their ids; no texts, no prompts.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+import codecs
+import csv
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import IO, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
+import orjson
 
 from judgeq.config import Settings
-from judgeq.datasets.table_writer import Batch, Table
+from judgeq.datasets.tables import packages
 from judgeq.engine import results, rounds
-from judgeq.engine.scores import cells
+from judgeq.engine.scores import MADE_UP, cells
 from judgeq.errors import RunError
+from judgeq.escaping import for_spreadsheet
 from judgeq.people import answers
 from judgeq.rating import comparisons
 from judgeq.replies import reason_in
 from judgeq.run_places import RunPlace
+from judgeq.settings.run import REHEARSAL
 from judgeq.types import Call, Floats, Offsets, Rows, Verdicts
 
+Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+Batch: TypeAlias = Sequence[Any]
+"""Some rows: a sequence or an array of cells for each column, None (of numbers: nan) for no value."""
 ROWS = 1 << 16
 """So many of a table's rows are made at once."""
 ANSWERED = frozenset({"ok", "unusable", "cached", "duplicate", "undone"})
@@ -52,6 +62,23 @@ CALLS = {
     "error": str,
 }
 REPLIES = {"reply": str, "reason": str}
+
+
+class Table(NamedTuple):
+    """A table: str, int or float for each column by name, and the rows in batches."""
+
+    columns: Mapping[str, type]
+    batches: AsyncIterator[Batch]
+
+
+def marked(table: Table) -> Table:
+    """The table with a first column that says that all of it is made up."""
+
+    async def batches() -> AsyncIterator[Batch]:
+        async for batch in table.batches:
+            yield [[MADE_UP] * len(batch[0]), *batch]
+
+    return Table({REHEARSAL: str, **table.columns}, batches())
 
 
 async def scores(run: RunPlace, settings: Settings) -> Table:
@@ -140,7 +167,7 @@ async def calls(run: RunPlace, *, replies: bool = False) -> Table:
                             job,
                             round,
                             judges[_judge(call, asked[job - first], judges)],
-                            *_cells(call),
+                            *_fields(call),
                         )
                         for job in sorted(ended)
                         for call in ended[job]
@@ -158,7 +185,7 @@ def _judge(call: Call, asked: int, judges: Sequence[str]) -> int:
     return asked if call.judge is None or call.judge >= len(judges) else call.judge
 
 
-def _cells(call: Call) -> Sequence[Any]:
+def _fields(call: Call) -> Sequence[Any]:
     """From `attempt` to the reason, or a person's note."""
     text, reason = call.reply or None, None
     answered = call.outcome in ANSWERED
@@ -176,3 +203,50 @@ def _cells(call: Call) -> Sequence[Any]:
 def _spans(n: int, size: int) -> Iterator[slice]:
     """The numbers below n, so many at a time."""
     return (slice(begin, min(begin + size, n)) for begin in range(0, n, size))
+
+
+# How a table is written
+
+
+async def write(table: Table, kind: Format, file: IO[bytes]) -> None:
+    """Write the table, in UTF-8, half a character as "?"; numbers read back as the same bits. CSV is
+    what people open in a spreadsheet: a text that it would run is written with "'" before it. Raises
+    UsageError for Parquet without the package that writes it; and OSError."""
+    names = [*table.columns]
+    batches = ([*map(_plain, batch)] async for batch in table.batches)
+    if kind == "parquet":
+        return await _write_parquet(table.columns, batches, file)
+    rows = (row async for batch in batches for row in zip(*batch, strict=True))
+    if kind == "jsonl":
+        async for row in rows:
+            line = dict(zip(names, row, strict=True))
+            file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+    else:
+        lines = csv.writer(codecs.getwriter("utf-8")(file), lineterminator="\n")
+        lines.writerow(map(for_spreadsheet, names))
+        async for row in rows:
+            lines.writerow(map(for_spreadsheet, row))
+    return None
+
+
+async def _write_parquet(
+    columns: Mapping[str, type], batches: AsyncIterator[Batch], file: IO[bytes]
+) -> None:
+    pa, parquet = packages("parquet", "Parquet", "pyarrow", "pyarrow.parquet")
+    types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+    schema = pa.schema([(name, types[kind]) for name, kind in columns.items()])
+    with parquet.ParquetWriter(file, schema) as writer:
+        async for cells in batches:
+            writer.write_batch(pa.record_batch([*map(pa.array, cells, schema.types)], schema))
+
+
+def _plain(column: Any) -> list[Any]:
+    """A column's cells, None for nan."""
+    return [
+        cell.encode(errors="replace").decode()
+        if isinstance(cell, str)
+        else None
+        if cell != cell
+        else cell
+        for cell in (column.tolist() if isinstance(column, np.ndarray) else column)
+    ]

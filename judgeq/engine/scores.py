@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from judgeq.datasets.table_writer import MADE_UP
 from judgeq.errors import UsageError
 from judgeq.escaping import excerpt, for_spreadsheet
 from judgeq.files import make_folder, replacing
@@ -28,6 +27,8 @@ SURE = ("se", "low", "high", "rank_low", "rank_high", "tier")
 OPTIONAL = ("settled", "left_after", "gold")
 """The columns that scores.csv has only where an item has a value."""
 RATINGS = tuple(dict.fromkeys(one.column for one in ESTIMATORS.values()))
+MADE_UP = "made up"
+"""What each row of a rehearsal's tables says in the column REHEARSAL."""
 DECIMALS = 4
 AT_ONCE = 10_000
 """Rows that are written together: a million's cells would take half a gigabyte."""

@@ -11,8 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from judgeq.datasets.columns import read_gold, read_ids, row_ids
-from judgeq.datasets.table_reader import SUFFIXES, format_of, read
-from judgeq.datasets.tables import ID, display, listed
+from judgeq.datasets.tables import ID, SUFFIXES, display, format_of, listed, read
 from judgeq.engine.results import Result
 from judgeq.errors import DataError, UsageError
 from judgeq.evaluation.metrics import LEVEL, MEASURES, RESAMPLES

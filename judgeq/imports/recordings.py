@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from judgeq.datasets.dataset import RowIds
 from judgeq.datasets.tables import listed
 from judgeq.errors import DataError
-from judgeq.files import ordinary
+from judgeq.files import contents
 from judgeq.settings.run import REHEARSAL
 from judgeq.text import several
 from judgeq.types import Verdict, Verdicts
@@ -88,10 +88,7 @@ def read(path: Path, ids: Sequence[str], numbers: Numbers | None = None) -> Reco
 
     Raises DataError naming the file, and the line of what is wrong.
     """
-    try:
-        data = ordinary(path).read_bytes().removeprefix(BOM_UTF8)
-    except OSError as error:
-        raise DataError(f"{path} can't be read: {error.strerror}.") from error
+    data = contents(path).removeprefix(BOM_UTF8)
     rows, judgments, groups, unknown = (
         _Rows(ids, numbers),
         list[Judgment](),

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from judgeq.datasets import table_reader
+from judgeq.datasets import tables
 from judgeq.datasets.columns import cells_of, is_empty
 from judgeq.datasets.tables import Table, display
 from judgeq.errors import DataError
@@ -71,14 +71,14 @@ def read(
 
     Raises DataError naming the table, and the rows of what is wrong.
     """
-    if table_reader.format_of(path) is None:
-        raise DataError(f"{path} is no table of judgments: {table_reader.SUFFIXES} are read.")
+    if tables.format_of(path) is None:
+        raise DataError(f"{path} is no table of judgments: {tables.SUFFIXES} are read.")
     items: dict[str, int | None] = {}  # by id or text but for white space; None: of several items
     for row, text in enumerate(texts or ()):
         items[text.strip()] = None if text.strip() in items else row
     items.update((name, row) for row, name in enumerate(ids))
     wanted = [*filter(None, (*columns.items, *columns[1:5]))]
-    table = table_reader.read(path, DatasetSpec(dataset=str(path)), wanted)
+    table = tables.read(path, DatasetSpec(dataset=str(path)), wanted)
     flag = "its flag (judgeq import --help)"
     table = replace(table, columns={column: cells_of(table, column, flag) for column in wanted})
     every = [_row(table, i, columns, items) for i in range(len(table))]

@@ -26,8 +26,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -54,19 +54,18 @@ SIGMAS = (1e-3, 100.0)
 """The least and the largest σ of items: below, all θ are equal but for the digits that are shown."""
 SAMPLE = 20_000
 """φ is a mean over rankings, which needs no more of them."""
+THREADS = 4
+"""More would wait for what one of them does alone: spreading and adding up."""
 
 
 class Block(Protocol):
-    """A likelihood of some rankings of one size; all by place, shape (k, rankings)."""
+    """A likelihood of some rankings of one size, of η by place, shape (k, rankings)."""
 
     def loss(self, eta: Floats) -> float:
         """−log likelihood."""
 
-    def gradient(self, eta: Floats) -> Floats:
-        """Of the loss; keeps the curvature for what follows."""
-
-    def matrices(self) -> Floats:
-        """The Hessians themselves, (k, k, rankings)."""
+    def bent(self, eta: Floats) -> tuple[float, Floats, Floats]:
+        """The loss, its gradient, shape (k, rankings), and its Hessians, (k, k, rankings)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,9 +75,9 @@ class Rankings:
     `shapes` are those of the blocks, (k, rankings), `slots` the slots of the verdicts in their order,
     and `items` the items there; `covariates` are numbers by slot, shape (slots, p). The first `lists`
     blocks are of rankings; one after them says what is known of items. Parameters are vectors of shape
-    (n + p,): the items', then the covariates'. Blocks are worked on by threads (NumPy lets go of the
-    interpreter lock) and added up in their order, so that the number of threads changes no bit. `go_on`
-    is called before each pass.
+    (n + p,): the items', then the covariates'. Blocks are worked on by the `pool` of threads (NumPy lets
+    go of the interpreter lock) and added up in their order, so that the number of threads changes no
+    bit. `go_on` is called before each pass.
     """
 
     n: int
@@ -89,6 +88,7 @@ class Rankings:
     covariates: Floats
     lists: int
     go_on: GoOn
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS))
 
     @property
     def p(self) -> int:
@@ -114,8 +114,7 @@ class Rankings:
         return np.repeat([sigma**-2, LOOSE**-2], [self.n, self.p])
 
     def with_covariates(self, covariates: Floats) -> Rankings:
-        """The same with more covariates, shape (slots of the verdicts, q), after its own. The blocks are
-        the same, and keep the curvature of whichever took a gradient last."""
+        """The same with more covariates, shape (slots of the verdicts, q), after its own."""
         more = np.zeros((len(self.items), covariates.shape[1]))
         more[: len(self.slots)] = covariates[self.slots]
         return replace(self, covariates=np.concatenate([self.covariates, more], axis=1))
@@ -132,10 +131,8 @@ class Rankings:
 
     def map(self, work: Callable[..., T], *values: Iterable[Any]) -> list[T]:
         """What `work` makes of each of some values: of many slots by several threads."""
-        if len(self.items) < 2 * AT_ONCE:
-            return list(map(work, *values))
-        with ThreadPoolExecutor() as pool:
-            return list(pool.map(work, *values))
+        many = len(self.items) >= 2 * AT_ONCE
+        return list((self.pool.map if many else map)(work, *values))
 
     def by_block(self, flat: Values) -> list[Values]:
         """Values by slot as arrays by place, one a block."""
@@ -143,10 +140,13 @@ class Rankings:
         parts = zip(np.split(flat, ends), self.shapes, strict=False)
         return [part.reshape(*shape, *flat.shape[1:]) for part, shape in parts]
 
-    def spread(self, parameters: Floats) -> list[Floats]:
+    def spread(self, parameters: Values) -> list[Values]:
         """Parameters, shape (n + p,), as arrays by place, one a block."""
         self.go_on()
-        return self.by_block(parameters[self.items] + self.covariates @ parameters[self.n :])
+        flat = parameters[self.items]
+        if self.p:
+            flat += self.covariates @ parameters[self.n :]
+        return self.by_block(flat)
 
     def added_up(self, parts: Iterable[Values]) -> Floats:
         """By parameter, shape (n + p,), what blocks have by place."""
@@ -158,15 +158,6 @@ class Rankings:
         """−log likelihood."""
         parts = self.spread(parameters)
         return float(sum(self.map(lambda block, eta: block.loss(eta), self.blocks, parts)))
-
-    def slopes(self, parameters: Floats) -> list[Floats]:
-        """The loss's gradient by place, one a block; keeps the curvature there."""
-        parts = self.spread(parameters)
-        return self.map(lambda block, eta: block.gradient(eta), self.blocks, parts)
-
-    def gradient(self, parameters: Floats) -> Floats:
-        """Of the loss, shape (n + p,); keeps the curvature there for what follows."""
-        return self.added_up(self.slopes(parameters))
 
 
 class Scatter(NamedTuple):
@@ -183,20 +174,29 @@ class Scatter(NamedTuple):
 
 
 class Curvature:
-    """A where `rankings` last took a gradient; `precision` is 1/σ² by parameter, shape (n + p,), and
-    `diagonal` that of A."""
+    """The posterior at some `parameters`, shape (n + p,), up to a constant: its −log, the `loss`, the
+    `gradient` of that, and A with its `diagonal`. `precision` is 1/σ² by parameter. `slopes` are the
+    gradients of the likelihood alone by place, one a block."""
 
-    def __init__(self, rankings: Rankings, precision: Floats) -> None:
-        self.rankings, self.precision, n = rankings, precision, rankings.n
+    def __init__(self, rankings: Rankings, parameters: Floats, precision: Floats) -> None:
+        self.rankings, self.parameters, self.precision = rankings, parameters, precision
         # Double precision where the prior is so wide that rounding would hide it.
         self._kind = np.float32 if precision.min() >= WIDE**-2 else np.float64
-        self._matrices: Sequence[Values] = rankings.map(
-            lambda block: block.matrices().astype(self._kind, copy=False), rankings.blocks
-        )
+
+        def bent(block: Block, eta: Floats) -> tuple[float, Floats, Values]:
+            loss, slope, matrices = block.bent(eta)
+            return loss, slope, matrices.astype(self._kind, copy=False)
+
+        found = rankings.map(bent, rankings.blocks, rankings.spread(parameters))
+        self.slopes: list[Floats] = [slope for _, slope, _ in found]
+        self._matrices: list[Values] = [matrices for *_, matrices in found]
+        pull = precision * parameters
+        self.loss = float(sum(loss for loss, *_ in found)) + dot(parameters, pull) / 2
+        self.gradient: Floats = rankings.added_up(self.slopes) + pull
         self._items: list[Offsets] = rankings.by_block(rankings.items)
         diagonals = (np.einsum("iim->im", matrices) for matrices in self._matrices)
         self.diagonal: Floats = precision + rankings.added_up(diagonals)
-        for at in range(n, n + rankings.p):
+        for at in range(rankings.n, len(precision)):
             unit = np.zeros(len(precision))
             unit[at] = 1
             self.diagonal[at] = self.times(unit)[at]
@@ -204,12 +204,11 @@ class Curvature:
     def times(self, vector: Floats) -> Floats:
         """A times a vector, shape (n + p,)."""
 
-        def bent(matrices: Values, part: Floats) -> Values:
-            one: Values = np.einsum("ijm,jm->im", matrices, part.astype(self._kind))
-            return one
-
-        parts = self.rankings.map(bent, self._matrices, self.rankings.spread(vector))
-        return self.precision * vector + self.rankings.added_up(parts)
+        spread = self.rankings.spread(vector.astype(self._kind))
+        bent = partial(np.einsum, "ijm,jm->im")
+        return self.precision * vector + self.rankings.added_up(
+            self.rankings.map(bent, self._matrices, spread)
+        )
 
     def solve(self, b: Floats, tolerance: float, what: str = "the standard errors") -> Floats:
         """x of A x = b, shape (n + p,), by conjugate gradients, preconditioned by the diagonal: the
@@ -237,7 +236,9 @@ class Curvature:
         n = self.rankings.n
         matrix = np.diag(self.precision[:n])
         for matrices, items in zip(self._matrices, self._items, strict=True):
-            np.add.at(matrix, (items[:, None], items), matrices)
+            np.add.at(
+                matrix.reshape(-1), (items[:, None] * n + items).reshape(-1), matrices.reshape(-1)
+            )
         return matrix
 
     @property
@@ -263,7 +264,7 @@ class Curvature:
         def back(matrices: Values, items: Offsets) -> tuple[Values, Values]:
             bent = _off(matrices) * inverse[items.T][:, None, :]
             twice = bent @ bent
-            return np.einsum("lii->il", twice), np.einsum("lij,lji->il", twice, bent)
+            return np.einsum("lii->il", twice).copy(), np.einsum("lij,lji->il", twice, bent)
 
         ways = self.rankings.map(back, self._matrices, self._items)
         return [added_up(way[others] for way in ways)[:n] for others in (0, 1)]
@@ -296,14 +297,14 @@ class Curvature:
         """log|A|: of many items −Σ log D − tr((DE)²)/2 − tr((DE)³)/3 − …, of which differences between
         priors are right."""
         if self.exact:
-            total = np.linalg.slogdet(self._matrix)[1]
+            total = 2 * np.log(np.linalg.cholesky(self._matrix).diagonal()).sum()
         else:
             one, two = self._returns
             total = (np.log(self.diagonal[: self.rankings.n]) - one / 2 - two / 3).sum()
         return float(total - (np.linalg.slogdet(self.shared[1])[1] if self.rankings.p else 0))
 
-    def scatter(self, slopes: Sequence[Floats], among: Bools | None = None) -> Scatter:
-        """φ = Σ g_lᵀ V_l g_l / Σ tr(V_l (H_l − H_l V_l H_l)), with g_l (`slopes`, by block), H_l and V_l
+    def scatter(self, among: Bools | None = None) -> Scatter:
+        """φ = Σ g_lᵀ V_l g_l / Σ tr(V_l (H_l − H_l V_l H_l)), with g_l (of `slopes`), H_l and V_l
         the gradient, the Hessian and the block of V of ranking l; of the items `among` them, shape (n,),
         alone, if given.
 
@@ -317,7 +318,7 @@ class Curvature:
         covariates = rankings.by_block(rankings.covariates)
         for at in range(rankings.lists):
             lists = drawn.random(self._items[at].shape[1]) < share
-            items, g = self._items[at][:, lists], slopes[at][:, lists]
+            items, g = self._items[at][:, lists], self.slopes[at][:, lists]
             h = self._matrices[at][:, :, lists]
             v = self._of_lists(h, items)
             if rankings.p:
@@ -356,39 +357,33 @@ def maximum(
     start: Floats | None = None,
     *,
     what: str = "the ratings",
-) -> Floats:
-    """The parameters, shape (n + p,), at the maximum of the likelihood under the prior of `sigma`; the
-    curvature there is kept by `rankings`.
+) -> Curvature:
+    """The posterior's curvature at its maximum, under the prior of `sigma`; its parameters are found by
+    backtracking from `start` (Nocedal and Wright 2006, algorithm 7.1).
 
-    Backtracking from `start` (Nocedal and Wright 2006, algorithm 7.1). The objective is strongly convex
-    with modulus min(precision), so that |x − x*| ≤ |gradient|/min(precision): that bound is what is
-    tested, to `tolerance` of the items, or as near as rounding lets it come (5e−8 at σ = 100). Raises
-    NotConvergedError.
+    The objective is strongly convex with modulus min(precision), so that |x − x*| ≤
+    |gradient|/min(precision): that bound is what is tested, to `tolerance` of the items, or as near as
+    rounding lets it come (5e−8 at σ = 100). Raises NotConvergedError.
     """
     precision = rankings.precision(sigma)
     x: Floats = np.zeros(len(precision)) if start is None else start
     # Rounding leaves a gradient of about this size at the optimum itself.
     floor = 4 * np.finfo(float).eps * sum(m * k * (k - 1) for k, m in rankings.shapes)
     target = max(tolerance * float(precision[: rankings.n].min(initial=1.0)), floor)
-
-    def objective(x: Floats) -> float:
-        return rankings.loss(x) + dot(x, precision * x) / 2
-
-    value = objective(x)
+    here = Curvature(rankings, x, precision)
     for _ in range(200):
-        gradient = rankings.gradient(x) + precision * x
-        size = math.sqrt(dot(gradient, gradient))
+        size = math.sqrt(dot(here.gradient, here.gradient))
         if size <= target:
-            return x
+            return here
         exactly = min(0.1, size**0.5)  # for superlinear convergence
-        step = -Curvature(rankings, precision).solve(gradient, exactly, what)
-        slope, scale = dot(gradient, step), 1.0
-        new = objective(x + step)
+        x, value, step = here.parameters, here.loss, -here.solve(here.gradient, exactly, what)
+        slope, scale = dot(here.gradient, step), 1.0
+        del here  # of many items one of them is large
+        here = Curvature(rankings, x + step, precision)
         # The second test: a step so small that rounding hides whether it descends.
-        while new > value + 1e-4 * scale * slope and scale * abs(slope) >= 1e-12 * abs(value):
+        while here.loss > value + 1e-4 * scale * slope and scale * abs(slope) >= 1e-12 * abs(value):
             scale /= 2
-            new = objective(x + scale * step)
-        x, value = x + scale * step, new
+            here = Curvature(rankings, x + scale * step, precision)
     raise NotConvergedError(f"{what} did not converge; try a smaller --sigma.")
 
 

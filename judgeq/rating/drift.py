@@ -123,10 +123,10 @@ def _climbed(verdicts: Verdicts, theta: Floats, x: Floats) -> _Climbed:
 
 def _bent(rankings: Rankings, parameters: Floats) -> tuple[Floats, Floats]:
     """The gradient of the log likelihood by slot, and its curvature by parameter."""
-    slopes = rankings.slopes(parameters)
+    bent = Curvature(rankings, parameters, np.zeros(len(parameters)))
     gradient = np.zeros(len(rankings.slots))
-    gradient[rankings.slots] = -np.concatenate([part.reshape(-1) for part in slopes])
-    return gradient, Curvature(rankings, np.zeros(len(parameters))).diagonal
+    gradient[rankings.slots] = -np.concatenate([part.reshape(-1) for part in bent.slopes])
+    return gradient, bent.diagonal
 
 
 def _of_items(both: Sequence[Verdicts], theta: Floats) -> float:

@@ -129,10 +129,12 @@ def reliability(mean: Floats, se: Floats, group: Offsets | None = None) -> float
     at, se = _in_a_line(mean, se, part)
     nodes = np.multiply.outer(-se, _draws(len(at)))
     nodes -= at[:, None]  # in its place: of a million items these are 64 MB
-    place, rank = np.empty(nodes.size, np.int32), np.empty(len(at))
-    place[np.argsort(nodes, axis=None)] = np.arange(nodes.size, dtype=np.int32)
+    shape, order = nodes.shape, np.argsort(nodes, axis=None)
+    del nodes
+    place, rank = np.empty(shape, np.int32), np.empty(len(at))
+    place.reshape(-1)[order] = np.arange(len(order), dtype=np.int32)
     rank[np.argsort(-at, kind="stable")] = np.arange(len(at))
-    expected = centred(place.reshape(nodes.shape).mean(axis=1) / nodes.shape[1], part)
+    expected = centred(place.mean(axis=1) / shape[1], part)
     rank = centred(rank, part)
     weighted = rank / np.bincount(part)[part] ** 2
     spread = float((weighted * rank).sum())

@@ -236,7 +236,7 @@ def _placed(
         rankings = rankings.with_known(np.arange(a), _Known(theta, covariance, sigma))
     start = np.concatenate([theta, np.zeros(n - a + rankings.p)])
     what = "the placing of new items"
-    best = curvature.maximum(rankings, sigma, start=start, what=what)
+    best = curvature.maximum(rankings, sigma, start=start, what=what).parameters
     component = components(verdicts, n)
     component[np.isin(component, component[:a])] = 1  # what is known connects the anchors
     scatters = np.sum([part.posterior.scatter for part in onto], axis=0)
@@ -261,12 +261,8 @@ class _Known:
     def loss(self, eta: Floats) -> float:
         return float((eta * (self._matrix @ eta / 2 - self._pull)).sum())
 
-    def gradient(self, eta: Floats) -> Floats:
-        slope: Floats = self._matrix @ eta - self._pull
-        return slope
-
-    def matrices(self) -> Floats:
-        return self._matrix[:, :, None].copy()
+    def bent(self, eta: Floats) -> tuple[float, Floats, Floats]:
+        return self.loss(eta), self._matrix @ eta - self._pull, self._matrix[:, :, None].copy()
 
 
 def _known(rows: Offsets, parts: Sequence[Part]) -> tuple[Floats, Floats]:

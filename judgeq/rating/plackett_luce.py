@@ -102,7 +102,7 @@ def maximum(
         sigma, start = choose_sigma(rankings_of(verdicts, n, numbers, go_on, (True,)))
     sigma = UNKNOWN if sigma is None else sigma
     what = f"{'Bradley-Terry' if implied else 'Plackett-Luce'} (MAP, σ = {sigma:g})"
-    best = curvature.maximum(rankings, sigma, start=start, what=what)
+    best = curvature.maximum(rankings, sigma, start=start, what=what).parameters
     return Maximum(rankings, best, sigma, chosen, loadings, position)
 
 
@@ -145,38 +145,48 @@ def _block(group: Offsets, unknown: slice | None, ways: Sequence[bool]) -> Block
     if not ways or k == 2:
         return _Implied(group if tied else place[:, None], unknown)
     if unknown is None:
-        orders = [place]
+        ends = [(_Way(slice(None), k - 1), _Way(slice(None, None, -1), k - 1, -1))]
         if tied:
             turned = np.broadcast_to(-place[:, None], group.shape)
-            orders.append(np.lexsort((turned, group), axis=0))
-        ends = [(_Way(order, k - 1), _Way(order[::-1], k - 1, -1)) for order in orders]
-        return _Lists([both[not up] for both in ends for up in ways], len(orders) * len(ways))
+            order = np.lexsort((turned, group), axis=0)
+            ends.append((_Way(order, k - 1), _Way(order[::-1], k - 1, -1)))
+        return _Lists([both[not up] for both in ends for up in ways], len(ends) * len(ways))
     top, bottom = unknown.start, k - unknown.stop
     first = {
-        True: (_Way(place, top), _Way(place[top:][::-1], bottom, -1)),
-        False: (_Way(place[: unknown.stop], top), _Way(place[::-1], bottom, -1)),
+        True: (_Way(slice(None), top), _Way(slice(None, top - 1 if top else None, -1), bottom, -1)),
+        False: (_Way(slice(unknown.stop), top), _Way(slice(None, None, -1), bottom, -1)),
     }
     each = (way for top_first in ways for way in first[top_first])
     return _Lists([way for way in each if way.choices], len(ways))
 
 
 class _Way(NamedTuple):
-    """One way in which lists of one size are chosen: so many `choices` among these places of the list,
-    shape (L,) or (L, lists), the first of them first, by θ or (`sign` −1) by −θ."""
+    """One way in which lists of one size are chosen: so many `choices` among these places of the list, a
+    slice of them or by list, shape (L, lists), the first of them first, by θ or (`sign` −1) by −θ."""
 
-    places: Offsets
+    places: Offsets | slice
     choices: int
     sign: int = 1
 
-    @property
-    def lists(self) -> tuple[Offsets, ...]:
-        """The numbers of the lists, where places differ by list: what an index has after places."""
-        return () if self.places.ndim == 1 else (np.arange(len(self.places.T)),)
+    def taken(self, values: Floats) -> Floats:
+        """Values by place, shape (k, lists), in the order of choice."""
+        if isinstance(self.places, slice):
+            return values[self.places]
+        return np.take_along_axis(values, self.places, axis=0)
+
+    def add(self, values: Floats, total: Floats) -> None:
+        """Add values in the order of choice, of each place or of each two, to a total by place."""
+        if isinstance(self.places, slice):
+            total[(self.places,) * (total.ndim - 1)] += values
+        elif total.ndim == 2:
+            total[self.places, np.arange(len(total.T))] += values
+        else:
+            total[self.places[:, None], self.places, np.arange(len(total.T))] += values
 
     def stages(self, eta: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """By how much θ is below the largest that is left, in the order of choice; exp of that; by
         how much the largest falls from stage to stage; and 1/S, 0 where nothing is chosen."""
-        theta = self.sign * eta[self.places, *self.lists]
+        theta = self.sign * self.taken(eta)
         largest = np.maximum.accumulate(theta[::-1])[::-1]
         e, fall = np.exp(theta - largest), np.exp(np.diff(largest, axis=0))
         inverse = 1 / _summed(e[::-1], fall[::-1])[::-1]
@@ -198,30 +208,23 @@ class _Lists:
         self._ways, self._number = ways, number
 
     def loss(self, eta: Floats) -> float:
-        total = 0.0
-        for way in self._ways:
-            below, _, _, inverse = way.stages(eta)
-            total += float((below[: way.choices] - np.log(inverse[: way.choices])).sum())
-        return total / self._number
+        return sum(_loss(way, *way.stages(eta)[::3]) for way in self._ways) / self._number
 
-    def gradient(self, eta: Floats) -> Floats:
-        self._eta, total = eta, np.zeros_like(eta)
+    def bent(self, eta: Floats) -> tuple[float, Floats, Floats]:
+        loss, slopes, weights = 0.0, np.zeros_like(eta), np.zeros((len(eta), *eta.shape))
         for way in self._ways:
-            _, e, fall, inverse = way.stages(eta)
+            below, e, fall, inverse = way.stages(eta)
+            loss += _loss(way, below, inverse)
             slope = e * _summed(inverse, fall)
             slope[: way.choices] -= 1
-            total[way.places, *way.lists] += way.sign * slope
-        return total / self._number
-
-    def matrices(self) -> Floats:
-        weights = np.zeros((len(self._eta), *self._eta.shape))
-        for way in self._ways:
-            _, e, fall, inverse = way.stages(self._eta)
-            factor = e * _summed(inverse**2, fall**2)
+            way.add(way.sign * slope, slopes)
+            factor, pairs = e * _summed(inverse**2, fall**2), np.zeros((len(e), *e.shape))
             for a in range(len(e) - 2, -1, -1):
                 e[a + 1 :] *= fall[a]
-                weights[way.places[a], way.places[a + 1 :], *way.lists] += e[a + 1 :] * factor[a]
-        return _laplacian((weights + weights.transpose(1, 0, 2)) / self._number)
+                np.multiply(e[a + 1 :], factor[a], out=pairs[a, a + 1 :])
+            way.add(pairs, weights)
+        matrices = _laplacian((weights + weights.transpose(1, 0, 2)) / self._number)
+        return loss / self._number, slopes / self._number, matrices
 
 
 def _summed(values: Floats, fall: Floats) -> Floats:
@@ -230,6 +233,11 @@ def _summed(values: Floats, fall: Floats) -> Floats:
     for place in range(1, len(sums)):
         sums[place] += sums[place - 1] * fall[place - 1]
     return sums
+
+
+def _loss(way: _Way, below: Floats, inverse: Floats) -> float:
+    """What one way adds to the loss, by its stages."""
+    return float((below[: way.choices] - np.log(inverse[: way.choices])).sum())
 
 
 class _Implied:
@@ -242,20 +250,15 @@ class _Implied:
             self._won[unknown, unknown] = 0
         np.einsum("iim->im", self._won)[:] = 0
         self._known = self._won + self._won.transpose(1, 0, 2)
-        self._curvature = self._won
 
     def loss(self, eta: Floats) -> float:
         gap = eta - eta[:, None]
         return float((self._won * (np.log1p(np.exp(-np.abs(gap))) + np.maximum(gap, 0))).sum())
 
-    def gradient(self, eta: Floats) -> Floats:
+    def bent(self, eta: Floats) -> tuple[float, Floats, Floats]:
         chance = 0.5 - 0.5 * np.tanh((eta - eta[:, None]) / 2)  # to win; tanh overflows nowhere
-        self._curvature = self._known * chance * (1 - chance)
         slope: Floats = (self._known * chance - self._won).sum(axis=1)
-        return slope
-
-    def matrices(self) -> Floats:
-        return _laplacian(self._curvature)
+        return self.loss(eta), slope, _laplacian(self._known * chance * (1 - chance))
 
 
 def _laplacian(weights: Floats) -> Floats:

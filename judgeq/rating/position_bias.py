@@ -24,7 +24,6 @@ from judgeq.rating.comparisons import (
     presented_at,
     wins_by_slot,
 )
-from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import LEVEL, Posterior, Z
 from judgeq.types import Bools, Floats, Matches, Offsets, Verdicts
 
@@ -186,14 +185,14 @@ def effect(
     if count < ENOUGH:
         return None
     go_on()
-    rankings, parameters = posterior.rankings, posterior.parameters
-    if not joint:
-        rankings = rankings.with_covariates(numbers(verdicts))
-        start, what = np.append(parameters, 0.0), "the effect of the position"
-        parameters = curvature.maximum(rankings, posterior.sigma, _NEAR, start, what=what)
-    rankings.gradient(parameters)
-    _, variance = Curvature(rankings, rankings.precision(posterior.sigma)).shared
-    value, se = float(parameters[-1]), float(np.sqrt(posterior.dispersion * variance[-1, -1]))
+    dispersion = posterior.dispersion  # first, so that only one curvature is there at a time
+    if joint:
+        best = posterior.curvature
+    else:
+        rankings = posterior.rankings.with_covariates(numbers(verdicts))
+        start, what = np.append(posterior.parameters, 0.0), "the effect of the position"
+        best = curvature.maximum(rankings, posterior.sigma, _NEAR, start, what=what)
+    value, se = float(best.parameters[-1]), float(np.sqrt(dispersion * best.shared[1][-1, -1]))
     return Effect(value, se, value - Z * se, value + Z * se, count)
 
 

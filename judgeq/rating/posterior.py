@@ -95,28 +95,25 @@ class Posterior:
         self._judged = max(int((component > 0).sum()), 1)
 
     @cached_property
-    def _curved(self) -> tuple[Curvature, list[Floats]]:
-        """The curvature at the maximum, and the rankings' gradients there by block, (k, rankings)."""
-        slopes = self.rankings.slopes(self.parameters)
-        return Curvature(self.rankings, self.rankings.precision(self.sigma)), slopes
+    def curvature(self) -> Curvature:
+        """That at the maximum."""
+        return Curvature(self.rankings, self.parameters, self.rankings.precision(self.sigma))
 
     @cached_property
     def dispersion(self) -> float:
         """φ: how far all rankings scatter, against how far they should if the model held."""
         return Scatter(*np.add(self.scatter, self._earlier).tolist()).dispersion
 
-    @cached_property
+    @property
     def scatter(self) -> Scatter:
         """How far these rankings scatter, which say nothing of it until items are in two on average."""
-        curvature, slopes = self._curved
-        return curvature.scatter(slopes) if self.rankings.repeated else Scatter()
+        return self._known[1]
 
     def dispersion_of(self, items: Bools) -> float:
         """φ of some items alone, a mask of shape (n,): they may scatter more than others."""
         if not self.rankings.repeated:
             return self.dispersion
-        curvature, slopes = self._curved
-        return curvature.scatter(slopes, items).dispersion
+        return self.curvature.scatter(items).dispersion
 
     @property
     def mean(self) -> Floats:
@@ -162,7 +159,7 @@ class Posterior:
     def covariance(self, rows: Offsets) -> Floats:
         """V between some ratings, shape (a, a), without φ; what the prior leaves open about the mean of
         all that were judged is taken off, unless the scale is settled."""
-        curvature = self._curved[0]
+        curvature = self.curvature
         v = curvature.covariance(rows)
         if not self._settled:
             judged = self.component > 0
@@ -182,22 +179,30 @@ class Posterior:
         load = np.zeros(len(self.parameters))
         load[rows] = 1 / len(rows)
         load[self.rankings.n :] = self._loadings[rows].mean(axis=0)
-        variance = dot(load, self._curved[0].solve(load, 1e-5))
+        variance = dot(load, self.curvature.solve(load, 1e-5))
         variance -= self.sigma**2 * float((1 / self._size[rows]).mean())
         return math.sqrt(self.dispersion * max(variance, 0.0))
 
-    @cached_property
+    @property
     def _variance(self) -> Floats:
         """s/(s − 1)·(V_ii − σ²/s) of the ratings in a component of s, shape (n,): σ² where nothing is
         known."""
-        curvature, size = self._curved[0], self._size
+        return self._known[0]
+
+    @cached_property
+    def _known(self) -> tuple[Floats, Scatter]:
+        """`_variance` and `scatter`, together: then the curvature of many items, which is large, is let
+        go of."""
+        curvature, size = self.curvature, self._size
+        scatter = curvature.scatter() if self.rankings.repeated else Scatter()
         variance = self._scale**2 * (curvature.variance - self.sigma**2 / size)
         if self.rankings.p:
             shared, spread = curvature.shared
             through = self._loadings - self._scale * shared
             variance += ((through @ spread) * through).sum(axis=1)
-        whole: Floats = np.maximum(variance, 0) / (1 - 1 / size)
-        return whole
+        if not curvature.exact:
+            del self.curvature
+        return np.maximum(variance, 0) / (1 - 1 / size), scatter
 
     def _errors(self, variance: Floats) -> Floats:
         """Those of ratings of some variance by the curvature, which the posterior is `wider` than."""
@@ -224,8 +229,9 @@ def choose_sigma(rankings: Rankings) -> tuple[float, Floats]:
         if not lowest <= step <= highest:
             return -math.inf
         sigma = UNKNOWN * _STEP**step
-        start = curvature.maximum(rankings, sigma, 1e-2, start)
-        return evidence(rankings, start, sigma) - (step * math.log(_STEP) / SPREAD) ** 2 / 2
+        best = curvature.maximum(rankings, sigma, 1e-2, start)
+        start = best.parameters
+        return evidence(best, sigma) - (step * math.log(_STEP) / SPREAD) ** 2 / 2
 
     best = 0
     for way in (1, -1):
@@ -237,12 +243,10 @@ def choose_sigma(rankings: Rankings) -> tuple[float, Floats]:
     return UNKNOWN * _STEP ** (best + (below - above) / (2 * (below + above) or 1)), start
 
 
-def evidence(rankings: Rankings, parameters: Floats, sigma: float) -> float:
-    """The evidence of σ, up to a constant; `parameters` are at the maximum under it, and their curvature
-    is kept by `rankings`."""
-    precision = rankings.precision(sigma)
-    bent = Curvature(rankings, precision)
-    v, of_items = 1 / bent.diagonal, np.arange(len(parameters)) < rankings.n
+def evidence(best: Curvature, sigma: float) -> float:
+    """The evidence of σ, up to a constant, by the posterior's curvature at the maximum under it."""
+    rankings, parameters, precision = best.rankings, best.parameters, best.precision
+    v, of_items = 1 / best.diagonal, np.arange(len(parameters)) < rankings.n
     far = np.where(of_items, further(v, rankings.size), 1)
     wide = np.where(of_items, wider(v, sigma), 1)
     draws = max(1, min(DRAWS, ENOUGH // (2 * len(parameters))))
@@ -253,5 +257,5 @@ def evidence(rankings: Rankings, parameters: Floats, sigma: float) -> float:
             -1, len(v)
         )
     ]
-    spread = np.log(precision).sum() - bent.log_determinant()
+    spread = np.log(precision).sum() - best.log_determinant()
     return float(spread / 2 + np.log(wide).sum()) - math.fsum(losses) / len(losses)

@@ -13,7 +13,7 @@ no order are not compared with one another.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -23,6 +23,7 @@ from judgeq import seeds
 from judgeq.errors import NotConvergedError
 from judgeq.rating.comparisons import compared_by_slot, components, judges_of, wins_by_slot
 from judgeq.rating.correlation import centred, within
+from judgeq.rating.curvature import Block, Rankings
 from judgeq.rating.plackett_luce import rankings_of
 from judgeq.rating.posterior import Z
 from judgeq.text import LEFT_OUT
@@ -236,21 +237,23 @@ class Residuals(NamedTuple):
 
 def residuals(verdicts: Verdicts, theta: Floats) -> Residuals:
     """Those of all verdicts; θ is of shape (items,)."""
-    rankings = rankings_of(verdicts, len(theta))
-    implied = rankings_of(verdicts, len(theta), ways=())
 
-    def by_slot(parts: Iterable[Floats]) -> Floats:
-        values = np.full(len(verdicts.items), np.nan)
-        values[rankings.slots] = np.concatenate(
-            [np.empty(0), *(part.reshape(-1) for part in parts)]
-        )
+    def by_slot(rankings: Rankings) -> Floats:
+        """g and h of each slot, shape (2, slots)."""
+
+        def of_block(block: Block, eta: Floats) -> Floats:
+            _, slope, matrices = block.bent(eta)
+            return np.stack([slope, np.einsum("iim->im", matrices)]).reshape(2, -1)
+
+        values = np.full((2, len(verdicts.items)), np.nan)
+        parts = rankings.map(of_block, rankings.blocks, rankings.spread(theta))
+        values[:, rankings.slots] = np.concatenate([np.empty((2, 0)), *parts], axis=1)
         return values
 
-    slope = by_slot(rankings.slopes(theta))
-    diagonals = (np.einsum("iim->im", block.matrices()) for block in rankings.blocks)
-    h = np.maximum(by_slot(diagonals), _TINY)
-    expected = wins_by_slot(verdicts) + by_slot(implied.slopes(theta))
-    return Residuals(-slope / np.sqrt(h), h, expected)
+    g, h = by_slot(rankings_of(verdicts, len(theta)))
+    implied, _ = by_slot(rankings_of(verdicts, len(theta), ways=()))
+    h = np.maximum(h, _TINY)
+    return Residuals(-g / np.sqrt(h), h, wins_by_slot(verdicts) + implied)
 
 
 def fit_of_items(verdicts: Verdicts, theta: Floats) -> Fit:

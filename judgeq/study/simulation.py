@@ -36,7 +36,8 @@ from pydantic import (
 )
 
 from judgeq import seeds, strategies
-from judgeq.datasets import synthetic, table_writer
+from judgeq.datasets import synthetic
+from judgeq.engine import export
 from judgeq.errors import DataError, NotConvergedError, StoppedError, UsageError
 from judgeq.files import problems, read_toml, replacing
 from judgeq.judge import simulated
@@ -316,7 +317,7 @@ def write_table(rows: Sequence[StudyRow], path: Path) -> None:
     async def batches() -> AsyncIterator[Sequence[Any]]:
         yield list(zip(*map(astuple, rows), strict=True))
 
-    table = table_writer.Table(get_type_hints(StudyRow), batches())
-    kind: table_writer.Format = "parquet" if path.suffix == ".parquet" else "csv"
+    table = export.Table(get_type_hints(StudyRow), batches())
+    kind: export.Format = "parquet" if path.suffix == ".parquet" else "csv"
     with replacing(path) as file:
-        asyncio.run(table_writer.write(table, kind, file.buffer))
+        asyncio.run(export.write(table, kind, file.buffer))

@@ -17,7 +17,7 @@ from judgeq.evaluation import compare as comparing
 from judgeq.evaluation import evaluate as evaluating
 from judgeq.evaluation import items
 from judgeq.evaluation.gold import Plan
-from judgeq.ui.json import plain
+from judgeq.ui.dataclass_json import plain
 
 if TYPE_CHECKING:
     import pandas
@@ -155,14 +155,13 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
     def report(self, path: str | Path | None = None, *, texts: int = 2_000) -> Path:
         """Write the report with so many ranked texts, to `path` (.html or .md) or into the run's
         folder; where it is. Raises RunError, DataError or UsageError."""
-        from judgeq.ui.report import page
-        from judgeq.ui.report import texts as report_texts
+        from judgeq.ui import report, report_texts
 
         to = self.run.path / "report.html" if path is None else Path(path)
-        page.check(to.suffix[1:])
+        report.check(to.suffix[1:])
         made = evaluating.evaluation(self, Plan(), shown=self.info.settings.texts)
         table = awaited(lambda: report_texts.gathered(made, texts))
-        return page.write(made, table, to)[0]
+        return report.write(made, table, to)[0]
 
     def _repr_html_(self) -> str:
         from judgeq.ui.show import run as show_run

@@ -26,8 +26,7 @@ from judgeq.escaping import plain
 from judgeq.evaluation.evaluate import evaluation
 from judgeq.evaluation.gold import Plan
 from judgeq.run_places import RunPlace, Runs
-from judgeq.ui import html
-from judgeq.ui.report import page, texts
+from judgeq.ui import html, report, report_texts
 from judgeq.ui.sections import Section, words
 from judgeq.ui.show import status as show_status
 from judgeq.web.guard import Guard, Handler, RefusedError, assets, listening, logger, response
@@ -179,7 +178,7 @@ class Server:
         result = await results.read(run, settings)
         shown = self._with_texts and settings.texts
         evaluated = evaluation(result, Plan(), shown=shown)
-        return page.page(evaluated, await texts.gathered(evaluated), "/")
+        return report.page(evaluated, await report_texts.gathered(evaluated), "/")
 
 
 def _stamp(run: RunPlace) -> object:

@@ -1,4 +1,5 @@
-"""A report's chapters as data, the answer first; the table of all texts is texts.py's."""
+"""A run's report: its chapters as data, the answer first; as one HTML page that needs nothing else, or
+as Markdown with its figures. The table of all texts is that of report_texts.py."""
 
 from __future__ import annotations
 
@@ -10,20 +11,23 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from judgeq import prompts
 from judgeq.engine.results import Result
+from judgeq.errors import UsageError
 from judgeq.evaluation import items
 from judgeq.evaluation.evaluate import Evaluation
-from judgeq.files import shipped
+from judgeq.files import make_folder, replacing, shipped
 from judgeq.prompts import PromptSet
 from judgeq.rating import of_run
 from judgeq.text import count, listed, several
-from judgeq.ui import html
+from judgeq.ui import figures, html, markdown
 from judgeq.ui.figures import EACH, Plots, figure
+from judgeq.ui.report_texts import Texts
 from judgeq.ui.sections import Chapter, Picture, Section
 from judgeq.ui.show import evaluation as show_evaluation
 from judgeq.ui.show import items as show_items
@@ -33,6 +37,9 @@ from judgeq.ui.show.people import sentence
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+FORMATS = ("html", "md")
+FIGURES_FOLDER = "report-figures"
+"""The folder of a Markdown report's figures."""
 AT_ODDS = 10
 """Texts that are listed on which judge and gold disagree most."""
 QUOTED = 400
@@ -78,6 +85,54 @@ def chapters(evaluation: Evaluation, texts: Chapter) -> list[Chapter]:
         Chapter("paper", "For your paper", [*paper(evaluation)]),
     ]
     return [chapter for chapter in made if chapter.sections]
+
+
+def check(kind: str) -> None:
+    """Raise UsageError for a format that isn't one of FORMATS."""
+    if kind not in FORMATS:
+        raise UsageError(f"--format {kind}: give {' or '.join(FORMATS)}.")
+
+
+def page(evaluation: Evaluation, texts: Texts, home: str | None = None) -> str:
+    """The whole page; if it is served, it leads back `home`."""
+    style, script = html.asset("style.css"), html.asset("table.js")
+    return html.rendered(
+        "report.html",
+        title=title(evaluation),
+        home=home,
+        chapters=chapters(evaluation, texts.chapter),
+        sections=html.sections,
+        data=html.embedded(texts.data),
+        style=html.trusted(style),
+        script=html.trusted(script),
+        policy=html.policy(style=style, script=script),
+        version=version("judgeq"),
+    )
+
+
+def write(evaluation: Evaluation, texts: Texts, path: Path) -> list[Path]:
+    """Write the report in that of FORMATS which the path names; all paths written, the report first.
+    Each file is written whole or not at all. Raises RunError if one can't be."""
+    contents = {}
+    if path.suffix == ".html":
+        contents[path] = page(evaluation, texts).encode()
+    else:
+        made, folder = chapters(evaluation, texts.chapter), path.parent / FIGURES_FOLDER
+        document = markdown.document(title(evaluation), made, f"{FIGURES_FOLDER}/")
+        contents[path] = document.encode()
+        for chapter in made:
+            for section in chapter.sections:
+                if section.picture is not None:
+                    image = figures.content(section.picture.draw(), "png")
+                    contents[folder / f"{section.picture.name}.png"] = image
+    for file, content in contents.items():
+        make_folder(file.parent)
+        with replacing(file) as opened:
+            opened.buffer.write(content)
+    return [*contents]
+
+
+# The chapters
 
 
 def result(evaluation: Evaluation) -> Iterator[Section]:

@@ -1,8 +1,8 @@
 """Results as JSON for `--json`, and as rows of CSV: one encoder for every dataclass.
 
 A field stands under its own name, unless its class says otherwise: by the marks LEFT_OUT and INLINE of
-`json_marks.py`, and by `JSON_KEYS`, from further keys to attributes (with dots; a method is called). A
-field that such a key names doesn't stand under its own name too.
+text.py, and by `JSON_KEYS`, from further keys to attributes (with dots; a method is called). A field
+that such a key names does not stand under its own name too.
 """
 
 from __future__ import annotations

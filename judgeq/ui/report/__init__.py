@@ -1,1 +1,0 @@
-"""The report of a run: chapters, and the page or document that they make."""
