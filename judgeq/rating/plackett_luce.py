@@ -241,8 +241,8 @@ def _loss(way: _Way, below: Floats, inverse: Floats) -> float:
 
 
 class _Implied:
-    """Rankings as the comparisons that they imply, of each place with those after it: it won 1, ½ against
-    one of its group, and 0 where theirs is no known order, of `known` 1, 1 and 0."""
+    """Rankings as the comparisons that they imply, of each place with those after it: it won 1, ½
+    against one of its group, and 0 where theirs is no known order, of `known` 1, 1 and 0."""
 
     def __init__(self, group: Offsets, unknown: slice | None) -> None:
         self._pairs = above, below = np.triu_indices(len(group), 1)
