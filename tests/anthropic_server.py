@@ -4,8 +4,6 @@ What is asked goes on in OpenAI's form, and what comes back is translated: answe
 batches. It is as strict as that API is about the fields of a question.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime

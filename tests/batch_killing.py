@@ -1,8 +1,6 @@
 """Sessions of runs in batches that kill themselves at a drawn step, cheaply: a process that has imported
 all there is forks one for each."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,25 @@ class Server:
         return web.Response(status=status, body=data, headers=headers)
 
 
+def adapter(form: str, url: str, **access: Any) -> OpenAIChat | AnthropicMessages:
+    """The model "m", asked in this form at an address."""
+    kind = AnthropicMessages if form == "anthropic" else OpenAIChat
+    return kind("m", Model(base_url=url, api=form), Access(**access), None)
+
+
+@asynccontextmanager
+async def asked_at(
+    form: str, url: str, **access: Any
+) -> AsyncIterator[OpenAIChat | AnthropicMessages]:
+    """`adapter`, open while inside."""
+    backend = adapter(form, url, **access)
+    await backend.open()
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
 def told(
     server: Server,
     story: Callable[[BatchAPI], Awaitable[Any]],
@@ -81,15 +101,10 @@ def told(
 ) -> Any:
     async def run() -> Any:
         async with answering(server.handle) as url:
-            kind = AnthropicMessages if form == "anthropic" else OpenAIChat
-            proxy = access.pop("proxy", None)
-            given = Access(proxy=proxy and proxy.format(url=url.removesuffix("/v1")), **access)
-            backend = kind("m", Model(base_url=base.format(url=url), api=form), given, None)
-            await backend.open()
-            try:
+            if "proxy" in access:
+                access["proxy"] = access["proxy"].format(url=url.removesuffix("/v1"))
+            async with asked_at(form, base.format(url=url), **access) as backend:
                 return await story(backend.batch_api)
-            finally:
-                await backend.close()
 
     return asyncio.run(run())
 

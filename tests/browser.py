@@ -1,7 +1,5 @@
 """A real browser for the tests of pages: Debian's chromium, driven by Playwright."""
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import shutil

@@ -1,7 +1,5 @@
 """Small inputs for many tests: verdicts from rankings, any rankings, and the published recordings."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby

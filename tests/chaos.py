@@ -4,8 +4,6 @@ is killed and started again, and connections are cut in the middle of a COMMIT.
 tests/test_kill.py does a little of it; `python -m tests.chaos --events 100 --seed 1` a lot.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,10 +1,9 @@
 """Running judgeq as a user does: in a folder of its own, within this process or as its own."""
 
-from __future__ import annotations
-
 import csv
 import gc
 import io
+import json
 import logging
 import os
 import signal
@@ -14,8 +13,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -70,6 +69,11 @@ def judgeq(
     what only that shows: outputs that are closed, signals, kills, limits, what is imported.
     """
     return _checked(ended(folder, *arguments, **how), expect)
+
+
+def json_of(folder: Path, *arguments: str | Path, expect: int = 0, **how: Unpack[How]) -> Any:
+    """What judgeq prints with --json."""
+    return json.loads(judgeq(folder, *arguments, "--json", expect=expect, **how).stdout)
 
 
 def ended(
@@ -286,8 +290,13 @@ def exact_columns(run: Path, *flags: str) -> dict[str, list[str]]:
 
 def query(run: Path, sql: str) -> list[tuple[int, ...]]:
     """What the ledger says, read as another process would."""
-    connection = sqlite3.connect(f"{(run / 'run.db').as_uri()}?mode=ro", uri=True)
-    try:
+    address = f"{(run / 'run.db').as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True)) as connection:
         return connection.execute(sql).fetchall()
-    finally:
-        connection.close()
+
+
+def execute(database: Path, *statements: str | tuple[str, Sequence[object]]) -> None:
+    """Change a database, as a stranger could; statements may have values."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(*([statement] if isinstance(statement, str) else statement))

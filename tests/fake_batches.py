@@ -1,7 +1,5 @@
 """A provider with a batch API, within this process: it answers what it is sent, or as a test says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO

@@ -1,7 +1,5 @@
 """Stand-ins for what a test must hold still: time, the queue's store, the judge's backend."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence

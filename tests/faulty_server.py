@@ -1,7 +1,5 @@
 """The mock server with what goes wrong with batches and replies: a test double."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """People who judge in tests: they answer by the gold labels with noise, through `People` alone."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import signal

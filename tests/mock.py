@@ -1,8 +1,6 @@
 """The mock server in a thread of this process, where it also speaks Anthropic's API and fails as tests
 ask, or as `judgeq mock-server`, and what it saw."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

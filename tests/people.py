@@ -1,7 +1,5 @@
 """People as judges, as a page and its server see them: the real ones, with a store of their own."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence

@@ -1,8 +1,6 @@
 """A PostgreSQL server for tests: one for each process of pytest, or the one that $JUDGEQ_TEST_STORE
 names. Each test has a schema of its own."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import tempfile

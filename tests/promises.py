@@ -1,7 +1,5 @@
 """The promises of tests/promises.md, and whether a run of the whole suite has kept them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path

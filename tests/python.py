@@ -1,7 +1,5 @@
 """`judgeq.run` with every setting as a keyword, as tests like it."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

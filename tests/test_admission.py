@@ -1,7 +1,5 @@
 """What a worker takes of a run in a store, and what is its own: the database may be a stranger's."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The server of the page on which people judge: what it takes, from whom, and what it says otherwise."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Iterator
@@ -82,9 +80,6 @@ def site(study: Study, **how: Any) -> Iterator[Site]:
 def here(tmp_path: Path) -> Iterator[Site]:
     with site(asking(tmp_path, "pair", "list", "direct")) as here:
         yield here
-
-
-# Calls
 
 
 def test_questions_are_answered_one_after_the_other(here: Site) -> None:
@@ -188,9 +183,6 @@ def test_a_store_that_is_away_is_waited_for_and_other_errors_say_nothing(
     assert here.study.anna not in logged
 
 
-# Who may ask
-
-
 @pytest.mark.parametrize(
     "given", [None, "nobody", "", "x" * 300, "ännä".encode().decode("latin-1")]
 )
@@ -243,9 +235,6 @@ def test_tokens_are_in_no_request_line_and_no_log(
     assert capfd.readouterr() == ("", "")
 
 
-# Open to all
-
-
 def test_anybody_takes_part_where_it_is_open_to_all(tmp_path: Path) -> None:
     with site(asking(tmp_path, "pair", open_to_all=True)) as here:
         assert here.call("about", None).content["open_to_all"] is True
@@ -254,9 +243,6 @@ def test_anybody_takes_part_where_it_is_open_to_all(tmp_path: Path) -> None:
         assert here.call("turn", token).content["name"] == "Zoë"
         taken = here.call("join", None, name="Zoë")
         assert (taken.status, "named 'Zoë' already" in taken.content["error"]) == (400, True)
-
-
-# How often
 
 
 def test_who_asks_too_often_is_to_wait(tmp_path: Path) -> None:
@@ -321,9 +307,6 @@ def test_what_is_remembered_of_who_asked_is_bounded() -> None:
     rates.give_back("d")
     assert rates.take("d") == 0
     assert neighbourhood("2001:db8::1") == neighbourhood("2001:db8::ffff:2") == "2001:db8::/64"
-
-
-# Behind a reverse proxy
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The page on which people judge, in a real browser."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -126,9 +124,6 @@ def test_a_list_is_ranked_by_touch_and_scrolls_along(tmp_path: Path) -> None:
         page.get_by_role("button", name="Send this order").tap()
         said(page, "All done, thank you")
     assert study.kept() == [{"ranking": [*"CBDEFGHA"]}]
-
-
-# Undo, skip, note, pause
 
 
 def test_answers_are_taken_back_and_given_again(tmp_path: Path) -> None:
@@ -263,9 +258,6 @@ def test_a_page_that_is_left_open_gives_its_question_back(tmp_path: Path) -> Non
         until(page, lambda: not study.is_asked)
 
 
-# The connection
-
-
 class Wire:
     """What becomes of a page's calls of a name: they go `on`, until `does` is something else. The page
     is loaded again: what one that is open asks for at once may pass Chromium's interception."""
@@ -313,9 +305,6 @@ def test_an_answer_whose_reply_is_lost_is_sent_again_and_counts_once(tmp_path: P
     assert study.kept() == [{"winner": "A"}]
 
 
-# Who takes part
-
-
 def test_anybody_takes_part_under_a_name_where_it_is_open_to_all(tmp_path: Path) -> None:
     study = asking(tmp_path, "pair", open_to_all=True)
     with judging(study, token="") as seen:
@@ -347,9 +336,6 @@ def test_who_has_no_link_is_told_what_is_needed(tmp_path: Path, token: str, titl
         assert seen.page.locator("header").is_hidden()
         assert [error for error in seen.errors if "401 (Unauthorized)" not in error] == []
         seen.errors.clear()
-
-
-# The engine
 
 
 def order_by_number(page: Any) -> None:
@@ -398,9 +384,6 @@ def test_a_run_is_judged_on_the_page_to_its_end(tmp_path: Path) -> None:
     for verdicts in result.history.asked:  # the numbers are the rows
         for ranked in np.split(verdicts.items, verdicts.offsets[1:-1]):
             assert list(ranked) == sorted(ranked, reverse=True)
-
-
-# What is shown
 
 
 @pytest.mark.parametrize("kind", ["pair", "list", "direct"])

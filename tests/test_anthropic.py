@@ -1,7 +1,5 @@
 """Models asked in the form of Anthropic's API: what is sent, what comes back, which key goes where."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -71,9 +69,6 @@ def kept_bodies(answer: Any) -> tuple[Handler, list[tuple[web.Request, dict[str,
     return handler, seen
 
 
-# What is sent
-
-
 async def test_what_is_sent_and_what_comes_back() -> None:
     handler, seen = kept_bodies(message('{"winner": "B"}'))
 
@@ -129,9 +124,6 @@ async def test_a_server_without_structured_outputs_is_asked_by_a_tool_and_then_i
         assert (await ask(made)).text == '{"winner":"B"}'
 
 
-# What comes back
-
-
 READER = AnthropicMessages(CLAUDE, Model(api="anthropic"), Access(), None)
 
 
@@ -177,9 +169,6 @@ def test_whatever_a_server_sends_is_read_or_a_problem(answer: dict[str, Any]) ->
     with suppress(CallError):
         reply = READER.read_result(Result("a-1", 200, body), 400, READER.form)
         assert reply.problem or reply.text.strip()
-
-
-# Which API, which address, which key
 
 
 def key_sent(name: str, model: Model, access: Access) -> str:

@@ -1,7 +1,5 @@
 """The Python interface: DataFrames and lists, functions as judges, results, errors, progress."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import math
@@ -169,9 +167,6 @@ def test_a_run_of_a_data_frame_goes_on_with_it() -> None:
     assert list(judgeq.open_run().scores.ids) == list(result.scores.ids)
 
 
-# Keywords, names, reprs
-
-
 def test_every_name_is_there_and_every_family_of_errors_exported() -> None:
     for name in judgeq.__all__:
         assert getattr(judgeq, name) is not None
@@ -181,9 +176,6 @@ def test_every_name_is_there_and_every_family_of_errors_exported() -> None:
         assert getattr(judgeq, error.__name__) is error
     with pytest.raises(AttributeError, match="no attribute 'ru'"):
         _ = judgeq.ru
-
-
-# Progress
 
 
 class Terminal(io.StringIO):
@@ -204,8 +196,6 @@ def test_progress_is_a_bar_where_it_can_be_drawn(monkeypatch: pytest.MonkeyPatch
     judgeq.run("demo", strategy="listwise10x2", sample=20, progress=False)
     assert terminal.getvalue() == shown
 
-
-# A function as judge
 
 LETTERS = ["a" * n for n in (3, 9, 1, 7, 5, 2, 8, 4, 6, 10)]
 FEATURE = "how many letters it has"
@@ -292,8 +282,6 @@ def test_a_run_is_awaited_and_stops_when_cancelled() -> None:
 
     assert not asyncio.run(both()).partial
 
-
-# A result
 
 BODIES = [f"text {'x' * n}" for n in range(1, 13)]
 LENGTHS = [float(len(text)) for text in BODIES]

@@ -1,8 +1,6 @@
 """Batch APIs: what the adapters send, and what they make of answers and results of servers that may mean
 no good."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
@@ -32,7 +30,6 @@ from judgeq.errors import (
 )
 from judgeq.judge.backend import Remote, Result
 from judgeq.judge.http import batch_api
-from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.batch_api import BatchAPI
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.prices import Pricing
@@ -46,6 +43,8 @@ from tests.batch_server import (
     LINE,
     NAME,
     Server,
+    adapter,
+    asked_at,
     creating,
     everything,
     forms,
@@ -67,19 +66,13 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_our_key_and_headers_are_sent_and_no_variable_of_a_package_counts(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere = "http://127.0.0.1:9/v1"
-    for name, value in {
-        "OPENAI_API_KEY": "sk-other-key",
-        "OPENAI_ADMIN_KEY": "sk-other-key",
-        "OPENAI_BASE_URL": elsewhere,
-        "OPENAI_ORG_ID": "org-other",
-        "OPENAI_PROJECT_ID": "proj-other",
-        "OPENAI_CUSTOM_HEADERS": "X-Other: other\nAuthorization: Bearer other",
-        "ANTHROPIC_API_KEY": "sk-other-key",
-        "ANTHROPIC_BASE_URL": elsewhere,
-        "SSL_CERT_FILE": "/nowhere",
-    }.items():
-        monkeypatch.setenv(name, value)
+    for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "SSL_CERT_FILE"):
+        monkeypatch.setenv(name, "/other")
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, "sk-other-key")
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Other: other\nAuthorization: Bearer other")
     server = Server(form)
     told(server, lambda api: everything(api, tmp_path), form, headers=("X-Team: ours",))
     allowed = {"Host", "X-Team", "Content-Type", "Content-Length", "Accept", "Accept-Encoding"}
@@ -133,11 +126,8 @@ def test_the_proxy_is_used_and_the_query_of_the_base_url_is_kept(
         async def story() -> None:
             async with answering(server.handle) as url:
                 monkeypatch.setenv("http_proxy", url)
-                kind = AnthropicMessages if form == "anthropic" else OpenAIChat
-                backend = kind("m", Model(base_url=base, api=form), Access(), None)
-                await backend.open()
-                await everything(backend.batch_api, tmp_path)
-                await backend.close()
+                async with asked_at(form, base) as backend:
+                    await everything(backend.batch_api, tmp_path)
 
         asyncio.run(story())
     assert len(server.seen) >= 5
@@ -160,7 +150,7 @@ def test_the_proxy_is_used_and_the_query_of_the_base_url_is_kept(
         (b"no TLS\r\n\r\n", True, RefusedRequestError, "--ca-file"),
     ],
 )
-def test_a_call_that_fails_says_why_as_a_live_one_does(
+async def test_a_call_that_fails_says_why_as_a_live_one_does(
     form: str, said: bytes | None, secure: bool, kind: type[JudgeError], problem: str
 ) -> None:
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -173,23 +163,15 @@ def test_a_call_that_fails_says_why_as_a_live_one_does(
         finally:
             writer.close()
 
-    async def story() -> None:
-        async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
-            address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            proxied = problem == "--proxy"
-            seconds = 30 if said is not None else 0.3
-            access = Access(proxy=f"http://{address}" if proxied else None, timeout=seconds)
-            base = "https://api.test" if proxied else f"{'https' if secure else 'http'}://{address}"
-            model = AnthropicMessages if form == "anthropic" else OpenAIChat
-            backend = model("m", Model(base_url=base, api=form), access, None)
-            await backend.open()
-            try:
-                with pytest.raises(kind, match=problem):
-                    await backend.batch_api.get("batch_1")
-            finally:
-                await backend.close()
-
-    asyncio.run(story())
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        base = f"{'https' if secure else 'http'}://{address}"
+        access: dict[str, Any] = {"timeout": 0.3 if said is None else 30}
+        if problem == "--proxy":
+            base, access["proxy"] = "https://api.test", f"http://{address}"
+        async with asked_at(form, base, **access) as backend:
+            with pytest.raises(kind, match=problem):
+                await backend.batch_api.get("batch_1")
 
 
 BAD_IDS = ["../../x", "", "x" * 129, "a\n", 7, KEY]
@@ -207,12 +189,10 @@ def test_no_id_of_a_server_gets_into_an_address_or_a_name_of_a_file(
     assert KEY not in str(raised.value)
 
     async def story(api: BatchAPI) -> None:
-        with pytest.raises(ServerFailedError):
-            await api.get(bad)
-        with pytest.raises(ServerFailedError):
-            await api.cancel(bad)
-        with pytest.raises(ServerFailedError):
-            await api.download(Remote("b", "", "ended", 0.0, results=[bad]), tmp_path)
+        remote = Remote("b", "", "ended", 0.0, results=[bad])
+        for call in (api.get(bad), api.cancel(bad), api.download(remote, tmp_path)):
+            with pytest.raises(ServerFailedError):
+                await call
 
     asked = len(server.seen)
     told(server, story, form)
@@ -259,12 +239,8 @@ def test_no_redirect_is_followed(form: str, tmp_path: Path) -> None:
 
 @forms
 def test_what_a_server_says_is_masked(form: str, tmp_path: Path) -> None:
-    batch = {
-        **BATCH[form],
-        "status": f"failed {KEY}\x1b[2J",
-        "processing_status": f"failed {KEY}\x1b[2J",
-        "errors": {"data": [{"message": f"no {KEY}", "code": KEY, "line": 3}]},
-    }
+    batch = {**BATCH[form], "errors": {"data": [{"message": f"no {KEY}", "code": KEY, "line": 3}]}}
+    batch |= dict.fromkeys(("status", "processing_status"), f"failed {KEY}\x1b[2J")
     created = creating(Server(form).says("/batches", batch), form)
     assert KEY not in repr(created)
     assert "\x1b" not in created.status
@@ -272,18 +248,11 @@ def test_what_a_server_says_is_masked(form: str, tmp_path: Path) -> None:
     with pytest.raises(KeyRefusedError) as raised:
         creating(Server(form).says("/batches", error, 401), form)
     assert KEY not in str(raised.value)
-    own, other = f"{NAME}-0", {"custom_id": f"x{KEY}"}
-    said = [
-        {"custom_id": own, "response": {"status_code": 400, "body": {"x": KEY}}, "result": KEY},
-        {"custom_id": other["custom_id"]},
-    ]
+    own, response = f"{NAME}-0", {"status_code": 400, "body": {"x": KEY}}
+    said = [{"custom_id": own, "response": response, "result": KEY}, {"custom_id": f"x{KEY}"}]
     data = b"\n".join(map(orjson.dumps, said))
     server = Server(form).says("/content", data).says("/results", data)
-
-    async def story(api: BatchAPI) -> list[Path]:
-        return await api.download(Remote("b", "", "ended", 0.0, results=["f1"]), tmp_path)
-
-    [file] = told(server, story, form)
+    [file] = downloading(server, tmp_path, form)
     assert KEY not in file.read_text()
     assert orjson.loads(file.read_bytes().splitlines()[0])["custom_id"] == own
 
@@ -306,10 +275,7 @@ def test_a_server_without_batches_is_said_to_be_one(form: str, status: int) -> N
 @forms
 @pytest.mark.parametrize(
     ("status", "cost"),
-    [
-        *((status, 0.0) for status in (400, 401, 413)),
-        *((status, None) for status in (408, 429, 500)),
-    ],
+    [(400, 0.0), (401, 0.0), (413, 0.0), (408, None), (429, None), (500, None)],
 )
 def test_what_a_refused_batch_may_have_cost(form: str, status: int, cost: float | None) -> None:
     server = Server(form).says("/batches", {"error": {"message": "no"}}, status)
@@ -354,8 +320,7 @@ async def test_a_batch_whose_creation_got_no_answer_is_known_again(
     clock, before = Clock(), 0.0
     faulty = FaultySettings(port=0, batch_time=100.0, batch_unanswered=1.0)
     async with running(AnthropicServer(faulty, clock=clock)) as url:
-        kind = AnthropicMessages if form == "anthropic" else OpenAIChat
-        backend = kind("m", Model(base_url=url, api=form), Access(), None)
+        backend = adapter(form, url)
         await backend.open()
         api = backend.batch_api
         bodies = [backend.prepare(request(Match(n, 1, (0, 1)))).body for n in range(10)]
@@ -382,9 +347,9 @@ async def test_a_batch_whose_creation_got_no_answer_is_known_again(
         await backend.close()
 
 
-def downloading(server: Server, folder: Path, form: str = "openai", **access: Any) -> Any:
+def downloading(server: Server, folder: Path, form: str = "openai", **how: bool) -> Any:
     remote = Remote("b", "", "ended", 0.0, results=["f1"])
-    return told(server, lambda api: api.download(remote, folder), form, **access)
+    return told(server, lambda api: api.download(remote, folder, **how), form)
 
 
 @forms
@@ -454,46 +419,35 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
         downloading(Server(), linked)
 
 
-async def _read(api: BatchAPI, path: Path) -> list[Result]:
-    return list(api.results(path))
-
-
 def read(path: Path, form: str, *said: Any) -> list[Result]:
     path.write_text("\n".join(map(json.dumps, said)) + "\n\n")
-    results: list[Result] = told(Server(form), lambda api: _read(api, path), form)
-    return results
+    return list(adapter(form, "http://127.0.0.1:9/v1").batch_api.results(path))
 
 
 def test_what_lines_of_openais_say(tmp_path: Path) -> None:
     def line(response: Any, error: Any = None) -> dict[str, Any]:
         return {"id": "x", "custom_id": "a-1", "response": response, "error": error}
 
-    deep: Any = "x"
-    for _ in range(400):
-        deep = [deep]
+    deep = json.loads("[" * 400 + "]" * 400)
     expired, cancelled = {"code": "batch_expired", "message": "late"}, {"code": "batch_cancelled"}
-    results = read(
-        tmp_path / "f.jsonl",
-        "openai",
-        line({"status_code": 200, "body": {"a": 1}}),
-        line({"status_code": 400, "body": {"error": {"message": "no"}}}, {"code": "x"}),
-        line(None, expired),
-        line(None, cancelled),
-        line({"status_code": 0, "body": None}, expired),
-        line({"status_code": 0, "body": {}}),
-        line({"status_code": "200", "body": {}}),
-        line({"status_code": True}),
-        line(None, {"code": ["batch_expired"]}),
-        line(7, 8),
-        line({"status_code": 200, "body": deep}),
-        {"response": {"status_code": 200}},
-        {"custom_id": "a b"},
-        {"custom_id": "x" * 65},
-    )
-    assert [(result.status, result.ended) for result in results] == [
-        *((200, None), (400, None), (0, "expired"), (0, "cancelled"), (0, "expired")),
-        *((0, None), (0, None), (0, None), (0, None), (0, None), (200, None)),
+    bad = {"status_code": 400, "body": {"error": {"message": "no"}}}
+    expected: list[tuple[dict[str, Any], int, str | None]] = [
+        (line({"status_code": 200, "body": {"a": 1}}), 200, None),
+        (line(bad, {"code": "x"}), 400, None),
+        (line(None, expired), 0, "expired"),
+        (line(None, cancelled), 0, "cancelled"),
+        (line({"status_code": 0, "body": None}, expired), 0, "expired"),
+        (line({"status_code": 0, "body": {}}), 0, None),
+        (line({"status_code": "200", "body": {}}), 0, None),
+        (line({"status_code": True}), 0, None),
+        (line(None, {"code": ["batch_expired"]}), 0, None),
+        (line(7, 8), 0, None),
+        (line({"status_code": 200, "body": deep}), 200, None),
     ]
+    no_results = ({"response": bad}, {"custom_id": "a b"}, {"custom_id": "x" * 65})
+    said = (*(one for one, _, _ in expected), *no_results)
+    results = read(tmp_path / "f.jsonl", "openai", *said)
+    assert [(one.status, one.ended) for one in results] == [known[1:] for known in expected]
     assert {result.custom_id for result in results} == {"a-1"}
     assert [result.body for result in results[:2]] == [b'{"a":1}', b'{"error":{"message":"no"}}']
     assert results[-1].body == b""
@@ -507,35 +461,27 @@ def test_what_lines_of_anthropics_say(tmp_path: Path) -> None:
         inner = {"type": word, "message": "no"}
         return line("errored", error={"type": "error", "error": inner, "request_id": "r"})
 
-    words: tuple[str, ...] = ("invalid_request_error", "authentication_error", "billing_error")
-    words += ("permission_error",)
-    words += ("not_found_error", "request_too_large", "rate_limit_error", "api_error")
-    words += ("timeout_error", "overloaded_error", "new_error")
-    results = read(
-        tmp_path / "f.jsonl",
-        "anthropic",
-        line("succeeded", message={"content": []}),
-        *map(errored, words),
-        line("errored", error={"type": "invalid_request", "message": "flat"}),
-        line("canceled"),
-        line("expired"),
-        line("succeeded"),
-        line("new"),
-        line(["succeeded"]),
-        {"custom_id": "a-1"},
-        {"result": {"type": "expired"}},
-    )
-    assert [(result.status, result.ended) for result in results] == [
-        (200, None),
-        *((status, None) for status in (400, 401, 402, 403, 404, 413, 429, 500, 504, 529, 500)),
-        *((400, None), (0, "cancelled"), (0, "expired")),
-        *((0, None), (0, None), (0, None), (0, None)),
+    statuses = {"invalid_request": 400, "authentication": 401, "billing": 402, "permission": 403}
+    statuses |= {"not_found": 404, "rate_limit": 429, "api": 500, "timeout": 504, "overloaded": 529}
+    expected: list[tuple[dict[str, Any], int, str | None]] = [
+        (line("succeeded", message={"content": []}), 200, None),
+        *((errored(f"{word}_error"), status, None) for word, status in statuses.items()),
+        (errored("request_too_large"), 413, None),
+        (errored("new_error"), 500, None),
+        (line("errored", error={"type": "invalid_request", "message": "flat"}), 400, None),
+        (line("canceled"), 0, "cancelled"),
+        (line("expired"), 0, "expired"),
+        (line("succeeded"), 0, None),
+        (line("new"), 0, None),
+        (line(["succeeded"]), 0, None),
+        ({"custom_id": "a-1"}, 0, None),
     ]
+    said = (*(one for one, _, _ in expected), {"result": {"type": "expired"}})
+    results = read(tmp_path / "f.jsonl", "anthropic", *said)
+    assert [(one.status, one.ended) for one in results] == [known[1:] for known in expected]
     assert results[0].body == b'{"content":[]}'
-    assert orjson.loads(results[1].body) == {
-        "type": "error",
-        "error": {"type": "invalid_request_error", "message": "no"},
-    }
+    inner = {"type": "invalid_request_error", "message": "no"}
+    assert orjson.loads(results[1].body) == {"type": "error", "error": inner}
 
 
 @forms
@@ -546,10 +492,7 @@ def test_a_file_taken_as_it_is_has_empty_lines_for_those_that_cant_be_results(
     content = b"\n".join((b"[]", whole, b'{"custom_id": 1}', b"{", whole))
     server = Server(form).says("/content", content).says("/results", content)
 
-    async def fetched(api: BatchAPI) -> list[Path]:
-        return await api.download(await api.get("batch_1"), tmp_path, as_it_is=True)
-
-    (file,) = told(server, fetched, form)
+    (file,) = downloading(server, tmp_path, form, as_it_is=True)
     assert file.read_bytes().split(b"\n") == [b"", whole, b"", b"", whole, b""]
 
 
@@ -577,12 +520,10 @@ def test_a_line_is_read_as_a_live_answer_is() -> None:
     reply = backend.read_result(line(200, completion("A")), SIZE, backend.form)
     assert (reply.text, reply.usage, reply.problem) == ("A", Usage(100, 0, 10, 0), None)
     assert reply.cost == pytest.approx((100 * 1.0 + 10 * 10.0) / 1e6)
-    cut = backend.read_result(line(200, completion("A", reason="length")), SIZE, backend.form)
-    assert cut.problem is not None
-    filtered = backend.read_result(
-        line(400, refused("no", code="content_filter")), SIZE, backend.form
-    )
-    assert filtered.problem is not None
+    cut = line(200, completion("A", reason="length"))
+    assert backend.read_result(cut, SIZE, backend.form).problem is not None
+    no = line(400, refused("no", code="content_filter"))
+    assert backend.read_result(no, SIZE, backend.form).problem is not None
 
 
 @pytest.mark.parametrize(
@@ -632,8 +573,7 @@ ANYTHING = st.recursive(
 def test_any_line_is_a_result_and_any_result_a_reply_or_an_error(
     form: str, fields: dict[str, Any]
 ) -> None:
-    kind = AnthropicMessages if form == "anthropic" else OpenAIChat
-    backend = kind("m", Model(base_url="http://127.0.0.1:9/v1", api=form), Access(), None)
+    backend = adapter(form, "http://127.0.0.1:9/v1")
     line = fields if form == "openai" else {"result": fields}
     with suppress(JudgeError):
         backend.read_result(backend.batch_api.result("a-1", line), 10, backend.form)

@@ -1,8 +1,6 @@
 """Runs in batches at servers with faults: each job ends done, invalid or failed with its reason, nothing
 is paid for twice that need not be, and nothing is left lying about."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """Real kills of sessions that ask in batches, at each step: nothing is asked twice, nothing is lost."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What calls cost, and the cap that they keep to."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
 
@@ -47,9 +45,6 @@ def certainly(pricing: Pricing | None) -> Pricing:
     return pricing
 
 
-# Who says so
-
-
 def test_flags_go_over_the_table_and_the_table_over_what_is_known() -> None:
     table = {"gpt-5-mini": Price(input=5, output=6)}
     both = find("gpt-5-mini", base_url=OPENAI, flat=FLAT, table=table, at=NOW)
@@ -91,9 +86,6 @@ def test_a_service_tier_is_priced_only_if_it_is_known() -> None:
         assert certainly(priced("gpt-5-mini", tier=tier)).price == usual.price
 
 
-# The sums
-
-
 def test_a_flat_price_by_hand() -> None:
     pricing = certainly(find("m", base_url=OPENAI, flat=FLAT, table={}, at=NOW))
     # 100 new and 1,000 cached tokens in, 50 out, of which 40 reasoning: never added again.
@@ -125,9 +117,6 @@ def test_prices_that_can_not_be() -> None:
     for wrong in ({"input": -1}, {"input": float("inf")}, {"input": 1, "outputs": 1}, {}):
         with pytest.raises(ValidationError):
             Price(**{"output": 1, **wrong})
-
-
-# Names of models
 
 
 OTHERS = ["gemini-2.5-flash", "llama3.2", "openai/gpt-5-mini", "zephyr:7b", "my-model"]
@@ -259,12 +248,6 @@ def test_the_cap_is_never_overshot_and_nobody_waits_for_ever(
         assert dollars(budget)[1] == 0.0
 
     asyncio.run(story())
-
-
-# What several processes share
-
-
-# Bounds of what a call may cost
 
 
 PRICE = Price(input=1.0, output=10.0)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import os
 import pickle
@@ -74,9 +72,6 @@ def rows(folder: Path) -> list[object]:
         return db.execute("SELECT * FROM Cache").fetchall()
 
 
-# Keeping and finding
-
-
 def test_what_is_kept_is_found_again_to_the_last_bit(tmp_path: Path) -> None:
     odd = Reply("ü\n\U0001f600", Usage(0, 0, 0, 0), 0.1 + 0.2)
     filled(tmp_path, k=REPLY, odd=odd)
@@ -109,9 +104,6 @@ def test_who_only_looks_keeps_nothing_and_makes_no_folder(tmp_path: Path) -> Non
     assert using(folder, beside) == []
 
 
-# `judgeq cache`
-
-
 def test_overview_and_clear(tmp_path: Path) -> None:
     filled(tmp_path, a=REPLY, b=REPLY)
     found = overview(tmp_path)
@@ -119,9 +111,6 @@ def test_overview_and_clear(tmp_path: Path) -> None:
     assert found.bytes > 0
     assert clear(tmp_path) == 2
     assert lookups(tmp_path, "a") == ([None], [])
-
-
-# What goes wrong
 
 
 def test_a_folder_that_can_not_be_used_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
@@ -148,9 +137,6 @@ def test_a_folder_of_another_user_is_refused_and_the_run_goes_on(
     assert ["belongs to another user" in warning for warning in warnings] == [True]
     with pytest.raises(DataError, match="belongs to another user"):
         overview(tmp_path)
-
-
-# A cache may be anybody's
 
 
 class Bomb:
@@ -236,9 +222,6 @@ def test_settings_in_the_file_are_never_applied(tmp_path: Path, name: str, value
     with closing(sqlite3.connect(tmp_path / "cache.db")) as db:
         kept = db.execute("SELECT value FROM Settings WHERE key = ?", (name,)).fetchall()
     assert kept != [(value,)]
-
-
-# Several processes
 
 
 def test_several_that_make_the_file_at_a_time_share_it(tmp_path: Path) -> None:

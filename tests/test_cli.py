@@ -1,7 +1,5 @@
 """The command line itself: how it begins, what it prints where, and how it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -21,7 +19,7 @@ from judgeq.cli.app import COMMANDS
 from judgeq.cli.tools import job_file
 from judgeq.run_places import RunFolder
 from judgeq.settings.run import SETTINGS
-from tests.cli import command, commands, environment, judgeq, only_run
+from tests.cli import command, commands, environment, json_of, judgeq, only_run
 
 SMALL = ("run", "--dataset", "synthetic:normal", "--n", "40", "--strategy", "listwise10x1")
 WORDS = "é–σ–ρ–漢"
@@ -32,9 +30,6 @@ def about(stdout: str) -> Any:
     value = json.loads(stdout)
     assert isinstance(value, dict)
     return value
-
-
-# Beginning
 
 
 def test_ctrl_c_while_modules_load_ends_quietly(tmp_path: Path) -> None:
@@ -65,9 +60,6 @@ def test_ctrl_c_while_modules_load_ends_quietly(tmp_path: Path) -> None:
     assert about(out)["error"]["exit_code"] == 5
 
 
-# Encodings
-
-
 @pytest.fixture
 def worded(tmp_path: Path) -> Path:
     """A folder with a dataset whose ids aren't ASCII."""
@@ -93,9 +85,6 @@ def test_json_loses_nothing_whatever_the_encoding(worded: Path) -> None:
     assert all(name.startswith(WORDS) for name in line["presented"])
     done = judgeq(worded, "run", "-d", f"{WORDS}.csv", "--json", expect=3, encoding="latin-1")
     assert WORDS in about(done.stdout)["error"]["message"]
-
-
-# Outputs that are gone
 
 
 @pytest.mark.parametrize("arguments", [("list", "strategies", "--json"), SMALL])
@@ -150,9 +139,6 @@ def on_a_terminal(folder: Path, *arguments: str, typed: str = "", **variables: s
     return shown.decode()
 
 
-# Runs that are removed
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     judgeq(tmp_path, "run", "demo", "-s", "listwise10x1", "--sample", "20", "--name", "pilot", "-q")
@@ -183,9 +169,6 @@ def test_a_run_in_use_is_never_removed_nor_another_beside_it(run: Path) -> None:
     assert len(list(run.parent.iterdir())) == 2
 
 
-# JSON of what ended with an error
-
-
 def test_json_is_an_object_of_the_error_where_there_is_no_run(tmp_path: Path) -> None:
     for code, kind, *arguments in (
         (2, "UsageError", "run"),
@@ -203,9 +186,6 @@ def test_json_is_an_object_of_the_error_where_there_is_no_run(tmp_path: Path) ->
         assert " ".join(error["message"].split()) in " ".join(done.stderr.split())
 
 
-# Help, and `judgeq init`
-
-
 def test_a_job_file_has_every_common_setting() -> None:
     lines = job_file(Path("p.toml")).splitlines()
     for name, setting in SETTINGS.items():
@@ -214,7 +194,7 @@ def test_a_job_file_has_every_common_setting() -> None:
 
 
 def test_init_writes_a_job_that_runs_and_overwrites_nothing(tmp_path: Path) -> None:
-    written = json.loads(judgeq(tmp_path, "init", "--json").stdout)
+    written = json_of(tmp_path, "init")
     assert written == {"files": ["job.toml", "prompt.toml"]}
     done = judgeq(tmp_path, "run", "--config", "job.toml", "--json")
     assert json.loads(done.stdout)["partial"] is False
@@ -260,9 +240,9 @@ def test_the_list_of_commands_says_what_each_says_first() -> None:
 
 def test_the_dataset_is_the_argument(tmp_path: Path) -> None:
     job = ("-s", "listwise10x1", "--sample", "20")
-    named = json.loads(judgeq(tmp_path, "run", "demo", *job, "--json").stdout)["run"]
+    named = json_of(tmp_path, "run", "demo", *job)["run"]
     for dataset in (("-d", "demo"), ("demo", "--dataset", "demo")):
-        assert json.loads(judgeq(tmp_path, "run", *dataset, *job, "--json").stdout)["run"] == named
+        assert json_of(tmp_path, "run", *dataset, *job)["run"] == named
     assert "0 calls, 2 already answered" in judgeq(tmp_path, "estimate", "demo", *job).stdout
     for each in ("run", "estimate"):
         told = judgeq(tmp_path, each, "demo", "-d", "babe", expect=2).stderr

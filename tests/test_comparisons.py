@@ -1,7 +1,5 @@
 """What verdicts imply, and which items they connect."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -18,7 +16,7 @@ from judgeq.rating.bradley_terry import fit_mm
 from judgeq.rating.comparisons import component_sizes, components, imply, matches_of, wins_of
 from judgeq.types import Comparisons
 from tests.build import Ranking, fit_map, grouped, rankings, verdicts
-from tests.cli import judgeq, only_run, score_columns
+from tests.cli import json_of, judgeq, only_run, score_columns
 
 N = 7
 MANY = st.lists(rankings(N), max_size=8)
@@ -60,12 +58,6 @@ def test_wins_and_matches_are_those_of_the_comparisons(many: list[Ranking]) -> N
     assert_array_equal(wins_of(some, n), np.bincount(found.winner, found.weight, n))
     presented = [item for ranking in many for group in grouped(ranking) for item in group]
     assert_array_equal(matches_of(some, n), [presented.count(item) for item in range(n)])
-
-
-# Verdicts
-
-
-# What is connected
 
 
 @given(st.lists(rankings(4).flatmap(lambda ranking: st.permutations(range(12)).map(
@@ -146,7 +138,7 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
     cells = score_columns(only_run(topics))["component"]
     assert cells == ["1"] * 10 + ["2"] * 10 + [""]
 
-    rated = json.loads(judgeq(topics, "show", "--write", "--json").stdout)
+    rated = json_of(topics, "show", "--write")
     assert rated["components"] == {"count": 2, "largest": [10, 10]}
     _, pl = rated["evaluation"]
     assert pl["measures"]["spearman"]["value"] == pytest.approx(1)
@@ -155,7 +147,7 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
     said = judgeq(topics, "evaluate", "--resamples", "0").stdout
     assert note in " ".join(said.split())
     assert "correlations within each of 2 groups, pooled" in said
-    evaluated = json.loads(judgeq(topics, "evaluate", "--resamples", "0", "--json").stdout)
+    evaluated = json_of(topics, "evaluate", "--resamples", "0")
     assert evaluated["components"]["count"] == 2
     assert evaluated["evaluation"][1]["parts"] == 2
     run = only_run(topics).name

@@ -1,7 +1,5 @@
 """Models, keys and addresses; settings from flags and files; and what decides a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +16,6 @@ from judgeq.errors import DataError, UsageError
 from judgeq.judge.secrets import api_key, extra_headers, from_environment
 from judgeq.settings.model import Access, Model
 from judgeq.settings.run import DatasetSpec, Simulation
-
-# Addresses
 
 
 @pytest.mark.parametrize(
@@ -55,9 +51,6 @@ def test_addresses_that_can_not_be_kept(given: str, told: str) -> None:
         Model(base_url=given)
 
 
-# What decides
-
-
 @pytest.mark.parametrize(
     ("given", "limit"),
     [
@@ -73,9 +66,6 @@ def test_addresses_that_can_not_be_kept(given: str, told: str) -> None:
 )
 def test_the_limit_of_output(given: dict[str, Any], limit: int | None) -> None:
     assert Model(**given).output_limit == limit
-
-
-# Keys
 
 
 def test_a_key_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +89,6 @@ def test_a_file_that_holds_no_key_is_not_shown(tmp_path: Path, content: bytes) -
     assert "words" not in str(caught.value)
 
 
-# Headers, proxies
-
-
 def test_headers_with_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "t0ken\n")
     access = Access(headers=("X-Token: env:MY_TOKEN", "X-Plain:  a: b "))
@@ -123,9 +110,8 @@ def test_a_key_in_the_place_of_a_variable_is_not_repeated() -> None:
 
 
 def test_what_may_hold_a_secret_is_not_kept_on_disk() -> None:
-    access = Access(
-        headers=("X-Token: s3cret", "X-Kept:env:MY_TOKEN"), proxy="http://me:s3cret@proxy:3128"
-    )
+    headers = ("X-Token: s3cret", "X-Kept:env:MY_TOKEN")
+    access = Access(headers=headers, proxy="http://me:s3cret@proxy:3128")
     assert access.on_disk() == {"headers": ("X-Kept:env:MY_TOKEN",), "proxy": None}
     plain = Access(proxy="http://proxy:3128")
     assert plain.on_disk() == {"headers": (), "proxy": "http://proxy:3128"}
@@ -151,9 +137,9 @@ DECIDING: Mapping[str, Any] = {
 }
 # Settings that decide what a model answers.
 OF_A_MODEL: Mapping[str, Any] = {
-    "base_url": "http://127.0.0.1:8000/v1",
-    "openai_base_url": "http://127.0.0.1:8000/v1",
-    "anthropic_base_url": "http://127.0.0.1:8000/v1",
+    **dict.fromkeys(
+        ("base_url", "openai_base_url", "anthropic_base_url"), "http://127.0.0.1:8000/v1"
+    ),
     "api": "anthropic",
     "temperature": 0.0,
     "reasoning_effort": "low",
@@ -163,37 +149,34 @@ OF_A_MODEL: Mapping[str, Any] = {
 # Settings that choose the items, the prompt or who is asked, whose content then decides.
 CHOOSING = {
     *DatasetSpec.model_fields,
-    "prompt",
-    "feature",
-    "persona",
-    "ensemble",
-    "onto",
-    "other_prompt",
-    "each",
-    "name",
+    *("prompt", "feature", "persona", "ensemble", "onto", "other_prompt", "each", "name"),
 } - SESSION
 # Settings of a session, and another value of each.
 OTHER_SESSION: Mapping[str, Any] = {
+    # the run
     "keep_columns": True,
     "total_rounds": 9,
     "joined": (2,),
     "repeats": 0.05,
+    "until": "0.9",
     "batch": True,
     "wait": False,
     "batch_size": 10,
     "max_invalid": 0.9,
-    "until": "0.9",
     "concurrency": 1,
+    # its ratings and where it is
     "rating": "bt-mm",
     "sigma": 1.0,
     "unbias_position": True,
     "refit": True,
-    "split_models": True,
     "texts": False,
+    "split_models": True,
     "store": "postgresql://localhost/judgeq",
     "workers": 0,
     "standby": True,
     "sim_latency": 0.5,
+    "anchors": Path("known.csv"),
+    # how a model is reached, and what it may cost
     "api_key_env": "MY_KEY",
     "api_key_file": Path("key"),
     "headers": ("X-Team: blue",),
@@ -208,7 +191,7 @@ OTHER_SESSION: Mapping[str, Any] = {
     "prices": {"m": {"input": 1, "output": 2}},
     "cache": False,
     "cache_dir": Path("cache"),
-    "anchors": Path("known.csv"),
+    # the page of people
     "host": "0.0.0.0",
     "port": 1,
     "url_prefix": "/study",
@@ -223,14 +206,8 @@ def dataset() -> Dataset:
     return load(Settings(**BASE), seed=0)
 
 
-def facts_of(
-    dataset: Dataset, prompt: prompts.PromptSet | None = None, **changes: Any
-) -> dict[str, Any]:
-    settings = Settings(**{**BASE, **changes})
-    return deciding_facts(settings, dataset, prompt)
-
-
-# Flags and files
+def facts_of(dataset: Dataset, prompt: prompts.PromptSet | None = None, **changes: Any) -> Any:
+    return deciding_facts(Settings(**{**BASE, **changes}), dataset, prompt)
 
 
 def written(folder: Path, text: str | bytes) -> Path:
@@ -240,16 +217,12 @@ def written(folder: Path, text: str | bytes) -> Path:
 
 
 def test_flags_go_over_the_file_and_what_is_not_given_does_not(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        'dataset = "demo"\nseed = 3\nsim-spread = 5\nsim_accuracy = 0.7\n'
-        'gold_levels = ["low", "high"]\ndata_dir = "there"\n',
-    )
+    text = 'dataset = "demo"\nseed = 3\nsim-spread = 5\nsim_accuracy = 0.7\n'
+    path = written(tmp_path, text + 'gold_levels = ["low", "high"]\ndata_dir = "there"\n')
     settings = settle({"seed": 4, "sim_accuracy": None, "sim_latency": 0.0}, path)
     assert (settings.dataset, settings.seed, settings.sim_spread) == ("demo", 4, 5)
     assert (settings.sim_accuracy, settings.gold_levels) == (0.7, ("low", "high"))
-    assert settings.data_dir == Path("there")
-    assert settings.sim_latency == 0
+    assert (settings.data_dir, settings.sim_latency) == (Path("there"), 0)
 
 
 def test_a_dataset_is_needed() -> None:
@@ -294,9 +267,6 @@ def test_what_is_wrong_in_a_flag_is_told_with_the_flag(given: dict[str, Any], to
     with pytest.raises(UsageError) as caught:
         settle({"dataset": "demo", **given})
     assert told in str(caught.value)
-
-
-# The fingerprint
 
 
 def test_every_setting_is_known_to_decide_or_not() -> None:
@@ -382,29 +352,20 @@ def test_numbers_that_no_sum_could_hold_are_refused(given: dict[str, Any]) -> No
 
 
 def test_only_what_holds_no_secret_is_kept_on_disk() -> None:
-    settings = settle(
-        {
-            "dataset": "demo",
-            "headers": (f"X-Key: {SECRET}", "X-Named: env:VAR"),
-            "proxy": f"http://me:{SECRET}@p:1",
-        }
-    )
+    headers, proxy = (f"X-Key: {SECRET}", "X-Named: env:VAR"), f"http://me:{SECRET}@p:1"
+    settings = settle({"dataset": "demo", "headers": headers, "proxy": proxy})
     assert SECRET not in settings.kept().model_dump_json()
     assert settings.kept().headers == ("X-Named: env:VAR",)
 
 
 def test_items_and_prompt_decide_by_what_they_hold(dataset: Dataset) -> None:
     bias = prompts.load("bias")
-    facts = [
-        facts_of(dataset),
-        facts_of(replace(dataset, known_as="other items")),
-        facts_of(replace(dataset, gold=np.arange(len(dataset), dtype=np.float64))),
-        facts_of(dataset, bias),
-        facts_of(dataset, bias.model_copy(update={"pair": bias.pair + " "})),
-        facts_of(dataset, bias.model_copy(update={"ties": True})),
-        facts_of(dataset, prompts.load("generic", "zest")),
-        facts_of(dataset, prompts.load("generic", "zeal")),
-    ]
+    relabelled = replace(dataset, gold=np.arange(len(dataset), dtype=np.float64))
+    others = [dataset, replace(dataset, known_as="other items"), relabelled]
+    asked = [bias, *(prompts.load("generic", feature) for feature in ("zest", "zeal"))]
+    changes: list[dict[str, Any]] = [{"pair": bias.pair + " "}, {"ties": True}]
+    asked += [bias.model_copy(update=change) for change in changes]
+    facts = [*map(facts_of, others), *(facts_of(dataset, prompt) for prompt in asked)]
     assert len({fingerprint(each) for each in facts}) == len(facts)
     same = replace(dataset, source="elsewhere", licence="?", notices=("!",), name="renamed")
     assert facts_of(same) == facts_of(dataset)
@@ -413,19 +374,14 @@ def test_items_and_prompt_decide_by_what_they_hold(dataset: Dataset) -> None:
 def test_a_judge_that_reads_never_sees_the_labels(dataset: Dataset) -> None:
     relabelled = replace(dataset, gold=np.arange(len(dataset), dtype=np.float64))
     assert facts_of(relabelled, judge="m") == facts_of(dataset, judge="m")
-    for setting in Simulation.model_fields:
-        assert facts_of(dataset, judge="m", **{setting: DECIDING[setting]}) == facts_of(
-            dataset, judge="m"
-        )
+    for name in Simulation.model_fields:
+        changed = facts_of(dataset, judge="m", **{name: DECIDING[name]})
+        assert changed == facts_of(dataset, judge="m")
 
 
 def test_the_same_strategy_written_otherwise_is_the_same_run(dataset: Dataset) -> None:
-    same: list[dict[str, Any]] = [
-        {"strategy": "listwise10x3"},
-        {"strategy": "listwise:k=10"},
-        {"rounds": 3},
-    ]
-    assert all(facts_of(dataset, **each) == facts_of(dataset) for each in same)
+    for same in ({"strategy": "listwise10x3"}, {"strategy": "listwise:k=10"}, {"rounds": 3}):
+        assert facts_of(dataset, **same) == facts_of(dataset)
 
 
 def test_fingerprints_are_the_same_in_every_version(dataset: Dataset) -> None:

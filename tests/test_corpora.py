@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator
@@ -129,9 +127,6 @@ def test_a_broken_dataset_toml(old: str, new: str, message: str, mini: Path) -> 
     toml.write_text(toml.read_text().replace(old, new, 1))
     with pytest.raises(DataError, match=message):
         load(DatasetSpec(dataset="mini"))
-
-
-# Downloads
 
 
 BODY = b"text\n" + b"".join(b"text %d\n" % row for row in range(20_000))

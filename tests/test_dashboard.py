@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from io import StringIO
@@ -265,8 +263,6 @@ def test_choose() -> None:
     notebook = type("OutStream", (StringIO,), {"__module__": "ipykernel.iostream"})()
     assert isinstance(choose_in_python(notebook, None), PlainLines)
 
-
-# The numbers
 
 DONE, FAILED, INVALID, PENDING = (
     *(JobState.DONE, JobState.FAILED),

@@ -1,7 +1,5 @@
 """What README.md and docs/ show is what happens: commands and Python run, links lead somewhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Which model answered; and has the judge changed? Questions are asked again, apart from the scores."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sqlite3
@@ -17,7 +15,7 @@ from judgeq.rating import ESTIMATORS, Parameters, drift
 from judgeq.rating.comparisons import joined
 from judgeq.types import Floats, Matches, Verdicts
 from tests.batch_server import APIS, texts_in
-from tests.cli import judgeq, only_run, query, scores, start, wait_until
+from tests.cli import json_of, judgeq, only_run, query, scores, start, wait_until
 from tests.mock import mock, stats
 from tests.postgres import new_store
 from tests.test_openai_chat import ask, saying, told
@@ -72,9 +70,9 @@ def test_a_cached_reply_keeps_the_model_that_answered_then(tmp_path: Path, few_t
 
 def test_the_models_are_one_judge_unless_they_are_split(tmp_path: Path, few_texts: Path) -> None:
     run(tmp_path, few_texts, "--concurrency", "1")
-    one = json.loads(judgeq(tmp_path, "evaluate", "--json").stdout)
+    one = json_of(tmp_path, "evaluate")
     assert one["judges"] is None
-    split = json.loads(judgeq(tmp_path, "evaluate", "--split-models", "--json").stdout)
+    split = json_of(tmp_path, "evaluate", "--split-models")
     assert split["judges"]["names"] == ["m (m)", "m (m-next)"]
     assert split["judges"]["verdicts"] == [5, 3]
     assert split["judge"] == "m (m) + m (m-next)"
@@ -122,9 +120,6 @@ def drifted(folder: Path, *words: str, expect: int = 0) -> dict[str, Any]:
         judgeq(folder, "drift", "--json", *words, expect=expect).stdout
     )
     return found
-
-
-# The statistics
 
 
 def asked(
@@ -180,9 +175,6 @@ def test_signs_have_the_probabilities_of_students_t() -> None:
     assert drift.by_signs(u) == pytest.approx(0.05, abs=0.001)
     assert drift.by_signs(-u) == drift.by_signs(u)
     assert drift.by_signs(np.zeros(9)) == drift.by_signs(np.ones(1)) == 1
-
-
-# Asking
 
 
 def test_drift_changes_no_score_and_nothing_that_is_read_of_the_run(

@@ -1,7 +1,5 @@
 """What is known before the first call: what a run takes, a pilot, texts that are too long."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path
@@ -22,7 +20,7 @@ from judgeq.engine.estimate import Estimate, Range, plausible
 from judgeq.errors import BudgetError, JudgeError, KeyMissingError, UsageError
 from judgeq.judge import prices
 from judgeq.ui.dataclass_json import plain
-from tests.cli import in_flight, judgeq, only_run, query, start, wait_until
+from tests.cli import in_flight, json_of, judgeq, only_run, query, start, wait_until
 from tests.mock import mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo", "undrawn")
@@ -55,9 +53,6 @@ def in_python(folder: Path, url: str, **more: Any) -> dict[str, Any]:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "is_terminal", lambda: True)
-
-
-# Before the first call
 
 
 def test_what_is_left_is_shown_before_the_first_call_and_the_address(tmp_path: Path) -> None:
@@ -108,9 +103,6 @@ def test_a_missing_key_comes_before_the_question(tmp_path: Path) -> None:
         package.run(["a", "b", "c"], "length", judge="gpt-5-mini", runs_dir=tmp_path / "runs")
 
 
-# What is left
-
-
 def test_of_many_questions_some_are_looked_up_and_all_where_the_cache_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,9 +121,6 @@ def test_of_many_questions_some_are_looked_up_and_all_where_the_cache_has_one(
         package.run(texts, "length", **how)
         again = package.estimate(texts, "length", **how, new=True)
         assert (again.calls, again.hits) == (0, 40)
-
-
-# A pilot
 
 
 def piloted(folder: Path, url: str, questions: int, **more: Any) -> Estimate:
@@ -154,7 +143,7 @@ def test_a_pilots_answers_count_and_narrow_the_estimate(tmp_path: Path) -> None:
         assert stats(url)["requests"] == 8
         told = json.loads(line)
         assert (told["jobs_done"], told["calls"], told["pilot"]["jobs"]["done"]) == (8, 64, 8)
-        result = json.loads(judgeq(tmp_path, "run", *flags, "--json").stdout)
+        result = json_of(tmp_path, "run", *flags)
         assert result["run"] == told["run"]
         assert stats(url)["requests"] == 72
 
@@ -221,8 +210,6 @@ def test_how_far_a_mean_may_lie() -> None:
     assert within / 300 > 0.92
 
 
-# Texts that are too long
-
 LISTS = ("-d", "my.csv", "--feature", "length", "-s", "listwise4x2")
 FEW = (3000, 2000, *[50] * 10)
 """Of these 6,000, 4,000 and 100 tokens, the first two don't fit together into 8,192."""
@@ -273,11 +260,11 @@ def test_the_others_are_judged_and_stay_the_same_when_the_run_goes_on(
         assert "tokens: 't0'." in " ".join(first.stderr.split())
         assert json.loads(first.stdout)["items"] == 11
         asked = stats(url)["requests"]
-        again = json.loads(judgeq(tmp_path, "run", *LISTS, *model, "--json").stdout)
+        again = json_of(tmp_path, "run", *LISTS, *model)
         assert (again["items"], stats(url)["requests"]) == (11, asked)
         # What the run was begun with holds, whatever is known of the model later.
         reads[0] = 1000
-        more = json.loads(judgeq(tmp_path, "resume", "--rounds", "3", "--json").stdout)
+        more = json_of(tmp_path, "resume", "--rounds", "3")
         assert (more["items"], more["rounds"]) == (11, 3)
     assert query(only_run(tmp_path), "SELECT count(*) FROM items") == [(11,)]
 

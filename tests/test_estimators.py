@@ -1,7 +1,5 @@
 """Elo, Bradley-Terry and the registry of estimators; the threshold of a mixture."""
 
-from __future__ import annotations
-
 import csv
 import math
 import re
@@ -174,9 +172,6 @@ def random_rankings(n: int, count: int, seed: int) -> list[Ranking]:
     return many
 
 
-# The MAP
-
-
 @settings(max_examples=15)
 @given(many=MANY, sigma=st.sampled_from([0.3, 1.0, 2.0, 5.0]))
 def test_the_map_is_the_optimum(many: list[Ranking], sigma: float) -> None:
@@ -196,12 +191,6 @@ def test_the_map_is_the_optimum(many: list[Ranking], sigma: float) -> None:
     assert_allclose(theta, best.x, atol=2e-7 * max(1, sigma**2))
     # The reference itself is only so good; the strongly convex objective bounds the rest.
     assert np.linalg.norm(gradient(theta)) * sigma**2 <= 1.01e-8
-
-
-# Its parts
-
-
-# The paper's estimator
 
 
 def mm_by_loops(many: list[Ranking], n: int, prior: float, tolerance: float) -> Floats:

@@ -1,7 +1,5 @@
 """How good scores are: evaluate and compare, from the arrays to the command line."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +27,7 @@ from judgeq.types import Floats
 from judgeq.ui.dataclass_json import plain
 from judgeq.ui.sections import terminal
 from judgeq.ui.show import evaluation as sections
-from tests.cli import judgeq, score_columns
+from tests.cli import json_of, judgeq, only_run, score_columns
 
 pytestmark = pytest.mark.usefixtures("rated_once")
 
@@ -52,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One run in a folder of each job's name."""
     path = tmp_path_factory.mktemp("evaluated")
     for name, job in JOBS.items():
-        judgeq(path, "run", *job, "--quiet", "--runs-dir", name)
+        judgeq(path, "run", *job, "--quiet", "--runs-dir", f"{name}/runs")
     return path
 
 
@@ -71,8 +69,7 @@ def say(folder: Path) -> Say:
 
 
 def one(folder: Path, name: str) -> Path:
-    (path,) = (path for path in (folder / name).iterdir() if path.is_dir())
-    return path
+    return only_run(folder / name)
 
 
 def scored(folder: Path, name: str) -> Result:
@@ -108,33 +105,33 @@ def shown(*renderables: Any) -> str:
     return capture.get()
 
 
-# The measures
-
-
 def test_measures_are_those_of_scipy_and_scikit_learn(folder: Path) -> None:
     from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score  # type: ignore[import-untyped]
 
     run = scored(folder, "babe")
     rows = by_rating(evaluate(run, own(run), Plan(resamples=0)))
-    gold = run.items.gold
-    assert gold is not None
+    gold = np.asarray(run.items.gold)
     for rating, row in rows.items():
-        scores = run.scores.ratings[rating]
         known = ~np.isnan(gold)
-        x, y = scores[known], gold[known]
-        found = values(row)
-        assert found["pearson"] == pytest.approx(scipy.stats.pearsonr(x, y).statistic, abs=1e-12)
-        assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(x, y).statistic, abs=1e-12)
-        assert found["kendall"] == pytest.approx(scipy.stats.kendalltau(x, y).statistic, abs=1e-12)
-        assert found["auc"] == pytest.approx(roc_auc_score(y, x), abs=1e-12)
-        said = x > THRESHOLDS[rating]
-        assert found["f1"] == pytest.approx(f1_score(y, said), abs=1e-12)
-        assert found["macro_f1"] == pytest.approx(f1_score(y, said, average="macro"), abs=1e-12)
+        x, y = run.scores.ratings[rating][known], gold[known]
+        found, said = values(row), x > THRESHOLDS[rating]
         ((tn, fp), (fn, tp)) = confusion_matrix(y, said).tolist()
-        assert [found[name] for name in ("tp", "fp", "fn", "tn")] == [tp, fp, fn, tn]
-        assert found["recall"] == tp / (tp + fn)
-        assert found["precision"] == tp / (tp + fp)
-        assert found["accuracy"] == (tp + tn) / len(y)
+        expected = {
+            "pearson": scipy.stats.pearsonr(x, y).statistic,
+            "spearman": scipy.stats.spearmanr(x, y).statistic,
+            "kendall": scipy.stats.kendalltau(x, y).statistic,
+            "auc": roc_auc_score(y, x),
+            "f1": f1_score(y, said),
+            "macro_f1": f1_score(y, said, average="macro"),
+            "recall": tp / (tp + fn),
+            "precision": tp / (tp + fp),
+            "accuracy": (tp + tn) / len(y),
+            "tp": tp,
+            "fp": fp,
+            "fn": fn,
+            "tn": tn,
+        }
+        assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
         assert (row.n, row.without_gold, row.without_score) == (3673, 1, 0)
         assert all(each.low is None for each in row.measures.values())
         assert all(each.why is None for each in row.measures.values())
@@ -173,24 +170,20 @@ def test_what_cannot_be_told_says_why(folder: Path) -> None:
     run = scored(folder, "demo")
     assert run.items.gold is not None
     n = len(run.items.ids)
-    subsets = {
-        "low": run.items.gold <= 2,
-        "one": np.arange(n) == 0,
-        "\x1b[31mnone": np.zeros(n) > 0,
-    }
+    none, one = np.zeros(n) > 0, np.arange(n) == 0
+    subsets = {"low": run.items.gold <= 2, "one": one, "\x1b[31mnone": none}
     odd = replace(run, items=replace(run.items, subsets=subsets))
     odd = with_scores(odd, elo=np.full(n, 1400.0), pl=run.scores.ratings["pl"])
     gold = own(run, 2)
     rows = {(row.items, row.rating): row for row in evaluate(odd, gold, QUICK)}
-    why = {
-        where: {name: each.why for name, each in row.measures.items()}
-        for where, row in rows.items()
-    }
-    assert why["all", "elo"]["pearson"] == "all scores are equal"
-    assert why["all", "elo"]["precision"] == "no item is labelled positive"
+    for items, rating, name, why in (
+        ("all", "elo", "pearson", "all scores are equal"),
+        ("all", "elo", "precision", "no item is labelled positive"),
+        ("low", "pl", "recall", "the gold is of one class only"),
+        ("one", "pl", "kendall", "too few items (1) have both gold and score"),
+    ):
+        assert rows[items, rating].measures[name].why == why
     assert values(rows["all", "elo"])["auc"] == 0.5
-    assert why["low", "pl"]["recall"] == "the gold is of one class only"
-    assert why["one", "pl"]["kendall"] == "too few items (1) have both gold and score"
     for row in rows.values():
         assert all(np.isfinite(value) for value in values(row).values() if value is not None)
         assert all(each.why for each in row.measures.values() if each.value is None)
@@ -207,52 +200,41 @@ def test_all_commands_report_the_same_of_what_was_judged(tmp_path: Path) -> None
     gold = [0, 1] * 200
     rows = "".join(f"text {row},{label}\n" for row, label in enumerate(gold))
     (tmp_path / "my.csv").write_text(f"text,gold\n{rows}")
-    lists = [
-        [*range(1, 10, 2), *range(0, 10, 2)],
-        [*range(11, 20, 2), *range(10, 20, 2)],
-        [9, 19, 0, 10],
-    ]
+    lists = [[*range(at + 1, at + 10, 2), *range(at, at + 10, 2)] for at in (0, 10)]
+    lists.append([9, 19, 0, 10])
     lines = [json.dumps({"presented": some, "ranking": some}) for some in lists]
     (tmp_path / "judged.jsonl").write_text("\n".join(lines))
     flags = ("-d", "my.csv", "--gold-column", "gold")
-    imported = json.loads(judgeq(tmp_path, "import", *flags, "judged.jsonl", "--json").stdout)
+    imported = json_of(tmp_path, "import", *flags, "judged.jsonl")
     assert (imported["items"], imported["items_judged"]) == (400, 20)
     reported = {one["rating"]: one for one in imported["evaluation"]}
     assert list(reported) == ["elo", "pl"]
     for one in reported.values():
         assert (one["items"], one["n"], one["without_score"]) == ("all", 20, 380)
         found = {name: each["value"] for name, each in one["measures"].items()}
-        assert found["recall"] == found["accuracy"] == 1
-        assert found["tp"] == 10
+        assert (found["recall"], found["accuracy"], found["tp"]) == (1, 1, 10)
         assert found["spearman"] > 0.85
-    rated = json.loads(judgeq(tmp_path, "show", "--write", "--json").stdout)
+    rated = json_of(tmp_path, "show", "--write")
     assert rated["evaluation"] == imported["evaluation"]
     again = judgeq(tmp_path, "import", *flags, "judged.jsonl").stdout
     assert again.startswith("20 of 400 texts of my ranked")
-
-    evaluated = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "0", "--json").stdout)
+    evaluated = json_of(tmp_path, "evaluate", "--resamples", "0")
     for row in evaluated["evaluation"]:
         known = reported[row["rating"]]
         assert known["measures"].items() <= row["measures"].items()
         assert (row["n"], row["without_score"]) == (known["n"], known["without_score"])
 
 
-# Gold
-
-
 def test_which_gold_is_positive() -> None:
-    nan = float("nan")
-    two = gold_of(np.array([3.0, nan, 1.0]), "x")
-    assert two.positive is not None
-    assert two.positive.tolist() == [True, False, False]
+    nan, three = float("nan"), np.array([1.0, 2.0, 3.0])
+    two, over = gold_of(np.array([3.0, nan, 1.0]), "x"), gold_of(three, "x", 1)
+    np.testing.assert_array_equal(two.positive, [True, False, False])
+    np.testing.assert_array_equal(over.positive, [False, True, True])
     assert gold_of(np.array([1.0, 1.0, nan]), "x").classes == "all gold labels are 1"
-    assert "--positive-over" in gold_of(np.array([1.0, 2.0, 3.0]), "x").classes
-    over = gold_of(np.array([1.0, 2.0, 3.0]), "x", 1).positive
-    assert over is not None
-    assert over.tolist() == [False, True, True]
+    assert "--positive-over" in gold_of(three, "x").classes
     for wrong in (3.0, 0.9, nan, float("inf")):
         with pytest.raises(UsageError, match=r"from 1 to 3"):
-            gold_of(np.array([1.0, 2.0, 3.0]), "x", wrong)
+            gold_of(three, "x", wrong)
     for none in (None, np.full(3, nan)):
         with pytest.raises(UsageError, match=r"x has no gold labels. Give them with --gold FILE"):
             gold_of(none, "x")
@@ -263,24 +245,17 @@ def test_gold_from_a_file_by_id(folder: Path, say: Say, form: str) -> None:
     from sklearn.metrics import f1_score
 
     columns = score_columns(one(folder, "demo"))
-    ids, labels = (
-        columns["id"][:100],
-        ["yes" if float(g) > 2 else "no" for g in columns["gold"][:100]],
-    )
+    labels = ["yes" if float(gold) > 2 else "no" for gold in columns["gold"][:100]]
     labels[3] = ""
+    pairs = list(zip(columns["id"], labels, strict=False))
+    rows = [json.dumps({"who": who, "what": label}) for who, label in pairs]
+    if form == "csv":
+        rows = ["who,what", *(f"{who},{label}" for who, label in reversed(pairs))]
     path = folder / f"labels.{form}"
-    if form == "jsonl":
-        rows = (json.dumps({"who": i, "what": g}) for i, g in zip(ids, labels, strict=True))
-        path.write_text("\n".join(rows))
-    else:
-        rows = (f"{i},{g}" for i, g in zip(ids, labels, strict=True))
-        path.write_text("\n".join(["who,what", *reversed(list(rows))]))
-    flags = ("--gold", path.name, "--id-column", "who", "--gold-column", "what")
-    found = json.loads(
-        say(
-            "evaluate", "demo", *flags, "--gold-levels", "no,yes", "--resamples", "0", "--json"
-        ).stdout
-    )
+    path.write_text("\n".join(rows))
+    flags = ("--gold", path.name, "--id-column", "who", "--gold-column", "what", "--json")
+    done = say("evaluate", "demo", *flags, "--gold-levels", "no,yes", "--resamples", "0")
+    found = json.loads(done.stdout)
     assert (found["gold"]["source"], found["gold"]["classes"]) == (path.name, "gold = 1")
     pl = found["evaluation"][1]
     assert (pl["n"], pl["without_gold"]) == (99, 141)
@@ -320,9 +295,6 @@ def test_a_gold_file_that_cannot_be(
     assert done.stdout == ""
 
 
-# Thresholds
-
-
 def test_a_mixture_threshold_never_sees_the_gold(folder: Path, say: Say) -> None:
     from sklearn.metrics import f1_score
 
@@ -338,13 +310,10 @@ def test_a_mixture_threshold_never_sees_the_gold(folder: Path, say: Say) -> None
         said = run.scores.ratings[rating] > cut.value
         assert values(row)["f1"] == pytest.approx(f1_score(gold.positive, said))
         assert turned[rating].threshold == row.threshold
-    shown = say(
-        "evaluate", "babe", "--threshold", "mixture", "--resamples", "0", "--splits", "0"
-    ).stdout
-    value = rows["pl"].threshold
-    assert value is not None
+    flags = ("--threshold", "mixture", "--resamples", "0", "--splits", "0")
+    shown = say("evaluate", "babe", *flags).stdout
     assert "the gold isn't used" in " ".join(shown.split())
-    assert f"{value.value:.5g}" in shown
+    assert f"{mixture.threshold(run.scores.ratings['pl']).value:.5g}" in shown
 
 
 def test_what_is_asked_wrongly_is_told(folder: Path, say: Say) -> None:
@@ -388,17 +357,13 @@ def test_a_run_without_gold_is_evaluated_without(tmp_path: Path) -> None:
     said = judgeq(tmp_path, "evaluate", "--splits", "10").stdout
     assert "There are no gold labels" in said
     assert "median of 10 splits of the judgments" in " ".join(said.split())
-    found = json.loads(judgeq(tmp_path, "evaluate", "--splits", "10", "--json").stdout)
-    assert found["evaluation"] == []
-    assert found["gold"] is None
+    found = json_of(tmp_path, "evaluate", "--splits", "10")
+    assert (found["evaluation"], found["gold"]) == ([], None)
     assert found["reliability"]["split_half"]["median"] > 0.5
     assert found["misfit"]["items"]["expected"] > 0
     for flags in (("--subset", "all"), ("--threshold", "mixture"), ("--positive-over", "2")):
         asked = judgeq(tmp_path, "evaluate", *flags, expect=2)
         assert "has no gold labels. Give them with --gold FILE" in asked.stderr
-
-
-# Several runs
 
 
 def test_differences_are_paired(folder: Path) -> None:
@@ -412,20 +377,12 @@ def test_differences_are_paired(folder: Path) -> None:
         comparing._moves(run, np.arange(240), ratings_of(run, gold, QUICK)[-1], gold, every, QUICK)
         for run in (one_run, other)
     ]
-    assert moves[0] is not None
-    assert moves[1] is not None
-    together, apart = ((moves[1] - moves[0]) ** 2).sum(axis=1)[:, 2]
+    together, apart = (np.subtract(moves[1], moves[0]) ** 2).sum(axis=1)[:, 2]  # type: ignore[arg-type]
     reach = 2.093 * np.sqrt(together - apart)
-    kendall, change = (
-        pl.measures["kendall"],
-        (
-            scipy.stats.kendalltau(y, gold.values).statistic
-            - scipy.stats.kendalltau(x, gold.values).statistic
-        ),
-    )
-    assert kendall.value == pytest.approx(change)
-    assert kendall.low == pytest.approx(change - reach, abs=1e-6)
-    assert kendall.high == pytest.approx(change + reach, abs=1e-6)
+    before, after = (scipy.stats.kendalltau(some, gold.values).statistic for some in (x, y))
+    kendall, change = pl.measures["kendall"], after - before
+    bounds = (change, change - reach, change + reach)
+    assert (kendall.value, kendall.low, kendall.high) == pytest.approx(bounds, abs=1e-6)
     (agreed,) = found.agreement
     assert agreed.measures["kendall"].value == pytest.approx(scipy.stats.kendalltau(x, y).statistic)
     assert agreed.measures["spearman"].value == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
@@ -467,22 +424,20 @@ def test_runs_with_other_ratings_are_compared_by_their_main_ones(folder: Path) -
     (each,) = found.differences
     assert each.n == found.agreement[0].n == 230
     kept = ~np.isnan(scores)
-    pl = run.scores.ratings["pl"]
-    assert each.measures["spearman"].value == pytest.approx(
-        scipy.stats.spearmanr(scores[kept], gold.values[kept]).statistic
-        - scipy.stats.spearmanr(pl[kept], gold.values[kept]).statistic
+    direct_rho, pl_rho = (
+        scipy.stats.spearmanr(some[kept], gold.values[kept]).statistic
+        for some in (scores, run.scores.ratings["pl"])
     )
+    assert each.measures["spearman"].value == pytest.approx(direct_rho - pl_rho)
 
 
 def test_items_in_another_order_are_matched_by_id(folder: Path) -> None:
     run, other = scored(folder, "demo"), scored(folder, "seed")
     order = np.random.default_rng(1).permutation(240)
-    ids = [other.items.ids[row] for row in order]
-    assert other.items.gold is not None
-    mixed = replace(other, items=replace(other.items, ids=ids, gold=other.items.gold[order]))
-    scores = replace(
-        other.scores, ratings={name: some[order] for name, some in other.scores.ratings.items()}
-    )
+    ids, gold = [other.items.ids[row] for row in order], np.asarray(other.items.gold)[order]
+    mixed = replace(other, items=replace(other.items, ids=ids, gold=gold))
+    ratings = {name: some[order] for name, some in other.scores.ratings.items()}
+    scores = replace(other.scores, ratings=ratings)
     history, rows = History.begin(240, None), np.argsort(order).astype(np.int32)
     for some in other.history.verdicts:
         history.add(replace(some, items=rows[some.items], presented=rows[some.presented]))

@@ -1,7 +1,5 @@
 """`judgeq show` and `judgeq explain`: which items are looked at, and the evidence behind a score."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import json
@@ -24,7 +22,7 @@ from judgeq.evaluation import items
 from judgeq.evaluation.items import Appearance, explanation, trails
 from judgeq.rating import scale_quality
 from judgeq.rating.comparisons import joined
-from tests.cli import judgeq
+from tests.cli import json_of, judgeq
 from tests.fakes import ADDING_UP
 from tests.mock import mock
 from tests.postgres import new_store
@@ -50,9 +48,6 @@ def opened_with_texts(shown_runs: Path, name: str = "lists") -> Result:
     run = package.open_run(runs_dir=shown_runs / name)
     texts = [f"Text {row} of ÄPFEL" for row in range(len(run.scores.ids))]
     return replace(run, scores=replace(run.scores, texts=texts))
-
-
-# Orders
 
 
 def test_the_ends_of_the_ranking(shown_runs: Path) -> None:
@@ -122,9 +117,6 @@ def test_against_gold_are_those_whose_ranks_differ_most(shown_runs: Path) -> Non
     assert items.against_gold(unlabelled, 3).why == "no judged item has a gold label"
 
 
-# The command
-
-
 def test_show_prints_the_ends_with_their_texts(shown_runs: Path) -> None:
     shown = judgeq(shown_runs, "show", "--runs-dir", "lists", "--n", "3").stdout
     assert "The 3 highest of 60 items, by score (pl)" in shown
@@ -137,7 +129,7 @@ def test_show_prints_the_ends_with_their_texts(shown_runs: Path) -> None:
 
 def test_show_writes_json_and_csv_alike(shown_runs: Path) -> None:
     flags = ("--runs-dir", "lists", "--uncertain", "--against-gold", "--n", "4")
-    found = json.loads(judgeq(shown_runs, "show", *flags, "--csv", "t.csv", "--json").stdout)
+    found = json_of(shown_runs, "show", *flags, "--csv", "t.csv")
     with (shown_runs / "t.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0])[:8] == ["view", "id", "rank", "elo", "pl", "se", "low", "high"]
@@ -296,9 +288,6 @@ def test_imported_judgments_have_no_slots_and_no_replies(tmp_path: Path) -> None
         assert found.replies == {}
 
 
-# As a user sees it
-
-
 @pytest.mark.parametrize("name", JOBS)
 def test_a_score_is_explained(runs: Path, name: str) -> None:
     (item,) = some(runs, name)
@@ -424,10 +413,10 @@ def test_reasons_and_replies_of_models_on_a_store(tmp_path: Path) -> None:
             *(tmp_path, "run", *N, "-s", "listwise10x1", "--judge", "m", "--base-url", url),
             *("--store", store, "--reasons", "-q", "--price", "1,2"),
         )
-    listed = json.loads(judgeq(tmp_path, "show", "--store", store, "--json").stdout)
+    listed = json_of(tmp_path, "show", "--store", store)
     item = listed["views"][0]["items"][0]["id"]
     flags = ("explain", "last", item, "--store", store)
-    found = json.loads(judgeq(tmp_path, *flags, "--json").stdout)
+    found = json_of(tmp_path, *flags)
     (judgment,) = found["judgments"]
     reason = found["reasons"][str(judgment["job"])]
     assert reason
@@ -436,7 +425,7 @@ def test_reasons_and_replies_of_models_on_a_store(tmp_path: Path) -> None:
     assert "The judge's reasons" in shown
     assert reason[:30] in shown
     assert "Replies" not in shown
-    replies = json.loads(judgeq(tmp_path, *flags, "--replies", "--json").stdout)["replies"]
+    replies = json_of(tmp_path, *flags, "--replies")["replies"]
     (call,) = replies[str(judgment["job"])]
     assert reason[:30] in call["reply"]
     assert call["cost"] > 0

@@ -1,7 +1,5 @@
 """What is written: whole or not at all, and never through a link."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

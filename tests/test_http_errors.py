@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -50,9 +48,6 @@ def answered(body: Any) -> JudgeError | None:
     return error_in(body, model="m", url=URL)
 
 
-# What servers are documented to say
-
-
 @pytest.mark.parametrize("reply", CASES)
 def test_a_documented_answer_is_its_named_error(reply: dict[str, Any]) -> None:
     status, body = reply["status"], reply["body"]
@@ -83,9 +78,6 @@ def test_every_error_that_an_answer_can_mean_is_among_them() -> None:
         for kind in (*JudgeError.__subclasses__(), *CallError.__subclasses__())
         if kind is not CallError and kind.__name__ not in NO_ANSWERS
     }
-
-
-# What is told
 
 
 @pytest.mark.parametrize(
@@ -138,18 +130,12 @@ def test_a_wait_in_words(words: str, seconds: float | None) -> None:
     assert told.retry_after == (None if seconds is None else pytest.approx(seconds))
 
 
-# What one thing must not be taken for
-
-
 def test_an_outage_that_names_a_format_is_not_a_refusal_of_it() -> None:
     for status in (502, 503):
         told = refusal(status, {"error": {"message": "json_schema service is not supported now"}})
         assert type(told) is ServerFailedError
     told = refusal(500, {"error": {"message": "crashed at json_schema"}})
     assert type(told) is ServerFailedError
-
-
-# Anything may come
 
 
 STATUS = st.integers(100, 599)
@@ -205,9 +191,6 @@ def test_a_hostile_body_takes_no_time_to_read(part: str) -> None:
     sound(refusal(400, body))
     sound(refusal(429, {"error": {"message": body.decode()}}))
     assert time.process_time() - started < 2.0
-
-
-# What headers say
 
 
 DATE = "Fri, 20 Nov 2026 12:00:00 GMT"

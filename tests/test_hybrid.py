@@ -1,9 +1,6 @@
 """Direct scores and lists together: the estimator, the strategy, and runs of it."""
 
-from __future__ import annotations
-
 import csv
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +21,7 @@ from judgeq.settings.run import Simulation
 from judgeq.strategies import History
 from judgeq.types import Floats, Verdicts
 from tests.build import verdicts
-from tests.cli import judgeq
+from tests.cli import json_of, judgeq
 from tests.test_posterior import posterior_and_matrix
 
 
@@ -109,9 +106,6 @@ def test_scores_connect_what_comparisons_dont() -> None:
     assert np.isfinite(fitted.posterior.errors).all()
 
 
-# The strategy
-
-
 def played(text: str, seed: int, lists: Simulation, alone: Simulation) -> tuple[History, Floats]:
     """A run in which texts alone and lists are judged as these settings say, and the true order."""
     truth = synthetic.draw("normal", 300, seeds.rng(seed, "latent"))
@@ -172,9 +166,6 @@ def test_some_texts_are_scored_twice() -> None:
         strategy.check(100)
 
 
-# Runs
-
-
 RUN = ("-d", "synthetic:normal", "--n", "60", "-s", "hybrid6x4", "--sim-position-bias", "300")
 
 
@@ -203,14 +194,12 @@ def test_a_run_of_it(run: Path) -> None:
     assert "components" not in text
     columns = list(rows(place)[0])
     assert columns[:7] == ["id", "rank", "direct", "elo", "pl", "hybrid", "se"]
-    by_bt = json.loads(
-        judgeq(run, "show", "--write", place.name, "--rating", "bt", "--json").stdout
-    )
+    by_bt = json_of(run, "show", "--write", place.name, "--rating", "bt")
     assert by_bt["rating"] == "hybrid"
     assert by_bt["components"]["count"] == 1
     assert list(rows(place)[0])[2:6] == ["direct", "elo", "bt", "hybrid"]
     plain = [row["hybrid"] for row in rows(place)]
-    without = json.loads(judgeq(run, "show", "--write", place.name, "--json").stdout)
+    without = json_of(run, "show", "--write", place.name)
     assert without["fit"]["position_taken_out"]
     assert without["effect"]["low"] > 0
     judgeq(run, "show", "--write", place.name, "--no-unbias-position", "-q")

@@ -51,7 +51,6 @@ class Asking:
         self,
         *answers: Answer,
         job: Job | None = None,
-        prompt: prompts.PromptSet | None = None,
         policy: Policy | None = None,
         stop_at: int | None = None,
         cap: float | None = None,
@@ -59,19 +58,15 @@ class Asking:
         among_others: bool = False,
     ) -> None:
         """`among_others`: other calls of the same server are answered between ours."""
-        self.clock = Clock(0.0)
-        self._among_others = among_others
-        self.backend = FakeBackend(*answers)
+        self.clock, self.backend = Clock(0.0), FakeBackend(*answers)
         self.steps: list[str] = []
         self.noted: list[Outcome] = []
         self.events: list[Event] = []
-        self._job = job or Job(LIST)
-        self._stop_at = stop_at
-        prompt = prompt or prompts.load("bias")
+        self._job, self._stop_at, self._among_others = job or Job(LIST), stop_at, among_others
         self.limiter = Limiter(concurrency=9, clock=self.clock, sleep=self._pass)
         self.budget = Budget(Allowance(cap))
         self.judge = Judge(
-            Questions(prompt, TEXTS, ["i0", "i1", "i2", "i3", "i4"]),
+            Questions(prompts.load("bias"), TEXTS, ["i0", "i1", "i2", "i3", "i4"]),
             self,
             self.events.append,
             self._sleep,
@@ -155,9 +150,6 @@ def waits(asking: Asking) -> list[float]:
     return [seconds for seconds in asking.clock.slept if seconds]
 
 
-# Answers
-
-
 def test_a_verdict_at_once() -> None:
     asking = Asking(GOOD)
     usage = Usage(10, 2, 5, 3)
@@ -178,23 +170,18 @@ def test_an_unusable_reply_is_asked_again_naming_the_problem() -> None:
     assert asking.steps == ["begin", "send 1/1", "note", "begin", "send 2/2"]
     assert MISSING in asking.said(1)
     assert MISSING not in asking.said(0)
-    assert asking.noted[0].error == MISSING
-    assert (asking.ledger, calls(outcome)) == ([(1, "unusable")], [(2, "ok")])
-    assert asking.noted[0].calls[0].reply == BAD
-    assert asking.noted[0].calls[0].cost == 0.25  # it was paid for
-    assert [event.outcome for event in asking.events if isinstance(event, CallEnded)] == [
-        "unusable",
-        "ok",
-    ]
+    (noted,) = asking.noted
+    assert (noted.error, calls(noted), calls(outcome)) == (MISSING, [(1, "unusable")], [(2, "ok")])
+    assert (noted.calls[0].reply, noted.calls[0].cost) == (BAD, 0.25)  # it was paid for
+    ended = [event.outcome for event in asking.events if isinstance(event, CallEnded)]
+    assert ended == ["unusable", "ok"]
 
 
 def test_of_a_long_reply_that_is_no_verdict_the_beginning_is_kept() -> None:
     garbage, good = "é" * 1_000_000, f"{GOOD}{' ' * 100_000}"
     asking = Asking(garbage, good)
     outcome = asking.outcome()
-    kept = asking.noted[0].calls[0].reply
-    assert kept is not None
-    begun, _, note = kept.rpartition("\n")
+    begun, _, note = (asking.noted[0].calls[0].reply or "").rpartition("\n")
     assert begun == garbage[: len(begun)]
     assert len(begun.encode()) == 65_536
     assert "2,000,000 bytes" in note
@@ -205,8 +192,7 @@ def test_unusable_twice_is_invalid() -> None:
     asking = Asking(BAD, "no", GOOD)
     outcome = asking.outcome()
     assert (outcome.state, outcome.verdict) == (JobState.INVALID, None)
-    assert outcome.error is not None
-    assert "no JSON object" in outcome.error
+    assert "no JSON object" in (outcome.error or "")
     assert asking.steps == ["begin", "send 1/1", "note", "begin", "send 2/2"]
     assert (asking.ledger, calls(outcome)) == ([(1, "unusable")], [(2, "unusable")])
 
@@ -225,9 +211,6 @@ def test_a_job_taken_up_again_is_in_its_second_asking() -> None:
     assert MISSING in asking.said(0)
 
 
-# Failures
-
-
 def test_failures_are_tried_again_each_attempt_committed_before_it_is_sent() -> None:
     asking = Asking(
         CallTimeoutError("no answer in time"),
@@ -242,24 +225,19 @@ def test_failures_are_tried_again_each_attempt_committed_before_it_is_sent() -> 
     assert asking.steps == [*chain(*sends), "begin", "send 4/1"]
     assert asking.ledger == [(1, "timeout"), (2, "rate_limited"), (3, "connection")]
     assert calls(outcome) == [(4, "ok")]
-    told = [each.calls[0] for each in asking.noted]
-    assert [call.cost for call in told] == [None, 0.0, None]  # unknown is not nothing
-    assert [call.reply for call in told] == ["no answer in time", "slow down", "cut off"]
-    assert [call.usage for call in told] == [Usage()] * 3
+    told = [(call.cost, call.reply, call.usage) for each in asking.noted for call in each.calls]
+    assert told == [  # an unknown cost is not nothing
+        *((None, "no answer in time", Usage()), (0.0, "slow down", Usage())),
+        (None, "cut off", Usage()),
+    ]
     assert len(waits(asking)) == 3
     assert all(0 < seconds <= 0.5 * 2**n for n, seconds in enumerate(waits(asking)))
 
 
 def test_what_the_server_asks_for_is_waited_up_to_a_cap() -> None:
     policy = Policy(longest_wait=30)
-    asking = Asking(
-        RateLimitedError("429", retry_after=5.0),
-        RateLimitedError("429", retry_after=0.0),
-        RateLimitedError("429", retry_after=3600.0),
-        GOOD,
-        policy=policy,
-        among_others=True,
-    )
+    refused = [RateLimitedError("429", retry_after=seconds) for seconds in (5.0, 0.0, 3600.0)]
+    asking = Asking(*refused, GOOD, policy=policy, among_others=True)
     assert asking.outcome().state is JobState.DONE
     first, second, third = asking.clock.slept
     assert 5 < first <= 6
@@ -286,9 +264,6 @@ def test_what_no_other_try_can_mend_is_raised_and_in_the_ledger(after: Sequence[
     assert len(asking.backend.requests) == len(after) + 1
 
 
-# Stops
-
-
 def test_a_stop_during_a_wait_gives_the_job_back() -> None:
     asking = Asking(*[CallTimeoutError("silence")] * 3, GOOD, stop_at=1)
     assert asking.outcome() == Outcome(7, JobState.PENDING)
@@ -307,9 +282,6 @@ async def test_cancelling_is_not_swallowed() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert asking.steps == ["begin", "send 1/1", "note", "begin", "send 2/1"]
-
-
-# Steps down, limits, money
 
 
 def test_a_step_down_asks_anew_at_once_and_not_for_the_policy() -> None:
@@ -364,9 +336,6 @@ def test_too_long_a_question_names_the_longest_item() -> None:
     assert asking.ledger == [(1, "too_long")]
 
 
-# Outages
-
-
 REFUSED = ConnectionFailedError("no connection", cost=0.0, unavailable=True)
 
 
@@ -374,8 +343,7 @@ def asked_together(asking: Asking, jobs: int) -> list[Outcome | BaseException]:
     """What becomes of so many jobs that are asked at once."""
 
     async def story() -> list[Outcome | BaseException]:
-        asks = (asking.ask() for _ in range(jobs))
-        return await asyncio.gather(*asks, return_exceptions=True)
+        return await asyncio.gather(*(asking.ask() for _ in range(jobs)), return_exceptions=True)
 
     return asyncio.run(story())
 
@@ -418,9 +386,6 @@ def test_a_server_that_is_away_for_minutes_is_waited_for() -> None:
     assert "doesn't answer; one call at a time is tried, for up to 10 minutes" in told
 
 
-# The cache
-
-
 class FakeCache:
     """Replies by key, in memory."""
 
@@ -434,8 +399,8 @@ class FakeCache:
         self.kept[key] = reply
 
 
-def keyed(*answers: Answer, cache: FakeCache | None = None) -> Asking:
-    asking = Asking(*answers, cache=cache or FakeCache())
+def keyed(*answers: Answer, cache: FakeCache | None = None, job: Job | None = None) -> Asking:
+    asking = Asking(*answers, cache=cache or FakeCache(), job=job)
     asking.backend.prepared = Prepared(key="k", bound=0.5)
     return asking
 
@@ -449,9 +414,8 @@ def test_a_reply_is_bought_once() -> None:
     assert (outcome.state, outcome.verdict) == (JobState.DONE, bought.verdict)
     assert second.steps == []
     (call,) = outcome.calls
-    assert (call.outcome, call.usage, call.cost, call.reply) == (
-        "cached", Usage(10, 2, 5, 3), 0.25, GOOD,
-    )  # fmt: skip
+    assert (call.outcome, call.usage) == ("cached", Usage(10, 2, 5, 3))
+    assert (call.cost, call.reply) == (0.25, GOOD)
     assert second.events == [CallEnded("ok", Usage(10, 2, 5, 3), 0.25, 0.0, cached=True)]
 
 
@@ -464,8 +428,7 @@ def test_a_reply_that_was_asked_for_again_is_kept_under_its_question() -> None:
 
 
 def test_a_reply_to_words_that_only_a_runs_file_says_is_not_kept_under_its_question() -> None:
-    asking = Asking(GOOD, cache=(cache := FakeCache()), job=Job(LIST, 1, 1, error="Say B first."))
-    asking.backend.prepared = Prepared(key="k", bound=0.5)
+    asking = keyed(GOOD, cache=(cache := FakeCache()), job=Job(LIST, 1, 1, error="Say B first."))
     assert asking.outcome().state is JobState.DONE
     assert list(cache.kept) == ["k 2"]
 
@@ -482,7 +445,7 @@ def test_only_valid_replies_are_kept(answer: Answer) -> None:
 async def test_the_same_question_in_flight_is_asked_once() -> None:
     asking = keyed(GOOD)
     outcomes = await asyncio.gather(*(asking.ask() for _ in range(5)))
-    assert [outcome.state for outcome in outcomes] == [JobState.DONE] * 5
+    assert {outcome.state for outcome in outcomes} == {JobState.DONE}
     assert len(asking.backend.requests) == 1
     assert sorted(outcome.calls[0].outcome for outcome in outcomes) == ["cached"] * 4 + ["ok"]
 
@@ -500,23 +463,19 @@ async def test_when_the_first_has_no_luck_the_next_asks() -> None:
     assert len(asking.backend.requests) == 2
 
 
-# Judges by name
-
-
 def test_judges_by_name() -> None:
+    server = Model(base_url="http://h/v1")
     check("simulated", Model())
     check("gpt-5-mini", Model(temperature=0.5))
-    check("org/My-Model:7b", Model(base_url="http://h/v1"))
-    check("simulatd", Model(base_url="http://h/v1"))
-    with pytest.raises(UsageError, match=r"'simulatd': did you mean simulated\?"):
-        check("simulatd", Model())
-    with pytest.raises(UsageError, match="can't be a model's name"):
-        check("two words", Model())
-    with pytest.raises(UsageError, match="--base-url, --temperature: for a model"):
-        check("simulated", Model(base_url="http://h/v1", temperature=0.5))
-
-
-# Replies that can't be used
+    check("org/My-Model:7b", server)
+    check("simulatd", server)
+    for name, model, wrong in (
+        ("simulatd", Model(), r"'simulatd': did you mean simulated\?"),
+        ("two words", Model(), "can't be a model's name"),
+        ("simulated", Model(base_url="http://h/v1", temperature=0.5), "--base-url, --temperature:"),
+    ):
+        with pytest.raises(UsageError, match=wrong):
+            check(name, model)
 
 
 def fed(seen: Unusable, pattern: str, problem: str = "no JSON object.") -> int:

@@ -1,7 +1,5 @@
 """`judgeq judges`: who judges a run is changed by the process that has it, or by the command itself."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import http.client
@@ -120,9 +118,6 @@ def people(place: RunPlace) -> list[tuple[str, str, int | None]]:
     return asyncio.run(read())
 
 
-# Without a server
-
-
 def test_judges_are_added_changed_and_forgotten(tmp_path: Path) -> None:
     place = begun(tmp_path)
     done = judgeq(tmp_path, "annotate", "add", "last", "Ann", "Bob Jones", "--quota", "60")
@@ -185,9 +180,6 @@ def test_what_can_not_be_done_changes_nothing(
     what, *rest = words
     assert message in changed(tmp_path, what, "last", *rest, expect=2)["error"]["message"]
     assert people(place) == [("Ann", "active", None)]
-
-
-# While a process has the run
 
 
 def test_a_command_reaches_the_process_that_has_the_run(tmp_path: Path) -> None:
@@ -287,9 +279,6 @@ def test_where_people_judge_is_said_to_those_who_want_it_quiet(tmp_path: Path) -
     said = process.communicate(timeout=LONGEST)[1]
     assert said.count("judgeq: ") == 1, said
     assert all(line.startswith("    ") for line in said.splitlines()[1:]), said
-
-
-# The list
 
 
 def test_the_list_says_how_far_judges_are_and_how_they_do(tmp_path: Path) -> None:

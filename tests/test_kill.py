@@ -1,8 +1,6 @@
 """Real kills, and stops by signals, notebooks, terminals that go away: what was committed is kept, and
 never asked again."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import signal
@@ -153,8 +151,6 @@ def test_a_second_process_gets_a_clear_error(tmp_path: Path) -> None:
         process.communicate()
 
 
-# Stops
-
 SHORT = ("run", "--dataset", "synthetic:normal", "--n", "200", "--concurrency", "4")
 UNKNOWN = "SELECT sum(open) FROM jobs"
 
@@ -187,8 +183,6 @@ def _hangups_reach_our_processes() -> Iterator[None]:
     yield
     signal.signal(signal.SIGHUP, before)
 
-
-# Notebooks
 
 NOTEBOOK = """
 import asyncio, sys, judgeq
@@ -232,9 +226,6 @@ def test_an_interrupt_before_the_loop_listens_is_not_lost() -> None:
     assert not interrupts
 
 
-# Terminals that go away
-
-
 def test_hanging_up_twice_lets_calls_in_flight_finish(tmp_path: Path, scores_of_short: str) -> None:
     """A closing terminal may say so twice: the shell to its jobs, and the kernel."""
     process = start(tmp_path, *SHORT, "--sim-latency", "0.3")
@@ -251,8 +242,6 @@ def test_hanging_up_twice_lets_calls_in_flight_finish(tmp_path: Path, scores_of_
     judgeq(tmp_path, "resume", "last", "--sim-latency", "0", "--quiet")
     assert scores(run) == scores_of_short
 
-
-# Fits
 
 ENDLESS = """
 import sys, time

@@ -1,10 +1,7 @@
 """The limits of a server, and a server that is away."""
 
-from __future__ import annotations
-
 import asyncio
 import heapq
-import json
 import math
 from collections.abc import Callable
 from itertools import count
@@ -27,12 +24,18 @@ from judgeq.judge.limiter import (
     Turnstile,
 )
 from judgeq.mock_server import Limit
-from tests.cli import judgeq, only_run, query
+from tests.cli import json_of, judgeq, only_run, query
 from tests.fakes import opened, turns
 from tests.mock import mock, stats
 from tests.web import serving
 
 SENT = Permit(0.0, 0)
+
+
+def done(limiter: Limiter, permit: Permit) -> None:
+    """The call was answered."""
+    limiter.succeeded(permit)
+    limiter.release(permit, None)
 
 
 class Time:
@@ -48,8 +51,7 @@ class Time:
 
     async def sleep(self, seconds: float) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (self.now + seconds, next(self._numbers), future)
-        heapq.heappush(self._due, entry)
+        heapq.heappush(self._due, (self.now + seconds, next(self._numbers), future))
         await future
 
     async def pass_until(self, end: float) -> None:
@@ -92,9 +94,7 @@ def achieved(
 
     `tokens` makes it a limit of tokens: (estimate, what it takes) by call.
     """
-    time = Time()
-    refused = passed = 0
-    used = 0.0
+    time, refused, passed, used = Time(), 0, 0, 0.0
 
     async def run() -> None:
         kind: dict[str, Any] = {"tpm" if tokens else "rpm": None if learned else limit}
@@ -156,9 +156,6 @@ def test_a_limit_of_tokens_is_kept_though_estimates_are_wrong(wrong: float) -> N
     assert refused <= max(3, passed // 200)
 
 
-# The window
-
-
 async def test_one_call_goes_first_then_many_then_all() -> None:
     limiter = Limiter(concurrency=40)
     first = await limiter.acquire(0)
@@ -166,13 +163,11 @@ async def test_one_call_goes_first_then_many_then_all() -> None:
     await turns()
     assert limiter.in_flight == 1
     assert not any(task.done() for task in waiting)
-    limiter.succeeded(first)
-    limiter.release(first, None)
+    done(limiter, first)
     await turns(100)
     assert limiter.in_flight == limiter.window == FIRST_WINDOW
     for task in waiting[:FIRST_WINDOW]:
-        limiter.succeeded(task.result())
-        limiter.release(task.result(), None)
+        done(limiter, task.result())
     await turns(100)
     assert limiter.in_flight == limiter.window == 2 * FIRST_WINDOW
     for task in waiting[FIRST_WINDOW : 3 * FIRST_WINDOW]:
@@ -207,11 +202,10 @@ async def test_everybody_pauses_as_long_as_asked_up_to_a_minute(
     time = Time()
     limiter = Limiter(concurrency=9, clock=time, sleep=time.sleep)
     limiter.slow_down(SENT, asked)
-    tasks = [asyncio.create_task(limiter.acquire(0))]
-    await time.pass_until(1000 + waited - 0.1)
-    assert not tasks[0].done()
-    await time.pass_until(1000 + waited + 0.1)
-    assert tasks[0].done()
+    task = asyncio.create_task(limiter.acquire(0))
+    for seconds, is_done in ((waited - 0.1, False), (waited + 0.1, True)):
+        await time.pass_until(1000 + seconds)
+        assert task.done() is is_done
 
 
 async def test_a_large_one_is_not_overtaken_and_one_that_never_fits_lets_the_others_by() -> None:
@@ -246,24 +240,14 @@ async def test_a_large_one_is_not_overtaken_and_one_that_never_fits_lets_the_oth
             await stopped
 
 
-# What servers say
-
-
 def test_the_lower_of_two_limits_holds_and_is_told_once() -> None:
     told: list[str] = []
     limiter = Limiter(concurrency=9, rpm=100, notify=told.append)
-    limiter.believe(RateHeaders(requests_limit=500, tokens_limit=30_000))
-    assert limiter.limits == (100, 30_000)
-    limiter.believe(RateHeaders(requests_limit=50, tokens_limit=30_000))
-    assert limiter.limits[0] == 50
-    limiter.believe(RateHeaders(requests_limit=0, tokens_limit=30_000))
-    assert limiter.limits[0] == 100
-    assert told == [
-        "The server allows 100 requests and 30,000 tokens a minute; the run keeps to that."
-    ]
-
-
-# In order, and nothing lost
+    for requests, kept in ((500, 100), (50, 50), (0, 100)):
+        limiter.believe(RateHeaders(requests_limit=requests, tokens_limit=30_000))
+        assert limiter.limits == (kept, 30_000)
+    (notice,) = told
+    assert notice.startswith("The server allows 100 requests and 30,000 tokens a minute; the run")
 
 
 async def test_a_question_larger_than_the_limit_goes_out_at_last() -> None:
@@ -277,13 +261,8 @@ async def test_a_question_larger_than_the_limit_goes_out_at_last() -> None:
     assert tasks[1].done()
 
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["acquire", "release", "cancel", "slow", "believe", "pass", "twice"]),
-        st.integers(0, 20),
-    ),
-    max_size=60,
-)
+KINDS = st.sampled_from(["acquire", "release", "cancel", "slow", "believe", "pass", "twice"])
+STEPS = st.lists(st.tuples(KINDS, st.integers(0, 20)), max_size=60)
 
 
 @settings(max_examples=60)
@@ -385,9 +364,7 @@ async def sent(limiter: Limiter, error: CallError | None = None) -> Permit:
 async def test_some_failures_in_a_row_and_one_call_at_a_time_is_tried_ever_more_seldom() -> None:
     time = Time()
     limiter = Limiter(concurrency=64, clock=time, sleep=time.sleep)
-    first = await limiter.acquire(0)
-    limiter.succeeded(first)
-    limiter.release(first, 0.0)
+    done(limiter, await limiter.acquire(0))
     for number in range(IN_A_ROW):
         assert not limiter.outage.trying, number
         await sent(limiter, BROKEN)
@@ -416,13 +393,11 @@ async def test_the_first_answer_to_a_try_lets_many_go_and_soon_all() -> None:
     waiting = [asyncio.create_task(sent(limiter)) for _ in range(99)]
     await time.pass_until(1001)
     assert (limiter.in_flight, limiter.window) == (1, 1)
-    limiter.succeeded(waiting[0].result())
-    limiter.release(waiting[0].result(), 0.0)
+    done(limiter, waiting[0].result())
     await turns()
     assert limiter.in_flight == limiter.window == FIRST_WINDOW
     for task in waiting[1 : 1 + 48]:
-        limiter.succeeded(task.result())
-        limiter.release(task.result(), 0.0)
+        done(limiter, task.result())
         await turns()
     assert limiter.window == 64
     limiter.abort()
@@ -437,9 +412,6 @@ async def test_an_answer_to_what_was_sent_before_says_that_it_was_no_outage() ->
     assert limiter.window == 1
     limiter.succeeded(before)
     assert limiter.window == 64
-
-
-# Whole runs
 
 
 def texts(folder: Path) -> tuple[str, ...]:
@@ -471,12 +443,14 @@ def test_a_server_that_always_fails_is_asked_ten_times_and_its_words_are_shown(
     with serving(handler) as url:
         done = judgeq(tmp_path, *texts(tmp_path), "--base-url", url, expect=4)
     assert requests == 10
-    assert "warning: m doesn't answer; one call at a time is tried" in done.stderr
-    assert "out of cheese 2" in done.stderr
-    assert "10 calls in a row failed" in done.stderr
-    assert "out of cheese 10" in done.stderr
+    first, last = (
+        "warning: m doesn't answer; one call at a time is tried",
+        "10 calls in a row failed",
+    )
+    for part in (first, "out of cheese 2", last, "out of cheese 10"):
+        assert part in done.stderr
     assert query(only_run(tmp_path), "SELECT count(*) FROM jobs WHERE state != 'pending'") == [(0,)]
     status = " ".join(judgeq(tmp_path, "status").stdout.split())
     assert "10 calls since the last answer: the server answered 500: out of cheese 10." in status
-    last = json.loads(judgeq(tmp_path, "status", "--json").stdout)["last_failure"]
+    last = json_of(tmp_path, "status")["last_failure"]
     assert last["in_a_row"] == 10

@@ -150,8 +150,6 @@ def echo() -> Iterator[Echo]:
             yield made
 
 
-# Whatever the server does with the key
-
 POSITIONS = st.one_of(
     *(
         st.integers(max(0, cut - len(KEY) * 6 - 40), cut + 10)
@@ -200,9 +198,6 @@ def test_however_a_body_is_escaped(key: str, letters: bool, data: st.DataObject)
     assert json.loads(masked) == {"error": '"no" ***'}
 
 
-# What is left alone
-
-
 @settings(max_examples=40)
 @given(text=st.text(), key=st.text(string.ascii_letters + string.digits, min_size=20))
 def test_what_holds_no_secret_stays_to_the_letter(text: str, key: str) -> None:
@@ -223,9 +218,6 @@ def test_a_secret_that_is_a_word_of_answers_changes_no_verdict(
     with asyncio.Runner() as runner, Echo(runner, Access(headers=(f"X-Mode: {key}",))) as made:
         answer = '{"winner": "A", "why": "' + key + '"}'
         assert made.shown(200, {}, completion(answer))[0] == answer
-
-
-# Where secrets come from
 
 
 def mask_of(access: Access, monkeypatch: pytest.MonkeyPatch, **variables: str) -> Mask:
@@ -267,9 +259,6 @@ def test_an_impossible_proxy_is_reported_without_its_password(
     with pytest.raises(UsageError, match="HTTP_PROXY") as caught:
         asyncio.run(OpenAIChat("m", Model(base_url="http://h.invalid/v1"), Access(), None).open())
     assert "hunter2222" not in str(caught.value)
-
-
-# As a user runs it
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Measures against gold labels, and of the agreement of judges, against SciPy and their definitions."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -89,9 +87,6 @@ def or_nan(value: float | None) -> float:
     return NAN if value is None else value
 
 
-# With all weights 1
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_correlations_are_scipys(seed: int) -> None:
     x, y = random_columns(seed)
@@ -127,9 +122,6 @@ def test_detection_is_scikit_learns(items: tuple[Floats, Bools], threshold: floa
     assert found == pytest.approx(expected, abs=1e-12)
 
 
-# Weighted
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_a_resample_is_its_items(seed: int) -> None:
     """As above for more items than hypothesis draws, against SciPy and scikit-learn."""
@@ -157,9 +149,6 @@ def test_a_resample_is_its_items(seed: int) -> None:
         assert found == pytest.approx(expected, abs=1e-12)
 
 
-# What can't be told
-
-
 @pytest.mark.parametrize(
     ("x", "y"),
     [
@@ -179,9 +168,6 @@ def test_what_cannot_be_told_is_nan(x: list[float], y: list[float]) -> None:
         assert point(measure, len(a)) is None
 
 
-# Large and small numbers
-
-
 @pytest.mark.parametrize(
     ("offset", "spread"), [(1e9, 1.0), (1e9, 1e-3), (-1e9, 1e-4), (1e15, 10.0), (3e5, 1e-6)]
 )
@@ -199,9 +185,6 @@ def test_an_offset_does_not_matter(offset: float, spread: float) -> None:
         correlation(x - offset, y)["pearson"](weights),
         atol=1e-9,
     )
-
-
-# Resampling
 
 
 @pytest.mark.parametrize(("n", "times"), [(1, 3), (2, 1), (10, 25), (300, 100), (5, 0), (0, 3)])

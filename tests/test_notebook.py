@@ -1,8 +1,6 @@
 """Results in a notebook, and the figures drawn from them; and the notebooks of docs/tutorials/, which
 print what is kept of them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -80,9 +78,6 @@ def test_hostile_texts_and_ids_stay_text(tmp_path: Path) -> None:
         assert "{{7*7}}" in page
 
 
-# Figures
-
-
 @pytest.mark.parametrize("name", sorted({*figures.NAMES} - {"link"}))
 def test_a_figure_is_drawn_into_axes_of_ours_or_the_users(name: str, result: judgeq.Result) -> None:
     from matplotlib import pyplot
@@ -129,9 +124,6 @@ def test_what_cannot_be_drawn_says_why(
     shown(result)
 
 
-# In a page, and in a kernel
-
-
 @pytest.mark.long
 def test_a_notebook_in_a_real_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MPLBACKEND")
@@ -157,8 +149,6 @@ def test_a_notebook_in_a_real_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyP
         *("text/plain", "text/plain", "image/png")
     ]
 
-
-# The tutorials of docs/
 
 NOTEBOOKS = {path.stem: path for path in tutorials.NOTEBOOKS}
 DRAWN_BY_LOT = {"people"}

@@ -1,7 +1,5 @@
 """New texts placed onto the scale of an earlier run (--onto): as a user runs it."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json
@@ -19,7 +17,7 @@ from judgeq.engine import placing, session
 from judgeq.run_places import FolderRuns
 from tests import judging
 from tests.batch_killing import COMMITS, Forks, forks
-from tests.cli import exact_columns, judgeq, only_run, query
+from tests.cli import exact_columns, json_of, judgeq, only_run, query
 
 JUDGED = ("--gold-column", "gold", "--judge", "simulated", "--feature", "how angry it is", "-q")
 SCORES = ("id", "elo", "pl", "se", "low", "high")
@@ -73,7 +71,7 @@ def test_settled_scores_stay_as_they_are_and_new_ones_are_on_their_scale(
     (march,) = tmp_path.iterdir()
     assert settled(march) == settled(february)
     assert {name: (february / name).read_bytes() for name in kept} == before
-    shown = json.loads(judgeq(home, "show", march, "--json").stdout)
+    shown = json_of(home, "show", march)
     assert shown["strategy"] == "listwise10"
     columns = exact_columns(march)
     assert columns["settled"] == ["1"] * 60 + [""] * 36
@@ -82,7 +80,7 @@ def test_settled_scores_stay_as_they_are_and_new_ones_are_on_their_scale(
     # The mean of march isn't pulled back.
     assert abs((theta - cut - slope * gold)[60:].mean()) < 0.8
     assert np.corrcoef(theta[60:], gold[60:])[0, 1] > 0.6
-    state = json.loads(judgeq(home, "status", march, "--json").stdout)
+    state = json_of(home, "status", march)
     assert (state["jobs"]["done"], state["rounds"], state["items"]) == (LISTS, 3, 96)
     assert query(march, "SELECT count(*) FROM verdicts") == [(18 + LISTS,)]
     told = judgeq(home, "status", march).stdout
@@ -127,7 +125,7 @@ def test_more_rounds_and_refit(home: Path, tmp_path: Path) -> None:
     before = settled(march)
     judgeq(home, "resume", march, "--rounds", "4", "-q")
     assert settled(march) == before
-    assert json.loads(judgeq(home, "status", march, "--json").stdout)["rounds"] == 4
+    assert json_of(home, "status", march)["rounds"] == 4
     refit = exact_columns(march, "--refit")
     assert refit["pl"][:60] != before["pl"]
     assert (
@@ -161,7 +159,7 @@ def test_gold_of_few_values_is_that_of_both(tmp_path: Path) -> None:
         (tmp_path / f"{name}.csv").write_text("\n".join(["id,text,gold", *lines]) + "\n")
     judgeq(tmp_path, "run", "old.csv", *JUDGED)
     judgeq(tmp_path, "run", "new.csv", *JUDGED, "--onto", "last")
-    found = json.loads(judgeq(tmp_path, "evaluate", "last", "--json").stdout)
+    found = json_of(tmp_path, "evaluate", "last")
     assert found["evaluation"][0]["n"] == 15
     assert found["link"]["holds"]
 
@@ -184,7 +182,7 @@ def test_a_link_that_does_not_hold_is_said_first(home: Path, tmp_path: Path) -> 
     told = judgeq(tmp_path, *words).stdout.splitlines()
     assert "placed among 60 settled texts" in told[0]
     assert told[1].startswith("The settled texts don't keep their places")
-    found = json.loads(judgeq(tmp_path, "evaluate", "--json").stdout)["link"]
+    found = json_of(tmp_path, "evaluate")["link"]
     assert not found["holds"]
     assert found["p"] < 0.01
     assert "don't keep their places" in judgeq(tmp_path, "evaluate").stdout

@@ -1,7 +1,5 @@
 """What a run does when there is no room for more open files, and when its own go away."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator
@@ -30,9 +28,6 @@ def judging(folder: Path, url: str, *flags: str) -> tuple[str, ...]:
         *("run", "-d", "t.csv", "--prompt", "bias", "--judge", "m", "--base-url", url),
         *("--strategy", "pairwise1", "--no-cache", *flags),
     )
-
-
-# Room
 
 
 def test_the_soft_limit_is_raised_as_far_as_it_is_needed() -> None:

@@ -1,7 +1,5 @@
 """How well an order is known: intervals of ratings and ranks, tiers, ρ̂, and what rounds bring."""
 
-from __future__ import annotations
-
 from statistics import NormalDist
 
 import numpy as np
@@ -128,9 +126,6 @@ def test_of_many_items_few_nodes_say_the_same() -> None:
     assert many == pytest.approx(reliability(mean, se), abs=0.002)
     one = mean[:1], se[:1]
     assert (reliability(*one), top_share(*one, 5)) == pytest.approx((1, 1))
-
-
-# What rounds bring
 
 
 def test_the_number_stays_the_same() -> None:

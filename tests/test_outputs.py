@@ -1,7 +1,5 @@
 """What commands print with `--json`."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -19,7 +17,7 @@ from judgeq.run_places.info import Ended
 from judgeq.text import INLINE, LEFT_OUT
 from judgeq.types import JobState, Usage
 from judgeq.ui.dataclass_json import plain, rows
-from tests.cli import judgeq
+from tests.cli import json_of, judgeq
 from tests.mock import mock
 
 pytestmark = pytest.mark.usefixtures("undrawn", "rated_once")
@@ -53,7 +51,7 @@ SEEN: dict[str, set[str]] = {}
 
 def checked(command: str, folder: Path, *flags: str, expect: int = 0) -> Any:
     """The JSON that a command prints."""
-    found = json.loads(judgeq(folder, *command.split(), *flags, "--json", expect=expect).stdout)
+    found = json_of(folder, *command.split(), *flags, expect=expect)
     SEEN.setdefault(command, set()).update(paths(found))
     return found
 

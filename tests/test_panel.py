@@ -1,11 +1,8 @@
 """Several judges: who is asked what, what it costs, and what they say about one another."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
-import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -38,7 +35,7 @@ from judgeq.strategies import History
 from judgeq.types import Matches, Verdicts
 from tests import python
 from tests.build import fit_map, verdicts
-from tests.cli import judgeq, only_run, query, scores
+from tests.cli import execute, json_of, judgeq, only_run, query, scores
 from tests.mock import mock
 from tests.web import answering
 
@@ -57,9 +54,6 @@ def by_judge(run: Path, what: str = "count(*)") -> dict[int, float]:
     """Something summed over the calls of each judge."""
     rows = query(run, f"SELECT judge, {what} FROM calls JOIN jobs ON jobs.id = job GROUP BY judge")
     return {row[0]: row[1] for row in rows}
-
-
-# Who is asked
 
 
 @st.composite
@@ -100,20 +94,14 @@ def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], j
     matches, unit = case
     found = copy_for_each(matches, range(judges), seeds.rng(0), unit)
     assert found.judges is not None
-    assert found.judges.dtype == np.int32
-    assert found.items.dtype == np.int32
-    assert found.offsets.dtype == np.int64
-    every = told(matches)
+    kinds = [found.judges.dtype, found.items.dtype, found.offsets.dtype]
+    assert kinds == [np.dtype(kind) for kind in ("i4", "i4", "i8")]
+    every, couples = told(matches), range(len(matches) // unit)
     expected = [
         (number, every[unit * couple + place])
-        for couple, number, place in product(
-            range(len(matches) // unit), range(judges), range(unit)
-        )
+        for couple, number, place in product(couples, range(judges), range(unit))
     ]
     assert [*zip(found.judges.tolist(), told(found), strict=True)] == expected
-
-
-# Simulated judges
 
 
 def test_each_match_is_put_to_each_judge(tmp_path: Path) -> None:
@@ -128,25 +116,18 @@ def test_each_match_is_put_to_each_judge(tmp_path: Path) -> None:
     assert sum(a == b for a, b in zip(said[::2], said[1::2], strict=True)) < 10
     assert set(whole.scores.matches.tolist()) == {4}
     assert whole.cost_equivalent_calls == 2 * 240
-
-    many = python.run(
-        "demo", **settings, runs_dir=tmp_path / "two", concurrency=200, sim_latency=0.01
-    )
-    same(whole, many)
-    one = python.run("demo", strategy="listwise10x2", runs_dir=tmp_path / "three")
+    hurried = {"concurrency": 200, "sim_latency": 0.01}
+    same(whole, python.run("demo", **settings, runs_dir=tmp_path / "two", **hurried))
     facts = whole.run.info().facts
-    assert facts["judge"]["name"] == list(TWO)
-    assert facts["ensemble"] == "each"
+    assert (facts["judge"]["name"], facts["ensemble"]) == (list(TWO), "each")
     # Alone, it is as if there never were others.
+    alone: dict[str, Any] = {"strategy": "listwise10x2", "runs_dir": tmp_path / "three"}
+    one = python.run("demo", **alone)
     facts = one.run.info().facts
     assert facts["judge"]["name"] == "simulated"
     assert not {"ensemble", "personas"} & facts.keys()
-    assert one.run.info().judges == ()
-    assert by_judge(one.run.path) == {0: 48}
-    alone = python.run(
-        "demo", strategy="listwise10x2", ensemble="each", runs_dir=tmp_path / "three"
-    )
-    assert alone.run == one.run
+    assert (one.run.info().judges, by_judge(one.run.path)) == ((), {0: 48})
+    assert python.run("demo", **alone, ensemble="each").run == one.run
 
 
 def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> None:
@@ -154,7 +135,6 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
     assert result.counts.done == 72
     assert by_judge(result.run.path) == {0: 36, 1: 36}
     assert result.run.info().judge == "simulated 1 + simulated 2"
-
     ids, rounds, judges = asyncio.run(results.judgments(result.run))
     lines = [*recordings.lines(recordings.of(rounds, judges), ids)]
     who = [json.loads(line)["judge"] for line in lines]
@@ -162,7 +142,6 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
     assert who != ["simulated 1", "simulated 2"] * 36
     file = tmp_path / "export.jsonl"
     file.write_text("".join(f"{line}\n" for line in lines))
-
     given = config.settle({"dataset": "demo"})
     folder, *_ = import_run.import_file(given, file, tmp_path / "two")
     again = evaluated(asyncio.run(results.read(folder, folder.info().settings)))
@@ -172,9 +151,6 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
     assert query(folder.path, "SELECT judge, count(*) FROM jobs GROUP BY 1") == [(0, 36), (1, 36)]
     ids, rounds, judges = asyncio.run(results.judgments(folder))
     assert [*recordings.lines(recordings.of(rounds, judges), ids)] == lines
-
-
-# Models
 
 
 @asynccontextmanager
@@ -239,24 +215,17 @@ def test_personas_are_asked_in_their_own_words(tmp_path: Path) -> None:
 
 def test_what_a_persona_is_decides_the_run(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
-    words = (
-        'name = "own"\nfeature = "zest"\nsystem = "s"\npair = "p"\nlist = "l"\ndirect = "d"\n'
-        '[personas]\nx = "You are x."\ny = "You are y."\nz = "You are z."\n'
-    )
+    words = 'name = "own"\nfeature = "zest"\nsystem = "s"\npair = "p"\nlist = "l"\ndirect = "d"\n'
+    words += '[personas]\nx = "You are x."\ny = "You are y."\nz = "You are z."\n'
     own.write_text(words)
 
     def run(**settings: Any) -> str:
         given = {"dataset": "demo", "judge": "gpt-m", "prompt": str(own)} | settings
         return session.prepare(config.settle(given), tmp_path / "runs").folder.id
 
-    ids = [
-        run(),
-        run(persona="x"),
-        run(persona="y"),
-        run(persona=("x", "y")),
-        run(persona=("y", "x")),
-        run(persona=("x", "y"), ensemble="each"),
-    ]
+    personas = ("x", "y", ("x", "y"), ("y", "x"))
+    ids = [run(), *(run(persona=some) for some in personas)]
+    ids.append(run(persona=("x", "y"), ensemble="each"))
     assert len(set(ids)) == len(ids)
     own.write_text(words.replace("You are z.", "You are another."))
     assert [run(), run(persona="x"), run(persona=("x", "y"))] == [ids[0], ids[1], ids[3]]
@@ -266,15 +235,15 @@ def test_what_a_persona_is_decides_the_run(tmp_path: Path) -> None:
     assert run(persona=("x", "y")) not in ids
 
 
+FLAT = {"input": 1, "output": 1}
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"judge": ("gpt-m", "gpt-n", "gpt-m")}, r"--judge gpt-m is given twice.*--persona"),
         ({"judge": ("gpt-m", "simulated")}, "models and judges that are none"),
-        (
-            {"judge": "gpt-m", "persona": "poet"},
-            r"'poet': prompt set .* has no such persona; it has ",
-        ),
+        ({"judge": "gpt-m", "persona": "poet"}, r"'poet': prompt set .* has no such persona; it h"),
         ({"judge": "gpt-m", "persona": ("reader", "reader")}, "--persona reader is given twice"),
         ({"persona": "reader"}, "--persona goes with a model"),
         ({"judge": TWO, "persona": "reader"}, "--persona goes with a model"),
@@ -283,24 +252,17 @@ def test_what_a_persona_is_decides_the_run(tmp_path: Path) -> None:
         ({"judge": (), "temperature": 1.0}, "--judge"),
         ({"judge": TWO, "ensemble": "vote"}, "--ensemble vote"),
         (
-            {
-                "judge": ("gpt-m", "gpt-n"),
-                "max_cost": 1.0,
-                "prices": {"gpt-m": {"input": 1, "output": 1}},
-            },
+            {"judge": ("gpt-m", "gpt-n"), "max_cost": 1.0, "prices": {"gpt-m": FLAT}},
             "the price of gpt-n is unknown",
         ),
     ],
 )
 def test_judges_that_can_not_be_are_told(tmp_path: Path, given: dict[str, Any], said: str) -> None:
+    settings = {"dataset": "demo", "prompt": "bias", **given}
     with pytest.raises(UsageError, match=said):
-        session.prepare(
-            config.settle({"dataset": "demo", "prompt": "bias", **given}), tmp_path / "runs"
-        )
+        session.prepare(config.settle(settings), tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
-
-# What they cost
 
 DOLLARS = {"a": (1.0, 10.0), "b": (3.0, 40.0)}
 
@@ -309,12 +271,10 @@ DOLLARS = {"a": (1.0, 10.0), "b": (3.0, 40.0)}
 def priced(tmp_path: Path) -> Path:
     """A configuration with two models and their prices."""
     path = tmp_path / "job.toml"
-    tables = "".join(
-        f'[prices."{name}"]\ninput = {reading}\noutput = {writing}\n'
-        for name, (reading, writing) in DOLLARS.items()
-    )
-    head = 'dataset = "demo"\nprompt = "bias"\nstrategy = "listwise10x2"\ncache = false\n'
-    path.write_text(head + tables)
+    text = 'dataset = "demo"\nprompt = "bias"\nstrategy = "listwise10x2"\ncache = false\n'
+    for name, prices in DOLLARS.items():
+        text += '[prices."{}"]\ninput = {}\noutput = {}\n'.format(name, *prices)
+    path.write_text(text)
     return path
 
 
@@ -346,7 +306,7 @@ def test_each_model_is_paid_by_its_price_and_the_cap_is_theirs_together(
         part = only_run(tmp_path)
         assert cap / 3 < spent(part) <= cap
         assert json.loads(done.stdout)["cost"] == pytest.approx(spent(part))
-        more = json.loads(judgeq(tmp_path, "resume", "--max-cost", "1", "--json").stdout)
+        more = json_of(tmp_path, "resume", "--max-cost", "1")
         assert more["jobs"]["done"] == 48
     assert scores(part) == scores(run.path)
 
@@ -394,12 +354,11 @@ def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> 
     for words in ("pl by simulated 2", "Kendall's τ-b", "Krippendorff's α"):
         assert words in done.stdout
     assert re.search(r"simulated 1 +72", done.stdout)
-    found = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "100", "--json").stdout)
+    found = json_of(tmp_path, "evaluate", "--resamples", "100")
     ratings = {each["rating"]: each for each in found["evaluation"]}
     assert list(ratings) == [*("elo", "pl", "pl by simulated 1", "pl by simulated 2")]
     judges = found["judges"]
-    assert judges["names"] == ["simulated 1", "simulated 2"]
-    assert judges["verdicts"] == [72, 72]
+    assert (judges["names"], judges["verdicts"]) == (["simulated 1", "simulated 2"], [72, 72])
     assert judges["judged_by_several"] > 3000
     alpha = judges["krippendorff_alpha"]
     assert 0.4 < alpha["low"] < alpha["value"] < alpha["high"] < 0.8
@@ -418,12 +377,10 @@ def test_of_many_judges_none_is_rated_alone_and_all_agree_or_not() -> None:
 
 def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None:
     result = python.run("demo", judge=TWO, strategy="listwise10x1", runs_dir=tmp_path / "runs")
-    with sqlite3.connect(result.run.database) as database:
-        database.execute("UPDATE jobs SET judge = 7 WHERE id = 3")
+    execute(result.run.database, "UPDATE jobs SET judge = 7 WHERE id = 3")
     done = judgeq(tmp_path, "export", expect=7)
     assert "is damaged: it has an answer of judge 7, and there are 2" in done.stderr
-    with sqlite3.connect(result.run.database) as database:
-        database.execute("UPDATE jobs SET state = 'pending' WHERE id = 3")
-        database.execute("DELETE FROM verdicts WHERE job = 3")
+    open_again = "UPDATE jobs SET state = 'pending' WHERE id = 3"
+    execute(result.run.database, open_again, "DELETE FROM verdicts WHERE job = 3")
     with pytest.raises(JudgeError, match="match 3 is for judge 7, and there are 2"):
         session.execute(session.resume(result.run, {}), lambda _: None)

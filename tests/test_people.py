@@ -1,7 +1,5 @@
 """People as judges, by the engine alone: who has which question, and what becomes of their answers."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -28,7 +26,7 @@ from judgeq.errors import (
 from judgeq.events import Event, Notice
 from judgeq.judge.questions import Questions
 from judgeq.people import answers
-from judgeq.people.answers import Answer, Turn
+from judgeq.people.answers import Answer, Question, Turn
 from judgeq.people.assignment import LEASE, SKIPS, Assignment
 from judgeq.people.checks import APART, EVERY, add_known, known_in, remarks
 from judgeq.people.people import People
@@ -43,6 +41,7 @@ from tests.fakes import Clock
 N = 12
 TEXTS = [f"text number {row} of them" for row in range(N)]
 FIRST, SECOND = Answer((0, 1)), Answer((1, 0))
+RING = [(row, (row + 1) % N) for row in range(N)]
 
 
 def pairs(*couples: tuple[int, int]) -> Matches:
@@ -51,12 +50,15 @@ def pairs(*couples: tuple[int, int]) -> Matches:
 
 @dataclass
 class Table:
-    """A store with one round or two, and its people; opened again as often as wanted."""
+    """A store with one round or two, and its people; opened as often as wanted."""
 
     path: Path
-    clock: Clock
-    matches: Matches
-    options: dict[str, Any]
+    couples: Sequence[tuple[int, int]]
+    later: Sequence[tuple[int, int]] = ()
+    ties: bool = False
+    repeats: float = 0.0
+    open_to_all: bool = False
+    clock: Clock = field(default_factory=Clock)
     planned: bool = False
     events: list[Event] = field(default_factory=list)
 
@@ -65,27 +67,19 @@ class Table:
         self, shared: SqliteStore | None = None
     ) -> AsyncIterator[tuple[People, SqliteStore]]:
         store = shared or SqliteStore(self.path, clock=self.clock)
+        rounds = [pairs(*some) for some in (self.couples, self.later) if some]
         try:
             if not self.planned:
                 await store.set_items(Items([f"t{row}" for row in range(N)], None, {}))
                 epoch = await store.lead("us", 60)
-                everybody = np.ones(N, dtype=np.bool_)
-                await store.plan_round(1, epoch, everybody, self.matches)
-                if later := self.options.get("later", ()):
-                    await store.plan_round(2, epoch, everybody, pairs(*later))
+                for number, matches in enumerate(rounds, 1):
+                    await store.plan_round(number, epoch, np.ones(N, dtype=np.bool_), matches)
                 self.planned = True
-            prompt = load("generic", "size").model_copy(
-                update={"ties": self.options.get("ties", False)}
-            )
-            assignment = Assignment(
-                store,
-                repeats=self.options.get("repeats", 0.0),
-                open_to_all=self.options.get("open_to_all", False),
-                now=self.clock,
-                clock=self.clock,
-            )
+            prompt = load("generic", "size").model_copy(update={"ties": self.ties})
+            how = {"repeats": self.repeats, "open_to_all": self.open_to_all}
+            assignment = Assignment(store, now=self.clock, clock=self.clock, **how)  # type: ignore[arg-type]
             people = People(Questions(prompt, TEXTS), assignment, emit=self.events.append)
-            await people.begin(2 if "later" in self.options else 1)
+            await people.begin(len(rounds))
             yield people, store
         finally:
             if shared is None:
@@ -100,17 +94,24 @@ def table(*couples: tuple[int, int], **options: Any) -> Callable[[Story], Callab
 
     def made(story: Story) -> Callable[[Path], None]:
         def test(tmp_path: Path) -> None:
-            matches = pairs(*couples) if couples else options.pop("matches")
-            asyncio.run(story(Table(tmp_path / "run.db", Clock(), matches, options)))
+            asyncio.run(story(Table(tmp_path / "run.db", couples, **options)))
 
         return test
 
     return made
 
 
-def lease(turn: Turn) -> str:
+def question(turn: Turn) -> Question:
     assert turn.question is not None
-    return turn.question.id
+    return turn.question
+
+
+def lease(turn: Turn) -> str:
+    return question(turn).id
+
+
+def texts(turn: Turn) -> tuple[str, ...]:
+    return tuple(question(turn).texts)
 
 
 @table((0, 1), (2, 3))
@@ -118,9 +119,7 @@ async def test_each_has_a_question_of_their_own_until_none_is_left(table: Table)
     async with table.open() as (people, store):
         ann, bob, eve = await them.register(people, ["Ann", "Bob", "Eve"])
         first, second = await people.turn(ann), await people.turn(bob)
-        assert first.question is not None
-        assert second.question is not None
-        assert set(first.question.texts).isdisjoint(second.question.texts)
+        assert set(texts(first)).isdisjoint(texts(second))
         assert (first.name, first.done, first.quota, first.undo) == ("Ann", 0, None, False)
         assert (await people.turn(ann)).question == first.question, "it stays theirs"
         assert (await people.turn(eve)).why == "wait"
@@ -181,14 +180,8 @@ async def test_what_is_no_answer_is_refused_and_the_question_stays(table: Table)
     async with table.open() as (people, store):
         (ann,) = await them.register(people, ["Ann"])
         turn = await people.turn(ann)
-        for answer in (
-            Answer(),
-            Answer((0,)),
-            Answer((0, 0)),
-            Answer((0, 2)),
-            Answer((0, 1, 2)),
-            Answer(score=0.5),
-        ):
+        rankings = ((), (0,), (0, 0), (0, 2), (0, 1, 2))
+        for answer in (*map(Answer, rankings), Answer(score=0.5)):
             with pytest.raises(BadAnswerError, match="not an answer"):
                 await people.answer(ann, lease(turn), answer)
         assert await people.turn(ann) == turn
@@ -206,9 +199,7 @@ async def test_the_last_answer_can_be_taken_back_until_the_run_is_over(table: Ta
         first = await people.turn(ann)
         second = await people.answer(ann, lease(first), FIRST)
         back = await people.undo(ann)
-        assert back.question is not None
-        assert first.question is not None
-        assert back.question.texts == first.question.texts
+        assert texts(back) == texts(first)
         assert lease(back) not in (lease(first), lease(second))
         assert (back.done, back.undo) == (0, False)
         assert await store.counts() == Counts(pending=2)
@@ -245,9 +236,7 @@ async def test_what_is_skipped_goes_to_others_until_nobody_is_left(table: Table)
 
 
 @table((0, 1))
-async def test_a_question_comes_back_when_its_holder_is_gone_and_another_needs_one(
-    table: Table,
-) -> None:
+async def test_a_question_comes_back_when_its_holder_is_gone(table: Table) -> None:
     async with table.open() as (people, store):
         ann, bob = await them.register(people, ["Ann", "Bob"])
         turn = await people.turn(ann)
@@ -258,8 +247,7 @@ async def test_a_question_comes_back_when_its_holder_is_gone_and_another_needs_o
         table.clock.now += LEASE + 1
         await people.renew(ann, lease(turn))  # nobody wanted it meanwhile
         table.clock.now += LEASE + 1
-        taken = await people.turn(bob)
-        assert taken.question is not None
+        taken = lease(await people.turn(bob))
         for late in (
             people.renew(ann, lease(turn)),
             people.answer(ann, lease(turn), FIRST),
@@ -267,7 +255,7 @@ async def test_a_question_comes_back_when_its_holder_is_gone_and_another_needs_o
         ):
             with pytest.raises(StaleError, match="no longer yours"):
                 await late
-        await people.answer(bob, lease(taken), FIRST)
+        await people.answer(bob, taken, FIRST)
         assert len(await store.people_calls()) == 1
 
 
@@ -335,9 +323,7 @@ async def test_what_somebody_skipped_is_theirs_again_where_nobody_else_is(table:
             turn = await people.skip(ann, lease(turn), "undecided")
         assert turn.why == "wait", "Bob may come"
         await people.change(Change("remove", ("Bob",)))
-        turn = await people.turn(ann)
-        assert turn.question is not None
-        await people.answer(ann, lease(turn), FIRST)
+        await people.answer(ann, lease(await people.turn(ann)), FIRST)
         assert (await store.counts()).done == 1
 
 
@@ -403,8 +389,7 @@ async def test_where_anybody_may_come_only_those_who_are_there_are_waited_for(ta
     async with table.open() as (people, store):
         ann, bob = await people.join("Ann"), await people.join("Bob")
         turn = await people.answer(ann, lease(await people.turn(ann)), FIRST)
-        assert turn.question is not None, "Bob's page was never open"
-        await people.leave(ann, lease(turn))
+        await people.leave(ann, lease(turn))  # Bob's page was never open
         await people.turn(bob)
         await people.leave(bob, lease(await people.turn(bob)))
         await people.change(Change("remove", ("Bob",)))
@@ -492,9 +477,7 @@ async def test_who_is_removed_has_nothing(table: Table) -> None:
 
 
 @table((0, 1))
-async def test_somebody_is_forgotten_though_another_has_their_number_for_a_name(
-    table: Table,
-) -> None:
+async def test_a_forgotten_ones_name_may_be_taken_already(table: Table) -> None:
     async with table.open() as (people, store):
         await them.register(people, ["person 2", "Bob"])
         await people.change(Change("forget", ("Bob",)))
@@ -513,22 +496,16 @@ async def test_all_is_as_before_when_the_server_comes_again(table: Table) -> Non
     async with table.open() as (people, store):
         await store.lead("us again", 60)
         again = await people.answer(ann, lease(first), FIRST)
-        assert again._replace(expected=mine.expected) == mine, (
-            "the answer whose reply was lost is known"
-        )
+        assert again._replace(expected=mine.expected) == mine, "its reply was lost"
         with pytest.raises(StaleError, match="another window"):
             await people.answer(ann, lease(first), SECOND)
         await people.renew(bob, lease(theirs))
         assert (await people.answer(bob, lease(theirs), FIRST)).why == "wait"
-        back = await people.undo(ann)
-        assert back.question is not None
-        assert first.question is not None
-        assert back.question.texts == first.question.texts
+        assert texts(await people.undo(ann)) == texts(first)
 
 
-@table(*((row, (row + 1) % N) for row in range(N)), *((row, (row + 3) % N) for row in range(N)))
+@table(*RING, *((row, (row + 3) % N) for row in range(N)), repeats=0.2)
 async def test_some_are_asked_again_turned_round_and_count_for_nothing(table: Table) -> None:
-    table.options["repeats"] = 0.2
     async with table.open() as (people, store):
         (ann,) = await them.register(people, ["Ann"])
         await them.judge(_ending(people, ann), ann)
@@ -546,7 +523,7 @@ async def test_some_are_asked_again_turned_round_and_count_for_nothing(table: Ta
         assert order.index(checks[0].repeats or 0) <= 24 - APART
 
 
-@table(*((row, (row + 1) % N) for row in range(N)), *((row, (row + 3) % N) for row in range(N)))
+@table(*RING, *((row, (row + 3) % N) for row in range(N)))
 async def test_questions_whose_answer_is_known_are_mixed_in(table: Table) -> None:
     async with table.open() as (people, store):
         assert await add_known(store, [(11, 0), (10, 1), (11, 0)]) == 2
@@ -560,14 +537,11 @@ async def test_questions_whose_answer_is_known_are_mixed_in(table: Table) -> Non
         for check in asked:
             assert check.verdict == Verdict(check.known)
         back = await people.undo(ann)
-        assert back.question is not None
         assert (await people.answer(ann, lease(back), FIRST)).why == "wait"
 
 
-@table(*((row, (row + 1) % N) for row in range(N)))
-async def test_answers_are_taken_back_one_after_the_other_also_after_a_restart(
-    table: Table,
-) -> None:
+@table(*RING)
+async def test_answers_are_taken_back_one_by_one_also_after_a_restart(table: Table) -> None:
     async with table.open() as (_, store):
         await add_known(store, [(11, 0)])
     async with table.open() as (people, store):
@@ -584,8 +558,7 @@ async def test_answers_are_taken_back_one_after_the_other_also_after_a_restart(
         checks = [one for one in await store.checks() if one.person is not None]
         back = await people.undo(ann)
         assert (back.done, back.undo) == (EVERY, True)
-        assert back.question is not None
-        assert back.question.texts == tuple(TEXTS[row] for row in checks[0].items)
+        assert texts(back) == tuple(TEXTS[row] for row in checks[0].items)
         back = await people.undo(ann)
         assert (back.done, back.undo) == (EVERY - 1, True)
         assert [one.verdict for one in await store.checks() if one.person is not None] == [None]
@@ -630,19 +603,11 @@ def test_known_answers_are_in_one_order(tmp_path: Path, rows: Sequence[str], why
     assert known_in(path, [f"t{row}" for row in range(N)], TEXTS) == [(1, 0)]
 
 
-# Whole runs
+RUNS: list[dict[str, Any]] = [{"each": 2, "repeats": 0.2}, {"both_orders": True}]
+RUNS += [{"strategy": name} for name in ("listwise6x2", "hybrid6")]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"each": 2, "repeats": 0.2},
-        {"strategy": "listwise6x2"},
-        {"strategy": "hybrid6"},
-        {"both_orders": True},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("options", RUNS, ids=str)
 def test_a_run_of_people_ends_with_their_scores(tmp_path: Path, options: dict[str, Any]) -> None:
     result = them.run(tmp_path, **options)
     assert not result.partial

@@ -1,8 +1,6 @@
 """Fifty people who judge over HTTP, and a server that is killed again and again: every answer that was
 acknowledged is in the ledger, once."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import random

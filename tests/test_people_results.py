@@ -1,7 +1,5 @@
 """What is reported of the people who judge a run, in every output; and people as the yardstick."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import io
@@ -142,9 +140,6 @@ def test_a_check_that_repeats_another_question_is_a_damaged_ledger(tmp_path: Pat
             ledger.execute(changed.format(column))
     with pytest.raises(RunError, match=r"damaged: a check repeats a question about other items"):
         asyncio.run(people.read(result.run))
-
-
-# Outputs
 
 
 NOTE, SKIPPED = (

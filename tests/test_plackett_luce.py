@@ -1,7 +1,5 @@
 """Plackett-Luce, against its definition; and partial rankings, such as best-worst answers."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +20,7 @@ from judgeq.rating.plackett_luce import fit, rankings_of
 from judgeq.types import Floats
 from tests.build import Ranking, dense, fit_map, grouped, partial_rankings, several, verdicts
 from tests.build import rankings as any_rankings
-from tests.cli import judgeq
+from tests.cli import json_of, judgeq
 
 N = 6
 MANY = st.lists(any_rankings(N), min_size=1, max_size=8)
@@ -270,7 +268,7 @@ def test_a_run_of_them_is_explained_and_written_as_it_was(tmp_path: Path) -> Non
         *([other, "a", "1.0"] for other in "dbc"),
         ["c", "a", "1.0"],
     ]
-    two = json.loads(judgeq(tmp_path, "explain", "last", "a", "--vs", "c", "--json").stdout)
+    two = json_of(tmp_path, "explain", "last", "a", "--vs", "c")
     assert two["direct"] == {"met": 3, "above": 0, "below": 2, "tied": 0}
     assert [one["partial"] for one in two["judgments"]] == [True, True, False]
     assert two["judgments"][0]["groups"] == [["b"], ["a", "c"], ["d"]]

@@ -1,9 +1,6 @@
 """Favourite places: win rates by slot, what a place is worth, and asking in both orders."""
 
-from __future__ import annotations
-
-import csv
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,70 +11,65 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from judgeq import seeds
 from judgeq.rating import ESTIMATORS, Parameters, plackett_luce, position_bias
-from judgeq.rating.position_bias import Effect, effect, numbers
+from judgeq.rating.position_bias import Effect, Slots, effect, numbers
 from judgeq.rating.posterior import Posterior
 from judgeq.types import Floats, Matches, Verdicts
-from tests.cli import judgeq
+from tests.cli import json_of, judgeq, only_run, score_columns
 
 
-def said(*answers: tuple[tuple[int, ...], tuple[int, ...]], tied: object = None) -> Verdicts:
-    """Verdicts from (presented, ranked)."""
-    presented = [list(each[0]) for each in answers]
-    ranked = [list(each[1]) for each in answers]
-    sizes = [len(each) for each in ranked]
-    flat = [item for each in ranked for item in each]
+def answered(presented: Any, ranked: Any, judges: Any = None) -> Verdicts:
+    """Answers, a row each: what was presented, and the ranking of it."""
+    shown, items = np.array(presented, np.int32), np.array(ranked, np.int32)
     return Verdicts(
-        matches=np.arange(len(answers)),
-        items=np.array(flat, dtype=np.int32),
-        offsets=np.cumsum([0, *sizes]),
-        tied=np.zeros(len(flat), dtype=np.bool_) if tied is None else np.array(tied, np.bool_),
-        presented=np.array([item for each in presented for item in each], dtype=np.int32),
+        matches=np.arange(len(items)),
+        items=items.reshape(-1),
+        offsets=np.arange(len(items) + 1, dtype=np.int64) * items.shape[-1],
+        tied=np.zeros(items.size, dtype=np.bool_),
+        presented=shown.reshape(-1),
+        judges=judges,
     )
 
 
-# Win rates by slot
+def said(*answers: tuple[tuple[int, ...], tuple[int, ...]]) -> Verdicts:
+    """Verdicts from (presented, ranked)."""
+    return answered([each[0] for each in answers], [each[1] for each in answers])
+
+
+def slots(judged: Verdicts, *, couples: bool = False) -> Slots:
+    found = position_bias.slots(judged, couples=couples)
+    assert found is not None
+    return found
 
 
 def test_win_rates_by_hand() -> None:
-    found = position_bias.slots(said(((5, 3), (5, 3)), ((1, 2), (2, 1)), ((7, 8), (7, 8))))
-    assert found is not None
+    found = slots(said(((5, 3), (5, 3)), ((1, 2), (2, 1)), ((7, 8), (7, 8))))
     assert found.rate.tolist() == pytest.approx([2 / 3, 1 / 3])
     assert found.matches.tolist() == [3, 3]
     error = ((1 / 9 + 1 / 9 + 4 / 9 + 0.5) * 3 / 2) ** 0.5 / 3
     assert found.low.tolist() == pytest.approx([max(0, 2 / 3 - 1.96 * error), 0], abs=1e-4)
     assert found.high.tolist() == pytest.approx([1, min(1, 1 / 3 + 1.96 * error)], abs=1e-4)
-    lists = position_bias.slots(said(((4, 9, 6), (6, 4, 9)), ((4, 9, 6), (6, 4, 9))))
-    assert lists is not None
+    lists = slots(said(((4, 9, 6), (6, 4, 9)), ((4, 9, 6), (6, 4, 9))))
     assert lists.rate.tolist() == [0.5, 0.0, 1.0]
-    assert position_bias.slots(said()) is None
+    assert position_bias.slots(answered(np.zeros((0, 2)), np.zeros((0, 2)))) is None
 
 
 def drawn(favour: float, n: int, k: int) -> Verdicts:
     """n lists ranked at random, but for `favour` given to the first slot."""
-    rng = seeds.rng(3, "order")
-    answers = []
-    for _ in range(n):
-        strength = rng.normal(size=k)
-        strength[0] += favour
-        answers.append((tuple(range(k)), tuple(np.argsort(-strength).tolist())))
-    return said(*answers)
+    strength = seeds.rng(3, "order").normal(size=(n, k))
+    strength[:, 0] += favour
+    return answered(np.tile(np.arange(k), (n, 1)), np.argsort(-strength, axis=1))
 
 
 @pytest.mark.parametrize("k", [2, 5, 10])
 def test_a_favourite_slot_is_seen_and_none_is_made_up(k: int) -> None:
-    biased = position_bias.slots(drawn(0.8, 400, k))
-    assert biased is not None
+    biased = slots(drawn(0.8, 400, k))
     assert biased.biased
     assert biased.furthest == 1
     assert biased.low[0] > 0.5
     assert "position 1 wins more often than chance (0." in position_bias.sentence(biased)
-    fair = position_bias.slots(drawn(0.0, 400, k))
-    assert fair is not None
+    fair = slots(drawn(0.0, 400, k))
     assert not fair.biased
     assert position_bias.sentence(fair).startswith("No position bias found (p = ")
-
-
-# Both orders
 
 
 def test_each_pair_is_followed_by_its_reverse() -> None:
@@ -100,19 +92,11 @@ def test_a_flip_is_a_tie_and_half_an_answer_none() -> None:
     assert flips == position_bias.Flips(couples=3, flipped=1, incomplete=0)
 
     kept = np.array([0, 1, 3, 4])  # 2 and 5 were never answered
-    half = Verdicts(
-        verdicts.matches[kept],
-        verdicts.items.reshape(-1, 2)[kept].reshape(-1),
-        np.arange(5) * 2,
-        np.zeros(8, dtype=np.bool_),
-        verdicts.presented.reshape(-1, 2)[kept].reshape(-1),
-    )
+    pairs = (some.reshape(-1, 2)[kept] for some in (verdicts.presented, verdicts.items))
+    half = replace(answered(*pairs), matches=verdicts.matches[kept])
     found, flips = position_bias.merged(half)
     assert found.matches.tolist() == [0]
     assert flips == position_bias.Flips(couples=3, flipped=0, incomplete=2)
-
-
-# How likely chance is
 
 
 def both_orders(n: int, noise: float, favour: float, random: np.random.Generator) -> Verdicts:
@@ -124,14 +108,7 @@ def both_orders(n: int, noise: float, favour: float, random: np.random.Generator
     pairs = np.stack([np.arange(n) * 2, np.arange(n) * 2 + 1], axis=1).astype(np.int32)
     presented = np.stack([pairs, pairs[:, ::-1]], axis=1).reshape(-1, 2)
     won = np.stack([first, second], axis=1).reshape(-1)
-    items = np.where(won[:, None], presented, presented[:, ::-1])
-    return Verdicts(
-        matches=np.arange(2 * n),
-        items=items.reshape(-1),
-        offsets=np.arange(2 * n + 1, dtype=np.int64) * 2,
-        tied=np.zeros(4 * n, dtype=np.bool_),
-        presented=presented.reshape(-1),
-    )
+    return answered(presented, np.where(won[:, None], presented, presented[:, ::-1]))
 
 
 def test_the_answers_of_a_couple_are_no_independent_ones() -> None:
@@ -140,10 +117,8 @@ def test_the_answers_of_a_couple_are_no_independent_ones() -> None:
     random = seeds.rng(5, "couples")
     seen = alarms = held = 0
     for _ in range(100):
-        biased = position_bias.slots(both_orders(1000, 0.05, 0.015, random), couples=True)
-        fair = position_bias.slots(both_orders(1000, 0.05, 0, random), couples=True)
-        assert biased is not None
-        assert fair is not None
+        biased = slots(both_orders(1000, 0.05, 0.015, random), couples=True)
+        fair = slots(both_orders(1000, 0.05, 0, random), couples=True)
         assert 0.49 < biased.rate[0] < 0.52  # 0.506
         seen += biased.biased and biased.rate[0] > 0.5
         alarms += fair.biased
@@ -151,25 +126,19 @@ def test_the_answers_of_a_couple_are_no_independent_ones() -> None:
     assert seen > 50
     assert alarms < 0.09 * 100
     assert held > 0.9 * 100
-    alone = position_bias.slots(both_orders(1000, 0.05, 0.015, random))
-    assert alone is not None
+    alone = slots(both_orders(1000, 0.05, 0.015, random))
     assert not alone.biased  # as if 2,000 independent answers
 
 
 def test_the_sentence_says_how_likely_chance_is() -> None:
-    one_sided = position_bias.slots(said(*[((1, 2), (1, 2))] * 40, *[((1, 2), (2, 1))] * 10))
-    assert one_sided is not None
+    one_sided = slots(said(*[((1, 2), (1, 2))] * 40, *[((1, 2), (2, 1))] * 10))
     text = position_bias.sentence(one_sided)
     assert text.startswith("Position bias: position 1 wins more often than chance (0.800 of its ")
     assert text.endswith("p < 0.001.")
-    even = position_bias.slots(said(*[((1, 2), (1, 2))] * 22, *[((1, 2), (2, 1))] * 18))
-    assert even is not None
+    even = slots(said(*[((1, 2), (1, 2))] * 22, *[((1, 2), (2, 1))] * 18))
     assert even.chance == pytest.approx(0.54, abs=0.01)
     sentence = position_bias.sentence(even)
     assert sentence == "No position bias found (p = 0.54, largest deviation: position 1)."
-
-
-# What the place is worth
 
 
 def simulated(
@@ -181,19 +150,12 @@ def simulated(
     presented = np.concatenate(
         [rng.permutation(n)[: n // k * k].reshape(-1, k) for _ in range(rounds)]
     )
-    lists = len(presented)
-    judges = np.arange(lists) % np.size(effect)
+    judges = np.arange(len(presented)) % np.size(effect)
     shift = np.atleast_1d(effect)[judges][:, None] * (np.arange(k) / (k - 1) - 0.5)
     utility = theta[presented] + shift + rng.gumbel(size=presented.shape)
     ranked = np.take_along_axis(presented, np.argsort(-utility, axis=1), axis=1)
-    return Verdicts(
-        matches=np.arange(lists),
-        items=ranked.astype(np.int32).reshape(-1),
-        offsets=np.arange(lists + 1) * k,
-        tied=np.zeros(lists * k, dtype=np.bool_),
-        presented=presented.astype(np.int32).reshape(-1),
-        judges=judges.astype(np.int32) if np.size(effect) > 1 else None,
-    )
+    several = judges.astype(np.int32) if np.size(effect) > 1 else None
+    return answered(presented, ranked, several)
 
 
 def posterior_of(some: Verdicts, n: int, parameters: Parameters = Parameters()) -> Posterior:  # noqa: B008
@@ -202,9 +164,11 @@ def posterior_of(some: Verdicts, n: int, parameters: Parameters = Parameters()) 
     return posterior
 
 
-def effect_of(some: Verdicts, n: int, **parameters: float | bool) -> Effect | None:
+def effect_of(some: Verdicts, n: int, **parameters: float | bool) -> Effect:
     given = Parameters(**parameters)  # type: ignore[arg-type]
-    return effect(posterior_of(some, n, given), some, joint=bool(given.position))
+    found = effect(posterior_of(some, n, given), some, joint=bool(given.position))
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("k", [2, 4])
@@ -233,25 +197,19 @@ def test_the_joint_maximum_and_its_curvature(k: int) -> None:
     )
     posterior = posterior_of(some, n, Parameters(sigma, position=True))
     assert_allclose(posterior.parameters, best.x, atol=2e-5)
-    joint = effect_of(some, n, sigma=sigma, position=True)
-    assert joint is not None
-    step = 1e-3
+    joint, step = effect_of(some, n, sigma=sigma, position=True), 1e-3
     every = np.eye(n + 1) * step
-    hessian = [
-        [
-            (objective(best.x + a + b) - objective(best.x + a - b))
-            - (objective(best.x - a + b) - objective(best.x - a - b))
-            for a in every
-        ]
-        for b in every
-    ]
+
+    def slope(at: Floats, way: Floats) -> float:
+        return objective(at + way) - objective(at - way)
+
+    hessian = [[slope(best.x + a, b) - slope(best.x - a, b) for a in every] for b in every]
     variance = np.linalg.inv(np.array(hessian) / (4 * step**2))[n, n]
     assert joint.value == pytest.approx(best.x[n], abs=1e-4)
     assert joint.se == pytest.approx(np.sqrt(variance * posterior.dispersion), rel=1e-3)
     assert joint.low < joint.value < joint.high
     # Beside a fit without it the same γ is found, with that fit's dispersion.
     beside = effect_of(some, n, sigma=sigma)
-    assert beside is not None
     assert beside.value == pytest.approx(joint.value, abs=1e-3)
     assert beside.matches == len(some)
 
@@ -279,15 +237,14 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
     text = " ".join(judgeq(tmp_path, "run", *biased, "--sim-position-bias", "150").stdout.split())
     assert "without the effect of the position: last instead of first, +" in text
     assert "Position bias: position" not in text
-    (plain,) = list((tmp_path / "runs").iterdir())
+    plain = only_run(tmp_path)
 
     def rated(command: str, *flags: str) -> Any:
-        found = json.loads(judgeq(tmp_path, *command.split(), *flags, "--json").stdout)
+        found = json_of(tmp_path, *command.split(), *flags)
         return {"effect": found["effect"], "taken_out": found["fit"]["position_taken_out"]}
 
     def scores() -> list[str]:
-        with (plain / "scores.csv").open(encoding="utf-8") as file:
-            return [row["pl"] for row in csv.DictReader(file)]
+        return score_columns(plain)["pl"]
 
     without = scores()
     order = rated("show --write")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -52,12 +50,6 @@ def of_lists(*about: Any, sigma: float = SIGMA) -> Posterior:
     return posterior_of(plackett_luce.fit(judged, about[0], Parameters(sigma=sigma)))
 
 
-# The normal distribution itself
-
-
-# Errors
-
-
 def test_components_are_as_in_the_whole_matrix() -> None:
     """Disjoint lists, of several sizes, more than are inverted together, and items never judged."""
     of_three: list[Ranking] = [(12 + at, 13 + at, 14 + at) for at in range(0, 60, 3)]
@@ -87,9 +79,6 @@ def test_errors_in_closed_form_are_near_the_exact_ones(
     assert math.sqrt((off**2).mean()) < 0.012
     assert np.abs(off).max() < 0.06
     assert closed.dispersion == pytest.approx(scatter, rel=0.02)
-
-
-# Covariates
 
 
 @pytest.mark.parametrize(("n", "closed"), [(30, False), (400, True)])
@@ -131,9 +120,6 @@ class _OneThread:
         assert threads > 1
 
     map = staticmethod(map)
-
-
-# The width of the prior
 
 
 @pytest.mark.parametrize("sigma", [2.0, 6.0])

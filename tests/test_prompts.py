@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -41,12 +39,6 @@ def unusable(text: str, match: Match = LIST, ties: bool = False) -> str:
     assert len(message) < 2000
     assert message.endswith(".")
     return message
-
-
-# Labels
-
-
-# Reply and parse
 
 
 @settings(max_examples=100)
@@ -201,9 +193,6 @@ def test_a_damaged_reply_never_gives_a_verdict_that_was_not_said(
     assert re.search(".*".join(f'"{label}"' for label in said), text, re.DOTALL)
 
 
-# Messages
-
-
 def asked(texts: Sequence[str], problem: str | None = None, name: str = "bias") -> str:
     system, user = messages(load(name), texts, problem)
     assert (system["role"], user["role"]) == ("system", "user")
@@ -238,9 +227,6 @@ def test_texts_without_fences_are_untouched() -> None:
     kept = fenced("A", text.replace("<texture", "texture"))
     assert kept == f"<text A>\n{text.replace('<texture', 'texture')}\n</text A>"
     assert "$count $feature ${count}" in asked([text, "two", "three"])
-
-
-# Prompt sets
 
 
 def test_the_feature_is_put_in_everywhere_and_the_count_is_left() -> None:
@@ -307,9 +293,6 @@ def test_a_prompt_set_that_can_not_be_read(tmp_path: Path, text: str | bytes, to
     assert path in str(caught.value)
 
 
-# Schemas, and texts by themselves
-
-
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("k", [1, 2, 3, 30])
 def test_the_schema_is_strict_and_admits_what_a_good_judge_says(k: int, ties: bool) -> None:
@@ -339,9 +322,6 @@ ALONE = Match(0, 1, (7,))
 def test_what_is_no_score_is_unusable(text: str) -> None:
     with pytest.raises(UnusableReplyError):
         read_reply(text, ALONE)
-
-
-# Reasons
 
 
 @pytest.mark.parametrize("prompt", [load("bias"), load("bias_us_vs_them"), load("generic", "x")])

@@ -1,7 +1,5 @@
 """Providers by prefix: address, key, model, price. A local server stands in for each."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any, cast

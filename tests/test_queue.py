@@ -1,7 +1,5 @@
 """The queue of one process: its commits in groups; and the workers that empty it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from types import SimpleNamespace
@@ -38,9 +36,6 @@ async def wanted(queue: Queue) -> Job:
     job = await queue.get()
     assert job is not None
     return job
-
-
-# Grouping
 
 
 async def test_one_turn_is_one_claim_and_one_settle() -> None:
@@ -136,9 +131,6 @@ async def test_answers_that_pour_in_share_a_commit() -> None:
         assert len(slept) == 1
 
 
-# What workers wait for
-
-
 async def test_none_when_drained_and_none_after_a_stop() -> None:
     stop, store = Stop(), FakeStore(jobs=3)
     async with queue_of(store, stop) as queue:
@@ -220,9 +212,6 @@ def test_a_commit_that_has_begun_is_let_finish_whoever_is_cancelled() -> None:
         asyncio.run(story(operation))
 
 
-# A store that can't commit
-
-
 @pytest.mark.parametrize("error", [RunError("disk full"), ValueError("a bug")])
 @pytest.mark.parametrize("operation", ["settle", "begin", "claim"])
 def test_all_who_wait_are_told_and_all_who_come(operation: str, error: Exception) -> None:
@@ -247,9 +236,6 @@ def test_all_who_wait_are_told_and_all_who_come(operation: str, error: Exception
 
     with pytest.raises(type(error), match=re.escape(str(error))):
         asyncio.run(story())
-
-
-# A store that is away, and jobs that are lost
 
 
 async def test_a_job_that_was_lost_and_is_claimed_again_at_once_is_handed_out() -> None:
@@ -292,12 +278,6 @@ async def test_what_may_not_have_been_committed_is_sent_again(lost: set[int]) ->
             for kind in ("settle", "begin")
         }
         assert done_by == {"settle": [[0], [0], [1]], "begin": [[1, 2], [1, 2]]}
-
-
-# Stop
-
-
-# Workers
 
 
 TEXTS = ["first", "second"]

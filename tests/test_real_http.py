@@ -1,7 +1,5 @@
 """Whole runs against the mock server over real HTTP: storms, caps, errors that stop a run."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli import judgeq, only_run, query, scores
+from tests.cli import json_of, judgeq, only_run, query, scores
 from tests.mock import mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
@@ -58,12 +56,9 @@ def counted(run: Path, table: str, column: str) -> dict[str, int]:
     return {str(value): count for value, count in rows}
 
 
-# From start to scores
-
-
 def test_the_same_texts_are_bought_once_by_all_runs(tmp_path: Path, texts: Path) -> None:
     with mock(tmp_path) as url:
-        first = json.loads(judgeq(tmp_path, *job(texts, url), "--json").stdout)
+        first = json_of(tmp_path, *job(texts, url))
         run = only_run(tmp_path)
         before = scores(run)
         assert first["calls"] == 120
@@ -72,16 +67,14 @@ def test_the_same_texts_are_bought_once_by_all_runs(tmp_path: Path, texts: Path)
         assert (seen["answered"], seen["asked_again"]) == (120, 0)
         assert seen["tokens"]["input"] == first["tokens"]["input"]
 
-        again = json.loads(judgeq(tmp_path, *job(texts, url, "--new"), "--json").stdout)
+        again = json_of(tmp_path, *job(texts, url, "--new"))
         assert (again["calls"], again["cost"]) == (0, 0)
         assert (again["cache_hits"], again["cache_saved"]) == (120, pytest.approx(first["cost"]))
         assert stats(url)["requests"] == 120
         for folder in (tmp_path / "runs").iterdir():
             assert scores(folder) == before
 
-        anew = json.loads(
-            judgeq(tmp_path, *job(texts, url, "--new", "--no-cache"), "--json").stdout
-        )
+        anew = json_of(tmp_path, *job(texts, url, "--new", "--no-cache"))
         assert anew["calls"] == 120
         assert stats(url)["requests"] == 240
 
@@ -134,9 +127,6 @@ def test_a_storm_ends_with_every_job_done_or_honestly_invalid(
     assert paid["cost"] == pytest.approx((paid["input"] + 10 * paid["output"]) / 1e6)
 
 
-# The cap
-
-
 def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
     tmp_path: Path, texts: Path, form: tuple[str, str]
 ) -> None:
@@ -144,7 +134,7 @@ def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
     flags = ("--latency", "0.05", "--reasoning-tokens", "30", "--dropped", "0.05")
     with mock(tmp_path, *flags) as url:
         cheap = job(texts, url, *form, *mine)
-        told = json.loads(judgeq(tmp_path, *cheap, "--dry-run", "--json").stdout)
+        told = json_of(tmp_path, *cheap, "--dry-run")
         assert stats(url)["requests"] == 0
         assert not (tmp_path / "runs").exists()
         cap = told["cost"]["high"] / 10
@@ -158,12 +148,9 @@ def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
         assert result["cost_of_priced_calls"] == pytest.approx(spent)
         run = only_run(tmp_path)
         assert "elo" in scores(run)
-        more = json.loads(judgeq(tmp_path, *cheap, "--max-cost", "100", "--json").stdout)
+        more = json_of(tmp_path, *cheap, "--max-cost", "100")
         assert more["partial"] is False
         assert more["jobs"]["done"] == 600
-
-
-# Replies that are no verdicts
 
 
 def test_replies_that_are_all_cut_off_stop_the_run_while_it_is_cheap(
@@ -184,9 +171,6 @@ def test_replies_that_are_all_cut_off_stop_the_run_while_it_is_cheap(
         assert "no verdict" in judgeq(tmp_path, "show", "--write", expect=7).stderr
         assert "no verdict" in judgeq(tmp_path, "evaluate", expect=7).stderr
         assert not (run / "scores.csv").exists()
-
-
-# Errors that another try can't mend
 
 
 @pytest.mark.parametrize(

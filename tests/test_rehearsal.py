@@ -1,10 +1,7 @@
 """A rehearsal: texts without gold labels are judged by a hash of each, for free, and nothing that it
 shows or writes can be taken for a result."""
 
-from __future__ import annotations
-
 import csv
-import json
 import re
 import shlex
 from pathlib import Path
@@ -14,7 +11,7 @@ import pytest
 
 import judgeq as package
 from judgeq.ui.figures import figure
-from tests.cli import judgeq, only_run, scores
+from tests.cli import json_of, judgeq, only_run, scores
 
 FEATURE = "how urgent the message is"
 JOB = ("run", "-d", "my.csv", "--feature", FEATURE, "-s", "listwise3")
@@ -64,9 +61,9 @@ def test_few_texts_are_ranked_in_one_list(folder: Path) -> None:
     assert first.startswith(MADE_UP)
     assert second == FEW
     assert third.startswith("To ask a model, begin with: judgeq estimate --dataset my.csv ")
-    assert json.loads(judgeq(folder, "runs", "--json").stdout)[0]["rehearsal"] is True
+    assert json_of(folder, "runs")[0]["rehearsal"] is True
     assert FEW in few.stdout
-    assert FEW in json.loads(judgeq(folder, *JOB[:-2], "--json").stdout)["cautions"]
+    assert FEW in json_of(folder, *JOB[:-2])["cautions"]
     assert "which has 9 items" in judgeq(folder, *JOB[:-1], "listwise10", expect=2).stderr
     result = package.run(["a", "b", "c"], "x", runs_dir=folder / "theirs", progress=False)
     assert result.cautions[1] == FEW.replace("9", "3")
@@ -77,7 +74,7 @@ def test_every_screen_says_so_in_its_first_line(made: Path, command: str) -> Non
     words = (command, *JOB[1:-2]) if command in ("run", "estimate") else command.split()
     assert judgeq(made, *words).stdout.startswith("REHEARSAL: ")
     if command != "estimate":
-        assert json.loads(judgeq(made, *words, "--json").stdout)["rehearsal"] is True
+        assert json_of(made, *words)["rehearsal"] is True
 
 
 def test_the_commands_that_ask_a_model_are_shown_and_work(made: Path) -> None:
@@ -181,5 +178,5 @@ def test_what_it_wrote_is_read_neither_as_judgments_nor_as_labels(made: Path) ->
 def test_a_run_of_labelled_texts_is_no_rehearsal(tmp_path: Path) -> None:
     shown = judgeq(tmp_path, "run", "-d", "demo", "--sample", "20")
     assert "REHEARSAL" not in shown.stdout + shown.stderr
-    found = json.loads(judgeq(tmp_path, "run", "-d", "demo", "--sample", "20", "--json").stdout)
+    found = json_of(tmp_path, "run", "-d", "demo", "--sample", "20")
     assert (found["rehearsal"], found["judge"], found["cautions"]) == (False, "simulated", [])

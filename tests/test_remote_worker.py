@@ -1,7 +1,5 @@
 """A worker process over a store's runs: what it works on, how long it goes on, how it is stopped."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager

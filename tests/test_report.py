@@ -1,8 +1,6 @@
 """A report: the run's own numbers, everything escaped, no text where none is wanted; and its page in a
 browser."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -22,7 +20,7 @@ from judgeq.ui import html, markdown
 from judgeq.ui.report import bibtex
 from judgeq.ui.sections import Chapter, Section, words
 from tests.browser import Seen, opened, violations
-from tests.cli import REPO, judgeq, only_run
+from tests.cli import REPO, json_of, judgeq, only_run
 from tests.fakes import faults
 
 pytestmark = pytest.mark.usefixtures("rated_once")
@@ -203,7 +201,7 @@ def test_a_report_is_not_written_through_a_link(folder: Path, tmp_path: Path) ->
 
 @pytest.mark.usefixtures("undrawn")
 def test_its_numbers_are_those_of_the_commands(folder: Path) -> None:
-    evaluated = json.loads(judgeq(folder, "evaluate", "--resamples", "20", "--json").stdout)
+    evaluated = json_of(folder, "evaluate", "--resamples", "20")
     page = report(folder)
     for one in evaluated["evaluation"]:
         for name in ("pearson", "spearman", "kendall"):
@@ -211,16 +209,13 @@ def test_its_numbers_are_those_of_the_commands(folder: Path) -> None:
             text = f"{measure['value']:.3f} [{measure['low']:.3f}, {measure['high']:.3f}]"
             assert f">{text}</td>" in page
     assert f"{evaluated['reliability']['separation']['ssr']:.3f} of the variance" in page
-    looked = json.loads(judgeq(folder, "show", "--contested", "--n", "5", "--json").stdout)
+    looked = json_of(folder, "show", "--contested", "--n", "5")
     data = data_of(page)
     listed = {item["id"]: item["contested"] for item in data["items"]}
     for item in looked["views"][0]["items"]:
         assert listed[item["id"]] == pytest.approx(item["z"], abs=1e-4)
     with (only_run(folder) / "scores.csv").open(newline="") as file:
         assert {row["id"] for row in csv.DictReader(file)} == listed.keys()
-
-
-# Words
 
 
 def test_the_paper_and_the_software_are_cited_as_citation_cff_has_them() -> None:
@@ -233,9 +228,6 @@ def test_the_paper_and_the_software_are_cited_as_citation_cff_has_them() -> None
     name, code = cited["authors"][0]["name"], cited["repository-code"]
     for one in (cited["title"], f"{{{name}}}", version("judgeq"), code):
         assert f"{{{one}}}" in own
-
-
-# Hostile words
 
 
 BAD = "<b>&\"'</b></script><!-- [x](javascript:1) `` ``` \x1b[31m \u202e | = *a* _b_ \n# c"
@@ -292,8 +284,6 @@ def test_a_strangers_run_stays_text(tmp_path: Path) -> None:
     assert not set(page) & {"\x1b", "\u202e"}
     assert not set(report(tmp_path, "--format", "md")) & {"\x1b", "\u202e"}
 
-
-# In a browser
 
 PAGE_TEXTS = (
     "<script>window.hacked = 1</script>",

@@ -1,8 +1,6 @@
 """How well the order is known, runs that end once enough is known, and runs that get further rounds; a
 whole run of each strategy."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from hashlib import sha256
@@ -23,7 +21,7 @@ from judgeq.strategies import History, parse
 from judgeq.strategies.strategy import Goal
 from judgeq.types import Counts, Floats, Matches, Totals, Verdicts
 from judgeq.ui import progress
-from tests.cli import exact_columns, judgeq, only_run, query, score_columns, scores
+from tests.cli import exact_columns, json_of, judgeq, only_run, query, score_columns, scores
 from tests.fakes import faults
 from tests.mock import mock
 
@@ -53,9 +51,6 @@ def test_the_estimate_is_near_the_correlation_with_the_truth() -> None:
     assert found.rho == pytest.approx(rho, abs=0.03)
 
 
-# What `--until` says
-
-
 def test_goals() -> None:
     assert not Goal.read(None)
     assert Goal.read("0.95") == Goal(rho=0.95)
@@ -81,12 +76,9 @@ def test_goals_that_a_strategy_cannot_have(tmp_path: Path) -> None:
             session.prepare(config.settle({"dataset": "demo", **more}), tmp_path)
 
 
-# Runs
-
-
 def test_a_run_ends_once_enough_is_known_and_goes_on_when_asked_for_more(tmp_path: Path) -> None:
     job = (*JOB, "-s", "listwise10x9", "--matchmaking", "random")
-    early = json.loads(judgeq(tmp_path, *job, "--until", "0.5", "--json").stdout)
+    early = json_of(tmp_path, *job, "--until", "0.5")
     assert not early["partial"]
     assert early["ended"]["goal"] == "0.5"
     assert early["ended"]["rho"] == early["certainty"]["rho"] >= 0.5
@@ -99,25 +91,22 @@ def test_a_run_ends_once_enough_is_known_and_goes_on_when_asked_for_more(tmp_pat
     asked = "SELECT id, items FROM jobs ORDER BY id"
     before = query(run, asked)
 
-    again = json.loads(judgeq(tmp_path, "resume", "--json").stdout)  # the goal is kept
+    again = json_of(tmp_path, "resume")  # the goal is kept
     assert (again["rounds"], again["certainty"]) == (rounds, early["certainty"])
 
-    more = json.loads(judgeq(tmp_path, "resume", "--until", "0.87", "--json").stdout)
+    more = json_of(tmp_path, "resume", "--until", "0.87")
     assert more["rounds"] > rounds
     assert query(run, asked)[: len(before)] == before
-    assert json.loads(judgeq(tmp_path, "status", "--json").stdout)["ended"]["goal"] == "0.87"
+    assert json_of(tmp_path, "status")["ended"]["goal"] == "0.87"
 
     straight = tmp_path / "straight"
     straight.mkdir()
     judgeq(straight, *job, "--until", "0.87")
     assert scores(only_run(straight)) == scores(run)
     # Without a goal it goes on to its own end, if it isn't there.
-    whole = json.loads(judgeq(tmp_path, *job, "--json").stdout)
+    whole = json_of(tmp_path, *job)
     assert whole["rounds"] == max(9, more["rounds"])
     assert whole["ended"] is None
-
-
-# What is shown
 
 
 def test_what_one_more_round_would_cost_and_bring(tmp_path: Path) -> None:
@@ -153,8 +142,6 @@ def test_reliability_in_words() -> None:
     (top,) = progress.reliability(Certainty(3, 0.93, None, 0, top=20, top_share=0.912))
     assert top == "reliability 0.93, 91% of the first 20 settled"
 
-
-# Further rounds
 
 SHORT = ("run", "-d", "demo", "--sample", "40", "-s", "listwise5x2", "-q")
 
@@ -198,17 +185,15 @@ def test_a_goal_buys_no_rounds_for_a_run_that_is_not_finished(tmp_path: Path) ->
         low = ("--price", "1,1", "--max-cost", "0.0635", "--max-output-tokens", "60000")
         judgeq(tmp_path, *job, "--base-url", url, *low, expect=6)
         for expected in (2, 8):
-            result = json.loads(judgeq(tmp_path, *until, "0.999", *cap, "--json").stdout)
+            result = json_of(tmp_path, *until, "0.999", *cap)
             assert result["rounds"] == result["rounds_planned"] == expected
         # Rounds beyond those that enough is known after are nobody's wish later.
         goal = f"{round(1 - (1 - result['certainty']['rho']) * 0.9, 3):g}"
         for again in ((*until, goal, *cap), ("resume",)):
-            ended = json.loads(judgeq(tmp_path, *again, "--json").stdout)
+            ended = json_of(tmp_path, *again)
             assert 8 < ended["rounds"] < 14
             assert ended["ended"]["goal"] == goal
 
-
-# Strategies
 
 SMALL = ("run", "-d", "synthetic:normal", "--n", "60", "--seed", "4", "--quiet")
 
@@ -282,7 +267,7 @@ def test_a_strategy_that_runs_out_of_items_ends_early_and_stays_ended(tmp_path: 
     assert done["rounds"] == done["rounds_planned"] < 24
     assert not done["partial"]
     assert done["left_early"] == 12
-    state = json.loads(judgeq(tmp_path, "status", "--json").stdout)
+    state = json_of(tmp_path, "status")
     assert state["state"] == "finished"
     calls = query(only_run(tmp_path), "SELECT count(*) FROM calls")
     again = judgeq(tmp_path, *job)

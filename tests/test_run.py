@@ -1,7 +1,5 @@
 """The whole run, from the command line: what it writes, says, and does the second time."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys
@@ -11,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from filelock import FileLock
 
-from tests.cli import judgeq, only_run, query, score_columns, scores
+from tests.cli import json_of, judgeq, only_run, query, score_columns, scores
 from tests.fakes import faults
 
 SURE = ("se", "low", "high", "rank_low", "rank_high", "tier")
@@ -130,19 +128,19 @@ def test_status_runs_and_rate_read_what_is_there(tmp_path: Path) -> None:
     judgeq(tmp_path, *SMALL)
     run = only_run(tmp_path)
     assert f"{run.name}: finished" in judgeq(tmp_path, "status", run.name[:20]).stdout
-    state = json.loads(judgeq(tmp_path, "status", "last", "--json").stdout)
+    state = json_of(tmp_path, "status", "last")
     assert state["jobs_by_round"][2]["done"] == 12
     assert run.name in judgeq(tmp_path, "runs").stdout
-    assert json.loads(judgeq(tmp_path, "runs", "--json").stdout)[0]["run"] == run.name
+    assert json_of(tmp_path, "runs")[0]["run"] == run.name
 
     first = score_columns(run)
-    done = json.loads(judgeq(tmp_path, "show", "--write", "--rating", "bt-mm", "--json").stdout)
+    done = json_of(tmp_path, "show", "--write", "--rating", "bt-mm")
     second = score_columns(run)
     assert (done["rating"], done["fit"]["sigma"]) == ("bt-mm", None)
     assert first["elo"] == second["elo"]
     assert list(second)[:4] == ["id", "rank", "elo", "bt"]
     assert set(first) - set(second) == {"pl", *SURE}
-    done = json.loads(judgeq(tmp_path, "show", "--write", "--sigma", "0.5", "--json").stdout)
+    done = json_of(tmp_path, "show", "--write", "--sigma", "0.5")
     assert (done["fit"]["sigma"], done["fit"]["sigma_chosen"]) == (0.5, False)
     assert max(map(float, score_columns(run)["pl"])) < max(map(float, first["pl"]))
 

@@ -1,7 +1,5 @@
 """Settings against a run; its rounds, whose jobs other processes' workers may hold; and its lease."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncIterator

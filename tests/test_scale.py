@@ -1,7 +1,5 @@
 """Reliability and misfit: from arrays, and of a run, from the ledger to the command line."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict
@@ -30,14 +28,11 @@ from judgeq.rating.scale_quality import (
 )
 from judgeq.types import Comparisons, Floats, Verdicts
 from tests.build import Ranking, fit_map, grouped, verdicts
-from tests.cli import judgeq
+from tests.cli import json_of, judgeq
 
 
 def by_judges(rankings: Sequence[Sequence[int]], judges: Sequence[int]) -> Verdicts:
     return replace(verdicts(rankings), judges=np.array(judges, dtype=np.int32))
-
-
-# Separation
 
 
 def test_separation_is_its_closed_form() -> None:
@@ -69,9 +64,6 @@ def test_undefined_separation_says_why() -> None:
     worse = separation(np.array([-1.0, 1]), np.array([2.0, 2]), likeliest=True)
     assert worse.ssr == -1.0  # errors larger than the spread
     assert worse.g == pytest.approx(1 / math.sqrt(2))
-
-
-# Split halves
 
 
 def test_consistent_judges_agree_in_both_halves() -> None:
@@ -126,9 +118,6 @@ def plackett_luce(
     value = np.where(bad[judge][:, None], 0, theta[lists]) + rng.gumbel(size=lists.shape)
     ranked = np.take_along_axis(lists, np.argsort(-value, axis=1), axis=1)
     return replace(verdicts(ranked.tolist()), judges=judge), bad
-
-
-# Infit and outfit
 
 
 def test_mean_squares_of_pairs_by_definition() -> None:
@@ -190,9 +179,6 @@ def test_nothing_is_said_of_few_comparisons() -> None:
     assert not fit_of_items(verdicts([]), THETA).judged.any()
 
 
-# What a judgment says of one item
-
-
 def test_residuals_of_pairs_ties_and_items_alone() -> None:
     judged = verdicts([(3, 0), (0, 3), [(0, 3)], (1,), (5, 2, 1)])
     residual, _, expected = residuals(judged, THETA)
@@ -235,13 +221,8 @@ JOBS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-# Runs
-
-
 def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
-    found = json.loads(
-        judgeq(runs, "evaluate", "--runs-dir", "similar", "--splits", "12", "--json").stdout
-    )
+    found = json_of(runs, "evaluate", "--runs-dir", "similar", "--splits", "12")
     half = found["reliability"]["split_half"]
     run = package.open_run(runs_dir=runs / "similar")
     theta, se = run.scores.main[1], run.scores.se
@@ -264,7 +245,7 @@ def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
 
 def test_the_ssr_of_comparative_judgement_stands_under_its_own_name(runs: Path) -> None:
     flags = ("--runs-dir", "random", "--splits", "0", "--resamples", "0")
-    found = json.loads(judgeq(runs, "evaluate", *flags, "--json").stdout)["reliability"]
+    found = json_of(runs, "evaluate", *flags)["reliability"]
     run = package.open_run(runs_dir=runs / "random")
     theta, se = scale.cj(imply(joined(run.history.verdicts)), 60)
     ssr = 1 - (se * se).mean() / theta.var(ddof=1)
@@ -327,9 +308,6 @@ def test_from_python_and_by_the_papers_estimator(runs: Path) -> None:
     assert scale.reliability_of(run, splits=4, seed=1).split_half.r != half["median"]
     with pytest.raises(package.UsageError, match="0 or more"):
         run.evaluate(splits=-1)
-
-
-# The recipe of published studies of comparative judgement
 
 
 def recipe(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, float], dict[str, float], float]:

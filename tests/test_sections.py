@@ -1,7 +1,5 @@
 """Words and sections, rendered to a terminal; and those that a run shows in the end."""
 
-from __future__ import annotations
-
 import io
 import math
 import re
@@ -206,9 +204,6 @@ def test_strategies_are_ranked_by_means_over_distributions_biases_and_seeds() ->
     # Seed means 0.8 and 0.5: a standard deviation of 0.3/√2, over √2.
     assert (other.rho, other.rho_se, other.score) == pytest.approx((0.65, 0.15, 0.25))
     assert ranked(rows[::-1]) == [best, other]
-
-
-# What a run shows in the end
 
 
 @pytest.fixture(scope="module")

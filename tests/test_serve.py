@@ -1,7 +1,5 @@
 """The served pages: what is asked for is looked up, escaped and only read; and who may ask for it."""
 
-from __future__ import annotations
-
 import csv
 import http.client
 import re
@@ -146,9 +144,6 @@ def here(folder: Path) -> Iterator[Served]:
         yield here
 
 
-# The pages
-
-
 def test_all_runs_are_listed_by_links_that_lead_to_them(here: Served) -> None:
     page = here.page("/")
     for name in ("", *NAMES):
@@ -227,9 +222,6 @@ def test_texts_are_left_out_where_they_are_unwanted_or_a_stranger_names_their_fi
         assert "20 plain 20" in here.ask(here.run()).text
 
 
-# Live
-
-
 def test_a_run_is_followed_while_somebody_works_on_it(here: Served) -> None:
     over = here.ask(here.run("status"))
     assert (over.status, over.text) == (205, "")
@@ -239,9 +231,6 @@ def test_a_run_is_followed_while_somebody_works_on_it(here: Served) -> None:
         assert "20 of 20 done" in part.text
         assert "<html" not in part.text
         assert "live.js" in here.page(here.run())
-
-
-# Who may ask
 
 
 def test_every_answer_says_what_may_be_done_with_it(here: Served) -> None:
@@ -352,9 +341,6 @@ def test_a_browser_is_opened_without_the_token_in_a_commands_words(
     assert "token" not in url
     assert f'url={link}"' in content
     assert not Path(unquote(urlsplit(url).path)).exists()
-
-
-# In a browser: nothing goes wrong or out
 
 
 @contextmanager

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import math
 import random
@@ -82,9 +80,6 @@ def most(times: list[float], seconds: float) -> int:
             first += 1
         found = max(found, last - first + 1)
     return found
-
-
-# One budget
 
 
 def test_all_of_a_cap_is_used_and_the_error_says_by_what() -> None:
@@ -314,9 +309,6 @@ TestSpenders.settings = settings(
 )  # fmt: skip
 
 
-# What a process makes of the answers
-
-
 class Scripted:
     """Answers as it is scripted; without a script it gives all that is wanted."""
 
@@ -396,9 +388,6 @@ async def test_nothing_is_spent_of_what_lapsed_with_the_worker_that_was_found_de
     await slices.close()
 
 
-# Limits are divided
-
-
 def test_each_process_takes_its_part_of_a_limit_while_others_live() -> None:
     async def tell(database: Database) -> None:
         stores = [
@@ -417,9 +406,6 @@ def test_each_process_takes_its_part_of_a_limit_while_others_live() -> None:
         await stores[1].close()
 
     story(tell)
-
-
-# Processes
 
 
 def test_processes_keep_to_one_cap_and_divide_one_limit_though_one_is_killed(

@@ -1,7 +1,5 @@
 """Judgments shared: exported, imported, and said again by a recorded judge."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import json
@@ -25,7 +23,7 @@ from judgeq.run_places import RunFolder, RunPlace
 from judgeq.ui.dataclass_json import plain
 from tests import python
 from tests.build import SHARED, needs_recordings, recording
-from tests.cli import judgeq, only_run, query, score_columns, scores
+from tests.cli import json_of, judgeq, only_run, query, score_columns, scores
 from tests.fakes import faults
 
 
@@ -75,9 +73,6 @@ def changed(path: Path, number: int, **values: Any) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     lines[number - 1] = json.dumps(json.loads(lines[number - 1]) | values)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-# The commands
 
 
 @pytest.fixture(scope="module")
@@ -152,9 +147,6 @@ def test_what_can_not_be_imported_leaves_nothing(demo: Path, tmp_path: Path) -> 
     assert not list(runs_dir.iterdir())
     done = judgeq(demo, "export", "--by", "name", expect=2)
     assert "'--by': 'name' is not one of 'row', 'id'" in done.stderr
-
-
-# Runs of every kind
 
 
 def test_a_run_appears_whole_or_not_at_all(
@@ -259,11 +251,8 @@ def test_failures_recorded_as_presented_are_reported_and_left_out(
     # The same as a recording that never had them.
     lines = file.read_text().splitlines()[4:]
     file.write_text("".join(f"{line}\n" for line in lines))
-    assert json.loads(judgeq(tmp_path, *given, "--json").stdout)["run"] == dropped
+    assert json_of(tmp_path, *given)["run"] == dropped
     assert "lists" not in judgeq(tmp_path, *given).stderr
-
-
-# The published recordings
 
 
 def published(name: str) -> tuple[Path, list[dict[str, str]]]:

@@ -1,7 +1,5 @@
 """The simulated judge: what its answers depend on; and its errors, held against the formulas."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections import Counter
@@ -43,9 +41,6 @@ def p(gap: float, settings: Simulation = VG) -> float:
     return float(probability_correct(np.array([gap]), settings)[0])
 
 
-# The curve
-
-
 def test_the_curve_goes_through_its_points() -> None:
     assert pytest.approx(95, abs=0.01) == VG.tau
     assert p(0) == 0.5
@@ -71,9 +66,6 @@ def test_the_curve_goes_through_its_points() -> None:
 def test_a_curve_that_can_not_be(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Simulation.model_validate(wrong)
-
-
-# What answers depend on
 
 
 def ask(judge: SimulatedJudge, match: Match, attempt: int = 1, asking: int = 1) -> str:
@@ -121,9 +113,6 @@ def test_answers_are_the_same_in_every_version() -> None:
     assert first(RRT, 5) == GOLDEN_RRT_5
 
 
-# Scores
-
-
 def test_two_labels_make_two_groups() -> None:
     gold = np.array([0.0, 1.0] * 2000)
     scores = latent_scores(gold, VG, seed=1)
@@ -136,9 +125,6 @@ def test_two_labels_make_two_groups() -> None:
     assert_array_equal(tight, np.where(gold == 1, 750, 250))
     wide = latent_scores(gold, Simulation(sim_spread=5000), seed=1)
     assert (wide.min(), wide.max()) == (1, 1000)
-
-
-# Latency
 
 
 VG, RRT = Simulation(), Simulation(sim_model="rrt")
@@ -205,9 +191,6 @@ def alike(some: Sequence[Order], others: Sequence[Order]) -> float:
     return float(scipy.stats.chi2_contingency(table).pvalue)
 
 
-# The curve
-
-
 @BOTH
 @pytest.mark.parametrize("gap", [0.0, 30.0, 90.0, 300.0, 900.0])
 def test_pairs_follow_the_curve(judge: Simulation, gap: float) -> None:
@@ -225,9 +208,6 @@ def test_every_pair_of_a_list_follows_the_curve() -> None:
         gap = scores[better] - scores[worse]
         expected = 0.5 + 0.49 * (1 - math.exp(-gap / VG.tau))
         assert close(wins(orders, better, worse), LISTS, expected), (better, worse)
-
-
-# Lists: every order by its probability
 
 
 def rrt_by_hand(scores: Sequence[float], judge: Simulation) -> dict[Order, float]:
@@ -276,16 +256,10 @@ def test_who_is_certain_gives_the_order_of_the_scores(
         assert ranked.tolist() == sorted(items, key=lambda item: -scores[item])
 
 
-# A whole round and one question at a time
-
-
 @BOTH
 def test_a_round_at_once_answers_as_one_question_at_a_time(judge: Simulation) -> None:
     scores = (500.0, 560.0, 530.0, 620.0)
     assert alike(rankings(scores, judge), one_by_one(scores, judge, seed=2)) > 0.001
-
-
-# What the annotator sees
 
 
 @settings(max_examples=100)
@@ -302,9 +276,6 @@ def test_so_many_items_are_off_by_the_bias_and_no_others(
     assert off.sum() == min(asked_for, n)
     assert ((seen == latent + bias) | (seen == latent - bias))[off].all()
     assert_array_equal(seen, seen_scores(latent, judge, seed))
-
-
-# Position bias
 
 
 @pytest.mark.parametrize("model", ["vg", "rrt"])

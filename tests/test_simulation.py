@@ -1,8 +1,6 @@
 """The simulation study: its grids, one case, going on after a kill, and the tables it writes; and the
 published recordings, which may be pickles."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing
@@ -44,9 +42,6 @@ def nothing(done: int, total: int) -> None:
 def cases_of(folder: Path) -> Path:
     (path,) = folder.glob("cases-*.jsonl")
     return path
-
-
-# Grids
 
 
 @pytest.mark.parametrize("grid", [PAPER, RANDOM], ids=["paper", "paper-random"])
@@ -125,9 +120,6 @@ def test_a_strategy_that_can_not_be(tmp_path: Path, strategy: str, message: str)
     assert not (tmp_path / "out").exists()
 
 
-# One case
-
-
 @pytest.mark.parametrize(
     ("text", "pairs", "lists", "implied", "cost"),
     [
@@ -182,9 +174,6 @@ def test_lists_of_ten_rank_as_well_as_published() -> None:
     }
     assert means["bt"] == pytest.approx(0.925, abs=0.006)
     assert means["elo"] == pytest.approx(0.879, abs=0.006)
-
-
-# A study, interrupted or not
 
 
 @pytest.fixture(scope="module")
@@ -305,9 +294,6 @@ def test_a_killed_helper_is_told_and_nothing_lost(tmp_path: Path, expected: list
         study(SMALL, tmp_path, 2, tell)
     assert len(cases_of(tmp_path).read_bytes().splitlines()) >= 1 + 3
     assert study(SMALL, tmp_path, 1, nothing) == expected
-
-
-# Scores
 
 
 def row(rho: float, cost: float) -> StudyRow:

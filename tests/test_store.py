@@ -1,10 +1,8 @@
 """What every store must do, tested through the protocol alone."""
 
-from __future__ import annotations
-
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,43 +34,28 @@ class Place:
     open: Callable[[], AbstractAsyncContextManager[Store]]
 
 
-def sqlite(folder: Path) -> Place:
-    clock = Clock()
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Store]:
-        store = SqliteStore(folder / "run.db", clock=clock)
-        try:
-            yield store
-        finally:
-            await store.close()
-
-    return Place(clock, opened)
-
-
-def postgres(folder: Path) -> Place:
-    # In the future: the server was started long before.
-    clock = Clock(time.time() + 86_400)
-    address, run = new_run()
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Store]:
-        store = PostgresStore(address, run, clock=clock)
-        try:
-            yield store
-        finally:
-            await store.close()
-
-    return Place(clock, opened)
-
-
-STORES: Mapping[str, Callable[[Path], Place]] = {"sqlite": sqlite, "postgres": postgres}
 Story: TypeAlias = Callable[[Store, Clock], Awaitable[None]]
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return STORES[request.param](tmp_path)
+    # In the future: the server was started long before.
+    postgres = request.param == "postgres"
+    clock, run = Clock(time.time() + 86_400), new_run() if postgres else None
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Store]:
+        store: Store = (
+            SqliteStore(tmp_path / "run.db", clock=clock)
+            if run is None
+            else PostgresStore(*run, clock=clock)
+        )
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    return Place(clock, opened)
 
 
 def contract(story: Story) -> Callable[[Place], None]:
@@ -124,29 +107,21 @@ def answer(job: int, *items: int, attempt: int = 1) -> Outcome:
     return Outcome(job, DONE, Verdict(items), (call(attempt),))
 
 
-# Items
-
-
 @contract
 async def test_items_come_back_and_gold_may_change(store: Store, clock: Clock) -> None:
     ids = ["a", "β", "'; drop"]
     first = Items(ids, None, {})
     await store.set_items(first)
     assert (await store.items()).same_as(first)
-
     gold = np.array([0.1, np.nan, -1e300])
     labelled = Items(ids, gold, {"test": np.array([True, False, True])})
     await store.set_items(labelled)
     kept = await store.items()
     assert kept.same_as(labelled)
     assert not kept.same_as(first)
-
     other = Items(ids, np.array([np.nan, 2.0, 3.0]), {"dev": np.array([False, True, True])})
     await store.set_items(other)
     assert (await store.items()).same_as(other)
-
-
-# The scheduler
 
 
 @contract
@@ -156,13 +131,9 @@ async def test_a_planned_round_is_there_whole(store: Store, clock: Clock) -> Non
     assert await store.round_state(2) is None
     await store.plan_round(2, epoch, most(), pairs(2))
     jobs = await store.claim("a", 10, LEASE)
-    assert [(j.match.id, j.match.round, j.match.items) for j in jobs] == [
-        (0, 1, (0, 1)),
-        (1, 1, (1, 2)),
-        (2, 1, (2, 3)),
-        (3, 2, (0, 1)),
-        (4, 2, (1, 2)),
-    ]
+    first, second = ((0, (0, 1)), (1, (1, 2)), (2, (2, 3))), ((3, (0, 1)), (4, (1, 2)))
+    assert [(j.match.id, j.match.items) for j in jobs] == [*first, *second]
+    assert [j.match.round for j in jobs] == [1, 1, 1, 2, 2]
 
 
 @contract
@@ -189,9 +160,6 @@ async def test_what_was_committed_is_there_when_opened_again(place: Place) -> No
         assert await store.counts() == Counts(pending=1, done=2)
         assert await store.totals() == before
         assert (await store.verdicts(1)).items.tolist() == [1, 0, 1, 2]
-
-
-# Claims and leases
 
 
 @contract
@@ -235,9 +203,6 @@ async def test_an_answer_from_the_cache_is_no_call(store: Store, clock: Clock) -
     assert (await store.verdicts()).items.tolist() == [1, 0]
 
 
-# Outcomes
-
-
 @contract
 async def test_verdicts_are_kept_in_match_order_with_their_ties(store: Store, clock: Clock) -> None:
     epoch = await begun(store, 2)
@@ -252,8 +217,7 @@ async def test_verdicts_are_kept_in_match_order_with_their_ties(store: Store, cl
     assert every.items.tolist() == [0, 1, 2, 1, 0, 4, 1, 2]
     assert every.offsets.tolist() == [0, 2, 4, 8]
     assert every.tied.tolist() == [False] * 6 + [True, False]
-    assert every.items.dtype == np.int32
-    assert every.tied.dtype == np.bool_
+    assert [every.items.dtype, every.tied.dtype] == [np.dtype("i4"), np.dtype("?")]
     assert (await store.verdicts(1)).items.tolist() == [0, 1, 2, 1]
     assert (await store.verdicts(2)).matches.tolist() == [2]
     assert len(await store.verdicts(3)) == 0
@@ -281,19 +245,16 @@ async def test_the_ledger_adds_up(store: Store, clock: Clock) -> None:
     await begun(store, 4)
     await claimed(store, "a", 4)
     await store.begin("a", [Attempt(1)])
-    await store.settle(
-        "a",
-        [
-            Outcome(0, DONE, Verdict((0, 1)), (call(1, "ok", 0.5, Usage(1, 2, 3, 1)),)),
-            Outcome(1, FAILED, None, (call(1, "timeout", None), call(2, "connection", 0.0))),
-            Outcome(2, INVALID, None, (call(1, "unusable", 0.25, Usage(100, 200, 300, 100)),)),
-        ],
-    )
+    outcomes = [
+        Outcome(0, DONE, Verdict((0, 1)), (call(1, "ok", 0.5, Usage(1, 2, 3, 1)),)),
+        Outcome(1, FAILED, None, (call(1, "timeout", None), call(2, "connection", 0.0))),
+        Outcome(2, INVALID, None, (call(1, "unusable", 0.25, Usage(100, 200, 300, 100)),)),
+    ]
+    await store.settle("a", outcomes)
     totals = await store.totals()
     assert totals.usage == Usage(101 + 20, 202 + 4, 303 + 10, 101 + 6)
-    assert (totals.calls, totals.retries, totals.unpriced) == (4, 2, 1)
+    assert (totals.calls, totals.retries, totals.unpriced, totals.cost) == (4, 2, 1, 0.75)
     assert (totals.unusable, totals.uncounted) == (1, 0)
-    assert totals.cost == 0.75
     assert (totals.unknown, totals.in_flight) == (0, 1)  # job 3 is running
 
 
@@ -325,10 +286,8 @@ async def test_the_calls_about_a_job_are_read_again(store: Store, clock: Clock) 
     await store.settle("a", [Outcome(1, RUNNING, None, (unusable,))])
     await store.settle("a", [Outcome(2, FAILED, None, (timeout,)), answer(0, 0, 1)])
     await store.settle("a", [Outcome(1, DONE, Verdict((2, 1)), (reply,))])
-    kept = {
-        1: [unusable._replace(bound=0.0), reply._replace(bound=0.0)],
-        2: [timeout._replace(bound=0.0)],
-    }
+    unusable, reply, timeout = (one._replace(bound=0.0) for one in (unusable, reply, timeout))
+    kept = {1: [unusable, reply], 2: [timeout]}
     assert await store.calls([1, 2, 3, 99]) == kept
     assert await store.calls([]) == {}
     assert list(await store.calls(range(10_000))) == [1, 2, 0]
@@ -354,28 +313,17 @@ async def test_an_attempt_that_nobody_answered_is_unknown(store: Store, clock: C
 async def test_reopened_jobs_start_afresh(store: Store, clock: Clock) -> None:
     await begun(store, 4)
     await claimed(store, "a", 3)
-    await store.settle(
-        "a",
-        [
-            Outcome(0, INVALID, None, (call(1, "unusable"), call(2, "unusable")), "missing: B"),
-            Outcome(1, FAILED, error="no network"),
-            answer(2, 2, 3),
-        ],
-    )
+    twice = (call(1, "unusable"), call(2, "unusable"))
+    invalid = Outcome(0, INVALID, None, twice, "missing: B")
+    failed = Outcome(1, FAILED, error="no network")
+    await store.settle("a", [invalid, failed, answer(2, 2, 3)])
     assert await store.reopen() == 2
     assert await store.reopen() == 0
     assert await store.counts() == Counts(pending=3, done=1)
     jobs = await store.claim("a", 9, LEASE)
-    assert [(j.match.id, j.unusable, j.error) for j in jobs] == [
-        (0, 0, None),
-        (1, 0, None),
-        (3, 0, None),
-    ]
+    assert [(j.match.id, j.unusable, j.error) for j in jobs] == [(n, 0, None) for n in (0, 1, 3)]
     await store.settle("a", [answer(0, 1, 0, attempt=3)])
     assert (await store.verdicts()).items.tolist() == [1, 0, 2, 3]
-
-
-# Who comes late
 
 
 async def taken_over(store: Store, clock: Clock) -> None:
@@ -435,9 +383,6 @@ async def test_what_is_sent_again_changes_nothing(store: Store, clock: Clock) ->
     totals = await store.totals()
     assert (totals.calls, totals.hits, totals.unknown) == (3, 1, 0)
     assert await store.counts() == Counts(pending=1, done=3)
-
-
-# Whole or not at all
 
 
 @contract

@@ -1,7 +1,5 @@
 """What every store must do with batches: workers that never die, under their own names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

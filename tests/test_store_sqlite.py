@@ -1,7 +1,5 @@
 """What is particular to the store in a SQLite file: whose file, damage, kills, readers, the disk."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -90,9 +88,6 @@ def refused(path: Path, match: str, *, read_only: bool = False) -> None:
     assert path.read_bytes() == before
 
 
-# Whose file
-
-
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("version", [1, schema.VERSION - 1, schema.VERSION + 1])
 def test_another_schema_is_refused_and_left_alone(
@@ -170,9 +165,6 @@ def test_a_batch_that_can_not_be_is_told(path: Path, change: str, read: Read) ->
         opened(path, read_only=True) as store,
     ):
         asyncio.run(read(store))  # type: ignore[arg-type]
-
-
-# Damage
 
 
 @pytest.fixture(scope="module")
@@ -253,12 +245,6 @@ async def read_everything(path: Path) -> None:
         await store.close()
 
 
-# Transactions
-
-
-# Readers
-
-
 async def test_a_reader_looks_while_a_writer_works(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
 
@@ -287,9 +273,6 @@ def test_the_log_is_emptied_even_beside_a_reader(tmp_path: Path) -> None:
     assert (tmp_path / "run.db-wal").stat().st_size == 0
     assert asyncio.run(reader.counts()).total == 3
     asyncio.run(reader.close())
-
-
-# The flusher
 
 
 class Turns(threading.Event):
@@ -372,9 +355,6 @@ async def test_a_disk_that_fails_is_told_to_the_writer(
     finally:
         monkeypatch.undo()
         await store.close()
-
-
-# Where the files are
 
 
 async def test_a_folder_that_was_moved_or_deleted_is_noticed_at_the_next_commit(

@@ -1,13 +1,12 @@
 """Runs in a PostgreSQL store: everything that works on a run's folder works on them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil
 import sqlite3
 import time
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -26,7 +25,7 @@ from judgeq.store.link import in_schema, parse
 from judgeq.types import Job
 from tests import python
 from tests.chaos import Cutter
-from tests.cli import ended, judgeq, start
+from tests.cli import ended, json_of, judgeq, start
 from tests.postgres import new_store, server
 from tests.test_runs import PRINT, info
 
@@ -57,15 +56,11 @@ def made(there: StoredRuns, fingerprint: str = PRINT, new: bool = False) -> Stor
     return run
 
 
-# Their places
-
-
 def test_runs_are_made_named_and_listed_as_in_folders(store: str, there: StoredRuns) -> None:
     assert there.all() == []
     run = there.place("demo list/../x", PRINT, new=False)
     assert (run.id, run.exists) == ("demo-list-..-x-0123456789", False)
     assert execute(store, "SELECT to_regclass('@.runs')") == [(None,)]  # nothing was written
-
     first = made(there)
     assert (first.exists, first.info(), first.is_running()) == (True, info(), False)
     assert there.place("demo", PRINT, new=False) == first
@@ -76,10 +71,9 @@ def test_runs_are_made_named_and_listed_as_in_folders(store: str, there: StoredR
     assert [run.id for run in there.all()] == [first.id, second.id]
     assert there.find("last") == first
     assert there.find(second.id) == second
-    with pytest.raises(RunError, match="means 2 runs"):
-        there.find("demo-0123")
-    with pytest.raises(RunError, match="there is no run 'zzz'"):
-        there.find("zzz")
+    for name, told in (("demo-0123", "means 2 runs"), ("zzz", "there is no run 'zzz'")):
+        with pytest.raises(RunError, match=told):
+            there.find(name)
     execute(store, "UPDATE @.runs SET fingerprint = 'x' WHERE name = %s", first.id)
     with pytest.raises(RunError, match="another run"):
         there.place("demo", PRINT, new=False)
@@ -94,9 +88,6 @@ def test_a_strangers_rows_lead_nowhere(store: str, there: StoredRuns) -> None:
     execute(store, insert, "odd")
     with pytest.raises(RunError, match="#odd can't be read: judgeq: Field required"):
         there.find("odd").info()
-
-
-# Addresses
 
 
 def test_a_password_is_nowhere_shown(tmp_path: Path) -> None:
@@ -133,9 +124,8 @@ def test_without_the_right_to_make_a_schema_it_says_what_to_do(there: StoredRuns
     with admin:
         admin.execute(f"CREATE ROLE {role} LOGIN")
     joint = "&" if "?" in server() else "?"
-    theirs = StoredRuns.at(
-        f"{server()}{joint}user={role}&schema={there.address.schema}", there.root
-    )
+    address = f"{server()}{joint}user={role}&schema={there.address.schema}"
+    theirs = StoredRuns.at(address, there.root)
     with pytest.raises(RunError, match="CREATE SCHEMA"):
         made(theirs)
     with psycopg.connect(server(), autocommit=True) as admin:
@@ -164,9 +154,6 @@ def test_another_schema_and_another_programs_are_left_alone(
     assert (refused.returncode, "another program's" in refused.stderr) == (7, True)
 
 
-# Taken out
-
-
 async def claimed(store: Store) -> list[Job]:
     try:
         return await store.claim("a", 1, 60.0)
@@ -178,16 +165,11 @@ def test_a_run_is_dropped_unless_somebody_leads_it(
     store: str, there: StoredRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone, stays = made(there), made(there, new=True)
+    items = "INSERT INTO @.items SELECT %s, row, 'i' || row, NULL FROM generate_series(0, 4) row"
     for run in (gone, stays):
-        execute(
-            store,
-            "INSERT INTO @.items SELECT %s, row, 'i' || row, NULL FROM generate_series(0, 4) row",
-            run.row().run,
-        )
-    execute(
-        store,
-        "INSERT INTO @.lead SELECT run, 7, 'a machine', extract(epoch FROM now()) + 60 FROM @.runs",
-    )
+        execute(store, items, run.row().run)
+    until = "extract(epoch FROM now()) + 60"
+    execute(store, f"INSERT INTO @.lead SELECT run, 7, 'a machine', {until} FROM @.runs")
     with pytest.raises(RunError, match="led by a machine"):
         gone.remove()
     assert len(execute(store, "SELECT * FROM @.items")) == 10
@@ -198,9 +180,6 @@ def test_a_run_is_dropped_unless_somebody_leads_it(
         asyncio.run(claimed(still_open))
     assert there.all() == [stays]
     assert execute(store, "SELECT DISTINCT run FROM @.items") == [(stays.row().run,)]
-
-
-# A run from start to scores
 
 
 def judge_demo(root: Path, store: str | None, **more: Any) -> Result:
@@ -245,21 +224,18 @@ def test_every_command_needs_only_the_address_and_a_name(
 ) -> None:
     at = ("--store", stored[0])
     name = folder.run.id[:9]
-    status = json.loads(judgeq(tmp_path, "status", name, *at, "--json").stdout)
+    status = json_of(tmp_path, "status", name, *at)
     assert (status["state"], status["run"]) == ("finished", folder.run.id)
     assert status["store"] == parse(stored[0]).label
     machines = status.pop("machines")
     assert not machines["leader"]["leads"]
     assert {worker["state"] for worker in machines["workers"]} == {"left"}
-    (listed,) = json.loads(judgeq(tmp_path, "runs", *at, "--json").stdout)
-    assert listed == {
-        **status,
-        **dict.fromkeys(("machines", "certainty")),
-        "last_failure": listed["last_failure"],
-    }
+    (listed,) = json_of(tmp_path, "runs", *at)
+    nothing = dict.fromkeys(("machines", "certainty"))
+    assert listed == {**status, **nothing, "last_failure": listed["last_failure"]}
     judgeq(tmp_path, "show", "--write", name, *at)
     assert (tmp_path / "runs" / folder.run.id / "scores.csv").read_text() == csv(folder)
-    evaluated = json.loads(judgeq(tmp_path, "evaluate", *at, "--resamples", "10", "--json").stdout)
+    evaluated = json_of(tmp_path, "evaluate", *at, "--resamples", "10")
     assert evaluated["evaluation"]
     judgeq(tmp_path, "export", "last", *at, "--out", "judgments.jsonl")
     judgeq(tmp_path, "import", "-d", "demo", "judgments.jsonl", *at, "--quiet")
@@ -279,12 +255,9 @@ def test_the_prompt_comes_from_the_store(store: str, tmp_path: Path) -> None:
     mine.write_text(Path("prompts/bias.toml").read_text().replace('"bias"', '"mine"'))
     judge_demo(tmp_path, store, prompt=str(mine))
     mine.unlink()
-    resumed = session.resume(StoredRuns.at(store, tmp_path / "other").find("last"), {})
-    assert resumed.prompt is not None
-    assert (resumed.prompt.name, resumed.prompt.pair) == ("mine", prompts.load("bias").pair)
-
-
-# Copies
+    prompt = session.resume(StoredRuns.at(store, tmp_path / "other").find("last"), {}).prompt
+    assert prompt
+    assert (prompt.name, prompt.pair) == ("mine", prompts.load("bias").pair)
 
 
 TABLES = ["items", "subsets", "rounds", "jobs", "calls", "verdicts", "batches", "people", "checks"]
@@ -292,17 +265,35 @@ TABLES = ["items", "subsets", "rounds", "jobs", "calls", "verdicts", "batches", 
 
 def tables(database: str) -> dict[str, list[Any]]:
     """All that a ledger holds, but for leases."""
-    connection = sqlite3.connect(database)
-    dump: dict[str, list[Any]] = {}
-    for table in TABLES:
-        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
-        names = ", ".join(columns)
-        dump[table] = connection.execute(f"SELECT {names} FROM {table} ORDER BY 1, 2").fetchall()
     work = "worker, run, name, host, pid, since, seen, done, calls, tokens, hits, spent, at_risk"
-    dump["workers"] = connection.execute(f"SELECT {work} FROM workers ORDER BY 1").fetchall()
-    dump["lead"] = connection.execute("SELECT epoch, holder FROM lead").fetchall()
-    connection.close()
-    return dump
+    selected = {table: f"SELECT * FROM {table} ORDER BY 1, 2" for table in TABLES}
+    selected["workers"] = f"SELECT {work} FROM workers ORDER BY 1"
+    selected["lead"] = "SELECT epoch, holder FROM lead"
+    with closing(sqlite3.connect(database)) as connection:
+        return {name: connection.execute(sql).fetchall() for name, sql in selected.items()}
+
+
+AS_KILLED = r"""
+UPDATE jobs SET state = 'failed', attempts = 4, open = 2, at_risk = 7, unbounded = 1,
+  error = 'was ''ist' || char(9) WHERE id = 3;
+DELETE FROM verdicts WHERE job = 3;
+INSERT INTO calls (run, job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply,
+  at, worker) VALUES (1, 3, 2, 'timeout', 5, 6, 7, 8, 0.1, 0.30000000000000004, 'ü\', 1.5, 1);
+UPDATE workers SET calls = calls + 1, tokens = tokens + 26, spent = spent + 100000000, at_risk = 7;
+INSERT INTO subsets SELECT 1, 'odd', zeroblob(count(*)) FROM items;
+INSERT INTO workers (worker, run, name, until, at_risk) VALUES (2, 1, 'jq_-2', 9e999, 0),
+  (3, 1, 'jq_-1', 9e999, 5);
+INSERT INTO batches VALUES (1, 2, 0, 'openai', 'h', 'f', 1.5, 1, 0.5, 2.5, 'collected', 'r', 's', 1, 1,
+  0, 2.5, NULL, 0.125, 1, NULL, zeroblob(20)), (1, 3, 0, 'openai', 'h', 'f', 1.5, 1, NULL, 2.5, 'sent',
+  NULL, '', 1, 1, 0, NULL, 3.25, 0.0, 0, 'ü', x'05');
+UPDATE jobs SET state = 'running', worker = 3, attempts = 2, open = 1, at_risk = 5 WHERE id = 5;
+DELETE FROM verdicts WHERE job = 5;
+UPDATE items SET gold = NULL WHERE row = 5;
+INSERT INTO people VALUES (1, 0, 'Zoë', zeroblob(32), NULL, 'active', 1.5);
+INSERT INTO checks SELECT 1, 0, items, 0, NULL, items, 'l', NULL, NULL, NULL, 0.1, 2.5 FROM jobs
+  WHERE id = 3;
+"""
+"""What makes a finished run one as a killed run with a model leaves it."""
 
 
 def test_a_run_is_copied_there_and_back_losing_nothing(
@@ -310,34 +301,8 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
 ) -> None:
     shutil.copytree(folder.run.path, tmp_path / "runs" / folder.run.id)
     database = tmp_path / "runs" / folder.run.id / "run.db"
-    ledger = sqlite3.connect(database)
-    with ledger:  # as a killed run with a model leaves it
-        ledger.executescript(
-            "UPDATE jobs SET state = 'failed', attempts = 4, open = 2, at_risk = 7, unbounded = 1,"
-            " error = 'was ''ist' || char(9) WHERE id = 3;"
-            "DELETE FROM verdicts WHERE job = 3;"
-            "INSERT INTO calls (run, job, attempt, outcome, input, cached, output, reasoning, cost,"
-            " latency, reply, at, worker) VALUES"
-            " (1, 3, 2, 'timeout', 5, 6, 7, 8, 0.1, 0.30000000000000004, 'ü\\',"
-            " 1.5, 1);"
-            "UPDATE workers SET calls = calls + 1, tokens = tokens + 26, spent = spent + 100000000,"
-            " at_risk = 7;"
-            "INSERT INTO subsets SELECT 1, 'odd', zeroblob(count(*)) FROM items;"
-            "INSERT INTO workers (worker, run, name, until, at_risk) VALUES (2, 1, 'jq_-2', 9e999, 0),"
-            " (3, 1, 'jq_-1', 9e999, 5);"
-            "INSERT INTO batches VALUES (1, 2, 0, 'openai', 'h', 'f', 1.5, 1, 0.5, 2.5,"
-            " 'collected', 'r', 's', 1, 1, 0, 2.5, NULL, 0.125, 1, NULL, zeroblob(20)), (1, 3, 0,"
-            " 'openai', 'h', 'f', 1.5, 1, NULL, 2.5, 'sent', NULL, '', 1, 1, 0, NULL, 3.25, 0.0, 0, 'ü',"
-            " x'05');"
-            "UPDATE jobs SET state = 'running', worker = 3, attempts = 2, open = 1, at_risk = 5"
-            " WHERE id = 5;"
-            "DELETE FROM verdicts WHERE job = 5;"
-            "UPDATE items SET gold = NULL WHERE row = 5;"
-            "INSERT INTO people VALUES (1, 0, 'Zoë', zeroblob(32), NULL, 'active', 1.5);"
-            "INSERT INTO checks SELECT 1, 0, items, 0, NULL, items, 'l', NULL, NULL, NULL, 0.1, 2.5"
-            " FROM jobs WHERE id = 3;"
-        )
-    ledger.close()
+    with closing(sqlite3.connect(database)) as ledger:
+        ledger.executescript(AS_KILLED)
     before = tables(str(database))
     copied = judgeq(tmp_path, "store", "copy", folder.run.id, "--to", store, "--json")
     json.loads(copied.stdout)
@@ -349,7 +314,6 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     assert execute(store, batches) == [("jq_-2", 0), ("jq_-1", 5)]
     refused = ended(tmp_path, "store", "copy", folder.run.id, "--to", store)
     assert (refused.returncode, "is there already" in refused.stderr) == (7, True)
-
     judgeq(tmp_path, "store", "copy", "--store", store, "--to", "back")
     assert tables(str(tmp_path / "back" / folder.run.id / "run.db")) == before
     for root, more in (("runs", ()), ("back", ()), ("stored", ("--store", store))):
@@ -394,11 +358,8 @@ def test_a_run_that_is_worked_on_is_not_copied(
     store: str, there: StoredRuns, tmp_path: Path
 ) -> None:
     run = made(there)
-    worker = (
-        "INSERT INTO @.workers (run, name, until) "
-        "SELECT run, 'w', extract(epoch FROM now()) + 60 FROM"
-    )
-    execute(store, f"{worker} @.runs")
+    until = "extract(epoch FROM now()) + 60"
+    execute(store, f"INSERT INTO @.workers (run, name, until) SELECT run, 'w', {until} FROM @.runs")
     with pytest.raises(RunError, match="worked on by 1 worker"):
         copying.copy(run, run_places.FolderRuns(tmp_path))
     assert not list(tmp_path.glob("*/config.json"))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import Counter
 from itertools import combinations, permutations
 from typing import Any
@@ -58,9 +56,6 @@ STRATEGIES = st.builds(
 )
 
 
-# What holds for every strategy
-
-
 @settings(max_examples=30)
 @given(strategy=STRATEGIES, standings=all_standings(), seed=SEEDS)
 def test_a_round_is_sound(strategy: Strategy, standings: Standings, seed: int) -> None:
@@ -77,9 +72,6 @@ def test_a_round_is_sound(strategy: Strategy, standings: Standings, seed: int) -
     again = strategy.next_round(History(standings), generator(seed))
     assert_array_equal(again.items, matches.items)
     assert_array_equal(again.offsets, matches.offsets)
-
-
-# Lists
 
 
 def test_all_sizes_are_as_promised() -> None:
@@ -104,9 +96,6 @@ def test_all_sizes_are_as_promised() -> None:
 def test_published_numbers_of_lists(n: int, k: int, overlap: int, lists: int) -> None:
     """Of the paper's simulation, and of its two recordings."""
     assert Listwise(k, 3, overlap).calls(n) == 3 * lists
-
-
-# Who meets whom
 
 
 def spread(matches: Matches, n: int) -> float:
@@ -165,9 +154,6 @@ def test_every_order_of_presentation_is_as_likely(how: Matchmaking, size: int) -
     expected = len(matches) / len(orders)
     chi_square = sum((count - expected) ** 2 / expected for count in orders.values())
     assert chi_square < 20  # p < 0.002 with 5 degrees of freedom
-
-
-# Reading a strategy
 
 
 @pytest.mark.parametrize(
@@ -259,9 +245,6 @@ def test_what_cannot_be_meant_over_so_many_items(text: str, n: int, message: str
         parse(text).check(n)
 
 
-# Repeats
-
-
 Question = tuple[int, tuple[int, ...]]
 QUESTIONS = st.tuples(
     st.integers(0, 1), st.permutations(range(4)).map(lambda items: tuple(items[:3]))
@@ -286,9 +269,6 @@ def test_each_question_is_numbered_by_those_before_it(rounds: list[list[Question
             seen[question] += 1
         assert repeats.add(matches(questions)).tolist() == expected
     assert repeats.rounds == len(rounds)
-
-
-# Who leaves early, and all pairs
 
 
 def test_a_tie_breaks_a_streak_and_sitting_out_does_not() -> None:

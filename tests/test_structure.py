@@ -1,8 +1,6 @@
 """The house stays one house: floors of imports, sizes, nothing undocumented; and the promises of
 tests/promises.md are guarded by tests that exist, and that run."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

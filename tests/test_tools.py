@@ -1,16 +1,15 @@
 """The commands around models, as a user runs them: estimate, doctor, cache, mock-server."""
 
-from __future__ import annotations
-
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from tests.cli import judgeq
+from tests.cli import json_of, judgeq
 from tests.mock import mock, stats
 from tests.web import Handler, serving
 
@@ -22,10 +21,7 @@ NOTHING = dict.fromkeys(("low", "high", "expected"), 0)
 
 
 def estimated(folder: Path, *flags: str) -> Any:
-    return json.loads(judgeq(folder, "estimate", *DEMO, *flags, "--json").stdout)
-
-
-# estimate
+    return json_of(folder, "estimate", *DEMO, *flags)
 
 
 def test_an_estimate_holds_and_sends_and_writes_nothing(tmp_path: Path) -> None:
@@ -40,7 +36,7 @@ def test_an_estimate_holds_and_sends_and_writes_nothing(tmp_path: Path) -> None:
         assert "72 calls (rounds 2 and 3 depend on earlier answers)" in shown
         assert "nothing was sent" in shown
 
-        result = json.loads(judgeq(tmp_path, "run", *DEMO, *flags, "--json").stdout)
+        result = json_of(tmp_path, "run", *DEMO, *flags)
         low, high = told["cost"]["low"], told["cost"]["high"]
         assert low < result["cost"] < high
         assert (
@@ -63,17 +59,20 @@ def test_an_estimate_holds_and_sends_and_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_price_that_is_not_known_is_not_zero(tmp_path: Path) -> None:
-    told = estimated(tmp_path, "--base-url", "http://127.0.0.1:9/v1")
-    assert (told["cost"], told["price"]) == (None, None)
-    shown = judgeq(tmp_path, "estimate", *DEMO, "--base-url", "http://127.0.0.1:9/v1").stdout
-    assert "unknown: give --price IN,OUT" in shown
+    with mock(tmp_path) as url:
+        told = estimated(tmp_path, "--base-url", url)
+        assert (told["cost"], told["price"]) == (None, None)
+        shown = judgeq(tmp_path, "estimate", *DEMO, "--base-url", url).stdout
+        assert "unknown: give --price IN,OUT" in shown
+        run = judgeq(tmp_path, "run", *DEMO, "--base-url", url, "--json")
+    assert json.loads(run.stdout)["cost"] is None
+    finished = judgeq(tmp_path, "show").stdout + judgeq(tmp_path, "status").stdout
+    assert re.search(r"cost +unknown", finished)
+    assert "$" not in finished
     known = judgeq(tmp_path, "estimate", "-d", "demo", "--judge", "gpt-5-mini", "--json").stdout
     assert "openai gpt-5-mini" in json.loads(known)["price"]
-    free = json.loads(judgeq(tmp_path, "estimate", "-d", "demo", "--json").stdout)
+    free = json_of(tmp_path, "estimate", "-d", "demo")
     assert (free["calls"], free["cost"]) == (72, NOTHING)
-
-
-# doctor
 
 
 def checks(folder: Path, *flags: str, expect: int = 0) -> dict[str, tuple[str, str]]:
@@ -142,17 +141,14 @@ def test_a_doctor_survives_what_no_server_should_say(tmp_path: Path) -> None:
     assert "longer than 16,777,216 bytes" in found["call"][1]
 
 
-# cache
-
-
 def test_the_cache_is_shown_and_cleared(tmp_path: Path) -> None:
     with mock(tmp_path) as url:
         flags = ("--base-url", url, "--rounds", "1", "--quiet", *PRICES)
         judgeq(tmp_path, "run", *DEMO, *flags)
         judgeq(tmp_path, "run", *DEMO, *flags, "--new")
-    found = json.loads(judgeq(tmp_path, "cache", "--json").stdout)
+    found = json_of(tmp_path, "cache")
     assert found["replies"] == 24
     misplaced = judgeq(tmp_path, "cache", "--cache-dir", "elsewhere", "clear", "--yes", expect=2)
     assert "No such option '--yes'. `judgeq cache --help` shows" in misplaced.stderr
     assert judgeq(tmp_path, "cache", "clear", "--yes").stdout == "24 replies removed.\n"
-    assert json.loads(judgeq(tmp_path, "cache", "--json").stdout)["replies"] == 0
+    assert json_of(tmp_path, "cache")["replies"] == 0

@@ -1,7 +1,5 @@
 """A run folder decides nothing about this user's keys, files and money."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,8 +1,6 @@
 """A run's record that judgeq didn't write, or that doesn't add up: refused by name, whatever is done
 with the run."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import shutil
@@ -75,9 +73,6 @@ def path(stopped: Path, tmp_path: Path) -> Path:
     return tmp_path / "runs" / run.id / "run.db"
 
 
-# The schema
-
-
 def test_a_changed_schema_has_another_version() -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         schema.make(connection)
@@ -117,9 +112,6 @@ def test_another_definition_is_refused(path: Path, change: str) -> None:
         execute(path, "CREATE TRIGGER t AFTER INSERT ON calls BEGIN DELETE FROM calls; END")
     execute(path, "PRAGMA writable_schema = ON", f"UPDATE sqlite_master SET {change}")
     refused(path, r"run\.db")
-
-
-# The cells
 
 
 KINDS = {"float8": "real", "text": "text", "bytea": "blob"}
@@ -206,9 +198,6 @@ def test_no_number_makes_a_traceback(
 def test_costs_that_add_up_to_no_number_are_refused(tmp_path: Path, path: Path, cost: str) -> None:
     execute(path, f"UPDATE calls SET cost = {cost}")
     assert "dollars: inf of " in judgeq(tmp_path, "status", expect=7).stderr
-
-
-# The sums
 
 
 RUN = (

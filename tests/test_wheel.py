@@ -1,7 +1,5 @@
 """The wheel and the sdist, each in an empty environment, do the main job from another folder."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

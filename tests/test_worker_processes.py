@@ -19,7 +19,7 @@ from judgeq.engine.remote_worker import Tally
 from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.store.link import connect, in_schema, parse
-from tests.cli import command, environment, judgeq, scores, start
+from tests.cli import command, environment, json_of, judgeq, scores, start
 from tests.mock import mock, stats
 from tests.postgres import new_store
 
@@ -104,7 +104,7 @@ def begun(folder: Path, store: str, *flags: str) -> str:
 
 def test_workers_as_processes_give_the_scores_of_one_process(tmp_path: Path) -> None:
     store, flags = new_store(), ("-d", "synthetic:normal", "--n", "60", "-s", "pairwise3")
-    alone = json.loads(judgeq(tmp_path, "run", *flags, "--json").stdout)["run"]
+    alone = json_of(tmp_path, "run", *flags)["run"]
     expected = scores(tmp_path / "runs" / alone)
     (tmp_path / "many").mkdir()
     with planning(tmp_path / "many", store, *flags) as run:

@@ -1,7 +1,5 @@
 """A local HTTP server that says whatever a test wants it to say."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
