@@ -261,7 +261,8 @@ class _Implied:
 
     def bent(self, eta: Floats) -> tuple[float, Floats, Floats]:
         above, below = self._pairs
-        chance = 0.5 - 0.5 * np.tanh((eta[below] - eta[above]) / 2)  # to win; tanh overflows nowhere
+        # To win; tanh overflows nowhere.
+        chance = 0.5 - 0.5 * np.tanh((eta[below] - eta[above]) / 2)
         slopes, weights = np.zeros((2, len(eta), *eta.shape))
         slopes[above, below] = self._known * chance - self._won
         slopes[below, above] = -slopes[above, below]
