@@ -18,7 +18,7 @@ from judgeq.ui.show.status import DAY, deadlines
 from tests.batch_killing import Forks, forks, quick
 from tests.batch_server import APIS, texts_in
 from tests.cli import ended, execute, json_of, judgeq, only_run, query, scores
-from tests.fake_batches import FakeBatches, by_model
+from tests.fakes import FakeBatches, by_model
 from tests.mock import billed, mock, stats
 from tests.postgres import new_store
 

@@ -190,7 +190,7 @@ def test_a_job_file_has_every_common_setting() -> None:
     lines = job_file(Path("p.toml")).splitlines()
     for name, setting in SETTINGS.items():
         shown = [line for line in lines if line.removeprefix("# ").startswith(f"{name} = ")]
-        assert len(shown) == setting.declared.common
+        assert len(shown) == setting.common
 
 
 def test_init_writes_a_job_that_runs_and_overwrites_nothing(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_help_shows_the_common_options_and_help_all_the_rest(tmp_path: Path) -> 
     whole = judgeq(tmp_path, "run", "--help-all").stdout
     for setting in SETTINGS.values():
         assert not setting.flag or f"{setting.flag}" in whole
-        assert (f"{setting.flag} " in common) == setting.declared.common or not setting.flag
+        assert (f"{setting.flag} " in common) == setting.common or not setting.flag
 
 
 def test_the_help_of_judgeq_has_19_commands_in_groups(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import judgeq as package
-from judgeq.engine import placing, session
+from judgeq.engine import session
 from judgeq.run_places import FolderRuns
-from tests import judging
+from judgeq.types import Verdicts
+from tests import people as judging
 from tests.batch_killing import COMMITS, Forks, forks
 from tests.cli import exact_columns, json_of, judgeq, only_run, query
 
@@ -271,7 +272,7 @@ def test_nothing_is_half_made(home: Path, tmp_path: Path, monkeypatch: pytest.Mo
     def fails(*_: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(placing, "_verdicts", fails)
+    monkeypatch.setattr(Verdicts, "each", fails)
     with pytest.raises(OSError, match="No space"):
         place(home, tmp_path, "march.csv", "--onto", only_run(home))
     assert not FolderRuns(tmp_path).all()

@@ -22,7 +22,7 @@ from judgeq.evaluation.people import ModelAgreement, Share, Yardstick, shares_al
 from judgeq.person import Check, Person, Said
 from judgeq.types import Verdict, Verdicts
 from judgeq.ui.show.people import sentence
-from tests import judging as them
+from tests import people as them
 from tests.cli import judgeq
 
 
