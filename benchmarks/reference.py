@@ -57,10 +57,10 @@ def _settings() -> Iterator[str]:
     for group in GROUPS:
         yield f"\n## {group}\n\n| key | flag | default | | what it is |\n|---|---|---|---|---|"
         for one in SETTINGS.values():
-            if (about := one.declared).group == group:
-                flags = ", ".join(f"`{flag}`" for flag in (about.short, one.flag) if flag)
-                session = "S" if about.session else ""
-                cells = (f"`{one.name}`", flags, one.shown_default, session, about.help)
+            if one.group == group:
+                flags = ", ".join(f"`{flag}`" for flag in (one.short, one.flag) if flag)
+                session = "S" if one.session else ""
+                cells = (f"`{one.name}`", flags, one.shown_default, session, one.help)
                 yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -27,10 +27,10 @@ from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
 from judgeq.settings.declaration import in_words
 from judgeq.settings.model import Access, Model, from_environment
-from judgeq.settings.people import Asking
 from judgeq.settings.run import (
     REHEARSAL,
     SETTINGS,
+    Asking,
     Choices,
     DatasetSpec,
     Simulation,
@@ -64,7 +64,7 @@ NEVER_KEPT: dict[str, Any] = {
 there."""
 SENT_TO_ALL = ("api_key_env", "api_key_file", "headers", "extra_body")
 """Settings that every model's server is sent, and that may hold a key."""
-SESSION = frozenset(name for name, setting in SETTINGS.items() if setting.declared.session)
+SESSION = frozenset(name for name, setting in SETTINGS.items() if setting.session)
 """Settings that may change between one session of a run and the next: they don't decide the result."""
 
 
@@ -239,7 +239,7 @@ def _explained(error: ValidationError, from_file: set[str], file: Path | None) -
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
         message = in_words(problem)
-        secretive = name in SETTINGS and SETTINGS[name].declared.secretive
+        secretive = name in SETTINGS and SETTINGS[name].secretive
         given = "" if secretive else f" {str(problem['input'])[:200]}"
         if not name:
             lines.append(message)
@@ -258,7 +258,7 @@ def _called(name: str) -> str:
     """A setting as it is given outside a file: its flag, else its variable."""
     if name not in SETTINGS:
         return name
-    variable = SETTINGS[name].declared.envvar
+    variable = SETTINGS[name].envvar
     return SETTINGS[name].flag or (f"${variable}" if variable else name)
 
 

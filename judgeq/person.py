@@ -1,13 +1,16 @@
-"""People as judges, as frozen data: who they are, what they have, what checks them."""
+"""People as judges, as frozen data: who they are, what they have, what checks them; and their words, as
+calls keep them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from judgeq.types import Verdict
+import orjson
+
+from judgeq.types import Call, Verdict
 
 
 class PersonState(StrEnum):
@@ -87,3 +90,27 @@ class Said(NamedTuple):
         """The median time of an answer in seconds; None without answers."""
         seconds = [one for of_person in self.seconds.values() for one in of_person]
         return median(seconds) if seconds else None
+
+
+def lease_of(reply: str) -> str:
+    """The lease of the question that a kept reply answers; "" if it names none."""
+    return str(_content(reply).get("question", ""))
+
+
+def remark(call: Call) -> str | None:
+    """A person's own words about a question: their note, or why they skipped it. None without any, and
+    of a model's call. To be escaped where it is shown (escaping.py)."""
+    if call.judge is None:
+        return None
+    content = _content(call.reply or "")
+    parts = [content.get("skipped"), content.get("note")]
+    words = ": ".join(part for part in parts if isinstance(part, str) and part)
+    return words.encode(errors="replace").decode().strip() or None
+
+
+def _content(reply: str) -> dict[str, Any]:
+    try:
+        content = orjson.loads(reply)
+    except orjson.JSONDecodeError:
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +17,8 @@ import orjson
 from judgeq.errors import UnusableReplyError
 from judgeq.types import Match, Verdict
 
+TIE = "tie"
+"""What stands for a winner of two where there is none."""
 _UNREADABLE = "the answer holds JSON that can't be read."
 _OPENED = re.compile(r'\{\s*"')
 
@@ -34,20 +36,24 @@ def labels(k: int) -> tuple[str, ...]:
     return tuple(labels)
 
 
+def answer_of(
+    verdict: Verdict, name: Callable[[int], Any], tie: str | None = TIE
+) -> dict[str, Any]:
+    """What a verdict says, as replies and recordings write it, whose items have these names."""
+    if verdict.score is not None:
+        return {"score": verdict.score}
+    groups = [[name(item) for item in group] for group in verdict.groups]
+    if len(verdict.items) == 2:
+        return {"winner": tie if verdict.tied else groups[0][0]}
+    kind = "partial_ranking" if verdict.partial else "ranking"
+    return {kind: [group[0] if len(group) == 1 else group for group in groups]}
+
+
 def write_reply(verdict: Verdict, match: Match, reason: str | None = None) -> str:
     """The reply that says this verdict, and why, as a well-behaved judge would write it."""
-    if reason is not None:
-        return f'{{"reason": {json.dumps(reason)}, {write_reply(verdict, match)[1:]}'
     names = dict(zip(match.items, labels(len(match.items)), strict=True))
-    if verdict.score is not None:
-        return f'{{"score": {verdict.score}}}'
-    if match.kind == "pair":
-        return f'{{"winner": "{"tie" if verdict.tied else names[verdict.items[0]]}"}}'
-    ranking: list[str | list[str]] = [names[item] for item in verdict.items]
-    if verdict.tied:
-        grouped = ([names[item] for item in group] for group in verdict.groups)
-        ranking = [group[0] if len(group) == 1 else group for group in grouped]
-    return orjson.dumps({"ranking": ranking}).decode()
+    said = answer_of(verdict, names.__getitem__)
+    return json.dumps(said if reason is None else {"reason": reason} | said)
 
 
 def read_reply(text: str, match: Match, ties: bool = False) -> Verdict:
@@ -90,7 +96,7 @@ def _winner(answer: Any, match: Match, names: Sequence[str], ties: bool) -> Verd
         return Verdict((first, second))
     if answer == names[1]:
         return Verdict((second, first))
-    if answer == "tie" and ties:
+    if answer == TIE and ties:
         return Verdict((first, second), (False, True))
     raise UnusableReplyError(
         f'"winner" must be "{names[0]}" or "{names[1]}"'

@@ -181,8 +181,8 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
     here, flags = "", list[str]()
     for name in asked:
         setting = SETTINGS[name]
-        if setting.declared.envvar and not setting.flag:
-            here += f"{setting.declared.envvar}={quoted(values[name] or '')} "
+        if setting.envvar and not setting.flag:
+            here += f"{setting.envvar}={quoted(values[name] or '')} "
         else:
             flags += as_flags(name, getattr(settings, name))
     cap = ""

@@ -1,16 +1,16 @@
 """The vocabulary: frozen data that flows along the line from items to scores.
 
 Inside the program an item is its row number (int32). Ids and texts are looked up only at the edges.
-Nothing here does I/O, reads a clock, or knows asyncio. What is made for every call is a NamedTuple:
-a frozen dataclass takes several times as long to make.
+Nothing here does I/O, reads a clock, or knows asyncio. What is made for every call is a NamedTuple,
+which takes a fraction of a frozen dataclass's time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from operator import add
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -23,14 +23,11 @@ Rows: TypeAlias = NDArray[np.int32]
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 Offsets: TypeAlias = NDArray[np.int64]
-
 Clock: TypeAlias = Callable[[], float]  # seconds
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
-Notify: TypeAlias = Callable[[str], None]
-"""What gets a sentence for the user."""
+Notify: TypeAlias = Callable[[str], None]  # gets a sentence for the user
 Fields: TypeAlias = dict[str, Any]  # a JSON object
 Headers: TypeAlias = Mapping[str, str]  # HTTP's, by name
-
 GoldKind: TypeAlias = Literal["binary", "ordinal", "continuous"]
 
 
@@ -276,9 +273,7 @@ class Line(NamedTuple):
 
 class Outcome(NamedTuple):
     """What a worker has to say about a job: its new state, the verdict if any, and the calls since.
-
-    State RUNNING only adds `calls` to the ledger; PENDING gives the job back.
-    """
+    State RUNNING only adds `calls` to the ledger; PENDING gives the job back."""
 
     job: int
     state: JobState
@@ -326,20 +321,26 @@ class Verdicts:
         """Those verdicts alone for which `chosen`, shape (verdicts,), is true."""
         lengths = np.diff(self.offsets)
         slots = np.repeat(chosen, lengths)
-        offsets = np.zeros(int(chosen.sum()) + 1, dtype=np.int64)
-        np.cumsum(lengths[chosen], out=offsets[1:])
-        return Verdicts(
-            matches=self.matches[chosen],
+        names = ("matches", "scores", "judges", "ordered", "rounds", "partial")
+        columns = {name: getattr(self, name) for name in names}
+        kept: Any = {name: one if one is None else one[chosen] for name, one in columns.items()}
+        return replace(
+            self,
+            **kept,
             items=self.items[slots],
-            offsets=offsets,
+            offsets=np.append(0, np.cumsum(lengths[chosen])),
             tied=self.tied[slots],
             presented=self.presented[slots],
-            scores=None if self.scores is None else self.scores[chosen],
-            judges=None if self.judges is None else self.judges[chosen],
-            ordered=None if self.ordered is None else self.ordered[chosen],
-            rounds=None if self.rounds is None else self.rounds[chosen],
-            partial=None if self.partial is None else self.partial[chosen],
         )
+
+    def each(self) -> Iterator[Verdict]:
+        """The verdicts, one by one."""
+        items, tied, bounds = self.items.tolist(), self.tied.tolist(), self.offsets.tolist()
+        scores = [None] * len(self) if self.scores is None else self.scores.tolist()
+        partial = [False] * len(self) if self.partial is None else self.partial.tolist()
+        for ends, *more in zip(pairwise(bounds), scores, partial, strict=True):
+            ties = tuple(tied[slice(*ends)])
+            yield Verdict(tuple(items[slice(*ends)]), ties if any(ties) else (), *more)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

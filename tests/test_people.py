@@ -25,17 +25,15 @@ from judgeq.errors import (
 )
 from judgeq.events import Event, Notice
 from judgeq.judge.questions import Questions
-from judgeq.people import answers
-from judgeq.people.answers import Answer, Question, Turn
 from judgeq.people.assignment import LEASE, SKIPS, Assignment
 from judgeq.people.checks import APART, EVERY, add_known, known_in, remarks
-from judgeq.people.people import People
+from judgeq.people.people import Answer, People, Question, Turn, about_of
 from judgeq.people.registry import Change
 from judgeq.prompts import load
 from judgeq.store import Items
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Counts, Matches, Verdict
-from tests import judging as them
+from tests import people as them
 from tests.fakes import Clock
 
 N = 12
@@ -576,12 +574,12 @@ def test_who_answers_too_fast_or_always_the_same_is_remarked_on() -> None:
 
 def test_people_are_asked_in_their_own_words() -> None:
     prompt = load("generic", "how urgent it is")
-    about = answers.about(prompt)
+    about = about_of(prompt)
     assert "0 (none) to 9" in about.questions["direct"]
     assert "how urgent it is" in about.guidelines
     assert about.title == "how urgent it is"
     assert "instructions" not in about.guidelines
-    without = answers.about(prompt.model_copy(update={"people": ()}))
+    without = about_of(prompt.model_copy(update={"people": ()}))
     assert without.guidelines == prompt.system.strip()
     assert without.questions["pair"] == " ".join(prompt.pair.split())
 

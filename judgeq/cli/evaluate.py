@@ -83,8 +83,7 @@ PLAN = (
 ASKED_AGAIN = [
     name
     for name in RESUMED
-    if SETTINGS[name].declared.group in (DATA, JUDGE, MODEL, MONEY, CONNECTION)
-    or name == "concurrency"
+    if SETTINGS[name].group in (DATA, JUDGE, MODEL, MONEY, CONNECTION) or name == "concurrency"
 ]
 """The settings by which questions of a run are asked again."""
 RATINGS = of_settings(*RATED, of_run=True)

@@ -107,7 +107,7 @@ def of_settings(
     default of judgeq's is shown."""
     chosen = [setting for name, setting in known.items() if name in names]
     if known is SETTINGS:
-        chosen.sort(key=lambda setting: GROUPS.index(setting.declared.group))
+        chosen.sort(key=lambda setting: GROUPS.index(setting.group))
     made = [_of_setting(setting, of_run) for setting in chosen]
     for one in made:
         one.common |= known is not SETTINGS
@@ -115,17 +115,17 @@ def of_settings(
 
 
 def _of_setting(setting: Setting, of_run: bool) -> Option:
-    declared, flag = setting.declared, setting.flag
+    flag = setting.flag
     kind = {tuple: str, dict: str}.get(setting.type, setting.type)
-    how: Values = {"envvar": declared.envvar} if declared.envvar else {}
+    how: Values = {"envvar": setting.envvar} if setting.envvar else {}
     if kind is not bool:
         how["metavar"] = setting.metavar
     made = option(
-        f"{setting.name} {declared.short} {flag}{f'/--no-{flag[2:]}' if declared.undone else ''}",
-        declared.help,
+        f"{setting.name} {setting.short} {flag}{f'/--no-{flag[2:]}' if setting.undone else ''}",
+        setting.help,
         kind,
-        group=declared.group,
-        common=declared.common,
+        group=setting.group,
+        common=setting.common,
         shown=(not of_run and setting.shown_default) or False,
         default=None,
         multiple=setting.repeatable,
@@ -292,7 +292,7 @@ def argument(name: str, metavar: str, text: str, **how: Any) -> click.Argument:
 ALL = [name for name, setting in SETTINGS.items() if setting.flag]
 RESUMED = [
     *("dataset", "data_dir", "onto", "judge", "prompt", "base_url", "api", "extra_body"),
-    *(name for name in ALL if SETTINGS[name].declared.session),
+    *(name for name in ALL if SETTINGS[name].session),
 ]
 """What may change when a run is resumed, and what a folder that isn't one's own is asked for."""
 RATED = ("rating", "sigma", "unbias_position", "refit", "split_models")
@@ -308,7 +308,7 @@ RUNS_DIR = option(
 )  # fmt: skip
 STORE = option(
     "--store", "The PostgreSQL database that keeps the runs.", str, group=RUNNING,
-    envvar=SETTINGS["store"].declared.envvar, metavar=SETTINGS["store"].metavar, shown="run folders",
+    envvar=SETTINGS["store"].envvar, metavar=SETTINGS["store"].metavar, shown="run folders",
 )  # fmt: skip
 CSV = option("--csv", "Write the numbers to a CSV file too.", Path, metavar="FILE")
 LOG = option(

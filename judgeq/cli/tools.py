@@ -79,9 +79,7 @@ def job_file(prompt: Path) -> str:
 
     values = {"dataset": "demo", "strategy": "listwise10", "prompt": str(prompt)}
     toml = partial(json.dumps, ensure_ascii=False)
-    groups = {
-        group: [one for one in SETTINGS.values() if one.declared.group == group] for group in GROUPS
-    }
+    groups = {group: [one for one in SETTINGS.values() if one.group == group] for group in GROUPS}
     return html.rendered(
         "job.txt", groups=groups, values=values, toml=toml, examples=EXAMPLE_VALUES
     )

@@ -28,8 +28,7 @@ from judgeq.escaping import quoted
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunInfo, RunPlace, Runs, name_of
 from judgeq.run_places.info import MODELS
-from judgeq.settings.people import Asking
-from judgeq.settings.run import REHEARSAL, SETTINGS
+from judgeq.settings.run import REHEARSAL, SETTINGS, Asking
 from judgeq.strategies import Strategy
 
 MORE = 3

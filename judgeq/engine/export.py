@@ -21,7 +21,7 @@ from judgeq.engine import results, rounds
 from judgeq.engine.scores import MADE_UP, cells
 from judgeq.errors import RunError
 from judgeq.escaping import for_spreadsheet
-from judgeq.people import answers
+from judgeq.person import remark
 from judgeq.rating import comparisons
 from judgeq.replies import reason_in
 from judgeq.run_places import RunPlace
@@ -190,9 +190,9 @@ def _fields(call: Call) -> Sequence[Any]:
     text, reason = call.reply or None, None
     answered = call.outcome in ANSWERED
     if call.outcome == "skipped":
-        text = answers.remark(call)
+        text = remark(call)
     elif answered and call.judge is not None:
-        reason = answers.remark(call)
+        reason = remark(call)
     elif answered and text is not None:
         reason = reason_in(text)
     reply, error = (text, None) if answered else (None, text)

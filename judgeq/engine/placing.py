@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -239,13 +240,5 @@ def _rounds(onto: Onto) -> Iterator[tuple[Matches, list[Verdict]]]:
                 judges=part.judges[comparisons.judges_of(verdicts)] if onto.judges[1:] else None,
                 ordered=verdicts.ordered,
             )
-            yield matches, [*_verdicts(part, verdicts)]
-
-
-def _verdicts(part: Part, verdicts: Verdicts) -> Iterator[Verdict]:
-    bounds = verdicts.offsets[1:-1]
-    partial = np.zeros(len(verdicts), np.bool_) if verdicts.partial is None else verdicts.partial
-    rankings = np.split(part.rows[verdicts.items], bounds), np.split(verdicts.tied, bounds)
-    for items, tied, known in zip(*rankings, partial.tolist(), strict=True):
-        ties = tuple(tied.tolist()) if tied.any() else ()
-        yield Verdict(tuple(items.tolist()), ties, partial=known)
+            own = replace(verdicts, items=part.rows[verdicts.items], scores=None)
+            yield matches, [*own.each()]

@@ -15,7 +15,7 @@ import numpy as np
 
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.engine.scores import Scores
-from judgeq.people import answers
+from judgeq.person import remark
 from judgeq.rating import comparisons, scale_quality
 from judgeq.rating.correlation import Order
 from judgeq.replies import reason_in
@@ -278,7 +278,7 @@ def _reason(calls: Sequence[Call]) -> str | None:
     answer = next((call for call in reversed(calls) if call.outcome in ANSWERED), None)
     if answer is None or answer.reply is None:
         return None
-    return reason_in(answer.reply) if answer.judge is None else answers.remark(answer)
+    return reason_in(answer.reply) if answer.judge is None else remark(answer)
 
 
 def who(run: Result, call: Call) -> str | None:

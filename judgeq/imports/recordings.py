@@ -31,11 +31,11 @@ from judgeq.datasets.dataset import RowIds
 from judgeq.datasets.tables import listed
 from judgeq.errors import DataError
 from judgeq.files import contents
+from judgeq.replies import TIE, answer_of
 from judgeq.settings.run import REHEARSAL
 from judgeq.text import several
 from judgeq.types import Verdict, Verdicts
 
-TIE = "tie"
 ANSWERS = frozenset(("ranking", "partial_ranking", "winner", "score"))
 REPEATED = "{:,} judgments repeat an earlier one, by the same judge"
 """A sentence's beginning: a file may have been joined to itself, or a judge asked again."""
@@ -290,23 +290,13 @@ def of(rounds: Iterable[Verdicts], judges: Sequence[str]) -> Iterator[Judgment]:
     """The judgments in a run's verdicts, round by round; `judges` are their names, if known."""
     # Rounds without a verdict don't count: a recording has none.
     for number, verdicts in enumerate(filter(len, rounds), start=1):
-        items, presented = verdicts.items.tolist(), verdicts.presented.tolist()
-        tied, bounds = verdicts.tied.tolist(), verdicts.offsets.tolist()
-        columns: list[list[Any]] = [
-            [default] * len(verdicts) if values is None else values.tolist()
-            for values, default in (
-                (verdicts.scores, None),
-                (verdicts.partial, False),
-                (verdicts.judges, 0),
-                (verdicts.ordered, True),
-            )
-        ]
-        for ends, score, partial, place, ordered in zip(pairwise(bounds), *columns, strict=True):
-            span = slice(*ends)
-            ties = tuple(tied[span])
-            said = Verdict(tuple(items[span]), ties if any(ties) else (), score, partial)
+        shown, bounds = verdicts.presented.tolist(), verdicts.offsets.tolist()
+        asked = [0] * len(verdicts) if verdicts.judges is None else verdicts.judges.tolist()
+        known = [True] * len(verdicts) if verdicts.ordered is None else verdicts.ordered.tolist()
+        columns = pairwise(bounds), verdicts.each(), asked, known
+        for ends, said, place, ordered in zip(*columns, strict=True):
             judge = judges[place] or None if judges else None
-            yield Judgment(number, tuple(presented[span]), said, judge, ordered)
+            yield Judgment(number, tuple(shown[slice(*ends)]), said, judge, ordered)
 
 
 def lines(
@@ -320,16 +310,8 @@ def lines(
     for round_, of_round in groupby(judgments, key=lambda judgment: judgment.round):
         for number, (_, presented, verdict, judge, ordered) in enumerate(of_round):
             shown = [name(row) for row in presented]
-            groups = [[name(row) for row in group] for group in verdict.groups]
-            line: dict[str, Any] = {"round": round_, "group": number, "presented": shown}
-            if verdict.score is not None:
-                line["score"] = verdict.score
-            elif len(presented) == 2:
-                tie = None if TIE in shown else TIE
-                line["winner"] = tie if verdict.tied else groups[0][0]
-            else:
-                kind = "partial_ranking" if verdict.partial else "ranking"
-                line[kind] = [group[0] if len(group) == 1 else group for group in groups]
+            line = {"round": round_, "group": number, "presented": shown}
+            line |= answer_of(verdict, name, None if TIE in shown else TIE)
             if judge is not None:
                 line["judge"] = judge
             if not ordered:

@@ -16,9 +16,8 @@ from typing import NamedTuple, TypeVar
 
 from judgeq.errors import RunError, StaleError, StoreAwayError, UnknownPersonError
 from judgeq.people import checks
-from judgeq.people.answers import lease_of
 from judgeq.people.registry import digest
-from judgeq.person import Check, Handed, Person, PersonState
+from judgeq.person import Check, Handed, Person, PersonState, lease_of
 from judgeq.store import Store
 from judgeq.types import Call, JobState, Match, Outcome, Usage, Verdict
 
@@ -185,14 +184,9 @@ class Assignment:
 
     async def find(self, token: str) -> PersonProgress | None:
         """The person of a token; None if it is nobody's."""
+        await self.learn()
         known = digest(token)
-        for blocking in (self.store.blocking, False):
-            if not blocking:
-                await self.learn()
-            for person in self.people.values():
-                if person.person.token == known:
-                    return person
-        return None
+        return next((one for one in self.people.values() if one.person.token == known), None)
 
     async def person(self, token: str) -> PersonProgress:
         """The person of a token, who is seen now. Raises UnknownPersonError."""

@@ -8,8 +8,9 @@ answer twice nor answer what another person has.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
@@ -23,15 +24,77 @@ from judgeq.errors import (
 from judgeq.events import CallEnded, Event, Notice
 from judgeq.judge.backend import Reply
 from judgeq.judge.questions import Questions
-from judgeq.people import answers, registry
-from judgeq.people.answers import LONGEST, About, Answer, Question, Turn, Why
+from judgeq.people import registry
 from judgeq.people.assignment import NEVER, STALE, Assignment, PersonProgress
 from judgeq.person import Handed, PersonState
+from judgeq.prompts import PromptSet
+from judgeq.replies import answer_of, labels
 from judgeq.text import listed, several
 from judgeq.types import Usage, Verdict
 
+LONGEST = 2_000
+"""Characters of a note."""
 FAREWELL, AGAIN = 5.0, 0.2
 """Seconds, at most, in which those who are present learn that the run is over; between two readings."""
+
+Why = Literal["", "wait", "quota", "removed", "over"]
+
+
+class Question(NamedTuple):
+    """A question as a person is shown it."""
+
+    id: str
+    """The lease under which they have it."""
+    kind: Literal["pair", "list", "direct"]
+    texts: tuple[str, ...]
+    """In the order presented."""
+
+
+class Turn(NamedTuple):
+    """What a person is to do now."""
+
+    name: str
+    question: Question | None
+    why: Why
+    """Why there is no question: none is theirs now (wait), their quota is reached, they are removed, or
+    the run is over."""
+    done: int
+    """Their answers."""
+    expected: int
+    """About how many answers they will have given in the end."""
+    left: int
+    """Questions of the run that nobody has answered yet."""
+    quota: int | None
+    seconds: float
+    """The time that their answers took."""
+    undo: bool
+    """Whether their last answer can be taken back."""
+
+
+class Answer(NamedTuple):
+    """An answer to a question."""
+
+    ranking: tuple[int, ...] = ()
+    """Places in Question.texts, from 0, most of the feature first."""
+    tied: bool = False
+    """Whether the two texts of a pair are equal."""
+    score: float | None = None
+    """Of a single text, 0 to 1."""
+    seconds: float = 0.0
+    """The time spent on it."""
+    note: str = ""
+
+
+class About(NamedTuple):
+    """What people are asked in this run."""
+
+    title: str
+    feature: str
+    questions: Mapping[str, str]
+    """The question by kind; $count stands for the number of texts."""
+    guidelines: str
+    """Paragraphs."""
+    ties: bool
 
 
 class People:
@@ -68,7 +131,7 @@ class People:
         """What is asked. Raises UsageError without a prompt set."""
         if self._questions.prompt is None:
             raise UsageError("People need to know what to judge: give --prompt or --feature.")
-        return answers.about(self._questions.prompt)
+        return about_of(self._questions.prompt)
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[Assignment]:
@@ -163,17 +226,16 @@ class People:
             handed, last = person.handed, person.last
             if handed is not None and handed.lease == question:
                 match = assignment.match(handed)
-                reply = answers.reply(answer, len(match.items))
+                reply = reply_of(answer, len(match.items), question)
                 try:
                     verdict = self._questions.read(Reply(reply, Usage(), 0.0), match)
                 except UnusableReplyError as error:
                     raise BadAnswerError(f"This is not an answer: {error}") from error
-                await self._keep(person, handed, reply, answer.note, verdict, answer.seconds)
+                await self._keep(person, handed, reply, verdict, answer.seconds)
             elif last is None or last.lease != question:
                 raise StaleError(STALE)
             else:
-                reply = answers.reply(answer, len(last.match.items))
-                if last.reply not in ("", answers.with_note(reply, question, answer.note)):
+                if last.reply not in ("", reply_of(answer, len(last.match.items), question)):
                     raise StaleError("You answered this in another window. That answer counts.")
             return await self._next_turn(person)
 
@@ -181,8 +243,9 @@ class People:
         """Leave a question to others; their next turn. Raises StaleError."""
         async with self._alone() as assignment:
             person, handed = _theirs(await assignment.person(token), question)
-            reply = orjson.dumps({"skipped": reason[:LONGEST]}).decode()
-            await self._keep(person, handed, reply, note, None)
+            await self._keep(
+                person, handed, _kept({"skipped": reason[:LONGEST]}, question, note), None
+            )
             return await self._next_turn(person)
 
     async def undo(self, token: str) -> Turn:
@@ -247,14 +310,12 @@ class People:
         person: PersonProgress,
         handed: Handed,
         reply: str,
-        note: str,
         verdict: Verdict | None,
         seconds: float = float("inf"),
     ) -> None:
         """Commit an answer, or a skip. `seconds`: how long it took, as the page says; at most the time
         since the question was handed out."""
         seconds = min(max(0.0, seconds), max(0.0, self._assignment.now() - handed.at))
-        reply = answers.with_note(reply, handed.lease, note)
         await self._assignment.settle(person, reply, seconds, verdict)
         if handed.check is None:
             outcome = "skipped" if verdict is None else "ok"
@@ -279,3 +340,36 @@ def _theirs(person: PersonProgress, question: str) -> tuple[PersonProgress, Hand
     if person.handed is None or person.handed.lease != question:
         raise StaleError(STALE)
     return person, person.handed
+
+
+# Answers as their calls keep them
+
+
+def about_of(prompt: PromptSet) -> About:
+    """What a prompt set asks of people."""
+    own = dict(prompt.people)
+    words = {"pair": prompt.pair, "list": prompt.list, "direct": prompt.direct}
+    return About(
+        title=own.get("title", prompt.title) or prompt.name,
+        feature=prompt.feature,
+        questions={kind: " ".join(own.get(kind, text).split()) for kind, text in words.items()},
+        guidelines=own.get("guidelines", prompt.system).strip(),
+        ties=prompt.ties,
+    )
+
+
+def reply_of(answer: Answer, k: int, lease: str) -> str:
+    """An answer about k texts as a model would write it, and as its call keeps it. Raises
+    BadAnswerError."""
+    if k > 1 and sorted(answer.ranking) != list(range(k)):
+        raise BadAnswerError(f"This is not an answer: rank {k} texts, each once.")
+    if k == 1 and answer.score is None:
+        raise BadAnswerError("This is not an answer: it has no score.")
+    tied = (False, True) if k == 2 and answer.tied else ()
+    verdict = Verdict(answer.ranking, tied, answer.score if k == 1 else None)
+    return _kept(answer_of(verdict, labels(k).__getitem__), lease, answer.note)
+
+
+def _kept(content: dict[str, Any], lease: str, note: str) -> str:
+    noted = {"note": note.strip()[:LONGEST]} if note.strip() else {}
+    return orjson.dumps(content | {"question": lease} | noted).decode()

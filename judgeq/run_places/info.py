@@ -13,13 +13,11 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    model_serializer,
     model_validator,
 )
 
-from judgeq.config import NEVER_KEPT, Settings, as_flags, fingerprint, settle
+from judgeq.config import Settings, as_flags, fingerprint, settle
 from judgeq.datasets import FROM_PYTHON, STDIN, Dataset
 from judgeq.errors import RunError
 from judgeq.rating import Parameters
@@ -116,16 +114,6 @@ class RunInfo(BaseModel):
         if self.onto and not (rests and among and self.new_items > 0):
             raise ValueError("settled items, and what is placed onto them, don't add up")
         return self
-
-    @model_serializer(mode="wrap")
-    def _plain(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = serialized(self)
-        for name in ("onto", "anchors"):
-            if not values[name]:
-                del values[name]
-        for name in NEVER_KEPT:
-            values["settings"].pop(name, None)
-        return values
 
     @classmethod
     def begun(

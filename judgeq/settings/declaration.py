@@ -7,7 +7,7 @@ A setting's name is its key in a TOML file; its flag follows from it (`sim_accur
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -31,11 +31,8 @@ GROUPS = (
     RUNNING,
 )
 
-POSITIVE: Mapping[str, float] = {"gt": 0}
-NOT_NEGATIVE: Mapping[str, float] = {"ge": 0}
-SHARE: Mapping[str, float] = {"ge": 0, "le": 1}
-
-
+LIMITS = frozenset(("gt", "ge", "lt", "le", "min_length"))
+METAVARS = {bool: "", int: "N", float: "X", str: "TEXT"}
 IN_WORDS = {
     "greater_than_equal": "give {ge:,.10g} or more",
     "greater_than": "give more than {gt:,.10g}",
@@ -51,14 +48,15 @@ IN_WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
-    """What is said of a setting beside its type, default and limits.
+class Setting:
+    """One setting, as it is declared; its name, type, choices and default are those of its field.
 
     `common` ones are shown by `--help`, the others by `--help-all`. A setting of a `session` doesn't
     decide the result, and may change when a run is resumed. A `secretive` one may hold a key: its
     value is never repeated. `unset` says what holds where it is None. `only` gives a flag of another
     name; "" none, so that only a file can give it; "--no-…" turns it off. `undone`: --no-NAME turns off
     again what was given before.
+    `metavar` stands for its value in the help; "" of a flag that takes none.
     """
 
     help: str
@@ -72,42 +70,15 @@ class Declared:
     short: str = ""
     metavar: str = ""
     envvar: str | None = None
-
-
-def setting(
-    help: str,  # noqa: A002 - as click calls it
-    group: str,
-    default: Any = ...,
-    *,
-    limits: Mapping[str, Any] | None = None,
-    **declared: Any,
-) -> Any:
-    """A pydantic field that carries its declaration; `limits` are pydantic's (ge, le …)."""
-    extra: Any = {"declared": Declared(help, group, **declared)}
-    return Field(default, json_schema_extra=extra, **(limits or {}))
-
-
-class Declarations(BaseModel):
-    """The base of all models of settings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting, as its model declares it."""
-
-    name: str
-    type: Any
-    choices: tuple[str, ...]
-    default: Any
-    declared: Declared
+    name: str = ""
+    type: Any = None
+    choices: tuple[str, ...] = ()
+    default: Any = None
 
     @property
     def flag(self) -> str:
         """Its flag; "" where there is none."""
-        only = self.declared.only
-        return "--" + self.name.replace("_", "-") if only is None else only
+        return "--" + self.name.replace("_", "-") if self.only is None else self.only
 
     @property
     def repeatable(self) -> bool:
@@ -115,19 +86,26 @@ class Setting:
         return self.type is tuple and self.default is not None
 
     @property
-    def metavar(self) -> str:
-        """What stands for its value; "" of a flag that takes none."""
-        by_type = {bool: "", int: "N", float: "X", str: "TEXT"}
-        return self.declared.metavar or "|".join(self.choices) or by_type.get(self.type, "PATH")
-
-    @property
     def shown_default(self) -> str:
         """What holds where it isn't given, in words; "" for nothing."""
-        if self.declared.unset or self.default is None or isinstance(self.default, bool | dict):
-            return self.declared.unset
+        if self.unset or self.default is None or isinstance(self.default, bool | dict):
+            return self.unset
         if isinstance(self.default, tuple):
             return ", ".join(self.default)
         return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+
+def setting(help: str, group: str, default: Any = ..., **declared: Any) -> Any:  # noqa: A002
+    """A pydantic field that carries its declaration: fields of Setting, and pydantic's LIMITS."""
+    limits: Any = {name: declared.pop(name) for name in LIMITS & declared.keys()}
+    extra: Any = {"declared": Setting(help, group, **declared)}
+    return Field(default, json_schema_extra=extra, **limits)
+
+
+class Declarations(BaseModel):
+    """The base of all models of settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def settings_of(model: type[BaseModel]) -> dict[str, Setting]:
@@ -141,8 +119,15 @@ def _setting(name: str, field: Any) -> Setting:
         (kind,) = (part for part in get_args(kind) if part is not NoneType)
     choices = get_args(kind) if get_origin(kind) is Literal else ()
     kind = str if choices else get_origin(kind) or kind
-    default = None if field.is_required() else field.get_default(call_default_factory=True)
-    return Setting(name, kind, choices, default, field.json_schema_extra["declared"])
+    declared: Setting = field.json_schema_extra["declared"]
+    return replace(
+        declared,
+        name=name,
+        type=kind,
+        choices=choices,
+        metavar=declared.metavar or "|".join(choices) or METAVARS.get(kind, "PATH"),
+        default=None if field.is_required() else field.get_default(call_default_factory=True),
+    )
 
 
 def in_words(problem: Mapping[str, Any]) -> str:

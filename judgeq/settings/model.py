@@ -15,8 +15,6 @@ from judgeq.settings.declaration import (
     CONNECTION,
     MODEL,
     MONEY,
-    NOT_NEGATIVE,
-    POSITIVE,
     Declarations,
     setting,
 )
@@ -60,14 +58,14 @@ class Model(Declarations):
         MODEL, None, unset="anthropic for claude-… without --base-url, else openai",
     )  # fmt: skip
     temperature: float | None = setting(
-        "Sampling temperature; some models refuse it.", MODEL, None, limits={"ge": 0, "le": 10}
+        "Sampling temperature; some models refuse it.", MODEL, None, ge=0, le=10
     )
     reasoning_effort: str | None = setting(
         "For models that reason: minimal, low, medium, high.", MODEL, None,
-        metavar="EFFORT", limits={"min_length": 1})  # fmt: skip
+        metavar="EFFORT", min_length=1)  # fmt: skip
     max_output_tokens: int | None = setting(
         "The longest reply in tokens, reasoning included. A shorter limit costs no answer twice.",
-        MODEL, None, session=True, metavar="N", limits={"ge": 1, "le": TOKENS},
+        MODEL, None, session=True, metavar="N", ge=1, le=TOKENS,
     )  # fmt: skip
     extra_body: dict[str, Any] | None = setting(
         "More fields for every request, as a JSON object: top_p, seed, service_tier.", MODEL, None,
@@ -211,7 +209,7 @@ class Access(Declarations):
         "The environment variable that holds the API key.", CONNECTION, None,
         common=True, session=True, secretive=True, metavar="NAME",
         unset="the provider's own; JUDGEQ_API_KEY with --base-url",
-        limits={"min_length": 1})  # fmt: skip
+        min_length=1)  # fmt: skip
     api_key_file: Path | None = setting(
         "A file that holds the API key.", CONNECTION, None, session=True
     )
@@ -227,28 +225,16 @@ class Access(Declarations):
     ca_file: Path | None = setting(
         "Certificates of the authorities to trust (PEM).", CONNECTION, None, session=True
     )
-    timeout: float = setting(
-        "Seconds for a call.", CONNECTION, 600.0, session=True, limits=POSITIVE
-    )
+    timeout: float = setting("Seconds for a call.", CONNECTION, 600.0, session=True, gt=0)
     rpm: float | None = setting(
-        "Requests a minute.",
-        CONNECTION,
-        None,
-        session=True,
-        unset="what the server says",
-        limits=POSITIVE,
+        "Requests a minute.", CONNECTION, None, session=True, unset="what the server says", gt=0
     )
     tpm: float | None = setting(
-        "Tokens a minute.",
-        CONNECTION,
-        None,
-        session=True,
-        unset="what the server says",
-        limits=POSITIVE,
+        "Tokens a minute.", CONNECTION, None, session=True, unset="what the server says", gt=0
     )
     max_cost: float | None = setting(
         "Dollars that the run may cost; it stops before that, and can go on.", MONEY, None,
-        common=True, session=True, metavar="DOLLARS", limits=NOT_NEGATIVE)  # fmt: skip
+        common=True, session=True, metavar="DOLLARS", ge=0)  # fmt: skip
     price: tuple[Dollars, ...] | None = setting(
         "Dollars per million tokens: of input, of output, and perhaps of cached input.", MONEY, None,
         session=True, unset="genai-prices", metavar="IN,OUT[,CACHED]")  # fmt: skip
@@ -268,7 +254,7 @@ class Access(Declarations):
     )  # fmt: skip
     batch_size: int | None = setting(
         "Questions in a batch at most.", BATCHES, None,
-        session=True, unset="what the provider takes", limits={"ge": 1},
+        session=True, unset="what the provider takes", ge=1,
     )  # fmt: skip
     cache: bool = setting(
         "Neither take replies from the cache nor keep them there.", MONEY, True,

@@ -19,11 +19,9 @@ from judgeq.rating import CHOICES, ESTIMATORS
 from judgeq.settings.declaration import (
     DATA,
     JUDGE,
-    NOT_NEGATIVE,
-    POSITIVE,
+    PEOPLE,
     RATING,
     RUNNING,
-    SHARE,
     SIMULATED,
     STRATEGY,
     Declarations,
@@ -32,7 +30,6 @@ from judgeq.settings.declaration import (
     settings_of,
 )
 from judgeq.settings.model import Access, Model
-from judgeq.settings.people import Asking
 
 if TYPE_CHECKING:
     Rating = str
@@ -110,7 +107,7 @@ class DatasetSpec(Declarations):
     )  # fmt: skip
     longest_text: float | None = setting(
         "Leave out texts of more tokens than this, which is kept where --skip-long leaves out some.",
-        DATA, None, only="", limits=NOT_NEGATIVE,
+        DATA, None, only="", ge=0,
     )  # fmt: skip
     merge_duplicates: bool = setting(
         "Judge equal texts as one item, with the first one's id and gold.", DATA, False
@@ -120,10 +117,10 @@ class DatasetSpec(Declarations):
     )
     sample: int | None = setting(
         "Only this many items, drawn by --seed. A pilot before you pay for all.", DATA, None,
-        common=True, limits={"ge": 2},
+        common=True, ge=2,
     )  # fmt: skip
     n: int | None = setting(
-        "How many synthetic items.", DATA, None, unset="1000", limits={"ge": 2, "le": 10_000_000}
+        "How many synthetic items.", DATA, None, unset="1000", ge=2, le=10_000_000
     )
     data_dir: Path | None = setting("Where the known corpora's files lie.", DATA, None)
 
@@ -155,29 +152,21 @@ class Simulation(Declarations):
         "How lists are ranked: vg, noise by item; rrt, noise by pair.", SIMULATED, "vg"
     )
     sim_accuracy: float = setting(
-        "Share of right answers to a pair at --sim-distance.",
-        SIMULATED,
-        0.8,
-        limits={"gt": 0.5, "lt": 1},
+        "Share of right answers to a pair at --sim-distance.", SIMULATED, 0.8, gt=0.5, lt=1
     )
     sim_pmax: float = setting(
-        "Share of right answers however far apart.", SIMULATED, 0.99, limits={"gt": 0.5, "le": 1}
+        "Share of right answers however far apart.", SIMULATED, 0.99, gt=0.5, le=1
     )
     sim_distance: float = setting(
-        "The distance of --sim-accuracy, on a scale of 1..1000.", SIMULATED, 90.0, limits=POSITIVE
+        "The distance of --sim-accuracy, on a scale of 1..1000.", SIMULATED, 90.0, gt=0
     )
     sim_spread: float = setting(
-        "Spread (sd) of the two groups of a binary gold.", SIMULATED, 100.0, limits=NOT_NEGATIVE
+        "Spread (sd) of the two groups of a binary gold.", SIMULATED, 100.0, ge=0
     )
     sim_biased_items: int = setting(
-        "Items that the judge always sees wrongly, by --sim-bias.",
-        SIMULATED,
-        0,
-        limits=NOT_NEGATIVE,
+        "Items that the judge always sees wrongly, by --sim-bias.", SIMULATED, 0, ge=0
     )
-    sim_bias: float = setting(
-        "How much higher or lower it sees them.", SIMULATED, 200.0, limits=NOT_NEGATIVE
-    )
+    sim_bias: float = setting("How much higher or lower it sees them.", SIMULATED, 200.0, ge=0)
     sim_position_bias: float = setting(
         "How much higher it sees the last item of a question than the first; negative: lower.",
         SIMULATED,
@@ -220,15 +209,10 @@ class Choices(Declarations):
         "listwise10x3 (k, rounds), pairwise24 (rounds), streak:r=4,d=3, tail:w=8,p=20.",
         STRATEGY, "listwise", common=True, unset="listwise10", short="-s", metavar="NAME",
     )  # fmt: skip
-    rounds: int | None = setting(
-        "Rounds.",
-        STRATEGY,
-        None,
-        unset="3 of lists, 24 of pairs",
-    )
+    rounds: int | None = setting("Rounds.", STRATEGY, None, unset="3 of lists, 24 of pairs")
     total_rounds: int | None = setting(
         "Rounds in all, where a run is given more than it was begun with.",
-        STRATEGY, None, session=True, only="", limits={"ge": 1},
+        STRATEGY, None, session=True, only="", ge=1,
         unset="those that the run was begun with",
     )  # fmt: skip
     joined: tuple[int, ...] = setting(
@@ -258,7 +242,7 @@ class Choices(Declarations):
         "simulated, people, or a model. Several times for several judges. The "
         "simulated judge knows the gold; REHEARSAL, the default without gold, makes answers up; people "
         "answer on a page; models: gpt-5-mini, gemini/….",
-        JUDGE, ("simulated",), common=True, short="-j", metavar="NAME", limits={"min_length": 1},
+        JUDGE, ("simulated",), common=True, short="-j", metavar="NAME", min_length=1,
     )  # fmt: skip
     persona: tuple[str, ...] = setting(
         "A persona of the prompt set, as which a model is asked; several times for several.",
@@ -280,19 +264,19 @@ class Choices(Declarations):
         "more.",
         JUDGE, False,
     )  # fmt: skip
-    seed: int = setting("The seed of all randomness.", STRATEGY, 0, limits={"ge": 0, "lt": 2**63})
+    seed: int = setting("The seed of all randomness.", STRATEGY, 0, ge=0, lt=2**63)
 
     sim_latency: float = setting(
         "Seconds that an answer takes (× 0.5 to 1.5).", SIMULATED, 0.0,
-        session=True, limits=NOT_NEGATIVE)  # fmt: skip
+        session=True, ge=0)  # fmt: skip
     concurrency: int = setting(
         "Calls in flight at most.", RUNNING, 256,
-        common=True, session=True, limits={"ge": 1, "le": 10_000},
+        common=True, session=True, ge=1, le=10_000,
     )  # fmt: skip
     max_invalid: float = setting(
         "Stop when a larger share of the last 100 replies is unusable, or all of the first 10; "
         "1 never stops.",
-        RUNNING, 0.5, session=True, limits=SHARE,
+        RUNNING, 0.5, session=True, ge=0, le=1,
     )  # fmt: skip
     until: str | None = setting(
         "End the run once enough is known: 0.95, the order to ρ̂ = 0.95; top20, the first 20 items. It "
@@ -313,7 +297,7 @@ class Choices(Declarations):
     workers: int = setting(
         "1: this process asks the judges, too; 0: it only plans the rounds of a --store, which "
         "workers answer.",
-        RUNNING, 1, session=True, limits={"ge": 0, "le": 1}, metavar="0|1",
+        RUNNING, 1, session=True, ge=0, le=1, metavar="0|1",
     )  # fmt: skip
     standby: bool = setting(
         "Wait while another process leads this run of a --store, and take over once it ends or dies.",
@@ -325,7 +309,7 @@ class Choices(Declarations):
     )  # fmt: skip
     sigma: float | None = setting(
         "σ of the prior of θ. By default pl and hybrid fit it, between 0.25 and 8, and bt takes 2.",
-        RATING, None, session=True, unset="by the rating", limits={"ge": 1e-3, "le": 100},
+        RATING, None, session=True, unset="by the rating", ge=1e-3, le=100,
     )  # fmt: skip
     unbias_position: bool | None = setting(
         "Take out of θ what the place in which a text was shown is worth (pl, bt, hybrid).",
@@ -390,6 +374,60 @@ class Choices(Declarations):
     @classmethod
     def _in_capitals(cls, judges: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(REHEARSAL if name.upper() == REHEARSAL else name for name in judges)
+
+
+class Asking(Declarations):
+    """How people are asked, with --judge people."""
+
+    each: int = setting("How many people judge each question.", PEOPLE, 1, ge=1, le=1000)
+    repeats: float = setting(
+        "The share of questions asked again in reverse order, as a check that scores don't use.",
+        PEOPLE, 0.0, session=True, ge=0, le=0.5,
+    )  # fmt: skip
+    anchors: Path | None = setting(
+        "A table of pairs with a known answer (columns left, right and winner: ids or texts), mixed in "
+        "as a check.",
+        PEOPLE, None, session=True, metavar="PATH",
+    )  # fmt: skip
+    host: str = setting(
+        "The address that the page listens on; if others reach it, the connection isn't encrypted.",
+        PEOPLE, "127.0.0.1", session=True,
+    )  # fmt: skip
+    port: int = setting(
+        "The page's port; 0: any free one.", PEOPLE, 8766, session=True, ge=0, le=65535
+    )
+    url_prefix: str = setting(
+        "The beginning of links behind a reverse proxy: a path, or a whole address.",
+        PEOPLE, "", session=True, metavar="/PATH|https://…",
+    )  # fmt: skip
+    open_to_all: bool = setting(
+        "Let anybody who reaches the page judge, under a name of their own.", PEOPLE, False,
+        session=True,
+    )  # fmt: skip
+
+    @field_validator("url_prefix")
+    @classmethod
+    def _of_an_address(cls, prefix: str) -> str:
+        return "".join(split_prefix(prefix))
+
+
+_PREFIX = re.compile(
+    r"(?:(https?://(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?)(?=/|$))?/*([\w.~-]+(?:/[\w.~-]+)*)?/*",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def split_prefix(prefix: str) -> tuple[str, str]:
+    """What links begin with, as the address of a reverse proxy ("https://lab.example.org"; "": none) and
+    the path behind it ("/study1"; "": none). Raises ValueError for what is neither."""
+    found = _PREFIX.fullmatch(prefix.strip())
+    site, path = found.groups(default="") if found else ("", "..")
+    if {".", ".."} & {*path.split("/")}:
+        raise ValueError(
+            f"{prefix!r} is neither a path, such as /study1, nor the address of a reverse proxy, such "
+            "as https://lab.example.org/study1"
+        )
+    return site.lower(), path and f"/{path}"
 
 
 SETTINGS: Mapping[str, Setting] = {

@@ -29,8 +29,7 @@ from judgeq.errors import (
 )
 from judgeq.events import Event, Notice
 from judgeq.files import problems
-from judgeq.people.answers import LONGEST, Answer, Turn
-from judgeq.people.people import People
+from judgeq.people.people import LONGEST, Answer, People, Turn
 from judgeq.ui import html
 from judgeq.web.control import controlled
 from judgeq.web.guard import (

@@ -26,7 +26,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from judgeq.errors import UsageError
 from judgeq.escaping import multiline
-from judgeq.settings.people import split_prefix
+from judgeq.settings.run import split_prefix
 from judgeq.ui import html
 
 HEADERS = {

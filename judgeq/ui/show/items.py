@@ -17,7 +17,7 @@ from judgeq.engine.scores import TEXT, Scores
 from judgeq.escaping import plain
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.items import Appearance, Explanation, View, who
-from judgeq.people import answers
+from judgeq.person import remark
 from judgeq.text import count, several
 from judgeq.types import Call
 from judgeq.ui.sections import Cell, Column, Field, Section, line, stated, table
@@ -225,4 +225,4 @@ def _replies(run: Result, replies: Mapping[int, Sequence[Call]]) -> Section:
 
 def _call(result: Result, call: Call) -> str:
     """Whose call it was, its outcome, and what it took; with a person's remark."""
-    return line("call", person=who(result, call), remark=answers.remark(call), call=call)
+    return line("call", person=who(result, call), remark=remark(call), call=call)
