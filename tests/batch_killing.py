@@ -18,7 +18,7 @@ from judgeq.engine.batch import Batches
 from judgeq.engine.interrupts import Stop
 from judgeq.judge.budget import Budget
 from judgeq.judge.http import anthropic, batch_api, openai
-from judgeq.run_places import copying
+from judgeq.run_places import RunFolder
 from judgeq.store.sqlite import SqliteStore
 from tests.cli import ended, environment
 from tests.fakes import by_elo
@@ -53,7 +53,7 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
 """Where a session can be killed; at some, before what is named is done, at others after it."""
 COMMITS: dict[str, tuple[tuple[Any, str], ...]] = {
     "before a transaction": ((SqliteStore, "_transaction"),),
-    "before it is in its place": ((copying, "put"),),
+    "before it is in its place": ((RunFolder, "put"),),
 }
 """Where any session can be killed: between two commits."""
 BEFORE = (
