@@ -174,7 +174,7 @@ class AnthropicServer(FaultyServer):
         asked = {line["custom_id"]: line["asked"] for line in batch.lines}
         given = map(orjson.loads, [*batch.output.splitlines(), *batch.errors.splitlines()])
         lines = [orjson.dumps(self._result(line, asked[line["custom_id"]])) for line in given]
-        return await self.batches.send(request, batch, b"".join(line + b"\n" for line in lines))
+        return await self.batches.send(request, b"".join(line + b"\n" for line in lines))
 
     def _named(self, request: web.Request) -> FaultyBatch | None:
         return self.batches.batches.get(request.match_info["id"])

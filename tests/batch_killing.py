@@ -11,36 +11,38 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from judgeq.engine import batch, batch_jobs
 from judgeq.engine.batch import Batches
 from judgeq.engine.interrupts import Stop
 from judgeq.judge.budget import Budget
-from judgeq.judge.http import anthropic, batch_api, openai
+from judgeq.judge.http import anthropic, batch_api
+from judgeq.judge.http.anthropic import AnthropicBatches
+from judgeq.judge.http.openai import OpenAIBatches
 from judgeq.run_places import RunFolder
 from judgeq.store.sqlite import SqliteStore
 from tests.cli import ended, environment
 from tests.fakes import by_elo
 
-STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
+Named: TypeAlias = tuple[tuple[Any, str], ...]
+"""Functions, by what has them."""
+
+
+def of_both(in_openai: str, in_anthropic: str = "") -> Named:
+    """What is named so in either form of the API."""
+    return (OpenAIBatches, in_openai), (AnthropicBatches, in_anthropic or in_openai)
+
+
+STEPS: dict[str, Named] = {
     "before the intent": ((Batches, "_submit"),),
-    "before it is created": (
-        (openai.OpenAIBatches, "create"),
-        (anthropic.AnthropicBatches, "create"),
-    ),
+    "before it is created": of_both("create"),
     "in the middle of a body": ((anthropic, "framed"), (batch_api, "parts_of")),
-    "uploaded": ((openai.OpenAIBatches, "_upload"), (anthropic.AnthropicBatches, "remote")),
-    "before its id is written": (
-        (openai.OpenAIBatches, "create"),
-        (anthropic.AnthropicBatches, "create"),
-    ),
+    "uploaded": of_both("_upload", "remote"),
+    "before its id is written": of_both("create"),
     "its id is written": ((Batches, "_create"),),
-    "identified": ((openai.OpenAIBatches, "identify"), (anthropic.AnthropicBatches, "identify")),
-    "while it is asked about": (
-        (openai.OpenAIBatches, "remote"),
-        (anthropic.AnthropicBatches, "get"),
-    ),
+    "identified": of_both("identify"),
+    "while it is asked about": of_both("remote", "get"),
     "while waiting": ((Stop, "sleep"),),
     "in the middle of a download": ((batch_api, "lines_of"),),
     "downloaded": ((batch_api.BatchAPI, "download"),),
@@ -51,7 +53,7 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "without its files": ((batch, "collect"),),
 }
 """Where a session can be killed; at some, before what is named is done, at others after it."""
-COMMITS: dict[str, tuple[tuple[Any, str], ...]] = {
+COMMITS: dict[str, Named] = {
     "before a transaction": ((SqliteStore, "_transaction"),),
     "before it is in its place": ((RunFolder, "put"),),
 }
@@ -95,13 +97,17 @@ class Killing:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        async def one(*arguments: Any, **named: Any) -> Any:
+        @contextmanager
+        def step() -> Iterator[None]:
             if self._before:
                 self._now()
-            given = await function(*arguments, **named)
+            yield
             if not self._before:
                 self._now()
-            return given
+
+        async def one(*arguments: Any, **named: Any) -> Any:
+            with step():
+                return await function(*arguments, **named)
 
         async def parts(*arguments: Any) -> Any:
             async for part in function(*arguments):
@@ -109,12 +115,8 @@ class Killing:
                 self._now()
 
         def plain(*arguments: Any, **named: Any) -> Any:
-            if self._before:
-                self._now()
-            given = function(*arguments, **named)
-            if not self._before:
-                self._now()
-            return given
+            with step():
+                return function(*arguments, **named)
 
         if inspect.isasyncgenfunction(function):
             return parts
@@ -171,15 +173,16 @@ def main() -> None:
     warm = False
     for line in sys.stdin:
         folder, words, kill = json.loads(line)
-        if not warm:
-            done = ended(Path(folder), *words)
-            said = Ended(done.returncode, done.stdout, done.stderr)
-            assert threading.active_count() == 1
-            warm = True
-        else:
-            said = _forked(Path(folder), words, kill)
+        said = _forked(Path(folder), words, kill) if warm else _ended(Path(folder), words)
+        assert warm or threading.active_count() == 1
+        warm = True
         sys.stdout.write(f"{json.dumps(said)}\n")
         sys.stdout.flush()
+
+
+def _ended(folder: Path, words: Sequence[str]) -> Ended:
+    done = ended(folder, *words)
+    return Ended(done.returncode, done.stdout, done.stderr)
 
 
 def _forked(folder: Path, words: Sequence[str], kill: Sequence[Any]) -> Ended:
@@ -189,22 +192,18 @@ def _forked(folder: Path, words: Sequence[str], kill: Sequence[Any]) -> Ended:
         os.close(reading)
         if kill:
             Killing(*kill)
-        code, out, err = 70, "", ""
         try:
-            done = ended(folder, *words)
-            code, out, err = done.returncode, done.stdout, done.stderr
+            said = _ended(folder, words)
         except BaseException as error:  # noqa: BLE001  (nothing else reports it)
-            err = repr(error)
+            said = Ended(70, "", repr(error))
         with os.fdopen(writing, "w") as to:
-            json.dump([code, out, err], to)
+            json.dump(said, to)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as given:
-        said = given.read()
+        text = given.read()
     _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return Ended(None, "", "")
-    return Ended(*json.loads(said))
+    return Ended(None, "", "") if os.WIFSIGNALED(status) else Ended(*json.loads(text))
 
 
 if __name__ == "__main__":

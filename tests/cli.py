@@ -14,10 +14,11 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import chdir, closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
+from unittest.mock import patch
 
 import click
 
@@ -34,12 +35,9 @@ SIGNALS = [
 
 def environment(folder: Path) -> dict[str, str]:
     """No network, no corpora of this machine, no cache of this user."""
-    return {
-        **{
-            k: v
-            for k, v in os.environ.items()
-            if not k.startswith(("JUDGEQ", "COLUMNS", "OPENAI", "ANTHROPIC"))
-        },
+    others = ("JUDGEQ", "COLUMNS", "OPENAI", "ANTHROPIC")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    return kept | {
         "JUDGEQ_OFFLINE": "1",
         "XDG_CACHE_HOME": str(folder / "cache"),
         "XDG_STATE_HOME": str(folder / "state"),
@@ -63,11 +61,8 @@ class How(TypedDict, total=False):
 def judgeq(
     folder: Path, *arguments: str | Path, expect: int = 0, **how: Unpack[How]
 ) -> subprocess.CompletedProcess[str]:
-    """Run judgeq in `folder` to its end, within this process, and check its exit code.
-
-    A process of its own takes a second; `judgeq_process` is for
-    what only that shows: outputs that are closed, signals, kills, limits, what is imported.
-    """
+    """Run judgeq in `folder` to its end, within this process, and check its exit code: a process of its
+    own takes a second, and is for what only that shows, as signals, limits, what is imported."""
     return _checked(ended(folder, *arguments, **how), expect)
 
 
@@ -160,29 +155,26 @@ def _as_a_process(
 ) -> Iterator[None]:
     """While inside, what belongs to the whole process is as a new one would find it."""
     assert threading.current_thread() is threading.main_thread(), "use judgeq_process"
-    streams, argv, place = (sys.stdin, sys.stdout, sys.stderr), sys.argv, Path.cwd()
-    before = dict(os.environ)
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     collecting = gc.get_threshold()
     logger = logging.getLogger("judgeq")
     level, logs = logger.level, list(logger.handlers)
+    read = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+    streams: dict[str, Any] = {"stdin": read, "stdout": outputs[0], "stderr": outputs[1]}
     try:
-        with warnings.catch_warnings():
+        with (
+            warnings.catch_warnings(),
+            chdir(folder),
+            patch.dict(os.environ, variables, clear=True),
+            patch.multiple(sys, argv=["judgeq", *arguments], **streams),
+        ):
             warnings.simplefilter("error")
             # aiohttp's own, where a chunk of an uploaded form ends within a boundary.
             warnings.filterwarnings("ignore", "unread_data", DeprecationWarning)
-            os.chdir(folder)
-            _set_environment(variables)
-            sys.argv = ["judgeq", *arguments]
-            sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
-            sys.stdout, sys.stderr = outputs
             signal.signal(signal.SIGINT, signal.default_int_handler)
             yield
         assert gc.get_threshold() == collecting
     finally:
-        (sys.stdin, sys.stdout, sys.stderr), sys.argv = streams, argv
-        _set_environment(before)
-        os.chdir(place)
         for number, handler in handlers.items():
             signal.signal(number, handler)
         logger.setLevel(level)
@@ -191,26 +183,25 @@ def _as_a_process(
             added.close()
 
 
-def _set_environment(variables: Mapping[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(variables)
-
-
 STARTED: list[subprocess.Popen[str]] = []
 """The processes of the test that is running; tests/conftest.py ends what is left of them."""
 
 
-def start(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
+def start(
+    folder: Path, *arguments: str | Path, variables: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
     """Start judgeq in `folder`, and let it run."""
-    return started(folder, *command(*arguments))
+    return started(folder, *command(*arguments), variables=variables)
 
 
-def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+def started(
+    folder: Path, *words: str, variables: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
     """Start a program in `folder`, and let it run."""
     process = subprocess.Popen(
         words,
         cwd=folder,
-        env=environment(folder),
+        env=environment(folder) | dict(variables or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -275,17 +266,18 @@ def scores(run: Path, *at: str) -> str:
     return (run / "scores.csv").read_text(encoding="utf-8") + exact
 
 
-def score_columns(run: Path) -> dict[str, list[str]]:
-    with (run / "scores.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+def _columns(table: str) -> dict[str, list[str]]:
+    rows = list(csv.DictReader(io.StringIO(table)))
     return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def score_columns(run: Path) -> dict[str, list[str]]:
+    return _columns((run / "scores.csv").read_text(encoding="utf-8"))
 
 
 def exact_columns(run: Path, *flags: str) -> dict[str, list[str]]:
     """The columns of its scores to the last bit, as `judgeq export` reads them out of its ledger."""
-    shown = judgeq(run.parent.parent, "export", run, "--table", "scores", *flags).stdout
-    rows = list(csv.DictReader(io.StringIO(shown)))
-    return {name: [row[name] for row in rows] for name in rows[0]}
+    return _columns(judgeq(run.parent.parent, "export", run, "--table", "scores", *flags).stdout)
 
 
 def query(run: Path, sql: str) -> list[tuple[int, ...]]:

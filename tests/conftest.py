@@ -32,7 +32,7 @@ for what they write to be there for good."""
 
 FIRST = (
     "test_shared_spending",
-    "test_open_files",
+    "test_files",
     "test_people_kills",
     "test_kill",
     "test_report",

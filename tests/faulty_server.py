@@ -17,7 +17,6 @@ from judgeq.types import Usage
 
 KEPT = 30 * 86_400
 """Seconds for which results are kept."""
-FATES = ("lost", "doubled", "downloads", "broken")
 CAN = {"schema": ("", "text", "json_object", "json_schema"), "json": ("", "text", "json_object")}
 FAULTS = ("limited", "unanswered", "invalid", "expire", "broken", "flaky")
 
@@ -96,14 +95,12 @@ class FaultyChat(Chat):
 @dataclass(eq=False)
 class FaultyBatch(Batch):
     """A batch that expires with this `share` of its lines answered. `problems` say why it fails its
-    validation; `again` are results that come twice, `fates` counts what became of results; `size` is in
-    bytes."""
+    validation; `again` are results that come twice; `size` is in bytes."""
 
     share: float = 1.0
     problems: Sequence[Mapping[str, Any]] = ()
     size: int = 0
     again: bytearray = field(default_factory=bytearray)
-    fates: Counter[str] = field(default_factory=Counter)
 
     def state(self, now: float) -> str:
         state = super().state(now)
@@ -167,18 +164,14 @@ class FaultyBatches(Batches):
             if name in [batch.fields.get(file) for file in of]:
                 if self.gone(batch):
                     return error(404, f"No such File object: {name}", param="id")
-                return await self.send(request, batch, self.files[name])
+                return await self.send(request, self.files[name])
         return await super().content(request)
 
-    async def send(
-        self, request: web.Request, batch: FaultyBatch, data: bytes | bytearray
-    ) -> web.StreamResponse:
-        """Send results, whole or broken off."""
+    async def send(self, request: web.Request, data: bytes | bytearray) -> web.StreamResponse:
+        """Send results: whole, or broken off, some as if they were whole."""
         how = self.drawn("broken")
-        batch.fates.update(("downloads",) if how is None else ("downloads", "broken"))
         if how is not None and how < 2 / 3:
             return await drop(request, bytes(data), half=True)
-        # The other broken ones end early as if they were whole.
         return web.Response(body=bytes(data if how is None else data[: len(data) // 2]))
 
     # Batches
@@ -256,13 +249,9 @@ class FaultyBatches(Batches):
         lost, doubled = self.settings.batch_lost, self.settings.batch_doubled
         before = len(batch.output)
         super().write(batch, line, said)
-        if said.status != 200 or self._how >= lost + doubled:
-            return
-        if self._how < lost:
-            batch.fates["lost"] += 1
+        if said.status == 200 and self._how < lost:
             del batch.output[before:]
-        else:
-            batch.fates["doubled"] += 1
+        elif said.status == 200 and self._how < lost + doubled:
             batch.again += batch.output[before:]
 
     def close(self, batch: Batch, state: str) -> None:
@@ -270,14 +259,6 @@ class FaultyBatches(Batches):
         batch.output += batch.again
         if not batch.problems:
             super().close(batch, state)
-
-    def as_json(self) -> dict[str, Any]:
-        seen = super().as_json()
-        for shown in seen["list"]:
-            batch = self.batches[shown["id"]]
-            shown["expired"] = batch.counts["expired"]
-            shown |= {name: batch.fates[name] for name in FATES}
-        return seen
 
 
 class FaultyServer(MockServer):

@@ -1,18 +1,29 @@
-"""People as judges, as a page and its server see them: the real ones, with a store of their own."""
+"""People as judges: those who answer by the gold labels with noise, through `People` alone; and as a
+page and its server see them, with a store of their own."""
 
+import asyncio
 import json
+import random
+import signal
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from judgeq import config
+from judgeq.engine import session
+from judgeq.engine.assembly import Run
+from judgeq.engine.interrupts import Interrupts
+from judgeq.engine.results import Result
+from judgeq.errors import StoppedError
 from judgeq.judge.questions import Questions
 from judgeq.people.assignment import Assignment
-from judgeq.people.people import Answer, People, Turn
+from judgeq.people.people import Answer, People, Question, Turn
+from judgeq.people.registry import Change
 from judgeq.prompts import PromptSet
 from judgeq.store import Items
 from judgeq.store.sqlite import SqliteStore
@@ -20,7 +31,138 @@ from judgeq.types import Matches
 from judgeq.web.annotate import annotating
 from judgeq.web.guard import Entrance
 from tests.cli import query
-from tests.judging import register
+
+N = 24
+
+
+def dataset(folder: Path, n: int = N) -> Path:
+    """A table of n texts whose gold is the number that they hold."""
+    path = folder / "texts.csv"
+    lines = [f"t{row},text number {row} of them,{row}" for row in range(n)]
+    path.write_text("\n".join(["id,text,gold", *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def settings(folder: Path, **more: Any) -> config.Settings:
+    """A run of people over that table."""
+    table = {"dataset": str(dataset(folder, more.pop("texts", N))), "gold_column": "gold"}
+    asked = {"feature": "how large the number is", "strategy": "pairwise2", "judge": ("people",)}
+    return config.settle({**table, **asked, **more})
+
+
+def number(text: str) -> int:
+    """The gold of a text."""
+    return int(text.split()[2])
+
+
+def answered(question: Question, noise: Callable[[], float] = lambda: 0.0) -> Answer:
+    """What somebody says who sees the gold through noise."""
+    seen = [number(text) + noise() for text in question.texts]
+    if question.kind == "direct":
+        return Answer(score=min(1.0, max(0.0, seen[0] / 100)), seconds=1.0)
+    return Answer(tuple(sorted(range(len(seen)), key=lambda at: -seen[at])), seconds=1.0)
+
+
+async def judge(
+    people: People, token: str, noise: float = 0.0, seed: int = 0, note: str = ""
+) -> int:
+    """Answer until all is over, or the quota is reached; how many answers it took."""
+    chance, count = random.Random(seed), 0
+    turn = await people.turn(token)
+    while turn.why in ("", "wait"):
+        if turn.question is None:
+            await asyncio.sleep(0.01)
+            turn = await people.turn(token)
+            continue
+        said = answered(turn.question, lambda: chance.gauss(0, noise))._replace(note=note)
+        turn = await people.answer(token, turn.question.id, said)
+        count += 1
+        await asyncio.sleep(0)
+    return count
+
+
+async def register(people: People, names: Sequence[str], quota: int | None = None) -> list[str]:
+    """Add people; their tokens."""
+    return [one.link or "" for one in await people.change(Change("add", tuple(names), quota))]
+
+
+@asynccontextmanager
+async def _beside(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
+    """While inside, people are at work; it is left when they have done it."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        yield
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+Page: TypeAlias = Callable[[People], AbstractAsyncContextManager[None]]
+
+
+def judged_by(names: Sequence[str], noise: float = 0.0, quota: int | None = None) -> Page:
+    """A page on which people of these names judge all there is."""
+
+    @asynccontextmanager
+    async def page(people: People) -> AsyncIterator[None]:
+        tokens = await register(people, names, quota)
+        work = (judge(people, token, noise, seed) for seed, token in enumerate(tokens))
+        async with _beside(*work):
+            yield
+
+    return page
+
+
+def executed(prepared: Run, page: Page, interrupts: Interrupts | None = None) -> Result:
+    return session.execute(prepared, lambda _: None, page=page, interrupts=interrupts)
+
+
+def run(
+    folder: Path, names: Sequence[str] = ("Ann", "Bob"), *, noise: float = 0.0, **more: Any
+) -> Result:
+    """The result of a run that these people judged."""
+    prepared = session.prepare(settings(folder, **more), folder / "runs")
+    return executed(prepared, judged_by(names, noise))
+
+
+def stopped(folder: Path, quota: int, names: Sequence[str] = ("Ann", "Bob"), **more: Any) -> Run:
+    """A run that was stopped when these people had answered so many questions each."""
+    prepared = session.prepare(settings(folder, **more), folder / "runs")
+    interrupts = Interrupts()
+
+    @asynccontextmanager
+    async def page(people: People) -> AsyncIterator[None]:
+        for seed, token in enumerate(await register(people, names, quota)):
+            await judge(people, token, seed=seed)
+        interrupts.append(signal.SIGINT)
+        yield
+
+    with suppress(StoppedError):
+        executed(prepared, page, interrupts)
+    return prepared
+
+
+def remarked(folder: Path, note: str, reason: str, **more: Any) -> Result:
+    """The result of a run of which one person noted something at each answer, after the other had
+    skipped the first question, for that reason."""
+
+    @asynccontextmanager
+    async def page(people: People) -> AsyncIterator[None]:
+        ann, bob = await register(people, ["Ann", "Bob"])
+        first = await people.turn(bob)
+        assert first.question is not None
+        after = await people.skip(bob, first.question.id, reason, note)
+        if after.question is not None:
+            await people.leave(bob, after.question.id)
+        async with _beside(judge(people, ann, note=note)):
+            yield
+
+    return executed(session.prepare(settings(folder, **more), folder / "runs"), page)
+
+
+# As a page sees them
 
 PROMPT = PromptSet(
     name="bias",

@@ -56,6 +56,7 @@ Own = tuple[Settings, Sequence[Path]]
 
 
 def own(*datasets: Path, **given: Any) -> Own:
+    """What is the worker's own."""
     return config.settle({"dataset": "demo", **given}), datasets
 
 
@@ -80,15 +81,11 @@ def refused(place: RunFolder, mine: Own, **how: Any) -> str:
     WATCHING.append(True)
     try:
         with pytest.raises(JudgeqError) as caught:
-            admission.admit(place, *mine, **how)
+            admit(place, mine, **how)
     finally:
         WATCHING.clear()
-    files = [
-        what
-        for what in OPENED
-        if "judgeq/" not in what and "/lib/python" not in what and str(place.path) not in what
-    ]
-    assert not files
+    known = ("judgeq/", "/lib/python", str(place.path))
+    assert not [what for what in OPENED if not any(one in what for one in known)]
     return str(caught.value)
 
 
@@ -101,23 +98,11 @@ def test_a_simulated_run_is_worked_on_by_anybody(tmp_path: Path) -> None:
 
 
 def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: Path) -> None:
-    theirs: dict[str, Any] = {
-        "judge": ("gpt-5-mini",),
-        "temperature": 0.3,
-        "max_output_tokens": 50,
-        "prompt": "bias",
-        "api_key_env": "HOME",
-        "headers": ("X-Stolen: env:HOME",),
-        "proxy": "http://evil.example",
-        "ca_file": tmp_path / "ca.pem",
-        "cache_dir": tmp_path / "theirs",
-        "max_cost": 1e9,
-        "price": (0.0, 0.0),
-        "concurrency": 9999,
-        "max_invalid": 1.0,
-        "timeout": 1e9,
-    }
-    place = begun(tmp_path / "runs", **theirs)
+    theirs = {"api_key_env": "HOME", "headers": ("X-Stolen: env:HOME",), "max_cost": 1e9}
+    theirs |= {"proxy": "http://evil.example", "ca_file": tmp_path / "ca.pem", "timeout": 1e9}
+    theirs |= {"cache_dir": tmp_path / "theirs", "price": (0.0, 0.0), "concurrency": 9999}
+    judged = {"judge": ("gpt-5-mini",), "temperature": 0.3, "max_output_tokens": 50}
+    place = begun(tmp_path / "runs", **theirs, **judged, prompt="bias", max_invalid=1.0)
     mine = own(judge=("gpt-5-mini", "simulated"), max_cost=2.0, cache_dir=tmp_path / "mine")
     run = admit(place, mine)
     decided = ("judge", "temperature", "max_output_tokens", "seed", "persona")
@@ -136,10 +121,11 @@ def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: 
     assert pricing.bound(1000, 1000) > 0
 
 
-GPT = {"judge": ("gpt-a",)}
+GPT, CLAUDE, OF_GROQ = ({"judge": (name,)} for name in ("gpt-a", "claude-x", "groq/m"))
 HERE = {"base_url": "http://127.0.0.1:1/v1"}
 GROQ = "https://api.groq.com/openai/v1"
 ANOTHER = f"--base-url {GROQ} --api openai model m --extra-body '{{}}', and this worker has another"
+ITS_BODY = "--extra-body '{}', and this worker has another --extra-body."
 
 
 @pytest.mark.parametrize(
@@ -152,26 +138,10 @@ ANOTHER = f"--base-url {GROQ} --api openai model m --extra-body '{{}}', and this
         (GPT | {"extra_body": {"store": True}}, GPT, """--extra-body '{"store":true}'"""),
         (GPT | {"api": "anthropic"}, GPT, "--api anthropic"),
         (GPT, GPT | {"api": "anthropic"}, "--base-url https://api.openai.com"),
-        (
-            {"judge": ("claude-x",)},
-            {"judge": ("claude-x",), **HERE},
-            "--base-url https://api.anthropic.com/v1 --api anthropic",
-        ),
-        (
-            {"judge": ("groq/m",)},
-            {"judge": ("groq/m",), **HERE},
-            f"{ANOTHER} --base-url and model.",
-        ),
-        (
-            {"judge": ("groq/m",), "base_url": GROQ},
-            {"judge": ("groq/m",)},
-            f"--base-url {GROQ} --api openai",
-        ),
-        (
-            GPT,
-            GPT | {"extra_body": {"x": 1}},
-            "--extra-body '{}', and this worker has another --extra-body.",
-        ),
+        (CLAUDE, CLAUDE | HERE, "--base-url https://api.anthropic.com/v1 --api anthropic"),
+        (OF_GROQ, OF_GROQ | HERE, f"{ANOTHER} --base-url and model."),
+        (OF_GROQ | {"base_url": GROQ}, OF_GROQ, f"--base-url {GROQ} --api openai"),
+        (GPT, GPT | {"extra_body": {"x": 1}}, ITS_BODY),
     ],
 )
 def test_judges_and_servers_are_those_that_the_workers_user_named(
@@ -182,9 +152,7 @@ def test_judges_and_servers_are_those_that_the_workers_user_named(
 
 
 @pytest.mark.parametrize("judges", [("people",), ("simulated", "people")])
-def test_a_run_that_asks_people_is_its_own_processs(
-    tmp_path: Path, judges: tuple[str, ...]
-) -> None:
+def test_a_run_that_asks_people_is_its_own_processs(tmp_path: Path, judges: list[str]) -> None:
     options = {"feature": "size", "dataset": str(table(tmp_path)), "gold_column": "label"}
     place = begun(tmp_path / "runs", judge=judges, ensemble="each", **options)
     assert "its own process does all" in refused(place, own(judge=judges, feature="size"))

@@ -14,11 +14,11 @@ from judgeq.engine import session
 from judgeq.people.people import People
 from judgeq.web.annotate import annotating
 from judgeq.web.guard import Entrance
-from tests import judging as engine
+from tests import people as engine
 from tests.browser import Seen, opened, violations
 from tests.cli import LONGEST, query
-from tests.judging import register as register_people
 from tests.people import PROMPT, Study, asking
+from tests.people import register as register_people
 from tests.test_report import PAGE_TEXTS as HOSTILE
 from tests.web import in_thread
 

@@ -1,11 +1,13 @@
 import asyncio
+import json
 import os
 import pickle
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,48 +30,36 @@ def _written_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judgeq.judge.cache, "TOGETHER", 0.0)
 
 
-def using(folder: Path, story: Callable[[ReplyCache], Awaitable[None]]) -> list[str]:
-    """Run `story` on a cache that is then closed; what it told."""
-    told: list[str] = []
-
-    async def run() -> None:
-        cache = ReplyCache(folder, warn=told.append)
-        try:
-            await story(cache)
-        finally:
-            await cache.close()
-
-    run_loop(run())
-    return told
+@asynccontextmanager
+async def opened(folder: Path, told: list[str], **how: bool) -> AsyncIterator[ReplyCache]:
+    """A cache, and what it tells."""
+    cache = ReplyCache(folder, warn=told.append, **how)
+    try:
+        yield cache
+    finally:
+        await cache.close()
 
 
 def filled(folder: Path, **replies: Reply) -> None:
-    async def story(cache: ReplyCache) -> None:
-        for name, reply in (replies or {"k": REPLY}).items():
-            cache.put(name, reply)
-
-    assert using(folder, story) == []
+    assert lookups(folder, **(replies or {"k": REPLY})) == ([], [])
 
 
-def lookups(folder: Path, *keys: str) -> tuple[list[Reply | None], list[str]]:
-    found: list[Reply | None] = []
+def lookups(folder: Path, *keys: str, **replies: Reply) -> tuple[list[Reply | None], list[str]]:
+    """What is found by keys once replies are put in, and what was told."""
+    told: list[str] = []
 
-    async def story(cache: ReplyCache) -> None:
-        found.extend(map(cache.get, keys))
+    async def story() -> list[Reply | None]:
+        async with opened(folder, told) as cache:
+            for name, reply in replies.items():
+                cache.put(name, reply)
+            return [*map(cache.get, keys)]
 
-    told = using(folder, story)
-    return found, told
-
-
-def execute(folder: Path, sql: str, *values: object) -> None:
-    with closing(sqlite3.connect(folder / "cache.db")) as db:
-        db.execute(sql, values)
-        db.commit()
+    return run_loop(story()), told
 
 
-def rows(folder: Path) -> list[object]:
-    with closing(sqlite3.connect(folder / "cache.db")) as db:
-        return db.execute("SELECT * FROM Cache").fetchall()
+def execute(folder: Path, sql: str, *values: object) -> list[Any]:
+    with closing(sqlite3.connect(folder / "cache.db", isolation_level=None)) as db:
+        return db.execute(sql, values).fetchall()
 
 
 def test_what_is_kept_is_found_again_to_the_last_bit(tmp_path: Path) -> None:
@@ -81,27 +71,28 @@ def test_what_is_kept_is_found_again_to_the_last_bit(tmp_path: Path) -> None:
 
 
 def test_who_only_looks_keeps_nothing_and_makes_no_folder(tmp_path: Path) -> None:
+    folder, told, every = tmp_path / "cache", list[str](), "SELECT * FROM Cache"
+
     async def look(folder: Path, *keys: str) -> list[Reply | None]:
-        cache = ReplyCache(folder, warn=pytest.fail, read_only=True)
-        found = [cache.get(key) for key in keys]
-        cache.put("new", REPLY)
-        await cache.close()
-        return found
+        async with opened(folder, told, read_only=True) as cache:
+            cache.put("new", REPLY)
+            return [*map(cache.get, keys)]
 
     assert asyncio.run(look(tmp_path / "none", "k")) == [None]
     assert not (tmp_path / "none").exists()
-    folder = tmp_path / "cache"
     filled(folder)
-    before = rows(folder)
+    before = execute(folder, every)
     assert asyncio.run(look(folder, "k", "none")) == [REPLY, None]
-    assert rows(folder) == before
+    assert execute(folder, every) == before
 
-    async def beside(cache: ReplyCache) -> None:  # while a run has it open
-        cache.put("late", REPLY)
-        await turns()
-        assert await look(folder, "late") == [REPLY]
+    async def beside() -> None:  # while a run has it open
+        async with opened(folder, told) as cache:
+            cache.put("late", REPLY)
+            await turns()
+            assert await look(folder, "late") == [REPLY]
 
-    assert using(folder, beside) == []
+    asyncio.run(beside())
+    assert told == []
 
 
 def test_overview_and_clear(tmp_path: Path) -> None:
@@ -113,18 +104,21 @@ def test_overview_and_clear(tmp_path: Path) -> None:
     assert lookups(tmp_path, "a") == ([None], [])
 
 
-def test_a_folder_that_can_not_be_used_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
-    folder = tmp_path / "file"
-    folder.write_text("no folder")
+# What goes wrong
 
-    async def story(cache: ReplyCache) -> None:
+
+async def test_a_folder_that_can_not_be_used_is_told_once_and_the_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    folder, told = tmp_path / "file", list[str]()
+    folder.write_text("no folder")
+    async with opened(folder, told) as cache:
         assert cache.get("k") is None
         cache.put("k", REPLY)
         assert cache.get("k") is None
-
-    (told,) = using(folder, story)
-    assert str(folder) in told
-    assert "--no-cache" in told
+    (warning,) = told
+    assert str(folder) in warning
+    assert "--no-cache" in warning
 
 
 def test_a_folder_of_another_user_is_refused_and_the_run_goes_on(
@@ -155,11 +149,8 @@ def test_pickles_are_refused_and_never_run(tmp_path: Path) -> None:
     filled(folder)
     bomb = pickle.dumps(Bomb(exploded))
     execute(folder, "UPDATE Cache SET mode = 4, value = ? WHERE key = 'k'", bomb)
-    execute(
-        folder,
-        "INSERT INTO Cache (key, raw, mode, value, tag) VALUES (?, 0, 4, ?, ?)",
-        *(bomb, bomb, "m"),
-    )
+    row = "INSERT INTO Cache (key, raw, mode, value, tag) VALUES (?, 0, 4, ?, ?)"
+    execute(folder, row, bomb, bomb, "m")
     assert lookups(folder, "k", "j") == ([None, None], [])
     filled(folder, j=REPLY)
     overview(folder)
@@ -172,12 +163,9 @@ def test_values_in_files_are_refused(tmp_path: Path) -> None:
     filled(folder)
     secret = tmp_path / "secret"
     secret.write_bytes(b"{}")
+    outside = "UPDATE Cache SET mode = ?, filename = '../secret', value = NULL WHERE key = 'k'"
     for mode in (2, 3, 4):
-        execute(
-            folder,
-            "UPDATE Cache SET mode = ?, filename = '../secret', value = NULL WHERE key = 'k'",
-            mode,
-        )
+        execute(folder, outside, mode)
         assert lookups(folder, "k") == ([None], [])
     clear(folder)
     assert secret.exists()
@@ -186,18 +174,17 @@ def test_values_in_files_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        b"", b"null", b"[]", b"{}", b"\xff", b'{"text": "x"}', "x", 7,
-        b'{"text": 3, "usage": [0, 0, 0, 0], "cost": 0, "answerer": [null, null]}',
-        b'{"text": "x", "usage": [0, 0, 0], "cost": 0, "answerer": [null, null]}',
-        b'{"text": "x", "usage": [0, 0, 0, -1], "cost": 0, "answerer": [null, null]}',
-        b'{"text": "x", "usage": [0, 0, 0, 1.5], "cost": 0, "answerer": [null, null]}',
-        b'{"text": "x", "usage": [0, 0, 0, 0], "cost": -1, "answerer": [null, null]}',
-        b'{"text": "x", "usage": [0, 0, 0, 0], "cost": "0", "answerer": [null, null]}',
-        b'{"text": "x", "usage": [0, 0, 0, 0], "cost": 0, "answerer": [null]}',
+        *(b"", b"null", b"[]", b"{}", b"\xff", b'{"text": "x"}', "x", 7),
+        *({"text": 3}, {"usage": [0, 0, 0]}, {"usage": [0, 0, 0, -1]}, {"usage": [0, 0, 0, 1.5]}),
+        *({"cost": -1}, {"cost": "0"}, {"answerer": [None]}),
     ],
-)  # fmt: skip
-def test_rows_that_we_never_wrote_are_misses(tmp_path: Path, value: bytes) -> None:
+)
+def test_rows_that_we_never_wrote_are_misses(tmp_path: Path, value: Any) -> None:
     filled(tmp_path)
+    if isinstance(value, dict):  # what is wrong in a row that is right otherwise
+        ((right,),) = execute(tmp_path, "SELECT value FROM Cache WHERE key = 'k'")
+        assert {*value} < {*json.loads(right)}
+        value = json.dumps(json.loads(right) | value).encode()
     execute(tmp_path, "UPDATE Cache SET value = ? WHERE key = 'k'", value)
     assert lookups(tmp_path, "k") == ([None], [])
     overview(tmp_path)
@@ -219,8 +206,7 @@ def test_settings_in_the_file_are_never_applied(tmp_path: Path, name: str, value
     filled(tmp_path, j=REPLY)
     assert lookups(tmp_path, "k", "j") == ([REPLY, REPLY], [])
     assert clear(tmp_path) == 2
-    with closing(sqlite3.connect(tmp_path / "cache.db")) as db:
-        kept = db.execute("SELECT value FROM Settings WHERE key = ?", (name,)).fetchall()
+    kept = execute(tmp_path, "SELECT value FROM Settings WHERE key = ?", name)
     assert kept != [(value,)]
 
 
@@ -236,15 +222,18 @@ def test_while_another_process_writes_replies_wait_and_none_is_lost(
 ) -> None:
     monkeypatch.setattr(judgeq.judge.cache, "AGAIN", 0.01)
     filled(tmp_path)
+    told: list[str] = []
 
-    async def story(cache: ReplyCache) -> None:
-        assert cache.get("k") == REPLY
-        with closing(sqlite3.connect(tmp_path / "cache.db", isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            cache.put("j", REPLY)
-            await turns()
-            assert cache.get("j") == REPLY
-            other.execute("COMMIT")
+    async def story() -> None:
+        async with opened(tmp_path, told) as cache:
+            assert cache.get("k") == REPLY
+            with closing(sqlite3.connect(tmp_path / "cache.db", isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                cache.put("j", REPLY)
+                await turns()
+                assert cache.get("j") == REPLY
+                other.execute("COMMIT")
 
-    assert using(tmp_path, story) == []
+    run_loop(story())
+    assert told == []
     assert lookups(tmp_path, "j") == ([REPLY], [])

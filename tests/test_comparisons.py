@@ -60,11 +60,17 @@ def test_wins_and_matches_are_those_of_the_comparisons(many: list[Ranking]) -> N
     assert_array_equal(matches_of(some, n), [presented.count(item) for item in range(n)])
 
 
-@given(st.lists(rankings(4).flatmap(lambda ranking: st.permutations(range(12)).map(
-    lambda rows: [[rows[i] for i in ([g] if isinstance(g, int) else g)] for g in ranking]
-)), max_size=6))  # fmt: skip
-def test_components_are_scipys(many: list[Ranking]) -> None:
-    some = verdicts(many)
+# What is connected
+
+
+FEW_OF_12 = st.tuples(rankings(4), st.permutations(range(12)))
+
+
+@given(st.lists(FEW_OF_12, max_size=6))
+def test_components_are_scipys(many: list[tuple[Ranking, list[int]]]) -> None:
+    some = verdicts(
+        [[rows[item] for item in group] for group in grouped(ranking)] for ranking, rows in many
+    )
     found = components(some, 12)
     pairs = comparisons.imply(some)
     edges = scipy.sparse.coo_matrix((pairs.weight, (pairs.winner, pairs.loser)), shape=(12, 12))
@@ -74,10 +80,9 @@ def test_components_are_scipys(many: list[Ranking]) -> None:
     rows = np.flatnonzero(judged)
     same = found[rows][:, None] == found[rows]
     assert_array_equal(same, expected[rows][:, None] == expected[rows])
-    assert list(dict.fromkeys(found[rows].tolist())) == list(
-        range(1, len(component_sizes(found)) + 1)
-    )
-    assert component_sizes(found).sum() == len(rows)
+    sizes = component_sizes(found)
+    assert list(dict.fromkeys(found[rows].tolist())) == list(range(1, len(sizes) + 1))
+    assert sizes.sum() == len(rows)
 
 
 def test_each_component_is_rated_by_itself() -> None:
@@ -99,19 +104,16 @@ def test_correlation_within_components_is_pooled() -> None:
     pearson, spearman, n = correlation.within(x, y, component)
     assert n == 45  # 4 is one item
     several = component < 4
-    off = [
-        values - np.array([values[component == c].mean() for c in component]) for values in (x, y)
-    ]
-    expected = scipy.stats.pearsonr(off[0][several], off[1][several]).statistic
-    assert pearson == pytest.approx(expected, abs=1e-12)
-    ranks = np.zeros((2, 46))
+    off, ranks = np.zeros((2, 46)), np.zeros((2, 46))
     for number in (1, 2, 3):
         part = component == number
-        for ranked, values in zip(ranks, (x, y), strict=True):
-            ranked[part] = scipy.stats.rankdata(values[part]) / part.sum()
-            ranked[part] -= ranked[part].mean()
-    expected = scipy.stats.pearsonr(ranks[0][several], ranks[1][several]).statistic
-    assert spearman == pytest.approx(expected, abs=1e-12)
+        for at, values in enumerate((x[part], y[part])):
+            off[at, part] = values - values.mean()
+            share = scipy.stats.rankdata(values) / part.sum()
+            ranks[at, part] = share - share.mean()
+    for value, centred in ((pearson, off), (spearman, ranks)):
+        expected = scipy.stats.pearsonr(*centred[:, several]).statistic
+        assert value == pytest.approx(expected, abs=1e-12)
     constant = correlation.within(x, np.repeat([0.1, 0.3, 0.7, 1], [30, 10, 5, 1]), component)
     assert constant == (None, None, 45)
     assert correlation.within(x[:1], y[:1], component[:1]) == (None, None, 0)
@@ -132,9 +134,14 @@ def topics(tmp_path: Path) -> Path:
 def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Path) -> None:
     flags = ("-d", "my.csv", "--gold-column", "gold", "judged.jsonl")
     note = "The texts form 2 separate groups (of 10) that were never compared with one another."
-    said = judgeq(topics, "import", *flags).stdout
-    assert note in " ".join(said.split())
-    assert "within 2 groups Spearman 1.00" in said
+    pooled = "correlations within each of 2 groups, pooled"
+
+    def said(*words: str) -> str:
+        return " ".join(judgeq(topics, *words).stdout.split())
+
+    shown = said("import", *flags)
+    assert note in shown
+    assert "within 2 groups Spearman 1.00" in shown
     cells = score_columns(only_run(topics))["component"]
     assert cells == ["1"] * 10 + ["2"] * 10 + [""]
 
@@ -144,13 +151,11 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
     assert pl["measures"]["spearman"]["value"] == pytest.approx(1)
     assert pl["parts"] == 2
 
-    said = judgeq(topics, "evaluate", "--resamples", "0").stdout
-    assert note in " ".join(said.split())
-    assert "correlations within each of 2 groups, pooled" in said
+    run = only_run(topics).name
+    for command in (("evaluate",), ("compare", run, run)):
+        shown = said(*command, "--resamples", "0")
+        assert note in shown
+        assert pooled in shown
     evaluated = json_of(topics, "evaluate", "--resamples", "0")
     assert evaluated["components"]["count"] == 2
     assert evaluated["evaluation"][1]["parts"] == 2
-    run = only_run(topics).name
-    compared = judgeq(topics, "compare", run, run, "--resamples", "0").stdout
-    assert note in " ".join(compared.split())
-    assert "correlations within each of 2 groups, pooled" in compared

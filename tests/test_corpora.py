@@ -1,13 +1,12 @@
+import asyncio
 import hashlib
 import re
 from collections.abc import Iterator
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
 
 import numpy as np
 import pytest
+from aiohttp import web
 from numpy.testing import assert_array_equal
 
 from judgeq import files
@@ -15,6 +14,8 @@ from judgeq.datasets import catalog, load
 from judgeq.datasets.corpora import fetch
 from judgeq.errors import DataError
 from judgeq.settings.run import DatasetSpec
+from tests.cli import LONGEST
+from tests.web import serving
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 needs_corpora = pytest.mark.skipif(
@@ -99,11 +100,8 @@ def test_where_a_corpus_is_found(place: str, mini: Path, tmp_path: Path) -> None
     assert (data.source, data.texts) == (str(tmp_path / place), ["one", "two"])
     assert_array_equal(data.gold, [1, 2])
     assert_array_equal(data.subsets["marked"], [True, False])
-    assert (data.gold_kind, data.gold_meaning, data.notices) == (
-        "ordinal",
-        "how much",
-        ("Be kind.",),
-    )
+    told = (data.gold_kind, data.gold_meaning, data.notices)
+    assert told == ("ordinal", "how much", ("Be kind.",))
     info = catalog(tmp_path / "own")[0]
     assert (info.name, info.where, info.size) == ("mini", tmp_path / place, len(TEXTS))
 
@@ -129,68 +127,41 @@ def test_a_broken_dataset_toml(old: str, new: str, message: str, mini: Path) -> 
         load(DatasetSpec(dataset="mini"))
 
 
-BODY = b"text\n" + b"".join(b"text %d\n" % row for row in range(20_000))
+# Downloads
+
+
+BODY = b"body;y;z\n" + b"".join(b"text %d;1;k\n" % row for row in range(20_000))
 SHA256 = hashlib.sha256(BODY).hexdigest()
+BODIES = {"wrong": b"x" * len(BODY), "long": BODY * 2}
 
 
-class Faulty(BaseHTTPRequestHandler):
-    """A server whose paths are named after what goes wrong."""
-
-    release: Event
-
-    def do_GET(self) -> None:
-        fault = self.path.rsplit("/", 1)[-1]
-        if fault == "silent":
-            self.release.wait(10)
-        elif fault == "missing":
-            self.send_error(404)
-        elif fault == "redirect":
-            self.answer(302, b"", Location="/good")
-        elif fault == "stall":
-            self.answer(200, BODY[:100], length=len(BODY))
-            self.release.wait(10)
-        elif fault == "truncated":
-            self.answer(200, BODY[:100], length=len(BODY))
-        elif fault == "wrong":
-            self.answer(200, b"x" * len(BODY))
-        elif fault == "long":
-            self.answer(200, BODY * 2)
-        elif fault == "garbage":
-            self.wfile.write(b"nonsense\r\n\r\n")
-        else:
-            self.answer(200, BODY)
-
-    def answer(self, status: int, body: bytes, length: int | None = None, **headers: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body) if length is None else length))
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        with suppress(ConnectionError):  # "long": the other side has had enough
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class's name
-        pass
-
-
-@pytest.fixture(scope="module")
-def faulty() -> Iterator[str]:
-    Faulty.release = Event()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Faulty) as running:
-        running.daemon_threads = True
-        thread = Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{running.server_port}"
-        Faulty.release.set()
-        running.shutdown()
-        thread.join()
+async def faulty(request: web.Request) -> web.StreamResponse:
+    """Answer a path that is named after what goes wrong."""
+    fault = request.path.rpartition("/")[2]
+    if fault == "missing":
+        raise web.HTTPNotFound
+    if fault == "redirect":
+        raise web.HTTPFound("good")
+    if fault not in ("silent", "stall", "truncated", "garbage"):
+        return web.Response(body=BODIES.get(fault, BODY))
+    begun = web.StreamResponse(headers={"Content-Length": str(len(BODY))})
+    assert request.transport is not None
+    if fault == "garbage":
+        request.transport.write(b"nonsense\r\n\r\n")
+    elif fault != "silent":
+        await begun.prepare(request)
+        await begun.write(BODY[:100])
+    if fault in ("silent", "stall"):
+        await asyncio.sleep(LONGEST)
+    request.transport.close()
+    return begun
 
 
 @pytest.fixture
-def server(faulty: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The server's address; no proxy of the machine's stands between it and the test."""
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.delenv("JUDGEQ_OFFLINE")
-    return faulty
+    with serving(faulty) as url:
+        yield url
 
 
 def get(url: str, target: Path) -> str:
@@ -222,27 +193,11 @@ def test_why_a_file_cannot_be_had(path: str, why: str, server: str, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_load_downloads_once(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "shipped" / "mini"
-    folder.mkdir(parents=True)
-    (folder / "dataset.toml").write_text(
-        f"""
-        title = "Mini"
-        description = "Texts."
-        licence = "MIT"
-        citation = "none"
-        url = "{server}/good"
-        sha256 = "{SHA256}"
-        size = {len(BODY)}
-        file = "mini.csv"
-        """
-    )
-    monkeypatch.setattr(files, "shipped", lambda kind: folder.parent)
+def test_load_downloads_once(server: str, mini: Path, tmp_path: Path) -> None:
+    about = f'url = "{server}/good"\nsize = {len(BODY)}\n'
+    (mini / "dataset.toml").write_text(TOML.format(sha256=SHA256) + about)
     data = load(DatasetSpec(dataset="mini"))
     assert data.source == str(tmp_path / "cache/datasets/mini/mini.csv")
     assert len(data) == 20_000
     again = load(DatasetSpec(dataset="mini"), download=False)
     assert (again.source, again.content) == (data.source, data.content)
-
-
-# The demo corpus

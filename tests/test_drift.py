@@ -1,7 +1,5 @@
 """Which model answered; and has the judge changed? Questions are asked again, apart from the scores."""
 
-import json
-import signal
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from tests.test_openai_chat import ask, saying, told
 from tests.web import completion
 
 QUESTIONS = 8
-PAID = ("--strategy", "listwise4x2", "--prompt", "bias", "--judge", "m", "--price", "1,2")
+MODEL = ("--prompt", "bias", "--judge", "m", "--price", "1,2")
 SAYS = "2 models answered for m: m (5 calls), m-next (3 calls)."
 
 
@@ -31,22 +29,25 @@ def few_texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return texts_in(tmp_path_factory.mktemp("few_texts"), 16)
 
 
-def run(folder: Path, few_texts: Path, *more: str, server: tuple[str, ...] = ()) -> dict[str, Any]:
-    with mock(folder, "--model-after", "5", *server) as url:
-        done = judgeq(folder, "run", "-d", few_texts, *PAID, "--base-url", url, "--json", *more)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+def of_two_models(texts: Path, url: str, *more: str) -> tuple[str | Path, ...]:
+    """A run of which the server (`--model-after 5`) names another model for the last three calls."""
+    job = ("run", "-d", texts, *MODEL, "--strategy", "listwise4x2", "--base-url", url)
+    return (*job, "--concurrency", "1", *more)
+
+
+@pytest.fixture
+def two_models(tmp_path: Path, few_texts: Path) -> Any:
+    with mock(tmp_path, "--model-after", "5") as url:
+        return json_of(tmp_path, *of_two_models(few_texts, url))
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_run_answered_by_several_models_says_so_everywhere(
-    tmp_path: Path, few_texts: Path
+    tmp_path: Path, two_models: Any
 ) -> None:
-    found = run(tmp_path, few_texts, "--concurrency", "1")
-    assert [(one["model"], one["calls"]) for one in found["answered_by"]] == [
-        ("m", 5),
-        ("m-next", 3),
-    ]
+    found = two_models
+    by_model = [(one["model"], one["calls"]) for one in found["answered_by"]]
+    assert by_model == [("m", 5), ("m-next", 3)]
     assert {one["judge"] for one in found["answered_by"]} == {"m"}
     assert len({one["fingerprint"] for one in found["answered_by"]}) == 2
     assert [one for one in found["cautions"] if SAYS in one]
@@ -60,18 +61,15 @@ def test_a_run_answered_by_several_models_says_so_everywhere(
 
 def test_a_cached_reply_keeps_the_model_that_answered_then(tmp_path: Path, few_texts: Path) -> None:
     with mock(tmp_path, "--model-after", "5") as url:
-        words = ("run", "-d", few_texts, *PAID, "--base-url", url, "--concurrency", "1", "--json")
-        bought, free = (
-            json.loads(judgeq(tmp_path, *words, *new).stdout) for new in ((), ("--new",))
-        )
+        words = of_two_models(few_texts, url)
+        bought, free = json_of(tmp_path, *words), json_of(tmp_path, *words, "--new")
     assert free["cache_hits"] == QUESTIONS
     assert free["answered_by"] == bought["answered_by"]
 
 
-def test_the_models_are_one_judge_unless_they_are_split(tmp_path: Path, few_texts: Path) -> None:
-    run(tmp_path, few_texts, "--concurrency", "1")
-    one = json_of(tmp_path, "evaluate")
-    assert one["judges"] is None
+@pytest.mark.usefixtures("two_models")
+def test_the_models_are_one_judge_unless_they_are_split(tmp_path: Path) -> None:
+    assert json_of(tmp_path, "evaluate")["judges"] is None
     split = json_of(tmp_path, "evaluate", "--split-models")
     assert split["judges"]["names"] == ["m (m)", "m (m-next)"]
     assert split["judges"]["verdicts"] == [5, 3]
@@ -82,8 +80,8 @@ def test_the_models_are_one_judge_unless_they_are_split(tmp_path: Path, few_text
 def test_a_batch_says_which_model_answered_too(
     tmp_path: Path, few_texts: Path, api: str, short_waits: None
 ) -> None:
-    server = ("--batch-time", "0")
-    found = run(tmp_path, few_texts, *APIS[api], "--batch", server=server)
+    with mock(tmp_path, "--model-after", "5", "--batch-time", "0") as url:
+        found = json_of(tmp_path, *of_two_models(few_texts, url, *APIS[api], "--batch"))
     assert [one["calls"] for one in found["answered_by"]] == [5, 3]
 
 
@@ -95,9 +93,8 @@ async def test_what_a_server_names_is_bounded_and_no_more_than_a_name() -> None:
     assert answerer.fingerprint is None
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_a_name_can_not_style_the_terminal(tmp_path: Path, few_texts: Path) -> None:
-    run(tmp_path, few_texts, "--concurrency", "1")
+@pytest.mark.usefixtures("undrawn", "two_models")
+def test_a_name_can_not_style_the_terminal(tmp_path: Path) -> None:
     ledger = only_run(tmp_path) / "run.db"
     with sqlite3.connect(ledger) as connection:
         connection.execute("UPDATE calls SET model = char(27) || '[31m<b>' || model")
@@ -106,7 +103,6 @@ def test_a_name_can_not_style_the_terminal(tmp_path: Path, few_texts: Path) -> N
     assert "<b>m" not in (only_run(tmp_path) / "report.html").read_text(encoding="utf-8")
 
 
-WORDS = ("--strategy", "listwise4x3", "--prompt", "bias", "--judge", "m", "--price", "1,2")
 ANSWERED_AGAIN = "SELECT count(*) FROM calls WHERE job < 0 AND outcome = 'ok'"
 
 
@@ -115,11 +111,10 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return texts_in(tmp_path_factory.mktemp("texts"), 40)
 
 
-def drifted(folder: Path, *words: str, expect: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        judgeq(folder, "drift", "--json", *words, expect=expect).stdout
-    )
-    return found
+def run(folder: Path, texts: Path, url: str, *more: str) -> None:
+    """Thirty questions, in three rounds."""
+    job = ("--strategy", "listwise4x3", *MODEL, "--base-url", url, "-q", *more)
+    judgeq(folder, "run", "-d", texts, *job)
 
 
 def asked(
@@ -184,11 +179,11 @@ def test_drift_changes_no_score_and_nothing_that_is_read_of_the_run(
     for folder in (alone, both):
         folder.mkdir()
         with mock(folder) as url:
-            judgeq(folder, "run", "-d", texts, *WORDS, "--base-url", url, "-q")
+            run(folder, texts, url)
             if folder == both:
                 before, shown = scores(only_run(both)), judgeq(both, "status", "--json").stdout
-                assert drifted(both, "--ask", "20", "--max-cost", "0.5")["drift"] is False
-                assert drifted(both)["same"] == 20
+                assert json_of(both, "drift", "--ask", "20", "--max-cost", "0.5")["drift"] is False
+                assert json_of(both, "drift")["same"] == 20
                 assert scores(only_run(both)) == before
                 assert judgeq(both, "status", "--json").stdout == shown
             judgeq(folder, "resume", "--rounds", "4", "-q")
@@ -197,42 +192,47 @@ def test_drift_changes_no_score_and_nothing_that_is_read_of_the_run(
 
 def test_killed_it_goes_on_and_pays_for_nothing_twice(tmp_path: Path, texts: Path) -> None:
     with mock(tmp_path, "--latency", "0.1") as url:
-        judgeq(tmp_path, "run", "-d", texts, *WORDS, "--base-url", url, "-q")
-        run, before = only_run(tmp_path), stats(url)["answered"]
+        run(tmp_path, texts, url)
+        place, before = only_run(tmp_path), stats(url)["answered"]
         words = ("drift", "--ask", "24", "--max-cost", "0.5", "--concurrency", "3")
         process = start(tmp_path, *words)
-        wait_until(lambda: query(run, ANSWERED_AGAIN)[0][0] >= 6, process)
-        process.send_signal(signal.SIGKILL)
+        wait_until(lambda: query(place, ANSWERED_AGAIN)[0][0] >= 6, process)
+        process.kill()
         process.communicate()
-        assert 6 <= query(run, ANSWERED_AGAIN)[0][0] < 24
+        assert 6 <= query(place, ANSWERED_AGAIN)[0][0] < 24
         judgeq(tmp_path, *words)
         judgeq(tmp_path, "drift")
-        assert query(run, ANSWERED_AGAIN) == [(24,)]
+        assert query(place, ANSWERED_AGAIN) == [(24,)]
         assert stats(url)["answered"] <= before + 24 + 3
 
 
 def test_its_cap_holds_and_a_higher_one_goes_on(tmp_path: Path, texts: Path) -> None:
     with mock(tmp_path, "--model-after", "40") as url:
-        judgeq(tmp_path, "run", "-d", texts, *WORDS, "--base-url", url, "-q")
+        run(tmp_path, texts, url)
         judgeq(tmp_path, "drift", "--ask", "20", expect=2)
-        some = drifted(tmp_path, "--ask", "20", "--max-cost", "0.035", expect=6)
+        some = json_of(tmp_path, "drift", "--ask", "20", "--max-cost", "0.035", expect=6)
         assert some["error"]["exit_code"] == 6
         assert some["totals"]["cost"] <= 0.035
         assert 0 < some["jobs"]["done"] < 20
-        rest = drifted(tmp_path, "--ask", "20", "--max-cost", "0.5")
+        rest = json_of(tmp_path, "drift", "--ask", "20", "--max-cost", "0.5")
         assert rest["jobs"]["done"] == 20
         assert {one["model"] for one in rest["then"]} == {"m"}
         assert "m-next" in {one["model"] for one in rest["now"]}
 
 
 def test_what_can_not_be_asked_again_is_told(tmp_path: Path) -> None:
-    judgeq(tmp_path, "run", "demo", "--strategy", "listwise10x1", "--sample", "40", "-q")
-    assert "give --ask" in judgeq(tmp_path, "drift", expect=2).stderr
-    assert "has 4 answered questions" in judgeq(tmp_path, "drift", "--ask", "5", expect=2).stderr
-    assert "no such column" in judgeq(tmp_path, "drift", "--group-column", "x", expect=2).stderr
-    judgeq(tmp_path, "run", "demo", "--strategy", "direct", "--sample", "40", "-q", "--new")
-    assert "has 0 answered" in judgeq(tmp_path, "drift", "--ask", "5", expect=2).stderr
-    judgeq(tmp_path, "drift", "nobody", "--ask", "5", expect=7)
+    demo = ("run", "demo", "--sample", "40", "-q", "--strategy")
+
+    def refused(*words: str, expect: int = 2) -> str:
+        return judgeq(tmp_path, "drift", *words, expect=expect).stderr
+
+    judgeq(tmp_path, *demo, "listwise10x1")
+    assert "give --ask" in refused()
+    assert "has 4 answered questions" in refused("--ask", "5")
+    assert "no such column" in refused("--group-column", "x")
+    judgeq(tmp_path, *demo, "direct", "--new")
+    assert "has 0 answered" in refused("--ask", "5")
+    refused("nobody", "--ask", "5", expect=7)
 
 
 @pytest.mark.parametrize("within", [(), ("--group-column", "topic")])
@@ -241,23 +241,19 @@ def test_a_group_is_named_by_a_column(tmp_path: Path, within: tuple[str, ...]) -
     table = "\n".join(["text,topic,gold", *rows])
     (tmp_path / "texts.csv").write_text(table, encoding="utf-8")
     judgeq(tmp_path, "run", "texts.csv", "--gold-column", "gold", "-q", *within)
-    found = drifted(tmp_path, "--ask", "10", "--group-column", "topic")
+    found = json_of(tmp_path, "drift", "--ask", "10", "--group-column", "topic")
     assert [one["kind"] for one in found["tests"]][2:] == ["group politics", "group sport", "items"]
 
 
 def test_in_a_store_its_spending_is_no_part_of_the_runs_cap(tmp_path: Path, texts: Path) -> None:
     at = ("--store", new_store())
     with mock(tmp_path) as url:
-        how = ("--base-url", url, "-q", *at, "--max-output-tokens", "40")
-        judgeq(tmp_path, "run", "-d", texts, *WORDS, *how, "--max-cost", "1")
-        state = json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)
-        found = drifted(tmp_path, "--ask", "12", "--max-cost", "0.5", *at)
+        run(tmp_path, texts, url, *at, "--max-output-tokens", "40", "--max-cost", "1")
+        cost = json_of(tmp_path, "status", *at)["cost"]
+        found = json_of(tmp_path, "drift", "--ask", "12", "--max-cost", "0.5", *at)
         assert found["same"] == found["jobs"]["done"] == 12
-        after = json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)
-        assert after["jobs"]["done"] == 30
+        assert json_of(tmp_path, "status", *at)["jobs"]["done"] == 30
         # The fourth round of ten lists costs less than what drift has: the cap is for the run alone.
-        cap = str(state["cost"] * 1.6)
-        judgeq(
-            tmp_path, "resume", "--rounds", "4", "--concurrency", "1", "-q", *at, "--max-cost", cap
-        )
-        assert json.loads(judgeq(tmp_path, "status", "--json", *at).stdout)["jobs"]["done"] == 40
+        more = ("--rounds", "4", "--max-cost", str(cost * 1.6), "--concurrency", "1", "-q")
+        judgeq(tmp_path, "resume", *more, *at)
+        assert json_of(tmp_path, "status", *at)["jobs"]["done"] == 40

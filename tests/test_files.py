@@ -1,21 +1,34 @@
-"""What is written: whole or not at all, and never through a link."""
+"""What is written: whole or not at all, and never through a link; and what a run does when there is no
+room for more open files."""
 
 import asyncio
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from judgeq.errors import RunError
+from judgeq import files
+from judgeq.errors import ConnectionFailedError, RunError
 from judgeq.files import ordinary, read_start, refuse_links, replacing, write_new
 from judgeq.run_places import RunFolder, folders
 from judgeq.store.sqlite import SqliteStore
-from tests.cli import ended
+from tests.cli import LONGEST, command, ended, only_run, query, started
+from tests.mock import mock, stats
+from tests.test_openai_chat import ask, backend, saying
+from tests.web import answering
 
+try:
+    import resource
+except ImportError:
+    resource = None  # type: ignore[assignment]
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
 RUN = ("run", "--dataset", "synthetic:normal", "--n", "20", "--strategy", "listwise5", "--quiet")
+JOBS = 600
+needs_limits = pytest.mark.skipif(resource is None, reason="there is no ulimit here")
 WRITTEN = ("holder", "lock", "run.db", "run.db-journal", "config.json", "scores.csv")
 
 
@@ -34,9 +47,8 @@ def mine(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_run_writes_through_no_link(tmp_path: Path, mine: Path, name: str) -> None:
-    root = tmp_path / "runs"
     assert invoke(tmp_path, *RUN)[0] == 0
-    (run,) = root.iterdir()
+    run = only_run(tmp_path)
     (run / name).unlink(missing_ok=True)
     if name == "config.json":  # the folder that somebody made beforehand
         shutil.rmtree(run)
@@ -46,8 +58,8 @@ def test_a_run_writes_through_no_link(tmp_path: Path, mine: Path, name: str) -> 
     else:
         (run / name).symlink_to(mine)
     before = mine.stat()
-    for command in (RUN, ("resume", run.name), ("show", run.name, "--write"), ("status", run.name)):
-        code, output = invoke(tmp_path, *command)
+    for words in (RUN, ("resume", run.name), ("show", run.name, "--write"), ("status", run.name)):
+        code, output = invoke(tmp_path, *words)
         assert code in (0, 7), output
         assert mine.read_text() == "dear diary\n"
         after = mine.stat()
@@ -80,15 +92,14 @@ def test_a_journal_is_never_played_back(tmp_path: Path) -> None:
 
 
 def test_a_linked_run_folder_is_read_and_not_written(tmp_path: Path) -> None:
-    root = tmp_path / "runs"
     assert invoke(tmp_path, *RUN)[0] == 0
-    (run,) = root.iterdir()
+    run = only_run(tmp_path)
     run.rename(tmp_path / "real")
     run.symlink_to(tmp_path / "real")
     before = {path.name: path.read_bytes() for path in (tmp_path / "real").iterdir()}
     assert invoke(tmp_path, "status", run.name)[0] == 0
-    for command in (RUN, ("resume", run.name), ("show", run.name, "--write")):
-        code, output = invoke(tmp_path, *command)
+    for words in (RUN, ("resume", run.name), ("show", run.name, "--write")):
+        code, output = invoke(tmp_path, *words)
         assert (code, "is a link to a folder" in output) == (7, True), output
         assert str(tmp_path / "real") in output
     for name, content in before.items():
@@ -158,3 +169,63 @@ def test_a_file_to_read_is_none_that_is_waited_for_or_never_ends(
     for path, what in ((tmp_path / "pipe", "pipe"), (Path("/dev/zero"), "device")):
         with pytest.raises(OSError, match=f"it is a {what}; save its content"):
             ordinary(path)
+
+
+# Room for more open files
+
+
+@needs_limits
+def test_the_soft_limit_is_raised_as_far_as_it_is_needed() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (150, hard))
+    try:
+        assert files.room_for(100) == 100
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (100 + files.RESERVE, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@needs_limits
+@pytest.mark.parametrize("kind", [pytest.param("-Sn", marks=pytest.mark.long), "-n"])
+def test_256_open_files_are_enough_for_the_default_concurrency(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "t.csv").write_text("text\n" + "".join(f"text {i}\n" for i in range(2 * JOBS)))
+    job = ("run", "-d", "t.csv", "--prompt", "bias", "--strategy", "pairwise1", "--no-cache")
+    with mock(tmp_path, "--latency", "1", "--rpm", "100000") as url:
+        words = command(*job, "--judge", "m", "--base-url", url)
+        process = started(tmp_path, "sh", "-c", f'ulimit {kind} 256 && exec "$@"', "sh", *words)
+        _, told = process.communicate(timeout=LONGEST)
+        seen = stats(url)
+    assert process.returncode == 0, told
+    assert seen["requests"] == JOBS
+    assert "retries" not in told.replace("0 retries", "")
+    assert ("few files open at once" in told) == (kind == "-n")
+    assert (seen["most_in_flight"] > 200) == (kind == "-Sn")
+    assert 100 < seen["most_in_flight"] <= 256
+    counted = query(only_run(tmp_path), "SELECT count(*), sum(outcome = 'ok') FROM calls")
+    assert counted == [(JOBS, JOBS)]
+
+
+@contextmanager
+def full() -> Iterator[None]:
+    """No more files can be opened while inside."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/dev/fd").iterdir())) + 8, hard))
+    opened: list[int] = []
+    try:
+        with suppress(OSError):
+            while True:
+                opened.append(os.dup(0))
+        yield
+    finally:
+        for each in opened:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@needs_limits
+async def test_no_room_for_a_connection_means_fewer_at_once_and_no_failed_server() -> None:
+    async with answering(saying({})) as url, backend(url) as made:
+        with full(), pytest.raises(ConnectionFailedError, match="Too many open") as caught:
+            await ask(made)
+    assert (caught.value.cost, caught.value.unavailable) == (0.0, True)
+    assert caught.value.too_many

@@ -20,7 +20,7 @@ from judgeq.rating import ESTIMATORS, Parameters, comparisons, order
 from judgeq.rating.correlation import Kendall, pearson, point, spearman
 from judgeq.strategies import History
 from judgeq.types import Floats
-from tests import judging
+from tests import people as judging
 from tests.batch_killing import forks, quick
 from tests.build import verdicts
 from tests.cli import json_of, judgeq, only_run, query, score_columns

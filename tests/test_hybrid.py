@@ -1,9 +1,10 @@
 """Direct scores and lists together: the estimator, the strategy, and runs of it."""
 
-import csv
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from judgeq.settings.run import Simulation
 from judgeq.strategies import History
 from judgeq.types import Floats, Verdicts
 from tests.build import verdicts
-from tests.cli import json_of, judgeq
+from tests.cli import judgeq, only_run, score_columns
 from tests.test_posterior import posterior_and_matrix
 
 
@@ -32,23 +33,20 @@ def scored(scores: Sequence[float] | Floats) -> Verdicts:
     return replace(alone, scores=np.asarray(scores, dtype=np.float64)[known])
 
 
-def drawn(n: int, k: int, rounds: int, seed: int, spread: float = 1.0) -> tuple[Verdicts, Floats]:
-    """What a judge says that follows the model, β = 1.5, and θ."""
-    rng = np.random.default_rng(seed)
-    scores = rng.beta(2, 2, n).round(2)
-    theta = 1.5 * standardised(scores) + rng.normal(0, spread, n)
-    parts = [scored(scores)]
-    for _ in range(rounds):
-        lists = rng.permutation(n)[: n // k * k].reshape(-1, k)
-        noisy = theta[lists] + rng.gumbel(size=lists.shape)
-        ranked = np.take_along_axis(lists, np.argsort(-noisy, axis=1), axis=1)
-        parts.append(verdicts(ranked.tolist()))
-    return joined(parts), theta
+def ranked(theta: Floats, k: int, rounds: int, rng: np.random.Generator) -> Verdicts:
+    """All items in lists of k, as Plackett and Luce rank them."""
+    lists = np.concatenate([rng.permutation(len(theta)) for _ in range(rounds)]).reshape(-1, k)
+    noisy = theta[lists] + rng.gumbel(size=lists.shape)
+    best_first = np.take_along_axis(lists, np.argsort(-noisy, axis=1), axis=1)
+    return verdicts(best_first.tolist())
 
 
 def test_of_what_lists_alone_say_a_share_counts() -> None:
     """t = f + κ(θ − f), and its variance with the doubt about the rest: against the whole matrix."""
-    judged, _ = drawn(40, 8, 3, 2)
+    rng = np.random.default_rng(2)
+    scores = rng.beta(2, 2, 40).round(2)
+    theta = 1.5 * standardised(scores) + rng.normal(0, 1, 40)
+    judged = joined([scored(scores), ranked(theta, 8, 3, rng)])
     fitted = direct.fit_hybrid(judged, 40, Parameters(1.2))
     posterior = fitted.posterior
     assert isinstance(posterior, Posterior)
@@ -82,10 +80,7 @@ def test_the_share_by_the_reliability_of_direct_scores(noise: float) -> None:
     # Lists that measure the trait and nothing else: κ is near 1; and less where half is their own.
     for own, least, most in ((0.0, 0.85, 1.0), (1.5, 0.2, 0.6)):
         theta = 1.5 * trait + rng.normal(0, own, n)
-        lists = np.concatenate([rng.permutation(n) for _ in range(6)]).reshape(-1, 10)
-        noisy = theta[lists] + rng.gumbel(size=lists.shape)
-        ranked = np.take_along_axis(lists, np.argsort(-noisy, axis=1), axis=1)
-        fitted = direct.fit_hybrid(joined([both, verdicts(ranked.tolist())]), n, Parameters())
+        fitted = direct.fit_hybrid(joined([both, ranked(theta, 10, 6, rng)]), n, Parameters())
         assert fitted.reliability == reliability
         assert fitted.share is not None
         assert least <= fitted.share <= most, (own, fitted.share)
@@ -169,40 +164,26 @@ def test_some_texts_are_scored_twice() -> None:
 RUN = ("-d", "synthetic:normal", "--n", "60", "-s", "hybrid6x4", "--sim-position-bias", "300")
 
 
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "scores.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+def test_a_run_of_it(tmp_path: Path) -> None:
+    judgeq(tmp_path, "run", *RUN, "-q")
+    run = only_run(tmp_path)
 
+    def written(*flags: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
+        """What was printed, and the columns of the scores."""
+        printed = judgeq(tmp_path, "show", "--write", *flags, "--json").stdout
+        return json.loads(printed), score_columns(run)
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hybrid")
-    judgeq(folder, "run", *RUN, "-q")
-    return folder
-
-
-def only(folder: Path, name: str) -> Path:
-    (path,) = (folder / "runs").glob(f"*{name}*")
-    return path
-
-
-def test_a_run_of_it(run: Path) -> None:
-    place = only(run, "hybrid6x4")
-    text = " ".join(judgeq(run, "status", place.name).stdout.split())
+    text = " ".join(judgeq(tmp_path, "status").stdout.split())
     assert "hybrid (direct scores and comparisons together); also" in text
-    text = judgeq(run, "show", "--write", place.name).stdout
-    assert "components" not in text
-    columns = list(rows(place)[0])
-    assert columns[:7] == ["id", "rank", "direct", "elo", "pl", "hybrid", "se"]
-    by_bt = json_of(run, "show", "--write", place.name, "--rating", "bt")
+    assert "components" not in judgeq(tmp_path, "show", "--write").stdout
+    columns = ["id", "rank", "direct", "elo", "pl", "hybrid", "se"]
+    assert list(score_columns(run))[:7] == columns
+    by_bt, plain = written("--rating", "bt")
     assert by_bt["rating"] == "hybrid"
     assert by_bt["components"]["count"] == 1
-    assert list(rows(place)[0])[2:6] == ["direct", "elo", "bt", "hybrid"]
-    plain = [row["hybrid"] for row in rows(place)]
-    without = json_of(run, "show", "--write", place.name)
+    assert list(plain)[2:6] == ["direct", "elo", "bt", "hybrid"]
+    without, _ = written()
     assert without["fit"]["position_taken_out"]
     assert without["effect"]["low"] > 0
-    judgeq(run, "show", "--write", place.name, "--no-unbias-position", "-q")
-    assert [row["hybrid"] for row in rows(place)] != plain
-    judgeq(run, "show", "--write", place.name, "-q")
-    assert [row["hybrid"] for row in rows(place)] == plain
+    assert written("--no-unbias-position")[1]["hybrid"] != plain["hybrid"]
+    assert written()[1]["hybrid"] == plain["hybrid"]

@@ -26,7 +26,7 @@ from judgeq.rating.comparisons import joined
 from judgeq.run_places import RunPlace
 from judgeq.web import control
 from judgeq.web.control import HOST, controlled
-from tests import judging as them
+from tests import people as them
 from tests.cli import LONGEST, judgeq, start, started
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ from pathlib import Path
 from judgeq.engine import session
 from judgeq.errors import StoppedError
 from judgeq.web.control import controlled
-from tests import judging as them
+from tests import people as them
 
 prepared = session.prepare(them.settings(Path()), Path("runs"))
 

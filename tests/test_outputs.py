@@ -22,10 +22,7 @@ from tests.mock import mock
 
 pytestmark = pytest.mark.usefixtures("undrawn", "rated_once")
 
-PRICES = ("--price", "1,10")
 LISTS = ("-d", "demo", "-s", "listwise10x1")
-
-
 KEYS = Path(__file__).parent / "json_keys.json"
 """By test and command the paths of all keys that it prints: lists as [], maps keyed by data as *.
 JUDGEQ_WRITE_KEYS=1 has the tests write it, in one process, where keys were changed on purpose."""
@@ -65,14 +62,15 @@ def check_keys(test: str) -> None:
     """Compare the keys that the commands of a test printed with those that are written down: a key that
     vanishes or appears breaks, or surprises, programs of users."""
     written = json.loads(KEYS.read_text(encoding="utf-8"))
-    seen = {command: sorted(found) for command, found in sorted(SEEN.items())}
     if os.environ.get("JUDGEQ_WRITE_KEYS"):
+        seen = {command: sorted(found) for command, found in SEEN.items()}
         KEYS.write_text(json.dumps(written | {test: seen}, indent=1, sort_keys=True) + "\n")
         return
-    assert seen.keys() == written[test].keys()
-    for command, keys in seen.items():
-        new, gone = set(keys) - set(written[test][command]), set(written[test][command]) - set(keys)
-        assert not new | gone, f"judgeq {command} --json: new {sorted(new)}, gone {sorted(gone)}"
+    assert SEEN.keys() == written[test].keys()
+    for command, keys in SEEN.items():
+        old = set(written[test][command])
+        new, gone = sorted(keys - old), sorted(old - keys)
+        assert new == gone == [], f"judgeq {command} --json: new {new}, gone {gone}"
 
 
 def test_what_runs_print(tmp_path: Path) -> None:
@@ -110,7 +108,7 @@ def test_what_runs_print(tmp_path: Path) -> None:
 
 def test_what_runs_of_models_print(tmp_path: Path) -> None:
     with mock(tmp_path, "--unreadable", "0.2") as url:
-        flags = (*LISTS, "--base-url", url, *PRICES)
+        flags = (*LISTS, "--base-url", url, "--price", "1,10")
         both = ("--judge", "a", "--judge", "b", "--max-invalid", "1")
         assert checked("estimate", tmp_path, *flags, *both, "--pilot", "2")["pilot"]
         panel = checked("run", tmp_path, *flags, *both)
@@ -118,14 +116,11 @@ def test_what_runs_of_models_print(tmp_path: Path) -> None:
         capped = ("--judge", "c", "--max-output-tokens", "100", "--concurrency", "1")
         assert "error" in checked("run", tmp_path, *flags, *capped, "--max-cost", "0.01", expect=6)
         checked("resume", tmp_path, "--max-cost", "0.1")
-        none = checked(
-            "run", tmp_path, *flags, *capped, "--max-cost", "1e-6", "--seed", "5", expect=6
-        )
-        assert none["state"] == "stopped"
+        none = ("--max-cost", "1e-6", "--seed", "5")
+        assert checked("run", tmp_path, *flags, *capped, *none, expect=6)["state"] == "stopped"
         checked("doctor", tmp_path, "--judge", "a", "--base-url", url)
-        free = ("-d", "demo", "-s", "listwise10x1", "--sample", "20", "--base-url", url)
-        unpriced = checked("run", tmp_path, *free, "--judge", "d", "--max-invalid", "1")
-        assert unpriced["cost"] is None
+        unpriced = (*LISTS, "--sample", "20", "--base-url", url, "--judge", "d")
+        assert checked("run", tmp_path, *unpriced, "--max-invalid", "1")["cost"] is None
     assert checked("cache", tmp_path)["replies"]
     checked("cache clear", tmp_path, "--yes")
     check_keys("models")
@@ -164,20 +159,10 @@ class Of:
 
 
 def test_all_kinds_of_values_become_plain_json() -> None:
-    when = datetime(2026, 2, 3, tzinfo=UTC)
-    ended = Ended(round=1, goal="0.9", rho=0.95)
-    known = (
-        np.arange(2),
-        -math.inf,
-        JobState.DONE,
-        when,
-        Path("a/b"),
-        ended,
-        Measured(0.5),
-        Usage(),
-    )
+    when, ended = datetime(2026, 2, 3, tzinfo=UTC), Ended(round=1, goal="0.9", rho=0.95)
+    things = (JobState.DONE, when, Path("a/b"), ended, Measured(0.5), Usage())
     usage = {"input": 0, "cached": 0, "output": 0, "reasoning": 0}
-    assert plain([Of(*known, left_out=object())]) == [
+    assert plain([Of(np.arange(2), -math.inf, *things, left_out=object())]) == [
         {
             "array": [0, 1],
             "nothing": None,
@@ -199,23 +184,12 @@ def test_all_kinds_of_values_become_plain_json() -> None:
 
 
 def test_long_form_has_a_row_each_number() -> None:
-    value = {
-        "n": 2,
-        "why": "left out",
-        "ratings": [{"rating": "pl", "f1": {"value": 0.5, "low": None, "high": 1.0, "why": "few"}}],
-        "slots": [0.25, 0.75],
-    }
+    f1 = {"value": 0.5, "low": None, "high": 1.0, "why": "few"}
+    rated = [{"rating": "pl", "f1": f1}]
+    value = {"n": 2, "why": "left out", "ratings": rated, "slots": [0.25, 0.75]}
     assert [*rows(value, labels={"run": "a"})] == [
         {"key": "n", "run": "a", "value": 2},
-        {
-            "key": "ratings.f1",
-            "run": "a",
-            "rating": "pl",
-            "why": "few",
-            "value": 0.5,
-            "low": None,
-            "high": 1.0,
-        },
+        {"key": "ratings.f1", "run": "a", "rating": "pl", **f1},
         {"key": "slots.1", "run": "a", "value": 0.25},
         {"key": "slots.2", "run": "a", "value": 0.75},
     ]

@@ -33,7 +33,7 @@ from judgeq.prompts import load
 from judgeq.store import Items
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Counts, Matches, Verdict
-from tests import judging as them
+from tests import people as them
 from tests.fakes import Clock
 
 N = 12

@@ -2,7 +2,6 @@
 acknowledged is in the ledger, once."""
 
 import asyncio
-import hashlib
 import random
 import socket
 import subprocess
@@ -14,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import numpy as np
 
-from judgeq.person import Person
-from judgeq.store.sqlite import SqliteStore
-from judgeq.types import Verdict
-from tests.cli import end_started, only_run, query, start, wait_until
-from tests.judging import dataset, number
+from tests.cli import json_of, only_run, query, start, wait_until
+from tests.people import dataset, number
 
 PEOPLE, ANSWERS, KILLS = 50, 465, 5
 TEXTS = 31
@@ -38,19 +35,14 @@ class Study:
     said: dict[str, tuple[str, ...]] = field(default_factory=dict)
     kills: int = 0
 
-    @property
-    def base(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self.port}/"
-
-    def start(self) -> None:
+    def start(self) -> subprocess.Popen[str]:
         """Start the server."""
         self.process = start(
             self.folder,
-            *("run", "-d", str(self.folder / "texts.csv"), "--gold-column", "gold"),
+            *("run", "-d", "texts.csv", "--gold-column", "gold", "--port", str(self.port)),
             *("--judge", "people", "--feature", "size", "--strategy", "complete"),
-            *("--port", str(self.port)),
         )
+        return self.process
 
     async def acknowledged(self, lease: str, texts: tuple[str, ...]) -> None:
         """An answer was acknowledged: now and then the server is killed upon it."""
@@ -65,16 +57,13 @@ class Study:
 
 async def judge(study: Study, session: aiohttp.ClientSession, token: str, seed: int) -> None:
     """Answer until all is judged, whatever the server does."""
-    chance = random.Random(seed)
+    chance, base = random.Random(seed), f"http://127.0.0.1:{study.port}/api"
+    headers = {"Authorization": f"Bearer {token}"}
 
     async def call(what: str, **body: Any) -> tuple[int, Any]:
         while True:
             try:
-                async with session.post(
-                    f"{study.base}api/{what}",
-                    json=body,
-                    headers={"Authorization": f"Bearer {token}"},
-                ) as response:
+                async with session.post(f"{base}/{what}", json=body, headers=headers) as response:
                     if response.status != 429:
                         return response.status, await response.json()
                     await asyncio.sleep(float(response.headers["Retry-After"]))
@@ -124,36 +113,18 @@ def answers(port: int) -> bool:
         return asked.connect_ex(("127.0.0.1", port)) == 0
 
 
-def put_in(run: Path, tokens: Sequence[str]) -> None:
-    async def put() -> None:
-        store = SqliteStore(run / "run.db")
-        for at, token in enumerate(tokens):
-            digest = hashlib.sha256(token.encode()).digest()
-            await store.put_person(Person(at, f"judge {at}", digest))
-        await store.close()
-
-    asyncio.run(put())
-
-
 def test_fifty_people_and_five_kills_lose_and_double_nothing(tmp_path: Path) -> None:
     dataset(tmp_path, TEXTS)
     study = Study(tmp_path, free_port())
-    tokens = [f"token-of-judge-{at}" for at in range(PEOPLE)]
-    try:
-        study.start()
-        assert study.process is not None
-        wait_until(partial(answers, study.port), study.process)
-        study.process.kill()
-        study.process.communicate()
-        run = only_run(tmp_path)
-        put_in(run, tokens)
-        study.start()
-        asyncio.run(all_judge(study, tokens))
-        study.process.communicate()
-        assert study.process.returncode == 0
-    finally:
-        end_started()
-    assert study.kills == KILLS
+    wait_until(partial(answers, study.port), study.start())
+    names = [f"judge {at}" for at in range(PEOPLE)]
+    added = json_of(tmp_path, "annotate", "add", "last", *names)
+    tokens = [one["link"].rpartition("#")[2] for one in added["judges"]]
+    asyncio.run(all_judge(study, tokens))
+    assert study.process is not None
+    study.process.communicate()
+    assert (study.process.returncode, study.kills) == (0, KILLS)
+    run = only_run(tmp_path)
     calls = query(run, "SELECT job, reply, answered_by FROM calls WHERE outcome = 'ok'")
     kept: dict[str, int] = {}
     for job, reply, _ in calls:
@@ -162,21 +133,9 @@ def test_fifty_people_and_five_kills_lose_and_double_nothing(tmp_path: Path) -> 
         kept[lease] = job
     assert len(calls) == len(set(kept.values())) == ANSWERS
     assert study.said.keys() <= kept.keys(), "an answer that was acknowledged is lost"
-    verdicts = dict(_verdicts(run))
+    stored: list[Any] = query(run, "SELECT job, ranking FROM verdicts")
+    verdicts = {job: tuple(np.frombuffer(ranking, "<i4").tolist()) for job, ranking in stored}
     for lease, texts in study.said.items():
-        assert verdicts[kept[lease]].items == tuple(map(number, texts))
-    by_person = {(answered_by, frozenset(verdicts[job].items)) for job, _, answered_by in calls}
+        assert verdicts[kept[lease]] == tuple(map(number, texts))
+    by_person = {(answered_by, frozenset(verdicts[job])) for job, _, answered_by in calls}
     assert len(by_person) == ANSWERS, "nobody was asked the same twice"
-
-
-def _verdicts(run: Path) -> list[tuple[int, Verdict]]:
-    async def read() -> list[tuple[int, Verdict]]:
-        store = SqliteStore(run / "run.db", read_only=True)
-        verdicts = await store.verdicts()
-        await store.close()
-        return [
-            (job, Verdict(tuple(verdicts.items[2 * at : 2 * at + 2].tolist())))
-            for at, job in enumerate(verdicts.matches.tolist())
-        ]
-
-    return asyncio.run(read())

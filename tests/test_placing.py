@@ -33,18 +33,20 @@ def ranked(lists: Sequence[Sequence[int]], truth: Floats, random: np.random.Gene
     return replace(answer, presented=np.array(shown, np.int32))
 
 
+def in_tens(truth: Floats, random: np.random.Generator) -> Verdicts:
+    """All items in lists of ten."""
+    return ranked(random.permutation(len(truth)).reshape(-1, 10).tolist(), truth, random)
+
+
 def round_of(
     truth: Floats, new: range, anchors: Sequence[int], random: np.random.Generator, k: int = 10
 ) -> Verdicts:
     """Lists of k: the new items, each in one, and a quarter of anchors."""
     own = min(round(k * 3 / 4), k - 1)
     parts = np.array_split(random.permutation(new), len(new) // own)
-    held = [
-        random.choice(anchors, k - own, replace=False).tolist() if anchors else [] for _ in parts
-    ]
-    return ranked(
-        [[*part.tolist(), *some] for part, some in zip(parts, held, strict=True)], truth, random
-    )
+    held = [random.choice(anchors, k - own, replace=False) for _ in parts]
+    every = [[*part.tolist(), *some.tolist()] for part, some in zip(parts, held, strict=True)]
+    return ranked(every, truth, random)
 
 
 @dataclass
@@ -60,10 +62,7 @@ class Scale:
     def begin(cls, seed: int, n: int = OLD) -> Scale:
         random = np.random.default_rng(seed)
         truth = random.normal(0, SD, n)
-        rounds = [
-            ranked(random.permutation(n).reshape(-1, 10).tolist(), truth, random)
-            for _ in range(MANY)
-        ]
+        rounds = [in_tens(truth, random) for _ in range(MANY)]
         return cls(random, truth - truth.mean(), [Batch(n, MANY)], rounds)
 
     def grow(
@@ -106,12 +105,9 @@ def test_scores_are_the_optimum_given_what_was_published() -> None:
     fit, (old, new) = scale.fit(), placing.settled(scale.batches, scale.rounds)
     theta, anchors = new.posterior.theta, new.anchors
     v = old.posterior.covariance(anchors)
-    local = np.append(anchors, np.arange(OLD, OLD + NEW))
-    of_march = joined(scale.rounds[MANY:])
-    slope = np.zeros(OLD + NEW)
     whole = np.zeros(OLD + NEW)
-    whole[local] = theta
-    rankings = plackett_luce.rankings_of(of_march, OLD + NEW)
+    whole[np.append(anchors, np.arange(OLD, OLD + NEW))] = theta
+    rankings = plackett_luce.rankings_of(joined(scale.rounds[MANY:]), OLD + NEW)
     slope = curvature.Curvature(rankings, whole, np.zeros(OLD + NEW)).gradient
     pull = np.linalg.solve(v, theta[: len(anchors)] - old.posterior.theta[anchors])
     assert_allclose(slope[anchors], -pull, rtol=3e-3, atol=1e-3)
@@ -170,9 +166,7 @@ def test_of_many_settled_items_what_is_known_has_an_inverse() -> None:
     """Of over 2,000 items V is its diagonal; with σ²/n taken off it was no covariance."""
     n, random = 2100, np.random.default_rng(11)
     truth = random.normal(0, SD, n)
-    rounds = [
-        ranked(random.permutation(n).reshape(-1, 10).tolist(), truth, random) for _ in "abcdef"
-    ]
+    rounds = [in_tens(truth, random) for _ in range(6)]
     fit = ESTIMATORS["pl"].fit(joined(rounds), n, Parameters(4.0, position=False))
     assert fit.posterior is not None
     v = fit.posterior.covariance(np.arange(n))
@@ -180,14 +174,11 @@ def test_of_many_settled_items_what_is_known_has_an_inverse() -> None:
 
 
 def test_the_dispersion_of_all_items_is_that_of_the_rankings() -> None:
-    posterior = placing.settled(*_of(Scale.begin(4).grow(0)))[1].posterior
+    scale = Scale.begin(4).grow(0)
+    posterior = placing.settled(scale.batches, scale.rounds)[1].posterior
     whole = np.ones(len(posterior.theta), np.bool_)
     assert posterior.dispersion_of(whole) == pytest.approx(posterior.scatter.dispersion)
     assert posterior.dispersion_of(~whole) == 1
-
-
-def _of(scale: Scale) -> tuple[list[Batch], list[Verdicts]]:
-    return scale.batches, scale.rounds
 
 
 def test_a_refit_rates_all_together() -> None:

@@ -2,9 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -14,38 +15,57 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from judgeq.errors import NotConvergedError
-from judgeq.rating import Parameters, comparisons, plackett_luce, scale_quality
-from judgeq.rating.curvature import Curvature, Rankings
+from judgeq.rating import Parameters, comparisons, scale_quality
+from judgeq.rating.curvature import Curvature
 from judgeq.rating.plackett_luce import fit, rankings_of
 from judgeq.types import Floats
 from tests.build import Ranking, dense, fit_map, grouped, partial_rankings, several, verdicts
 from tests.build import rankings as any_rankings
 from tests.cli import json_of, judgeq
+from tests.test_comparisons import columns, implied
 
 N = 6
 MANY = st.lists(any_rankings(N), min_size=1, max_size=8)
+MANY_PARTIAL = st.lists(partial_rankings(N), min_size=1, max_size=8)
 THETA = st.lists(st.floats(-4, 4), min_size=N, max_size=N).map(np.array)
+Groups: TypeAlias = list[list[int]]
 
 
-def orders(ranking: Ranking) -> list[list[int]]:
+def orders(groups: Groups) -> list[Groups]:
     """A ranking's two orders, each at half the weight: its ties as presented (by row), and reversed."""
-    groups = [sorted(group) for group in grouped(ranking)]
-    return [
-        [item for group in groups for item in group],
-        [item for group in groups for item in reversed(group)],
-    ]
+    rows = [sorted(group) for group in groups]
+    return [[[item] for group in rows for item in group[::way]] for way in (1, -1)]
 
 
-def chosen(order: list[int], theta: Floats) -> float:
-    """ℓ(r; θ), by definition."""
-    values = theta[order]
-    return float(sum(values[a] - np.log(np.exp(values[a:]).sum()) for a in range(len(order))))
+def chosen(items: Sequence[int], among: Sequence[int], theta: Floats) -> float:
+    """The logarithm of the probability that these are chosen, one after the other."""
+    left, total = list(among), 0.0
+    for item in items:
+        total += theta[item] - np.log(np.exp(theta[left]).sum())
+        left.remove(item)
+    return total
 
 
-def minus_log_likelihood(theta: Floats, many: list[Ranking]) -> float:
-    halves = [order for ranking in many for order in orders(ranking)]
-    both = sum(chosen(order, theta) + chosen(order[::-1], -theta) for order in halves)
-    return -both / 4
+def log_likelihood(groups: Groups, theta: Floats) -> float:
+    """The mean of two models, by definition: the top is chosen first, or the bottom, by −θ; of one group
+    at most the order isn't known."""
+    every = [item for group in groups for item in group]
+    unknown = [group for group in groups if len(group) > 1]
+    if not unknown:
+        return (chosen(every, every, theta) + chosen(every[::-1], every, -theta)) / 2
+    at = groups.index(unknown[0])
+    top, bottom = ([item for [item] in some] for some in (groups[:at], groups[:at:-1]))
+    top_first = chosen(top, every, theta) + chosen(bottom, sorted({*every} - {*top}), -theta)
+    rest = sorted({*every} - {*bottom})
+    return (top_first + chosen(bottom, every, -theta) + chosen(top, rest, theta)) / 2
+
+
+def minus_log_likelihood(theta: Floats, many: list[Ranking], *, partial: bool = False) -> float:
+    total = 0.0
+    for groups in map(grouped, many):
+        both = [groups] if partial else orders(groups)
+        total += sum(log_likelihood(one, theta) for one in both) / len(both)
+    return -total
 
 
 def theta_of(many: list[Ranking], n: int = N, sigma: float = 2.0) -> Floats:
@@ -65,33 +85,43 @@ def test_the_map_is_the_optimum(many: list[Ranking], sigma: float) -> None:
     assert theta.sum() == pytest.approx(0, abs=1e-7)
 
 
-def along(some: Rankings, theta: Floats, step: Floats) -> Floats:
-    """By how much the gradient changes along a small step, there and back."""
-    ends = (Curvature(some, theta + way * step, np.zeros(N)).gradient for way in (0.5, -0.5))
-    change: Floats = np.subtract(*ends)
-    return change
-
-
-@settings(max_examples=12)
-@given(many=MANY, theta=THETA, direction=THETA)
-def test_loss_and_derivatives(many: list[Ranking], theta: Floats, direction: Floats) -> None:
-    some = rankings_of(verdicts(many), N)
-    assert some.loss(theta) == pytest.approx(minus_log_likelihood(theta, many))
-    curvature = Curvature(some, theta, np.ones(N))
-    exact = Curvature(some, theta, np.zeros(N))
+def check_derivatives(many: list[Ranking], theta: Floats, way: Floats, *, partial: bool) -> None:
+    """The loss is that of the definition, and has its derivatives."""
+    some = rankings_of(verdicts(many, several if partial else None), N)
     step, every = 1e-5, np.eye(N)
-    differences = [
-        (some.loss(theta + step * way) - some.loss(theta - step * way)) / (2 * step)
-        for way in every
-    ]
-    assert_allclose(exact.gradient, differences, atol=1e-6)
-    assert_allclose(curvature.gradient, differences + theta, atol=1e-6)
-    assert exact.loss == pytest.approx(some.loss(theta))
-    hessian = np.stack([along(some, theta, step * way) for way in every]) / step
-    assert_allclose(exact.times(direction), hessian @ direction, atol=1e-5)
+
+    def slopes(function: Callable[[Floats], Any]) -> Floats:
+        ends = [(function(theta + step * one), function(theta - step * one)) for one in every]
+        return np.array([(after - before) / (2 * step) for after, before in ends])
+
+    def loss(theta: Floats) -> float:
+        return minus_log_likelihood(theta, many, partial=partial)
+
+    exact, curvature = (Curvature(some, theta, prior) for prior in (np.zeros(N), np.ones(N)))
+    assert some.loss(theta) == pytest.approx(loss(theta))
+    assert exact.loss == pytest.approx(loss(theta))
+    assert_allclose(exact.gradient, slopes(loss), atol=1e-6)
+    assert_allclose(curvature.gradient, exact.gradient + theta, atol=1e-6)
+    hessian = slopes(lambda at: Curvature(some, at, np.zeros(N)).gradient)
+    assert_allclose(exact.times(way), hessian @ way, atol=1e-5)
     assert_allclose(exact.diagonal, np.diag(hessian), atol=1e-6)
     assert_allclose(dense(curvature), hessian + np.eye(N), atol=1e-5)
     assert_allclose(curvature.diagonal, np.diag(hessian) + 1, atol=1e-5)
+    assert np.isfinite(curvature.variance).all()
+
+
+@settings(max_examples=12)
+@given(many=MANY, theta=THETA, way=THETA)
+def test_loss_and_derivatives(many: list[Ranking], theta: Floats, way: Floats) -> None:
+    check_derivatives(many, theta, way, partial=False)
+
+
+@settings(max_examples=12)
+@given(many=MANY_PARTIAL, theta=THETA, way=THETA)
+def test_loss_and_derivatives_of_partial_rankings(
+    many: list[Ranking], theta: Floats, way: Floats
+) -> None:
+    check_derivatives(many, theta, way, partial=True)
 
 
 @settings(max_examples=12)
@@ -141,87 +171,22 @@ def test_it_raises_unless_it_has_converged(monkeypatch: pytest.MonkeyPatch) -> N
         fit(verdicts([(0, 1)]), 2, Parameters(sigma=3.0))
 
 
-N = 6
-MANY_PARTIAL = st.lists(partial_rankings(N), min_size=1, max_size=8)
-THETA = st.lists(st.floats(-4, 4), min_size=N, max_size=N).map(np.array)
-
-
-def known(many: Sequence[Ranking]) -> Counter[tuple[int, int]]:
-    """(above, below) by the definition."""
-    pairs: Counter[tuple[int, int]] = Counter()
-    for groups in map(grouped, many):
-        for place, group in enumerate(groups):
-            pairs.update((a, b) for a in group for after in groups[place + 1 :] for b in after)
-    return pairs
-
-
-def choice(of: int, among: Sequence[int], theta: Floats) -> float:
-    """The logarithm of the probability by which one is chosen."""
-    return float(theta[of] - np.log(np.exp(theta[list(among)]).sum()))
-
-
-def halves(groups: Sequence[Sequence[int]], theta: Floats) -> tuple[float, float]:
-    """The two models of a partial ranking, by definition: the top first, and the bottom first."""
-    k, single = len(groups), [len(group) == 1 for group in groups]
-    top = single.index(False) if False in single else k
-    first, last = groups[:top], groups[top + 1 :]
-
-    def chosen(ends: Sequence[tuple[Sequence[Sequence[int]], Floats]]) -> float:
-        left, total = {item for group in groups for item in group}, 0.0
-        for places, values in ends:
-            for [item] in places:
-                total += choice(item, sorted(left), values)
-                left.remove(item)
-        return total
-
-    if top == k:
-        return chosen([(groups, theta)]), chosen([(groups[::-1], -theta)])
-    return (
-        chosen([(first, theta), (last[::-1], -theta)]),
-        chosen([(last[::-1], -theta), (first, theta)]),
-    )
-
-
-def loss(many: Sequence[Ranking], theta: Floats) -> float:
-    return -sum(sum(halves(grouped(ranking), theta)) / 2 for ranking in many)
-
-
-@settings(max_examples=12)
-@given(many=MANY_PARTIAL, theta=THETA, direction=THETA)
-def test_plackett_luce_against_the_definition(
-    many: list[Ranking], theta: Floats, direction: Floats
-) -> None:
-    some = plackett_luce.rankings_of(verdicts(many, several), N)
-    step, every = 1e-5, np.eye(N)
-    assert some.loss(theta) == pytest.approx(loss(many, theta))
-    curvature = Curvature(some, theta, np.ones(N))
-    exact = Curvature(some, theta, np.zeros(N))
-    slopes = [
-        (loss(many, theta + step * way) - loss(many, theta - step * way)) / (2 * step)
-        for way in every
-    ]
-    assert_allclose(exact.gradient, slopes, atol=1e-6)
-    hessian = np.stack([along(some, theta, step * way) for way in every]) / step
-    assert_allclose(exact.times(direction), hessian @ direction, atol=1e-5)
-    assert_allclose(exact.diagonal, np.diag(hessian), atol=1e-6)
-    assert_allclose(dense(curvature), hessian + np.eye(N), atol=1e-5)
-    assert np.isfinite(curvature.variance).all()
+# Partial rankings, such as best-worst answers
 
 
 @settings(max_examples=12)
 @given(many=MANY_PARTIAL, theta=THETA)
 def test_only_known_pairs_are_implied(many: list[Ranking], theta: Floats) -> None:
-    some, pairs = verdicts(many, several), known(many)
-    implied = comparisons.imply(some)
-    assert Counter(zip(implied.winner.tolist(), implied.loser.tolist(), strict=True)) == pairs
-    assert (implied.weight == 1).all()
-    above, below = (np.array([pair[side] for pair in pairs.elements()]) for side in (0, 1))
+    some = verdicts(many, several)
+    known = Counter({pair: often for pair, often in implied(many).items() if pair[2] == 1})
+    assert columns(comparisons.imply(some)) == known
+    above, below = (np.array([pair[side] for pair in known.elements()]) for side in (0, 1))
     assert_array_equal(comparisons.wins_of(some, N), np.bincount(above, minlength=N))
     both = np.bincount(some.items, comparisons.compared_by_slot(some), N)
     assert_array_equal(both, np.bincount(np.concatenate([above, below]), minlength=N))
     # Bradley-Terry, and its derivatives, are those of the pairs.
-    alone = plackett_luce.rankings_of(verdicts([[a, b] for a, b in pairs.elements()]), N)
-    whole = plackett_luce.rankings_of(some, N, ways=())
+    alone = rankings_of(verdicts([pair[:2] for pair in known.elements()]), N)
+    whole = rankings_of(some, N, ways=())
     assert whole.loss(theta) == pytest.approx(alone.loss(theta))
     of_whole, of_alone = (Curvature(one, theta, np.zeros(N)) for one in (whole, alone))
     assert_allclose(of_whole.gradient, of_alone.gradient, atol=1e-9)

@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,12 @@ def posterior_of(fit: Fit) -> Posterior:
     return fit.posterior
 
 
+def widened(own: Floats, sigma: float) -> Floats:
+    """By what errors are wider than variances say."""
+    wider: Floats = 1 + 0.17 * own * np.maximum(1 - own / sigma**2, 0) * np.exp(-own / 2)
+    return wider
+
+
 def posterior_and_matrix(posterior: Posterior) -> tuple[Floats, Floats]:
     """V, the inverse of the whole curvature, and by what errors are wider than it says, item by item."""
     rankings, parameters = posterior.rankings, posterior.parameters
@@ -40,14 +47,16 @@ def posterior_and_matrix(posterior: Posterior) -> tuple[Floats, Floats]:
     sizes = np.maximum(np.bincount(posterior.component), 2)[posterior.component]
     sigma = posterior.sigma
     own = np.maximum(np.diag(v)[: rankings.n] - sigma**2 / sizes, 0) * sizes / (sizes - 1)
-    wider: Floats = 1 + 0.17 * own * np.maximum(1 - own / sigma**2, 0) * np.exp(-own / 2)
-    return v, wider
+    return v, widened(own, sigma)
 
 
 def of_lists(*about: Any, sigma: float = SIGMA) -> Posterior:
     """Of `lists` of these arguments, by `pl`."""
     judged = lists(*about)
     return posterior_of(plackett_luce.fit(judged, about[0], Parameters(sigma=sigma)))
+
+
+# Errors
 
 
 def test_components_are_as_in_the_whole_matrix() -> None:
@@ -67,14 +76,14 @@ def test_components_are_as_in_the_whole_matrix() -> None:
     assert posterior.errors_across[0] > posterior.errors_apart[0]
 
 
-@pytest.mark.parametrize(("k", "rounds", "spread"), [(10, 3, 2.0), (2, 16, 2.0)])
+@pytest.mark.parametrize(("k", "rounds"), [(10, 3), (2, 16)])
 def test_errors_in_closed_form_are_near_the_exact_ones(
-    k: int, rounds: int, spread: float, monkeypatch: pytest.MonkeyPatch
+    k: int, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exact = of_lists(1200, k, rounds, 0, spread)
+    exact = of_lists(1200, k, rounds, 0, 2.0)
     errors, scatter = exact.errors, exact.dispersion
     monkeypatch.setattr(curvature, "DENSE", 100)
-    closed = of_lists(1200, k, rounds, 0, spread)
+    closed = of_lists(1200, k, rounds, 0, 2.0)
     off = closed.errors / errors - 1
     assert math.sqrt((off**2).mean()) < 0.012
     assert np.abs(off).max() < 0.06
@@ -99,27 +108,26 @@ def test_loadings_make_ratings_of_items_and_covariates(
     v, _ = posterior_and_matrix(posterior)
     turn = np.concatenate([np.eye(n), load], axis=1)
     centred = np.diag(turn @ v @ turn.T) - SIGMA**2 / n
-    own = centred * n / (n - 1)
-    wider = 1 + 0.17 * own * np.maximum(1 - own / SIGMA**2, 0) * np.exp(-own / 2)
-    whole = wider * np.sqrt(posterior.dispersion * centred)
+    whole = widened(centred * n / (n - 1), SIGMA) * np.sqrt(posterior.dispersion * centred)
     assert_allclose(posterior.errors, whole, rtol=0.05 if closed else 1e-4)
 
 
 def test_several_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curvature, "AT_ONCE", 40)
+
+    def one_thread(threads: int) -> Any:
+        assert threads > 1
+        return SimpleNamespace(map=map)
+
     for exact in (curvature.DENSE, 10):
         monkeypatch.setattr(curvature, "DENSE", exact)
         with_threads = of_lists(60, 5, 3, 0).errors
         with monkeypatch.context() as patch:
-            patch.setattr(curvature, "ThreadPoolExecutor", _OneThread)
+            patch.setattr(curvature, "ThreadPoolExecutor", one_thread)
             assert_array_equal(of_lists(60, 5, 3, 0).errors, with_threads)
 
 
-class _OneThread:
-    def __init__(self, threads: int) -> None:
-        assert threads > 1
-
-    map = staticmethod(map)
+# The width of the prior
 
 
 @pytest.mark.parametrize("sigma", [2.0, 6.0])

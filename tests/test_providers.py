@@ -1,6 +1,5 @@
 """Providers by prefix: address, key, model, price. A local server stands in for each."""
 
-import asyncio
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,7 +64,7 @@ def test_a_prefix_names_the_address_the_key_and_the_model(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", PREFIXED)
-def test_a_provider_is_sent_its_own_key_and_no_other(
+async def test_a_provider_is_sent_its_own_key_and_no_other(
     monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
     seen: list[tuple[web.Request, bytes]] = []
@@ -74,15 +73,12 @@ def test_a_provider_is_sent_its_own_key_and_no_other(
         seen.append((got, await got.read()))
         return web.json_response(completion('{"ranking": ["A", "B", "C"]}'))
 
-    async def story() -> None:
-        async with answering(handler) as url:
-            standing_in(monkeypatch, prefix, url)
-            made = OpenAIChat(f"{prefix}/{MODEL[prefix]}", Model(), Access(), None)
-            await made.open()
-            await ask(made, LIST)
-            await made.close()
-
-    asyncio.run(story())
+    async with answering(handler) as url:
+        standing_in(monkeypatch, prefix, url)
+        made = OpenAIChat(f"{prefix}/{MODEL[prefix]}", Model(), Access(), None)
+        await made.open()
+        await ask(made, LIST)
+        await made.close()
     ((got, body),) = seen
     key = KEYS.get(PREFIXED[prefix].key)
     assert got.headers.get("Authorization") == (key and f"Bearer {key}")

@@ -1,6 +1,5 @@
 """Whole runs against the mock server over real HTTP: storms, caps, errors that stop a run."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,8 @@ N = 400
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("texts") / "texts.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["text"])
-        writer.writerows(
-            [f"This is text number {i}. " + "It goes on. " * (i % 7)] for i in range(N)
-        )
+    rows = [f"This is text number {i}. {'It goes on. ' * (i % 7)}" for i in range(N)]
+    path.write_text("\n".join(["text", *rows]), encoding="utf-8")
     return path
 
 
@@ -35,10 +30,8 @@ def form(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 def job(texts: Path, url: str, *flags: str) -> tuple[str, ...]:
-    return (
-        *("run", "-d", str(texts), "--prompt", "bias", "--judge", "mock", "--base-url", url),
-        *("--quiet", *PRICES, *flags),
-    )
+    model = ("--judge", "mock", "--base-url", url, *PRICES)
+    return ("run", "-d", str(texts), "--prompt", "bias", *model, "--quiet", *flags)
 
 
 def totals(run: Path) -> dict[str, Any]:
@@ -74,8 +67,7 @@ def test_the_same_texts_are_bought_once_by_all_runs(tmp_path: Path, texts: Path)
         for folder in (tmp_path / "runs").iterdir():
             assert scores(folder) == before
 
-        anew = json_of(tmp_path, *job(texts, url, "--new", "--no-cache"))
-        assert anew["calls"] == 120
+        assert json_of(tmp_path, *job(texts, url, "--new", "--no-cache"))["calls"] == 120
         assert stats(url)["requests"] == 240
 
 
@@ -83,7 +75,7 @@ def test_another_limit_on_output_is_the_same_run_and_a_reply_that_it_cut_off_is_
     tmp_path: Path, texts: Path, form: tuple[str, str]
 ) -> None:
     with mock(tmp_path) as url:
-        mine = (*job(texts, url, *form), "--sample", "40", "-s", "listwise10x1", "--json")
+        mine = (*job(texts, url, *form), "--sample", "40", "-s", "listwise10x1")
         judgeq(tmp_path, *mine, "--max-output-tokens", "5", "--max-invalid", "1", expect=4)
         run = only_run(tmp_path)
         assert counted(run, "jobs", "state") == {"invalid": 4}
@@ -92,7 +84,7 @@ def test_another_limit_on_output_is_the_same_run_and_a_reply_that_it_cut_off_is_
         bought = stats(url)["requests"]
         # None of it, with no limit and a third one: neither in this run nor from the cache.
         for more in ((), ("--max-output-tokens", "700"), ("--max-output-tokens", "800", "--new")):
-            assert json.loads(judgeq(tmp_path, *mine, *more).stdout)["jobs"]["done"] == 4
+            assert json_of(tmp_path, *mine, *more)["jobs"]["done"] == 4
         assert stats(url)["requests"] == bought
 
 
@@ -117,10 +109,9 @@ def test_a_storm_ends_with_every_job_done_or_honestly_invalid(
     outcomes = counted(run, "calls", "outcome")
     assert sum(outcomes.values()) == seen["requests"]
     assert outcomes["ok"] + outcomes["unusable"] == seen["answered"]
-    assert outcomes["rate_limited"] == seen["outcomes"]["rate_limited"]
-    assert outcomes["server_error"] == seen["outcomes"]["errors"]
-    assert outcomes["connection"] == seen["outcomes"]["dropped"]
-    assert outcomes["timeout"] == seen["outcomes"]["hung"]
+    ours = ("rate_limited", "server_error", "connection", "timeout")
+    theirs = ("rate_limited", "errors", "dropped", "hung")
+    assert [outcomes[name] for name in ours] == [seen["outcomes"][name] for name in theirs]
     paid = totals(run)
     assert paid["input"] == seen["tokens"]["input"]
     assert paid["output"] == seen["tokens"]["output"]

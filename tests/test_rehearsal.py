@@ -14,7 +14,8 @@ from judgeq.ui.figures import figure
 from tests.cli import json_of, judgeq, only_run, scores
 
 FEATURE = "how urgent the message is"
-JOB = ("run", "-d", "my.csv", "--feature", FEATURE, "-s", "listwise3")
+FIRST = ("run", "-d", "my.csv", "--feature", FEATURE)
+JOB = (*FIRST, "-s", "listwise3")
 MADE_UP = "REHEARSAL: no model is named as judge, so the answers are made up."
 FEW = "Only 9 texts, all in lists of 9: expect wide intervals."
 
@@ -34,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a rehearsal, which tests only look at."""
     folder = write(tmp_path_factory.mktemp("rehearsal"))
-    judgeq(folder, *JOB[:-2])
+    judgeq(folder, *FIRST)
     return folder
 
 
@@ -47,15 +48,14 @@ def test_texts_without_gold_are_rehearsed_and_no_judge_named_so_is_another_run(
     before = scores(run)
     judgeq(folder, *JOB, "--judge", "rehearsal")
     assert scores(only_run(folder)) == before
-    (folder / "my.csv").write_text(
-        (folder / "my.csv").read_text().replace("\n", ",1\n").replace("text,1", "text,gold")
-    )
+    labelled = (folder / "my.csv").read_text().replace("\n", ",1\n").replace("text,1", "text,gold")
+    (folder / "my.csv").write_text(labelled)
     judgeq(folder, *JOB, "--gold-column", "gold")
     assert len(list((folder / "runs").glob("my-listwise3-simulated-*"))) == 1
 
 
 def test_few_texts_are_ranked_in_one_list(folder: Path) -> None:
-    few = judgeq(folder, *JOB[:-2])
+    few = judgeq(folder, *FIRST)
     assert "listwise9" in only_run(folder).name
     first, second, third, *_ = few.stderr.split("\n")
     assert first.startswith(MADE_UP)
@@ -63,22 +63,22 @@ def test_few_texts_are_ranked_in_one_list(folder: Path) -> None:
     assert third.startswith("To ask a model, begin with: judgeq estimate --dataset my.csv ")
     assert json_of(folder, "runs")[0]["rehearsal"] is True
     assert FEW in few.stdout
-    assert FEW in json_of(folder, *JOB[:-2])["cautions"]
-    assert "which has 9 items" in judgeq(folder, *JOB[:-1], "listwise10", expect=2).stderr
+    assert FEW in json_of(folder, *FIRST)["cautions"]
+    assert "which has 9 items" in judgeq(folder, *FIRST, "-s", "listwise10", expect=2).stderr
     result = package.run(["a", "b", "c"], "x", runs_dir=folder / "theirs", progress=False)
     assert result.cautions[1] == FEW.replace("9", "3")
 
 
 @pytest.mark.parametrize("command", ["run", "status", "show", "explain m3", "evaluate", "estimate"])
 def test_every_screen_says_so_in_its_first_line(made: Path, command: str) -> None:
-    words = (command, *JOB[1:-2]) if command in ("run", "estimate") else command.split()
+    words = (command, *FIRST[1:]) if command in ("run", "estimate") else command.split()
     assert judgeq(made, *words).stdout.startswith("REHEARSAL: ")
     if command != "estimate":
         assert json_of(made, *words)["rehearsal"] is True
 
 
 def test_the_commands_that_ask_a_model_are_shown_and_work(made: Path) -> None:
-    *_, estimate, run = judgeq(made, *JOB[:-2]).stdout.rstrip().split("\n")
+    *_, estimate, run = judgeq(made, *FIRST).stdout.rstrip().split("\n")
     assert run == estimate.replace("judgeq estimate", "judgeq run")
     shown = judgeq(made, *shlex.split(estimate)[1:]).stdout
     assert "Estimate for my-listwise9-gpt-5-mini-" in shown
@@ -116,21 +116,16 @@ def test_the_report_and_its_figures_say_so(made: Path) -> None:
 
 def test_python_says_so(made: Path) -> None:
     result = package.open_run(str(only_run(made)))
-    assert repr(result).startswith("<Result REHEARSAL: ")
-    assert repr(result.scores).startswith("<Scores REHEARSAL: ")
-    assert "<h3>REHEARSAL: " in result._repr_html_()
-    assert "<h3>REHEARSAL: " in result.scores._repr_html_()
+    for one, name in ((result, "Result"), (result.scores, "Scores")):
+        assert repr(one).startswith(f"<{name} REHEARSAL: ")
+        assert "<h3>REHEARSAL: " in one._repr_html_()
     assert result.cautions[0].startswith(MADE_UP)
     assert [*result.scores.to_pandas()][:2] == ["REHEARSAL", "id"]
-    given: dict[str, Any] = {
-        "dataset": ["a", "b", "c"],
-        "runs_dir": made / "theirs",
-        "progress": False,
-    }
-    assert "REHEARSAL" in repr(package.run(feature=FEATURE, **given))
+    given: dict[str, Any] = {"dataset": ["a", "b", "c"], "runs_dir": made / "theirs"}
+    assert "REHEARSAL" in repr(package.run(feature=FEATURE, progress=False, **given))
     refused = re.escape('To begin a real run: `judgeq.run(…, judge="gpt-5-mini")`')
     with pytest.raises(package.RunError, match=refused):
-        package.resume(judge=lambda texts, feature: [*range(len(texts))], **given)
+        package.resume(judge=lambda texts, _: [*range(len(texts))], progress=False, **given)
 
 
 def test_no_other_judge_continues_it_or_judges_with_it(made: Path) -> None:
@@ -169,10 +164,9 @@ def test_what_it_wrote_is_read_neither_as_judgments_nor_as_labels(made: Path) ->
         refused = judgeq(made, "import", "-d", "my.csv", name, *votes, expect=3).stderr
         assert f"{name} is from a rehearsal" in refused
     table = only_run(made) / "scores.csv"
-    gold = ("evaluate", "--gold", table, "--gold-column", "pl")
-    assert "remove its column REHEARSAL" in judgeq(made, *gold, expect=3).stderr
-    labelled = ("run", "-d", table, "--gold-column", "pl")
-    assert "remove its column REHEARSAL" in judgeq(made, *labelled, expect=3).stderr
+    for words in (("evaluate", "--gold"), ("run", "-d")):
+        refused = judgeq(made, *words, table, "--gold-column", "pl", expect=3).stderr
+        assert "remove its column REHEARSAL" in refused
 
 
 def test_a_run_of_labelled_texts_is_no_rehearsal(tmp_path: Path) -> None:

@@ -38,12 +38,7 @@ def test_without_a_model_nothing_goes_over_the_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A corpus may be downloaded, unless JUDGEQ_OFFLINE forbids that."""
-    asked = []
-
-    def refused(*where: object, **how: object) -> None:
-        asked.append(where)
-        raise OSError("no network")
-
+    refused = Mock(side_effect=OSError("no network"))
     for name in ("connect", "connect_ex", "sendto"):
         monkeypatch.setattr(socket.socket, name, refused)
     monkeypatch.setattr(socket, "getaddrinfo", refused)
@@ -51,7 +46,7 @@ def test_without_a_model_nothing_goes_over_the_network(
     judgeq(tmp_path, "run", "--dataset", "demo", variables={"JUDGEQ_OFFLINE": ""})
     judgeq(tmp_path, "status", variables={"JUDGEQ_OFFLINE": ""})
     judgeq(tmp_path, "estimate", "--dataset", "babe")
-    assert not asked
+    assert not refused.called
 
 
 def test_the_same_command_on_a_finished_run_judges_nothing(tmp_path: Path) -> None:
@@ -155,20 +150,17 @@ def test_a_changed_dataset_prompt_or_configuration_is_not_mixed_in(tmp_path: Pat
     run = only_run(tmp_path)
     before = scores(run)
 
-    data.write_text(data.read_text().replace("text 3", "text three"))
-    assert "its dataset changed" in judgeq(tmp_path, "resume", "last", expect=7).stderr
-    data.write_text(data.read_text().replace("text three", "text 3").replace(",7", ",70"))
-    assert "its labels changed" in judgeq(tmp_path, "resume", "last", expect=7).stderr
-    data.write_text(data.read_text().replace(",70", ",7"))
-    prompt.write_text(words.replace('"p"', '"q"'))
-    assert "its prompt changed" in judgeq(tmp_path, "resume", "last", expect=7).stderr
-    prompt.write_text(words)
-    config = json.loads((run / "config.json").read_text())
-    config["settings"]["strategy"] = "listwise5"
-    (run / "config.json").write_text(json.dumps(config))
-    assert "its strategy changed" in judgeq(tmp_path, "resume", "last", expect=7).stderr
-    config["settings"]["strategy"] = "listwise4"
-    (run / "config.json").write_text(json.dumps(config))
+    for file, old, new, what in (
+        (data, "text 3", "text three", "dataset"),
+        (data, ",7", ",70", "labels"),
+        (prompt, '"p"', '"q"', "prompt"),
+        (run / "config.json", '"strategy": "listwise4"', '"strategy": "listwise5"', "strategy"),
+    ):
+        whole = file.read_text()
+        assert old in whole
+        file.write_text(whole.replace(old, new))
+        assert f"its {what} changed" in judgeq(tmp_path, "resume", "last", expect=7).stderr
+        file.write_text(whole)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     again = ("--dataset", data, "--prompt", prompt)  # another user, so to say: its own HOME
@@ -205,16 +197,10 @@ def test_what_a_user_asks_wrongly_is_told_with_its_exit_code(tmp_path: Path) -> 
 
 
 def test_untrusted_words_cannot_style_or_move_the_terminal(tmp_path: Path) -> None:
-    (tmp_path / "evil.jsonl").write_text(
-        "".join(
-            json.dumps({"id": f"[bold]{i}[/bold]", "text": f"\x1b[2J[red]{i}", "gold": i}) + "\n"
-            for i in range(6)
-        )
-    )
-    done = judgeq(
-        tmp_path, "run", "--dataset", "evil.jsonl", "--id-column", "id", "--gold-column", "gold",
-        "-s", "listwise3",
-    )  # fmt: skip
+    rows = [{"id": f"[bold]{i}[/bold]", "text": f"\x1b[2J[red]{i}", "gold": i} for i in range(6)]
+    (tmp_path / "evil.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    job = ("run", "-d", "evil.jsonl", "--id-column", "id", "--gold-column", "gold")
+    done = judgeq(tmp_path, *job, "-s", "listwise3")
     for shown in (done.stdout, judgeq(tmp_path, "status").stdout):
         assert "[bold]5[/bold]" in shown
         assert "\x1b" not in shown

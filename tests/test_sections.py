@@ -6,6 +6,7 @@ import re
 import unicodedata
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,8 +29,10 @@ from judgeq.ui.sections import FOLDER, Column, Section, numbers, stated, table, 
 from judgeq.ui.show import run as show_run
 from judgeq.ui.show.study import ranked
 
+ANY = st.text(alphabet=st.characters(codec=None))
 
-@given(st.text(alphabet=st.characters(codec=None)), st.integers(1, 40))
+
+@given(ANY, st.integers(1, 40))
 def test_plain_is_one_visible_line_that_fits(text: str, width: int) -> None:
     line = plain(text, width)
     assert cell_len(line) <= width
@@ -64,7 +67,7 @@ def test_plain_says_so_when_it_reads_only_the_start_of_a_huge_text() -> None:
     assert plain("a" * 10_000_000, 10) == "a" * 9 + "…"
 
 
-@given(st.text(alphabet=st.characters(codec=None)))
+@given(ANY)
 def test_what_is_escaped_is_one_line_that_can_be_seen(text: str) -> None:
     line = escaped(text)
     assert line.isprintable()
@@ -119,8 +122,7 @@ def test_on_a_terminal_nothing_is_markup_or_acts() -> None:
     assert "0.500 [0.250, 0.750]" in text
     assert "12,345" in text
     assert text.count("–") == 2
-    assert "\x1b[31m" not in text
-    assert "\x1b[2J" not in text
+    assert "\x1b" not in text
 
 
 def test_lines_break_between_words_and_are_not_padded() -> None:
@@ -143,13 +145,13 @@ def test_lines_break_between_words_and_are_not_padded() -> None:
 def test_a_table_leaves_out_columns_and_cuts_texts_where_it_must() -> None:
     columns = [Column("id", least=4), Column("n", right=True, spare=True), Column("text", least=6)]
     section = Section(columns=columns, rows=[("a name", 1, "some words of a text")])
-    lines = {
-        width: [line.plain for line in terminal([section], width)] for width in (40, 25, 16, 12)
-    }
-    assert lines[40] == ["id      n  text", "a name  1  some words of a text"]
-    assert lines[25] == ["id      n  text", "a name  1  some words of…"]
-    assert lines[16] == ["id     n  text", "a na…  1  some…"]
-    assert lines[12] == ["id    text", "a n…  some…"]
+    for width, head, row in (
+        (40, "id      n  text", "a name  1  some words of a text"),
+        (25, "id      n  text", "a name  1  some words of…"),
+        (16, "id     n  text", "a na…  1  some…"),
+        (12, "id    text", "a n…  some…"),
+    ):
+        assert [line.plain for line in terminal([section], width)] == [head, row]
 
 
 def test_columns_without_content_are_left_out() -> None:
@@ -161,21 +163,12 @@ def test_columns_without_content_are_left_out() -> None:
 
 def test_a_template_states_facts_and_no_value_adds_one() -> None:
     evil = "x\n! | warned\n> | noted\nfact | added | y"
-    info = SimpleNamespace(
-        name=evil,
-        title="t",
-        description=evil,
-        gold_meaning=None,
-        prompt="",
-        licence="{{ info.name }}",
-        citation="c",
-    )
-    on_one_line = evil.replace("\n", " ")
+    code, on_one_line = "{{ info.name }}", evil.replace("\n", " ")
+    words = {"name": evil, "title": "t", "description": evil, "licence": code, "citation": "c"}
+    info = SimpleNamespace(**words, gold_meaning=None, prompt="")
+    facts = [("about", on_one_line), ("licence", code), ("cite", "c")]
     assert stated("dataset", info=info) == Section(
-        f"{on_one_line}: t",
-        [("about", on_one_line), ("licence", "{{ info.name }}"), ("cite", "c")],
-        notes=[],
-        warnings=[],
+        f"{on_one_line}: t", facts, notes=[], warnings=[]
     )
     with pytest.raises(UndefinedError):
         stated("dataset")
@@ -192,12 +185,10 @@ def test_every_template_of_sentences_is_sound_and_used() -> None:
 
 
 def test_strategies_are_ranked_by_means_over_distributions_biases_and_seeds() -> None:
+    of_a = ((1, 0.9, 0.5), (1, 0.7, 0.3), (2, 0.6, 0.2), (2, 0.4, 0.0))
     rows = [
         StudyRow(name, "x", "elo", "linear", 0, seed, rho, 0, 4, 9, 7.0, score)
-        for name, seed, rho, score in (
-            *(("a", 1, 0.9, 0.5), ("a", 1, 0.7, 0.3), ("a", 2, 0.6, 0.2), ("a", 2, 0.4, 0.0)),
-            ("b", 1, 0.1, 0.9),
-        )
+        for name, seed, rho, score in (*(("a", *one) for one in of_a), ("b", 1, 0.1, 0.9))
     ]
     best, other = ranked(rows)
     assert (best.strategy, best.rho_se, best.runs) == ("b", None, 1)
@@ -208,10 +199,8 @@ def test_strategies_are_ranked_by_means_over_distributions_biases_and_seeds() ->
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    folder = tmp_path_factory.mktemp("result")
-    return evaluated(
-        package.run("demo", sample=60, strategy="listwise6x2", runs_dir=folder, progress=False)
-    )
+    how: Any = {"runs_dir": tmp_path_factory.mktemp("result"), "progress": False}
+    return evaluated(package.run("demo", sample=60, strategy="listwise6x2", **how))
 
 
 def lines(result: Result, width: int) -> list[str]:

@@ -152,16 +152,14 @@ async def test_a_batchs_outcomes_are_those_of_any_worker(store: Store, clock: Cl
     await begun(store, 5)
     await handed(store, 5)
     lost = call(1, "connection", None)
-    await store.settle(
-        "jq-1a_B",
-        [
-            answer(0, 1, 0),
-            Outcome(1, INVALID, None, (call(1, "unusable"),), "no verdict"),
-            Outcome(2, FAILED, None, (lost,), "expired"),
-            Outcome(3, PENDING, None, (), "nobody knows"),
-            Outcome(4, RUNNING, None, (call(1, "timeout", 0.0),)),
-        ],
-    )
+    outcomes = [
+        answer(0, 1, 0),
+        Outcome(1, INVALID, None, (call(1, "unusable"),), "no verdict"),
+        Outcome(2, FAILED, None, (lost,), "expired"),
+        Outcome(3, PENDING, None, (), "nobody knows"),
+        Outcome(4, RUNNING, None, (call(1, "timeout", 0.0),)),
+    ]
+    await store.settle("jq-1a_B", outcomes)
     assert await store.counts() == Counts(pending=1, running=1, done=1, invalid=1, failed=1)
     totals = await store.totals()
     assert (totals.calls, totals.cost, totals.unknown, totals.in_flight) == (4, 0.5, 1, 0)

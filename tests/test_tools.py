@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tests.cli import json_of, judgeq
 from tests.mock import mock, stats
-from tests.web import Handler, serving
+from tests.web import serving
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
@@ -20,8 +20,8 @@ DEMO = ("-d", "demo", "--judge", "mock")
 NOTHING = dict.fromkeys(("low", "high", "expected"), 0)
 
 
-def estimated(folder: Path, *flags: str) -> Any:
-    return json_of(folder, "estimate", *DEMO, *flags)
+def estimated(folder: Path, *flags: str, judge: str = "mock") -> Any:
+    return json_of(folder, "estimate", "-d", "demo", "--judge", judge, *flags)
 
 
 def test_an_estimate_holds_and_sends_and_writes_nothing(tmp_path: Path) -> None:
@@ -37,11 +37,11 @@ def test_an_estimate_holds_and_sends_and_writes_nothing(tmp_path: Path) -> None:
         assert "nothing was sent" in shown
 
         result = json_of(tmp_path, "run", *DEMO, *flags)
-        low, high = told["cost"]["low"], told["cost"]["high"]
-        assert low < result["cost"] < high
-        assert (
-            told["input_tokens"]["low"] < result["tokens"]["input"] < told["input_tokens"]["high"]
-        )
+        for bounds, found in (
+            (told["cost"], result["cost"]),
+            (told["input_tokens"], result["tokens"]["input"]),
+        ):
+            assert bounds["low"] < found < bounds["high"]
 
         # The first round is in the cache now; and all is done, in the run itself.
         again = estimated(tmp_path, *flags, "--new")
@@ -64,14 +64,12 @@ def test_a_price_that_is_not_known_is_not_zero(tmp_path: Path) -> None:
         assert (told["cost"], told["price"]) == (None, None)
         shown = judgeq(tmp_path, "estimate", *DEMO, "--base-url", url).stdout
         assert "unknown: give --price IN,OUT" in shown
-        run = judgeq(tmp_path, "run", *DEMO, "--base-url", url, "--json")
-    assert json.loads(run.stdout)["cost"] is None
+        assert json_of(tmp_path, "run", *DEMO, "--base-url", url)["cost"] is None
     finished = judgeq(tmp_path, "show").stdout + judgeq(tmp_path, "status").stdout
     assert re.search(r"cost +unknown", finished)
     assert "$" not in finished
-    known = judgeq(tmp_path, "estimate", "-d", "demo", "--judge", "gpt-5-mini", "--json").stdout
-    assert "openai gpt-5-mini" in json.loads(known)["price"]
-    free = json_of(tmp_path, "estimate", "-d", "demo")
+    assert "openai gpt-5-mini" in estimated(tmp_path, judge="gpt-5-mini")["price"]
+    free = estimated(tmp_path, judge="simulated")
     assert (free["calls"], free["cost"]) == (72, NOTHING)
 
 
@@ -124,12 +122,6 @@ def test_a_doctor_without_a_server_or_a_key(tmp_path: Path) -> None:
     assert set(checks(tmp_path)) == {"program", "disk", "cache"}
 
 
-def answered(folder: Path, handler: Handler, *flags: str, expect: int = 0) -> Any:
-    """The checks of a server that answers as `handler`."""
-    with serving(handler) as url:
-        return checks(folder, "--judge", "m", "--base-url", url, *flags, expect=expect)
-
-
 def test_a_doctor_survives_what_no_server_should_say(tmp_path: Path) -> None:
     """10 GB of blanks as 10 MB of gzip is what a stranger's server may send as well."""
     bomb = gzip.compress(b" " * 50_000_000, 1)
@@ -137,7 +129,8 @@ def test_a_doctor_survives_what_no_server_should_say(tmp_path: Path) -> None:
     async def handler(_: web.Request) -> web.Response:
         return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
 
-    found = answered(tmp_path, handler, expect=4)
+    with serving(handler) as url:
+        found = checks(tmp_path, "--judge", "m", "--base-url", url, expect=4)
     assert "longer than 16,777,216 bytes" in found["call"][1]
 
 

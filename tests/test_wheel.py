@@ -40,14 +40,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(built: Path) -> Path:
-    (wheel,) = built.glob("judgeq-*.whl")
-    return wheel
+    return next(built.glob("judgeq-*.whl"))
 
 
 @pytest.fixture(scope="module")
 def sdist(built: Path) -> Path:
-    (sdist,) = built.glob("judgeq-*.tar.gz")
-    return sdist
+    return next(built.glob("judgeq-*.tar.gz"))
 
 
 def run(*command: str | Path, cwd: Path | None = None, folder: Path | None = None) -> str:
@@ -65,11 +63,10 @@ def run(*command: str | Path, cwd: Path | None = None, folder: Path | None = Non
 
 def test_the_wheel_holds_prompts_and_datasets_and_no_corpus(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert "judgeq/shipped/prompts/bias.toml" in names
-    assert "judgeq/shipped/datasets/babe/labels.csv" in names
-    assert "judgeq/shipped/datasets/demo/demo.csv" in names
-    assert {"judgeq/py.typed", "judgeq/guide.md", "judgeq/shipped/CITATION.cff"} <= {*names}
-    assert "judgeq/ui/templates/report.html" in names
+    shipped = ("prompts/bias.toml", "datasets/babe/labels.csv", "datasets/demo/demo.csv")
+    needed = {f"judgeq/shipped/{name}" for name in (*shipped, "CITATION.cff")}
+    needed |= {f"judgeq/{name}" for name in ("py.typed", "guide.md", "ui/templates/report.html")}
+    assert needed <= {*names}
     assert not [name for name in names if "final_labels" in name or "UsVsThem" in name]
     assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
 
@@ -132,14 +129,15 @@ def test_installed_into_an_empty_environment_it_runs_from_another_folder(
     judgeq = installed(tmp_path, wheel)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    done = json.loads(
-        run(judgeq, "run", "--dataset", "babe", "--json", cwd=elsewhere, folder=tmp_path)
-    )
-    assert done["jobs"]["done"] == 1104
-    run(judgeq, "run", "--dataset", "demo", "-s", "pairwise3", cwd=elsewhere, folder=tmp_path)
-    assert "bias_us_vs_them" in run(judgeq, "list", "prompts", cwd=elsewhere, folder=tmp_path)
-    assert "labels only" in run(judgeq, "list", "datasets", cwd=elsewhere, folder=tmp_path)
-    run(judgeq, "report", "--format", "md", "--resamples=20", cwd=elsewhere, folder=tmp_path)
+
+    def prints(words: str) -> str:
+        return run(judgeq, *words.split(), cwd=elsewhere, folder=tmp_path)
+
+    assert json.loads(prints("run --dataset babe --json"))["jobs"]["done"] == 1104
+    prints("run --dataset demo -s pairwise3")
+    assert "bias_us_vs_them" in prints("list prompts")
+    assert "labels only" in prints("list datasets")
+    prints("report --format md --resamples=20")
     (report,) = elsewhere.glob("runs/*/report.md")
     assert "@software{judgeq," in report.read_text("utf-8")
 

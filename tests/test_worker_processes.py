@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,16 +18,34 @@ from judgeq.engine.remote_worker import Tally
 from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.store.link import connect, in_schema, parse
-from tests.cli import command, environment, json_of, judgeq, scores, start
+from tests.cli import json_of, judgeq, scores, start
 from tests.mock import mock, stats
 from tests.postgres import new_store
 
 LISTS = ("-d", "demo", "-s", "listwise10x1", "--sample", "60")
+PAIRS = ("-d", "synthetic:linear", "--n", "20", "-s")
+CAP = ("--max-output-tokens", "50", "--price", "1000,1000", "--max-cost", "6")
+"""Enough for some of six lists."""
 
 
 @pytest.fixture(autouse=True)
 def without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_worker, "PATIENCE", 0.0)
+
+
+@pytest.fixture
+def store() -> str:
+    return new_store()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    with mock(tmp_path) as url:
+        yield url
+
+
+def model(url: str) -> tuple[str, ...]:
+    return ("--judge", "m", "--base-url", url)
 
 
 class Hand:
@@ -102,41 +119,25 @@ def begun(folder: Path, store: str, *flags: str) -> str:
         return run
 
 
-def test_workers_as_processes_give_the_scores_of_one_process(tmp_path: Path) -> None:
-    store, flags = new_store(), ("-d", "synthetic:normal", "--n", "60", "-s", "pairwise3")
+def test_workers_as_processes_give_the_scores_of_one_process(tmp_path: Path, store: str) -> None:
+    flags = ("-d", "synthetic:normal", "--n", "60", "-s", "pairwise3")
     alone = json_of(tmp_path, "run", *flags)["run"]
     expected = scores(tmp_path / "runs" / alone)
     (tmp_path / "many").mkdir()
     with planning(tmp_path / "many", store, *flags) as run:
-        workers = [
-            subprocess.Popen(
-                command("worker", run, "--exit-when", "done", "--concurrency", "8", "--json"),
-                cwd=tmp_path,
-                env=environment(tmp_path) | {"JUDGEQ_STORE": store},
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for _ in range(2)
-        ]
+        words = ("worker", run, "--exit-when", "done", "--concurrency", "8", "--json")
+        workers = [start(tmp_path, *words, variables={"JUDGEQ_STORE": store}) for _ in range(2)]
         ended = [json.loads(worker.communicate(timeout=60)[0]) for worker in workers]
     assert scores(tmp_path / "many" / "runs" / run, "--store", store) == expected
     assert sum(worker["done"] for worker in ended) == 90
     assert {worker["left"] for worker in ended} == {"done"}
 
 
-def test_a_signal_hands_jobs_back_and_another_worker_does_them(tmp_path: Path) -> None:
-    store = new_store()
+def test_a_signal_hands_jobs_back_and_another_worker_does_them(tmp_path: Path, store: str) -> None:
     with mock(tmp_path, "--latency", "1") as url:
-        flags = (*LISTS, "--judge", "m", "--base-url", url)
-        with planning(tmp_path, store, *flags):
-            how = ("--store", store, "-j", "m", "--base-url", url, "--concurrency", "2", "--json")
-            process = subprocess.Popen(
-                command("worker", *how),
-                cwd=tmp_path,
-                env=environment(tmp_path),
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+        with planning(tmp_path, store, *LISTS, *model(url)):
+            how = ("--store", store, *model(url), "--concurrency", "2", "--json")
+            process = start(tmp_path, "worker", *how)
             waited_for(store, "SELECT count(*) FROM @.jobs WHERE open > 0")
             process.send_signal(signal.SIGTERM)
             out = json.loads(process.communicate(timeout=60)[0])
@@ -147,79 +148,67 @@ def test_a_signal_hands_jobs_back_and_another_worker_does_them(tmp_path: Path) -
         assert stats(url)["requests"] == 6 == out["calls"] + other.tally.calls
 
 
-def test_texts_are_found_by_their_checksum(tmp_path: Path) -> None:
+def test_texts_are_found_by_their_checksum(tmp_path: Path, store: str, url: str) -> None:
     texts = tmp_path / "texts.csv"
     texts.write_text("text\n" + "".join(f"text {number}\n" for number in range(20)))
     flags = ("-d", str(texts), "-s", "listwise5x1", "--feature", "length")
     (tmp_path / "elsewhere").mkdir()
-    with mock(tmp_path) as url:
-        models: dict[str, Any] = {"judge": ("m",), "base_url": url}
-        model = ("--judge", "m", "--base-url", url)
-        store = new_store()
-        with planning(tmp_path, store, *flags, *model):
-            without = Hand(store, **models).start().ended()
-            assert isinstance(without.error, DataError)
-            assert "--dataset FILE" in str(without.error)
-            copy = texts.rename(tmp_path / "elsewhere" / "copy.csv")
-            assert Hand(store, datasets=[str(copy)], **models).start().ended().tally.done == 4
-        assert stats(url)["requests"] == 4
+    models: dict[str, Any] = {"judge": ("m",), "base_url": url}
+    with planning(tmp_path, store, *flags, *model(url)):
+        without = Hand(store, **models).start().ended()
+        assert isinstance(without.error, DataError)
+        assert "--dataset FILE" in str(without.error)
+        copy = texts.rename(tmp_path / "elsewhere" / "copy.csv")
+        assert Hand(store, datasets=[str(copy)], **models).start().ended().tally.done == 4
+    assert stats(url)["requests"] == 4
 
 
-def test_what_a_run_asks_that_the_workers_user_did_not_name_is_left_alone(tmp_path: Path) -> None:
-    store = new_store()
-    with mock(tmp_path) as url:
-        run = begun(tmp_path, store, *LISTS, "--judge", "m", "--base-url", url)
-        theirs = Hand(store).start().ended()
-        assert isinstance(theirs.error, UsageError)
-        assert "asks m: --judge m lets this worker ask it" in str(theirs.error)
-        elsewhere = Hand(store, run, judge=("m",), api_key_env="PATH").start().ended()
-        assert "--base-url" in str(elsewhere.error)
-        assert stats(url)["requests"] == 0
-        mine = ("-d", "synthetic:linear", "--n", "20", "-s", "pairwise1")
-        begun(tmp_path, store, *mine)
-        hand = Hand(store, exit_when="idle").start().ended()
-        assert hand.tally.done == 10  # the other run is reported, and this one worked on
-        assert len(hand.warnings) == 1
-        assert stats(url)["requests"] == 0
+def test_what_a_run_asks_that_the_workers_user_did_not_name_is_left_alone(
+    tmp_path: Path, store: str, url: str
+) -> None:
+    run = begun(tmp_path, store, *LISTS, *model(url))
+    theirs = Hand(store).start().ended()
+    assert isinstance(theirs.error, UsageError)
+    assert "asks m: --judge m lets this worker ask it" in str(theirs.error)
+    elsewhere = Hand(store, run, judge=("m",), api_key_env="PATH").start().ended()
+    assert "--base-url" in str(elsewhere.error)
+    begun(tmp_path, store, *PAIRS, "pairwise1")
+    hand = Hand(store, exit_when="idle").start().ended()
+    assert hand.tally.done == 10  # the other run is reported, and this one worked on
+    assert len(hand.warnings) == 1
+    assert stats(url)["requests"] == 0
 
 
-def test_a_worker_spends_no_more_than_its_own_cap(tmp_path: Path) -> None:
-    store = new_store()
-    prices = ("--price", "1000,1000")
-    with mock(tmp_path) as url:
-        flags = ("--judge", "m", "--base-url", url, "--max-output-tokens", "50")
-        begun(tmp_path, store, *LISTS, *flags, *prices)
-        hand = Hand(
-            store, judge=("m",), base_url=url, price=(1000.0, 1000.0), max_cost=6.0, concurrency=1
-        )
-        hand.start().ended()
-        assert isinstance(hand.error, BudgetError)
-        assert 0 < hand.tally.cost <= 6.0
-        assert stats(url)["requests"] == hand.tally.calls < 6
+def test_a_worker_spends_no_more_than_its_own_cap(tmp_path: Path, store: str, url: str) -> None:
+    begun(tmp_path, store, *LISTS, *model(url), *CAP[:-2])
+    own: dict[str, Any] = {"price": (1000.0, 1000.0), "max_cost": 6.0, "concurrency": 1}
+    hand = Hand(store, judge=("m",), base_url=url, **own).start().ended()
+    assert isinstance(hand.error, BudgetError)
+    assert 0 < hand.tally.cost <= 6.0
+    assert stats(url)["requests"] == hand.tally.calls < 6
 
 
-def test_who_writes_to_the_database_can_not_lift_the_cap_of_a_run(tmp_path: Path) -> None:
-    store = f"{new_store()}&lease=1"  # nobody waits long for the scheduler that was killed
-    with mock(tmp_path) as url:
-        flags = [*LISTS, "--judge", "m", "--base-url", url, "--max-output-tokens", "50"]
-        flags += ["--price", "1000,1000", "--max-cost", "6"]
-        begun(tmp_path, store, *flags)
-        address = parse(store)
-        with connect(address) as connection:
-            for statement in (
-                "CREATE FUNCTION @.lift() RETURNS trigger LANGUAGE plpgsql AS "
-                "'BEGIN NEW.cap := NULL; RETURN NEW; END'",
-                "CREATE TRIGGER lift BEFORE UPDATE ON @.runs FOR EACH ROW EXECUTE FUNCTION @.lift()",
-            ):
-                connection.execute(in_schema(statement, address.schema))
-        flags += ["--concurrency", "1"]
-        judgeq(tmp_path, "run", "--store", store, *flags, expect=BudgetError.exit_code)
-        assert 0 < stats(url)["requests"] < 6
+def test_who_writes_to_the_database_can_not_lift_the_cap_of_a_run(
+    tmp_path: Path, store: str, url: str
+) -> None:
+    store = f"{store}&lease=1"  # nobody waits long for the scheduler that was killed
+    flags = (*LISTS, *model(url), *CAP)
+    begun(tmp_path, store, *flags)
+    address = parse(store)
+    with connect(address) as connection:
+        for statement in (
+            "CREATE FUNCTION @.lift() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN NEW.cap := NULL; RETURN NEW; END'",
+            "CREATE TRIGGER lift BEFORE UPDATE ON @.runs FOR EACH ROW EXECUTE FUNCTION @.lift()",
+        ):
+            connection.execute(in_schema(statement, address.schema))
+    how = ("--store", store, "--concurrency", "1")
+    judgeq(tmp_path, "run", *flags, *how, expect=BudgetError.exit_code)
+    assert 0 < stats(url)["requests"] < 6
 
 
-def test_an_interrupt_ends_a_worker_that_waits(tmp_path: Path) -> None:
-    store = new_store()
-    begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise2")
+def test_an_interrupt_ends_a_worker_that_waits(tmp_path: Path, store: str) -> None:
+    begun(tmp_path, store, *PAIRS, "pairwise2")
     hand = Hand(store, exit_when=None).start()
     waited_for(store, "SELECT (count(*) = 10)::int FROM @.jobs WHERE state = 'done'")
     hand.interrupts.append(signal.SIGINT)
@@ -228,30 +217,29 @@ def test_an_interrupt_ends_a_worker_that_waits(tmp_path: Path) -> None:
 
 
 def test_who_only_plans_names_the_workers_it_waits_for_and_ends_where_the_cap_does(
-    tmp_path: Path,
+    tmp_path: Path, store: str, url: str
 ) -> None:
-    store = f"{new_store()}&lease=1"  # nobody waits long for the scheduler that was killed
-    with mock(tmp_path) as url:
-        flags = [*LISTS, "--judge", "m", "--base-url", url, "--max-output-tokens", "50"]
-        flags += ["--price", "1000,1000", "--max-cost", "6"]
-        run = begun(tmp_path, store, *flags)
-        own = {"base_url": url, "price": (1000.0, 1000.0), "concurrency": 1}
-        worker = Hand(store, judge=("m",), **own).start().ended()
-        assert isinstance(worker.error, BudgetError)
-        waiting = ("run", "--store", store, "--workers", "0", *flags)
-        said = judgeq(tmp_path, *waiting, expect=BudgetError.exit_code).stderr
-        assert 0 < stats(url)["requests"] < 6
+    store = f"{store}&lease=1"  # nobody waits long for the scheduler that was killed
+    flags = (*LISTS, *model(url), *CAP)
+    run = begun(tmp_path, store, *flags)
+    own: dict[str, Any] = {"price": (1000.0, 1000.0), "concurrency": 1}
+    worker = Hand(store, judge=("m",), base_url=url, **own).start().ended()
+    assert isinstance(worker.error, BudgetError)
+    waiting = ("run", "--store", store, "--workers", "0", *flags)
+    said = judgeq(tmp_path, *waiting, expect=BudgetError.exit_code).stderr
+    assert 0 < stats(url)["requests"] < 6
     assert f"judgeq worker {run} --store" in said
     assert "--judge m" in said
     assert "no worker may go on under --max-cost 6" in said
 
 
-def test_a_worker_needs_a_store_and_runs_that_are_there(tmp_path: Path) -> None:
-    assert "--store is missing" in judgeq(tmp_path, "worker", expect=2).stderr
-    store = new_store()
-    people = judgeq(tmp_path, "worker", "--store", store, "-j", "people", expect=2)
-    assert "a worker asks none" in people.stderr
-    begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise1")
-    assert "no run 'x'" in judgeq(tmp_path, "worker", "x", "--store", store, expect=7).stderr
-    wrong = judgeq(tmp_path, "worker", "--store", store, "--exit-when", "tired", expect=2).stderr
-    assert "'tired' is not one of 'idle', 'done'" in wrong
+def test_a_worker_needs_a_store_and_runs_that_are_there(tmp_path: Path, store: str) -> None:
+    begun(tmp_path, store, *PAIRS, "pairwise1")
+    at = ("worker", "--store", store)
+    for words, code, told in (
+        (("worker",), 2, "--store is missing"),
+        ((*at, "-j", "people"), 2, "a worker asks none"),
+        ((*at, "x"), 7, "no run 'x'"),
+        ((*at, "--exit-when", "tired"), 2, "'tired' is not one of 'idle', 'done'"),
+    ):
+        assert told in judgeq(tmp_path, *words, expect=code).stderr
