@@ -30,10 +30,10 @@ def write(path: Path, rows: Sequence[int], mean: float = 0.0) -> Path:
     """Texts by number, with a gold around the mean."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["id", "text", "gold"])
+        writer.writerow(["id", "text", "topic", "gold"])
         for row in rows:
             gold = random.Random(row).gauss(mean, 1)
-            writer.writerow([f"a{row}", f"text {row}", f"{gold:.4f}"])
+            writer.writerow([f"a{row}", f"text {row}", "ab"[row % 2], f"{gold:.4f}"])
     return path
 
 
@@ -91,6 +91,18 @@ def test_settled_scores_stay_as_they_are_and_new_ones_are_on_their_scale(
     about = judgeq(home, *words, "--runs-dir", tmp_path / "dry").stdout
     assert f"{LISTS} calls" in about
     assert not (tmp_path / "dry").exists()
+
+
+def test_kept_columns_and_groups_of_drift_are_of_old_and_new_texts(
+    home: Path, tmp_path: Path
+) -> None:
+    place(home, tmp_path, "march.csv", "--onto", only_run(home), "--keep-columns")
+    (march,) = FolderRuns(tmp_path).all()
+    with march.scores.open(newline="") as file:
+        topics = [row["topic"] for row in csv.DictReader(file)]
+    assert topics == ["ab"[row % 2] for row in range(96)]
+    asked = judgeq(home, "drift", march.path, "--group-column", "topic", expect=2)
+    assert "has no question that was asked again" in asked.stderr  # and not: no such column
 
 
 def test_scales_grow_onto_all_so_far_and_onto_several(home: Path, tmp_path: Path) -> None:
