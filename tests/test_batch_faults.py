@@ -30,8 +30,9 @@ QUIET = (
     *("--batch-flaky 0.3 --retry-after 0.01", "--batch-failing 0.3"),
 )
 UNUSABLE = ("--refused 0.3", "--cut-off 0.3")
-MIXED = "--batch-doubled 0.1 --batch-expire 0.2 --batch-limited 0.2 --batch-unanswered 0.2 --batch-flaky 0.1"
-MIXED += " --batch-broken 0.2 --batch-failing 0.1 --batch-lost 0.05 --retry-after 0.01"
+MIXED = "--batch-expire 0.2 --batch-limited 0.2 --batch-unanswered 0.2 --batch-broken 0.2"
+MIXED += " --batch-flaky 0.1 --batch-failing 0.1 --batch-doubled 0.1 --batch-lost 0.05"
+MIXED += " --retry-after 0.01"
 
 
 @pytest.fixture(autouse=True)
