@@ -249,9 +249,7 @@ def test_a_run_that_does_not_add_up_is_refused(
     assert {name: (run / name).read_bytes() for name in before} == before
 
 
-def test_a_run_in_a_store_that_does_not_add_up_is_refused_as_well(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_store_that_does_not_add_up_is_refused_too(folder: Path, tmp_path: Path) -> None:
     store = new_store()
     judgeq(folder, "store", "copy", "last", "--to", store)
     where = ("last", "--store", store, "--runs-dir", tmp_path)
