@@ -1,6 +1,5 @@
 """The server of the page on which people judge: what it takes, from whom, and what it says otherwise."""
 
-import http.client
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,17 +16,13 @@ from judgeq.web import annotate as server
 from judgeq.web.guard import Entrance, Rates, neighbourhood
 from tests.fakes import Clock
 from tests.people import PROMPT, Study, asking
-from tests.web import in_thread
+from tests.test_serve import SAFE
+from tests.web import Answer, answer_of, in_thread
 
 JSON = "application/json"
 
 
-@dataclass
-class Reply:
-    status: int
-    headers: http.client.HTTPMessage
-    text: str
-
+class Reply(Answer):
     @property
     def content(self) -> Any:
         return json.loads(self.text)
@@ -43,15 +38,7 @@ class Site:
     def ask(
         self, path: str, method: str = "GET", body: str | None = None, **headers: str | None
     ) -> Reply:
-        """What is answered; headers that are None are left out."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.entrance.port, timeout=60)
-        named = {name.replace("_", "-"): value for name, value in headers.items() if value}
-        try:
-            connection.request(method, path, body, named)
-            answer = connection.getresponse()
-            return Reply(answer.status, answer.headers, answer.read().decode())
-        finally:
-            connection.close()
+        return Reply(**vars(answer_of(self.entrance.port, path, method, body, **headers)))
 
     def call(
         self,
@@ -115,10 +102,7 @@ def test_the_page_and_its_files_hold_nothing_of_the_run(here: Site) -> None:
         assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; ")
     for answer in (here.ask("/"), here.ask("/x"), here.call("turn"), here.call("turn", "nobody")):
         assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; ")
-        assert answer.headers["Cache-Control"] == "private, no-store"
-        assert answer.headers["Referrer-Policy"] == "no-referrer"
-        assert answer.headers["X-Content-Type-Options"] == "nosniff"
-        assert answer.headers["Server"] == "judgeq"
+        assert {name: answer.headers[name] for name in SAFE} == SAFE
         assert not {"Access-Control-Allow-Origin", "Set-Cookie"} & {*answer.headers}
 
 
@@ -214,9 +198,8 @@ def test_a_page_of_another_site_changes_nothing(here: Site) -> None:
     own = {"Origin": f"http://127.0.0.1:{port}", "Sec_Fetch_Site": "same-origin"}
     assert here.ask("/api/turn", "POST", "{}", **good | own).status == 200
     assert here.ask("/api/turn", "POST", "{}", **good | {"Origin": own["Origin"]}).status == 200
-    assert (
-        here.ask("/api/turn", "OPTIONS", **good | {"Origin": "https://evil.example"}).status == 405
-    )
+    evil = good | {"Origin": "https://evil.example"}
+    assert here.ask("/api/turn", "OPTIONS", **evil).status == 405
     # A link in a mail leads here; a frame or a script of another site doesn't.
     led = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
     assert here.ask("/", **led, Sec_Fetch_Dest="document").status == 200
@@ -290,9 +273,8 @@ def test_guesses_are_counted_by_the_address_that_the_named_proxy_gives(tmp_path:
     with site(asking(tmp_path, "pair"), clock=Clock(), **PROXY) as here:
         assert flood(here, "203.0.113.9")[29:31] == [401, 429]
         assert flood(here, "203.0.113.9, 203.0.113.10")[0] == 401  # the last is the proxy's word
-    with site(
-        asking(tmp_path / "other", "pair"), clock=Clock(), prefix="/study1"
-    ) as here:  # no proxy is named
+    unnamed = {"clock": Clock(), "prefix": "/study1"}
+    with site(asking(tmp_path / "other", "pair"), **unnamed) as here:  # no proxy is named
         statuses = [here.call("turn", f"g{n}", forwarded=f"10.0.0.{n}").status for n in range(31)]
         assert statuses == [401] * 30 + [429]
 

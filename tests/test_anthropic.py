@@ -32,8 +32,7 @@ from judgeq.judge.secrets import api_key
 from judgeq.settings.model import Access, Model
 from judgeq.settings.providers import ANTHROPIC, OPENAI
 from judgeq.types import Usage
-from tests.test_openai_chat import KEY, ask, request, told
-from tests.web import Handler
+from tests.test_openai_chat import KEY, ask, backend, request, told
 
 CLAUDE = "claude-haiku-4-5"
 TAKEN = {"input_tokens": 100, "output_tokens": 10}
@@ -47,30 +46,17 @@ def _only_our_key(monkeypatch: pytest.MonkeyPatch) -> None:
 def message(*content: Any, reason: str = "end_turn", usage: Any = None) -> dict[str, Any]:
     """A message as Anthropic's API answers it."""
     blocks = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
-    return {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": CLAUDE,
-        "content": blocks,
-        "stop_reason": reason,
-        "stop_sequence": None,
-        "usage": usage or TAKEN,
-    }
-
-
-def kept_bodies(answer: Any) -> tuple[Handler, list[tuple[web.Request, dict[str, Any]]]]:
-    seen: list[tuple[web.Request, dict[str, Any]]] = []
-
-    async def handler(got: web.Request) -> web.Response:
-        seen.append((got, await got.json() if got.can_read_body else {}))
-        return web.json_response(answer)
-
-    return handler, seen
+    made = {"id": "msg_1", "type": "message", "role": "assistant", "model": CLAUDE}
+    said = {"content": blocks, "stop_reason": reason, "stop_sequence": None}
+    return {**made, **said, "usage": usage or TAKEN}
 
 
 async def test_what_is_sent_and_what_comes_back() -> None:
-    handler, seen = kept_bodies(message('{"winner": "B"}'))
+    seen: list[tuple[web.Request, dict[str, Any]]] = []
+
+    async def handler(got: web.Request) -> web.Response:
+        seen.append((got, await got.json()))
+        return web.json_response(message('{"winner": "B"}'))
 
     async with told(handler, kind=AnthropicMessages) as made:
         reply = await ask(made)
@@ -82,15 +68,10 @@ async def test_what_is_sent_and_what_comes_back() -> None:
         assert got.headers["anthropic-version"] == "2023-06-01"
         assert "Authorization" not in got.headers
         system, user = request().messages()
-        assert body == {
-            "model": CLAUDE,
-            "system": system["content"],
-            "messages": [user],
-            "max_tokens": output_bound(False),
-            "output_config": {
-                "format": {"type": "json_schema", "schema": prompts.schema(2, False)}
-            },
-        }
+        form = {"type": "json_schema", "schema": prompts.schema(2, False)}
+        asked = {"model": CLAUDE, "system": system["content"], "messages": [user]}
+        rest = {"max_tokens": output_bound(False), "output_config": {"format": form}}
+        assert body == {**asked, **rest}
 
 
 async def test_a_server_without_structured_outputs_is_asked_by_a_tool_and_then_in_words() -> None:
@@ -102,9 +83,9 @@ async def test_a_server_without_structured_outputs_is_asked_by_a_tool_and_then_i
         mode = "json" if "tools" in body else "schema" if "output_config" in body else "text"
         seen.append(mode)
         if mode not in able:
-            said = {"schema": "output_config: Extra inputs are not permitted"}.get(
-                mode, "Thinking may not be enabled when tool_choice forces tool use."
-            )
+            said = "Thinking may not be enabled when tool_choice forces tool use."
+            if mode == "schema":
+                said = "output_config: Extra inputs are not permitted"
             error = {"type": "invalid_request_error", "message": said}
             return web.json_response({"type": "error", "error": error}, status=400)
         if mode == "json":
@@ -181,7 +162,8 @@ def key_sent(name: str, model: Model, access: Access) -> str:
 AS_CLAUDE = {"api": "anthropic"}
 THIEF = "https://api.anthropic.com.thief.example/v1"
 CLEAR = "http://api.anthropic.com/v1"
-OWN = {"base_url": "http://h/v1"}
+OWN, MESSAGES = {"base_url": "http://h/v1"}, {"base_url": "http://h/v1/messages"}
+SLASHED = {"base_url": f"{ANTHROPIC}/"}
 
 
 @pytest.mark.parametrize(
@@ -195,14 +177,8 @@ OWN = {"base_url": "http://h/v1"}
         (CLAUDE, {"api": "openai"}, "openai", OPENAI, "OPENAI_API_KEY"),
         ("x", AS_CLAUDE, "anthropic", ANTHROPIC, "ANTHROPIC_API_KEY"),
         ("x", AS_CLAUDE | OWN, "anthropic", "http://h/v1", "JUDGEQ_API_KEY"),
-        (
-            *("x", AS_CLAUDE | {"base_url": "http://h/v1/messages"}),
-            *("anthropic", "http://h/v1", "JUDGEQ_API_KEY"),
-        ),
-        (
-            *("x", AS_CLAUDE | {"base_url": f"{ANTHROPIC}/"}),
-            *("anthropic", ANTHROPIC, "ANTHROPIC_API_KEY"),
-        ),
+        ("x", AS_CLAUDE | MESSAGES, "anthropic", "http://h/v1", "JUDGEQ_API_KEY"),
+        ("x", AS_CLAUDE | SLASHED, "anthropic", ANTHROPIC, "ANTHROPIC_API_KEY"),
         # What looks like a provider's own address, and is none, gets no provider's key.
         (CLAUDE, AS_CLAUDE | {"base_url": THIEF}, "anthropic", THIEF, "JUDGEQ_API_KEY"),
         (CLAUDE, AS_CLAUDE | {"base_url": CLEAR}, "anthropic", CLEAR, "JUDGEQ_API_KEY"),
@@ -250,11 +226,10 @@ def test_the_environment_names_the_address_where_nothing_else_does(
 
 def test_a_providers_key_goes_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JUDGEQ_API_KEY")
-    with pytest.raises(KeyMissingError, match="ANTHROPIC_API_KEY is not set"):
-        api_key(CLAUDE, Model(), Access())
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-openai")
-    with pytest.raises(KeyMissingError, match="ANTHROPIC_API_KEY is not set"):
-        api_key(CLAUDE, Model(), Access())
+    for _ in range(2):
+        with pytest.raises(KeyMissingError, match="ANTHROPIC_API_KEY is not set"):
+            api_key(CLAUDE, Model(), Access())
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-openai")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant")
     assert api_key(CLAUDE, Model(), Access()) == "sk-ant"
     assert api_key("gpt-5-mini", Model(), Access()) == "sk-openai"
@@ -264,10 +239,8 @@ def test_a_providers_key_goes_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> N
     assert api_key(CLAUDE, Model(base_url=ANTHROPIC), Access()) is None
 
 
-@pytest.mark.parametrize(("kind", "name"), [(OpenAIChat, "m"), (AnthropicMessages, CLAUDE)])
-def test_a_proxy_is_not_sent_what_is_meant_for_the_server(
-    kind: type[ModelBackend], name: str
-) -> None:
+@pytest.mark.parametrize("kind", [OpenAIChat, AnthropicMessages])
+async def test_a_proxy_is_not_sent_what_is_meant_for_the_server(kind: type[ModelBackend]) -> None:
     """A tunnel is asked for in the clear."""
     seen: list[bytes] = []
 
@@ -276,18 +249,12 @@ def test_a_proxy_is_not_sent_what_is_meant_for_the_server(
         writer.write(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
         writer.close()
 
-    async def story() -> None:
-        listening = await asyncio.start_server(proxy, "127.0.0.1", 0)
+    async with await asyncio.start_server(proxy, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
         access = Access(proxy=f"http://127.0.0.1:{port}", headers=("X-Team: t3am-s3cret",))
-        made = kind(name, Model(base_url="https://model.invalid/v1"), access, None)
-        async with listening:
-            await made.open()
+        async with backend("https://model.invalid/v1", access, kind) as made:
             with pytest.raises(RefusedRequestError, match="the proxy refused"):
                 await ask(made)
-            await made.close()
-
-    asyncio.run(story())
     (sent,) = seen
     assert sent.startswith(b"CONNECT model.invalid:443 ")
     assert KEY.encode() not in sent
@@ -314,16 +281,10 @@ def test_a_service_tier_in_the_body_decides_the_price() -> None:
     assert price(service_tier="unheard of") is None
 
 
-@pytest.mark.parametrize(
-    ("given", "flag"),
-    [
-        ({"extra_body": {"tools": []}}, "--extra-body: tools"),
-        ({"extra_body": {"output_config": {}}}, "--extra-body: output_config"),
-        ({"extra_body": {"cache_control": {}}}, "--extra-body: cache_control"),
-    ],
-)
-def test_settings_that_it_does_not_know(given: dict[str, Any], flag: str) -> None:
-    with pytest.raises(UsageError, match=flag):
+@pytest.mark.parametrize("field", ["tools", "output_config", "cache_control"])
+def test_settings_that_it_does_not_know(field: str) -> None:
+    given: dict[str, Any] = {"extra_body": {field: {}}}
+    with pytest.raises(UsageError, match=f"--extra-body: {field}"):
         judge.check(CLAUDE, Model(**given))
     judge.check("gpt-5-mini", Model(**given))
     judge.check(CLAUDE, Model(base_url="http://h/v1", **given))

@@ -103,12 +103,7 @@ def test_missing_texts_of_a_data_frame() -> None:
     ("data", "settings", "error", "message"),
     [
         (5, {}, judgeq.UsageError, "can't be made of a int"),
-        (
-            {"a": ["a"], "b": "b"},
-            {},
-            judgeq.DataError,
-            r"the dict of texts, row 1, .*expected text, got",
-        ),
+        ({"a": ["a"], "b": "b"}, {}, judgeq.DataError, "the dict of texts, row 1, .*expected text"),
         (["a", 5], {}, judgeq.DataError, r"the list of texts, row 2, .*expected text, got 5"),
         (["a", "\ud800"], {}, judgeq.DataError, "half a character"),
         (["a"], {}, judgeq.DataError, "the list of texts has one row"),
@@ -148,18 +143,22 @@ async def test_from_data_frame_to_evaluation_within_a_loop() -> None:
         result.evaluate(gold=[1, 2, 3])
 
 
-def test_a_run_of_a_data_frame_goes_on_with_it() -> None:
-    def stop(event: Event) -> None:
-        if isinstance(event, RoundRated):
-            raise judgeq.StoppedError("for the test")
+def stop(event: Event) -> None:
+    """Stop after the first round."""
+    if isinstance(event, RoundRated):
+        raise judgeq.StoppedError("for the test")
 
+
+def test_a_run_of_a_data_frame_goes_on_with_it() -> None:
     frame = Frame(text=TEXTS, gold=GOLD)
     with pytest.raises(judgeq.StoppedError):
         judgeq.run(frame, gold="gold", on_event=stop)
-    with pytest.raises(judgeq.RunError, match=r"not kept.*judgeq\.resume\(…, dataset=…\)"):
-        judgeq.resume()
-    with pytest.raises(judgeq.RunError, match="its dataset changed"):
-        judgeq.resume(dataset=Frame(text=TEXTS[::-1], gold=GOLD))
+    for dataset, told in (
+        (None, r"not kept.*judgeq\.resume\(…, dataset=…\)"),
+        (Frame(text=TEXTS[::-1], gold=GOLD), "its dataset changed"),
+    ):
+        with pytest.raises(judgeq.RunError, match=told):
+            judgeq.resume(dataset=dataset)
     events: list[Event] = []
     result = judgeq.resume(dataset=frame, concurrency=2, on_event=events.append)
     assert events
@@ -237,10 +236,6 @@ def test_its_answers_are_kept_and_its_code_is_part_of_the_run() -> None:
 
 
 def test_a_run_of_a_function_is_continued_from_python_only(tmp_path: Path) -> None:
-    def stop(event: Any) -> None:
-        if isinstance(event, RoundRated):
-            raise judgeq.StoppedError("for the test")
-
     with pytest.raises(judgeq.StoppedError):
         judgeq.run(LETTERS, FEATURE, judge=by_length, strategy="listwise4", on_event=stop)
     (tmp_path / "texts.csv").write_text("text\n" + "\n".join(LETTERS) + "\n")
@@ -267,13 +262,12 @@ def test_a_run_is_awaited_and_stops_when_cancelled() -> None:
     async def both() -> judgeq.Result:
         loop, started = asyncio.get_running_loop(), asyncio.Event()
         whole = await judgeq.arun(LETTERS, FEATURE, judge=by_length_later, strategy="listwise4")
-        slow = asyncio.create_task(
-            judgeq.arun(
-                "demo",
-                settings={"sim_latency": 30},
-                on_event=lambda _: loop.call_soon_threadsafe(started.set),
-            )
-        )
+
+        def begun(_: Event) -> None:
+            loop.call_soon_threadsafe(started.set)
+
+        asked = judgeq.arun("demo", settings={"sim_latency": 30}, on_event=begun)
+        slow = asyncio.create_task(asked)
         await started.wait()
         slow.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -297,17 +291,9 @@ def result(folder: Path) -> judgeq.Result:
     pandas = pytest.importorskip("pandas")
     made = {"key": [f"k{n}" for n in range(12)], "body": BODIES, "gold": LENGTHS, "rank": range(12)}
     frame = pandas.DataFrame(made | {"day": pandas.date_range("2026-01-01", periods=12)})
-    return judgeq.run(
-        frame,
-        "how long it is",
-        text="body",
-        gold="gold",
-        id="key",
-        sample=8,
-        strategy="listwise4",
-        runs_dir=folder / "runs",
-        progress=False,
-    )
+    columns: dict[str, Any] = {"text": "body", "gold": "gold", "id": "key"}
+    how: dict[str, Any] = {"sample": 8, "strategy": "listwise4", "progress": False}
+    return judgeq.run(frame, "how long it is", **columns, **how, runs_dir=folder / "runs")
 
 
 def test_df_has_the_scores_and_the_columns_of_the_input(result: judgeq.Result) -> None:
@@ -327,10 +313,8 @@ def test_what_commands_show_is_data_that_shows_itself(result: judgeq.Result, fol
     assert repr(top).count("text x") == 4
     assert "<table" in top._repr_html_()
     first = top["views"][0]["items"][0]["id"]
-    assert [view["name"] for view in result.show(around=first, uncertain=True)["views"]] == [
-        "around",
-        "uncertain",
-    ]
+    views = result.show(around=first, uncertain=True)["views"]
+    assert [view["name"] for view in views] == ["around", "uncertain"]
     assert first in repr(result.explain(first))
     other = judgeq.run(BODIES, "length", gold=LENGTHS, id=[f"k{n}" for n in range(12)], sample=8,
                        strategy="direct", runs_dir=folder / "runs")  # fmt: skip
@@ -355,10 +339,7 @@ def test_a_report_is_written_where_it_is_wanted(result: judgeq.Result, tmp_path:
     [
         (lambda: judgeq.run("demo", sample=1), r"(?<!-)\bsample\b"),
         (lambda: judgeq.run(BODIES, settings={"n": 4}), r"^n is for synthetic datasets only"),
-        (
-            lambda: judgeq.run(BODIES, judge="simulated"),
-            r"Give gold or latent_column, or judge reh",
-        ),
+        (lambda: judgeq.run(BODIES, judge="simulated"), r"Give gold or latent_column, or judge"),
         (lambda: judgeq.open_run().evaluate(threshold="bset"), r"^threshold bset"),
     ],
 )

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from judgeq.engine import batch
+from judgeq.engine.batch_jobs import Requests, budget_of
 from judgeq.engine.interrupts import Stop
-from judgeq.errors import BrokenResultsError, ConnectionFailedError, KeyRefusedError
+from judgeq.errors import BrokenResultsError, BudgetError, ConnectionFailedError, KeyRefusedError
 from judgeq.judge.backend import Remote
+from judgeq.judge.budget import Budget
 from judgeq.store.sqlite import SqliteStore
-from judgeq.types import Batch, BatchState, JobState, Line, Outcome
+from judgeq.types import Batch, BatchState, Job, JobState, Line, Outcome
 from judgeq.ui.show.status import DAY, deadlines
 from tests.batch_killing import Forks, forks, quick
 from tests.batch_server import APIS, texts_in
@@ -387,6 +389,24 @@ def test_what_has_ended_is_collected_before_an_error_of_another_batch_ends_the_s
         bad.errors["get"] = error
     judgeq(tmp_path, "resume", expect=4)
     assert status(tmp_path)["jobs"]["done"] == 24
+
+
+def test_a_stop_while_a_batch_is_filled_releases_what_was_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake: FakeBatches
+) -> None:
+    fill, budgets, reserved = Requests.fill, list[Budget](), list[int]()
+
+    async def stopped(requests: Requests, jobs: Sequence[Job]) -> BudgetError | None:
+        unpaid = await fill(requests, jobs)
+        requests.session.stop.ask()
+        budgets.append(budget_of(requests.session))
+        reserved.append(budgets[0]._own.reserved)
+        return unpaid
+
+    monkeypatch.setattr(Requests, "fill", stopped)
+    judgeq(tmp_path, *RUN, "--max-cost", "1", expect=5)
+    assert reserved[0] > budgets[0]._own.reserved == 0
+    assert fake.created == {}
 
 
 @pytest.mark.usefixtures("fake")

@@ -19,7 +19,7 @@ from judgeq.cli.app import COMMANDS
 from judgeq.cli.tools import job_file
 from judgeq.run_places import RunFolder
 from judgeq.settings.run import SETTINGS
-from tests.cli import command, commands, environment, json_of, judgeq, only_run
+from tests.cli import command, commands, environment, json_of, judgeq, only_run, started
 
 SMALL = ("run", "--dataset", "synthetic:normal", "--n", "40", "--strategy", "listwise10x1")
 WORDS = "é–σ–ρ–漢"
@@ -34,14 +34,7 @@ def about(stdout: str) -> Any:
 
 def test_ctrl_c_while_modules_load_ends_quietly(tmp_path: Path) -> None:
     arguments = (*SMALL, "--sim-latency", "1000", "--json")
-    process = subprocess.Popen(
-        [sys.executable, "-X", "importtime", "-m", "judgeq", *arguments],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started(tmp_path, sys.executable, "-X", "importtime", "-m", "judgeq", *arguments)
     assert process.stderr is not None
     for line in process.stderr:  # a line a module, as soon as it is loaded
         if line.rpartition("|")[2].strip() == "numpy":
@@ -54,8 +47,7 @@ def test_ctrl_c_while_modules_load_ends_quietly(tmp_path: Path) -> None:
     if said and "stopping" in said[-2 if len(said) > 1 else -1]:
         pytest.skip("the modules were loaded before the signal came")
     assert process.returncode == 5, err
-    assert "Traceback" not in err
-    assert "ignored" not in err
+    assert not re.search("Traceback|ignored", err)
     assert said[-1].startswith("judgeq: stopped")
     assert about(out)["error"]["exit_code"] == 5
 
@@ -65,10 +57,8 @@ def worded(tmp_path: Path) -> Path:
     """A folder with a dataset whose ids aren't ASCII."""
     rows = "".join(f"{WORDS}{i},t{i},{i}\n" for i in range(6))
     (tmp_path / "d.csv").write_text(f"id,text,gold\n{rows}", encoding="utf-8")
-    judgeq(
-        tmp_path, "run", "-d", "d.csv", "--id-column", "id", "--gold-column", "gold",
-        "-s", "listwise3x2", "--quiet",
-    )  # fmt: skip
+    columns = ("--id-column", "id", "--gold-column", "gold")
+    judgeq(tmp_path, "run", "-d", "d.csv", *columns, "-s", "listwise3x2", "--quiet")
     return tmp_path
 
 
@@ -98,9 +88,7 @@ def test_a_closed_pipe_ends_quietly(tmp_path: Path, arguments: tuple[str, ...]) 
         os.close(write)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 141, err
-    assert [
-        line for line in err.splitlines() if "judgeq ·" not in line and "round" not in line
-    ] == []
+    assert all("judgeq ·" in line or "round" in line for line in err.splitlines())
 
 
 def test_outputs_that_are_closed_or_full(tmp_path: Path) -> None:
@@ -148,10 +136,8 @@ def run(tmp_path: Path) -> Path:
 def test_a_run_is_removed_whole_once_that_is_confirmed(run: Path) -> None:
     folder = run.parents[1]
     left = judgeq(folder, "runs", "rm", "pilot", expect=2)
-    assert "Remove 1 run, with all that was answered?" in left.stderr
-    assert "--yes" in left.stderr
-    assert run.name in left.stdout
-    assert "2/2" in left.stdout
+    assert re.search(r"Remove 1 run, with all that was answered\?.*--yes", left.stderr, re.DOTALL)
+    assert re.search(f"{run.name}.*2/2", left.stdout, re.DOTALL)
     refused = judgeq(folder, "runs", "rm", "last", "--yes", expect=2).stderr
     assert "'last' may be another by now" in refused
     assert run.is_dir()
@@ -194,10 +180,8 @@ def test_a_job_file_has_every_common_setting() -> None:
 
 
 def test_init_writes_a_job_that_runs_and_overwrites_nothing(tmp_path: Path) -> None:
-    written = json_of(tmp_path, "init")
-    assert written == {"files": ["job.toml", "prompt.toml"]}
-    done = judgeq(tmp_path, "run", "--config", "job.toml", "--json")
-    assert json.loads(done.stdout)["partial"] is False
+    assert json_of(tmp_path, "init") == {"files": ["job.toml", "prompt.toml"]}
+    assert json_of(tmp_path, "run", "--config", "job.toml")["partial"] is False
     assert "how urgent the message is" in judgeq(tmp_path, "list", "prompts", "prompt.toml").stdout
     assert "job.toml is there already" in judgeq(tmp_path, "init", expect=2).stderr
     again = judgeq(tmp_path, "init", "other.toml", expect=2)
@@ -224,9 +208,8 @@ def test_the_help_of_judgeq_has_19_commands_in_groups(tmp_path: Path) -> None:
     for name in commands():
         assert re.search(rf"^  {name}  ", whole, re.MULTILINE), name
     assert "  7 run (not there" in judgeq(tmp_path, "help", "exit-codes").stdout
-    assert (
-        judgeq(tmp_path, "help", "runs", "rm").stdout == judgeq(tmp_path, "runs", "rm", "-h").stdout
-    )
+    asked = ("help", "runs", "rm"), ("runs", "rm", "-h")
+    assert len({judgeq(tmp_path, *words).stdout for words in asked}) == 1
     assert "No such command 'bogus'" in judgeq(tmp_path, "help", "bogus", expect=2).stderr
 
 
@@ -248,12 +231,9 @@ def test_the_dataset_is_the_argument(tmp_path: Path) -> None:
         told = judgeq(tmp_path, each, "demo", "-d", "babe", expect=2).stderr
         assert "Two datasets are given: demo and --dataset babe. Give one." in told
     (tmp_path / "job.toml").write_text('dataset = "babe"', encoding="utf-8")
-    config = ("--config", "job.toml", *job, "--json")
-    assert json.loads(judgeq(tmp_path, "run", "demo", *config).stdout)["run"] == named
-    assert (
-        "unexpected extra argument (more)"
-        in judgeq(tmp_path, "run", "demo", "more", expect=2).stderr
-    )
+    assert json_of(tmp_path, "run", "demo", "--config", "job.toml", *job)["run"] == named
+    more = judgeq(tmp_path, "run", "demo", "more", expect=2).stderr
+    assert "unexpected extra argument (more)" in more
 
 
 def completed(*words: str) -> list[str]:
@@ -263,11 +243,14 @@ def completed(*words: str) -> list[str]:
 
 
 def test_words_complete() -> None:
-    assert completed("ann") == ["annotate"]
-    assert completed("annotate", "re") == ["remove"]
-    assert completed("runs", "batches", "c") == ["cancel"]
-    assert completed("list", "p") == ["prompts"]
-    assert completed("run", "--rating", "bt-") == ["bt-mm"]
+    for words, expected in (
+        (("ann",), "annotate"),
+        (("annotate", "re"), "remove"),
+        (("runs", "batches", "c"), "cancel"),
+        (("list", "p"), "prompts"),
+        (("run", "--rating", "bt-"), "bt-mm"),
+    ):
+        assert completed(*words) == [expected]
     assert "--retry-failed" in completed("resume", "--re")
 
 
@@ -276,24 +259,17 @@ def test_no_color_holds_for_errors(tmp_path: Path) -> None:
     assert "\x1b" not in on_a_terminal(tmp_path, "status", NO_COLOR="1")
 
 
-@pytest.mark.parametrize(
-    ("code", "arguments"),
-    [
-        (3, ("run", "--config", "{}")),
-        (2, ("run", "-d", "demo", "--judge", "gpt-m", "--api-key-file", "{}")),
-    ],
-)
-def test_what_may_have_no_end_is_not_read(
-    tmp_path: Path, code: int, arguments: tuple[str, ...]
-) -> None:
+def test_what_may_have_no_end_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "file.toml").symlink_to("/dev/null")  # which has an end: a failure fills no memory
-    given = [part.format("file.toml") for part in arguments]
-    shown = judgeq(tmp_path, *given, expect=code, variables={"OPENAI_API_KEY": "k"}).stderr
-    assert "it is a device; save its content to a file and name that" in shown
+    model = ("-d", "demo", "--judge", "gpt-m", "--api-key-file")
+    for code, *flags in ((3, "--config"), (2, *model)):
+        given = ("run", *map(str, flags), "file.toml")
+        shown = judgeq(tmp_path, *given, expect=code, variables={"OPENAI_API_KEY": "k"}).stderr
+        assert "it is a device; save its content to a file and name that" in shown
 
 
 def test_a_run_that_cannot_be_read_can_be_removed(run: Path) -> None:
     (run / "run.db").write_text("garbage")
-    found = about(judgeq(run.parents[1], "runs", "rm", run.name, "--yes", "--json").stdout)
+    found = json_of(run.parents[1], "runs", "rm", run.name, "--yes")
     assert found == {"removed": [run.name]}
     assert not run.exists()

@@ -3,12 +3,10 @@
 import asyncio
 import csv
 import json
-import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from judgeq.evaluation import items
 from judgeq.evaluation.items import Appearance, explanation, trails
 from judgeq.rating import scale_quality
 from judgeq.rating.comparisons import joined
-from tests.cli import json_of, judgeq
+from tests.cli import execute, json_of, judgeq
 from tests.fakes import ADDING_UP
 from tests.mock import mock
 from tests.postgres import new_store
@@ -99,18 +97,11 @@ def test_against_gold_are_those_whose_ranks_differ_most(shown_runs: Path) -> Non
     run = opened_with_texts(shown_runs)
     values = np.array([3.0, 2.0, 1.0, 0.0, 9.0, 5.0])
     gold = np.array([0.0, 1.0, 1.0, 0.0, np.nan, 1.0])
-    one = replace(
-        run.scores,
-        ids=list("abcdef"),
-        ratings={"pl": values},
-        matches=np.array([1, 1, 1, 1, 1, 0]),
-        gold=gold,
-        component=np.ones(6, dtype=np.int64),
-    )
-    gap = items.gap_to_gold(one)
-    assert_allclose(
-        gap, [(4 - 1.5) / 4, (3 - 3.5) / 4, (2 - 3.5) / 4, (1 - 1.5) / 4, np.nan, np.nan]
-    )
+    matches, component = np.array([1, 1, 1, 1, 1, 0]), np.ones(6, dtype=np.int64)
+    known: dict[str, Any] = {"matches": matches, "gold": gold, "component": component}
+    one = replace(run.scores, ids=list("abcdef"), ratings={"pl": values}, **known)
+    expected = [(4 - 1.5) / 4, (3 - 3.5) / 4, (2 - 3.5) / 4, (1 - 1.5) / 4, np.nan, np.nan]
+    assert_allclose(items.gap_to_gold(one), expected)
     view = items.against_gold(run, 60)
     assert (np.diff(np.abs(view.measures["gap"][list(view.rows)])) <= 0).all()
     unlabelled = replace(run, scores=replace(run.scores, gold=np.full(60, np.nan)))
@@ -146,31 +137,33 @@ def test_show_writes_json_and_csv_alike(shown_runs: Path) -> None:
     assert "judgeq's own" in judgeq(shown_runs, "show", *flags, "--csv", inside, expect=2).stderr
 
 
-HOSTILE = '[bold red]x[/] \x1b[31m\x1b]0;title\x07\u202eabc\x00\n=cmd()|"<script>' + "y" * 100_000
+HOSTILE = "[bold red]x[/] \x1b[31m\x1b]0;title\x07\u202eabc <script>\n=cmd()|" + "y" * 100_000
+NEVER = {"\x1b", "\x07", "\x00", "\u202e"}
+
+
+def recorded(folder: Path, ids: Sequence[str], text: str, *rankings: Sequence[Any]) -> None:
+    """Import these rankings of items with such texts, as a run; `{}` in a text is the id."""
+    lines = [{"id": name, "text": text.replace("{}", name)} for name in ids]
+    (folder / "texts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    judged = [
+        {"ordered": False, "presented": sorted(chain(*ranking)), "ranking": [*ranking]}
+        for ranking in rankings
+    ]
+    (folder / "judged.jsonl").write_text("\n".join(map(json.dumps, judged)))
+    judgeq(folder, "import", "judged.jsonl", "-d", "texts.jsonl", "--id-column", "id", "-q")
 
 
 def test_hostile_ids_and_texts_stay_text(tmp_path: Path) -> None:
-    texts = [{"id": f"{at}", "text": HOSTILE.replace("\x00", "")} for at in range(6)]
-    (tmp_path / "h.jsonl").write_text("\n".join(map(json.dumps, texts)))
-    job = ("-d", "h.jsonl", "--id-column", "id")
-    lines = [
-        {"round": 1, "group": at, "presented": [at, at + 1], "ranking": [at, at + 1]}
-        for at in range(5)
-    ]
-    (tmp_path / "j.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    judgeq(tmp_path, "import", "j.jsonl", *job, "-q")
+    recorded(tmp_path, "abcdef", HOSTILE, "ab", "bc", "cd", "de", "ef")
     # A run's file may be a stranger's: ids that no dataset could have had.
-    with closing(sqlite3.connect(next(tmp_path.glob("runs/*/run.db")), isolation_level=None)) as db:
-        db.execute("UPDATE items SET id = '=' || id || ?", (HOSTILE,))
+    change(tmp_path, ("UPDATE items SET id = '=' || id || ?", (HOSTILE.replace(" ", "\0"),)))
     shown = judgeq(tmp_path, "show", "--csv", "o.csv").stdout
     assert "[bold red]x[/]" in shown
-    assert not set(shown) & set("\x1b\x07\x00\u202e")
+    assert not set(shown) & NEVER
     assert max(map(len, shown.splitlines())) <= 160
     with (tmp_path / "o.csv").open(newline="") as file:
         assert all(row["id"].startswith("'=") for row in csv.DictReader(file))
 
-
-pytestmark = pytest.mark.usefixtures("rated_once")
 
 N = ("-d", "demo", "--sample", "40")
 JOBS: Mapping[str, tuple[str, ...]] = {
@@ -180,8 +173,6 @@ JOBS: Mapping[str, tuple[str, ...]] = {
     "hybrid": (*N, "-s", "hybrid5x2"),
     "paper": (*N, "-s", "pairwise4", "--rating", "bt-mm"),
 }
-HOSTILE = "[bold red]x[/] \x1b[31m\x1b]0;title\x07\u202eabc <script>\n=cmd()|" + "y" * 100_000
-NEVER = {"\x1b", "\x07", "\x00", "\u202e"}
 
 
 @pytest.fixture(scope="module")
@@ -203,12 +194,10 @@ def explained(runs: Path, name: str, item: str, *flags: str) -> Any:
     return json.loads(found)
 
 
-@contextmanager
-def changed(folder: Path) -> Iterator[sqlite3.Connection]:
-    """The database of the folder's only run."""
+def change(folder: Path, *statements: str | tuple[str, Sequence[object]]) -> None:
+    """Change the database of the folder's only run."""
     (path,) = folder.glob("**/run.db")
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        yield db
+    execute(path, *statements)
 
 
 def opened(runs: Path, name: str) -> Result:
@@ -247,14 +236,7 @@ def test_trails_hold_all_that_was_asked(runs: Path, name: str) -> None:
 
 def imported(folder: Path, rankings: list[str]) -> Result:
     """The run of such rankings of the items a to i."""
-    lines = [{"id": name, "text": f"text {name}"} for name in "abcdefghi"]
-    (folder / "texts.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    judged = [
-        {"round": 1, "group": at, "presented": sorted(names), "ranking": [*names], "ordered": False}
-        for at, names in enumerate(rankings)
-    ]
-    (folder / "judged.jsonl").write_text("\n".join(map(json.dumps, judged)))
-    judgeq(folder, "import", "judged.jsonl", "-d", "texts.jsonl", "--id-column", "id", "-q")
+    recorded(folder, "abcdefghi", "text {}", *rankings)
     return package.open_run(runs_dir=folder / "runs")
 
 
@@ -322,9 +304,8 @@ def test_two_items_are_held_together(runs: Path) -> None:
     assert found["direct"]["above"] == back["direct"]["below"]
     assert found["replies"].keys() == {str(judgment["job"]) for judgment in found["judgments"]}
     assert all(found["replies"].values())
-    shown = judgeq(
-        runs, "explain", "last", one, "--vs", other, "--runs-dir", "lists", "--replies"
-    ).stdout
+    flags = ("--vs", other, "--runs-dir", "lists", "--replies")
+    shown = judgeq(runs, "explain", "last", one, *flags).stdout
     assert "that " + one in shown
     assert "the other" in shown
     assert f" > {other[:10]}" in shown or f" < {other[:10]}" in shown
@@ -335,7 +316,7 @@ def test_two_items_are_held_together(runs: Path) -> None:
 
 
 def test_what_is_not_there_is_said(runs: Path) -> None:
-    item, other = some(runs, "lists", 2)
+    (item,) = some(runs, "lists")
     flags = ("--runs-dir", "lists")
     error = judgeq(runs, "explain", "last", item[:-1], *flags, expect=2).stderr
     assert "has no item" in error
@@ -344,26 +325,21 @@ def test_what_is_not_there_is_said(runs: Path) -> None:
         assert "has no item" in error
         assert not set(error) & NEVER
         assert len(error) < 300
-    assert (
-        "has no item 'x'"
-        in judgeq(runs, "explain", "last", item, "--vs", "x", *flags, expect=2).stderr
-    )
-    same = judgeq(runs, "explain", "last", item, "--vs", item, *flags, expect=2).stderr
-    assert "name another item" in same
-    assert other
+    for against, wrong in (("x", "has no item 'x'"), (item, "name another item")):
+        done = judgeq(runs, "explain", "last", item, "--vs", against, *flags, expect=2)
+        assert wrong in done.stderr
 
 
 def test_partial_runs_and_items_that_were_never_judged(tmp_path: Path) -> None:
     judgeq(tmp_path, "run", *N, "-s", "listwise10x2", "-q")
     items = some(tmp_path, "runs", 40)
-    with changed(tmp_path) as db:
-        db.execute("DELETE FROM verdicts WHERE job > 0")
-        db.execute("UPDATE jobs SET state = 'pending' WHERE id > 1")
-        db.execute("UPDATE jobs SET state = 'invalid' WHERE id = 1")
-        db.execute("UPDATE calls SET outcome = 'unusable', reply = ? WHERE job = 1", (HOSTILE,))
-        db.execute("DELETE FROM calls WHERE job > 1")
-        for statement in ADDING_UP:
-            db.execute(statement)
+    unusable = "UPDATE calls SET outcome = 'unusable', reply = ? WHERE job = 1"
+    change(
+        tmp_path,
+        *("DELETE FROM verdicts WHERE job > 0", "DELETE FROM calls WHERE job > 1"),
+        "UPDATE jobs SET state = CASE id WHEN 1 THEN 'invalid' ELSE 'pending' END WHERE id > 0",
+        *((unusable, [HOSTILE]), *ADDING_UP),
+    )
     found = [explained(tmp_path, "runs", item, "--replies") for item in items]
     never = next(one for one in found if not one["judgments"])
     assert never["items"][0]["rank"] is None
@@ -372,26 +348,17 @@ def test_partial_runs_and_items_that_were_never_judged(tmp_path: Path) -> None:
     assert "–: it was never judged" in shown
     assert not set(shown) & NEVER
     judged = next(one for one in found if one["judgments"])
-    both = judgeq(
-        *(tmp_path, "explain", "last", judged["items"][0]["id"], "--vs", never["items"][0]["id"])
-    ).stdout
+    one, other = (found["items"][0]["id"] for found in (judged, never))
+    both = judgeq(tmp_path, "explain", "last", one, "--vs", other).stdout
     assert "no judgments connect the two" in both
-    with changed(tmp_path) as db:
-        db.execute("DELETE FROM verdicts")
-        db.execute("UPDATE jobs SET state = 'pending'")
+    change(tmp_path, "DELETE FROM verdicts", "UPDATE jobs SET state = 'pending'")
     error = judgeq(tmp_path, "explain", "last", items[0], expect=7).stderr
     assert "has no verdict" in error
 
 
 def test_texts_that_are_gone_are_missed_aloud(tmp_path: Path) -> None:
-    texts = [{"id": f"t{at}", "text": HOSTILE} for at in range(8)]
-    (tmp_path / "h.jsonl").write_text("\n".join(map(json.dumps, texts)))
-    judged = [
-        {"round": 1, "group": at, "presented": [at, at + 1], "ranking": [[at, at + 1]]}
-        for at in range(7)
-    ]
-    (tmp_path / "j.jsonl").write_text("\n".join(map(json.dumps, judged)))
-    judgeq(tmp_path, "import", "j.jsonl", "-d", "h.jsonl", "--id-column", "id", "-q")
+    ids = [f"t{at}" for at in range(8)]
+    recorded(tmp_path, ids, HOSTILE, *([[one, other]] for one, other in pairwise(ids)))
     for item in ("t1", "t0"):
         shown = judgeq(tmp_path, "explain", "last", item, "--replies").stdout
         assert "[bold red]x[/]" in shown
@@ -399,7 +366,7 @@ def test_texts_that_are_gone_are_missed_aloud(tmp_path: Path) -> None:
         assert not set(shown) & NEVER
         assert "since the judgments were imported" in shown
         assert max(map(len, shown.splitlines())) < 600
-    (tmp_path / "h.jsonl").write_text(json.dumps(texts[0]))
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"id": "t0", "text": HOSTILE}))
     gone = judgeq(tmp_path, "explain", "last", "t1")
     assert gone.stdout.startswith("t1 in ")
     assert "the texts aren't here" in gone.stderr
@@ -409,10 +376,8 @@ def test_texts_that_are_gone_are_missed_aloud(tmp_path: Path) -> None:
 def test_reasons_and_replies_of_models_on_a_store(tmp_path: Path) -> None:
     store = new_store()
     with mock(tmp_path) as url:
-        judgeq(
-            *(tmp_path, "run", *N, "-s", "listwise10x1", "--judge", "m", "--base-url", url),
-            *("--store", store, "--reasons", "-q", "--price", "1,2"),
-        )
+        asked = ("--judge", "m", "--base-url", url, "--reasons", "-q", "--price", "1,2")
+        judgeq(tmp_path, "run", *N, "-s", "listwise10x1", *asked, "--store", store)
     listed = json_of(tmp_path, "show", "--store", store)
     item = listed["views"][0]["items"][0]["id"]
     flags = ("explain", "last", item, "--store", store)
@@ -422,8 +387,7 @@ def test_reasons_and_replies_of_models_on_a_store(tmp_path: Path) -> None:
     assert reason
     assert found["replies"] is None
     shown = judgeq(tmp_path, *flags).stdout
-    assert "The judge's reasons" in shown
-    assert reason[:30] in shown
+    assert [word in shown for word in ("The judge's reasons", reason[:30])] == [True, True]
     assert "Replies" not in shown
     replies = json_of(tmp_path, *flags, "--replies")["replies"]
     (call,) = replies[str(judgment["job"])]

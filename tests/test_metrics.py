@@ -26,34 +26,11 @@ FEW = st.sampled_from([-1.0, -0.0, 0.0, 0.5, 3.0])
 TAME = FEW | st.integers(-(10**6), 10**6).map(lambda value: value / 1000)
 
 
-def column(values: st.SearchStrategy[float], n: int) -> st.SearchStrategy[Floats]:
-    return st.lists(values, min_size=n, max_size=n).map(
-        lambda some: np.array(some, dtype=np.float64)
-    )
-
-
-def mask(n: int) -> st.SearchStrategy[Bools]:
-    return st.lists(st.booleans(), min_size=n, max_size=n).map(
-        lambda some: np.array(some, dtype=bool)
-    )
-
-
 @st.composite
-def columns(
-    draw: st.DrawFn, values: st.SearchStrategy[float], least: int = 0, most: int = 12
-) -> tuple[Floats, Floats]:
-    """Two columns, the second often of few values, as gold is."""
-    n = draw(st.integers(least, most))
-    return draw(column(values, n)), draw(column(values, n) | column(FEW, n))
-
-
-@st.composite
-def rated(
-    draw: st.DrawFn, values: st.SearchStrategy[float], least: int = 0, most: int = 12
-) -> tuple[Floats, Bools]:
+def rated(draw: st.DrawFn) -> tuple[Floats, Bools]:
     """Scores, and which items are positive."""
-    n = draw(st.integers(least, most))
-    return draw(column(values, n)), draw(mask(n))
+    rows = draw(st.lists(st.tuples(TAME, st.booleans()), max_size=12))
+    return np.array([score for score, _ in rows]), np.array([true for _, true in rows], dtype=bool)
 
 
 def random_columns(seed: int) -> tuple[Floats, Floats]:
@@ -87,46 +64,54 @@ def or_nan(value: float | None) -> float:
     return NAN if value is None else value
 
 
+def scipys(x: Floats, y: Floats) -> dict[str, float]:
+    """The correlations by SciPy."""
+    stats = scipy.stats
+    by: dict[str, Any] = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
+    by["kendall"] = stats.kendalltau
+    return {name: function(x, y).statistic for name, function in by.items()}
+
+
+def scikit_learns(true: Bools, said: Bools, scores: Floats) -> dict[str, float]:
+    """The measures of detection by scikit-learn; precision is nan where nothing is said."""
+    from sklearn import metrics as sklearn  # type: ignore[import-untyped]
+
+    return {
+        "recall": sklearn.recall_score(true, said),
+        "accuracy": sklearn.accuracy_score(true, said),
+        "precision": sklearn.precision_score(true, said, zero_division=NAN),
+        "f1": sklearn.f1_score(true, said),
+        # Of two classes both occur in gold, even where only one is said.
+        "macro_f1": sklearn.f1_score(true, said, labels=[False, True], average="macro"),
+        "auc": sklearn.roc_auc_score(true, scores),
+    }
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_correlations_are_scipys(seed: int) -> None:
     x, y = random_columns(seed)
     if len(np.unique(x)) < 2 or len(np.unique(y)) < 2:
         return
-    found = points(dict(correlation(x, y)), len(x))
-    assert found["pearson"] == pytest.approx(scipy.stats.pearsonr(x, y).statistic, abs=1e-12)
-    assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(x, y).statistic, abs=1e-12)
-    assert found["kendall"] == pytest.approx(scipy.stats.kendalltau(x, y).statistic, abs=1e-12)
+    assert points(correlation(x, y), len(x)) == pytest.approx(scipys(x, y), abs=1e-12)
 
 
 @settings(max_examples=150)
-@given(items=rated(TAME), threshold=TAME)
+@given(items=rated(), threshold=TAME)
 def test_detection_is_scikit_learns(items: tuple[Floats, Bools], threshold: float) -> None:
-    from sklearn import metrics as sklearn  # type: ignore[import-untyped]
-
     scores, positive = items
     said = scores > threshold
-    found = points(dict(detection(scores, positive, said)), len(scores))
+    found = points(detection(scores, positive, said), len(scores))
     if len(np.unique(positive)) < 2:
         assert set(found.values()) == {None}
         return
-    precision = sklearn.precision_score(positive, said, zero_division=NAN)
-    assert or_nan(found.pop("precision")) == pytest.approx(precision, abs=1e-12, nan_ok=True)
-    expected = {
-        "recall": sklearn.recall_score(positive, said),
-        "accuracy": sklearn.accuracy_score(positive, said),
-        "f1": sklearn.f1_score(positive, said),
-        # Of two classes both occur in gold, even where only one is said.
-        "macro_f1": sklearn.f1_score(positive, said, labels=[False, True], average="macro"),
-        "auc": sklearn.roc_auc_score(positive, scores),
-    }
-    assert found == pytest.approx(expected, abs=1e-12)
+    expected = scikit_learns(positive, said, scores)
+    known = {name: or_nan(value) for name, value in found.items()}
+    assert known == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_resample_is_its_items(seed: int) -> None:
     """As above for more items than hypothesis draws, against SciPy and scikit-learn."""
-    from sklearn import metrics as sklearn
-
     x, y = random_columns(seed)
     positive = y > 0
     measures = all_measures(x, y, positive, 0)
@@ -134,17 +119,7 @@ def test_a_resample_is_its_items(seed: int) -> None:
     for weight in weights:
         each = np.repeat(np.arange(len(x)), weight.astype(int))
         a, b, true = x[each], y[each], positive[each]
-        expected = {
-            "pearson": scipy.stats.pearsonr(a, b).statistic,
-            "spearman": scipy.stats.spearmanr(a, b).statistic,
-            "kendall": scipy.stats.kendalltau(a, b).statistic,
-            "recall": sklearn.recall_score(true, a > 0),
-            "accuracy": sklearn.accuracy_score(true, a > 0),
-            "precision": sklearn.precision_score(true, a > 0),
-            "f1": sklearn.f1_score(true, a > 0),
-            "macro_f1": sklearn.f1_score(true, a > 0, average="macro"),
-            "auc": sklearn.roc_auc_score(true, a),
-        }
+        expected = scipys(a, b) | scikit_learns(true, a > 0, a)
         found = {name: measure(weight[None])[0] for name, measure in measures.items()}
         assert found == pytest.approx(expected, abs=1e-12)
 
@@ -152,12 +127,8 @@ def test_a_resample_is_its_items(seed: int) -> None:
 @pytest.mark.parametrize(
     ("x", "y"),
     [
-        ([], []),
-        ([1], [2]),
-        ([0.1, 0.1, 0.1], [1, 2, 3]),
-        ([1, 2, 3], [0.7, 0.7, 0.7]),
-        ([0, 0, 0], [0, 0, 0]),
-        ([1e300, 1e300], [1, 2]),
+        *(([], []), ([1], [2]), ([0.1] * 3, [1, 2, 3]), ([1, 2, 3], [0.7] * 3)),
+        *(([0, 0, 0], [0, 0, 0]), ([1e300, 1e300], [1, 2])),
     ],
 )
 def test_what_cannot_be_told_is_nan(x: list[float], y: list[float]) -> None:
@@ -180,11 +151,8 @@ def test_an_offset_does_not_matter(offset: float, spread: float) -> None:
     expected = scipy.stats.pearsonr(x - offset, y).statistic
     assert point(correlation(x, y)["pearson"], 200) == pytest.approx(expected, abs=1e-9)
     (weights,) = resamples(200, 20, random)
-    assert_allclose(
-        correlation(x, y)["pearson"](weights),
-        correlation(x - offset, y)["pearson"](weights),
-        atol=1e-9,
-    )
+    moved, plain = (correlation(some, y)["pearson"](weights) for some in (x, x - offset))
+    assert_allclose(moved, plain, atol=1e-9)
 
 
 @pytest.mark.parametrize(("n", "times"), [(1, 3), (2, 1), (10, 25), (300, 100), (5, 0), (0, 3)])
@@ -192,7 +160,6 @@ def test_a_resample_draws_as_many_as_there_are(n: int, times: int) -> None:
     found = list(resamples(n, times, np.random.default_rng(0)))
     weights = np.concatenate([np.empty((0, n)), *found])
     assert weights.shape == (times, n)
-    assert weights.dtype == np.float64
     assert_array_equal(weights.sum(axis=1), n)
     assert_array_equal(weights, np.floor(weights))
 
@@ -334,12 +301,11 @@ def test_how_many_pairs_several_judged() -> None:
     assert len(codings(best).value) == 2
 
 
+EIGHT = st.lists(st.sampled_from([np.nan, 0.0, 0.5, 1.0, 2.0]), min_size=8, max_size=8)
+
+
 @settings(max_examples=60)
-@given(
-    ratings=st.lists(
-        st.lists(st.sampled_from([np.nan, 0.0, 0.5, 1.0, 2.0]), min_size=8, max_size=8), max_size=4
-    )
-)
+@given(ratings=st.lists(EIGHT, max_size=4))
 def test_kendall_by_pair(ratings: list[list[float]]) -> None:
     arrays: list[Floats] = [np.array(each) for each in ratings]
     found = kendall_by_pair(arrays)

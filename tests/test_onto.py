@@ -30,10 +30,10 @@ def write(path: Path, rows: Sequence[int], mean: float = 0.0) -> Path:
     """Texts by number, with a gold around the mean."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["id", "text", "gold"])
+        writer.writerow(["id", "text", "topic", "gold"])
         for row in rows:
             gold = random.Random(row).gauss(mean, 1)
-            writer.writerow([f"a{row}", f"text {row}", f"{gold:.4f}"])
+            writer.writerow([f"a{row}", f"text {row}", "ab"[row % 2], f"{gold:.4f}"])
     return path
 
 
@@ -93,6 +93,18 @@ def test_settled_scores_stay_as_they_are_and_new_ones_are_on_their_scale(
     assert not (tmp_path / "dry").exists()
 
 
+def test_kept_columns_and_groups_of_drift_are_of_old_and_new_texts(
+    home: Path, tmp_path: Path
+) -> None:
+    place(home, tmp_path, "march.csv", "--onto", only_run(home), "--keep-columns")
+    (march,) = FolderRuns(tmp_path).all()
+    with march.scores.open(newline="") as file:
+        topics = [row["topic"] for row in csv.DictReader(file)]
+    assert topics == ["ab"[row % 2] for row in range(96)]
+    asked = judgeq(home, "drift", march.path, "--group-column", "topic", expect=2)
+    assert "has no question that was asked again" in asked.stderr  # and not: no such column
+
+
 def test_scales_grow_onto_all_so_far_and_onto_several(home: Path, tmp_path: Path) -> None:
     february = only_run(home)
     place(home, tmp_path / "m", "march.csv", "--onto", february)
@@ -106,9 +118,8 @@ def test_scales_grow_onto_all_so_far_and_onto_several(home: Path, tmp_path: Path
     place(home, tmp_path / "b", "may.csv", "--onto", march, "--onto", aside)
     both = exact_columns(only_run_of(tmp_path / "b"))
     assert {name: both[name][:96] for name in SCORES} == settled(march, 96)
-    assert {name: both[name][96:120] for name in SCORES} == {
-        name: exact_columns(aside)[name][60:] for name in SCORES
-    }
+    next_to = exact_columns(aside)
+    assert all(both[name][96:120] == next_to[name][60:] for name in SCORES)
     judgeq(home, "run", "april.csv", *JUDGED, "--runs-dir", tmp_path / "own")
     other = only_run_of(tmp_path / "own")
     done = place(home, tmp_path / "x", "may.csv", "--onto", march, "--onto", other, expect=2)
@@ -129,10 +140,8 @@ def test_more_rounds_and_refit(home: Path, tmp_path: Path) -> None:
     assert json_of(home, "status", march)["rounds"] == 4
     refit = exact_columns(march, "--refit")
     assert refit["pl"][:60] != before["pl"]
-    assert (
-        np.corrcoef(np.array(refit["pl"], float), np.array(exact_columns(march)["pl"], float))[0, 1]
-        > 0.97
-    )
+    both = np.array([refit["pl"], exact_columns(march)["pl"]], float)
+    assert np.corrcoef(both)[0, 1] > 0.97
     done = place(home, tmp_path / "x", "april.csv", "--refit", expect=2)
     assert "--refit goes with" in done.stderr
 
@@ -147,8 +156,8 @@ def test_which_texts_are_new(home: Path, tmp_path: Path) -> None:
     columns = exact_columns(only_run_of(tmp_path / "r"))
     assert columns["id"][60:62] == ["grown:a2", "a60"]
     assert len(columns["id"]) == 60 + 37
-    told = judgeq(home, "run", tmp_path / "grown.csv", *JUDGED[:-1], "--runs-dir", tmp_path / "r",
-                  "--onto", only_run(home))  # fmt: skip
+    where = ("--runs-dir", tmp_path / "r", "--onto", only_run(home))
+    told = judgeq(home, "run", tmp_path / "grown.csv", *JUDGED[:-1], *where)
     assert done.stderr == ""
     assert "grown:a2" not in told.stderr  # finished: nothing begins
 
@@ -192,33 +201,30 @@ def test_a_link_that_does_not_hold_is_said_first(home: Path, tmp_path: Path) -> 
     assert "Settled texts, then and now" in report.read_text()
 
 
-BAD = {
-    "nothing new": (("february.csv", "--onto", "{run}"), "nothing is new"),
-    "twice": (("march.csv", "--onto", "{run}", "--onto", "{run}"), "names a run twice"),
-    "no such run": (("march.csv", "--onto", "nothing"), "No runs yet"),
-    "another feature": (("march.csv", "--onto", "{run}", "--feature", "joy"), "--other-prompt"),
-    "a strategy": (("march.csv", "--onto", "{run}", "-s", "streak"), "doesn't place texts"),
-    "scores and lists": (("march.csv", "--onto", "{run}", "-s", "hybrid10"), "doesn't place texts"),
-    "a rating": (("march.csv", "--onto", "{run}", "--rating", "bt"), "--rating pl"),
-    "both orders": (
-        ("march.csv", "--onto", "{run}", "-s", "pairwise", "--both-orders"),
-        "Leave out",
-    ),
-    "a longer list": (("march.csv", "--onto", "{run}", "-s", "listwise99"), "listwise96"),
-    "other ids": (("other.csv", "--onto", "{run}"), "other texts"),
-}
-
-
-EXITS = {"no such run": 7, "other ids": 3}
-
-
-@pytest.mark.parametrize("why", BAD)
-def test_what_can_not_be_placed_is_refused(home: Path, tmp_path: Path, why: str) -> None:
-    (words, says), run = BAD[why], only_run(home)
+@pytest.mark.parametrize(
+    ("data", "flags", "says", "code"),
+    [
+        ("february.csv", "", "nothing is new", 2),
+        ("march.csv", "--onto {run}", "names a run twice", 2),
+        ("march.csv", "--onto nothing", "No runs yet", 7),
+        ("march.csv", "--feature joy", "--other-prompt", 2),
+        ("march.csv", "-s streak", "doesn't place texts", 2),
+        ("march.csv", "-s hybrid10", "doesn't place texts", 2),
+        ("march.csv", "--rating bt", "--rating pl", 2),
+        ("march.csv", "-s pairwise --both-orders", "Leave out", 2),
+        ("march.csv", "-s listwise99", "listwise96", 2),
+        ("other.csv", "", "other texts", 3),
+    ],
+)
+def test_what_can_not_be_placed_is_refused(
+    home: Path, tmp_path: Path, data: str, flags: str, says: str, code: int
+) -> None:
+    run = only_run(home)
     other = (home / "february.csv").read_text().replace("text ", "another text ")
     (home / "other.csv").write_text(other)
-    given = [word.format(run=run) for word in words]
-    done = place(home, tmp_path / "r", *given, expect=EXITS.get(why, 2))
+    onto = () if "nothing" in flags else ("--onto", run)
+    given = [word.format(run=run) for word in flags.split()]
+    done = place(home, tmp_path / "r", data, *onto, *given, expect=code)
     assert says in done.stderr
     assert not (tmp_path / "r").exists()
 
@@ -232,12 +238,8 @@ def test_settled_runs_that_can_not_be_continued(home: Path, tmp_path: Path) -> N
     march = ("run", "march.csv", "--gold-column", "gold", "--judge", "simulated", "--onto")
     alone = (*march, only_run_of(tmp_path / "direct"))
     refused(*alone, "--other-prompt", says="judged alone")
-    (tmp_path / "votes.jsonl").write_text(
-        "".join(
-            json.dumps({"presented": [one, other], "winner": one}) + "\n"
-            for one, other in [(0, 1), (1, 2), (3, 4), (4, 5)]
-        )
-    )
+    votes = [{"presented": pair, "winner": pair[0]} for pair in ((0, 1), (1, 2), (3, 4), (4, 5))]
+    (tmp_path / "votes.jsonl").write_text("\n".join(map(json.dumps, votes)))
     imported = ("import", tmp_path / "votes.jsonl", "-d", "april.csv")
     judgeq(home, *imported, "--runs-dir", tmp_path / "apart")
     apart = only_run_of(tmp_path / "apart")
@@ -245,27 +247,20 @@ def test_settled_runs_that_can_not_be_continued(home: Path, tmp_path: Path) -> N
             says="Name the judge")  # fmt: skip
 
 
-FORGED: dict[str, Any] = {
-    "an anchor that is new": {"anchors": [0, 70]},
-    "more settled items than there are": {"items": 500},
-    "no rounds": {"rounds": 0},
-    "onto itself": {"onto": [0]},
-}
-
-
-@pytest.mark.parametrize("how", FORGED)
-def test_a_forged_description_is_refused(home: Path, tmp_path: Path, how: str) -> None:
+def test_a_forged_description_is_refused(home: Path, tmp_path: Path) -> None:
     place(home, tmp_path, "march.csv", "--onto", only_run(home))
     config = only_run_of(tmp_path) / "config.json"
     kept = json.loads(config.read_text())
-    for name, value in FORGED[how].items():
-        (kept if name == "anchors" else kept["onto"][0])[name] = value
-    config.write_text(json.dumps(kept))
-    if how == "onto itself":
-        kept["onto"].append(kept["onto"][0] | {"onto": [1], "items": 1})
-        config.write_text(json.dumps(kept))
-    done = judgeq(home, "show", config.parent, expect=7)
-    assert "can't be read" in done.stderr
+    (onto,) = kept["onto"]
+    for forged in (
+        {"anchors": [0, 70]},  # one that is new
+        {"onto": [onto | {"items": 500}]},  # more settled items than there are
+        {"onto": [onto | {"rounds": 0}]},
+        {"onto": [onto | {"onto": [0]}, onto | {"onto": [1], "items": 1}]},  # onto itself
+    ):
+        config.write_text(json.dumps(kept | forged))
+        done = judgeq(home, "show", config.parent, expect=7)
+        assert "can't be read" in done.stderr
 
 
 def test_nothing_is_half_made(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,9 +312,8 @@ def test_killed_at_any_commit_nothing_is_asked_twice(
 def test_people_place_what_people_have_judged(tmp_path: Path) -> None:
     old = judging.run(tmp_path, strategy="pairwise4")
     path = judging.dataset(tmp_path, judging.N + 8)  # the same table, grown
-    settings = judging.settings(
-        tmp_path, texts=judging.N + 8, onto=(old.run.id,), strategy="pairwise4"
-    )
+    grown: dict[str, Any] = {"texts": judging.N + 8, "onto": (old.run.id,)}
+    settings = judging.settings(tmp_path, **grown, strategy="pairwise4")
     assert settings.dataset == str(path)
     prepared = session.prepare(settings, tmp_path / "runs")
     new = session.execute(prepared, lambda _: None, page=judging.judged_by(["Cleo", "Dan"]))

@@ -4,8 +4,6 @@ import asyncio
 import csv
 import io
 import json
-import sqlite3
-from contextlib import closing
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -23,10 +21,12 @@ from judgeq.person import Check, Person, Said
 from judgeq.types import Verdict, Verdicts
 from judgeq.ui.show.people import sentence
 from tests import people as them
-from tests.cli import judgeq
+from tests.cli import execute, json_of, judgeq
+
+Answered = tuple[int, tuple[int, ...], Verdict]
 
 
-def of(answers: list[tuple[int, tuple[int, ...], Verdict]]) -> Verdicts:
+def of(answers: list[Answered]) -> Verdicts:
     """The verdicts of (judge, presented, verdict), one a match."""
     sizes = [len(verdict.items) for _, _, verdict in answers]
     scores = [np.nan if verdict.score is None else verdict.score for *_, verdict in answers]
@@ -45,38 +45,27 @@ def of(answers: list[tuple[int, tuple[int, ...], Verdict]]) -> Verdicts:
 
 
 def test_couples_are_two_answers_to_one_question_by_hand() -> None:
-    full, turned = Verdict((0, 1, 2)), Verdict((2, 1, 0))
-    tied = Verdict.of([(0, 1), (2,)])
-    best = Verdict.of([(0,), (1, 2)], partial=True)
-    verdicts = of(
-        [
-            (1, (0, 1, 2), full),
-            (2, (1, 0, 2), turned),
-            (3, (2, 1, 0), tied),
-            (0, (0, 2, 1), best),
-            (0, (3, 4), Verdict((3, 4))),  # nobody else
-            (0, (5, 6), Verdict((5, 6))),  # models alone
-            (4, (6, 5), Verdict((5, 6))),
-            (1, (7, 8), Verdict((8, 7))),
-            (0, (8, 7), Verdict((8, 7))),
-        ]
-    )
+    answers: list[Answered] = [
+        (1, (0, 1, 2), Verdict((0, 1, 2))),
+        (2, (1, 0, 2), Verdict((2, 1, 0))),
+        (3, (2, 1, 0), Verdict.of([(0, 1), (2,)])),
+        (0, (0, 2, 1), Verdict.of([(0,), (1, 2)], partial=True)),
+        (0, (3, 4), Verdict((3, 4))),  # nobody else
+        (0, (5, 6), Verdict((5, 6))),  # models alone
+        (4, (6, 5), Verdict((5, 6))),
+        (1, (7, 8), Verdict((8, 7))),
+        (0, (8, 7), Verdict((8, 7))),
+    ]
     judges = np.arange(5)
     is_person = (judges > 0) & (judges < 4)
-    given = codings(verdicts)
-    counted = {}
+    given = codings(of(answers))
+    people_alike = {(1, 2): (0, 3), (1, 3): (2.5, 3), (2, 3): (0.5, 3)}
+    models_alike = {(0, 1): (2 + 1, 2 + 1), (0, 2): (0, 2), (0, 3): (1.5, 2)}
     for one, other in combinations(range(5), 2):
         if is_person[one] or is_person[other]:
             two = between(given, judges == one, judges == other)
-            counted[one, other] = two.alike.sum(), two.pairs.sum()
-    assert {between: found for between, found in counted.items() if found[1]} == {
-        (1, 2): (0, 3),
-        (1, 3): (2.5, 3),
-        (2, 3): (0.5, 3),
-        (0, 1): (2 + 1, 2 + 1),
-        (0, 2): (0, 2),
-        (0, 3): (1.5, 2),
-    }
+            expected = (people_alike | models_alike).get((one, other), (0, 0))
+            assert (two.alike.sum(), two.pairs.sum()) == expected
     among = between(given, is_person, is_person)
     assert (among.pairs > 0).sum() == 1
     assert among.alike.sum() / among.pairs.sum() == pytest.approx(1 / 3)
@@ -93,14 +82,9 @@ def said(checks: list[Check]) -> Said:
 
 
 def test_checks_are_counted_by_hand() -> None:
-    own = of(
-        [
-            (1, (0, 1), Verdict((0, 1))),
-            (1, (2, 3), Verdict((2, 3))),
-            (1, (4, 5, 6), Verdict((4, 5, 6))),
-            (1, (7, 8), Verdict.of([(7, 8)])),
-        ]
-    )
+    asked = ((0, 1), (2, 3), (4, 5, 6))
+    answers: list[Answered] = [(1, items, Verdict(items)) for items in asked]
+    own = of([*answers, (1, (7, 8), Verdict.of([(7, 8)]))])
     checks = [
         Check(0, (1, 0), 0, repeats=0, verdict=Verdict((0, 1))),  # alike
         Check(1, (3, 2), 0, repeats=1, verdict=Verdict((3, 2))),  # the same place
@@ -134,18 +118,14 @@ def test_repeated_single_texts_are_alike_within_a_step_of_the_scale() -> None:
 
 def test_a_check_that_repeats_another_question_is_a_damaged_ledger(tmp_path: Path) -> None:
     result = them.run(tmp_path, ["Ann"], repeats=0.2)
-    with closing(sqlite3.connect(result.run.database)) as ledger, ledger:
-        changed = "UPDATE checks SET {} = x'0000000001000000' WHERE repeats IS NOT NULL"
-        for column in ("items", "ranking"):
-            ledger.execute(changed.format(column))
+    changed = "UPDATE checks SET {} = x'0000000001000000' WHERE repeats IS NOT NULL"
+    execute(result.run.database, *map(changed.format, ("items", "ranking")))
     with pytest.raises(RunError, match=r"damaged: a check repeats a question about other items"):
         asyncio.run(people.read(result.run))
 
 
-NOTE, SKIPPED = (
-    "=HYPERLINK(1) \x1b[31m<img src=x onerror=alert(1)>\u202e",
-    "broken <b>text</b>\x1b[2J",
-)
+NOTE = "=HYPERLINK(1) \x1b[31m<img src=x onerror=alert(1)>\u202e"
+SKIPPED = "broken <b>text</b>\x1b[2J"
 
 
 @pytest.fixture(scope="module")
@@ -181,12 +161,8 @@ def test_an_estimate_says_how_many_answers_are_needed_and_no_dollars(tmp_path: P
     shown = judgeq(tmp_path, "estimate", *ALONE, "--strategy", "pairwise2", "--each", "2").stdout
     assert "48, 2 people a question" in shown
     assert "$" not in shown
-    said = json.loads(
-        judgeq(
-            *(tmp_path, "run", "--dry-run", *ALONE, "--judge", "gpt-5-mini", "--ensemble", "each"),
-            *("--strategy", "pairwise2", "--json"),
-        ).stdout
-    )
+    both = (*ALONE, "--judge", "gpt-5-mini", "--ensemble", "each", "--strategy", "pairwise2")
+    said = json_of(tmp_path, "run", "--dry-run", *both)
     assert (said["answers"], said["calls"]) == (24, 24)
     assert said["cost"] is not None
 
@@ -199,21 +175,15 @@ def test_a_result_counts_answers_and_no_dollars(remarks: Path) -> None:
 
 
 HOSTILE = ["<script>alert(1)</script>", "=1+1", "[red]Ann[/red]"]
+BESIDE: dict[str, Any] = {"strategy": "listwise6x3", "each": 2, "latent_column": "gold"}
+BESIDE |= {"judge": ("people", "simulated"), "ensemble": "each"}
+"""A run of people and a simulated judge."""
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
-    them.run(
-        *(folder, HOSTILE),
-        noise=3.0,
-        each=2,
-        repeats=0.2,
-        strategy="listwise6x3",
-        judge=("people", "simulated"),
-        ensemble="each",
-        latent_column="gold",
-    )
+    them.run(folder, HOSTILE, noise=3.0, repeats=0.2, **BESIDE)
     return folder
 
 
@@ -223,11 +193,14 @@ def test_a_report_says_how_many_people_judged_and_how_well_they_agree(hostile: P
     (page,) = (hostile / "runs").glob("*/report.html")
     html = page.read_text("utf-8")
     assert "<script>alert" not in html
-    assert "&lt;script&gt;alert" in html
-    assert "3 people and simulated answered 36 questions" in html
-    assert "Each question for people was judged by 2 people; an answer took" in html
-    assert "Two people agreed on the order of 0." in html
-    assert "Agreement of people: the share of pairs of texts ordered alike" in html
+    for said in (
+        "&lt;script&gt;alert",
+        "3 people and simulated answered 36 questions",
+        "Each question for people was judged by 2 people; an answer took",
+        "Two people agreed on the order of 0.",
+        "Agreement of people: the share of pairs of texts ordered alike",
+    ):
+        assert said in html
 
 
 @pytest.mark.parametrize(
@@ -249,13 +222,6 @@ def test_names_can_do_no_harm(hostile: Path, command: str) -> None:
 pytestmark = pytest.mark.usefixtures("rated_once")
 
 PEOPLE = ["Ann", "Bob", "<b>Eve</b>", "=1+1"]
-BESIDE: dict[str, Any] = {
-    "judge": ("people", "simulated"),
-    "ensemble": "each",
-    "latent_column": "gold",
-    "strategy": "listwise6x3",
-    "each": 2,
-}
 
 
 def yardstick_of(
@@ -272,24 +238,15 @@ def test_a_model_is_held_against_two_people_on_the_same_questions(tmp_path: Path
     (held,) = measured.models
     assert (held.name, held.verdicts, held.questions) == ("simulated", 12, 12)
     assert held.people_agreement == measured.agreement
-    assert held.agreement.value is not None
-    assert held.difference.value == pytest.approx(
-        held.agreement.value - (held.people_agreement.value or 0)
-    )
-    low, value, high = held.difference.low, held.difference.value, held.difference.high
-    assert (low or 0) < (value or 0) < (high or 0)
+    model, people, difference = held.agreement, held.people_agreement, held.difference
+    assert difference.value == pytest.approx((model.value or 0) - (people.value or 0))
+    assert (difference.low or 0) < (difference.value or 0) < (difference.high or 0)
 
 
 def test_each_question_counts_alike_however_many_people_answered_it() -> None:
-    from judgeq.types import Verdict
-
     up, down = Verdict((0, 1)), Verdict((1, 0))
-    answers: list[tuple[int, tuple[int, ...], Verdict]] = [
-        (1, (0, 1), up),
-        (2, (0, 1), up),
-        (3, (1, 0), up),
-        (0, (0, 1), down),
-    ]
+    answers: list[Answered] = [(judge, (0, 1), up) for judge in (1, 2)]
+    answers += [(3, (1, 0), up), (0, (0, 1), down)]
     answers += [(1, (2, 3), Verdict((2, 3))), (2, (3, 2), Verdict((3, 2)))]
     answers += [(0, (2, 3), Verdict((2, 3)))]
     persons = np.arange(4) > 0
@@ -313,7 +270,7 @@ def test_evaluate_says_it_in_a_sentence_in_json_and_in_csv(tmp_path: Path) -> No
     assert "simulated and a person" in shown
     assert "on the same 12 questions" in " ".join(shown.split())
     numbers = tmp_path / "numbers.csv"
-    said = json.loads(judgeq(tmp_path, "evaluate", *runs, "--json", "--csv", str(numbers)).stdout)
+    said = json_of(tmp_path, "evaluate", *runs, "--csv", numbers)
     (held,) = said["people"]["models"]
     assert held["questions"] == said["people"]["questions"] == 12
     assert said["judges"]["names"][:2] == ["people", "simulated"]

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -166,50 +166,42 @@ async def test_outcomes_go_before_retries_and_claims() -> None:
     assert store.done[1:] == [("settle", [0]), ("begin", [0]), ("claim", [1])]
 
 
-def test_a_commit_that_has_begun_is_let_finish_whoever_is_cancelled() -> None:
+@pytest.mark.parametrize("operation", ["settle", "begin", "claim"])
+async def test_a_commit_that_has_begun_is_let_finish_whoever_is_cancelled(operation: str) -> None:
     """A store may wait for another machine: what it is committing must neither be lost nor repeated."""
+    store, held, gate = FakeStore(jobs=3), asyncio.Event(), asyncio.Event()
 
-    async def story(operation: str) -> None:
-        store = FakeStore(jobs=3)
-        held = asyncio.Event()
-
-        async def work() -> None:
-            async with queue_of(store) as queue:
-                job = await wanted(queue)
-                store.gates[operation] = gate
-                queue.settle(Outcome(job.match.id, JobState.RUNNING))
-                if operation == "begin":
-                    begin = asyncio.create_task(queue.begin(Attempt(job.match.id)))
-                waiting = asyncio.create_task(queue.get())
-                await turns()
-                queue.settle(done(job))  # while the commit goes on
-                held.set()
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    waiting.cancel()
-                    if operation == "begin":
-                        begin.cancel()
-
-        gate = asyncio.Event()
-        working = asyncio.create_task(work())
-        await held.wait()
-        for _ in range(2):  # also while it is being left
-            working.cancel()
+    async def work() -> None:
+        async with queue_of(store) as queue:
+            job = await wanted(queue)
+            store.gates[operation] = gate
+            queue.settle(Outcome(job.match.id, JobState.RUNNING))
+            waiting: list[asyncio.Task[Any]] = [asyncio.create_task(queue.get())]
+            if operation == "begin":
+                waiting.append(asyncio.create_task(queue.begin(Attempt(job.match.id))))
             await turns()
-            assert not working.done()
-        gate.set()
-        with pytest.raises(asyncio.CancelledError):
-            await working
-        states = [outcome.state for outcome in store.outcomes if outcome.job == 0]
-        assert states == [JobState.RUNNING, JobState.DONE]
-        assert [what for kind, what in store.done if kind == "begin"] == (
-            [[0]] if operation == "begin" else []
-        )
-        assert len(asyncio.all_tasks()) == 1
+            queue.settle(done(job))  # while the commit goes on
+            held.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                for task in waiting:
+                    task.cancel()
 
-    for operation in ("settle", "begin", "claim"):
-        asyncio.run(story(operation))
+    working = asyncio.create_task(work())
+    await held.wait()
+    for _ in range(2):  # also while it is being left
+        working.cancel()
+        await turns()
+        assert not working.done()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    states = [outcome.state for outcome in store.outcomes if outcome.job == 0]
+    assert states == [JobState.RUNNING, JobState.DONE]
+    begun = [what for kind, what in store.done if kind == "begin"]
+    assert begun == ([[0]] if operation == "begin" else [])
+    assert len(asyncio.all_tasks()) == 1
 
 
 @pytest.mark.parametrize("error", [RunError("disk full"), ValueError("a bug")])
@@ -243,13 +235,11 @@ async def test_a_job_that_was_lost_and_is_claimed_again_at_once_is_handed_out() 
 
     store = FakeStore(1)
     async with queue_of(store) as jobs:
-        job = await jobs.get()
-        assert job is not None
+        job = await wanted(jobs)
         store.lost = {0}
         store.pending.append(job)  # as the store has it once its begin is refused
-        begun, again = await asyncio.gather(
-            jobs.begin(Attempt(0, 0.5)), jobs.get(), return_exceptions=True
-        )
+        both = (jobs.begin(Attempt(0, 0.5)), jobs.get())
+        begun, again = await asyncio.gather(*both, return_exceptions=True)
         assert isinstance(begun, JobLostError)
         assert again == job
 
@@ -273,11 +263,11 @@ async def test_what_may_not_have_been_committed_is_sent_again(lost: set[int]) ->
         assert job is not None
         results = await asyncio.gather(*begun, return_exceptions=True)
         assert [isinstance(result, JobLostError) for result in results] == [False, bool(lost)]
-        done_by = {
-            kind: [what for operation, what in store.done if operation == kind]
+        settled, begun_jobs = (
+            [what for operation, what in store.done if operation == kind]
             for kind in ("settle", "begin")
-        }
-        assert done_by == {"settle": [[0], [0], [1]], "begin": [[1, 2], [1, 2]]}
+        )
+        assert (settled, begun_jobs) == ([[0], [0], [1]], [[1, 2], [1, 2]])
 
 
 TEXTS = ["first", "second"]
@@ -289,10 +279,8 @@ class Scene:
     def __init__(self, store: FakeStore, backend: FakeBackend) -> None:
         self.store, self.backend, self.stop = store, backend, Stop()
         self.events: list[Event] = []
-        questions = Questions(prompts.load("bias"), TEXTS)
-        self.judge = Judge(
-            questions, backend, self.events.append, self.stop.sleep, limiter=opened()
-        )
+        asked = Questions(prompts.load("bias"), TEXTS)
+        self.judge = Judge(asked, backend, self.events.append, self.stop.sleep, limiter=opened())
         self.stop.calls(self.judge.limiter.abort)
 
     async def play(self, workers: int) -> None:

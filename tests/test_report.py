@@ -4,14 +4,12 @@ browser."""
 import csv
 import json
 import re
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import yaml
@@ -20,7 +18,7 @@ from judgeq.ui import html, markdown
 from judgeq.ui.report import bibtex
 from judgeq.ui.sections import Chapter, Section, words
 from tests.browser import Seen, opened, violations
-from tests.cli import REPO, json_of, judgeq, only_run
+from tests.cli import REPO, execute, json_of, judgeq, only_run
 from tests.fakes import faults
 
 pytestmark = pytest.mark.usefixtures("rated_once")
@@ -40,13 +38,20 @@ class Structure(HTMLParser):
         self.elements: list[str] = []
         self.links: list[str] = []
 
+    @classmethod
+    def of(cls, page: str) -> Self:
+        """That of a page in which all that is opened is closed, and each id stands once."""
+        structure = cls()
+        structure.feed(page)
+        assert structure.open == []
+        assert len(set(structure.ids)) == len(structure.ids)
+        return structure
+
     def handle_starttag(self, tag: str, attrs: Any) -> None:
-        attributes = dict(attrs)
         self.elements.append(tag)
-        self.ids += [attributes["id"]] if "id" in attributes else []
-        self.links += [
-            value for name, value in attrs if name in ("href", "src", "xlink:href", "srcset")
-        ]
+        self.ids += [value for name, value in attrs if name == "id"]
+        links = ("href", "src", "xlink:href", "srcset")
+        self.links += [value for name, value in attrs if name in links]
         if tag not in self.VOID:
             self.open.append(tag)
 
@@ -81,21 +86,12 @@ def data_of(page: str) -> dict[str, Any]:
 
 def test_a_page_is_whole_in_itself(folder: Path) -> None:
     page = report(folder)
-    structure = Structure()
-    structure.feed(page)
-    assert structure.open == []
-    assert len(set(structure.ids)) == len(structure.ids)
+    structure = Structure.of(page)
     assert all(link.startswith(("#", "data:image/png")) for link in structure.links)
     assert structure.elements.count("script") == 2
     headings = re.findall(r"<h2 [^>]*>([^<]*)</h2>", page)
-    assert headings == [
-        "The result",
-        "The ranked texts",
-        "How sure it is",
-        "Gold labels",
-        "Judges and positions",
-        "For your paper",
-    ]
+    assert headings[:3] == ["The result", "The ranked texts", "How sure it is"]
+    assert headings[3:] == ["Gold labels", "Judges and positions", "For your paper"]
     assert len(page.encode()) < 1_000_000
 
 
@@ -136,19 +132,8 @@ def test_where_files_lie_is_in_nothing_that_is_shared(tmp_path: Path) -> None:
     rows = [f"{row},text {row},{row % 2}" for row in range(12)]
     (home / "mine.csv").write_text("\n".join(("id,text,gold", *rows)))
     (home / "labels.csv").write_text("\n".join(("id,gold", *(f"{row},{row}" for row in range(12)))))
-    judgeq(
-        work,
-        "run",
-        "-d",
-        home / "mine.csv",
-        "-s",
-        "pairwise2",
-        "--gold-column",
-        "gold",
-        "-q",
-        "--cache-dir",
-        home / "cache",
-    )
+    job = ("-d", home / "mine.csv", "-s", "pairwise2", "--gold-column", "gold", "-q")
+    judgeq(work, "run", *job, "--cache-dir", home / "cache")
     gold = ("--gold", home / "labels.csv")
     shared = [
         judgeq(work, *command, "--json").stdout
@@ -160,10 +145,8 @@ def test_where_files_lie_is_in_nothing_that_is_shared(tmp_path: Path) -> None:
         run = max((work / "runs").iterdir(), key=lambda path: path.stat().st_mtime)
         shared.append((run / f"report.{kind}").read_text())
     assert str(home) in (run / "config.json").read_text()
-    for text in shared:
-        assert "home-of-anna" not in text
-    for name in ("mine.csv", "labels.csv"):
-        assert name in shared[-1]
+    assert not [text for text in shared if "home-of-anna" in text]
+    assert [name in shared[-1] for name in ("mine.csv", "labels.csv")] == [True, True]
 
 
 def test_markdown_has_its_figures_beside_it(folder: Path) -> None:
@@ -234,19 +217,10 @@ BAD = "<b>&\"'</b></script><!-- [x](javascript:1) `` ``` \x1b[31m \u202e | = *a*
 
 
 def test_words_stay_words_in_html_and_markdown() -> None:
-    section = Section(
-        BAD,
-        facts=[(BAD, BAD)],
-        columns=words(BAD, BAD),
-        rows=[(BAD, BAD)],
-        notes=[BAD],
-        warnings=[BAD],
-        blocks=[(BAD, BAD)],
-    )
+    pair, said = [(BAD, BAD)], [BAD]
+    section = Section(BAD, pair, words(BAD, BAD), pair, notes=said, warnings=said, blocks=pair)
     page = str(html.sections([section, replace(section, folded=True)]))
-    structure = Structure()
-    structure.feed(page)
-    assert structure.open == []
+    structure = Structure.of(page)
     assert structure.elements.count("details") == 1
     assert not {"b", "script"} & {*structure.elements}
     assert not set(page) & {"\x1b", "\u202e"}
@@ -267,18 +241,14 @@ def test_a_strangers_run_stays_text(tmp_path: Path) -> None:
     run = only_run(tmp_path)
     config = json.loads((run / "config.json").read_text())
     config |= dict.fromkeys(("dataset", "source", "strategy", "licence", "gold_meaning"), HOSTILE)
-    config["facts"]["prompt"] = dict.fromkeys(
-        ("name", "feature", "system", "pair", "list", "direct"), HOSTILE
-    )
+    parts = ("name", "feature", "system", "pair", "list", "direct")
+    config["facts"]["prompt"] = dict.fromkeys(parts, HOSTILE)
     (run / "config.json").write_text(json.dumps(config))
     reply = json.dumps({"reason": HOSTILE, "ranking": []})
-    with closing(sqlite3.connect(run / "run.db", isolation_level=None)) as db:
-        db.execute("UPDATE items SET id = ? || id WHERE row < 9", (HOSTILE,))
-        db.execute("UPDATE calls SET reply = ?", (reply,))
+    named = ("UPDATE items SET id = ? || id WHERE row < 9", (HOSTILE,))
+    execute(run / "run.db", named, ("UPDATE calls SET reply = ?", (reply,)))
     page = report(tmp_path)
-    structure = Structure()
-    structure.feed(page)
-    assert structure.open == []
+    structure = Structure.of(page)
     assert structure.elements.count("script") == 2
     assert "img" not in structure.elements
     assert not set(page) & {"\x1b", "\u202e"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from judgeq.errors import BudgetError, RunError
-from judgeq.judge.budget import NANO, Allowance, Budget, Keeper, Slice, Slices
+from judgeq.judge.budget import NANO, Allowance, Budget, Slice, Slices
 from judgeq.judge.limiter import SLACK
 from judgeq.store.link import connect, in_schema, parse
 from judgeq.store.shared import PostgresStore
@@ -24,12 +24,24 @@ from tests.postgres import new_run, new_store
 from tests.test_worker_processes import planning, waited_for
 
 
+class Unheard(PostgresStore):
+    """A store whose next answer is lost with the connection, if `lost`: what was asked was done."""
+
+    lost = False
+
+    async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
+        given = await super().reserve(held, least, wanted, reserved)
+        if self.lost:
+            raise RunError("the connection broke.")
+        return given
+
+
 class Database:
     """A run in a store, of which tests see and change everything."""
 
     def __init__(self) -> None:
         self.address, self.run = new_run()
-        self.opened: list[PostgresStore] = []
+        self.opened: list[Unheard] = []
         self.connection = connect(self.address)
         self.connection.execute("SET synchronous_commit = off")
 
@@ -39,16 +51,15 @@ class Database:
 
     def worker(self) -> int:
         name = f"worker {random.random()}"
-        ((number,),) = self.rows(
-            "INSERT INTO @.workers (run, name, until) VALUES (%s, %s, 'infinity') RETURNING worker",
-            self.run,
-            name,
+        put = (
+            "INSERT INTO @.workers (run, name, until) VALUES (%s, %s, 'infinity') RETURNING worker"
         )
+        ((number,),) = self.rows(put, self.run, name)
         return int(number)
 
-    def sharing(self, worker: int | None = None, store: str = "") -> PostgresStore:
+    def sharing(self, worker: int | None = None, store: str = "") -> Unheard:
         address = parse(store) if store else self.address
-        self.opened.append(PostgresStore(address, self.run))
+        self.opened.append(Unheard(address, self.run))
         self.opened[-1].worker = worker
         return self.opened[-1]
 
@@ -105,13 +116,9 @@ def test_all_of_a_cap_is_used_and_the_error_says_by_what() -> None:
             finally:
                 await slices.close()
 
-        done = await asyncio.wait_for(
-            asyncio.gather(
-                *[work(*pair) for pair in zip(several, sharings, strict=True)],
-                return_exceptions=True,
-            ),
-            30,
-        )
+        works = [work(*pair) for pair in zip(several, sharings, strict=True)]
+        async with asyncio.timeout(30):
+            done = await asyncio.gather(*works, return_exceptions=True)
         assert [type(error) for error in done] == [BudgetError] * 3
         assert 0.96 < paid <= 1.0
         assert f"--max-cost 1: ${paid:.6g} is spent, and" in str(done[-1])
@@ -131,51 +138,13 @@ async def moved(
     )  # fmt: skip
 
 
-class Unheard(Keeper):
-    """A store whose next answer is lost with the connection, if `lost`: what was asked was done."""
-
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
-        self.lost = False
-
-    @property
-    def settled(self) -> Callable[[int, int], None]:
-        return self._keeper.settled
-
-    @settled.setter
-    def settled(self, settled: Callable[[int, int], None]) -> None:
-        self._keeper.settled = settled
-
-    @property
-    def recount(self) -> Callable[[], None]:
-        return self._keeper.recount
-
-    @recount.setter
-    def recount(self, recount: Callable[[], None]) -> None:
-        self._keeper.recount = recount
-
-    @property
-    def worker(self) -> int | None:
-        return self._keeper.worker
-
-    async def set_cap(self, cap: int | None) -> None:
-        await self._keeper.set_cap(cap)
-
-    async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
-        given = await self._keeper.reserve(held, least, wanted, reserved)
-        if self.lost:
-            raise RunError("the connection broke.")
-        return given
-
-
 class Worker:
     """A process with a cap of its own and slices of the run's; and its calls: reserved, and begun."""
 
     def __init__(self, database: Database, clock: Callable[[], float], own: int) -> None:
         self.number = database.worker()
         self.sharing = database.sharing(self.number)
-        self.keeper = Unheard(self.sharing)
-        self.slices = Slices(self.keeper, clock=clock)
+        self.slices = Slices(self.sharing, clock=clock)
         self.allowance = Allowance(own / NANO)
         self.budget = Budget(self.allowance, self.slices)
         self.granted: list[int] = []
@@ -230,8 +199,9 @@ class Spenders(RuleBasedStateMachine):
             own = worker.allowance.exhausted
             flying = [worker] if own else self.workers
             assert wait is not None or not any(sum(each.begun) for each in flying)
-        worker.keeper.lost = lost
+        worker.sharing.lost = lost
         self.do(worker.slices.ask())
+        worker.sharing.lost = False
 
     @precondition(lambda self: any(worker.granted for worker in self.workers))
     @rule(which=st.integers(0, 3), sent=st.booleans())
@@ -281,9 +251,8 @@ class Spenders(RuleBasedStateMachine):
         assert committed + given <= self.cap
         assert self.paid + sum(sum(worker.begun) for worker in self.workers) <= committed
         for worker in self.workers:
-            ((free,),) = self.database.rows(
-                "SELECT free FROM @.workers WHERE worker = %s", worker.number
-            )
+            of = "SELECT free FROM @.workers WHERE worker = %s"
+            ((free,),) = self.database.rows(of, worker.number)
             assert 0 <= worker.slices.free + sum(worker.granted) <= free
             own = worker.allowance
             assert own.cap is not None
@@ -336,10 +305,8 @@ class Scripted:
 
 def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
     async def tell(database: Database) -> None:
-        store = (
-            f"{new_store().partition('schema=')[0]}schema={database.address.schema}"
-            "&options=-c%20default_transaction_isolation=repeatable%5C%20read"
-        )
+        store = f"{new_store().partition('schema=')[0]}schema={database.address.schema}"
+        store += "&options=-c%20default_transaction_isolation=repeatable%5C%20read"
         first, second = database.worker(), database.worker()
         database.rows("UPDATE @.runs SET cap = 10")
         sharing = database.sharing(second, store)
@@ -390,9 +357,8 @@ async def test_nothing_is_spent_of_what_lapsed_with_the_worker_that_was_found_de
 
 def test_each_process_takes_its_part_of_a_limit_while_others_live() -> None:
     async def tell(database: Database) -> None:
-        stores = [
-            PostgresStore(database.address, database.run, clock=lambda: 1000.0) for _ in range(2)
-        ]
+        where = (database.address, database.run)
+        stores = [PostgresStore(*where, clock=lambda: 1000.0) for _ in range(2)]
         here = database.rows("SELECT count(*) FROM @.workers WHERE NOT over")
         assert here == [(0,)]
         assert [store.processes for store in stores] == [1, 1]

@@ -573,3 +573,15 @@ async def test_what_another_task_claimed_meanwhile_is_known(store: Store, clock:
         async with store.together():
             raise StoreAwayError("gone")
     assert await store.begin("w", [Attempt(1, 0.5)]) == set()
+
+
+@contract
+async def test_each_call_is_its_workers(store: Store, clock: Clock) -> None:
+    await begun(store, 2)
+    for worker in "ab":
+        (job,) = await claimed(store, worker)
+        await store.settle(worker, [answer(job, job, job + 1)])
+    called = (
+        "SELECT w.name, c.job FROM @.calls c JOIN @.workers w ON w.worker = c.worker ORDER BY c.id"
+    )
+    assert [(name[0], job) for name, job in await store._read(called)] == [("a", 0), ("b", 1)]

@@ -1,14 +1,12 @@
 """A local HTTP server that says whatever a test wants it to say."""
 
 import asyncio
+import http.client
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-    contextmanager,
-)
+from contextlib import AbstractAsyncContextManager as AsyncManager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -20,7 +18,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def in_thread(server: AbstractAsyncContextManager[T]) -> Iterator[T]:
+def in_thread(server: AsyncManager[T]) -> Iterator[T]:
     """What `server` gives while it is open on an event loop of a thread of its own."""
     loop, begun, stop = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
     given: list[T] = []
@@ -67,19 +65,38 @@ async def answering(handler: Handler, ssl_context: Any = None) -> AsyncIterator[
         await runner.cleanup()
 
 
+@dataclass
+class Answer:
+    """What a server answered."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    text: str
+
+
+def answer_of(
+    port: int, path: str, method: str = "GET", body: str | None = None, **headers: str | None
+) -> Answer:
+    """What the server at a port of this machine answers; `Host` is as a browser would say it, if not
+    given, and headers that are None are left out."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    named = {name.replace("_", "-"): said for name, said in headers.items() if said is not None}
+    try:
+        connection.request(method, path, body, named)
+        answer = connection.getresponse()
+        return Answer(answer.status, answer.headers, answer.read().decode())
+    finally:
+        connection.close()
+
+
 def completion(content: Any, *, reason: str = "stop", usage: Any = "some") -> dict[str, Any]:
     """A chat completion as servers answer it."""
+    message = {"role": "assistant", "content": content}
     found: dict[str, Any] = {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "model": "m",
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": content},
-                "finish_reason": reason,
-            }
-        ],
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
     }
     if usage is not None:
         some = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}

@@ -125,7 +125,8 @@ def numbered(ids: Sequence[str]) -> bool:
 def concatenated(
     settled: Dataset, dataset: Dataset, rows: Sequence[int], ids: Sequence[str]
 ) -> Dataset:
-    """The items of one dataset, and after them these rows of another, under these ids."""
+    """The items of one dataset, and after them these rows of another, under these ids, with the columns
+    that the other one keeps."""
 
     def column(old: Floats | None, new: Floats | None) -> Floats | None:
         if old is None and new is None:
@@ -151,7 +152,10 @@ def concatenated(
             name: np.append(settled.subsets.get(name, none), subset[rows])
             for name, subset in dataset.subsets.items()
         },
-        columns={},
+        columns={
+            name: [*settled.columns.get(name, [None] * len(settled)), *(cells[row] for row in rows)]
+            for name, cells in dataset.columns.items()
+        },
         prompt=dataset.prompt or settled.prompt,
         known_as=None,
     )
@@ -205,7 +209,7 @@ def _of_run(place: RunPlace, dataset: Dataset, given: Given) -> Dataset:
     """The items of a settled run: as it was begun, or as they were given, or as they are among the new
     ones."""
     info = place.info()
-    if (own := dataset_of(place)) is not None:
+    if (own := dataset_of(place, keep_columns=bool(dataset.columns))) is not None:
         return own
     ids = awaited(lambda: _ids(place))
     texts = given.get(place.id)

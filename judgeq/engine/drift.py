@@ -235,8 +235,8 @@ def groups_in(place: RunPlace, column: str | None) -> dict[str, Floats]:
         raise UsageError(
             f"--group-column {display(column)}: the dataset isn't here, or has no such column."
         )
-    values = np.array([*map(str, cells)])
-    names = np.unique(values).tolist()
+    values = np.array(["" if cell is None else str(cell) for cell in cells])
+    names = sorted({*values.tolist()} - {""})
     if not 1 < len(names) <= MOST_GROUPS:
         raise UsageError(
             f"--group-column {display(column)} has {len(names):,} values: 2 to {MOST_GROUPS} can be "
