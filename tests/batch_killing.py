@@ -20,7 +20,7 @@ from judgeq.judge.budget import Budget
 from judgeq.judge.http import anthropic, batch_api
 from judgeq.judge.http.anthropic import AnthropicBatches
 from judgeq.judge.http.openai import OpenAIBatches
-from judgeq.run_places import copying
+from judgeq.run_places import RunFolder
 from judgeq.store.sqlite import SqliteStore
 from tests.cli import ended, environment
 from tests.fakes import by_elo
@@ -55,7 +55,7 @@ STEPS: dict[str, Named] = {
 """Where a session can be killed; at some, before what is named is done, at others after it."""
 COMMITS: dict[str, Named] = {
     "before a transaction": ((SqliteStore, "_transaction"),),
-    "before it is in its place": ((copying, "put"),),
+    "before it is in its place": ((RunFolder, "put"),),
 }
 """Where any session can be killed: between two commits."""
 BEFORE = (

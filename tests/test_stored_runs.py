@@ -18,8 +18,7 @@ from judgeq import api, prompts, run_places
 from judgeq.engine import session
 from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
-from judgeq.run_places import copying
-from judgeq.run_places.stored import StoredRun, StoredRuns
+from judgeq.run_places.stored import StoredRun, StoredRuns, copy
 from judgeq.store import Store, schema
 from judgeq.store.link import in_schema, parse
 from judgeq.types import Job
@@ -361,13 +360,13 @@ def test_a_run_that_is_worked_on_is_not_copied(
     until = "extract(epoch FROM now()) + 60"
     execute(store, f"INSERT INTO @.workers (run, name, until) SELECT run, 'w', {until} FROM @.runs")
     with pytest.raises(RunError, match="worked on by 1 worker"):
-        copying.copy(run, run_places.FolderRuns(tmp_path))
+        copy(run, run_places.FolderRuns(tmp_path))
     assert not list(tmp_path.glob("*/config.json"))
     execute(store, "UPDATE @.workers SET over = true")
-    copy = copying.copy(run, run_places.FolderRuns(tmp_path))
-    assert copy.info() == run.info()
+    copied = copy(run, run_places.FolderRuns(tmp_path))
+    assert copied.info() == run.info()
     with pytest.raises(UsageError, match="between a folder and a store"):
-        copying.copy(run, there)
+        copy(run, there)
 
 
 def test_a_killed_run_goes_on_from_another_folder(

@@ -242,14 +242,14 @@ def copy(values: Values, to: str, runs_dir: Path) -> Answer:
       judgeq store copy demo-listwise10 --store postgresql://me@db.example/judgeq --to runs
     """
     from judgeq import run_places, trust
-    from judgeq.run_places import copying
+    from judgeq.run_places.stored import copy
     from judgeq.store.link import is_address
 
     # $JUDGEQ_STORE says where runs usually are; --to an address takes one out of a folder.
     source = run_places.runs_in(runs_dir, None if is_address(to) else values["store"])
     run = source.find(values["run"])
     target = run_places.runs_in(runs_dir, to) if is_address(to) else run_places.runs_in(Path(to))
-    made = copying.copy(run, target)
+    made = copy(run, target)
     unmarked = trust.carry(run, made, made.info().fingerprint)
     if unmarked is not None:
         complain(f"It can't be remembered that the copy is yours: {unmarked}")

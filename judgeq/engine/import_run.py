@@ -18,7 +18,7 @@ from judgeq.datasets import Dataset
 from judgeq.files import refuse_linked_folder
 from judgeq.imports import recordings, votes
 from judgeq.imports.recordings import Judgment, Numbers, Recording
-from judgeq.run_places import RunInfo, RunPlace, copying
+from judgeq.run_places import RunInfo, RunPlace
 from judgeq.store import Items
 from judgeq.types import Matches, Verdict
 
@@ -105,7 +105,7 @@ def import_judgments(
     )
     items = Items(dataset.ids, dataset.gold, dataset.subsets, dataset.groups)
     with _uncollected():
-        made = asyncio.run(copying.record(root, folder, info, items, _rounds(judgments, names)))
+        made = asyncio.run(folder.record(info, items, _rounds(judgments, names)))
     return Imported(folder, not made, notices)  # where another process has just imported the same
 
 

@@ -24,7 +24,7 @@ from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
 from judgeq.prompts import PromptSet
 from judgeq.rating import comparisons
-from judgeq.run_places import RunFolder, RunInfo, RunPlace, Runs, copying
+from judgeq.run_places import RunFolder, RunInfo, RunPlace, Runs
 from judgeq.run_places.info import Settled
 from judgeq.store import Items
 from judgeq.strategies.placing import choose_anchors
@@ -227,7 +227,7 @@ def _names(result: Result) -> tuple[str, ...]:
 def make(place: RunFolder, info: RunInfo, onto: Onto, items: Items) -> None:
     """Put a run in its place, with all that was judged before it; nothing where another process has just
     done so. Raises as the store does."""
-    awaited(lambda: copying.record(place.path.parent, place, info, items, _rounds(onto)))
+    awaited(lambda: place.record(info, items, _rounds(onto)))
 
 
 def _rounds(onto: Onto) -> Iterator[tuple[Matches, list[Verdict]]]:

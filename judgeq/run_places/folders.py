@@ -1,4 +1,4 @@
-"""Run folders: made, found, locked, listed, removed.
+"""Run folders: made, put in their place, found, locked, listed, removed.
 
 `runs/<run id>/` holds run.db (the record), config.json (what the run is), scores.csv and a lock. Of a
 run whose record is in a PostgreSQL store (stored.py) the folder holds the results alone.
@@ -11,21 +11,23 @@ import re
 import shlex
 import shutil
 import socket
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
 from filelock import FileLock, Timeout
 
-from judgeq.errors import RunError
+from judgeq.errors import DataError, RunError
 from judgeq.files import make_folder, read_start, refuse_links, replacing, write_new
 from judgeq.run_places.info import RunInfo
-from judgeq.store import Store
+from judgeq.store import Items, Store
 from judgeq.store.sqlite import DATABASE, SqliteStore, connect, reported
-from judgeq.types import Notify
+from judgeq.types import Matches, Notify, Verdict
 
 if TYPE_CHECKING:
     from judgeq.store.link import Address
@@ -223,6 +225,60 @@ class RunFolder:
         """The record, which is made for a run that begins. Raises RunError if it can't be opened, was
         lost, or doesn't add up."""
         return SqliteStore(self.database, read_only=read_only, make=not self.exists)
+
+    async def record(
+        self,
+        info: RunInfo,
+        items: Items,
+        rounds: Iterable[tuple[Matches, Sequence[Verdict]]],
+    ) -> bool:
+        """Make a run here whose `rounds` were judged elsewhere; as `put`."""
+        with staging(self.path) as made:
+            made.write_info(info)
+            store, everybody = made.store(), np.ones(len(items.ids), np.bool_)
+            try:
+                epoch = await store.lead(whoami(), store.lease)
+                await store.set_items(items)
+                for round, (matches, verdicts) in enumerate(rounds, start=1):
+                    await store.plan_round(round, epoch, everybody, matches, verdicts)
+            finally:
+                await store.close()
+            return self.put(made)
+
+    def put(self, made: RunFolder) -> bool:
+        """Put a run here that was made in a folder, whole or not at all; False where there is one, which
+        another process has just put here. Raises as the store does."""
+        try:
+            self.take(made)
+        except (OSError, RunError):
+            if not self.exists and not self.path.exists():
+                raise
+            return False
+        return True
+
+    def take(self, made: RunFolder) -> None:
+        """Become the run that was made in a folder, which the caller holds. Raises OSError, and RunError
+        where one is here, or for what is no run's record."""
+        made.path.rename(self.path)
+
+
+@contextmanager
+def staging(path: Path) -> Iterator[RunFolder]:
+    """A folder for a run that is being made, beside this one and of its name, which is not listed; gone
+    afterwards, unless it was put in its place. Raises DataError where it can't be made."""
+    root = path.parent
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".importing-", dir=root))
+        # A level below: what a killed process leaves behind is not listed as a run.
+        made = RunFolder(temporary / path.name)
+        made.path.mkdir()
+    except OSError as error:
+        raise DataError(f"{root} can't be written: {error.strerror}.") from error
+    try:
+        yield made
+    finally:
+        shutil.rmtree(temporary)
 
 
 @dataclass(frozen=True, slots=True)
