@@ -215,6 +215,7 @@ def write_bodies(texts: Path, path: Path, n: int = CALLS) -> None:
 def spent(command: tuple[str, ...], folder: Path) -> tuple[float, float]:
     """CPU and wall seconds of a command, with what it starts."""
     environment = os.environ | {"JUDGEQ_CACHE": str(folder / "cache"), "HOME": str(folder)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     begun = time.perf_counter()
     with (folder / "out.txt").open("wb") as out:
         process = subprocess.Popen(

@@ -63,13 +63,13 @@ def _marked(
     compared = compare(
         runs, Plan(resamples=500, rating_name="pl", measures=frozenset(MEASURES)), gold
     )
-    (pair,) = compared.differences
+    (other,) = compared.others
     marks = []
     for name in MEASURES:
-        one, other = (run.evaluation[0].measures[name].resampled for run in compared.runs)
-        by_items = Measured(0.0, *interval(other - one))
-        marks.append((by_items.zero_outside, pair.measures[name].zero_outside))
-    return marks, float(pair.measures["spearman"].value or 0.0)
+        one, two = (run.evaluation[0].measures[name].resampled for run in compared.runs)
+        by_items = Measured(0.0, *interval(two - one))
+        marks.append((by_items.zero_outside, other.differences[name].zero_outside))
+    return marks, float(other.differences["spearman"].value or 0.0)
 
 
 def _run(base: Result, judge: Judge, strategy: str, truth: Floats, seed: int) -> Result:

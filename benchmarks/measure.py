@@ -33,6 +33,8 @@ def cost(command: Sequence[str], *, terminal: bool = False) -> Cost:
     `terminal` gives it a pseudo-terminal for standard error, so that the dashboard is drawn.
     """
     environment = os.environ | {"JUDGEQ_OFFLINE": "1", "TERM": "xterm-256color"}
+    # As it is installed: what was imported before isn't compiled again.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     ours, theirs = pty.openpty() if terminal else (-1, -1)
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()

@@ -11,12 +11,14 @@ from aiohttp import web
 from judgeq import seeds
 from judgeq.mock_server import Handler, MockServer
 from judgeq.mock_server.batches import Batch, Batches
-from judgeq.mock_server.chat import Chat, Question, broke, drop, error, slow_down
+from judgeq.mock_server.chat import Chat, Question, as_json, broke, drop, error, slow_down
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Usage
 
 KEPT = 30 * 86_400
 """Seconds for which results are kept."""
+COUNTED = ("billed", "failed", "cancelled", "expired")
+LARGEST_PAGE = 100
 CAN = {"schema": ("", "text", "json_object", "json_schema"), "json": ("", "text", "json_object")}
 FAULTS = ("limited", "unanswered", "invalid", "expire", "broken", "flaky")
 
@@ -260,6 +262,33 @@ class FaultyBatches(Batches):
         if not batch.problems:
             super().close(batch, state)
 
+    async def list_batches(self, request: web.Request) -> web.Response:
+        page, more = self.page(request.query.get("after"), int(request.query.get("limit", 20)))
+        data = [self.batch_json(batch, self.catch_up(batch)) for batch in page]
+        return as_json({"object": "list", "data": data, "has_more": more})
+
+    def page(self, after: str | None, limit: int) -> tuple[list[FaultyBatch], bool]:
+        """The batches that follow one, the newest first; and whether there are more."""
+        names = list(reversed(self.batches))
+        names = names[names.index(after) + 1 if after in names else 0 :]
+        limit = min(limit, LARGEST_PAGE)
+        return [self.batches[name] for name in names[:limit]], len(names) > limit
+
+    def as_json(self) -> dict[str, Any]:
+        """With all that were created, in order."""
+        shown: list[dict[str, Any]] = [
+            {
+                "id": batch.id,
+                "metadata": batch.fields["metadata"],
+                "first_custom_id": batch.lines[0]["custom_id"],
+                "state": self.catch_up(batch),
+                "lines": len(batch.lines),
+                **{name: batch.counts[name] for name in COUNTED},
+            }
+            for batch in self.batches.values()
+        ]
+        return super().as_json() | {"list": shown}
+
 
 class FaultyServer(MockServer):
     """The mock server, with faults."""
@@ -268,6 +297,16 @@ class FaultyServer(MockServer):
     batches: FaultyBatches
     make_chat = FaultyChat
     make_batches = FaultyBatches
+
+    async def show_stats(self, request: web.Request) -> web.Response:
+        """/stats, with ?questions=1 question by question."""
+        seen, stats = self.report(), self.stats
+        if "questions" in request.query:
+            seen["by_question"] = {
+                number: {"asked": asked, "answered": stats.delivered[number]}
+                for number, asked in stats.asked.items()
+            }
+        return as_json(seen)
 
     def with_key(self, handler: Handler) -> Handler:
         async def unless_flaky(request: web.Request) -> web.StreamResponse:

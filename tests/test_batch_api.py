@@ -33,9 +33,10 @@ from judgeq.judge.http import batch_api
 from judgeq.judge.http.batch_api import BatchAPI
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.prices import Pricing
-from judgeq.mock_server import batches, running
+from judgeq.mock_server import running
 from judgeq.settings.model import Access, Model, Price
 from judgeq.types import Match, Usage
+from tests import faulty_server
 from tests.anthropic_server import AnthropicServer
 from tests.batch_server import (
     BATCH,
@@ -316,7 +317,7 @@ def test_a_list_without_an_end_is_given_up(form: str, monkeypatch: pytest.Monkey
 async def test_a_batch_whose_creation_got_no_answer_is_known_again(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "LARGEST_PAGE", 3)
+    monkeypatch.setattr(faulty_server, "LARGEST_PAGE", 3)
     clock, before = Clock(), 0.0
     faulty = FaultySettings(port=0, batch_time=100.0, batch_unanswered=1.0)
     async with running(AnthropicServer(faulty, clock=clock)) as url:

@@ -12,7 +12,6 @@ import pytest
 from aiohttp import web
 
 from judgeq.engine import batch
-from judgeq.mock_server import batches
 from tests import faulty_server
 from tests.anthropic_server import AnthropicServer
 from tests.batch_killing import quick
@@ -45,7 +44,7 @@ MIXED = (
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, short_waits: None) -> None:
     quick(monkeypatch.setattr)
-    monkeypatch.setattr(batches, "LARGEST_PAGE", 1)
+    monkeypatch.setattr(faulty_server, "LARGEST_PAGE", 1)
 
 
 @pytest.fixture(scope="module")

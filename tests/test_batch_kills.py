@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from judgeq.mock_server import batches
+from tests import faulty_server
 from tests.batch_killing import STEPS, Forks, forks
 from tests.batch_server import APIS, asked_live, texts_in
 from tests.cli import only_run, query, scores
@@ -79,7 +79,7 @@ def test_killed_anywhere_nothing_is_asked_twice(
     seed: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(batches, "LARGEST_PAGE", 2)
+    monkeypatch.setattr(faulty_server, "LARGEST_PAGE", 2)
     time, cap = ("0", "0.03")[seed % 2], CAP if seed % 3 == 0 else None
     with mock(tmp_path, "--batch-time", time) as url:
         words = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch")

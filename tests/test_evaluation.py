@@ -370,8 +370,8 @@ def test_differences_are_paired(folder: Path) -> None:
     one_run, other = scored(folder, "demo"), scored(folder, "seed")
     gold, every = own(one_run, 2), np.ones(240, dtype=np.bool_)
     found = compare([one_run, other], QUICK, gold)
-    (pl,) = found.differences
-    assert (pl.rating, pl.against_rating, pl.n) == ("pl", "pl", 240)
+    (pl,) = found.others
+    assert (pl.rating, found.rating, pl.n, pl.n_gold) == ("pl", "pl", 240, 240)
     x, y = one_run.scores.ratings["pl"], other.scores.ratings["pl"]
     moves = [
         comparing._moves(run, np.arange(240), ratings_of(run, gold, QUICK)[-1], gold, every, QUICK)
@@ -380,12 +380,11 @@ def test_differences_are_paired(folder: Path) -> None:
     together, apart = (np.subtract(moves[1], moves[0]) ** 2).sum(axis=1)[:, 2]  # type: ignore[arg-type]
     reach = 2.093 * np.sqrt(together - apart)
     before, after = (scipy.stats.kendalltau(some, gold.values).statistic for some in (x, y))
-    kendall, change = pl.measures["kendall"], after - before
+    kendall, change = pl.differences["kendall"], after - before
     bounds = (change, change - reach, change + reach)
     assert (kendall.value, kendall.low, kendall.high) == pytest.approx(bounds, abs=1e-6)
-    (agreed,) = found.agreement
-    assert agreed.measures["kendall"].value == pytest.approx(scipy.stats.kendalltau(x, y).statistic)
-    assert agreed.measures["spearman"].value == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
+    assert pl.agreement["kendall"].value == pytest.approx(scipy.stats.kendalltau(x, y).statistic)
+    assert pl.agreement["spearman"].value == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
     single = [evaluate(run, gold, QUICK)[1].measures for run in (one_run, other)]
     assert [run.evaluation[0].measures for run in found.runs] == single
 
@@ -394,14 +393,14 @@ def test_a_clear_difference_is_marked(folder: Path) -> None:
     run = scored(folder, "demo")
     noise = np.random.default_rng(0).normal(size=240)
     found = compare([run, with_scores(run, pl=noise)], QUICK, own(run))
-    (pl,) = found.differences
-    assert pl.measures["pearson"].zero_outside
+    (pl,) = found.others
+    assert pl.differences["pearson"].zero_outside
+    assert "pearson" in pl.zero_outside
     assert "]*" in shown(*terminal(sections.comparison(found)))
     constant = compare([run, with_scores(run, pl=np.zeros(240))], QUICK, own(run))
-    (pl,) = constant.differences
-    assert pl.measures["pearson"] == Measured(None)
-    unknown = Measured(None, why="all scores are equal")
-    assert [pair.measures["kendall"] for pair in constant.agreement] == [unknown]
+    (pl,) = constant.others
+    assert pl.differences["pearson"] == Measured(None)
+    assert pl.agreement["kendall"] == Measured(None, why="all scores are equal")
 
 
 def test_runs_with_other_ratings_are_compared_by_their_main_ones(folder: Path) -> None:
@@ -409,10 +408,7 @@ def test_runs_with_other_ratings_are_compared_by_their_main_ones(folder: Path) -
     gold = own(run, 2)
 
     def pairs(found: Comparison) -> list[tuple[str, str]]:
-        assert [(a.rating, a.against_rating) for a in found.agreement] == [
-            (d.rating, d.against_rating) for d in found.differences
-        ]
-        return [(each.rating, each.against_rating) for each in found.differences]
+        return [(each.rating, found.rating) for each in found.others]
 
     assert pairs(compare([run, direct], QUICK, gold)) == [("direct", "pl")]
     assert pairs(compare([direct, run], QUICK, gold)) == [("pl", "direct")]
@@ -421,14 +417,14 @@ def test_runs_with_other_ratings_are_compared_by_their_main_ones(folder: Path) -
     scores[10:20] = np.nan
     found = compare([run, with_scores(direct, direct=scores)], QUICK, gold)
     assert [row.n for run in found.runs for row in run.evaluation] == [240, 230]
-    (each,) = found.differences
-    assert each.n == found.agreement[0].n == 230
+    (each,) = found.others
+    assert each.n == each.n_gold == 230
     kept = ~np.isnan(scores)
     direct_rho, pl_rho = (
         scipy.stats.spearmanr(some[kept], gold.values[kept]).statistic
         for some in (scores, run.scores.ratings["pl"])
     )
-    assert each.measures["spearman"].value == pytest.approx(direct_rho - pl_rho)
+    assert each.differences["spearman"].value == pytest.approx(direct_rho - pl_rho)
 
 
 def test_items_in_another_order_are_matched_by_id(folder: Path) -> None:
@@ -443,9 +439,9 @@ def test_items_in_another_order_are_matched_by_id(folder: Path) -> None:
         history.add(replace(some, items=rows[some.items], presented=rows[some.presented]))
     mixed = replace(mixed, scores=scores, history=history)
     plain, matched = (compare([run, each], QUICK, own(run, 2)) for each in (other, mixed))
-    for one, same in zip(plain.differences, matched.differences, strict=True):
-        for name, known in one.measures.items():
-            found = same.measures[name]
+    for one, same in zip(plain.others, matched.others, strict=True):
+        for name, known in one.differences.items():
+            found = same.differences[name]
             assert found.value == known.value
             assert (found.low, found.high) == pytest.approx((known.low, known.high), abs=1e-6)
     assert compare([run, mixed], QUICK).notices == []

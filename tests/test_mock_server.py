@@ -179,6 +179,4 @@ async def test_a_batch_of_openai_goes_through_its_states() -> None:
             assert result["response"]["status_code"] == 200
             answer = result["response"]["body"]
             assert [answer[key] for key in ("choices", "usage")] == [live["choices"], live["usage"]]
-        [seen_batch] = server.report()["batches"]["list"]
-        assert seen_batch["billed"] == 10
-        assert seen_batch["metadata"] == {"judgeq": "name"}
+        assert server.report()["batches"] == {"created": 1, "billed": 10}

@@ -84,8 +84,7 @@ def test_what_runs_print(tmp_path: Path) -> None:
     checked("status", tmp_path)
     checked("evaluate", tmp_path, first["run"], "--resamples", "20", "--positive-over", "2")
     found = checked("compare", tmp_path, first["run"], pairs["run"], "--resamples", "20")
-    assert found["differences"]
-    assert found["agreement"]
+    assert found["others"][0]["differences"]
     looks = ("--uncertain", "--contested", "--against-gold", "--n", "2")
     assert len(checked("show", tmp_path, first["run"], *looks)["views"]) == 3
     assert checked("show", tmp_path, pairs["run"], "--no-texts")["texts"] is False

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import ClassVar
 
 import numpy as np
@@ -34,44 +33,44 @@ from judgeq.types import Bools, Floats, Offsets
 
 PARTS = 20
 """Parts of the judgments, each of which is left out once."""
-ALIKE = frozenset({"kendall", "spearman"})
+ALIKE = ("kendall", "spearman")
 """How alike two runs rank is measured by these."""
 REACH = 2.093
 """So many standard errors to each side hold 95 %, where they are from so few parts (Student's t)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pair:
-    """`rating` of a run and `against_rating` of another, over the `n` items that have both scores; the
-    runs by id, and by number in the comparison (from 1)."""
+class Compared:
+    """A run next to the first one: how alike they rank the `n` items that have both scores, and the
+    `differences` of its measures to the first one's, over the `n_gold` of these that have gold."""
 
-    number: int
+    number: int  # of the run, from 2
     run: str
     rating: str
-    against_number: int
-    against: str
-    against_rating: str
     n: int
-    measures: Mapping[str, Measured]
+    agreement: Mapping[str, Measured]
+    n_gold: int
+    differences: Mapping[str, Measured]
     JSON_KEYS: ClassVar = {"zero_outside": "zero_outside"}
 
     @property
     def zero_outside(self) -> list[str]:
-        """The measures whose interval doesn't contain 0."""
-        return [name for name, found in self.measures.items() if found.zero_outside]
+        """The measures of whose difference the interval doesn't contain 0."""
+        return [name for name, found in self.differences.items() if found.zero_outside]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """Several runs over the same items, each with its `evaluation` against the gold of the comparison.
-    Without gold labels there is the agreement alone."""
+    """Several runs over the same items, each with its `evaluation` against the gold of the comparison;
+    `rating` is the first one's, with which the `others` are compared. Without gold labels there is the
+    agreement alone."""
 
     runs: Sequence[Result]
     plan: Plan
     gold: Gold | None
     items: str
-    differences: Sequence[Pair]  # of the measures to the first run's
-    agreement: Sequence[Pair]  # of each two runs, by Kendall's τ-b and Spearman's ρ
+    rating: str
+    others: Sequence[Compared]
     notices: Sequence[str]  # what may make it doubtful
 
 
@@ -91,33 +90,33 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
         )
     gold = gold or gold_for(first, plan)
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
-    evaluated, ratings, moves = [], list[Rating](), []
-    differences, agreement, notices = [], [], list[str]()
+    ratings, moves, evaluated, notices = list[Rating](), [], [], list[str]()
     for run in runs:
         order = _order(first, run)
-        this = ratings_of(run, gold, plan)[-1]
-        part = None if this.part is None else this.part[order]
-        this = this._replace(scores=this.scores[order], part=part)
-        moved = _moves(run, order, this, gold, mask, plan) if gold and plan.resamples else None
-        found = [assess(this, gold, items, mask, plan)] if gold else []
+        rating = ratings_of(run, gold, plan)[-1]
+        part = None if rating.part is None else rating.part[order]
+        rating = rating._replace(scores=rating.scores[order], part=part)
+        ratings.append(rating)
+        moves.append(_moves(run, order, rating, gold, mask, plan) if gold else None)
+        found = [assess(rating, gold, items, mask, plan)] if gold else []
         evaluated.append(replace(run, evaluation=found))
         notices += _notices(first, run, order, gold)
-        ratings.append(this)
-        moves.append(moved)
-    for against, number in combinations(range(len(runs)), 2):
-        this, that = ratings[number], ratings[against]
-        part = that.part if this.part is None else this.part
-        this, that = this._replace(part=part), that._replace(part=part)
-        names = (number + 1, this.run, this.name, against + 1, that.run, that.name)
-        other = Gold(that.scores, that.name, None, "")
-        alike = assess(this, other, items, mask, replace(plan, resamples=0, measures=ALIKE))
-        agreement.append(Pair(*names, alike.n, alike.measures))
-        if gold is not None and not against:
+    others = []
+    for at, this in enumerate(ratings[1:], 1):
+        part = ratings[0].part if this.part is None else this.part
+        this, that = (rating._replace(part=part) for rating in (this, ratings[0]))
+        as_gold = Gold(that.scores, that.name, None, "")
+        alike = assess(
+            this, as_gold, items, mask, replace(plan, resamples=0, measures=frozenset(ALIKE))
+        )
+        n_gold, differences = 0, dict[str, Measured]()
+        if gold is not None:
             both = mask & ~np.isnan(this.scores + that.scores)
-            one, of_first = (assess(each, gold, items, both, plan) for each in (this, that))
-            gaps = _differences(one, of_first, moves[number], moves[0])
-            differences.append(Pair(*names, one.n, gaps))
-    return Comparison(evaluated, plan, gold, items, differences, agreement, notices)
+            one, other = (assess(rating, gold, items, both, plan) for rating in (this, that))
+            n_gold, differences = one.n, _differences(one, other, moves[at], moves[0])
+        compared = alike.n, alike.measures, n_gold, differences
+        others.append(Compared(at + 1, this.run, this.name, *compared))
+    return Comparison(evaluated, plan, gold, items, ratings[0].name, others, notices)
 
 
 def _notices(first: Result, run: Result, order: Offsets, gold: Gold | None) -> Iterator[str]:
@@ -154,25 +153,23 @@ def _differences(
 ) -> dict[str, Measured]:
     """One minus the other of each measure, with its interval by what `_moves` has of both; if it has
     nothing of one, by drawing the same items for both."""
-    every: list[float | None] = [None] * len(one.measures)
+    reach = None
     if moves is not None and others is not None:
         together, apart = ((moves - others) ** 2).sum(axis=1)
-        every = (REACH * np.sqrt(np.maximum(together - apart, 0))).tolist()
+        reach = REACH * np.sqrt(np.maximum(together - apart, 0))
     differences = {}
-    for (name, a), reach in zip(one.measures.items(), every, strict=True):
+    for at, (name, a) in enumerate(one.measures.items()):
         b = other.measures[name]
-        if name in COUNTS:
-            continue
         if a.value is None or b.value is None:
             differences[name] = Measured(None)
             continue
-        value = a.value - b.value
+        gap = a.value - b.value
         differences[name] = (
-            measured(value, a.resampled - b.resampled)
+            measured(gap, a.resampled - b.resampled)
             if reach is None
-            else Measured(value, value - reach, value + reach)
+            else Measured(gap, gap - float(reach[at]), gap + float(reach[at]))
         )
-    return differences
+    return {name: gap for name, gap in differences.items() if name not in COUNTS}
 
 
 def _moves(
@@ -180,8 +177,8 @@ def _moves(
 ) -> Floats | None:
     """By how much the measures of this rating of a run move without each part of its judgments; and
     √(1/m) of what they would move by if each item moved up or down by itself, m being the judgments of
-    an item: two arrays of shape (PARTS, measures). None where there are too few judgments, or one of
-    each item, which don't tell how they scatter.
+    an item: two arrays of shape (PARTS, measures). None where no intervals are asked for, or where there
+    are too few judgments, or one of each item, which don't tell how they scatter.
 
     The squares of the first add up to the variance, but what is left out of a mean of m judgments moves
     it m/(m − 1) times too far, in squares, as far as it is the item's own error. What all items of a
@@ -190,7 +187,7 @@ def _moves(
     """
     verdicts, n = comparisons.joined(run.history.verdicts), len(order)
     m = len(verdicts.items) / max(1, len(np.unique(verdicts.items)))
-    if len(verdicts) < PARTS or m <= 1:
+    if not plan.resamples or len(verdicts) < PARTS or m <= 1:
         return None
     # Numbered by match, so that runs that share answers leave out the same ones together.
     rng = seeds.rng(0, "jackknife")

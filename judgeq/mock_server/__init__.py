@@ -109,13 +109,13 @@ class MockServer:
     # The statistics
 
     async def show_stats(self, request: web.Request) -> web.Response:
-        """/stats, with ?questions=1 question by question."""
-        return as_json(self.report(questions="questions" in request.query))
+        """/stats."""
+        return as_json(self.report())
 
-    def report(self, *, questions: bool = False) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """What the server saw until now."""
         batches = self.batches.as_json()  # first: it answers what is due
-        return {**self.stats.as_json(questions=questions), "batches": batches}
+        return {**self.stats.as_json(), "batches": batches}
 
     async def unknown(self, request: web.Request) -> web.Response:
         """Anything else."""

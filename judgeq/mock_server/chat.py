@@ -47,12 +47,8 @@ class Stats:
         self.delivered[number] += 1
         self.tokens.update(usage._asdict())
 
-    def as_json(self, *, questions: bool = False) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As `/stats` tells it."""
-        by_question = {
-            number: {"asked": asked, "answered": self.delivered[number]}
-            for number, asked in self.asked.items()
-        }
         return {
             "requests": self.requests,
             "answered": self.answered,
@@ -61,9 +57,8 @@ class Stats:
             "tokens": {name: self.tokens[name] for name in Usage._fields},
             "in_flight": self.in_flight,
             "most_in_flight": self.most_in_flight,
-            "questions": len(by_question),
-            "asked_again": self.asked.total() - len(by_question),
-            **({"by_question": by_question} if questions else {}),
+            "questions": len(self.asked),
+            "asked_again": self.asked.total() - len(self.asked),
         }
 
 

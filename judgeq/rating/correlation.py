@@ -133,13 +133,14 @@ class Kendall:
 
     def __call__(self, weights: Floats) -> Floats:
         """τ-b of shape (b,) for weights of shape (b, n)."""
-        discordant = np.zeros(len(weights))
+        drawn = np.ascontiguousarray(weights.T, dtype=np.int32)  # whole rows of b are moved at once
+        discordant = np.zeros(len(weights), dtype=np.int64)
         for items, ones, ends in self._levels:
-            level = weights[:, items]
-            of_ones = level[:, ones]
-            level[:, ones] = 0
-            zeros = np.cumsum(level, axis=1)
-            discordant += (of_ones * (zeros[:, ends] - zeros[:, ones])).sum(axis=1)
+            level = drawn[items]
+            of_ones = level[ones]
+            level[ones] = 0
+            zeros = np.cumsum(level, axis=0, dtype=np.int32)
+            discordant += (of_ones * (zeros[ends] - zeros[ones])).sum(axis=0, dtype=np.int64)
         # Twice the pairs of each sort; an item with itself is tied in both.
         total, tied_x, tied_y, tied_both = (
             (order.sums(weights) ** 2).sum(axis=1)

@@ -241,24 +241,33 @@ def _loss(way: _Way, below: Floats, inverse: Floats) -> float:
 
 
 class _Implied:
-    """Rankings as the comparisons that they imply: each place won 1 against those after it, ½ against
-    those of its group, and 0 where theirs is no known order."""
+    """Rankings as the comparisons that they imply, of each place with those after it: it won 1, ½
+    against one of its group, and 0 where theirs is no known order, of `known` 1, 1 and 0."""
 
     def __init__(self, group: Offsets, unknown: slice | None) -> None:
-        self._won = (np.sign(group - group[:, None]) + 1) / 2
+        self._pairs = above, below = np.triu_indices(len(group), 1)
+        tied = group[above] == group[below]
+        self._known: Floats = np.ones(tied.shape)
         if unknown is not None:
-            self._won[unknown, unknown] = 0
-        np.einsum("iim->im", self._won)[:] = 0
-        self._known = self._won + self._won.transpose(1, 0, 2)
+            within = [(unknown.start <= side) & (side < unknown.stop) for side in self._pairs]
+            self._known[within[0] & within[1]] = 0
+        self._won: Floats = np.where(tied, self._known / 2, self._known)
 
     def loss(self, eta: Floats) -> float:
-        gap = eta - eta[:, None]
-        return float((self._won * (np.log1p(np.exp(-np.abs(gap))) + np.maximum(gap, 0))).sum())
+        above, below = self._pairs
+        gap = eta[below] - eta[above]
+        surprise = self._known * (np.log1p(np.exp(-np.abs(gap))) + np.maximum(gap, 0))
+        return float((surprise - (self._known - self._won) * gap).sum())
 
     def bent(self, eta: Floats) -> tuple[float, Floats, Floats]:
-        chance = 0.5 - 0.5 * np.tanh((eta - eta[:, None]) / 2)  # to win; tanh overflows nowhere
-        slope: Floats = (self._known * chance - self._won).sum(axis=1)
-        return self.loss(eta), slope, _laplacian(self._known * chance * (1 - chance))
+        above, below = self._pairs
+        # To win; tanh overflows nowhere.
+        chance = 0.5 - 0.5 * np.tanh((eta[below] - eta[above]) / 2)
+        slopes, weights = np.zeros((2, len(eta), *eta.shape))
+        slopes[above, below] = self._known * chance - self._won
+        slopes[below, above] = -slopes[above, below]
+        weights[above, below] = weights[below, above] = self._known * chance * (1 - chance)
+        return self.loss(eta), slopes.sum(axis=1), _laplacian(weights)
 
 
 def _laplacian(weights: Floats) -> Floats:

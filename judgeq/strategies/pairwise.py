@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from judgeq.errors import UsageError
-from judgeq.rating import comparisons
 from judgeq.strategies import matchmaking
 from judgeq.strategies.listwise import cut
 from judgeq.strategies.strategy import History, Strategy
-from judgeq.types import Bools, Matches, Offsets, Rows
+from judgeq.types import Bools, Matches, Rows
 
 MOST_CALLS = 1_000_000
 """Calls that all pairs can be meant to take, at most."""
@@ -81,27 +81,28 @@ class Streak(Pairwise):
     def stay(self, history: History, rng: np.random.Generator) -> Bools:
         """Which items stay active after the rounds so far: those without a streak.
 
-        Read backwards from the last round until every streak is broken. A tie breaks a streak; a
-        round that an item sat out, or whose judge gave no verdict, doesn't.
+        A tie ends a streak; a round that an item sat out, or whose judge gave no verdict, doesn't. Where
+        several judges answered about a pair, most of them say who won.
         """
-        active, verdicts = history.standings.active, comparisons.joined(history.verdicts)
-        rounds, n = len(history.verdicts), len(active)
-        begins = (rounds - 1 - np.asarray(verdicts.rounds)) * n  # of a round's row, the last first
-        first, second = begins + verdicts.items.reshape(-1, 2).T
-        opponents: Offsets = np.full(rounds * n, -1)
-        opponents[first], opponents[second] = second % n, first % n
-        # Where several judges answered about a pair, most of them say who won.
-        wins = np.where(verdicts.tied[1::2], 0, 1)
-        votes = np.bincount(first, wins, rounds * n) - np.bincount(second, wins, rounds * n)
-        won, opponents = np.sign(votes).reshape(rounds, n), opponents.reshape(rounds, n)
-        played = opponents >= 0
-        way = np.take_along_axis(won, played.argmax(axis=0)[None], axis=0)
-        same = ~played | ((won == way) & (won != 0))
-        streak = np.logical_and.accumulate(same, axis=0) & played
-        met = np.sort(np.where(streak, opponents, -1), axis=0)
-        new = np.diff(met, axis=0, prepend=-1) != 0
-        stays: Bools = (streak.sum(axis=0) < self.r) | (new.sum(axis=0) < self.d)
-        return active & stays
+        active = history.standings.active.copy()
+        # Of each item whether it won (1) or lost (-1) last, and its opponents since that began.
+        streaks = [(0, list[int]()) for _ in active]
+        for verdicts in history.verdicts:
+            votes = Counter[tuple[int, int]]()
+            pairs, ties = verdicts.items.reshape(-1, 2).tolist(), verdicts.tied[1::2].tolist()
+            for (winner, loser), tied in zip(pairs, ties, strict=True):
+                first, second = sorted((winner, loser))
+                votes[first, second] += 0 if tied else 1 if winner == first else -1
+            for (first, second), more in votes.items():
+                won = (more > 0) - (more < 0)
+                for item, opponent, way in ((first, second, won), (second, first, -won)):
+                    before, met = streaks[item]
+                    met = [*met, opponent] if way == before else [opponent]
+                    streaks[item] = way, met if way else []
+        for item, (_, met) in enumerate(streaks):
+            if len(met) >= self.r and len(set(met)) >= self.d:
+                active[item] = False
+        return active
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,12 +174,7 @@ class AnthropicBatches(BatchAPI):
         """The JSON object that an address of the API gives. Raises as `refusal`; ServerFailedError, of
         unknown cost, for anything else."""
         url = self.connection.url(path, query)
-        long = body is not None
-        async with self.connection.request(method, url, body, headers, long=long) as response:
-            answer = await self.connection.answer(response)
-        if not 200 <= answer.status < 300:
-            raise self.refusal(answer, url, what)
-        return object_from(answer.body, url)
+        return object_from((await self.answered(method, url, body, headers, what)).body, url)
 
     @override
     async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:

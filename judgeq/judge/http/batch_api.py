@@ -32,13 +32,14 @@ from judgeq.judge.backend import Remote, Result
 from judgeq.judge.http.connection import (
     LARGEST_REPLY,
     Answer,
+    Body,
     Connection,
     count_in,
     object_in,
     objects_in,
 )
 from judgeq.judge.http.headers import moment
-from judgeq.types import Fields
+from judgeq.types import Fields, Headers
 
 PAGE, MOST_PAGES = 100, 1_000
 LARGEST_FILE = 4 * 1024**3
@@ -198,6 +199,17 @@ class BatchAPI(ABC):
                 answer = await self.connection.answer(response)
                 raise self.refusal(answer, url, f"the results in {name}")
             yield parts_of(response)
+
+    async def answered(
+        self, method: str, url: str, body: Body, headers: Headers | None, what: str
+    ) -> Answer:
+        """The answer to a call, which has time enough to send a file. Raises as `refusal` of `what`."""
+        long = body is not None
+        async with self.connection.request(method, url, body, headers, long=long) as response:
+            answer = await self.connection.answer(response)
+        if not 200 <= answer.status < 300:
+            raise self.refusal(answer, url, what)
+        return answer
 
     def refusal(self, answer: Answer, url: str, what: str = "") -> JudgeError:
         """What a refusal means of `what` was there once, or of what every server has that has batches.

@@ -37,9 +37,7 @@ from judgeq.types import Fields, Headers
 KEEP_ALIVE = 4.0  # seconds; uvicorn, which vLLM runs on, closes idle connections after 5
 CONNECT = 10.0  # seconds for a connection
 LARGEST_REPLY = 16 * 1024 * 1024
-UNTRUSTED = "{}. Its certificate is not trusted: name the authority's with --ca-file."
-REFUSED_BY_PROXY = "the proxy refused: {}. See --proxy."
-Body = bytes | AsyncIterator[bytes] | None
+Body = bytes | AsyncIterable[bytes] | None
 
 
 async def bounded(parts: AsyncIterable[bytes]) -> bytes:
@@ -106,10 +104,9 @@ class Connection:
     def __init__(self, model: str, address: str, access: Access, connections: int = 100) -> None:
         self.address = address
         self.mask = Mask(())
-        self.timeout = access.timeout  # seconds
-        self.proxy: str | None = None
-        self.tls: ssl.SSLContext | bool = True
-        self.sent: Headers = {}  # with each request, the key among them
+        self._timeout = access.timeout  # seconds
+        self._proxy: str | None = None
+        self._sent: Headers = {}  # with each request, the key among them
         self._model = model
         self._access = access
         self._connections = connections
@@ -131,17 +128,17 @@ class Connection:
         if self._session is not None:
             return
         sent = extra_headers(self._access)
-        self.proxy, self.tls = proxy_for(self.address, self._access), tls_of(self._access)
-        self.mask = Mask.of(self._access, secret, sent, self.proxy)
+        self._proxy, tls = proxy_for(self.address, self._access), tls_of(self._access)
+        self.mask = Mask.of(self._access, secret, sent, self._proxy)
         authorize(sent, secret)
         # Not the session's own: those aiohttp sends a proxy as well, in the clear.
-        self.sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
+        self._sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=self._connections,
                 keepalive_timeout=KEEP_ALIVE,
                 ttl_dns_cache=300,
-                ssl=self.tls,
+                ssl=tls,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
@@ -162,34 +159,29 @@ class Connection:
         *,
         long: bool = False,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A call, as `watched`, whose answer is not masked yet; of a `long` one, a file in the one
-        direction or the other, each part of the answer has the time of a call."""
+        """A call that ends in time, whose answer is not masked yet; of a `long` one, a file in the one
+        direction or the other, each part of the answer has the time of a call. Raises
+        ConnectionFailedError, CallTimeoutError or RefusedRequestError in place of what aiohttp raises
+        within."""
         if self._session is None:
             raise JudgeError("the backend was not opened")
         reading = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT, sock_read=self.timeout if long else None
+            total=None, sock_connect=CONNECT, sock_read=self._timeout if long else None
         )
-        async with (
-            self.watched(url, long=long),
-            self._session.request(
-                method,
-                url,
-                data=body,
-                headers={**self.sent, **(headers or {})},
-                proxy=self.proxy,
-                allow_redirects=False,
-                timeout=reading,
-            ) as response,
-        ):
-            yield response
-
-    @asynccontextmanager
-    async def watched(self, url: str, *, long: bool = False) -> AsyncIterator[None]:
-        """A call that ends in time, unless it is a `long` one. Raises ConnectionFailedError,
-        CallTimeoutError or RefusedRequestError in place of what aiohttp raises within."""
         try:
-            async with asyncio.timeout(None if long else self.timeout):
-                yield
+            async with (
+                asyncio.timeout(None if long else self._timeout),
+                self._session.request(
+                    method,
+                    url,
+                    data=body,
+                    headers={**self._sent, **(headers or {})},
+                    proxy=self._proxy,
+                    allow_redirects=False,
+                    timeout=reading,
+                ) as response,
+            ):
+                yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._broken(url, error) from None  # its own words are not masked
 
@@ -212,7 +204,9 @@ class Connection:
         what = f"{url}: {self.mask.text(str(error)) or type(error).__name__}"
         match error:
             case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-                return RefusedRequestError(UNTRUSTED.format(what))
+                return RefusedRequestError(
+                    f"{what}. Its certificate is not trusted: name the authority's with --ca-file."
+                )
             case aiohttp.ClientResponseError() if "Please install" in what:  # to decompress it
                 return RefusedRequestError(
                     f"{what}. It was asked for uncompressed: see to the server, or to the proxy in "
@@ -220,14 +214,14 @@ class Connection:
                     cost=None,
                 )
             case aiohttp.ClientHttpProxyError():
-                return RefusedRequestError(REFUSED_BY_PROXY.format(what))
+                return RefusedRequestError(f"the proxy refused: {what}. See --proxy.")
             case aiohttp.ConnectionTimeoutError():
                 return CallTimeoutError(
                     f"no connection to {url} within {CONNECT:g} s.", cost=0.0, unavailable=True
                 )
             case TimeoutError():
                 return CallTimeoutError(
-                    f"{url} did not answer in time (--timeout {self.timeout:g})."
+                    f"{url} did not answer in time (--timeout {self._timeout:g})."
                 )
             case aiohttp.ClientConnectorError():
                 full = error.errno in (errno.EMFILE, errno.ENFILE)  # too many open files, here

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from functools import cache
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-import aiohttp
 import orjson
 from typing_extensions import override
 
-from judgeq.errors import ConnectionFailedError, JudgeError, RefusedRequestError
+from judgeq.errors import JudgeError
 from judgeq.judge.backend import Remote, Result
 from judgeq.judge.http.batch_api import PAGE, BatchAPI, count, encoded, seconds, words
 from judgeq.judge.http.connection import (
-    CONNECT,
-    REFUSED_BY_PROXY,
-    UNTRUSTED,
-    Answer,
     Connection,
-    bounded,
     count_in,
     fields_in,
     object_from,
@@ -38,13 +30,13 @@ from judgeq.types import Fields, Sleep, Usage
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+Call = Awaitable[Any]
+"""A call of the openai package, whose answer isn't parsed."""
 NAME = "judgeq"
 """What our name for a batch stands under in its metadata."""
 DAY = 86_400.0
 WAITS = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds between looks whether Azure has read a file that was uploaded."""
-KEPT = {"host", "user-agent", "content-type", "content-length", "transfer-encoding"}
-"""Headers of a request that are the package's."""
 _STANDS: Mapping[str, Literal["working", "ended", "refused"]] = {
     "completed": "ended",
     "expired": "ended",
@@ -139,14 +131,15 @@ class OpenAIBatches(BatchAPI):
         """A file of which surely no batch was made is deleted again."""
         file = await self._upload(name, lines)
         try:
-            async with self._client("batches") as client:
-                made = client.batches.with_streaming_response.create(
+            made = await self._asked(
+                lambda client: client.batches.with_raw_response.create(
                     input_file_id=file,
                     endpoint=self._endpoint,  # type: ignore[arg-type]  # Azure's has no version in it
                     completion_window="24h",
                     metadata={NAME: name},
                 )
-                return self.remote(await self._answer(made))
+            )
+            return self.remote(made)
         except JudgeError as error:
             if error.cost is not None:
                 await self._delete(file)
@@ -155,19 +148,19 @@ class OpenAIBatches(BatchAPI):
     async def _upload(self, name: str, lines: BinaryIO) -> str:
         """The id of a file with the lines, once it can be used. Raises errors of no cost."""
         try:
-            async with self._client("files", long=True) as client:
-                lines.seek(0)
-                made = client.files.with_streaming_response.create(
-                    file=(f"{name}.jsonl", lines, "application/jsonl"), purpose="batch"
-                )
-                said = await self._answer(made)
+            lines.seek(0)
+            content = (f"{name}.jsonl", lines, "application/jsonl")
+            said = await self._asked(
+                lambda client: client.files.with_raw_response.create(file=content, purpose="batch")
+            )
             file = self.checked_id(said.get("id"))
             for wait in WAITS:
                 if said.get("status") not in ("pending", "running"):
                     break
                 await self._sleep(wait)
-                async with self._client(f"files/{file}") as client:
-                    said = await self._answer(client.files.with_streaming_response.retrieve(file))
+                said = await self._asked(
+                    lambda client: client.files.with_raw_response.retrieve(file)
+                )
         except JudgeError as error:
             error.cost = 0.0
             raise
@@ -175,86 +168,48 @@ class OpenAIBatches(BatchAPI):
 
     @override
     async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
-        async with self._client(f"batches/{remote}", f"the batch {remote}") as client:
-            batches = client.batches.with_streaming_response
-            asked = batches.cancel if what == "cancel" else batches.retrieve
-            return await self._answer(asked(remote))
+        def call(client: AsyncOpenAI) -> Call:
+            batches = client.batches.with_raw_response
+            return batches.cancel(remote) if what == "cancel" else batches.retrieve(remote)
+
+        return await self._asked(call, f"the batch {remote}")
 
     @override
     async def page(self, after: str) -> Fields:
-        async with self._client("batches") as client:
-            more = {"after": after} if after else None
-            batches = client.batches.with_streaming_response
-            return await self._answer(batches.list(limit=PAGE, extra_query=more))
+        more = {"after": after} if after else None
+        return await self._asked(
+            lambda client: client.batches.with_raw_response.list(limit=PAGE, extra_query=more)
+        )
 
-    @asynccontextmanager
-    async def _client(
-        self, path: str, what: str = "", *, long: bool = False
-    ) -> AsyncIterator[AsyncOpenAI]:
-        """The package's client for one call: our key and headers, proxy, certificates and time limit,
-        no redirect and no second try. Raises as BatchAPI.refusal, and as live calls."""
+    async def _asked(self, call: Callable[[AsyncOpenAI], Call], what: str = "") -> Fields:
+        """The JSON object that a call of the package brings. What it sends goes through our connection:
+        with our key and headers in place of its own, which variables of the environment may add to; and
+        is tried once. Raises as BatchAPI.refusal of `what`, and as live calls."""
         import httpx2  # openai's own, which comes with it
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
+        from openai import AsyncOpenAI
 
-        connection, own = self.connection, dict[str, str]()
-        url, parts = connection.url(path), urlsplit(connection.address)
+        address, answered = self.connection.address, self.answered
+        parts = urlsplit(address)
 
-        async def ask(request: Any) -> None:
-            # Of the package's own headers, which variables of the environment may add to, none is sent.
-            for name in set(request.headers) - KEPT:
-                own[name] = request.headers.pop(name)
-            for name, value in connection.sent.items():
-                request.headers.setdefault(name, value)
+        class Transport(httpx2.AsyncBaseTransport):
+            async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+                kept = ("content-type", "content-length")
+                headers = {name: request.headers[name] for name in kept if name in request.headers}
+                stream, body = request.stream, None
+                if isinstance(stream, httpx2.AsyncByteStream) and "content-length" in headers:
+                    body = stream
+                answer = await answered(request.method, str(request.url), body, headers, what)
+                return httpx2.Response(answer.status, content=answer.body)
 
-        async def answered(response: Any) -> None:
-            response.request.headers.update(own)  # by them the package knows what it asked for
-            if not 200 <= response.status_code < 300:
-                headers = connection.mask.headers(response.headers)
-                data = connection.mask.body(await bounded(response.aiter_bytes()))
-                raise self.refusal(Answer(response.status_code, headers, data), url, what)
-
-        async with connection.watched(url, long=long), AsyncOpenAI(
+        async with AsyncOpenAI(
             api_key="among the headers",
             base_url=parts._replace(query="").geturl(),
             default_query=dict(parse_qsl(parts.query)),
             max_retries=0,
-            timeout=httpx2.Timeout(connection.timeout, connect=CONNECT),
-            http_client=DefaultAsyncHttpxClient(
-                proxy=connection.proxy,
-                verify=_system_authorities() if connection.tls is True else connection.tls,
-                trust_env=False,
-                follow_redirects=False,
-                event_hooks={"request": [ask], "response": [answered]},
-            ),
-        ) as client:  # fmt: skip
-            try:
-                yield client
-            except (OpenAIError, httpx2.HTTPError) as error:
-                wrapped = isinstance(error, OpenAIError)  # the package's word for one of these
-                cause = error.__cause__ or error if wrapped else error
-                said = f"{url}: {connection.mask.text(str(cause)) or type(cause).__name__}"
-                match cause:
-                    case JudgeError():
-                        raise cause from None
-                    case httpx2.ConnectTimeout():
-                        raise aiohttp.ConnectionTimeoutError from None  # and means the same
-                    case httpx2.TimeoutException():
-                        raise TimeoutError from None
-                    case httpx2.ProxyError():
-                        raise RefusedRequestError(REFUSED_BY_PROXY.format(said)) from None
-                    case httpx2.ConnectError() if "[SSL" in said:
-                        raise RefusedRequestError(UNTRUSTED.format(said)) from None
-                    case httpx2.ConnectError():
-                        raise ConnectionFailedError(
-                            f"no connection: {said}.", cost=0.0, unavailable=True
-                        ) from None
-                raise ConnectionFailedError(f"the connection broke: {said}.") from None
-
-    async def _answer(self, asked: AbstractAsyncContextManager[Any]) -> Fields:
-        """The JSON object of an answer, masked."""
-        async with asked as response:
-            data = await bounded(response.iter_bytes())
-            return object_from(self.connection.mask.body(data), str(response.url))
+            http_client=httpx2.AsyncClient(transport=Transport(), trust_env=False),
+        ) as client:
+            response = await call(client)
+        return object_from(response.content, address)
 
     @override
     async def identify(
@@ -303,8 +258,8 @@ class OpenAIBatches(BatchAPI):
     async def _delete(self, file: str) -> None:
         """Delete a file, if that can be done."""
         with suppress(JudgeError):
-            async with self._client(f"files/{self.checked_id(file)}") as client:
-                await self._answer(client.files.with_streaming_response.delete(file))
+            name = self.checked_id(file)
+            await self._asked(lambda client: client.files.with_raw_response.delete(name))
 
     @override
     def result(self, custom_id: str, line: Fields) -> Result:
@@ -314,12 +269,6 @@ class OpenAIBatches(BatchAPI):
             return Result(custom_id, status, encoded(response.get("body")))
         ended = _ENDED.get(str(fields_in(error).get("code")))
         return Result(custom_id, 0, b"" if error is None else encoded({"error": error}), ended)
-
-
-@cache
-def _system_authorities() -> ssl.SSLContext:
-    """The system's, read once a process: that takes 27 ms."""
-    return ssl.create_default_context()
 
 
 def _problem(error: Fields) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from judgeq.engine.results import Result
 from judgeq.evaluation.agreement import PanelAgreement
-from judgeq.evaluation.compare import Comparison, Pair
+from judgeq.evaluation.compare import ALIKE, Compared, Comparison
 from judgeq.evaluation.evaluate import Assessment, Evaluation, OfGroup, apart
 from judgeq.evaluation.gold import Gold, Plan
 from judgeq.evaluation.metrics import MEASURES, Measured
@@ -20,7 +20,7 @@ from judgeq.evaluation.scale import Misfit, Reliability
 from judgeq.events import Certainty
 from judgeq.rating import position_bias
 from judgeq.text import several
-from judgeq.ui.sections import Cell, Column, Field, Section, numbers, stated, table, words
+from judgeq.ui.sections import Column, Field, Section, numbers, stated, table, words
 from judgeq.ui.show import people as show_people
 from judgeq.ui.show.run import cautions, rating
 
@@ -125,7 +125,10 @@ def against_gold(gold: Gold, plan: Plan, runs: Runs) -> Iterator[Section]:
     elif any(one.items != "all" for _, one in rows):
         lead.insert(0, (Column("items"), lambda row: row[1].items))
     for title, names in parts.items():
-        yield table(rows, [*lead, *_measured(names, of=itemgetter(1))], title)
+        measured = _measured(names, lambda row: row[1].measures)
+        yield table(
+            rows, [*lead, *measured, (Column("n", right=True), lambda row: row[1].n)], title
+        )
     if any(one.threshold is not None for _, one in rows):
         cuts = (Column("positive over"), lambda row: _threshold(row[1]))
         yield table(rows, [*lead, cuts], "Thresholds")
@@ -134,17 +137,16 @@ def against_gold(gold: Gold, plan: Plan, runs: Runs) -> Iterator[Section]:
 
 def _measured(
     names: Sequence[str],
+    of: Callable[[Any], Mapping[str, Measured]],
     show: Callable[[Measured], str] | None = None,
-    of: Callable[[Any], Assessment | Pair] = lambda thing: thing,
 ) -> Iterator[Field]:
-    """The columns of these measures, `of` what a row is made from, and of how many items they are."""
+    """The columns of these measures, which `of` gives of a row."""
 
-    def measure(thing: Any, name: str) -> Cell:
-        return of(thing).measures.get(name)
+    def measure(row: Any, name: str) -> Measured | None:
+        return of(row).get(name)
 
     for name in names:
         yield Column(NAMES[name], right=True, show=show), partial(measure, name=name)
-    yield Column("n", right=True), lambda thing: of(thing).n
 
 
 def _threshold(one: Assessment) -> str:
@@ -173,57 +175,32 @@ def _reasons(assessments: Iterable[Assessment]) -> Section:
 
 def comparison(compared: Comparison) -> Iterator[Section]:
     """Several runs: which is better and do they rank alike, then all numbers."""
-    runs, gold = compared.runs, compared.gold
-    gaps = {pair.number: pair.measures["spearman"] for pair in compared.differences}
-    verdicts = {
-        pair.number: (pair.number, pair.measures["spearman"], gaps.get(pair.number))
-        for pair in compared.agreement
-        if pair.against_number == 1
-    }
+    runs, gold, others = compared.runs, compared.gold, compared.others
     yield Section(warnings=compared.notices)
-    first = stated(
-        "compared",
-        runs=runs,
-        items=compared.items,
-        verdicts=verdicts.values(),
-        difference=difference,
-    )
-    yield replace(first, close=True)
+    yield replace(stated("compared", c=compared, difference=difference), close=True)
     yield from cautions(*runs)
-    title = "Do they rank alike? (needs no gold labels)"
-    yield _pairs(title, compared.agreement, ("kendall", "spearman"), "&")
+    lead: list[Field] = [
+        (Column("run"), lambda other: f"{other.number}"),
+        (Column("rating"), partial(_both_ratings, of_first=compared.rating)),
+    ]
+    alike = _measured(ALIKE, lambda other: other.agreement)
+    title = "Do they rank like run 1? (needs no gold labels)"
+    yield table(others, [*lead, *alike, (Column("n", right=True), "n")], title)
     if gold is None:
         return
     yield from against_gold(gold, compared.plan, [run.evaluation for run in runs])
-    if compared.differences:
-        title = "Differences to run 1"
-        if compared.plan.resamples:
-            title += " (*: the 95 % interval leaves out 0)"
-        parts = [CORRELATION] if gold.positive is None else [CORRELATION, POSITIVE, BOTH]
-        for part in parts:
-            yield _pairs(title, compared.differences, part, "−", difference)
-            title = ""
+    title = "Differences to run 1"
+    if compared.plan.resamples:
+        title += " (*: the 95 % interval leaves out 0)"
+    for part in [CORRELATION] if gold.positive is None else [CORRELATION, POSITIVE, BOTH]:
+        gaps = _measured(part, lambda other: other.differences, difference)
+        fields = [*lead, *gaps, (Column("n", right=True), "n_gold")]
+        yield table(others, fields, title, close=not title)
+        title = ""
 
 
-def _pairs(
-    title: str,
-    pairs: Sequence[Pair],
-    names: Sequence[str],
-    sign: str,
-    show: Callable[[Measured], str] | None = None,
-) -> Section:
-    """A row for each pair of ratings with these measures."""
-
-    def rating(pair: Pair) -> str:
-        other = pair.against_rating
-        return pair.rating if pair.rating == other else f"{pair.rating} {sign} {other}"
-
-    fields: list[Field] = [
-        (Column("runs"), lambda pair: f"{pair.number} {sign} {pair.against_number}"),
-        (Column("rating"), rating),
-        *_measured(names, show),
-    ]
-    return table(pairs, fields, title, close=not title)
+def _both_ratings(other: Compared, of_first: str) -> str:
+    return other.rating if other.rating == of_first else f"{other.rating} (run 1: {of_first})"
 
 
 def difference(measured: Measured) -> str:
