@@ -1,6 +1,5 @@
 """Direct scores and lists together: the estimator, the strategy, and runs of it."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +20,8 @@ from judgeq.rating.posterior import Posterior, wider
 from judgeq.settings.run import Simulation
 from judgeq.strategies import History
 from judgeq.types import Floats, Verdicts
-from tests.build import verdicts
-from tests.cli import judgeq, only_run, score_columns
+from tests.build import ranked, verdicts
+from tests.cli import json_of, judgeq, only_run, score_columns
 from tests.test_posterior import posterior_and_matrix
 
 
@@ -33,12 +32,10 @@ def scored(scores: Sequence[float] | Floats) -> Verdicts:
     return replace(alone, scores=np.asarray(scores, dtype=np.float64)[known])
 
 
-def ranked(theta: Floats, k: int, rounds: int, rng: np.random.Generator) -> Verdicts:
-    """All items in lists of k, as Plackett and Luce rank them."""
+def in_lists(theta: Floats, k: int, rounds: int, rng: np.random.Generator) -> Verdicts:
+    """All items in lists of k."""
     lists = np.concatenate([rng.permutation(len(theta)) for _ in range(rounds)]).reshape(-1, k)
-    noisy = theta[lists] + rng.gumbel(size=lists.shape)
-    best_first = np.take_along_axis(lists, np.argsort(-noisy, axis=1), axis=1)
-    return verdicts(best_first.tolist())
+    return ranked(lists.tolist(), theta, rng)
 
 
 def test_of_what_lists_alone_say_a_share_counts() -> None:
@@ -46,7 +43,7 @@ def test_of_what_lists_alone_say_a_share_counts() -> None:
     rng = np.random.default_rng(2)
     scores = rng.beta(2, 2, 40).round(2)
     theta = 1.5 * standardised(scores) + rng.normal(0, 1, 40)
-    judged = joined([scored(scores), ranked(theta, 8, 3, rng)])
+    judged = joined([scored(scores), in_lists(theta, 8, 3, rng)])
     fitted = direct.fit_hybrid(judged, 40, Parameters(1.2))
     posterior = fitted.posterior
     assert isinstance(posterior, Posterior)
@@ -80,10 +77,9 @@ def test_the_share_by_the_reliability_of_direct_scores(noise: float) -> None:
     # Lists that measure the trait and nothing else: κ is near 1; and less where half is their own.
     for own, least, most in ((0.0, 0.85, 1.0), (1.5, 0.2, 0.6)):
         theta = 1.5 * trait + rng.normal(0, own, n)
-        fitted = direct.fit_hybrid(joined([both, ranked(theta, 10, 6, rng)]), n, Parameters())
+        fitted = direct.fit_hybrid(joined([both, in_lists(theta, 10, 6, rng)]), n, Parameters())
         assert fitted.reliability == reliability
-        assert fitted.share is not None
-        assert least <= fitted.share <= most, (own, fitted.share)
+        assert least <= (fitted.share or 0) <= most, (own, fitted.share)
 
 
 def test_without_comparisons_nothing_says_what_a_score_is_worth() -> None:
@@ -96,9 +92,9 @@ def test_scores_connect_what_comparisons_dont() -> None:
     both = joined([alone, lists])
     assert components(both, 10, scored=True).tolist() == [1, 1, 1, 1, 2, 2, 3, 3, 1, 0]
     assert components(lists, 9, scored=True).tolist() == [1, 1, 2, 2, 3, 3, 4, 4, 0]
-    fitted = direct.fit_hybrid(both, 10, Parameters())
-    assert fitted.posterior is not None
-    assert np.isfinite(fitted.posterior.errors).all()
+    posterior = direct.fit_hybrid(both, 10, Parameters()).posterior
+    assert posterior
+    assert np.isfinite(posterior.errors).all()
 
 
 def played(text: str, seed: int, lists: Simulation, alone: Simulation) -> tuple[History, Floats]:
@@ -127,8 +123,7 @@ def test_first_alone_then_lists() -> None:
     begun = History.begin(300, history.strategy, 0)
     assert begun.basis == "comparisons"
     begun.add(alone, 300)
-    assert begun.alone
-    assert begun.latest[0] == "direct"
+    assert (begun.alone, begun.latest[0]) == (True, "direct")
     assert begun.standings.elo.mean() == pytest.approx(1500)
     assert correlation.point(correlation.spearman(begun.standings.elo, truth), 300) > 0.8  # type: ignore[operator]
     # Elo of all verdicts at once is that of round by round.
@@ -150,9 +145,8 @@ def test_some_texts_are_scored_twice() -> None:
         fitted = history.fit(ESTIMATORS["hybrid"], Parameters())
         found[name] = fitted.reliability
         assert fitted.share != direct.SHARE
-    assert found["noisy"] is not None
-    assert found["exact"] is not None
-    assert found["noisy"] < found["exact"] - 0.1
+    noise, exactly = np.array([found["noisy"], found["exact"]], dtype=float)
+    assert noise < exactly - 0.1
     plain, _ = played("hybrid10x4", 1, noisy, noisy)
     assert plain.fit(ESTIMATORS["hybrid"], Parameters()).reliability is None
     with pytest.raises(UsageError, match=r"at least 100 texts are scored twice, .*, not 99"):
@@ -170,8 +164,7 @@ def test_a_run_of_it(tmp_path: Path) -> None:
 
     def written(*flags: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
         """What was printed, and the columns of the scores."""
-        printed = judgeq(tmp_path, "show", "--write", *flags, "--json").stdout
-        return json.loads(printed), score_columns(run)
+        return json_of(tmp_path, "show", "--write", *flags), score_columns(run)
 
     text = " ".join(judgeq(tmp_path, "status").stdout.split())
     assert "hybrid (direct scores and comparisons together); also" in text

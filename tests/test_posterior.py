@@ -11,7 +11,7 @@ from judgeq.rating.comparisons import components
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import Posterior, evidence
 from judgeq.types import Floats, Verdicts
-from tests.build import Ranking, dense, verdicts
+from tests.build import Ranking, dense, ranked, verdicts
 
 SIGMA = 2.0
 
@@ -20,12 +20,8 @@ def lists(n: int, k: int, rounds: int, seed: int, spread: float = 2.0) -> Verdic
     """Random lists of k over n items, ranked with Gumbel's noise."""
     random = np.random.default_rng(seed)
     truth = random.normal(0, spread, n)
-    many: list[Ranking] = []
-    for _ in range(rounds):
-        for items in np.array_split(random.permutation(n), n // k):
-            noisy = truth[items] + random.gumbel(size=len(items))
-            many.append(items[np.argsort(-noisy)].tolist())
-    return verdicts(many)
+    rows = (np.array_split(random.permutation(n), n // k) for _ in range(rounds))
+    return ranked((items.tolist() for one in rows for items in one), truth, random)
 
 
 def posterior_of(fit: Fit) -> Posterior:
@@ -54,9 +50,6 @@ def of_lists(*about: Any, sigma: float = SIGMA) -> Posterior:
     """Of `lists` of these arguments, by `pl`."""
     judged = lists(*about)
     return posterior_of(plackett_luce.fit(judged, about[0], Parameters(sigma=sigma)))
-
-
-# Errors
 
 
 def test_components_are_as_in_the_whole_matrix() -> None:
@@ -125,9 +118,6 @@ def test_several_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(curvature, "ThreadPoolExecutor", one_thread)
             assert_array_equal(of_lists(60, 5, 3, 0).errors, with_threads)
-
-
-# The width of the prior
 
 
 @pytest.mark.parametrize("sigma", [2.0, 6.0])

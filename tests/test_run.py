@@ -60,7 +60,7 @@ def test_the_same_command_on_a_finished_run_judges_nothing(tmp_path: Path) -> No
     assert (scores(run), query(run, "SELECT * FROM calls")) == before
 
 
-def test_a_run_that_can_not_be_written_is_shown(
+def test_a_run_that_cant_be_written_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judgeq(tmp_path, *SMALL)

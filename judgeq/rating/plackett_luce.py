@@ -27,7 +27,7 @@ best and the worst say as much as a ranking, and count the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -140,58 +140,55 @@ def _block(group: Offsets, unknown: slice | None, ways: Sequence[bool]) -> Block
     places `unknown` are in no known order: they are chosen from the top first (True), from the bottom
     first, or as the mean of both; or else in pairs."""
     k = len(group)
-    place = np.arange(k)
-    tied = bool((group[1:] == group[:-1]).any())
+    place, tied = np.arange(k), bool((group[1:] == group[:-1]).any())
     if not ways or k == 2:
         return _Implied(group if tied else place[:, None], unknown)
+    down, up, way = slice(None), slice(None, None, -1), _Way.among
     if unknown is None:
-        ends = [(_Way(slice(None), k - 1), _Way(slice(None, None, -1), k - 1, -1))]
+        ends = [(way(down, k - 1), way(up, k - 1, -1))]
         if tied:
             turned = np.broadcast_to(-place[:, None], group.shape)
             order = np.lexsort((turned, group), axis=0)
-            ends.append((_Way(order, k - 1), _Way(order[::-1], k - 1, -1)))
-        return _Lists([both[not up] for both in ends for up in ways], len(ends) * len(ways))
+            ends.append((way(order, k - 1), way(order[::-1], k - 1, -1)))
+        return _Lists([both[not top] for both in ends for top in ways], len(ends) * len(ways))
     top, bottom = unknown.start, k - unknown.stop
+    below = slice(k - 1, top - 1 if top else None, -1)
     first = {
-        True: (_Way(slice(None), top), _Way(slice(None, top - 1 if top else None, -1), bottom, -1)),
-        False: (_Way(slice(unknown.stop), top), _Way(slice(None, None, -1), bottom, -1)),
+        True: (way(down, top), way(below, bottom, -1)),
+        False: (way(slice(unknown.stop), top), way(up, bottom, -1)),
     }
-    each = (way for top_first in ways for way in first[top_first])
-    return _Lists([way for way in each if way.choices], len(ways))
+    each = (one for top_first in ways for one in first[top_first])
+    return _Lists([one for one in each if one.choices], len(ways))
 
 
 class _Way(NamedTuple):
-    """One way in which lists of one size are chosen: so many `choices` among these places of the list, a
-    slice of them or by list, shape (L, lists), the first of them first, by θ or (`sign` −1) by −θ."""
+    """One way in which lists of one size are chosen: so many `choices`, the first of them first, by θ or
+    (`sign` −1) by −θ. `places` takes those of an array by place in the order of choice, `pairs` each two
+    of them of one by two places."""
 
-    places: Offsets | slice
+    places: tuple[Any, ...]
+    pairs: tuple[Any, ...]
     choices: int
-    sign: int = 1
+    sign: int
 
-    def taken(self, values: Floats) -> Floats:
-        """Values by place, shape (k, lists), in the order of choice."""
-        if isinstance(self.places, slice):
-            return values[self.places]
-        return np.take_along_axis(values, self.places, axis=0)
-
-    def add(self, values: Floats, total: Floats) -> None:
-        """Add values in the order of choice, of each place or of each two, to a total by place."""
-        if isinstance(self.places, slice):
-            total[(self.places,) * (total.ndim - 1)] += values
-        elif total.ndim == 2:
-            total[self.places, np.arange(len(total.T))] += values
-        else:
-            total[self.places[:, None], self.places, np.arange(len(total.T))] += values
+    @classmethod
+    def among(cls, places: slice | Offsets, choices: int, sign: int = 1) -> _Way:
+        """The way among places of the list, a slice of them or by list, shape (L, lists)."""
+        if isinstance(places, slice):
+            return cls((places,), (places, places), choices, sign)
+        lists = np.arange(len(places.T))
+        return cls((places, lists), (places[:, None], places, lists), choices, sign)
 
     def stages(self, eta: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """By how much θ is below the largest that is left, in the order of choice; exp of that; by
-        how much the largest falls from stage to stage; and 1/S, 0 where nothing is chosen."""
-        theta = self.sign * self.taken(eta)
+        """The loss by choice; exp of how much θ is below the largest that is left, in the order of
+        choice; by how much the largest falls from stage to stage; and 1/S, 0 where nothing is chosen."""
+        theta = self.sign * eta[self.places]
         largest = np.maximum.accumulate(theta[::-1])[::-1]
         e, fall = np.exp(theta - largest), np.exp(np.diff(largest, axis=0))
         inverse = 1 / _summed(e[::-1], fall[::-1])[::-1]
+        loss = ((largest - theta) - np.log(inverse))[: self.choices]
         inverse[self.choices :] = 0
-        return largest - theta, e, fall, inverse
+        return loss, e, fall, inverse
 
 
 class _Lists:
@@ -208,23 +205,23 @@ class _Lists:
         self._ways, self._number = ways, number
 
     def loss(self, eta: Floats) -> float:
-        return sum(_loss(way, *way.stages(eta)[::3]) for way in self._ways) / self._number
+        return sum(float(way.stages(eta)[0].sum()) for way in self._ways) / self._number
 
     def bent(self, eta: Floats) -> tuple[float, Floats, Floats]:
-        loss, slopes, weights = 0.0, np.zeros_like(eta), np.zeros((len(eta), *eta.shape))
+        total, slopes, weights = 0.0, np.zeros_like(eta), np.zeros((len(eta), *eta.shape))
         for way in self._ways:
-            below, e, fall, inverse = way.stages(eta)
-            loss += _loss(way, below, inverse)
+            loss, e, fall, inverse = way.stages(eta)
+            total += float(loss.sum())
             slope = e * _summed(inverse, fall)
             slope[: way.choices] -= 1
-            way.add(way.sign * slope, slopes)
+            slopes[way.places] += way.sign * slope
             factor, pairs = e * _summed(inverse**2, fall**2), np.zeros((len(e), *e.shape))
             for a in range(len(e) - 2, -1, -1):
                 e[a + 1 :] *= fall[a]
                 np.multiply(e[a + 1 :], factor[a], out=pairs[a, a + 1 :])
-            way.add(pairs, weights)
+            weights[way.pairs] += pairs
         matrices = _laplacian((weights + weights.transpose(1, 0, 2)) / self._number)
-        return loss / self._number, slopes / self._number, matrices
+        return total / self._number, slopes / self._number, matrices
 
 
 def _summed(values: Floats, fall: Floats) -> Floats:
@@ -233,11 +230,6 @@ def _summed(values: Floats, fall: Floats) -> Floats:
     for place in range(1, len(sums)):
         sums[place] += sums[place - 1] * fall[place - 1]
     return sums
-
-
-def _loss(way: _Way, below: Floats, inverse: Floats) -> float:
-    """What one way adds to the loss, by its stages."""
-    return float((below[: way.choices] - np.log(inverse[: way.choices])).sum())
 
 
 class _Implied:
