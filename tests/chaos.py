@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import psutil
 import psycopg
@@ -34,7 +34,8 @@ KINDS = {"worker": 6, "scheduler": 3, "database": 2, "pause": 2, "cut": 7}
 again; a worker is paused for longer than its lease; a connection is cut in the middle of a COMMIT."""
 SETTLED = 120.0
 """Seconds that a run may take after the last event."""
-Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
+Reader: TypeAlias = asyncio.StreamReader
+Writer: TypeAlias = asyncio.StreamWriter
 MODEL = ("--judge", "m", "--price", "1,10")
 DECIDING = ("--max-output-tokens", "200", "--prompt", "bias", "--strategy", "listwise5x3")
 
