@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -19,7 +18,7 @@ from pydantic import ValidationError, model_validator
 
 from judgeq import judge, strategies
 from judgeq.datasets import Dataset
-from judgeq.datasets.tables import format_of
+from judgeq.datasets.tables import did_you_mean, format_of
 from judgeq.errors import DataError, UsageError
 from judgeq.escaping import quoted
 from judgeq.files import read_toml
@@ -273,9 +272,9 @@ def read_file(file: Path) -> dict[str, Any]:
 
 
 def _unknown(name: str) -> str:
-    near = get_close_matches(name, Settings.model_fields, 1)
-    meant = f"; did you mean {near[0]!r}?" if near else "."
-    return f"there is no setting {name!r}{meant} Settings are named as the flags of `judgeq run --help`."
+    meant = did_you_mean(name, Settings.model_fields)
+    named = "Settings are named as the flags of `judgeq run --help`."
+    return f"there is no setting {name!r}.{meant} {named}"
 
 
 def deciding_facts(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from string import Template
@@ -23,6 +22,7 @@ from pydantic import (
     field_validator,
 )
 
+from judgeq.datasets.tables import did_you_mean
 from judgeq.errors import DataError, UsageError
 from judgeq.escaping import fenced
 from judgeq.files import problems, read_toml, shipped
@@ -99,11 +99,9 @@ def load(name: str, feature: str | None = None) -> PromptSet:
         path = shipped("prompts") / f"{name}.toml"
         if not re.fullmatch(r"[\w-]+", name) or not path.is_file():
             names = [prompt.name for prompt in catalog()]
-            near = get_close_matches(name, names, 1)
             raise UsageError(
-                f"--prompt {name!r}: no such prompt set."
-                + (f" Did you mean {near[0]}?" if near else "")
-                + f" Give {', '.join(names)}, or the path of a .toml file of your own."
+                f"--prompt {name!r}: no such prompt set.{did_you_mean(name, names)} Give "
+                f"{', '.join(names)}, or the path of a .toml file of your own."
             )
     prompt = _read(path)
     fields = {name: words for name, words in prompt if isinstance(words, str)}

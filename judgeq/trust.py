@@ -29,16 +29,8 @@ OPENED = ("dataset", "data_dir", "onto", "prompt", "judge")
 """Settings that may name a file, of any run; and the judge, which may cost money."""
 ADDRESSES = ("base_url", "openai_base_url", "anthropic_base_url")
 OF_MODELS = (
-    *(
-        *ADDRESSES,
-        "api",
-        "extra_body",
-        "api_key_env",
-        "api_key_file",
-        "headers",
-        "proxy",
-        "ca_file",
-    ),
+    *ADDRESSES,
+    *("api", "extra_body", "api_key_env", "api_key_file", "headers", "proxy", "ca_file"),
     *("cache_dir", "max_cost", "price", "prices", "total_rounds"),
 )
 """Settings by which a model is reached and paid: secrets, addresses, files, the cap, the prices."""

@@ -64,6 +64,12 @@ def verdicts(
     )
 
 
+def ranked(lists: Iterable[Iterable[int]], truth: Floats, random: np.random.Generator) -> Verdicts:
+    """Lists as Plackett and Luce rank them: with Gumbel's noise."""
+    noisy = ([(truth[item] + random.gumbel(), item) for item in items] for items in lists)
+    return verdicts([item for _, item in sorted(one, reverse=True)] for one in noisy)
+
+
 def several(groups: Sequence[Sequence[int]]) -> bool:
     """Whether there are groups of several items: of best-worst answers all of these are partial."""
     return any(len(group) > 1 for group in groups)

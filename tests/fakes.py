@@ -231,20 +231,13 @@ ANSWER = orjson.dumps(
         "usage": {"prompt_tokens": 50, "completion_tokens": 5},
     }
 )
-Answered = Callable[[str], Result | None]
-"""From the id of a line to what its results say (None: they lack it)."""
-
-
-def answered(custom_id: str, body: bytes = ANSWER) -> Result:
-    return Result(custom_id, 200, body)
 
 
 class FakeBatches:
-    """See BatchAPI. `stands` of all batches, the errors that its methods raise, and what its lines are
-    answered may be set; `created` holds the ids of the lines of each batch."""
+    """See BatchAPI. `stands` of all batches and the errors that its methods raise may be set; `created`
+    holds the ids of the lines of each batch, which are all that is in a file of results."""
 
-    def __init__(self, answer: Answered = answered) -> None:
-        self.answer = answer
+    def __init__(self) -> None:
         self.most_lines, self.most_bytes = 50_000, 200_000_000
         self.created: dict[str, list[str]] = {}
         self.stands: dict[str, Any] = {"status": "completed", "stands": "ended"}
@@ -290,19 +283,13 @@ class FakeBatches:
     async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
         self._ask("download")
         folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240
-        path = folder / f"{remote.id}.jsonl"
-        with path.open("wb") as file:
-            for custom_id in self.created[remote.id]:
-                result = self.answer(custom_id)
-                if result is not None:
-                    said = (*result[:2], result.body.decode(), result.ended)
-                    file.write(orjson.dumps({"custom_id": custom_id, "said": said}) + b"\n")
+        path = folder / f"{remote.id}.txt"
+        path.write_text("\n".join(self.created[remote.id]))
         return [path]
 
     def results(self, file: Path) -> Iterator[Result]:
-        for line in map(orjson.loads, filter(None, file.read_bytes().splitlines())):
-            custom_id, status, body, ended = line["said"]
-            yield Result(custom_id, status, body.encode(), ended)
+        for custom_id in filter(None, file.read_text().splitlines()):
+            yield Result(custom_id, 200, ANSWER)
 
 
 def by_model(monkeypatch: pytest.MonkeyPatch, **apis: FakeBatches) -> None:

@@ -144,7 +144,7 @@ ITS_BODY = "--extra-body '{}', and this worker has another --extra-body."
         (GPT, GPT | {"extra_body": {"x": 1}}, ITS_BODY),
     ],
 )
-def test_judges_and_servers_are_those_that_the_workers_user_named(
+def test_judges_and_servers_are_the_workers_own(
     tmp_path: Path, given: Any, mine: Any, said: str
 ) -> None:
     place = begun(tmp_path / "runs", **given)

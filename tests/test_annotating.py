@@ -283,8 +283,8 @@ def test_what_is_remembered_of_who_asked_is_bounded() -> None:
     rates = Rates(1.0, 2.0, Clock(), most=3)
     for who in "abcd":
         assert rates.take(who) == 0
-    assert len(rates) == 3
-    assert "a" not in rates
+    assert len(rates._clients) == 3
+    assert "a" not in rates._clients
     assert [rates.take("d") for _ in range(2)] == [0.0, 1.0]
     rates.give_back("d")
     assert rates.take("d") == 0

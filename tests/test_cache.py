@@ -107,9 +107,7 @@ def test_overview_and_clear(tmp_path: Path) -> None:
 # What goes wrong
 
 
-async def test_a_folder_that_can_not_be_used_is_told_once_and_the_run_goes_on(
-    tmp_path: Path,
-) -> None:
+async def test_an_unusable_folder_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
     folder, told = tmp_path / "file", list[str]()
     folder.write_text("no folder")
     async with opened(folder, told) as cache:
@@ -121,9 +119,7 @@ async def test_a_folder_that_can_not_be_used_is_told_once_and_the_run_goes_on(
     assert "--no-cache" in warning
 
 
-def test_a_folder_of_another_user_is_refused_and_the_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_users_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path, k=REPLY)
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     answers, warnings = lookups(tmp_path, "k")
@@ -217,9 +213,7 @@ def test_several_that_make_the_file_at_a_time_share_it(tmp_path: Path) -> None:
     assert overview(folder).replies == 8
 
 
-def test_while_another_process_writes_replies_wait_and_none_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_none_is_lost_while_others_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judgeq.judge.cache, "AGAIN", 0.01)
     filled(tmp_path)
     told: list[str] = []

@@ -233,7 +233,7 @@ def test_a_dataset_is_needed() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("sim_acuracy = 0.9", "there is no setting 'sim_acuracy'; did you mean 'sim_accuracy'?"),
+        ("sim_acuracy = 0.9", "there is no setting 'sim_acuracy'. Did you mean 'sim_accuracy'?"),
         ("seed = ", "is no valid TOML"),
         (f"seed = {'[' * 5000}{']' * 5000}", "nests too deep"),
         (f"extra_body = {{a = {'[' * 260}{']' * 260}}}", "can't be sent as JSON"),

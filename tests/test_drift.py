@@ -152,9 +152,7 @@ def test_a_judge_that_stays_the_same_has_not_drifted() -> None:
         ({"shift": 0.7}, "group shifted", 0.63),
     ],
 )
-def test_drift_of_each_kind_is_found_with_its_size(
-    how: dict[str, float], kind: str, change: float
-) -> None:
+def test_drift_of_each_kind_is_found_with_its_size(how: Any, kind: str, change: float) -> None:
     one = answered_twice(**how)[kind]
     assert one.found
     assert one.low is not None

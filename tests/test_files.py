@@ -135,9 +135,7 @@ def test_small_files(tmp_path: Path, mine: Path) -> None:
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_temporary_file_that_somebody_swapped_is_not_written_through(
-    tmp_path: Path, mine: Path
-) -> None:
+def test_a_swapped_temporary_file_is_not_written_through(tmp_path: Path, mine: Path) -> None:
     with replacing(tmp_path / "scores.csv") as file:
         (temporary,) = tmp_path.glob(".scores.csv.*")
         temporary.unlink()
@@ -160,9 +158,7 @@ def test_who_holds_a_run_is_not_read_through_a_link(
     assert mine.read_text() == "dear diary\n"
 
 
-def test_a_file_to_read_is_none_that_is_waited_for_or_never_ends(
-    tmp_path: Path, mine: Path
-) -> None:
+def test_nothing_is_read_that_is_waited_for_or_never_ends(tmp_path: Path, mine: Path) -> None:
     (tmp_path / "link").symlink_to(mine)
     assert ordinary(tmp_path / "link").read_text() == "dear diary\n"
     os.mkfifo(tmp_path / "pipe")

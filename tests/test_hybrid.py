@@ -21,7 +21,7 @@ from judgeq.rating.posterior import Posterior, wider
 from judgeq.settings.run import Simulation
 from judgeq.strategies import History
 from judgeq.types import Floats, Verdicts
-from tests.build import verdicts
+from tests.build import ranked, verdicts
 from tests.cli import judgeq, only_run, score_columns
 from tests.test_posterior import posterior_and_matrix
 
@@ -33,12 +33,10 @@ def scored(scores: Sequence[float] | Floats) -> Verdicts:
     return replace(alone, scores=np.asarray(scores, dtype=np.float64)[known])
 
 
-def ranked(theta: Floats, k: int, rounds: int, rng: np.random.Generator) -> Verdicts:
-    """All items in lists of k, as Plackett and Luce rank them."""
+def in_lists(theta: Floats, k: int, rounds: int, rng: np.random.Generator) -> Verdicts:
+    """All items in lists of k."""
     lists = np.concatenate([rng.permutation(len(theta)) for _ in range(rounds)]).reshape(-1, k)
-    noisy = theta[lists] + rng.gumbel(size=lists.shape)
-    best_first = np.take_along_axis(lists, np.argsort(-noisy, axis=1), axis=1)
-    return verdicts(best_first.tolist())
+    return ranked(lists.tolist(), theta, rng)
 
 
 def test_of_what_lists_alone_say_a_share_counts() -> None:
@@ -46,7 +44,7 @@ def test_of_what_lists_alone_say_a_share_counts() -> None:
     rng = np.random.default_rng(2)
     scores = rng.beta(2, 2, 40).round(2)
     theta = 1.5 * standardised(scores) + rng.normal(0, 1, 40)
-    judged = joined([scored(scores), ranked(theta, 8, 3, rng)])
+    judged = joined([scored(scores), in_lists(theta, 8, 3, rng)])
     fitted = direct.fit_hybrid(judged, 40, Parameters(1.2))
     posterior = fitted.posterior
     assert isinstance(posterior, Posterior)
@@ -80,7 +78,7 @@ def test_the_share_by_the_reliability_of_direct_scores(noise: float) -> None:
     # Lists that measure the trait and nothing else: κ is near 1; and less where half is their own.
     for own, least, most in ((0.0, 0.85, 1.0), (1.5, 0.2, 0.6)):
         theta = 1.5 * trait + rng.normal(0, own, n)
-        fitted = direct.fit_hybrid(joined([both, ranked(theta, 10, 6, rng)]), n, Parameters())
+        fitted = direct.fit_hybrid(joined([both, in_lists(theta, 10, 6, rng)]), n, Parameters())
         assert fitted.reliability == reliability
         assert fitted.share is not None
         assert least <= fitted.share <= most, (own, fitted.share)

@@ -97,9 +97,7 @@ async def test_errors() -> None:
         ({}, ["no", "object"], 400, None),
     ],
 )
-async def test_what_it_refuses(
-    settings: dict[str, Any], sent: Any, status: int, code: str | None
-) -> None:
+async def test_what_it_refuses(settings: Any, sent: Any, status: int, code: str | None) -> None:
     async with serving(**settings) as asked:
         got, _, answer = await asked.post(sent)
         assert (got, answer["error"]["code"]) == (status, code)

@@ -110,9 +110,7 @@ def test_a_figure_shows_the_runs_numbers(result: judgeq.Result) -> None:
         ({"latent_column": "g"}, "gold", "no judged item has a gold label"),
     ],
 )
-def test_what_cannot_be_drawn_says_why(
-    settings: dict[str, Any], name: str, why: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_drawn_says_why(settings: Any, name: str, why: str, tmp_path: Path) -> None:
     file = tmp_path / "d.csv"
     file.write_text("id,text,g\n" + "".join(f"{n},t {n},{n % 5}\n" for n in range(20)))
     result = run(tmp_path, file, **settings)

@@ -14,28 +14,23 @@ from judgeq.rating.comparisons import joined
 from judgeq.rating.placing import Batch
 from judgeq.strategies.placing import choose_anchors, lists
 from judgeq.types import Floats, Verdicts
-from tests.build import verdicts
+from tests.build import ranked
 
 OLD, NEW, SD = 120, 60, 2.0
 MANY = 3
 """Rounds of a batch."""
 
 
-def ranked(lists: Sequence[Sequence[int]], truth: Floats, random: np.random.Generator) -> Verdicts:
-    """Lists as Plackett and Luce rank them."""
-    noise = [truth[list(items)] + random.gumbel(size=len(items)) for items in lists]
-    best_first = [
-        np.asarray(items)[np.argsort(-one)].tolist()
-        for items, one in zip(lists, noise, strict=True)
-    ]
-    answer = verdicts(best_first)
-    shown = [item for items in lists for item in random.permutation(list(items)).tolist()]
+def shuffled(lists: list[list[int]], truth: Floats, random: np.random.Generator) -> Verdicts:
+    """Lists that are presented in any order, and ranked."""
+    answer = ranked(lists, truth, random)
+    shown = [item for items in lists for item in random.permutation(items).tolist()]
     return replace(answer, presented=np.array(shown, np.int32))
 
 
 def in_tens(truth: Floats, random: np.random.Generator) -> Verdicts:
     """All items in lists of ten."""
-    return ranked(random.permutation(len(truth)).reshape(-1, 10).tolist(), truth, random)
+    return shuffled(random.permutation(len(truth)).reshape(-1, 10).tolist(), truth, random)
 
 
 def round_of(
@@ -46,7 +41,7 @@ def round_of(
     parts = np.array_split(random.permutation(new), len(new) // own)
     held = [random.choice(anchors, k - own, replace=False) for _ in parts]
     every = [[*part.tolist(), *some.tolist()] for part, some in zip(parts, held, strict=True)]
-    return ranked(every, truth, random)
+    return shuffled(every, truth, random)
 
 
 @dataclass

@@ -118,9 +118,7 @@ def test_loss_and_derivatives(many: list[Ranking], theta: Floats, way: Floats) -
 
 @settings(max_examples=12)
 @given(many=MANY_PARTIAL, theta=THETA, way=THETA)
-def test_loss_and_derivatives_of_partial_rankings(
-    many: list[Ranking], theta: Floats, way: Floats
-) -> None:
+def test_derivatives_of_partial_rankings(many: list[Ranking], theta: Floats, way: Floats) -> None:
     check_derivatives(many, theta, way, partial=True)
 
 

@@ -11,7 +11,7 @@ from judgeq.rating.comparisons import components
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import Posterior, evidence
 from judgeq.types import Floats, Verdicts
-from tests.build import Ranking, dense, verdicts
+from tests.build import Ranking, dense, ranked, verdicts
 
 SIGMA = 2.0
 
@@ -20,12 +20,8 @@ def lists(n: int, k: int, rounds: int, seed: int, spread: float = 2.0) -> Verdic
     """Random lists of k over n items, ranked with Gumbel's noise."""
     random = np.random.default_rng(seed)
     truth = random.normal(0, spread, n)
-    many: list[Ranking] = []
-    for _ in range(rounds):
-        for items in np.array_split(random.permutation(n), n // k):
-            noisy = truth[items] + random.gumbel(size=len(items))
-            many.append(items[np.argsort(-noisy)].tolist())
-    return verdicts(many)
+    rows = (np.array_split(random.permutation(n), n // k) for _ in range(rounds))
+    return ranked((items.tolist() for one in rows for items in one), truth, random)
 
 
 def posterior_of(fit: Fit) -> Posterior:

@@ -89,9 +89,7 @@ async def test_a_provider_is_sent_its_own_key_and_no_other(
 
 
 @pytest.mark.parametrize("prefix", PREFIXED)
-def test_a_key_that_is_missing_is_named_and_no_other_stands_in(
-    monkeypatch: pytest.MonkeyPatch, prefix: str
-) -> None:
+def test_a_missing_key_is_named_not_replaced(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
     name, variable = f"{prefix}/{MODEL[prefix]}", PREFIXED[prefix].key
     if variable:
         monkeypatch.delenv(variable)

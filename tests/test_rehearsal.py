@@ -39,9 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_texts_without_gold_are_rehearsed_and_no_judge_named_so_is_another_run(
-    folder: Path,
-) -> None:
+def test_texts_without_gold_are_rehearsed_and_no_named_judge_is_another_run(folder: Path) -> None:
     judgeq(folder, *JOB)
     run = only_run(folder)
     assert "REHEARSAL" in run.name

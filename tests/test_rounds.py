@@ -215,7 +215,7 @@ GOLDEN = {
     "pairwise:rounds=9": "896e87e0bca5bc02",
     "streak:r=3,d=2": "81cbd06de540f153",
     "tail:w=3,p=20,rounds=9": "f4b4e520b8e54372",
-    "complete": "f6a692dd4d8e0db5",
+    "complete": "5c41b010c17c83c2",
     "direct": "2c4d79ffdeab04b4",
 }
 

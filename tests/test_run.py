@@ -60,7 +60,7 @@ def test_the_same_command_on_a_finished_run_judges_nothing(tmp_path: Path) -> No
     assert (scores(run), query(run, "SELECT * FROM calls")) == before
 
 
-def test_a_run_that_can_not_be_written_is_shown(
+def test_a_run_that_cant_be_written_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judgeq(tmp_path, *SMALL)
@@ -186,7 +186,7 @@ def test_what_a_user_asks_wrongly_is_told_with_its_exit_code(tmp_path: Path) -> 
         (2, "--extra-body is no JSON", "run", "--dataset", "demo", "--extra-body", "{"),
         (2, "--base-url: for a model", "run", "--dataset", "demo", "--base-url", "http://h/v1"),
         (2, "has none. Give --gold-column", "run", "-d", "two.csv", "--judge", "simulated"),
-        (3, "did you mean 'sim_accuracy'", "run", "--dataset", "demo", "--config", "bad.toml"),
+        (3, "Did you mean 'sim_accuracy'", "run", "--dataset", "demo", "--config", "bad.toml"),
         (7, "No runs yet", "status"),
         (2, "No such option", "run", "--bogus"),
     ):

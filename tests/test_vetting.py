@@ -11,23 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from judgeq import run_places
 from judgeq.errors import RunError
 from judgeq.store import schema
 from judgeq.store.sqlite import SqliteStore
-from tests.cli import ended, judgeq, only_run
+from tests.cli import ended, execute, judgeq, only_run
 from tests.mock import mock
 from tests.postgres import new_store
 from tests.test_stored_runs import execute as execute_in
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 SMALL = ("run", "--dataset", "synthetic:normal", "--n", "20", "-s", "listwise5x3", "--quiet")
-
-
-def execute(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 def refused(path: Path, match: str) -> None:
@@ -68,9 +61,8 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def path(stopped: Path, tmp_path: Path) -> Path:
     """The database of a copy of that run."""
-    (run,) = run_places.FolderRuns(stopped / "runs").all()
-    shutil.copytree(run.path, tmp_path / "runs" / run.id)
-    return tmp_path / "runs" / run.id / "run.db"
+    shutil.copytree(stopped / "runs", tmp_path / "runs")
+    return only_run(tmp_path) / "run.db"
 
 
 def test_a_changed_schema_has_another_version() -> None:
@@ -177,13 +169,11 @@ WHOLE = [
 
 
 @pytest.mark.parametrize(("number", "table", "column"), WHOLE)
-def test_no_number_makes_a_traceback(
-    tmp_path: Path, path: Path, number: int, table: str, column: str
-) -> None:
+def test_no_number_makes_a_traceback(path: Path, number: int, table: str, column: str) -> None:
     """Each column with a number, read by one of four commands in turn."""
     value = ("-1", "99", "9223372036854775807")[number % 3]
     if damaged(path, table, column, value):
-        ended(tmp_path, *COMMANDS[number // 3 % 4].split())
+        ended(path.parents[2], *COMMANDS[number // 3 % 4].split())
 
 
 @pytest.mark.parametrize("cost", ["9e999", "1.7e308"])
@@ -216,47 +206,43 @@ DAMAGE = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run."""
     folder = tmp_path_factory.mktemp("damage")
     with mock(folder) as url:
         judgeq(folder, *RUN, "--base-url", url)
-        yield folder
+    return folder
 
 
 @pytest.fixture
-def run(folder: Path) -> Iterator[Path]:
+def run(finished: Path) -> Iterator[Path]:
     """That run, which may be damaged."""
-    run = only_run(folder)
-    before = {path: path.read_bytes() for path in (run / "run.db", run / "scores.csv")}
+    run = only_run(finished)
+    whole = shutil.copytree(run, finished / "whole")
     yield run
-    for path in run.glob("run.db-*"):
-        path.unlink()
-    for path, content in before.items():
-        path.write_bytes(content)
+    shutil.rmtree(run)
+    whole.rename(run)
 
 
 @pytest.mark.parametrize(("statement", "what"), DAMAGE, ids=[each for each, _ in DAMAGE])
 def test_a_run_that_does_not_add_up_is_refused(
-    folder: Path, run: Path, statement: str, what: str
+    finished: Path, run: Path, statement: str, what: str
 ) -> None:
     execute(run / "run.db", statement)
     before = {name: (run / name).read_bytes() for name in ("run.db", "scores.csv")}
     for command in (("resume",), ("show", "--write")):
-        refused = judgeq(folder, *command, expect=7).stderr
-        assert f"run.db is damaged, and doesn't add up: {what}" in refused
-        assert "Restore a backup; or begin beside it with --new" in refused
+        told = judgeq(finished, *command, expect=7).stderr
+        assert f"run.db is damaged, and doesn't add up: {what}" in told
+        assert "Restore a backup; or begin beside it with --new" in told
     assert {name: (run / name).read_bytes() for name in before} == before
 
 
-def test_a_run_in_a_store_that_does_not_add_up_is_refused_as_well(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_store_that_does_not_add_up_is_refused_too(finished: Path, tmp_path: Path) -> None:
     store = new_store()
-    judgeq(folder, "store", "copy", "last", "--to", store)
+    judgeq(finished, "store", "copy", "last", "--to", store)
     where = ("last", "--store", store, "--runs-dir", tmp_path)
-    judgeq(folder, "status", *where)
+    judgeq(finished, "status", *where)
     execute_in(store, "DELETE FROM @.verdicts WHERE job = 7")
-    for command in (("status",), ("resume",)):
-        refused = judgeq(folder, *command, *where, expect=7).stderr
-        assert "answered questions with a verdict: 29 of 30" in refused
+    for command in ("status", "resume"):
+        told = judgeq(finished, command, *where, expect=7).stderr
+        assert "answered questions with a verdict: 29 of 30" in told

@@ -123,9 +123,7 @@ def installed(folder: Path, package: Path) -> Path:
     return empty / "bin" / "judgeq"
 
 
-def test_installed_into_an_empty_environment_it_runs_from_another_folder(
-    wheel: Path, tmp_path: Path
-) -> None:
+def test_installed_alone_it_runs_from_another_folder(wheel: Path, tmp_path: Path) -> None:
     judgeq = installed(tmp_path, wheel)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -163,9 +163,7 @@ def test_texts_are_found_by_their_checksum(tmp_path: Path, store: str, url: str)
     assert stats(url)["requests"] == 4
 
 
-def test_what_a_run_asks_that_the_workers_user_did_not_name_is_left_alone(
-    tmp_path: Path, store: str, url: str
-) -> None:
+def test_a_worker_leaves_what_its_user_did_not_name(tmp_path: Path, store: str, url: str) -> None:
     run = begun(tmp_path, store, *LISTS, *model(url))
     theirs = Hand(store).start().ended()
     assert isinstance(theirs.error, UsageError)
@@ -216,7 +214,7 @@ def test_an_interrupt_ends_a_worker_that_waits(tmp_path: Path, store: str) -> No
     assert hand.tally.done == 10
 
 
-def test_who_only_plans_names_the_workers_it_waits_for_and_ends_where_the_cap_does(
+def test_who_only_plans_names_workers_and_ends_at_the_cap(
     tmp_path: Path, store: str, url: str
 ) -> None:
     store = f"{store}&lease=1"  # nobody waits long for the scheduler that was killed

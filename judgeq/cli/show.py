@@ -198,8 +198,7 @@ def explain(
     --vs, the evidence about two items. Asks no judge.
 
     For each judgment: how many comparisons the item won and was expected to win,
-    and the texts that were ranked next to it. Also how its Elo moved, and questions
-    without a verdict.
+    and the texts that were ranked next to it; then the reasons that judges gave.
 
     Examples:
 

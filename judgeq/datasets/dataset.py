@@ -45,9 +45,9 @@ class DatasetInfo(BaseModel, frozen=True, extra="forbid"):
     name: str
     title: str
     description: str
-    licence: str
-    citation: str
-    file: str
+    licence: str = ""
+    citation: str = ""
+    file: str = ""
     notice: str = ""
     homepage: str | None = None
     url: str | None = None

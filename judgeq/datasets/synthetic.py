@@ -35,7 +35,6 @@ def catalog() -> list[DatasetInfo]:
             description=description,
             gold_meaning=MEANING,
             gold_kind="binary" if shape == "binary" else "continuous",
-            **dict.fromkeys(("licence", "citation", "file"), ""),
         )
         for shape, description in SHAPES.items()
     ]

@@ -12,7 +12,7 @@ import numpy as np
 
 from judgeq.errors import JudgeError
 from judgeq.judge.judge import Judge, Ledger
-from judgeq.types import Job, Match, Matches, Outcome
+from judgeq.types import Job, Match, Matches, Outcome, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,14 @@ def copy_for_each(
     as many people, each in another order. `unit` as in `draw_judges`."""
     if tuple(judges) == (0,):
         return matches
-    units, times = len(matches) // unit, len(judges)
-    chosen = np.repeat(np.arange(units * unit).reshape(units, unit), times, axis=0).ravel()
-    items = [matches.items[matches.offsets[row] : matches.offsets[row + 1]] for row in chosen]
-    for place, judge in enumerate(judges):
-        if unit == 1 and judge in judges[:place]:
-            items[place::times] = map(rng.permutation, items[place::times])
-    offsets = np.concatenate([[0], np.cumsum(matches.sizes[chosen])])
-    judge_of = np.tile(np.repeat(np.asarray(judges, dtype=np.int32), unit), units)
-    return Matches(np.concatenate([matches.items[:0], *items]), offsets, judge_of)
+    every, asked = [*matches], list[tuple[Rows, int]]()
+    for start in range(0, len(every), unit):
+        for place, judge in enumerate(judges):
+            turned = unit == 1 and judge in judges[:place]
+            for items in every[start : start + unit]:
+                asked.append((rng.permutation(items) if turned else items, judge))
+    offsets = np.cumsum([0, *(len(items) for items, _ in asked)])
+    judge_of = np.array([judge for _, judge in asked], np.int32)
+    return Matches(
+        np.concatenate([matches.items[:0], *(items for items, _ in asked)]), offsets, judge_of
+    )

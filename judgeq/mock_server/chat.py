@@ -15,7 +15,7 @@ import orjson
 from aiohttp import web
 
 from judgeq import escaping, prompts, seeds
-from judgeq.judge.simulated import HIGH, LOW, reason_for, verdict_on
+from judgeq.judge.simulated import HIGH, LOW, reason_for, rehearsal_scores, verdict_on
 from judgeq.replies import write_reply
 from judgeq.settings.mock_server import FAULTS, MockSettings
 from judgeq.settings.run import Simulation
@@ -191,11 +191,8 @@ class Chat:
 
     def _score(self, text: str) -> float:
         """The latent score of a text: as given, else by its hash."""
-        score = self._scores.get(text)
-        if score is None:
-            digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-            score = LOW + int.from_bytes(digest, "big") / 2**64 * (HIGH - LOW)
-        return score
+        known = self._scores.get(text)
+        return float(rehearsal_scores([text])[0]) if known is None else known
 
 
 def question_id(messages: Sequence[Mapping[str, Any]]) -> str:

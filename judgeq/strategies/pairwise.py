@@ -181,20 +181,13 @@ class Complete(Strategy):
             )
 
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
-        """All pairs, so ordered that each item is in one of the first n // 2, one of the next, and
-        so on (the circle method): Elo, which folds them in order, then treats all alike."""
-        return history.in_groups(lambda rows: self._pairs(rng.permutation(rows), rng))
+        """All pairs, in random order, in which Elo folds them."""
 
-    def _pairs(self, rows: Rows, rng: np.random.Generator) -> Matches:
-        n = len(rows)
-        last = (
-            n - 1 + n % 2
-        )  # stays in its place, the others go round it; with an odd n it is nobody
-        step, seat = np.arange(last)[:, None], np.arange((last + 1) // 2)
-        across = np.where(seat == 0, last, (step - seat) % last)
-        couples = np.stack([(step + seat) % last, across], axis=2).reshape(-1, 2)
-        couples = couples[(couples < n).all(axis=1)]
-        return cut(rows[couples.reshape(-1)], 2, 0, rng)
+        def plan(rows: Rows) -> Matches:
+            pairs = np.stack(np.triu_indices(len(rows), 1), axis=1)
+            return cut(rows[rng.permutation(pairs).reshape(-1)], 2, 0, rng)
+
+        return history.in_groups(plan)
 
     def asked(self, round: int, *sizes: int) -> tuple[int, int]:
         """All pairs."""

@@ -31,6 +31,7 @@ from judgeq.events import Event, Notice
 from judgeq.files import problems
 from judgeq.people.people import LONGEST, Answer, People, Turn
 from judgeq.ui import html
+from judgeq.ui.dataclass_json import plain
 from judgeq.web.control import controlled
 from judgeq.web.guard import (
     Entrance,
@@ -189,18 +190,13 @@ class Server:
         content = await does(token, **dict(call))
         if rates is self._unknown:
             rates.give_back(client)
-        if isinstance(content, Turn):
-            question = content.question
-            content = content._asdict() | {"question": question and question._asdict()}
         # Not orjson: a text may hold half of a character.
-        return web.json_response(content or {})
+        return web.json_response(plain(content or {}))
 
     async def _about(self, token: str) -> dict[str, Any]:
         if (token or not self._people.open_to_all) and not await self._people.knows(token):
             await self._people.turn(token)  # raises UnknownPersonError
-        about = self._people.about
-        more = {"questions": dict(about.questions), "open_to_all": self._people.open_to_all}
-        return about._asdict() | more
+        return self._people.about._asdict() | {"open_to_all": self._people.open_to_all}
 
     async def _answer(self, token: str, question: str, **answer: Any) -> Turn:
         return await self._people.answer(token, question, Answer(**answer))

@@ -218,12 +218,6 @@ class Rates:
         self._most = most
         self._clients: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def __contains__(self, client: str) -> bool:
-        return client in self._clients
-
-    def __len__(self) -> int:
-        return len(self._clients)
-
     def take(self, client: str) -> float:
         """Take a request: 0.0, or the seconds until there is one to take."""
         left = self._left(client)
