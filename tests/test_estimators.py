@@ -381,21 +381,15 @@ def test_an_estimator_says_what_it_is() -> None:
     assert bt.described(given) == "Bradley-Terry (bt, MAP with σ = 0.5)"
     assert mm.described(paper) == "Bradley-Terry (bt-mm, the paper's)"
     assert bt.described() == "Bradley-Terry (bt, MAP)"
-    assert plain(given) == {
-        "sigma": 0.5,
-        "sigma_chosen": False,
-        "sigma_at_limit": False,
-        "dispersion": pytest.approx(given.posterior.dispersion if given.posterior else None),
-        "position_taken_out": False,
-        "share": None,
-        "share_by_reliability": None,
-    }
-    assert plain(paper)["sigma"] is None
-    assert plain(paper)["dispersion"] is None
+    no = dict.fromkeys(("sigma_chosen", "sigma_at_limit", "position_taken_out"), False)
+    none = dict.fromkeys(("share", "share_by_reliability"))
+    dispersion = pytest.approx(given.posterior.dispersion if given.posterior else None)
+    assert plain(given) == {"sigma": 0.5, "dispersion": dispersion, **no, **none}
+    assert (plain(paper)["sigma"], plain(paper)["dispersion"]) == (None, None)
     assert bt.fit(judged, 3, Parameters()).sigma == 2
     chosen = pl.fit(judged, 3, Parameters())
     assert chosen.chosen
-    assert chosen.sigma is not None
+    assert chosen.sigma
     said = f"Plackett-Luce (pl, MAP of whole lists with σ = {chosen.sigma:.3g}, chosen)"
     assert pl.described(chosen) == said
     by_hand = pl.fit(judged, 3, Parameters(chosen.sigma))
