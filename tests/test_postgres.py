@@ -18,7 +18,7 @@ import pytest
 
 from judgeq.engine.interrupts import Stop
 from judgeq.engine.queue import Queue
-from judgeq.errors import RunError
+from judgeq.errors import LedError, RunError
 from judgeq.judge.budget import Slices
 from judgeq.store import link, schema
 from judgeq.store.link import Address, connect, in_schema, parse
@@ -188,6 +188,18 @@ async def test_jobs_of_a_process_that_ends_are_free_at_once(
         assert worker.over
         assert worker.name.startswith("a (")
         assert await store.lead("another", 60) == 2  # nor does it lead any longer
+
+
+@stories
+async def test_one_process_leads_until_its_time_is_over(
+    address: Address, run: int, clock: Clock
+) -> None:
+    async with opened(address, run, clock) as one, opened(address, run, clock) as other:
+        epoch = await begun(one, 1)
+        with pytest.raises(LedError, match="is led by scheduler"):
+            await other.lead("another", 60)
+        clock.now += 61
+        assert await other.lead("another", 60) == epoch + 1
 
 
 @stories
