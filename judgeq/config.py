@@ -327,21 +327,18 @@ def fingerprint(facts: Mapping[str, Any]) -> str:
 
 def as_flags(name: str, value: Any) -> Iterator[str]:
     """The flags that give a setting this value, for a shell."""
+    setting = SETTINGS[name]
     if isinstance(value, bool):
-        yield SETTINGS[name].flag
+        yield f"--no-{setting.flag[2:]}" if setting.undone and not value else setting.flag
     elif name == "total_rounds":
         yield f"--rounds {value}"
     elif name == "prices":
         yield "--price IN,OUT"
-    elif name == "price" and value is not None:
-        yield f"--price {','.join(map(repr, value))}"
     elif isinstance(value, tuple):
-        for part in (value or ("",)) if SETTINGS[name].repeatable else [",".join(value)]:
-            yield f"{SETTINGS[name].flag} {quoted(part)}"
-    elif value is None:
-        yield f"{SETTINGS[name].flag} …"
+        for part in (value or ("",)) if setting.repeatable else [",".join(map(str, value))]:
+            yield f"{setting.flag} {quoted(part)}"
     else:
-        yield f"{SETTINGS[name].flag} {quoted(as_text(value))}"
+        yield f"{setting.flag} {'…' if value is None else quoted(as_text(value))}"
 
 
 def as_text(value: Any) -> str:
