@@ -8,7 +8,6 @@ its fingerprint; the others (SESSION) may change between one session and the nex
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -100,10 +99,8 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
     @property
     def people(self) -> int | None:
         """The number of people on the panel; None where none are asked."""
-        for number, panelist in enumerate(self.panelists):
-            if judge.kind_of(panelist.judge).is_person:
-                return number
-        return None
+        judges = [judge.kind_of(panelist.judge) for panelist in self.panelists]
+        return next((number for number, one in enumerate(judges) if one.is_person), None)
 
     @property
     def only_people(self) -> bool:
@@ -114,12 +111,10 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
     def judges(self) -> tuple[str, ...]:
         """The judges as they are reported; those of the same name are numbered."""
         names = [panelist.name for panelist in self.panelists]
-        seen: Counter[str] = Counter()
-        for place, name in enumerate(names):
-            seen[name] += 1
-            if names.count(name) > 1 or seen[name] > 1:
-                names[place] = f"{name} {seen[name]}"
-        return tuple(names)
+        return tuple(
+            name if names.count(name) == 1 else f"{name} {names[:place].count(name) + 1}"
+            for place, name in enumerate(names)
+        )
 
     @property
     def models(self) -> tuple[str, ...]:
