@@ -21,7 +21,7 @@ from judgeq.strategies.placing import choose_anchors, lists
 from judgeq.types import Bools, Floats, Verdicts
 
 OLD, NEW, K, ROUNDS, RUNS = 1000, 200, 10, 3, 20
-MONTHS, CHAINS = 10, 10
+MONTHS, CHAINS = 10, 40
 SPLITS = 5
 FOUR = ("model, sd 2", "vg", "dependent lists", "20 % at random")
 

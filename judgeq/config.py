@@ -8,7 +8,6 @@ its fingerprint; the others (SESSION) may change between one session and the nex
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -100,10 +99,8 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
     @property
     def people(self) -> int | None:
         """The number of people on the panel; None where none are asked."""
-        for number, panelist in enumerate(self.panelists):
-            if judge.kind_of(panelist.judge).is_person:
-                return number
-        return None
+        judges = [judge.kind_of(panelist.judge) for panelist in self.panelists]
+        return next((number for number, one in enumerate(judges) if one.is_person), None)
 
     @property
     def only_people(self) -> bool:
@@ -114,12 +111,10 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
     def judges(self) -> tuple[str, ...]:
         """The judges as they are reported; those of the same name are numbered."""
         names = [panelist.name for panelist in self.panelists]
-        seen: Counter[str] = Counter()
-        for place, name in enumerate(names):
-            seen[name] += 1
-            if names.count(name) > 1 or seen[name] > 1:
-                names[place] = f"{name} {seen[name]}"
-        return tuple(names)
+        return tuple(
+            name if names.count(name) == 1 else f"{name} {names[:place].count(name) + 1}"
+            for place, name in enumerate(names)
+        )
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -327,21 +322,18 @@ def fingerprint(facts: Mapping[str, Any]) -> str:
 
 def as_flags(name: str, value: Any) -> Iterator[str]:
     """The flags that give a setting this value, for a shell."""
+    setting = SETTINGS[name]
     if isinstance(value, bool):
-        yield SETTINGS[name].flag
+        yield f"--no-{setting.flag[2:]}" if setting.undone and not value else setting.flag
     elif name == "total_rounds":
         yield f"--rounds {value}"
     elif name == "prices":
         yield "--price IN,OUT"
-    elif name == "price" and value is not None:
-        yield f"--price {','.join(map(repr, value))}"
     elif isinstance(value, tuple):
-        for part in (value or ("",)) if SETTINGS[name].repeatable else [",".join(value)]:
-            yield f"{SETTINGS[name].flag} {quoted(part)}"
-    elif value is None:
-        yield f"{SETTINGS[name].flag} …"
+        for part in (value or ("",)) if setting.repeatable else [",".join(map(str, value))]:
+            yield f"{setting.flag} {quoted(part)}"
     else:
-        yield f"{SETTINGS[name].flag} {quoted(as_text(value))}"
+        yield f"{setting.flag} {'…' if value is None else quoted(as_text(value))}"
 
 
 def as_text(value: Any) -> str:

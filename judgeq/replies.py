@@ -42,18 +42,22 @@ def answer_of(
     """What a verdict says, as replies and recordings write it, whose items have these names."""
     if verdict.score is not None:
         return {"score": verdict.score}
-    groups = [[name(item) for item in group] for group in verdict.groups]
-    if len(verdict.items) == 2:
-        return {"winner": tie if verdict.tied else groups[0][0]}
-    kind = "partial_ranking" if verdict.partial else "ranking"
-    return {kind: [group[0] if len(group) == 1 else group for group in groups]}
+    places: list[Any] = [*map(name, verdict.items)]
+    if len(places) == 2:
+        return {"winner": tie if verdict.tied else places[0]}
+    if verdict.tied:
+        groups = [[*map(name, group)] for group in verdict.groups]
+        places = [group[0] if len(group) == 1 else group for group in groups]
+    return {"partial_ranking" if verdict.partial else "ranking": places}
 
 
 def write_reply(verdict: Verdict, match: Match, reason: str | None = None) -> str:
     """The reply that says this verdict, and why, as a well-behaved judge would write it."""
+    if reason is not None:
+        return f'{{"reason": {json.dumps(reason)}, {write_reply(verdict, match)[1:]}'
     names = dict(zip(match.items, labels(len(match.items)), strict=True))
     said = answer_of(verdict, names.__getitem__)
-    return json.dumps(said if reason is None else {"reason": reason} | said)
+    return orjson.dumps(said).decode() if "ranking" in said else json.dumps(said)
 
 
 def read_reply(text: str, match: Match, ties: bool = False) -> Verdict:

@@ -23,6 +23,11 @@ from tests.web import answering
 
 APIS = {"openai": (), "anthropic": ("--api", "anthropic")}
 """The flags by which a model is asked in the form of each API."""
+SMALL_BATCHES = (
+    *("--strategy", "listwise3x2", "--prompt", "bias", "--judge", "m", "--quiet"),
+    *("--price", "1,2", "--max-output-tokens", "20", "--batch-size", "4"),
+)
+"""A job of a model, in batches of four questions."""
 KEY = "sk-test-0123456789abcdef"
 NAME = "jq-0a1b2c3d"
 BATCH: dict[str, Any] = {

@@ -1,7 +1,6 @@
 """What a worker takes of a run in a store, and what is its own: the database may be a stranger's."""
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,23 +13,8 @@ from judgeq.engine import admission, session
 from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.run_places import RunFolder
-
-OPENED: list[str] = []
-WATCHING: list[bool] = []
-
-
-def _watch(event: str, arguments: tuple[Any, ...]) -> None:
-    if WATCHING and event in ("open", "socket.connect", "socket.getaddrinfo", "os.listdir"):
-        OPENED.append(str(arguments))
-
-
-sys.addaudithook(_watch)  # for good: it listens only while WATCHING
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run was begun by another user."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+from tests.test_trust import EVENTS, watched
+from tests.test_trust import state as state  # noqa: PLC0414  (a fixture)
 
 
 def table(folder: Path, name: str = "texts.csv", *texts: str) -> Path:
@@ -77,15 +61,10 @@ def changed(place: RunFolder, facts: Any = None, **settings: Any) -> RunFolder:
 
 def refused(place: RunFolder, mine: Own, **how: Any) -> str:
     """What is said of a run that isn't worked on, of which nothing was opened or sent."""
-    OPENED.clear()
-    WATCHING.append(True)
-    try:
-        with pytest.raises(JudgeqError) as caught:
-            admit(place, mine, **how)
-    finally:
-        WATCHING.clear()
+    with watched(), pytest.raises(JudgeqError) as caught:
+        admit(place, mine, **how)
     known = ("judgeq/", "/lib/python", str(place.path))
-    assert not [what for what in OPENED if not any(one in what for one in known)]
+    assert not [what for _, what in EVENTS if not any(one in what for one in known)]
     return str(caught.value)
 
 
@@ -114,10 +93,10 @@ def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: 
             assert value == getattr(mine[0], name), name
     assert admit(place, own(judge="gpt-5-mini", max_output_tokens=9)).settings.output_limit == 9
     assert run.settings.prompt is None  # its words come with the run, and no file is read
-    assert run.prompt is not None
-    assert run.prompt.name == "bias"
-    pricing = run.pricing["gpt-5-mini"]
-    assert pricing is not None
+    prompt, pricing = run.prompt, run.pricing["gpt-5-mini"]
+    assert prompt
+    assert prompt.name == "bias"
+    assert pricing
     assert pricing.bound(1000, 1000) > 0
 
 

@@ -15,7 +15,7 @@ from judgeq.engine import batch
 from tests import faulty_server
 from tests.anthropic_server import AnthropicServer
 from tests.batch_killing import quick
-from tests.batch_server import APIS, asked_live, texts_in
+from tests.batch_server import APIS, SMALL_BATCHES, asked_live, texts_in
 from tests.cli import ended, judgeq, only_run, query, scores
 from tests.faulty_server import FaultyBatch, FaultyBatches
 from tests.mock import billed, mock, stats
@@ -23,10 +23,6 @@ from tests.mock import billed, mock, stats
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
 QUESTIONS = 20
-JOB = (
-    *("--strategy", "listwise3x2", "--prompt", "bias", "--judge", "m", "--quiet"),
-    *("--price", "1,2", "--max-output-tokens", "20", "--batch-size", "4"),
-)
 # Those of a session that say nothing to the user, and pay for nothing twice.
 QUIET = (
     *("--batch-expire 1", "--batch-limited 0.5 --retry-after 0.01", "--batch-unanswered 1"),
@@ -34,11 +30,9 @@ QUIET = (
     *("--batch-flaky 0.3 --retry-after 0.01", "--batch-failing 0.3"),
 )
 UNUSABLE = ("--refused 0.3", "--cut-off 0.3")
-MIXED = (
-    "--batch-expire 0.2 --batch-limited 0.2 --batch-unanswered 0.2 --batch-flaky 0.1 "
-    "--batch-failing 0.1 --batch-doubled 0.1 --batch-lost 0.05 --batch-broken 0.2 "
-    "--retry-after 0.01"
-)
+MIXED = "--batch-expire 0.2 --batch-limited 0.2 --batch-unanswered 0.2 --batch-broken 0.2"
+MIXED += " --batch-flaky 0.1 --batch-failing 0.1 --batch-doubled 0.1 --batch-lost 0.05"
+MIXED += " --retry-after 0.01"
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +49,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> dict[str, str]:
     """The scores of the run asked live, by API."""
-    return asked_live(tmp_path_factory, texts, JOB)
+    return asked_live(tmp_path_factory, texts, SMALL_BATCHES)
 
 
 @pytest.fixture(params=list(APIS))
@@ -75,7 +69,16 @@ class Rehearsal:
         before, tempfile.tempdir = tempfile.tempdir, str(self.temporary)
         try:
             with mock(folder, "--batch-time", "0.02", *faults.split()) as url:
-                words = ("-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch", *more)
+                words = (
+                    "-d",
+                    str(texts),
+                    *SMALL_BATCHES,
+                    *APIS[api],
+                    "--base-url",
+                    url,
+                    "--batch",
+                    *more,
+                )
                 while len(self.codes) < 8 and self.codes[-1:] != [until]:
                     done = ended(folder, "run", *words)
                     assert "Traceback" not in done.stderr
@@ -95,10 +98,8 @@ class Rehearsal:
         assert not query(self.run, open_batches)
         lost = "state != 'done' AND error IS NULL AND attempts"
         assert not query(self.run, f"SELECT 1 FROM jobs WHERE {lost}")
-        ((paid, risk),) = query(
-            self.run,
-            "SELECT (SELECT coalesce(sum(cost), 0) FROM calls), sum(at_risk) / 1e9 FROM jobs",
-        )
+        costs = "(SELECT coalesce(sum(cost), 0) FROM calls)"
+        ((paid, risk),) = query(self.run, f"SELECT {costs}, sum(at_risk) / 1e9 FROM jobs")
         assert paid <= self.billed + 1e-12
         assert self.billed <= paid + risk + 1e-12
 
@@ -260,7 +261,7 @@ def test_batches_cancelled_half_way_are_collected_and_the_rest_is_asked_again(
     tmp_path: Path, texts: Path, live: dict[str, str], api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with mock(tmp_path, "--batch-time", "0") as url:
-        run = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch")
+        run = ("run", "-d", str(texts), *SMALL_BATCHES, *APIS[api], "--base-url", url, "--batch")
         with monkeypatch.context() as patch:
             patch.setattr(FaultyBatch, "end", math.inf)
             patch.setattr(FaultyBatch, "due", lambda batch, now: len(batch.lines) // 2)
@@ -284,7 +285,7 @@ def test_a_server_without_batches_is_named_and_the_run_goes_on_live(
 
     monkeypatch.setattr(AnthropicServer, "app", without_batches)
     with mock(tmp_path) as url:
-        run = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url)
+        run = ("run", "-d", str(texts), *SMALL_BATCHES, *APIS[api], "--base-url", url)
         refused = judgeq(tmp_path, *run, "--batch", expect=4)
         assert "has no batch API, as it seems: leave --batch out" in refused.stderr
         assert not query(only_run(tmp_path), "SELECT 1 FROM jobs WHERE state != 'pending'")

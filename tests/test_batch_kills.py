@@ -10,17 +10,16 @@ import pytest
 
 from tests import faulty_server
 from tests.batch_killing import STEPS, Forks, forks
-from tests.batch_server import APIS, asked_live, texts_in
+from tests.batch_server import APIS, SMALL_BATCHES, asked_live, texts_in
 from tests.cli import only_run, query, scores
 from tests.mock import billed, mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
 SEEDS = 32
+LONG = [pytest.mark.long]
 KILLED = [
-    pytest.param(
-        api, seed, id=f"{api}-{seed}", marks=[pytest.mark.long] if seed >= len(STEPS) else []
-    )
+    pytest.param(api, seed, id=f"{api}-{seed}", marks=LONG if seed >= len(STEPS) else [])
     for seed in range(SEEDS)
     for number, api in enumerate(APIS)
     if (seed + seed // len(STEPS)) % len(APIS) == number
@@ -29,10 +28,6 @@ KILLED = [
 round of the steps in `make test`."""
 ITEMS = 30
 QUESTIONS, BATCHES = 20, 6
-JOB = (
-    *("--strategy", "listwise3x2", "--prompt", "bias", "--judge", "m", "--quiet"),
-    *("--price", "1,2", "--max-output-tokens", "20", "--batch-size", "4"),
-)
 CAP = 0.003
 
 
@@ -45,7 +40,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def forking(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Iterator[Forks]:
     folder = tmp_path_factory.mktemp("warm")
     with mock(folder, "--batch-time", "0") as url:
-        words = ("run", "-d", texts, *JOB, "--base-url", url, "--batch")
+        words = ("run", "-d", texts, *SMALL_BATCHES, "--base-url", url, "--batch")
         with forks(folder, words, "by elo") as forking:
             yield forking
 
@@ -53,7 +48,7 @@ def forking(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Iterator[F
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> dict[str, str]:
     """The scores of the run asked live, by API."""
-    return asked_live(tmp_path_factory, texts, JOB)
+    return asked_live(tmp_path_factory, texts, SMALL_BATCHES)
 
 
 def kills(seed: int) -> Iterator[tuple[str | int, ...]]:
@@ -82,7 +77,7 @@ def test_killed_anywhere_nothing_is_asked_twice(
     monkeypatch.setattr(faulty_server, "LARGEST_PAGE", 2)
     time, cap = ("0", "0.03")[seed % 2], CAP if seed % 3 == 0 else None
     with mock(tmp_path, "--batch-time", time) as url:
-        words = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch")
+        words = ("run", "-d", str(texts), *SMALL_BATCHES, *APIS[api], "--base-url", url, "--batch")
         killed = 0
         kill: tuple[str | int, ...]
         for kill in itertools.chain(kills(seed), itertools.repeat(())):
@@ -108,9 +103,8 @@ def test_killed_anywhere_nothing_is_asked_twice(
 def check_ledger(folder: Path, seen: dict[str, Any]) -> None:
     """The ledger says of batches, calls and money what the server says."""
     run = only_run(folder)
-    kept: list[Any] = query(
-        run, "SELECT name, state, remote, jobs FROM batches JOIN workers USING (worker)"
-    )
+    sql = "SELECT name, state, remote, jobs FROM batches JOIN workers USING (worker)"
+    kept: list[Any] = query(run, sql)
     assert {state for _, state, _, _ in kept} <= {"collected", "lost"}
     there = {batch["id"]: batch["first_custom_id"] for batch in seen["batches"]["list"]}
     assert len(there) == seen["batches"]["created"]

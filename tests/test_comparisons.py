@@ -60,9 +60,6 @@ def test_wins_and_matches_are_those_of_the_comparisons(many: list[Ranking]) -> N
     assert_array_equal(matches_of(some, n), [presented.count(item) for item in range(n)])
 
 
-# What is connected
-
-
 FEW_OF_12 = st.tuples(rankings(4), st.permutations(range(12)))
 
 

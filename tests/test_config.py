@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from judgeq import prompts
-from judgeq.config import SESSION, Settings, deciding_facts, fingerprint, settle
+from judgeq.config import SESSION, Settings, as_flags, deciding_facts, fingerprint, settle
 from judgeq.datasets import Dataset, load
 from judgeq.errors import DataError, UsageError
 from judgeq.judge.secrets import api_key, extra_headers, from_environment
@@ -386,9 +386,25 @@ def test_the_same_strategy_written_otherwise_is_the_same_run(dataset: Dataset) -
 
 def test_fingerprints_are_the_same_in_every_version(dataset: Dataset) -> None:
     """With another fingerprint a command would not find the run that it began."""
-    assert fingerprint({"b": [1, 0.5, None, True, "ü"], "a": {"d": 1, "c": 2}}) == (
-        "187a1bf325bf71215fe5b171930cc8fdf69890f6b394da6348ea92a209387b2d"
-    )
-    assert fingerprint(facts_of(dataset)) == (
-        "70d3c589250779784b49f21fd4c6090e3cc92dfd7c6c7bb4deed99a60e8167ea"
-    )
+    odd = fingerprint({"b": [1, 0.5, None, True, "ü"], "a": {"d": 1, "c": 2}})
+    assert odd == "187a1bf325bf71215fe5b171930cc8fdf69890f6b394da6348ea92a209387b2d"
+    usual = fingerprint(facts_of(dataset))
+    assert usual == "70d3c589250779784b49f21fd4c6090e3cc92dfd7c6c7bb4deed99a60e8167ea"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "flags"),
+    [
+        ("merge_duplicates", True, ["--merge-duplicates"]),
+        ("cache", False, ["--no-cache"]),
+        ("unbias_position", False, ["--no-unbias-position"]),
+        ("wait", False, ["--no-wait"]),
+        ("judge", ("a", "b c"), ["--judge a", "--judge 'b c'"]),
+        ("gold_levels", ("low", "high"), ["--gold-levels low,high"]),
+        ("price", (0.25, 2.0), ["--price 0.25,2.0"]),
+        ("total_rounds", 4, ["--rounds 4"]),
+        ("max_cost", None, ["--max-cost …"]),
+    ],
+)
+def test_settings_are_said_as_flags(name: str, value: object, flags: list[str]) -> None:
+    assert [*as_flags(name, value)] == flags

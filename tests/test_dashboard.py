@@ -1,6 +1,7 @@
 import re
 from collections.abc import Callable
 from io import StringIO
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -25,9 +26,8 @@ from judgeq.ui.progress import Progress
 from tests.fakes import Clock
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-EVIL = (
-    "[red]m[/red]\x1b[31;5mA\x1b[0m\x1b[2J\x1b[9;9H\x1b]0;owned\x07\x9b1mB\r\x08\u202eC\u2066\x00D"
-)
+EVIL = "[red]m[/red]\x1b[31;5mA\x1b[0m\x1b[2J\x1b[9;9H\x1b]0;owned\x07"
+EVIL += "\x9b1mB\r\x08\u202eC\u2066\x00D"
 
 
 class Screen(StringIO):
@@ -49,9 +49,8 @@ class Fragile(Screen):
 
 
 def terminal(width: int = 100, height: int = 40, file: StringIO | None = None) -> Console:
-    return Console(
-        file=file or Screen(), force_terminal=True, width=width, height=height, _environ={}
-    )
+    how: dict[str, Any] = {"force_terminal": True, "width": width, "height": height}
+    return Console(file=file or Screen(), **how, _environ={})
 
 
 def log() -> Console:
@@ -184,9 +183,7 @@ def broken(error: str) -> CallEnded:
 
 def test_why_calls_fail_is_shown_while_no_answer_comes_between_them() -> None:
     begun: list[Event] = [RunStarted("r", 100, 3, "m"), RoundStarted(1, Counts(pending=50))]
-    line = (
-        "1 call in a row without an answer, the last: the server answered 500: [red]no[/red] cheese"
-    )
+    line = "1 call in a row without an answer, the last: the server answered 500: [red]no[/red] ch"
     error = "the server answered 500: [red]no[/red] \x1b[2Jcheese"
     face = shown(*begun, CallStarted(), broken(error))
     assert line in " ".join(picture(face, 140).split())
@@ -253,21 +250,21 @@ def test_quiet_shows_only_warnings() -> None:
 
 
 def test_choose() -> None:
-    assert isinstance(choose(terminal(), quiet=True), Quiet)
-    assert isinstance(choose(terminal(), quiet=False), Dashboard)
-    assert isinstance(choose(log(), quiet=False), PlainLines)
     dumb = Console(file=Screen(), force_terminal=True, _environ={"TERM": "dumb"})
-    assert isinstance(choose(dumb, quiet=False), PlainLines)
-    assert isinstance(choose_in_python(Screen(), None), Dashboard)
-    assert isinstance(choose_in_python(StringIO(), None), Quiet)
     notebook = type("OutStream", (StringIO,), {"__module__": "ipykernel.iostream"})()
-    assert isinstance(choose_in_python(notebook, None), PlainLines)
+    for face, kind in (
+        (choose(terminal(), quiet=True), Quiet),
+        (choose(terminal(), quiet=False), Dashboard),
+        (choose(log(), quiet=False), PlainLines),
+        (choose(dumb, quiet=False), PlainLines),
+        (choose_in_python(Screen(), None), Dashboard),
+        (choose_in_python(StringIO(), None), Quiet),
+        (choose_in_python(notebook, None), PlainLines),
+    ):
+        assert type(face) is kind
 
 
-DONE, FAILED, INVALID, PENDING = (
-    *(JobState.DONE, JobState.FAILED),
-    *(JobState.INVALID, JobState.PENDING),
-)
+PENDING, _, DONE, INVALID, FAILED = JobState
 
 
 def started(*planned: Counts, rounds: int = 3, totals: Totals | None = None) -> RunStarted:

@@ -78,13 +78,18 @@ class Reader:
         self.folder = folder
         self.url = url
         self.real = {"http://127.0.0.1:8000/v1": url, "postgresql://me@db.example/lab": store}
-        self.variables = {
-            f"{name}_API_KEY": "sk-0123456789abcdef"
-            for name in (
-                *("OPENAI", "ANTHROPIC", "GEMINI", "MISTRAL", "DEEPSEEK", "XAI", "GROQ"),
-                *("OPENROUTER", "JUDGEQ"),
-            )
-        }
+        named = (
+            "OPENAI",
+            "ANTHROPIC",
+            "GEMINI",
+            "MISTRAL",
+            "DEEPSEEK",
+            "XAI",
+            "GROQ",
+            "OPENROUTER",
+        )
+        keys = [f"{name}_API_KEY" for name in (*named, "JUDGEQ")]
+        self.variables = dict.fromkeys(keys, "sk-0123456789abcdef")
         self.servers = list[subprocess.Popen[str]]()
         binary = folder / "bin" / "judgeq"
         binary.parent.mkdir()
@@ -140,13 +145,8 @@ class Reader:
         else:
             expected = re.search(r"# .*exit code (\d)", line)
             code = int(expected[1]) if expected else 0
-            done = judgeq(
-                self.folder,
-                *words[1:end],
-                *QUICK.get(name, ()),
-                expect=code,
-                variables=self.variables,
-            )
+            given = (*words[1:end], *QUICK.get(name, ()))
+            done = judgeq(self.folder, *given, expect=code, variables=self.variables)
             if ">" in words:
                 self._write(words[end + 1], done.stdout)
         return 1
@@ -154,14 +154,8 @@ class Reader:
     def _in_a_shell(self, line: str) -> None:
         variables = self._variables()
         variables["PATH"] = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            ["bash", "-ec", line],
-            cwd=self.folder,
-            env=variables,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        how: dict[str, Any] = {"cwd": self.folder, "env": variables, "capture_output": True}
+        done = subprocess.run(["bash", "-ec", line], **how, check=False, text=True)
         assert done.returncode == 0, (line, done.stderr)
 
     def _start(self, *words: str) -> None:
@@ -237,14 +231,14 @@ def _ids(folder: Path) -> list[str]:
     return [line.partition(",")[0] for line in exported.splitlines()[1:]]
 
 
+FIRST_READ = ("README.md", "quickstart.md", "growing.md")
+
+
 @pytest.mark.usefixtures("undrawn", "short_waits", "rated_once")
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(
-            name,
-            marks=() if name in ("README.md", "quickstart.md", "growing.md") else pytest.mark.long,
-        )
+        pytest.param(name, marks=() if name in FIRST_READ else pytest.mark.long)
         for name in WITH_COMMANDS
     ],
 )
@@ -347,9 +341,8 @@ def test_the_python_snippet_runs(tmp_path: Path) -> None:
     first, *_, plan = shown.splitlines()
     assert re.search(r"^REHEARSAL: python-listwise4-REHEARSAL-\w+: finished", first)
     assert re.search(r"^3  3 +\d +Nice weather\.$", shown, re.MULTILINE)
-    assert re.search(
-        r"^school-uniform-5 7\.\d+ 1\.\d+\nschool-uniform-5 in demo-", shown, re.MULTILINE
-    )
+    placed = r"^school-uniform-5 7\.\d+ 1\.\d+\nschool-uniform-5 in demo-"
+    assert re.search(placed, shown, re.MULTILINE)
     assert re.fullmatch(r"<Estimate python-listwise4-gpt-5-mini-\w+: \d+ calls, \$.*>", plan)
 
 
@@ -373,8 +366,7 @@ def test_its_pictures_are_there_and_ask_nobody_for_anything() -> None:
         root = ElementTree.fromstring(picture)
         assert root.tag.endswith("}svg")
         assert len(picture.encode()) < 150_000
-        assert not {element.tag.rpartition("}")[2] for element in root.iter()} & {
-            *("script", "foreignObject", "image")
-        }
+        tags = {element.tag.rpartition("}")[2] for element in root.iter()}
+        assert not tags & {"script", "foreignObject", "image"}
         references = re.findall(r"""(?:href="|url\(|@import)["']?([^"')]*)""", picture)
         assert not [one for one in references if not one.startswith("#")]

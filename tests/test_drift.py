@@ -1,6 +1,5 @@
 """Which model answered; and has the judge changed? Questions are asked again, apart from the scores."""
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from judgeq.rating import ESTIMATORS, Parameters, drift
 from judgeq.rating.comparisons import joined
 from judgeq.types import Floats, Matches, Verdicts
 from tests.batch_server import APIS, texts_in
-from tests.cli import json_of, judgeq, only_run, query, scores, start, wait_until
+from tests.cli import execute, json_of, judgeq, only_run, query, scores, start, wait_until
 from tests.mock import mock, stats
 from tests.postgres import new_store
 from tests.test_openai_chat import ask, saying, told
@@ -95,9 +94,8 @@ async def test_what_a_server_names_is_bounded_and_no_more_than_a_name() -> None:
 
 @pytest.mark.usefixtures("undrawn", "two_models")
 def test_a_name_can_not_style_the_terminal(tmp_path: Path) -> None:
-    ledger = only_run(tmp_path) / "run.db"
-    with sqlite3.connect(ledger) as connection:
-        connection.execute("UPDATE calls SET model = char(27) || '[31m<b>' || model")
+    named = "UPDATE calls SET model = char(27) || '[31m<b>' || model"
+    execute(only_run(tmp_path) / "run.db", named)
     judgeq(tmp_path, "report")
     assert "\x1b" not in judgeq(tmp_path, "evaluate", "--split-models").stdout
     assert "<b>m" not in (only_run(tmp_path) / "report.html").read_text(encoding="utf-8")
@@ -154,10 +152,9 @@ def test_a_judge_that_stays_the_same_has_not_drifted() -> None:
 )
 def test_drift_of_each_kind_is_found_with_its_size(how: Any, kind: str, change: float) -> None:
     one = answered_twice(**how)[kind]
+    low, high = np.array([one.low, one.high], dtype=float)
     assert one.found
-    assert one.low is not None
-    assert one.high is not None
-    assert one.low < change < one.high
+    assert low < change < high
     assert one.change == pytest.approx(change, abs=0.15)
 
 

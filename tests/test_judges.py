@@ -2,7 +2,6 @@
 
 import asyncio
 import csv
-import http.client
 import json
 import signal
 import stat
@@ -28,6 +27,7 @@ from judgeq.web import control
 from judgeq.web.control import HOST, controlled
 from tests import people as them
 from tests.cli import LONGEST, judgeq, start, started
+from tests.web import answer_of
 
 T = TypeVar("T")
 SERVED = """
@@ -131,31 +131,25 @@ def test_judges_are_added_changed_and_forgotten(tmp_path: Path) -> None:
     judgeq(tmp_path, "annotate", "remove", "last", "Ann")
     done = judgeq(tmp_path, "annotate", "add", "last", "Ann", "--url-prefix", "https://lab.example")
     assert "on this machine only" not in done.stdout
-    (eve,) = changed(
-        tmp_path, "add", "last", "Eve Adams", "--url-prefix", "https://lab.example/a/"
-    )["judges"]
+    prefix = ("--url-prefix", "https://lab.example/a/")
+    (eve,) = changed(tmp_path, "add", "last", "Eve Adams", *prefix)["judges"]
     assert eve["link"].startswith("https://lab.example/a/#")
     assert changed(tmp_path, "remove", place.id, "eve adams")["judges"][0]["state"] == "removed"
-    (again,) = changed(tmp_path, "add", place.id, "eve adams", "--port", "9000", "--quota", "5")[
-        "judges"
-    ]
+    flags = ("--port", "9000", "--quota", "5")
+    (again,) = changed(tmp_path, "add", place.id, "eve adams", *flags)["judges"]
     assert again["link"].startswith("http://127.0.0.1:9000/#")
     assert (again["name"], again["quota"]) == ("Eve Adams", 5)
     changed(tmp_path, "remove", "last", "Eve Adams")
     told = judgeq(tmp_path, "annotate", "remove", "last", "Bob  Jones").stdout
     assert "Bob Jones is removed." in told
-    assert people(place) == [
-        ("Ann", "active", 60),
-        ("Bob Jones", "removed", 60),
-        ("Eve Adams", "removed", 5),
-    ]
+    gone = [("Bob Jones", "removed", 60), ("Eve Adams", "removed", 5)]
+    assert people(place) == [("Ann", "active", 60), *gone]
     told = judgeq(tmp_path, "annotate", "forget", "last", "Bob Jones", "Eve Adams").stdout
     assert told.startswith("Forgotten; called person 2, person 3 from now on.")
     assert people(place)[1:] == [("person 2", "removed", 60), ("person 3", "removed", 5)]
     for path in place.path.rglob("*"):
-        assert not {name for name in (b"Bob Jones", b"Eve Adams") if name in path.read_bytes()}, (
-            path
-        )
+        kept = path.read_bytes()
+        assert not [name for name in (b"Bob Jones", b"Eve Adams") if name in kept], path
 
 
 @pytest.mark.parametrize(
@@ -238,25 +232,15 @@ def test_nobody_without_the_secret_changes_anything(tmp_path: Path) -> None:
         asked = json.dumps({"what": "add", "names": ["Mallory"]})
 
         def status(host: str = "", body: str = asked, **headers: str) -> int:
-            connection = http.client.HTTPConnection(HOST, said["port"], timeout=LONGEST)
             named = {"Host": host or f"{HOST}:{said['port']}", **headers}
-            connection.request("POST", "/", body, named)
-            answer = connection.getresponse()
-            answer.read()
-            connection.close()
-            return answer.status
+            return answer_of(said["port"], "/", "POST", body, **named).status
 
         secret = f"Bearer {said['secret']}"
         assert status() == 401
         assert status(Authorization="Bearer x") == 401
         assert status("evil.example", Authorization=secret) == 421
-        for body in (
-            "",
-            "{",
-            "[]",
-            '{"what": "rob", "names": ["Ann"]}',
-            '{"what": "add", "names": []}',
-        ):
+        wrong = ('{"what": "rob", "names": ["Ann"]}', '{"what": "add", "names": []}')
+        for body in ("", "{", "[]", *wrong):
             assert status(body=body, Authorization=secret) == 400
         file.write_text(json.dumps(said | {"secret": "x" * 43}))
         assert control.change(place, Change("add", ("Eve",))) is None
@@ -284,9 +268,8 @@ def test_where_people_judge_is_said_to_those_who_want_it_quiet(tmp_path: Path) -
 def test_the_list_says_how_far_judges_are_and_how_they_do(tmp_path: Path) -> None:
     anchors = tmp_path / "anchors.csv"
     anchors.write_text("left,right,winner\nt23,t0,t23\nt1,t22,t22\n")
-    result = them.run(
-        tmp_path, ["Ann", "=Bob<b>"], each=2, repeats=0.2, anchors=anchors, strategy="pairwise3"
-    )
+    more: dict[str, Any] = {"each": 2, "repeats": 0.2, "anchors": anchors}
+    result = them.run(tmp_path, ["Ann", "=Bob<b>"], strategy="pairwise3", **more)
     pairs = np.sort(joined(result.history.asked).items.reshape(-1, 2), axis=1)
     questions = len(np.unique(pairs, axis=0))
     assert questions > 30

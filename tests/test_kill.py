@@ -70,6 +70,14 @@ def is_there(folder: Path, pattern: str) -> bool:
     return bool(list(folder.glob(pattern)))
 
 
+def begun(folder: Path, *flags: str) -> subprocess.Popen[str]:
+    """A run that has begun; its handlers of signals are there."""
+    process = start(folder, *JOB[:-3], *flags)
+    assert process.stderr is not None
+    assert "new run" in process.stderr.readline()
+    return process
+
+
 def test_killed_five_times_the_scores_are_the_same(tmp_path: Path, uninterrupted: str) -> None:
     moments = random.Random(20)
     committed: dict[int, int] = {}
@@ -87,7 +95,6 @@ def test_killed_five_times_the_scores_are_the_same(tmp_path: Path, uninterrupted
         assert committed.items() <= now.items()  # kept, and not attempted again
         committed = now
     assert 30 < len(committed) < JOBS, "the kills fell neither all before the work nor all after"
-
     judgeq(tmp_path, *JOB)
     run = only_run(tmp_path)
     assert scores(run) == uninterrupted
@@ -104,9 +111,7 @@ def test_killed_five_times_the_scores_are_the_same(tmp_path: Path, uninterrupted
 def test_a_signal_stops_cleanly_and_says_how_to_go_on(
     tmp_path: Path, uninterrupted: str, number: signal.Signals
 ) -> None:
-    process = start(tmp_path, *JOB[:-3], "--concurrency", "10", "--sim-latency", "0.3")
-    assert process.stderr is not None
-    assert "new run" in process.stderr.readline()  # the handlers are there from before this line
+    process = begun(tmp_path, "--concurrency", "10", "--sim-latency", "0.3")
     wait_until(partial(in_flight, tmp_path), process)
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
@@ -122,9 +127,8 @@ def test_a_signal_stops_cleanly_and_says_how_to_go_on(
 
 
 def test_the_second_signal_stops_at_once(tmp_path: Path, uninterrupted: str) -> None:
-    process = start(tmp_path, *JOB[:-3], "--concurrency", "10", "--sim-latency", "100")
+    process = begun(tmp_path, "--concurrency", "10", "--sim-latency", "100")
     assert process.stderr is not None
-    assert "new run" in process.stderr.readline()
     taken = "SELECT count(*) FROM jobs WHERE state = 'running'"
     wait_until(lambda: query(only_run(tmp_path), taken) == [(10,)], process)
     process.send_signal(signal.SIGINT)
@@ -139,16 +143,10 @@ def test_the_second_signal_stops_at_once(tmp_path: Path, uninterrupted: str) -> 
 
 
 def test_a_second_process_gets_a_clear_error(tmp_path: Path) -> None:
-    process = start(tmp_path, *JOB[:-3], "--sim-latency", "100")
-    try:
-        assert process.stderr is not None
-        assert "new run" in process.stderr.readline()
-        done = judgeq(tmp_path, *JOB, expect=7)
-        assert f"in use by process {process.pid}" in done.stderr
-        assert '"state": "running"' in judgeq(tmp_path, "status", "--json").stdout
-    finally:
-        process.kill()
-        process.communicate()
+    process = begun(tmp_path, "--sim-latency", "100")
+    done = judgeq(tmp_path, *JOB, expect=7)
+    assert f"in use by process {process.pid}" in done.stderr
+    assert '"state": "running"' in judgeq(tmp_path, "status", "--json").stdout
 
 
 SHORT = ("run", "--dataset", "synthetic:normal", "--n", "200", "--concurrency", "4")

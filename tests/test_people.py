@@ -575,13 +575,13 @@ def test_who_answers_too_fast_or_always_the_same_is_remarked_on() -> None:
 def test_people_are_asked_in_their_own_words() -> None:
     prompt = load("generic", "how urgent it is")
     about = about_of(prompt)
-    assert "0 (none) to 9" in about.questions["direct"]
-    assert "how urgent it is" in about.guidelines
-    assert about.title == "how urgent it is"
-    assert "instructions" not in about.guidelines
+    assert "0 (none) to 9" in about["questions"]["direct"]
+    assert "how urgent it is" in about["guidelines"]
+    assert about["title"] == "how urgent it is"
+    assert "instructions" not in about["guidelines"]
     without = about_of(prompt.model_copy(update={"people": ()}))
-    assert without.guidelines == prompt.system.strip()
-    assert without.questions["pair"] == " ".join(prompt.pair.split())
+    assert without["guidelines"] == prompt.system.strip()
+    assert without["questions"]["pair"] == " ".join(prompt.pair.split())
 
 
 @pytest.mark.parametrize(

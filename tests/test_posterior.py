@@ -52,9 +52,6 @@ def of_lists(*about: Any, sigma: float = SIGMA) -> Posterior:
     return posterior_of(plackett_luce.fit(judged, about[0], Parameters(sigma=sigma)))
 
 
-# Errors
-
-
 def test_components_are_as_in_the_whole_matrix() -> None:
     """Disjoint lists, of several sizes, more than are inverted together, and items never judged."""
     of_three: list[Ranking] = [(12 + at, 13 + at, 14 + at) for at in range(0, 60, 3)]
@@ -121,9 +118,6 @@ def test_several_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(curvature, "ThreadPoolExecutor", one_thread)
             assert_array_equal(of_lists(60, 5, 3, 0).errors, with_threads)
-
-
-# The width of the prior
 
 
 @pytest.mark.parametrize("sigma", [2.0, 6.0])

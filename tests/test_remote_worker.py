@@ -33,24 +33,27 @@ class FakeRuns:
     """Runs of a store in memory, each with a backend of its own."""
 
     def __init__(self, root: Path) -> None:
-        self.made = session.prepare(
-            config.settle(
-                {"dataset": "synthetic:normal", "n": 4, "strategy": "pairwise", "concurrency": 3}
-            ),
-            root,
-        )
+        small = {"dataset": "synthetic:normal", "n": 4, "strategy": "pairwise", "concurrency": 3}
+        self.made = session.prepare(config.settle(small), root)
         self.stores: dict[str, FakeStore] = {}
         self.backends: dict[str, FakeBackend] = {}
         self.over: set[str] = set()
         self.refused: dict[str, JudgeqError] = {}
         self.unopened: dict[str, JudgeqError] = {}
-        self.looks: list[Callable[[], None]] = []
+        self.looks: list[Callable[[], object]] = []
         self.exhausted = False
         self.named: list[str] = []
 
-    def add(self, name: str, jobs: int, *answers: Any) -> None:
+    def add(self, name: str, jobs: int, *answers: Any, refused: str = "") -> None:
         self.stores[name] = FakeStore(jobs)
         self.backends[name] = FakeBackend(*answers)
+        if refused:
+            self.refused[name] = UsageError(refused)
+
+    def looked(self, *looks: tuple[int, Callable[[], object]]) -> None:
+        """Have these done at a look each, after so many at which nothing is."""
+        for times, done in looks:
+            self.looks += [lambda: None] * times + [done]
 
     async def prospects(self) -> Sequence[Prospect]:
         if self.looks:
@@ -131,9 +134,7 @@ def test_it_waits_for_the_next_round_until_the_run_is_over(tmp_path: Path) -> No
     def next_round() -> None:
         scene.runs.stores["a"].pending.append(Job(Match(2, 2, (1, 0))))
 
-    nothing = lambda: None  # noqa: E731
-    over = lambda: scene.runs.over.add("a")  # noqa: E731
-    scene.runs.looks = [nothing] * 8 + [next_round] + [nothing] * 3 + [over]
+    scene.runs.looked((8, next_round), (3, lambda: scene.runs.over.add("a")))
     scene.go_on()
     assert scene.done("a") == [0, 1, 2]
     assert not scene.done("not named")
@@ -146,21 +147,16 @@ def test_it_looks_for_a_run_that_begins_a_little_later(tmp_path: Path) -> None:
     late = Scene(tmp_path, exit_when="done")
     late.runs.add("before", 0)
     late.runs.over.add("before")
-    late.runs.add("strange", 1)
-    late.runs.refused["strange"] = UsageError("run strange asks gpt")
-    late.runs.looks = [lambda: None] * 9 + [lambda: late.runs.add("a", 2)]
-    late.runs.looks += [lambda: None] * 3 + [lambda: late.runs.over.add("a")]
+    late.runs.add("strange", 1, refused="run strange asks gpt")
+    late.runs.looked((9, lambda: late.runs.add("a", 2)), (3, lambda: late.runs.over.add("a")))
     late.go_on()
     assert late.done("a") == [0, 1]
-    assert [text for text in late.warnings if "it looks for one for 60 s" in text] == late.warnings[
-        1:
-    ]
-
+    assert all("it looks for one for 60 s" in text for text in late.warnings[1:])
+    assert "it looks for one" not in late.warnings[0]
     in_vain = Scene(tmp_path, exit_when="done")
     begun = in_vain.clock.now
     in_vain.go_on()
     assert PATIENCE <= in_vain.clock.now - begun <= PATIENCE + LONGEST
-
     named = Scene(tmp_path, "a", exit_when="done")
     named.runs.add("a", 0)
     named.runs.over.add("a")
@@ -170,10 +166,9 @@ def test_it_looks_for_a_run_that_begins_a_little_later(tmp_path: Path) -> None:
 
 def test_what_it_may_not_work_on_is_reported_once_and_left_alone(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.runs.add("strange", 1)
+    scene.runs.add("strange", 1, refused="run strange asks gpt: --judge gpt")
     scene.runs.add("a", 1)
-    scene.runs.refused["strange"] = UsageError("run strange asks gpt: --judge gpt")
-    scene.runs.looks = [lambda: None] * 200 + [scene.stop.ask]
+    scene.runs.looked((200, scene.stop.ask))
     with pytest.raises(StoppedError):
         scene.go_on()
     assert scene.warnings == ["run strange asks gpt: --judge gpt"]
@@ -185,31 +180,23 @@ def test_a_worker_that_may_work_on_nothing_ends_with_the_reason(tmp_path: Path) 
     """Also one that was to wait for work for ever: it would never say so again."""
     scene = Scene(tmp_path)
     begun = scene.clock.now
-    scene.runs.add("strange", 1)
-    scene.runs.refused["strange"] = UsageError("run strange asks gpt at another address")
+    scene.runs.add("strange", 1, refused="run strange asks gpt at another address")
     with pytest.raises(UsageError, match="at another address"):
         scene.go_on()
     assert PATIENCE <= scene.clock.now - begun <= PATIENCE + LONGEST  # another may begin meanwhile
-
     late = Scene(tmp_path)  # others did it meanwhile
-    late.runs.add("strange", 1)
-    late.runs.refused["strange"] = UsageError("run strange asks gpt at another address")
-    late.runs.looks = [lambda: None] * 3 + [lambda: late.runs.over.add("strange")]
-    late.runs.looks += [lambda: None] * 200 + [late.stop.ask]
+    late.runs.add("strange", 1, refused="run strange asks gpt at another address")
+    late.runs.looked((3, lambda: late.runs.over.add("strange")), (200, late.stop.ask))
     with pytest.raises(UsageError, match="at another address"):
         late.go_on()
-
     failed = Scene(tmp_path)
     failed.runs.add("a", 9, JudgeError("no such model"))
     with pytest.raises(JudgeError, match="no such model"):
         failed.go_on()
-
     busy = Scene(tmp_path)
-    busy.runs.add("strange", 1)
-    busy.runs.refused["strange"] = UsageError("run strange asks gpt")
+    busy.runs.add("strange", 1, refused="run strange asks gpt")
     busy.runs.add("a", 1)
-    busy.runs.looks = [lambda: None] * 3 + [lambda: busy.runs.over.add("a")]
-    busy.runs.looks += [lambda: None] * 200 + [busy.stop.ask]
+    busy.runs.looked((3, lambda: busy.runs.over.add("a")), (200, busy.stop.ask))
     with pytest.raises(StoppedError):
         busy.go_on()
     assert busy.done("a") == [0]
@@ -219,7 +206,7 @@ def test_an_error_of_one_run_gives_its_jobs_back_and_sets_it_aside(tmp_path: Pat
     scene = Scene(tmp_path, exit_when="done")
     scene.runs.add("bad", 9, JudgeError("no such model"))
     scene.runs.add("a", 2)
-    scene.runs.looks = [lambda: None] * 5 + [lambda: scene.runs.over.add("a")]
+    scene.runs.looked((5, lambda: scene.runs.over.add("a")))
     with pytest.raises(JudgeError, match="no such model"):
         scene.go_on()
     assert scene.done("a") == [0, 1]
@@ -248,7 +235,6 @@ def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
     scene.go_on()
     assert scene.done("a") == [0]
     assert scene.warnings == ["the store can't be used: connection refused It is tried again."]
-
     wrong = Scene(tmp_path)
     wrong.runs.looks = [away] * 100
     begun = wrong.clock.now
@@ -262,32 +248,24 @@ def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
         later.go_on()
 
 
-def test_it_leaves_in_time_before_its_hours_are_over(tmp_path: Path) -> None:
+async def test_it_leaves_in_time_before_its_hours_are_over(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     start, asked_at = scene.clock(), 0.0
 
-    async def story() -> None:
+    def asked() -> None:
         nonlocal asked_at
+        asked_at = scene.clock() - start
 
-        def asked() -> None:
-            nonlocal asked_at
-            asked_at = scene.clock() - start
+    async def sleep(seconds: float) -> None:
+        await scene.clock.sleep(seconds)
+        if scene.clock() - start > 5000:  # the first calls take long to come back
+            scene.worker.tally.slowest = 300.0
 
-        scene.stop.calls(asked)
-
-        async def sleep(seconds: float) -> None:
-            await scene.clock.sleep(seconds)
-            if scene.clock() - start > 5000:  # the first calls take long to come back
-                scene.worker.tally.slowest = 300.0
-
-        await remote_worker.within(
-            2.0, scene.worker, scene.stop, scene.events.append, clock=scene.clock, sleep=sleep
-        )
-
-    asyncio.run(story())
-    assert (
-        asked_at == 7200 - remote_worker.MARGIN - 300
-    )  # a call that begins now would end too late
+    scene.stop.calls(asked)
+    work = (scene.worker, scene.stop, scene.events.append)
+    await remote_worker.within(2.0, *work, clock=scene.clock, sleep=sleep)
+    # A call that begins now would end too late.
+    assert asked_at == 7200 - remote_worker.MARGIN - 300
     assert scene.warnings == ["--max-hours 2 are nearly over: this worker left in time."]
 
 

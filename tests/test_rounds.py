@@ -54,8 +54,7 @@ def test_the_estimate_is_near_the_correlation_with_the_truth() -> None:
 def test_goals() -> None:
     assert not Goal.read(None)
     assert Goal.read("0.95") == Goal(rho=0.95)
-    assert Goal.read("top20").name == "top20"
-    assert Goal.read("0.95").name == "0.95"
+    assert [Goal.read(name).name for name in ("top20", "0.95")] == ["top20", "0.95"]
     assert Goal(rho=0.9).reached(0.9, None)
     assert not Goal(top=5).reached(0.99, 0.94)
     assert Goal(top=5).reached(0.1, 0.95)
@@ -90,17 +89,13 @@ def test_a_run_ends_once_enough_is_known_and_goes_on_when_asked_for_more(tmp_pat
     assert "One more round" in status
     asked = "SELECT id, items FROM jobs ORDER BY id"
     before = query(run, asked)
-
     again = json_of(tmp_path, "resume")  # the goal is kept
     assert (again["rounds"], again["certainty"]) == (rounds, early["certainty"])
-
     more = json_of(tmp_path, "resume", "--until", "0.87")
     assert more["rounds"] > rounds
     assert query(run, asked)[: len(before)] == before
     assert json_of(tmp_path, "status")["ended"]["goal"] == "0.87"
-
-    straight = tmp_path / "straight"
-    straight.mkdir()
+    (straight := tmp_path / "straight").mkdir()
     judgeq(straight, *job, "--until", "0.87")
     assert scores(only_run(straight)) == scores(run)
     # Without a goal it goes on to its own end, if it isn't there.
@@ -118,27 +113,24 @@ def test_what_one_more_round_would_cost_and_bring(tmp_path: Path) -> None:
     settings = config.settle({"dataset": "demo", "judge": ("some-model",), "price": (1.0, 1.0)})
     counts, totals = Counts(done=12), Totals(calls=10, cost=0.5, hits=2)
     now = rounds.how_well(history, settings, counts, totals)
-    assert now is not None
+    unknown = rounds.how_well(history, settings, counts, Totals(calls=10, unpriced=1))
+    assert now
+    assert unknown
     assert (now.round, now.next_calls) == (2, 6)
     assert now.next_cost == pytest.approx(0.3)
-    assert now.next_rho is not None
-    assert now.rho < now.next_rho
+    assert unknown.next_cost is None
+    assert now.rho < (now.next_rho or 0)
     assert rounds.after_each_round(history, settings)
     assert not rounds.after_each_round(history, config.settle({"dataset": "demo"}))
-    unknown = rounds.how_well(history, settings, counts, Totals(calls=10, unpriced=1))
-    assert unknown is not None
-    assert unknown.next_cost is None
 
 
 def test_reliability_in_words() -> None:
-    assert progress.reliability(Certainty(3, 0.9312, 0.9401, 37, 0.0123)) == [
-        "reliability 0.93",
-        "one more round (37 calls, about $0.01) would make it about 0.94",
-    ]
-    assert progress.reliability(Certainty(3, 0.9312, 0.9341, 1), people=True) == [
-        "reliability 0.931",
-        "one more round (1 answer) would make it about 0.934",
-    ]
+    paid = progress.reliability(Certainty(3, 0.9312, 0.9401, 37, 0.0123))
+    more = "one more round (37 calls, about $0.01) would make it about 0.94"
+    assert paid == ["reliability 0.93", more]
+    asked = progress.reliability(Certainty(3, 0.9312, 0.9341, 1), people=True)
+    more = "one more round (1 answer) would make it about 0.934"
+    assert asked == ["reliability 0.931", more]
     (top,) = progress.reliability(Certainty(3, 0.93, None, 0, top=20, top_share=0.912))
     assert top == "reliability 0.93, 91% of the first 20 settled"
 
@@ -153,8 +145,7 @@ def test_more_rounds_end_as_if_the_run_had_been_begun_with_them(tmp_path: Path) 
     judgeq(tmp_path, "resume", "--rounds", "3", "-q")
     ((before,), (after,)) = (*asked, *query(run, "SELECT count(*) FROM calls"))
     assert (before, after) == (16, 24)
-    straight = tmp_path / "straight"
-    straight.mkdir()
+    (straight := tmp_path / "straight").mkdir()
     judgeq(straight, "run", "-d", "demo", "--sample", "40", "-s", "listwise5x3", "-q")
     assert scores(run) == scores(only_run(straight))
 
@@ -164,11 +155,7 @@ def test_more_rounds_end_as_if_the_run_had_been_begun_with_them(tmp_path: Path) 
     [
         (SHORT, "1", "has 2 rounds already. Give 3 or more"),
         ((*SHORT[:5], "-s", "direct", "-q"), "2", "--strategy direct has no further rounds"),
-        (
-            (*SHORT, "--until", "0.1"),
-            "3",
-            r"ended after round 2 by --until 0.1. Give a higher --until",
-        ),
+        ((*SHORT, "--until", "0.1"), "3", "ended after round 2 by --until 0.1. Give a higher --u"),
     ],
 )
 def test_rounds_that_a_run_can_not_get_are_refused(
@@ -262,16 +249,13 @@ def _about(row: int) -> str:
 
 
 def test_a_strategy_that_runs_out_of_items_ends_early_and_stays_ended(tmp_path: Path) -> None:
-    job = ("run", "-d", "synthetic:linear", "--n", "12", "-s", "streak:r=1", "--json")
-    done = json.loads(judgeq(tmp_path, *job).stdout)
+    job = ("run", "-d", "synthetic:linear", "--n", "12", "-s", "streak:r=1")
+    done = json_of(tmp_path, *job)
     assert done["rounds"] == done["rounds_planned"] < 24
-    assert not done["partial"]
-    assert done["left_early"] == 12
-    state = json_of(tmp_path, "status")
-    assert state["state"] == "finished"
+    assert (done["partial"], done["left_early"]) == (False, 12)
+    assert json_of(tmp_path, "status")["state"] == "finished"
     calls = query(only_run(tmp_path), "SELECT count(*) FROM calls")
-    again = judgeq(tmp_path, *job)
-    assert json.loads(again.stdout) == done
+    assert json_of(tmp_path, *job) == done
     assert query(only_run(tmp_path), "SELECT count(*) FROM calls") == calls
     assert "finished" in judgeq(tmp_path, "runs").stdout
 

@@ -73,12 +73,11 @@ def test_a_run_that_cant_be_written_is_shown(
 def test_concurrency_never_changes_a_score(tmp_path: Path, strategy: str, model: str) -> None:
     job = (*SMALL, "--strategy", strategy, "--sim-model", model, "--quiet")
     found = set()
-    for name, flags in {
-        "one": ("--concurrency", "1"),
-        "many": ("--concurrency", "500", "--sim-latency", "0.02"),
-        "faults": (),
-    }.items():
-        failing = {"rate_limited": 0.1, "timeouts": 0.05} if name == "faults" else {}
+    for name, failing, flags in (
+        ("one", {}, ("--concurrency", "1")),
+        ("many", {}, ("--concurrency", "500", "--sim-latency", "0.02")),
+        ("faults", {"rate_limited": 0.1, "timeouts": 0.05}, ()),
+    ):
         with faults(**failing):
             judgeq(tmp_path, *job, *flags, "--runs-dir", name)
         (run,) = (tmp_path / name).iterdir()
@@ -88,10 +87,8 @@ def test_concurrency_never_changes_a_score(tmp_path: Path, strategy: str, model:
 
 def test_faults_are_retried_counted_and_never_verdicts(tmp_path: Path) -> None:
     with faults(unreadable=0.3):
-        done = judgeq(tmp_path, *SMALL, "--json")
-    result = json.loads(done.stdout)
-    run = only_run(tmp_path)
-    jobs = result["jobs"]
+        result = json_of(tmp_path, *SMALL)
+    run, jobs = only_run(tmp_path), result["jobs"]
     assert jobs["invalid"] > 0
     assert jobs["done"] + jobs["invalid"] == 36
     assert query(run, "SELECT count(*) FROM verdicts") == [(jobs["done"],)]
@@ -99,8 +96,7 @@ def test_faults_are_retried_counted_and_never_verdicts(tmp_path: Path) -> None:
     assert query(run, twice) == [(jobs["invalid"],)]
     assert result["calls"] == query(run, "SELECT sum(attempts) FROM jobs")[0][0]
     # Asked again without the faults, they become verdicts.
-    again = judgeq(tmp_path, "resume", "--retry-failed", "--json", "--quiet")
-    assert json.loads(again.stdout)["jobs"]["done"] == 36
+    assert json_of(tmp_path, "resume", "--retry-failed", "--quiet")["jobs"]["done"] == 36
     whole = tmp_path / "whole"
     whole.mkdir()
     judgeq(whole, *SMALL, "--quiet")
@@ -216,8 +212,8 @@ def test_a_run_without_a_verdict_has_no_ratings_and_is_not_finished(tmp_path: Pa
     assert "accuracy" not in done.stdout
     run = only_run(tmp_path)
     assert not (run / "scores.csv").exists()
-    for arguments in (("status",), ("runs",)):
-        assert "no verdicts" in judgeq(tmp_path, *arguments).stdout
+    for command in ("status", "runs"):
+        assert "no verdicts" in judgeq(tmp_path, command).stdout
     assert "has no verdict" in judgeq(tmp_path, "show", "--write", expect=7).stderr
     judgeq(tmp_path, "resume", "--retry-failed")
     assert "finished" in judgeq(tmp_path, "status").stdout

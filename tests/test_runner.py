@@ -50,17 +50,18 @@ def test_what_a_model_needs_is_told_before_anything_is_written(tmp_path: Path) -
     data = tmp_path / "my.csv"
     data.write_text("text\na\nb\nc\n")
     mine = {"dataset": str(data), "judge": "gpt-m", "strategy": "pairwise"}
-    with pytest.raises(UsageError, match=r"name a prompt set with --prompt .* --feature"):
-        prepared(tmp_path / "runs", **mine)
-    with pytest.raises(UsageError, match="--max-cost 1: the price of gpt-m is unknown"):
-        prepared(tmp_path / "runs", **mine, feature="zest", max_cost=1.0)
-    with pytest.raises(UsageError, match="--both-orders goes with pairs, not with"):
-        prepared(tmp_path / "runs", **mine | {"strategy": "listwise3"}, both_orders=True)
+    zest = {"feature": "zest", "max_cost": 1.0}
+    refused: list[tuple[dict[str, object], str]] = [
+        ({}, r"name a prompt set with --prompt .* --feature"),
+        (zest, "--max-cost 1: the price of gpt-m is unknown"),
+        ({"strategy": "listwise3", "both_orders": True}, "--both-orders goes with pairs, not with"),
+    ]
+    for more, told in refused:
+        with pytest.raises(UsageError, match=told):
+            prepared(tmp_path / "runs", **mine | more)
     assert not (tmp_path / "runs").exists()
-    flat = {"max_cost": 1.0, "price": (1.0, 1.0)}
-    pricing = prepared(tmp_path / "runs", **mine, feature="zest", **flat).pricing
-    (found,) = pricing.values()
-    assert found is not None
+    (found,) = prepared(tmp_path / "runs", **mine, **zest, price=(1.0, 1.0)).pricing.values()
+    assert found
     assert found.source == "--price"
 
 
@@ -72,14 +73,11 @@ def test_events_tell_the_story(tmp_path: Path) -> None:
     first, second = (e for e in events if isinstance(e, RoundRated))
     assert (started.items, started.rounds, list(started.planned)) == (240, 2, [])
     assert first.moved is None
-    assert second.moved is not None
-    assert 0 < second.moved <= 1
-    best = result.scores.ratings["elo"].argmax()
-    assert second.top[0].id == result.scores.ids[int(best)]
-    assert this.dataset.texts is not None
-    assert second.top[0].text == this.dataset.texts[int(best)][:200]
+    assert 0 < (second.moved or 0) <= 1
+    best = int(result.scores.ratings["elo"].argmax())
+    text = (this.dataset.texts or [])[best]
+    assert (second.top[0].id, second.top[0].text) == (result.scores.ids[best], text[:200])
     assert second.bottom[-1].rating == result.scores.ratings["elo"].min()
-
     events.clear()
     again = session.execute(session.resume(this.folder, {}), events.append)
     assert again.totals.calls == 48
@@ -150,7 +148,6 @@ async def never(seconds: float) -> None:
 
 
 async def test_a_round_waits_for_jobs_that_another_worker_holds(tmp_path: Path) -> None:
-
     async with story(tmp_path) as opened:
         await planned(opened)
         held = await opened.store.claim(THEIRS, 2, LEASE)
@@ -160,10 +157,8 @@ async def test_a_round_waits_for_jobs_that_another_worker_holds(tmp_path: Path) 
             """The other worker answers one, and then gives the other back."""
             states.append(await state(opened.store))
             job = held.pop(0).match
-            if held:
-                answer = Outcome(job.id, JobState.DONE, Verdict(job.items))
-            else:
-                answer = Outcome(job.id, JobState.PENDING)
+            answered = Outcome(job.id, JobState.DONE, Verdict(job.items))
+            answer = answered if held else Outcome(job.id, JobState.PENDING)
             await opened.store.settle(THEIRS, [answer])
 
         await runner.judge_round(opened, 1, sleep)
@@ -175,7 +170,6 @@ async def test_a_round_waits_for_jobs_that_another_worker_holds(tmp_path: Path) 
 async def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     async with story(tmp_path) as opened:
         await planned(opened)
         await opened.store.claim(THEIRS, 2, LEASE)  # it dies
@@ -197,7 +191,6 @@ async def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(
 
 
 async def test_only_as_many_first_questions_are_asked_as_are_missing(tmp_path: Path) -> None:
-
     async with story(tmp_path) as opened:
         await planned(opened)
         failed = await opened.store.claim(THEIRS, 1, LEASE)
@@ -265,7 +258,6 @@ async def test_rounds_that_no_answer_decides_are_planned_ahead_where_others_work
 
 
 async def test_who_was_taken_over_plans_nothing_and_says_so(tmp_path: Path) -> None:
-
     async with story(tmp_path, strategy="pairwise3") as opened:
         epoch = await runner.lead(opened)
         await planned(opened)  # by a new epoch, which is another process's
@@ -294,10 +286,8 @@ async def test_who_waits_for_the_scheduler_says_when_it_takes_over(
         assert await runner.lead(waiting) == 7
         (notice,) = events
         assert isinstance(notice, Notice)
-        assert (
-            "led by another process. This `judgeq run` takes over if that process is dead"
-            in notice.text
-        )
+        taking = "led by another process. This `judgeq run` takes over if that process is dead"
+        assert taking in notice.text
         assert "judgeq worker" not in notice.text
         with pytest.raises(LedError, match=r"To help it, start `judgeq worker .*add --standby"):
             await runner.lead(waiting)
@@ -321,10 +311,8 @@ async def state(store: Store, round: int = 1) -> Counts:
 
 def test_workers_are_called_with_the_models_of_the_run_and_no_other_judge() -> None:
     def called(**given: object) -> str:
-        run = SimpleNamespace(
-            settings=config.settle({"dataset": "demo", **given}),
-            folder=SimpleNamespace(argument="x"),
-        )
+        settings = config.settle({"dataset": "demo", **given})
+        run = SimpleNamespace(settings=settings, folder=SimpleNamespace(argument="x"))
         return runner._call_for_workers(cast(Any, SimpleNamespace(run=run)), Counts(pending=2))
 
     assert called().endswith("Start them: `judgeq worker x`.")

@@ -349,6 +349,3 @@ def test_cj_at_its_maximum_is_a_closed_form() -> None:
     assert se == pytest.approx(np.full(3, 1 / math.sqrt(8 / 4)))
     none = Comparisons(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0))
     assert np.isnan(scale.cj(none, 2)[0]).all()
-
-
-# People

@@ -117,22 +117,16 @@ def printed(*sections: Section, width: int = 200) -> str:
 
 def test_on_a_terminal_nothing_is_markup_or_acts() -> None:
     text = printed(SECTION)
-    assert "A [bold]title[/]" in text
-    assert "[red]x | *y…" in text
-    assert "0.500 [0.250, 0.750]" in text
-    assert "12,345" in text
+    for part in ("A [bold]title[/]", "[red]x | *y…", "0.500 [0.250, 0.750]", "12,345"):
+        assert part in text
     assert text.count("–") == 2
     assert "\x1b" not in text
 
 
 def test_lines_break_between_words_and_are_not_padded() -> None:
     words_of = "to be or not to be that is the question whether " * 5 + "end"
-    section = Section(
-        words_of,
-        [("a fact", words_of)],
-        notes=[words_of, "/a/path/without/a/blank/is/longer/than/the/terminal"],
-        warnings=[words_of],
-    )
+    notes = [words_of, "/a/path/without/a/blank/is/longer/than/the/terminal"]
+    section = Section(words_of, [("a fact", words_of)], notes=notes, warnings=[words_of])
     lines = list(map(str, terminal([section], 40)))
     assert all(line == line.rstrip() for line in lines)
     assert [line for line in lines if len(line) > 40] == [str(section.notes[1])]
@@ -167,9 +161,8 @@ def test_a_template_states_facts_and_no_value_adds_one() -> None:
     words = {"name": evil, "title": "t", "description": evil, "licence": code, "citation": "c"}
     info = SimpleNamespace(**words, gold_meaning=None, prompt="")
     facts = [("about", on_one_line), ("licence", code), ("cite", "c")]
-    assert stated("dataset", info=info) == Section(
-        f"{on_one_line}: t", facts, notes=[], warnings=[]
-    )
+    expected = Section(f"{on_one_line}: t", facts, notes=[], warnings=[])
+    assert stated("dataset", info=info) == expected
     with pytest.raises(UndefinedError):
         stated("dataset")
 
@@ -220,22 +213,16 @@ def test_the_answer_comes_first_and_fits(result: Result) -> None:
         row = next(line for line in lines(result, width) if line.split()[:1] == ["1"])
         assert best in row
         assert f"{result.scores.main[1].max():.2f}" in row
-    assert shown[-3:] == [
-        "Next    judgeq report --open",
-        f"        judgeq explain {best}",
-        "        judgeq resume --rounds 3",
-    ]
+    following = ["Next judgeq report --open", f"judgeq explain {best}", "judgeq resume --rounds 3"]
+    assert [" ".join(line.split()) for line in shown[-3:]] == following
 
 
 def test_only_what_matters_is_warned_of(result: Result) -> None:
-    assert result.slots is not None
-    troubled = replace(
-        result,
-        counts=Counts(done=15, invalid=3, failed=2),
-        totals=Totals(calls=20, cost=0.5, unknown=2, at_risk=0.25, saved=1.0),
-        slots=replace(result.slots, rate=np.array([0.4, 0.6]), furthest=2, chance=0.0004),
-        effect=Effect(-0.5, 0.2, -0.9, -0.1, 20),
-    )
+    assert result.slots
+    slots = replace(result.slots, rate=np.array([0.4, 0.6]), furthest=2, chance=0.0004)
+    totals = Totals(calls=20, cost=0.5, unknown=2, at_risk=0.25, saved=1.0)
+    counts, effect = Counts(done=15, invalid=3, failed=2), Effect(-0.5, 0.2, -0.9, -0.1, 20)
+    troubled = replace(result, counts=counts, totals=totals, slots=slots, effect=effect)
     text = " ".join(" ".join(lines(troubled, 100)).split())
     for sentence in (
         "2 jobs failed and 3 jobs got no usable answer, left out of the scores: `judgeq resume",

@@ -3,7 +3,6 @@
 import asyncio
 import csv
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from judgeq.run_places import RunFolder, RunPlace
 from judgeq.ui.dataclass_json import plain
 from tests import python
 from tests.build import SHARED, needs_recordings, recording
-from tests.cli import json_of, judgeq, only_run, query, score_columns, scores
+from tests.cli import execute, json_of, judgeq, only_run, query, score_columns, scores
 from tests.fakes import faults
 
 
@@ -102,10 +101,8 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
     assert second["cost_equivalent_calls"] == first["cost_equivalent_calls"] == 360
     assert not second["partial"]
     assert scores(there) == scores(run)
-
     shown = judgeq(tmp_path, "export").stdout
     assert shown.encode() == file.read_bytes()
-
     again = judgeq(tmp_path, "import", "-d", "demo", file)
     assert "was imported before; --new imports it again beside it" in again.stderr
     assert "judged by recorded" in again.stdout
@@ -132,18 +129,17 @@ def test_what_can_not_be_imported_leaves_nothing(demo: Path, tmp_path: Path) -> 
     done = judgeq(tmp_path, "import", "-d", "demo", bad, expect=3)
     assert "bad.jsonl, line 41: " in done.stderr
     assert not list(runs_dir.iterdir())
-    given = (demo / "demo.jsonl", runs_dir)
-    assert (
-        "No dataset is given (--dataset)" in judgeq(tmp_path, "import", given[0], expect=2).stderr
-    )
-    with pytest.raises(UsageError, match="Did you mean 'demo'"):
-        imported(*given, dataset="demos")
-    with pytest.raises(DataError, match=r"can't be read"):
-        imported(*given, dataset=str(tmp_path / "gone.csv"))
-    with pytest.raises(DataError, match=r"gone\.jsonl can't be read"):
-        imported(tmp_path / "gone.jsonl", runs_dir)
-    with pytest.raises(DataError, match="can't be written"):
-        imported(given[0], bad)
+    good, gone = demo / "demo.jsonl", tmp_path / "gone.jsonl"
+    told = judgeq(tmp_path, "import", good, expect=2).stderr
+    assert "No dataset is given (--dataset)" in told
+    for file, root, dataset, error, message in (
+        (good, runs_dir, "demos", UsageError, "Did you mean 'demo'"),
+        (good, runs_dir, str(tmp_path / "gone.csv"), DataError, r"can't be read"),
+        (gone, runs_dir, "demo", DataError, r"gone\.jsonl can't be read"),
+        (good, bad, "demo", DataError, "can't be written"),
+    ):
+        with pytest.raises(error, match=message):
+            imported(file, root, dataset)
     assert not list(runs_dir.iterdir())
     done = judgeq(demo, "export", "--by", "name", expect=2)
     assert "'--by': 'name' is not one of 'row', 'id'" in done.stderr
@@ -187,16 +183,11 @@ def test_only_verdicts_are_exported(tmp_path: Path) -> None:
     file = exported(part.run, tmp_path / "one.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(lines) == part.counts.done
-    assert [line["group"] for line in lines if line["round"] == 2] == [
-        *range(lines[-1]["group"] + 1)
-    ]
+    groups = [line["group"] for line in lines if line["round"] == 2]
+    assert groups == [*range(len(groups))]
     same(part, imported(file, tmp_path / "two"))
-
-    database = sqlite3.connect(part.run.database)
-    with database:
-        database.execute("DELETE FROM verdicts WHERE job >= 20")
-        database.execute("UPDATE jobs SET state = 'pending' WHERE id >= 20")
-    database.close()
+    left = "UPDATE jobs SET state = 'pending' WHERE id >= 20"
+    execute(part.run.database, "DELETE FROM verdicts WHERE job >= 20", left)
     assert asyncio.run(state(part.run)).word == "stopped"
     lines = exported(part.run, tmp_path / "part.jsonl").read_text().splitlines()
     found = query(part.run.path, "SELECT count(*) FROM verdicts")
@@ -276,21 +267,11 @@ def test_published_recordings_give_the_published_ratings(tmp_path: Path, name: s
     assert exported(result.run, tmp_path / "again.jsonl").read_bytes() == path.read_bytes()
     if name == "babe":
         found = measures(result)["all", "elo"]
-        names = ("recall", "accuracy", "precision", "f1")
-        assert [round(found[name].value or 0.0, 3) for name in names] == [
-            0.783,
-            0.779,
-            0.772,
-            0.778,
-        ]
+        known = {"recall": 0.783, "accuracy": 0.779, "precision": 0.772, "f1": 0.778}
+        assert {name: round(found[name].value or 0.0, 3) for name in known} == known
     # What bt-mm makes of these verdicts takes seconds: test_estimators.py has it.
     _, rounds, _ = asyncio.run(results.judgments(result.run))
     for mine, theirs in zip(rounds, recording(path.stem), strict=True):
         np.testing.assert_array_equal(mine.items, theirs.items)
         np.testing.assert_array_equal(mine.offsets, theirs.offsets)
         np.testing.assert_array_equal(mine.tied, theirs.tied)
-
-
-def written(path: Path, *lines: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path

@@ -16,11 +16,10 @@ import pytest
 from judgeq.errors import RunError
 from judgeq.store import Items, schema, verdicts
 from judgeq.store.sqlite import Flusher, SqliteStore
-from judgeq.types import Attempt, Batch, Bools, Counts, JobState, Line, Matches, Outcome, Verdict
+from judgeq.types import Attempt, Batch, Counts, JobState, Line, Outcome, Verdict
+from tests.cli import execute
 from tests.fakes import call
-
-N = 4
-
+from tests.test_store import pairs
 
 Read = Callable[[SqliteStore], Awaitable[object]]
 
@@ -34,12 +33,6 @@ def opened(path: Path, *, read_only: bool = False) -> Iterator[SqliteStore]:
         asyncio.run(store.close())
 
 
-def execute(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        for statement in statements:
-            connection.execute(statement)
-
-
 def query(path: Path, sql: str) -> list[tuple[object, ...]]:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(sql).fetchall()
@@ -49,18 +42,12 @@ def done(job: int, *items: int) -> Outcome:
     return Outcome(job, JobState.DONE, Verdict(items), (call(),))
 
 
-def everybody(n: int) -> Bools:
-    return np.ones(n, dtype=np.bool_)
-
-
-async def fill(store: SqliteStore, jobs: int = 3) -> None:
-    """Four items, and a round of pairs (0, 1), (1, 2), …"""
-    await store.set_items(
-        Items(list("abcd"), np.arange(N, dtype=np.float64), {"x": np.ones(N, dtype=np.bool_)})
-    )
+async def fill(store: SqliteStore) -> None:
+    """Four items, and a round of pairs (0, 1), (1, 2), (2, 3)."""
+    everybody = np.ones(4, dtype=np.bool_)
+    await store.set_items(Items(list("abcd"), np.arange(4, dtype=np.float64), {"x": everybody}))
     epoch = await store.lead("test", 60)
-    items = np.array([[m % N, (m + 1) % N] for m in range(jobs)], dtype=np.int32).ravel()
-    await store.plan_round(1, epoch, everybody(N), Matches(items, np.arange(jobs + 1) * 2))
+    await store.plan_round(1, epoch, everybody, pairs(3))
 
 
 async def answered(store: SqliteStore) -> None:
@@ -96,8 +83,8 @@ def test_another_schema_is_refused_and_left_alone(
     execute(path, f"PRAGMA user_version = {version}")
     message = (
         rf"run\.db has schema version {version}, and this judgeq writes version {schema.VERSION}: "
-        "continue it with the judgeq that made it, or begin anew with --new"
     )
+    message += "continue it with the judgeq that made it, or begin anew with --new"
     refused(path, message, read_only=read_only)
 
 
@@ -160,19 +147,9 @@ def test_a_batch_that_can_not_be_is_told(path: Path, change: str, read: Read) ->
         asyncio.run(store.hand_over("w", batch, [Line(job, 0.5, 1)]))
     table = "workers" if "name = " in change else "batches"
     execute(path, f"UPDATE {table} SET {change} WHERE worker = (SELECT worker FROM batches)")
-    with (
-        pytest.raises(RunError, match=r"run\.db is damaged"),
-        opened(path, read_only=True) as store,
-    ):
+    damaged = pytest.raises(RunError, match=r"run\.db is damaged")
+    with damaged, opened(path, read_only=True) as store:
         asyncio.run(read(store))  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="module")
-def undamaged(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    path = tmp_path_factory.mktemp("undamaged") / "run.db"
-    with opened(path) as store:
-        asyncio.run(answered(store))
-    return path.read_bytes()
 
 
 VERDICTS: Read = lambda store: store.verdicts()  # noqa: E731
@@ -202,20 +179,10 @@ DAMAGE: list[tuple[str, Read]] = [
 
 
 @pytest.mark.parametrize(("damage", "read"), DAMAGE, ids=[damage for damage, _ in DAMAGE])
-def test_damage_is_told(undamaged: bytes, tmp_path: Path, damage: str, read: Read) -> None:
-    path = tmp_path / "run.db"
-    path.write_bytes(undamaged)
+def test_damage_is_told(path: Path, damage: str, read: Read) -> None:
     execute(path, damage)
-
-    async def told() -> None:
-        store = SqliteStore(path)
-        try:
-            await read(store)
-        finally:
-            await store.close()
-
-    with pytest.raises(RunError, match=r"run\.db.*(damaged|decode)"):
-        asyncio.run(told())
+    with pytest.raises(RunError, match=r"run\.db.*(damaged|decode)"), opened(path) as store:
+        asyncio.run(read(store))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ties", ["00020002", "00020100", "00020001", "00010202", "00020202"])
@@ -227,27 +194,23 @@ def test_partial_rankings_that_can_not_be(ties: str) -> None:
         verdicts.of_rows([row], 4)
 
 
+async def everything(store: SqliteStore) -> None:
+    await store.items()
+    await store.verdicts()
+
+
 def test_a_damaged_page_is_told(path: Path) -> None:
     size = path.stat().st_size
     with path.open("rb+") as file:
         file.seek(4096)
         file.write(b"\xa5" * (size - 4096))
-    with pytest.raises(RunError, match=r"run\.db: .*(malformed|not a database).*damaged"):
-        asyncio.run(read_everything(path))
-
-
-async def read_everything(path: Path) -> None:
-    store = SqliteStore(path, read_only=True)
-    try:
-        await store.items()
-        await store.verdicts()
-    finally:
-        await store.close()
+    told = r"run\.db: .*(malformed|not a database).*damaged"
+    with pytest.raises(RunError, match=told), opened(path, read_only=True) as store:
+        asyncio.run(everything(store))
 
 
 async def test_a_reader_looks_while_a_writer_works(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-
     writer = SqliteStore(path)
     await fill(writer)
     reader = SqliteStore(path, read_only=True)
@@ -319,12 +282,13 @@ def written(writer: sqlite3.Connection, error: str) -> None:
 def test_each_turn_the_log_is_synced_and_moves_into_the_database(
     path: Path, writer: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[list[tuple[object, ...]]] = []
-    synced: list[bool] = []
+    seen, synced = list[list[tuple[object, ...]]](), list[bool]()
     log = path.with_name("run.db-wal")
-    monkeypatch.setattr(
-        os, "fsync", lambda file: synced.append(os.path.samestat(os.fstat(file), log.stat()))
-    )
+
+    def fsync(file: int) -> None:
+        synced.append(os.path.samestat(os.fstat(file), log.stat()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
 
     def write() -> None:
         seen.append(in_the_database_alone(path))
@@ -343,7 +307,6 @@ async def test_a_disk_that_fails_is_told_to_the_writer(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Flusher, "_flush", fail)
-
     store = SqliteStore(path)
     try:
         assert store.flusher is not None

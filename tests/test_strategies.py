@@ -34,12 +34,9 @@ def all_standings(draw: st.DrawFn, least: int = 2, most: int = 300) -> Standings
     """Any number of items, some out of the game, with ratings of every sort."""
     n = draw(st.integers(least, most))
     random = generator(draw(SEEDS))
-    ratings: Floats = {
-        "equal": np.full(n, 1500.0),
-        "tied": random.choice([1400.0, 1500.0, 1600.0], n),
-        "spread": random.normal(1500, 100, n),
-        "extreme": random.choice([-1e300, -0.0, 0.0, 5e-324, 1500.0, 1e300], n),
-    }[draw(st.sampled_from(["equal", "tied", "spread", "extreme"]))]
+    few = ([1500.0], [1400.0, 1500.0, 1600.0], [-1e300, -0.0, 0.0, 5e-324, 1500.0, 1e300])
+    kinds = [random.normal(1500, 100, n), *(random.choice(values, n) for values in few)]
+    ratings: Floats = draw(st.sampled_from(kinds))
     active: Bools = random.random(n) >= draw(st.sampled_from([0.0, 0.0, 0.2, 0.8]))
     assume(active.sum() >= least)
     return Standings(ratings, active)
@@ -107,10 +104,11 @@ def spread(matches: Matches, n: int) -> float:
 def test_similar_items_meet(strategy: type[Pairwise] | type[Listwise]) -> None:
     n = 1000
     ranks = everyone(np.arange(float(n)))  # the row number is the rank
-    similar = strategy(matchmaking="similar").next_round(History(ranks), generator())
-    random = strategy(matchmaking="random").next_round(History(ranks), generator())
-    assert spread(similar, n) < 0.15
-    assert spread(random, n) > 0.3
+    similar, random = (
+        spread(strategy(matchmaking=how).next_round(History(ranks), generator()), n) for how in BOTH
+    )
+    assert similar < 0.15
+    assert random > 0.3
 
 
 @settings(max_examples=20)
@@ -181,11 +179,7 @@ def test_parse(text: str, flags: dict[str, Any], expected: Strategy) -> None:
     [
         ("", {}, "--strategy '': no such strategy.*listwise<k>.*pairwise.*judgeq list strategies"),
         ("listwise" + "9" * 5000, {}, "--strategy 'listwise9+': no such strategy"),
-        (
-            "listwise10:k=5",
-            {},
-            "--strategy listwise10:k=5 says k = 5, and before it 10: give it once",
-        ),
+        ("listwise10:k=5", {}, "listwise10:k=5 says k = 5, and before it 10: give it once"),
         ("listwise10x3", {"rounds": 2}, "--rounds 2 says rounds = 2, and before it 3"),
         ("pairwise:k=5", {}, "k is no setting of pairwise; it takes rounds=…, matchmaking=…"),
         ("listwise1", {}, "--strategy listwise1: a list needs at least 2 items, not 1"),
@@ -206,32 +200,21 @@ def test_what_cannot_be_parsed(text: str, flags: dict[str, Any], message: str) -
 
 
 def test_defaults_are_not_in_the_name() -> None:
-    assert [each.name for each in (Listwise(), Listwise(5, 2), Pairwise(), Pairwise(3))] == [
-        "listwise10",
-        "listwise5x2",
-        "pairwise",
-        "pairwise3",
-    ]
-    others = (Streak(), Streak(9), Tail(w=4), Complete(), Complete(2), Direct())
-    assert [each.name for each in others] == [
-        "streak:r=4,d=3",
-        "streak:r=4,d=3,rounds=9",
-        "tail:w=4,p=20",
-        "complete",
-        "complete:m=2",
-        "direct",
-    ]
-    assert [parse(each.name) for each in others] == list(others)
+    for strategy, name in (
+        *((Listwise(), "listwise10"), (Listwise(5, 2), "listwise5x2")),
+        *((Pairwise(), "pairwise"), (Pairwise(3), "pairwise3")),
+        *((Streak(), "streak:r=4,d=3"), (Streak(9), "streak:r=4,d=3,rounds=9")),
+        *((Tail(w=4), "tail:w=4,p=20"), (Direct(), "direct")),
+        *((Complete(), "complete"), (Complete(2), "complete:m=2")),
+    ):
+        assert strategy.name == name
+        assert parse(name) == strategy
 
 
 @pytest.mark.parametrize(
     ("text", "n", "message"),
     [
-        (
-            "streak:r=2,d=100000000",
-            60,
-            "no item meets 100,000,000 distinct opponents among 60 items",
-        ),
+        ("streak:r=2,d=100000000", 60, "no item meets 100,000,000 distinct opponents among 60 it"),
         ("streak:r=24", 60, "leave after round 24, and there are no more than 24.*pairwise24"),
         ("tail:w=24", 60, "first items leave after round 24"),
         ("tail", 3, "of 3 items none leaves from each end"),
@@ -276,19 +259,14 @@ def test_a_tie_breaks_a_streak_and_sitting_out_does_not() -> None:
     won: list[list[Any]] = [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0, 3], [1, 2]]]
     tied = [won[0], [[[0, 2]], [1, 3]], won[2]]
     sat = [won[0], [[1, 3]], won[1], won[2]]
-    active = [
-        strategy.stay(
-            History(everyone(elo.start(4)), [verdicts(some) for some in rounds]),
-            np.random.default_rng(),
-        )
-        for rounds in (won, won[:2], tied, sat)
-    ]
-    assert [stays.tolist() for stays in active] == [
-        [False, True, True, False],
-        [True, True, True, True],
-        [True, True, True, False],
-        [False, False, True, False],  # 1 won its last three
-    ]
+    for rounds, stays in (
+        (won, [False, True, True, False]),
+        (won[:2], [True, True, True, True]),
+        (tied, [True, True, True, False]),
+        (sat, [False, False, True, False]),  # 1 won its last three
+    ):
+        history = History(everyone(elo.start(4)), [verdicts(some) for some in rounds])
+        assert strategy.stay(history, generator()).tolist() == stays
 
 
 def test_a_streak_takes_distinct_opponents() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -68,12 +69,8 @@ def test_imports_point_downwards() -> None:
     # The names of judgeq itself are loaded when used.
     graph = {module(path): {*imported(path)} - {"judgeq", module(path)} for path in FILES}
     floor = {name: FLOORS.index(room(path)) for name, path in MODULES.items()}
-    assert not [
-        (name, other)
-        for name, used in graph.items()
-        for other in used
-        if floor[other] > floor[name]
-    ]
+    uses = [(name, other) for name, used in graph.items() for other in used]
+    assert not [pair for pair in uses if floor[pair[1]] > floor[pair[0]]]
     # No files use each other:
     assert list(TopologicalSorter(graph).static_order())  # raises CycleError, naming the circle
 
@@ -83,10 +80,8 @@ def test_the_core_does_no_io_and_knows_no_clock() -> None:
     assert core
     for path in core:
         text = (PACKAGE / path).read_text(encoding="utf-8")
-        found = re.findall(
-            r"^(?:import|from) (asyncio|time|os|pathlib|sqlite3|random)\b", text, re.M
-        )
-        assert not found, path
+        imports = r"^(?:import|from) (asyncio|time|os|pathlib|sqlite3|random)\b"
+        assert not re.findall(imports, text, re.MULTILINE), path
 
 
 def test_files_and_functions_are_small() -> None:
@@ -112,9 +107,8 @@ def test_no_assert_no_catch_all_no_print_no_module_state() -> None:
                 # A catch-all may tidy up, but what it caught goes on.
                 if ast.unparse(node.type) in ("Exception", "BaseException"):
                     assert any(isinstance(inner, ast.Raise) for inner in node.body), where
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
-                *("print", "exit", "sys.exit"),
-            ):
+            ends = ("print", "exit", "sys.exit")
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ends:
                 assert path.startswith("cli/"), where
 
 
@@ -142,13 +136,9 @@ def test_every_command_and_option_has_help() -> None:
 
 def test_what_is_said_names_commands_that_there_are() -> None:
     names = {name.split()[0] for name in commands()} | {"--help", "--version"}
-    pages = [PACKAGE.parent / page for page in ("README.md", "CHANGELOG.md")]
-    pages += [
-        *REPO.glob("*/README.md"),
-        *PACKAGE.rglob("*.md"),
-        *(REPO / "docs" / name for name in DOCS),
-    ]
-    pages += [REPO / "docs" / name for name in ("judgeq.sbatch", "judgeq-workers.yaml")]
+    pages = [REPO / page for page in ("README.md", "CHANGELOG.md")]
+    pages += [*REPO.glob("*/README.md"), *PACKAGE.rglob("*.md")]
+    pages += [REPO / "docs" / name for name in (*DOCS, "judgeq.sbatch", "judgeq-workers.yaml")]
     for path in (*PACKAGE.rglob("*.py"), *PACKAGE.rglob("templates/**/*.txt"), *pages):
         text = path.read_text(encoding="utf-8")
         code = [] if path.suffix == ".py" else re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
@@ -200,9 +190,8 @@ def test_help_stays_light(words: list[str], heavy: str) -> None:
 
 
 def test_the_top_level_holds_what_was_agreed() -> None:
-    tracked = subprocess.run(
-        ["git", "ls-files"], cwd=REPO, capture_output=True, text=True, check=False
-    )
+    listing = ["git", "ls-files"]
+    tracked = subprocess.run(listing, cwd=REPO, capture_output=True, text=True, check=False)
     if tracked.returncode:
         pytest.skip("not a git checkout")
     top = {line.split("/")[0] for line in tracked.stdout.splitlines()}
@@ -291,9 +280,8 @@ def test_a_whole_run_without_a_promised_test_ends_with_an_error(tmp_path: Path) 
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = checks\n")
     tests = tmp_path / "checks"
     tests.mkdir()
-    (tests / "promises.md").write_text(
-        "1. A.\n   `test_a.py::test_kept`\n2. B.\n   `test_a.py::test_lost`\n"
-    )
+    page = "1. A.\n   `test_a.py::test_kept`\n2. B.\n   `test_a.py::test_lost`\n"
+    (tests / "promises.md").write_text(page)
     (tests / "conftest.py").write_text(
         "from pathlib import Path\nfrom tests.promises import Watch\n"
         "def pytest_configure(config):\n"
@@ -301,16 +289,19 @@ def test_a_whole_run_without_a_promised_test_ends_with_an_error(tmp_path: Path) 
         "        config.pluginmanager.register(Watch(Path(__file__).with_name('promises.md')))\n"
     )
     (tests / "test_a.py").write_text("def test_kept(): pass\n\ndef test_other(): pass\n")
-
-    words = ("-q", "--import-mode=importlib", "-n", "0", "-m", SHORT)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
-        check=False,
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(REPO)},
-        capture_output=True,
-        text=True,
-    )
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--import-mode=importlib",
+        "-n",
+        "0",
+        "-m",
+        SHORT,
+    ]
+    how: dict[str, Any] = {"cwd": tmp_path, "env": {"PYTHONPATH": str(REPO)}}
+    done = subprocess.run(words, **how, check=False, capture_output=True, text=True)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
     assert "promise 2: test_a.py::test_lost did not run" in done.stdout
     assert done.returncode == 1

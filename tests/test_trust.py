@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,26 @@ EVENTS: list[tuple[str, str]] = []
 WATCHING: list[bool] = []
 
 
+KINDS = ("open", "os.listdir", "socket.connect", "socket.getaddrinfo", "sqlite3.connect")
+
+
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
-    if WATCHING and event in ("open", "socket.connect", "socket.getaddrinfo", "sqlite3.connect"):
+    if WATCHING and event in KINDS:
         EVENTS.append((event, str(arguments)))
 
 
 sys.addaudithook(_watch)  # for good: it listens only while WATCHING
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """While inside, what is opened and connected to is an event."""
+    EVENTS.clear()
+    WATCHING.append(True)
+    try:
+        yield
+    finally:
+        WATCHING.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -71,32 +86,22 @@ def change(folder: RunPlace, **settings: Any) -> None:
 
 def refused(folder: RunPlace, *flags: str, **changes: Any) -> str:
     """The run isn't gone on with, and nothing was opened but its config.json and the mark."""
-    EVENTS.clear()
-    WATCHING.append(True)
-    try:
-        with pytest.raises(RunError) as error:
-            session.resume(folder, changes)
-    finally:
-        WATCHING.clear()
+    with watched(), pytest.raises(RunError) as error:
+        session.resume(folder, changes)
     opened = [what for _, what in EVENTS if "config.json" not in what and "state" not in what]
     assert not opened
-    assert not [kind for kind, _ in EVENTS if kind != "open"]
+    assert {kind for kind, _ in EVENTS} <= {"open", "os.listdir"}
     message = str(error.value)
     for flag in flags:
         assert flag in message
     return message
 
 
+THIEF = "http://thief.example/v1"
 ASKS: dict[str, tuple[Any, str]] = {
-    "base_url": ("http://thief.example/v1", "--base-url http://thief.example/v1"),
-    "openai_base_url": (
-        "http://thief.example/v1",
-        "OPENAI_BASE_URL=http://thief.example/v1 judgeq resume",
-    ),
-    "anthropic_base_url": (
-        "http://thief.example/v1",
-        "ANTHROPIC_BASE_URL=http://thief.example/v1 judgeq resume",
-    ),
+    "base_url": (THIEF, f"--base-url {THIEF}"),
+    "openai_base_url": (THIEF, f"OPENAI_BASE_URL={THIEF} judgeq resume"),
+    "anthropic_base_url": (THIEF, f"ANTHROPIC_BASE_URL={THIEF} judgeq resume"),
     "api": ("anthropic", "--api anthropic"),
     "api_key_env": ("OPENAI_API_KEY", "--api-key-env OPENAI_API_KEY"),
     "api_key_file": ("/home/me/.key", "--api-key-file /home/me/.key"),
@@ -243,21 +248,12 @@ def test_commands_that_read_open_nothing_but_the_run(tmp_path: Path) -> None:
     job = ("run", "-d", "demo", "--sample", "40", "--quiet")
     assert invoke(*job, "--runs-dir", tmp_path / "runs")[0] == 0
     (folder,) = run_places.FolderRuns(tmp_path / "runs").all()
-    change(
-        folder,
-        dataset=str(mails),
-        prompt=str(mails.with_suffix(".toml")),
-        judge=["gpt-m"],
-        api_key_file=str(key),
-        ca_file=str(key),
-        cache_dir=str(mails.parent),
-        data_dir=str(mails.parent),
-        base_url="http://thief.example/v1",
-    )
+    texts = {"dataset": str(mails), "prompt": str(mails.with_suffix(".toml")), "judge": ["gpt-m"]}
+    keys = dict.fromkeys(("api_key_file", "ca_file"), str(key))
+    folders = dict.fromkeys(("cache_dir", "data_dir"), str(mails.parent))
+    change(folder, **texts, **keys, **folders, base_url=THIEF)
     forget(tmp_path)
-    EVENTS.clear()
-    WATCHING.append(True)
-    try:
+    with watched():
         for command in (
             ("status", folder.path),
             ("runs", "--runs-dir", tmp_path / "runs"),
@@ -268,8 +264,6 @@ def test_commands_that_read_open_nothing_but_the_run(tmp_path: Path) -> None:
         ):
             code, output = invoke(*command)
             assert code == 0, output
-    finally:
-        WATCHING.clear()
     assert any("run.db" in what for _, what in EVENTS)
     assert not [what for _, what in EVENTS if "private" in what or "thief" in what]
     assert not [kind for kind, _ in EVENTS if kind.startswith("socket")]
@@ -282,14 +276,11 @@ def test_a_gift_sends_no_key_to_its_server(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine-and-nobody-elses")
     monkeypatch.setenv("JUDGEQ_CACHE", str(tmp_path / "cache"))
     with mock(tmp_path) as url:
-        asks = (
-            *("--judge", "mock", "--base-url", url, "--api-key-env", "OPENAI_API_KEY"),
-            *("--price", "1,1"),
-        )
+        key = ("--api-key-env", "OPENAI_API_KEY")
+        asks = ("--judge", "mock", "--base-url", url, *key, "--price", "1,1")
         job = ("run", "-d", "demo", "-s", "listwise10", *asks, "--max-output-tokens", "100")
-        code, output = invoke(
-            *job, "--max-cost", "0.01", "--quiet", "--runs-dir", tmp_path / "theirs-runs"
-        )
+        theirs = ("--max-cost", "0.01", "--quiet", "--runs-dir", tmp_path / "theirs-runs")
+        code, output = invoke(*job, *theirs)
         assert code == 6, output
         (run,) = (tmp_path / "theirs-runs").iterdir()
         run.rename(tmp_path / "gift")
@@ -303,6 +294,5 @@ def test_a_gift_sends_no_key_to_its_server(
         assert (tmp_path / "gift" / "run.db").read_bytes() == before
         code, output = invoke("resume", tmp_path / "gift", *asks, "--max-cost", "9", "--quiet")
         assert code == 0, output
-        assert trust.own_settings(
-            RunFolder(tmp_path / "gift"), RunFolder(tmp_path / "gift").info(), {"max_cost": 9.0}
-        ).models
+        gift = RunFolder(tmp_path / "gift")
+        assert trust.own_settings(gift, gift.info(), {"max_cost": 9.0}).models

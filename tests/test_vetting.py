@@ -109,9 +109,6 @@ def test_another_definition_is_refused(path: Path, change: str) -> None:
     refused(path, r"run\.db")
 
 
-# The cells
-
-
 INTEGER = ("'x'", "x'00'", "1.5")
 WRONG = {"float8": ("'x'", "x'00'"), "text": ("x'00'",), "bytea": ("'x'", "1")}
 """What SQLite lets stand in a column of this type, and judgeq never writes."""
@@ -182,10 +179,8 @@ def test_costs_that_add_up_to_no_number_are_refused(tmp_path: Path, path: Path, 
     assert "dollars: inf of " in judgeq(tmp_path, "status", expect=7).stderr
 
 
-RUN = (
-    *("run", "-d", "demo", "--sample", "20", "-s", "pairwise3", "--quiet", "--no-cache"),
-    *("--judge", "m", "--price", "1,10"),
-)
+MODEL = ("--judge", "m", "--price", "1,10", "--no-cache")
+RUN = ("run", "-d", "demo", "--sample", "20", "-s", "pairwise3", "--quiet", *MODEL)
 DAMAGE = [
     ("DELETE FROM verdicts WHERE job = 7", "answered questions with a verdict: 29 of 30"),
     ("UPDATE jobs SET state = 'pending' WHERE id = 7", "verdicts: 30 of 29"),

@@ -14,7 +14,6 @@ from judgeq import datasets, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.columns import kind_of
-from judgeq.datasets.dataset import RowIds
 from judgeq.datasets.tables import Table, display, listed
 from judgeq.engine import rounds
 from judgeq.engine.interrupts import awaited
@@ -229,5 +228,4 @@ def _of_run(place: RunPlace, dataset: Dataset, given: Given) -> Dataset:
 
 async def _ids(place: RunPlace) -> Sequence[str]:
     async with rounds.reading(place) as store:
-        ids = (await store.items()).ids
-    return RowIds(len(ids)) if numbered(ids) else ids
+        return (await store.items()).ids

@@ -8,7 +8,7 @@ answer twice nor answer what another person has.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
@@ -85,18 +85,6 @@ class Answer(NamedTuple):
     note: str = ""
 
 
-class About(NamedTuple):
-    """What people are asked in this run."""
-
-    title: str
-    feature: str
-    questions: Mapping[str, str]
-    """The question by kind; $count stands for the number of texts."""
-    guidelines: str
-    """Paragraphs."""
-    ties: bool
-
-
 class People:
     """The people of one run. `run`: how commands name it."""
 
@@ -127,11 +115,11 @@ class People:
         return sum(map(self._assignment.is_present, self._assignment.active()))
 
     @property
-    def about(self) -> About:
-        """What is asked. Raises UsageError without a prompt set."""
+    def about(self) -> dict[str, Any]:
+        """What is asked, as `about_of`. Raises UsageError without a prompt set."""
         if self._questions.prompt is None:
             raise UsageError("People need to know what to judge: give --prompt or --feature.")
-        return about_of(self._questions.prompt)
+        return about_of(self._questions.prompt) | {"open_to_all": self.open_to_all}
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[Assignment]:
@@ -345,17 +333,18 @@ def _theirs(person: PersonProgress, question: str) -> tuple[PersonProgress, Hand
 # Answers as their calls keep them
 
 
-def about_of(prompt: PromptSet) -> About:
-    """What a prompt set asks of people."""
+def about_of(prompt: PromptSet) -> dict[str, Any]:
+    """What a prompt set asks of people, for their page: a title, the feature, the question by kind
+    ($count stands for the number of texts), guidelines in paragraphs, and whether texts may tie."""
     own = dict(prompt.people)
     words = {"pair": prompt.pair, "list": prompt.list, "direct": prompt.direct}
-    return About(
-        title=own.get("title", prompt.title) or prompt.name,
-        feature=prompt.feature,
-        questions={kind: " ".join(own.get(kind, text).split()) for kind, text in words.items()},
-        guidelines=own.get("guidelines", prompt.system).strip(),
-        ties=prompt.ties,
-    )
+    return {
+        "title": own.get("title", prompt.title) or prompt.name,
+        "feature": prompt.feature,
+        "questions": {kind: " ".join(own.get(kind, text).split()) for kind, text in words.items()},
+        "guidelines": own.get("guidelines", prompt.system).strip(),
+        "ties": prompt.ties,
+    }
 
 
 def reply_of(answer: Answer, k: int, lease: str) -> str:

@@ -85,13 +85,12 @@ class Model(Declarations):
         if not isinstance(given, dict) or not isinstance(url := given.get("base_url"), str):
             return given
         here = _base(url)
-        if here == OPENAI and given.get("api") == "anthropic":
+        of_anthropic = given.get("api") == "anthropic"
+        if here == OPENAI and of_anthropic:
             raise ValueError("--api anthropic: that is not what OpenAI's own address speaks")
         if here == OPENAI:
             return {**given, "api": "openai"}
-        if here == ANTHROPIC and given.get("api") == "anthropic":
-            return {**given, "base_url": None}
-        return given
+        return {**given, "base_url": None} if here == ANTHROPIC and of_anthropic else given
 
     @field_validator("base_url", "openai_base_url", "anthropic_base_url")
     @classmethod

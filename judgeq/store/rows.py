@@ -11,11 +11,13 @@ import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from operator import eq
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
+from judgeq.datasets.dataset import RowIds
 from judgeq.judge.budget import rounded_up
 from judgeq.person import Check, Person, PersonState
 from judgeq.store.protocol import Items
@@ -56,11 +58,12 @@ def text(value: str | None) -> str | None:
 
 
 def items(kept: Sequence[Sequence[Any]], subsets: Sequence[Sequence[Any]]) -> Items:
-    """The items of rows (id, gold, group), with subsets (name, members)."""
+    """The items of rows (id, gold, group), with subsets (name, members). Row numbers as ids are no
+    string for each of millions."""
     ids, labels, groups = map(list, zip(*kept, strict=True)) if kept else ([], [], [])
-    gold = np.array(labels, dtype=np.float64)  # None is nan
+    gold, numbers = np.array(labels, dtype=np.float64), RowIds(len(ids))  # None is nan
     return Items(
-        ids=ids,
+        ids=numbers if all(map(eq, ids, numbers)) else ids,
         gold=None if np.isnan(gold).all() else gold,
         subsets={name: chosen(members) for name, members in subsets},
         groups=groups if any(groups) else None,

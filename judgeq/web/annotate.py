@@ -196,7 +196,7 @@ class Server:
     async def _about(self, token: str) -> dict[str, Any]:
         if (token or not self._people.open_to_all) and not await self._people.knows(token):
             await self._people.turn(token)  # raises UnknownPersonError
-        return self._people.about._asdict() | {"open_to_all": self._people.open_to_all}
+        return self._people.about
 
     async def _answer(self, token: str, question: str, **answer: Any) -> Turn:
         return await self._people.answer(token, question, Answer(**answer))

@@ -12,7 +12,6 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -101,7 +100,7 @@ def change(place: RunPlace, change: Change) -> tuple[Changed, ...] | None:
         except OSError:
             return None
         try:
-            connection.request("POST", "/", json.dumps(asdict(change)), headers)
+            connection.request("POST", "/", _CHANGE.dump_json(change), headers)
             response = connection.getresponse()
             if response.status == 200:
                 return _CHANGED.validate_json(response.read())
