@@ -278,9 +278,8 @@ def test_the_fit_is_scikit_learns_and_the_crossing_scipys(
     assert ours.means == pytest.approx(theirs.means_.ravel()[order], abs=5e-3)
     deviations = np.sqrt(theirs.covariances_.ravel())[order]
     assert ours.deviations == pytest.approx(deviations, abs=5e-3)
-    assert ours.one == pytest.approx(
-        scipy.stats.norm.logpdf(scores, scores.mean(), scores.std()).mean()
-    )
+    alone = scipy.stats.norm.logpdf(scores, scores.mean(), scores.std()).mean()
+    assert ours.one == pytest.approx(alone)
 
     def ahead(x: float) -> float:
         parts = scipy.stats.norm.logpdf(x, ours.means, ours.deviations) + np.log(ours.weights)
@@ -439,9 +438,8 @@ def test_a_strategy_is_a_dataclass(monkeypatch: pytest.MonkeyPatch) -> None:
     history = History(Standings(np.arange(7.0), np.ones(7, np.bool_)))
     rng = np.random.default_rng(0)
     first = strategy.next_round(history, rng)
-    assert {frozenset(pair) for pair in first.items.reshape(-1, 2).tolist()} == {
-        frozenset(pair) for pair in ((6, 5), (4, 3), (2, 1))
-    }
+    met = sorted(sorted(pair) for pair in first.items.reshape(-1, 2).tolist())
+    assert met == [[1, 2], [3, 4], [5, 6]]
     history.verdicts.append(verdicts([(6, 5)]))
     assert 6 not in strategy.next_round(history, rng).items
     assert strategy.asked(1, 7) == (3, 6)

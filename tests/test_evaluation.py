@@ -155,9 +155,8 @@ def test_a_subset_is_evaluated_as_if_it_were_all(folder: Path) -> None:
     split = replace(run, items=replace(run.items, subsets={"half": half}))
     gold = own(run, 2)
     rows = evaluate(split, gold, QUICK)
-    assert [(row.items, row.rating) for row in rows] == [
-        ("all", "elo"), ("all", "pl"), ("half", "elo"), ("half", "pl"),
-    ]  # fmt: skip
+    named = [f"{row.items} {row.rating}" for row in rows]
+    assert named == ["all elo", "all pl", "half elo", "half pl"]
     masked = gold_of(np.where(half, gold.values, np.nan), "half", 2)
     assert rows[3].measures == evaluate(run, masked, QUICK)[1].measures
     only = evaluate(split, gold, replace(QUICK, subset="half"))

@@ -112,10 +112,9 @@ async def test_statistics_add_up() -> None:
             seen = await answer.json()
         assert (seen["requests"], seen["answered"], seen["questions"]) == (5, 5, 5)
         told = [answer["usage"] for _, _, answer in answers]
-        assert seen["tokens"]["input"] + seen["tokens"]["cached"] == sum(
-            usage["prompt_tokens"] for usage in told
-        )
-        assert seen["tokens"]["output"] == sum(usage["completion_tokens"] for usage in told)
+        tokens, read = seen["tokens"], sum(usage["prompt_tokens"] for usage in told)
+        assert tokens["input"] + tokens["cached"] == read
+        assert tokens["output"] == sum(usage["completion_tokens"] for usage in told)
         first = question_id(body("0", "x")["messages"])
         assert seen["by_question"][first] == {"asked": 1, "answered": 1}
 

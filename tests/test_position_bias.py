@@ -189,12 +189,10 @@ def test_the_joint_maximum_and_its_curvature(k: int) -> None:
         return float(-total / 2 + (x[:n] @ x[:n]) / (2 * sigma**2) + x[n] ** 2 / (2 * 100.0**2))
 
     start = np.random.default_rng(0).normal(size=n + 1)
-    assert rankings.loss(start) + (start[:n] @ start[:n]) / 8 + start[n] ** 2 / 2e4 == (
-        pytest.approx(objective(start))
-    )
-    best = scipy.optimize.minimize(
-        objective, np.zeros(n + 1), method="BFGS", options={"gtol": 1e-7}
-    )
+    priors = (start[:n] @ start[:n]) / 8 + start[n] ** 2 / 2e4
+    assert rankings.loss(start) + priors == pytest.approx(objective(start))
+    how: dict[str, Any] = {"method": "BFGS", "options": {"gtol": 1e-7}}
+    best = scipy.optimize.minimize(objective, np.zeros(n + 1), **how)
     posterior = posterior_of(some, n, Parameters(sigma, position=True))
     assert_allclose(posterior.parameters, best.x, atol=2e-5)
     joint, step = effect_of(some, n, sigma=sigma, position=True), 1e-3
