@@ -72,7 +72,8 @@ def test_another_limit_on_output_is_the_same_run_and_a_reply_that_it_cut_off_is_
 ) -> None:
     with mock(tmp_path) as url:
         mine = (*job(texts, url, *form), "--sample", "40", "-s", "listwise10x1")
-        judgeq(tmp_path, *mine, "--max-output-tokens", "5", "--max-invalid", "1", expect=4)
+        cut = ("--max-output-tokens", "5", "--max-invalid", "1")
+        assert json_of(tmp_path, *mine, *cut, expect=4)["error"]["exit_code"] == 4
         run = only_run(tmp_path)
         assert counted(run, "jobs", "state") == {"invalid": 4}
         judgeq(tmp_path, "resume", run, "--max-output-tokens", "900", "--retry-failed", "-q")

@@ -413,6 +413,6 @@ def test_processes_keep_to_one_cap_and_divide_one_limit_though_one_is_killed(
         assert rows("SELECT count(*) FROM @.workers WHERE calls > 3") == [(3,)]
     assert spent == cost
     assert (tokens["input"] + tokens["output"]) * 1000 <= spent + at_risk <= 16_000_000
-    assert spent + at_risk > 16_000_000 - 1_200_000
+    assert spent + at_risk > 16_000_000 * 0.9
     assert len(times) > 30
     assert most(times, 1.0) <= 10 * (1 + SLACK) + 3

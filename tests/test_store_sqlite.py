@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from judgeq.errors import RunError
-from judgeq.store import Items, schema, verdicts
+from judgeq.store import Items, rows, schema
 from judgeq.store.sqlite import Flusher, SqliteStore
 from judgeq.types import Attempt, Batch, Counts, JobState, Line, Outcome, Verdict
 from tests.cli import execute
@@ -191,7 +191,7 @@ def test_partial_rankings_that_can_not_be(ties: str) -> None:
     four = np.arange(4, dtype="<i4").tobytes()
     row = [0, four, bytes.fromhex(ties), four, None, 0, 1]
     with pytest.raises(ValueError, match="partial ranking"):
-        verdicts.of_rows([row], 4)
+        rows.verdicts([row], 4)
 
 
 async def everything(store: SqliteStore) -> None:

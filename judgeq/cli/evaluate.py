@@ -221,7 +221,7 @@ def drift(
 
     from judgeq.engine import drift
     from judgeq.ui import dashboard
-    from judgeq.ui.show import drift as show_drift
+    from judgeq.ui.show import evaluation as show_evaluation
 
     ended: JudgeqError | None = None
     groups = drift.groups_in(place, group_column)
@@ -242,7 +242,7 @@ def drift(
         found = asyncio.run(drift.read(place, groups))
     except JudgeError:
         raise ended or JudgeError("none of the questions was answered usably.") from None
-    return Answer(found, show_drift.drift, ended)
+    return Answer(found, show_evaluation.drift, ended)
 
 
 @command(

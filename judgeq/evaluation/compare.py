@@ -115,7 +115,7 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
             one, other = (assess(rating, gold, items, both, plan) for rating in (this, that))
             n_gold, differences = one.n, _differences(one, other, moves[at], moves[0])
         compared = alike.n, alike.measures, n_gold, differences
-        others.append(Compared(at + 1, this.run, this.name, *compared))
+        others.append(Compared(at + 1, runs[at].run.id, this.name, *compared))
     return Comparison(evaluated, plan, gold, items, ratings[0].name, others, notices)
 
 

@@ -54,7 +54,6 @@ class Assessment:
     are on one scale).
     """
 
-    run: str
     rating: str
     items: str
     n: int
@@ -88,7 +87,6 @@ class Rating(NamedTuple):
     labels an item positive; `part` numbers what it is compared within: its group, or else its component
     where there are several (None: all are on one scale)."""
 
-    run: str
     name: str
     scores: Floats
     part: Offsets | None
@@ -125,7 +123,7 @@ def ratings_of(
         part = scores.group
         if part is None and component.max(initial=0) > 1:
             part = component
-        ratings.append(Rating(name, label, values, part, _threshold(column, values, gold, plan)))
+        ratings.append(Rating(label, values, part, _threshold(column, values, gold, plan)))
     return ratings
 
 
@@ -183,7 +181,6 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
         if name not in found or found[name].value is None:
             found[name] = Measured(None, why=_why(name, rating, sample))
     return Assessment(
-        run=rating.run,
         rating=rating.name,
         items=items,
         n=len(rows),

@@ -22,9 +22,9 @@ from typing_extensions import override
 from judgeq.errors import RunError, StoreAwayError
 from judgeq.events import Notice
 from judgeq.store.link import Address, connect_async, mapped, sent
+from judgeq.store.rows import assembled
 from judgeq.store.schema import JOB, SPAN, Bulk
 from judgeq.store.sql_store import Store
-from judgeq.store.verdicts import assembled
 from judgeq.types import Clock, Sleep, Verdicts
 
 if TYPE_CHECKING:

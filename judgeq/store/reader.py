@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from judgeq.errors import RunError
 from judgeq.events import Event
 from judgeq.person import Check, Handed, Person
-from judgeq.store import rows, verdicts
+from judgeq.store import rows
 from judgeq.store.protocol import Answered, Database, Items, Spent
 from judgeq.store.schema import CALL, JOB, SPAN
 from judgeq.types import (
@@ -176,7 +176,7 @@ class SqlReader(Database):
         questions = f"SELECT items, judge FROM @.jobs WHERE run = @run AND id {SPAN} ORDER BY id"
         kept = await self._read(questions, round=round)
         with self._reading():
-            return verdicts.matches(kept)
+            return rows.matches(kept)
 
     async def verdicts(self, round: int | None = None) -> Verdicts:
         """The verdicts of one round, or of all, in match order.

@@ -1,4 +1,4 @@
-"""How items, jobs, calls, batches, people and checks stand in the rows of a store.
+"""How items, jobs, verdicts, calls, batches, people and checks stand in the rows of a store.
 
 A store may be anybody's: numbers that can't be are refused when it is opened (schema.ADDED_UP), and
 what can't be read raises TypeError, ValueError or struct.error, which the store turns into an error that
@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from judgeq.datasets.dataset import RowIds
 from judgeq.judge.budget import rounded_up
 from judgeq.person import Check, Person, PersonState
 from judgeq.store.protocol import Items
-from judgeq.store.verdicts import packed, verdict
 from judgeq.types import (
     Answerer,
     Batch,
@@ -33,15 +33,20 @@ from judgeq.types import (
     Line,
     Match,
     Matches,
+    Offsets,
     Outcome,
+    Rows,
     Usage,
     Verdict,
+    Verdicts,
 )
 
 CACHED = "cached"
 """The outcome of a call that the cache answered."""
 NEVER = math.inf
 """The end of a batch's lease."""
+UNKNOWN = 2
+"""Of `ties`: the order of this item and the one before isn't known (a partial ranking); 1 is a tie."""
 _MANY = 2**31
 _LATEST = 1e11  # seconds since the epoch
 _BATCH_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -112,6 +117,104 @@ def jobs(matches: Matches, round: int, first: int, state: JobState) -> Iterator[
     bounds = (matches.offsets * 4).tolist()
     for m, known in enumerate(zip(judges, ordered, repeats, strict=True)):
         yield first + m, round, data[bounds[m] : bounds[m + 1]], state.value, *known
+
+
+# Verdicts: read back and checked many at once
+
+
+def packed(items: Sequence[int]) -> bytes:
+    """Row numbers as a store keeps them."""
+    return struct.pack(f"<{len(items)}i", *items)
+
+
+def unpacked(data: bytes) -> Rows:
+    """Row numbers that a store kept."""
+    return np.frombuffer(data, dtype="<i4").astype(np.int32, copy=False)
+
+
+def verdict(said: Verdict) -> tuple[bytes, bytes | None, float | None]:
+    """Items most of the feature first, ties or None, score or None."""
+    ties = bytes(said.tied)
+    if said.partial:
+        ties = ties.replace(b"\1", bytes((UNKNOWN,)))
+    return packed(said.items), ties or None, said.score
+
+
+def matches(rows: Sequence[tuple[bytes, int]]) -> Matches:
+    """The questions of rows (items, judge)."""
+    judges = np.array([judge for _, judge in rows], dtype=np.int32)
+    items = [items for items, _ in rows]
+    return Matches(unpacked(b"".join(items)), _offsets(map(len, items)), judges)
+
+
+def _offsets(sizes: Iterable[int]) -> Offsets:
+    """Where the items begin and end that stand in each of so many bytes."""
+    return np.cumsum([0, *sizes], dtype=np.int64) // 4
+
+
+def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
+    """The verdicts, over n items, of rows (job, ranking, ties, the match's items, score, judge, whether
+    their order is known). Raises as `assembled`."""
+    jobs, ranked, *packed, scores, judges, ordered = zip(*rows, strict=True) if rows else ((),) * 7
+    joined = map(b"".join, (ranked, *packed))
+    return assembled(n, [jobs, *joined, [len(one) for one in ranked], scores, judges, ordered])
+
+
+def assembled(n: int, columns: Sequence[Any]) -> Verdicts:
+    """The verdicts of columns as they stand in a store, over n items: jobs; rankings, ties and the items
+    presented, each in one run of bytes; the bytes of each ranking; scores (None or nan: none), judges,
+    whether their order is known.
+
+    Raises ValueError unless each ranks exactly the items of its match.
+    """
+    jobs, rankings, ties, presented, sizes, scores, judges, ordered = columns
+    ranked, asked = unpacked(rankings), unpacked(presented)
+    offsets, tied = _offsets(sizes), np.frombuffer(ties, np.uint8)
+    _check(ranked, asked, offsets, tied, n)
+    partial = _partial(tied, offsets)
+    score = np.asarray(scores, dtype=np.float64)  # a list of one without says nothing
+    by, known = np.asarray(judges, dtype=np.int32), np.asarray(ordered, dtype=np.bool_)
+    return Verdicts(
+        matches=np.asarray(jobs, dtype=np.int64),
+        items=ranked,
+        offsets=offsets,
+        tied=tied != 0,
+        presented=asked,
+        scores=None if np.isnan(score).all() else score,
+        judges=by if by.any() else None,
+        ordered=None if known.all() else known,
+        partial=partial if partial.any() else None,
+    )
+
+
+def _check(ranked: Rows, asked: Rows, offsets: Offsets, ties: NDArray[np.uint8], n: int) -> None:
+    lengths = np.diff(offsets)
+    which = np.repeat(np.arange(len(lengths)) << 32, lengths)
+    # A stable sort is fast where most is sorted.
+    one, other = (np.sort(which + rows, kind="stable") for rows in (ranked, asked))
+    if not np.array_equal(one, other):
+        raise ValueError("a verdict doesn't rank the items of its match")
+    if len(ties) != len(ranked) or (lengths < 1).any() or ties[offsets[:-1]].any():
+        raise ValueError("a verdict's ties can't be")
+    if len(ranked) and not 0 <= int(ranked.min()) <= int(ranked.max()) < n:
+        raise ValueError("a verdict ranks an item that isn't there")
+
+
+def _partial(ties: NDArray[np.uint8], offsets: Offsets) -> Bools:
+    """Which verdicts are partial rankings: they have one group of items whose order isn't known, some
+    beside it, and no ties. Raises ValueError for what can't be."""
+    unknown = ties == UNKNOWN
+    begins = unknown.copy()
+    begins[1:] &= ~unknown[:-1]  # never a verdict's first slot: groups of two verdicts don't touch
+    groups, of_group, tied = (
+        np.add.reduceat(column, offsets[:-1], dtype=np.int64)
+        for column in (begins, unknown, ties != 0)
+    )
+    odd = (groups > 1) | (groups > 0) & ((tied > of_group) | (of_group + 1 == np.diff(offsets)))
+    if odd.any() or ties.max(initial=0) > UNKNOWN:
+        raise ValueError("a verdict's partial ranking can't be")
+    partial: Bools = groups > 0
+    return partial
 
 
 # Calls

@@ -17,7 +17,6 @@ from judgeq.store import rows
 from judgeq.store.protocol import Crew, Items, Prospect, holder_name
 from judgeq.store.rows import NEVER
 from judgeq.store.schema import inserts
-from judgeq.store.verdicts import verdict as codec
 from judgeq.store.workers import VERDICTS, SqlWorkers, whole
 from judgeq.types import Attempt, Batch, Bools, JobState, Line, Matches, Verdict
 
@@ -140,7 +139,9 @@ class Store(SqlWorkers):
             planned = rows.jobs(matches, round, first, state)
             while some := [*islice(planned, AT_ONCE)]:
                 await self._each(_JOBS, some)
-            answers = [(first + m, *codec(given), None) for m, given in enumerate(verdicts or ())]
+            answers = [
+                (first + m, *rows.verdict(given), None) for m, given in enumerate(verdicts or ())
+            ]
             await self._each(VERDICTS, answers)
             await self._change(_TOUCH)
         # Only now: from here on nobody can renew the lease.

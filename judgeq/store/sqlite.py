@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from judgeq.errors import RunError
 from judgeq.files import refuse_links
-from judgeq.store import schema, verdicts
+from judgeq.store import rows, schema
 from judgeq.store.schema import JOB, SPAN, Bulk
 from judgeq.store.sql_store import Store
 from judgeq.types import Clock, Verdicts
@@ -233,7 +233,7 @@ class SqliteStore(Store):
 
     @override
     async def _verdicts(self, round: int | None, n: int) -> Verdicts:
-        return verdicts.of_rows(await self._read(_VERDICTS, round=round), n)
+        return rows.verdicts(await self._read(_VERDICTS, round=round), n)
 
     @override
     async def close(self) -> None:

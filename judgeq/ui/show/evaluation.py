@@ -1,4 +1,5 @@
-"""How good runs are, and which is better, as sections that fit into 100 columns."""
+"""How good runs are, which is better, and whether a judge has changed, as sections that fit into 100
+columns."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from judgeq.engine.drift import Drifted
 from judgeq.engine.results import Result
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.compare import ALIKE, Compared, Comparison
@@ -19,6 +21,7 @@ from judgeq.evaluation.metrics import MEASURES, Measured
 from judgeq.evaluation.scale import Misfit, Reliability
 from judgeq.events import Certainty
 from judgeq.rating import position_bias
+from judgeq.rating.drift import SPREAD, Drift
 from judgeq.text import several
 from judgeq.ui.sections import Column, Field, Section, numbers, stated, table, words
 from judgeq.ui.show import people as show_people
@@ -272,3 +275,30 @@ def agreement_of_judges(judges: PanelAgreement) -> Section:
 def length(rating: str, measured: Measured) -> Section:
     """Whether longer texts score higher, by the main rating."""
     return stated("length", rating=rating, measured=measured)
+
+
+# Has a judge changed?
+
+
+def drift(found: Drifted) -> Iterator[Section]:
+    """A sentence, and a row for each way in which the judge may have drifted."""
+    facts = stated("drift", d=found)
+    yield replace(facts, notes=[])
+    yield Section(
+        columns=[*words("drift"), *numbers("p", "change", "95 % interval", "would be found from")],
+        rows=[_of_test(one) for one in found.tests],
+        notes=facts.notes,
+    )
+
+
+def _of_test(one: Drift) -> Sequence[str]:
+    p, *sizes = one[1:]
+    form = "{:+.0%}" if one.kind == SPREAD else "{:+.2f} sd"
+    change, low, high, least = ("–" if size is None else form.format(size) for size in sizes)
+    return (
+        one.kind,
+        f"{p:.2g}",
+        change,
+        "–" if one.low is None else f"{low} to {high}",
+        least.replace("+", "±"),
+    )
