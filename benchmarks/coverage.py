@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.judges import DESIGNS, JUDGES, play
-from judgeq.rating import ESTIMATORS, Fit, Parameters, correlation, order, plackett_luce
+from judgeq.rating import ESTIMATORS, Fit, Parameters, correlation, plackett_luce
 from judgeq.rating.comparisons import joined
-from judgeq.rating.order import intervals, ranks
 from judgeq.rating.posterior import Posterior
+from judgeq.rating.ranks import intervals, ranks, reliability
 from judgeq.types import Floats
 
 N, RUNS = 200, 20
@@ -68,7 +68,7 @@ def _of_run(judge: str, design: str, n: int, seed: int, fit: Callable[..., Fit])
         float(within[far].mean()),
         float(((sure.rank_low <= rank) & (rank <= sure.rank_high)).mean()),
         posterior.sigma,
-        order.reliability(posterior.mean, posterior.errors_across),
+        reliability(posterior.mean, posterior.errors_across),
         true_rho(rated.theta, run.truth),
     )
 

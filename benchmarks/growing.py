@@ -13,11 +13,12 @@ from benchmarks.hybrid import SHARED, read
 from benchmarks.judges import JUDGES, asked, in_the_end
 from judgeq import strategies
 from judgeq.datasets import load
+from judgeq.engine.onto import choose_anchors
 from judgeq.rating import ESTIMATORS, Fit, Parameters, placing
 from judgeq.rating.comparisons import joined
 from judgeq.rating.placing import Batch, Part
 from judgeq.settings.run import DatasetSpec
-from judgeq.strategies.placing import choose_anchors, lists
+from judgeq.strategies.placing import lists
 from judgeq.types import Bools, Floats, Verdicts
 
 OLD, NEW, K, ROUNDS, RUNS = 1000, 200, 10, 3, 20

@@ -11,9 +11,9 @@ from benchmarks.coverage import true_rho
 from benchmarks.judges import JUDGES, asked
 from judgeq import prompts, strategies
 from judgeq.datasets.dataset import tokens_of
-from judgeq.rating import ESTIMATORS, UNKNOWN, Parameters, order, plackett_luce
+from judgeq.rating import ESTIMATORS, UNKNOWN, Parameters, plackett_luce, ranks
 from judgeq.rating.comparisons import joined
-from judgeq.rating.order import expected_rho, growth
+from judgeq.rating.ranks import expected_rho, growth
 from judgeq.types import Floats, Verdicts
 
 N, SEEDS = 300, 8
@@ -86,9 +86,9 @@ def _next(about: tuple[str, str]) -> list[float]:
         assert early is not None
         assert late is not None
         brings = growth(early.sigma, before, 1, k)
-        foreseen = order.grown(order.reliability(early.mean, early.errors_across), brings)
+        foreseen = ranks.grown(ranks.reliability(early.mean, early.errors_across), brings)
         assert foreseen is not None
-        values.append([order.reliability(late.mean, late.errors_across), foreseen])
+        values.append([ranks.reliability(late.mean, late.errors_across), foreseen])
     means: list[float] = np.mean(values, axis=0).tolist()
     return means
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.rating import Fit, Parameters, bradley_terry, curvature, elo, order, plackett_luce
-from judgeq.rating.order import intervals
+from judgeq.rating import Fit, Parameters, bradley_terry, curvature, elo, plackett_luce, ranks
+from judgeq.rating.ranks import intervals
 from judgeq.types import Floats, Verdicts
 
 RECORDING = Path("../shared/recordings/babe_gpt-5-mini_listwise10x3.jsonl")
@@ -116,8 +116,8 @@ def _everything(verdicts: Verdicts, n: int) -> None:
     posterior = _pl(verdicts, n, None).posterior
     if posterior is not None:
         intervals(posterior)
-        order.reliability(posterior.mean, posterior.errors_across)
-        order.top_share(posterior.mean, posterior.errors_across, 100)
+        ranks.reliability(posterior.mean, posterior.errors_across)
+        ranks.top_share(posterior.mean, posterior.errors_across, 100)
 
 
 WHAT: dict[str, Callable[[Verdicts, int], object]] = {

@@ -19,7 +19,7 @@ from judgeq.engine.results import Result
 from judgeq.engine.scores import SURE, Scores, write_scores
 from judgeq.escaping import excerpt
 from judgeq.imports import recordings
-from judgeq.rating.order import Intervals
+from judgeq.rating.ranks import Intervals
 from tests import python
 from tests.cli import execute, judgeq, only_run, query, score_columns, scores
 from tests.fakes import ADDING_UP, faults

@@ -16,7 +16,7 @@ from judgeq import strategies
 from judgeq.engine import session
 from judgeq.errors import UsageError
 from judgeq.evaluation.metrics import Sample, bootstrap, measures
-from judgeq.rating import ESTIMATORS, Parameters, comparisons, order
+from judgeq.rating import ESTIMATORS, Parameters, comparisons, ranks
 from judgeq.rating.correlation import Kendall, pearson, point, spearman
 from judgeq.strategies import History
 from judgeq.types import Floats
@@ -114,7 +114,7 @@ def test_groups_share_a_prior_and_intervals_cover() -> None:
     centred = truth - (np.bincount(group, truth) / np.bincount(group).clip(1))[group]
     low, high = fit.posterior.interval
     assert 0.92 < ((low <= centred) & (centred <= high)).mean() < 0.985
-    rho = order.reliability(fit.posterior.mean, fit.posterior.errors_apart, group)
+    rho = ranks.reliability(fit.posterior.mean, fit.posterior.errors_apart, group)
     true = point(spearman(fit.theta, truth, group), n)
     assert rho == pytest.approx(true, abs=0.03)
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from judgeq.engine.onto import choose_anchors
 from judgeq.errors import RunError
 from judgeq.rating import ESTIMATORS, Parameters, curvature, placing, plackett_luce
 from judgeq.rating.comparisons import joined
 from judgeq.rating.placing import Batch
-from judgeq.strategies.placing import choose_anchors, lists
+from judgeq.strategies.placing import lists
 from judgeq.types import Floats, Verdicts
 from tests.build import ranked
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from judgeq import prompts
 from judgeq.errors import DataError, UnusableReplyError, UsageError
-from judgeq.escaping import fenced
-from judgeq.prompts import PromptSet, load, messages
+from judgeq.prompts import PromptSet, fenced, load, messages
 from judgeq.replies import labels, read_reply, reason_in, write_reply
 from judgeq.types import Match, Verdict
 from tests.build import grouped, rankings

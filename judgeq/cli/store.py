@@ -45,14 +45,14 @@ def list_runs(there: Runs) -> Answer:
     import asyncio
 
     from judgeq.engine.status import Unreadable, states
-    from judgeq.ui.show import status as show_status
+    from judgeq.ui.show import lists
 
     listed = asyncio.run(states(there.all()))
     for state in listed:
         if isinstance(state, Unreadable):
             complain(f"{state.run.id} can't be read: {state.reason}")
     none = f"No runs in {there.label}. Start with: judgeq run demo"
-    return Answer(listed, show_status.runs if listed else lambda _: none)
+    return Answer(listed, lists.runs if listed else lambda _: none)
 
 
 @command(
@@ -73,7 +73,7 @@ def remove_runs(names: tuple[str, ...], there: Runs, yes: bool, as_json: bool) -
 
     from judgeq.engine.status import states
     from judgeq.text import several
-    from judgeq.ui.show import status as show_status
+    from judgeq.ui.show import lists
 
     if "last" in names:
         raise UsageError("'last' may be another by now: name the run that is to be removed.")
@@ -83,7 +83,7 @@ def remove_runs(names: tuple[str, ...], there: Runs, yes: bool, as_json: bool) -
         if state.word == "running":
             raise RunError(f"run {state.run.id} is in use: stop it first. Nothing was removed.")
     if not yes and not as_json:
-        show(show_status.runs(found))
+        show(lists.runs(found))
     confirm(f"Remove {several(len(found), 'run')}, with all that was answered?", yes=yes)
     for place in places:
         place.remove()
@@ -98,12 +98,12 @@ def batches(there: Runs) -> Answer:
     import time
 
     from judgeq.engine.status import listed
-    from judgeq.ui.show import status as show_status
+    from judgeq.ui.show import lists
 
     found, errors = asyncio.run(listed(there))
     for error in errors:
         complain(error)
-    return Answer(found, lambda found: show_status.batches(found, time.time()))
+    return Answer(found, lambda found: lists.batches(found, time.time()))
 
 
 @command("runs batches cancel", *of_settings(*RESUMED, of_run=True))
@@ -118,7 +118,7 @@ def cancel(place: RunPlace, given: Values) -> Answer:
     from judgeq.engine import session
     from judgeq.engine.batch import cancel as end
     from judgeq.ui import dashboard
-    from judgeq.ui.show import status as show_status
+    from judgeq.ui.show import lists
 
     run = session.resume(place, given)
     if not run.settings.models:
@@ -127,7 +127,7 @@ def cancel(place: RunPlace, given: Values) -> Answer:
         cancelled = asyncio.run(end(run, face))
     return Answer(
         [batch._replace(status=remote.status) for batch, remote in cancelled],
-        lambda _: show_status.cancelled(cancelled, run.folder.argument),
+        lambda _: lists.cancelled(cancelled, run.folder.argument),
     )
 
 

@@ -43,7 +43,7 @@ from judgeq.text import several
 from judgeq.types import Batch, Floats, Totals
 
 if TYPE_CHECKING:
-    from judgeq.engine.placing import Onto
+    from judgeq.engine.onto import Onto
     from judgeq.judge.http.model_backend import ModelBackend
 
 SURCHARGED = frozenset({"speed", "inference_geo"})

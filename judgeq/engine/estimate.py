@@ -27,7 +27,7 @@ from judgeq.judge.limiter import MARGIN
 from judgeq.judge.panel import Panel
 from judgeq.judge.prices import REASON, answer_tokens
 from judgeq.rating import UNKNOWN
-from judgeq.rating.order import expected_rho
+from judgeq.rating.ranks import expected_rho
 from judgeq.store import Store
 from judgeq.store.protocol import Spent
 from judgeq.text import LEFT_OUT, money, several

@@ -29,9 +29,9 @@ from judgeq.rating import (
     correlation,
     position_bias,
 )
-from judgeq.rating.order import intervals
 from judgeq.rating.position_bias import Effect, Flips, Slots
 from judgeq.rating.posterior import Posterior
+from judgeq.rating.ranks import intervals
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
 from judgeq.store import Items, Store

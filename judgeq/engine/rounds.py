@@ -22,7 +22,7 @@ from judgeq.escaping import plain
 from judgeq.events import Certainty, Emit, Event, RoundRated, RoundStarted
 from judgeq.judge import panel
 from judgeq.person import Said
-from judgeq.rating import Parameters, comparisons, order, position_bias
+from judgeq.rating import Parameters, comparisons, position_bias, ranks
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.store import Store
 from judgeq.strategies import History, Strategy
@@ -216,10 +216,10 @@ def how_well(
         errors = np.where(whole, posterior.errors_apart, errors)
         group = group[judged]
     mean, se, top, n = posterior.mean[judged], errors[judged], history.goal.top, int(judged.sum())
-    rho, next_rho = order.reliability(mean, se, group), None
+    rho, next_rho = ranks.reliability(mean, se, group), None
     if calls:
-        growth = order.growth(posterior.sigma, slots / n, calls * k / n, k)
-        next_rho = order.grown(rho, growth)
+        growth = ranks.growth(posterior.sigma, slots / n, calls * k / n, k)
+        next_rho = ranks.grown(rho, growth)
     # A text judged alone costs 1/k of a list of k.
     added = calls * k / max(1, all_slots)
     asked = sum(map(len, own))
@@ -230,7 +230,7 @@ def how_well(
         next_calls=calls,
         next_cost=_cost(added * asked, settings, counts, totals),
         top=top,
-        top_share=None if top is None else order.top_share(mean, se, top),
+        top_share=None if top is None else ranks.top_share(mean, se, top),
     )
 
 

@@ -15,7 +15,7 @@ from judgeq.escaping import excerpt, for_spreadsheet
 from judgeq.files import make_folder, replacing
 from judgeq.rating import ESTIMATORS
 from judgeq.rating.comparisons import component_sizes
-from judgeq.rating.order import Intervals, ranks
+from judgeq.rating.ranks import Intervals, ranks
 from judgeq.settings.run import REHEARSAL
 from judgeq.types import Bools, Floats, Offsets
 

@@ -15,12 +15,12 @@ from judgeq import config, datasets, files, prompts, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.tables import Table
-from judgeq.engine import admission, assembly, placing, results, rounds, status
+from judgeq.engine import admission, assembly, results, rounds, status
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_jobs import tidy
 from judgeq.engine.datasets import Given, judged_before, load, placed, runs_onto
 from judgeq.engine.interrupts import Beside, Interrupts, Stop, run_loop, run_stoppable
-from judgeq.engine.placing import Onto
+from judgeq.engine.onto import Onto, begin_record, check_prompt, checked_runs, read_settled
 from judgeq.engine.runner import go_through
 from judgeq.engine.scores import write_scores
 from judgeq.errors import RunError, UsageError
@@ -61,12 +61,12 @@ def prepare(
     admission.check_panel(settings)
     admission.check_workers(settings)
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
-    settings, places = placing.runs_of(_fitting(settings, dataset), there)
+    settings, places = checked_runs(_fitting(settings, dataset), there)
     prompt, onto, grown = _prompt(settings, dataset), None, ""
     settings, dataset = assembly.fitted(settings, dataset, prompt)
     if places:
-        placing.check_prompt(places, prompt, settings)
-        dataset, onto = placed(dataset, places, given or {}), placing.begin(places, settings)
+        check_prompt(places, prompt, settings)
+        dataset, onto = placed(dataset, places, given or {}), read_settled(places, settings)
     facts = config.deciding_facts(
         settings, dataset, prompt, None if onto is None else onto.checksum
     )
@@ -257,7 +257,7 @@ def at_work(
     if not run.folder.exists:
         assembly.check_access(run.settings)  # before anything is written
         if run.onto is not None:
-            placing.make(run.folder, _info(run), run.onto, run.items)
+            begin_record(run.folder, _info(run), run.onto, run.items)
     with run.folder.locked():
         _begin(run, emit)
         return run_stoppable(worked, emit, beside, interrupts)

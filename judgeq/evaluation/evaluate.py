@@ -25,7 +25,7 @@ from judgeq.evaluation.gold import Gold, Plan, gold_for
 from judgeq.evaluation.metrics import MEASURES, Measured, Sample, bootstrap, measures
 from judgeq.evaluation.people import Yardstick
 from judgeq.evaluation.scale import Misfit, Reliability
-from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture, order
+from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture, ranks
 from judgeq.store import Items
 from judgeq.text import INLINE
 from judgeq.types import Bools, Floats, Offsets
@@ -237,7 +237,7 @@ def by_group(run: Result) -> Iterator[OfGroup]:
     scores, sure = run.scores, run.fit.posterior
     for rows in run.history.groups if scores.groups is not None else ():
         known = rows[scores.scored[rows]]
-        rho = sure and order.reliability(sure.mean[known], sure.errors_apart[known])
+        rho = sure and ranks.reliability(sure.mean[known], sure.errors_apart[known])
         both = known[~np.isnan(scores.gold[known])]
         alike = correlation.spearman(scores.main[1][both], scores.gold[both])
         found = correlation.point(alike, len(both))

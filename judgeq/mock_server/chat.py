@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import orjson
 from aiohttp import web
 
-from judgeq import escaping, prompts, seeds
+from judgeq import prompts, seeds
 from judgeq.judge.simulated import HIGH, LOW, reason_for, rehearsal_scores, verdict_on
 from judgeq.replies import write_reply
 from judgeq.settings.mock_server import FAULTS, MockSettings
@@ -181,7 +181,7 @@ class Chat:
 
     def answer(self, asked: Question) -> str:
         """What the simulated judge says to the texts between the fences."""
-        texts = [text for _, text in escaping.texts_in(asked.content)]
+        texts = [text for _, text in prompts.texts_in(asked.content)]
         scores = [self._score(text) for text in texts]
         rng = self._answers.at(int(asked.id[:15], 16), self._changed)
         match = Match(0, 1, tuple(range(max(1, len(texts)))))
@@ -224,7 +224,7 @@ def _text(content: Any) -> str:
 
 
 def _as_fenced(text: str) -> str:
-    texts = escaping.texts_in(escaping.fenced("A", text))
+    texts = prompts.texts_in(prompts.fenced("A", text))
     return texts[0][1] if texts else text
 
 

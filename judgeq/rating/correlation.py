@@ -132,7 +132,7 @@ class Kendall:
             self._levels.append((self._both.order[order], ones, ends))
 
     def __call__(self, weights: Floats) -> Floats:
-        """τ-b of shape (b,) for weights of shape (b, n)."""
+        """τ-b of shape (b,) for weights of shape (b, n), which are whole numbers."""
         drawn = np.ascontiguousarray(weights.T, dtype=np.int32)  # whole rows of b are moved at once
         discordant = np.zeros(len(weights), dtype=np.int64)
         for items, ones, ends in self._levels:

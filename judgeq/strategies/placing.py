@@ -20,10 +20,8 @@ from judgeq.rating.placing import Batch
 from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.pairwise import Pairwise
 from judgeq.strategies.strategy import History, Strategy
-from judgeq.types import Bools, Floats, Matches, Offsets, Rows
+from judgeq.types import Matches, Offsets, Rows
 
-ANCHORS = 150
-"""How many settled items serve as anchors, at most."""
 SHARE = 0.25
 """Of the places in lists, those of anchors."""
 
@@ -122,20 +120,13 @@ class Placing(Strategy):
         return self.of.k if isinstance(self.of, Listwise) else 2
 
 
-def choose_anchors(ratings: Floats, among: Bools, rng: np.random.Generator) -> Rows:
-    """Rows of settled items, out of these, spread evenly over their ranking, the lowest first."""
-    rows = np.flatnonzero(among)
-    rows = rows[np.argsort(ratings[rows], kind="stable")]
-    return rows[_spread(min(ANCHORS, len(rows)), len(rows), rng)].astype(np.int32)
-
-
 def lists(new: Rows, anchors: Rows, k: int, rng: np.random.Generator) -> Matches:
     """A round's lists of up to k over the new rows, each of which is in one, with anchors in a quarter
     of the places; the order within a list is random."""
     sizes, held = _places(len(new), len(anchors), k)
     fresh = np.split(rng.permutation(new), np.cumsum(sizes)[:-1])
     parts = [
-        rng.permutation(np.append(own, anchors[_spread(count, len(anchors), rng)]))
+        rng.permutation(np.append(own, anchors[evenly(count, len(anchors), rng)]))
         for own, count in zip(fresh, held.tolist(), strict=True)
     ]
     return Matches(np.concatenate(parts), np.append(0, np.cumsum(sizes + held)))
@@ -148,6 +139,6 @@ def _places(n: int, anchors: int, k: int) -> tuple[Offsets, Offsets]:
     return new, np.minimum(k - new, anchors)
 
 
-def _spread(count: int, n: int, rng: np.random.Generator) -> Offsets:
+def evenly(count: int, n: int, rng: np.random.Generator) -> Offsets:
     """So many of n places, evenly apart, from a random one on."""
     return ((np.arange(count) + rng.random()) * n / max(count, 1)).astype(np.int64)

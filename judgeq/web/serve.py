@@ -28,6 +28,7 @@ from judgeq.evaluation.gold import Plan
 from judgeq.run_places import RunPlace, Runs
 from judgeq.ui import html, report, report_texts
 from judgeq.ui.sections import Section, words
+from judgeq.ui.show import lists
 from judgeq.ui.show import status as show_status
 from judgeq.web.guard import Guard, Handler, RefusedError, assets, listening, logger, response
 
@@ -111,7 +112,7 @@ class Server:
             "runs.html",
             "All runs",
             where=self._runs.label,
-            runs=html.linked(show_status.runs(readable), "run", links) if readable else "",
+            runs=html.linked(lists.runs(readable), "run", links) if readable else "",
             unreadable=html.sections(
                 [Section(columns=words("run", "why"), rows=rows)] * bool(rows)
             ),

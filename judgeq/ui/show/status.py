@@ -1,4 +1,4 @@
-"""How far runs are, as sections: one run, its workers, the list of all, and their batches."""
+"""How far a run is, as sections, with its workers and its batches."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from judgeq.engine.status import Listed, State, Unreadable
-from judgeq.judge.backend import KEPT, Remote
+from judgeq.engine.status import State
+from judgeq.judge.backend import KEPT
 from judgeq.store.protocol import Crew, WorkerState
 from judgeq.text import count, duration, money, rate, several
 from judgeq.types import Batch
@@ -85,79 +85,3 @@ OF_WORKERS: Sequence[Field] = (
     (Column("errors", right=True), "errors"),
     (Column("cost", right=True, show=money), "dollars"),
 )
-
-
-def runs(states: Sequence[State | Unreadable]) -> Section:
-    """The runs, a line each; the id outlasts all else."""
-    unreadable = [state for state in states if isinstance(state, Unreadable)]
-    readable = [state for state in states if state not in unreadable]
-    notes = [f"{state.run.id}: unreadable" for state in unreadable]
-    return table(readable, OF_RUNS, notes=notes) if readable else Section(notes=notes)
-
-
-def _price(state: State) -> str:
-    """What is known of the cost, briefly."""
-    totals = state.totals
-    if totals.unpriced and not totals.cost:
-        return "unknown"
-    return f"{'≥ ' if totals.unpriced or totals.unknown else ''}{money(totals.cost)}"
-
-
-OF_RUNS: Sequence[Field] = (
-    (Column("run", whole=True), "run.id"),
-    (Column("name", spare=True), "info.settings.name"),
-    (Column("state", spare=True), "word"),
-    (Column("ranked by", at_most=40, least=12, spare=True), "info.feature"),
-    (Column("cost", right=True, spare=True), _price),
-    (
-        Column("jobs done", right=True, spare=True),
-        lambda state: f"{count(state.counts.done)}/{count(state.counts.total)}",
-    ),
-    (
-        Column("begun", spare=True),
-        lambda state: f"{state.info.created.astimezone():%Y-%m-%d %H:%M}",
-    ),
-    (Column("texts", right=True, spare=True), "info.items"),
-)
-
-
-def batches(listed: Sequence[Listed], now: float) -> Section:
-    """The batches of all runs; `now` in seconds since the epoch."""
-    if not listed:
-        note = "No run has batches. `judgeq run --batch` sends its rounds as batches."
-        return Section(notes=[note])
-    fields: Sequence[Field] = (
-        (Column("run", at_most=40), "run.id"),
-        (Column("batch", spare=True), "batch.name"),
-        (Column("state"), lambda one: batch_state(one.batch)),
-        (Column("age", right=True, show=duration), lambda one: now - one.batch.made),
-        (Column("questions", right=True), "batch.jobs"),
-        (Column("answered", right=True), lambda one: max(one.batch.done, one.batch.answered)),
-        (Column("cost", right=True, show=money), "batch.cost"),
-        (Column("at most", right=True, spare=True), lambda one: _at_most(one.batch)),
-    )
-    out = sorted({one.run.argument for one in listed if one.batch.open and not one.running})
-    notes = [
-        f"No process waits for the batches of {run}: `judgeq resume {run}` collects them, `judgeq "
-        f"runs batches cancel {run}` ends them."
-        for run in out
-    ]
-    title = several(len(listed), "batch", "batches")
-    late = deadlines([one.batch for one in listed], now)
-    return table(listed, fields, title, notes=notes, warnings=late)
-
-
-def cancelled(batches: Sequence[tuple[Batch, Remote]], run: str) -> Section:
-    """Those that providers were asked to cancel."""
-    names = ", ".join(batch.name for batch, _ in batches)
-    note = (
-        f"Answers so far are billed: `judgeq resume {run}` collects them, and asks the rest again."
-    )
-    return Section(notes=[f"Asked to cancel: {names}.", note] if names else ["No batch is out."])
-
-
-def _at_most(batch: Batch) -> str:
-    """What it may cost in all, while that isn't certain."""
-    if batch.at_risk is None:
-        return "unknown"
-    return money(batch.cost + batch.at_risk) if batch.at_risk else ""

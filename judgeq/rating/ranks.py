@@ -1,5 +1,5 @@
-"""How well the order of items is known: ρ̂, intervals of ratings and ranks, tiers, and what more rounds
-bring.
+"""Ranks, and how well the order of items is known: ρ̂, intervals of ratings and ranks, tiers, and what
+more rounds bring.
 
 A rating is known to within its standard error: θ_i ~ N(m_i, s_i²), taken as independent. Each item
 stands as a few quantiles of that distribution, its nodes. One sort of all nodes says how many items are

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from benchmarks.coverage import counted
 from judgeq.rating import Parameters, plackett_luce
-from judgeq.rating.order import (
+from judgeq.rating.ranks import (
     _rank_intervals,
     expected_rho,
     grown,

@@ -27,9 +27,11 @@ from judgeq.rating import comparisons
 from judgeq.run_places import RunFolder, RunInfo, RunPlace, Runs
 from judgeq.run_places.info import Settled
 from judgeq.store import Items
-from judgeq.strategies.placing import choose_anchors
+from judgeq.strategies.placing import evenly
 from judgeq.types import Bools, Floats, Matches, Rows, Verdict, Verdicts
 
+ANCHORS = 150
+"""How many settled items serve as anchors, at most."""
 NAMED = 10
 """More judges than this are one, by how many they were."""
 
@@ -70,7 +72,7 @@ class Onto(NamedTuple):
         return digest.hexdigest()
 
 
-def runs_of(settings: Settings, there: Runs) -> tuple[Settings, list[RunPlace]]:
+def checked_runs(settings: Settings, there: Runs) -> tuple[Settings, list[RunPlace]]:
     """The runs that --onto names; and the settings with their ids, and their prompt or feature where
     none is given. Raises RunError for one that isn't there, and UsageError for one whose scale
     nothing can be placed onto."""
@@ -145,7 +147,7 @@ def check_prompt(places: Sequence[RunPlace], prompt: PromptSet | None, settings:
         raise UsageError(f"--onto {place.id}: {what}. Where that is meant, add --other-prompt.")
 
 
-def begin(places: Sequence[RunPlace], settings: Settings) -> Onto:
+def read_settled(places: Sequence[RunPlace], settings: Settings) -> Onto:
     """What settled runs came to, read from their records. Raises RunError for one that is damaged, and
     UsageError for one whose items have no common scale, or whose scale isn't that of the others."""
     parts, first_of = dict[str, Part](), dict[str, int]()
@@ -180,6 +182,13 @@ def begin(places: Sequence[RunPlace], settings: Settings) -> Onto:
     rng = seeds.rng(settings.seed, "anchors")
     anchors = choose_anchors(np.concatenate(ratings), np.concatenate(compared), rng)
     return Onto([*parts.values()], tuple(anchors.tolist()), tuple(judges))
+
+
+def choose_anchors(ratings: Floats, among: Bools, rng: np.random.Generator) -> Rows:
+    """Rows of settled items, out of these, spread evenly over their ranking, the lowest first."""
+    rows = np.flatnonzero(among)
+    rows = rows[np.argsort(ratings[rows], kind="stable")]
+    return rows[evenly(min(ANCHORS, len(rows)), len(rows), rng)].astype(np.int32)
 
 
 def _on_one_scale(place: RunPlace, result: Result) -> Bools:
@@ -224,7 +233,7 @@ def _names(result: Result) -> tuple[str, ...]:
 # The record that a run begins with
 
 
-def make(place: RunFolder, info: RunInfo, onto: Onto, items: Items) -> None:
+def begin_record(place: RunFolder, info: RunInfo, onto: Onto, items: Items) -> None:
     """Put a run in its place, with all that was judged before it; nothing where another process has just
     done so. Raises as the store does."""
     awaited(lambda: place.record(info, items, _rounds(onto)))
