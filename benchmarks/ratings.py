@@ -191,6 +191,7 @@ def _nearness() -> None:
     print(f"errors in closed form against the exact ones, σ = {SIGMA:g}: off by")
     exact_to = curvature.DENSE
     for n in (1_000, 4_000):
+        curvature.DENSE = n
         exact = _errors(_pl(judged(n), n))
         curvature.DENSE = 10
         off = _errors(_pl(judged(n), n)) / exact - 1
