@@ -131,6 +131,22 @@ async def test_answers_that_pour_in_share_a_commit() -> None:
         assert len(slept) == 1
 
 
+async def test_left_while_the_pump_sleeps_it_ends() -> None:
+    """An error or a stop may come just when answers are being gathered."""
+    asleep, wake, clock = asyncio.Event(), asyncio.Event(), Clock()
+
+    async def sleep(seconds: float) -> None:
+        asleep.set()
+        await wake.wait()
+
+    store = cast("Store", FakeStore(jobs=2))
+    async with asyncio.timeout(5), Queue(store, "me", Stop(), clock=clock, sleep=sleep) as queue:
+        one, _ = await asyncio.gather(wanted(queue), wanted(queue))
+        queue.settle(done(one))  # the other one isn't answered: that is waited for
+        await asleep.wait()
+        asyncio.get_running_loop().call_soon(wake.set)
+
+
 async def test_none_when_drained_and_none_after_a_stop() -> None:
     stop, store = Stop(), FakeStore(jobs=3)
     async with queue_of(store, stop) as queue:

@@ -152,12 +152,12 @@ class Queue:
         committed = -math.inf
         while True:
             await self._wake.wait()
-            if self._closing:
-                return
             since = self._clock() - committed
             # All workers wait for us, or it is a while since the last commit: at once.
             if len(self._jobs) > len(self._beginning) and since < INTERVAL:
                 await self._sleep(INTERVAL - since)
+            if self._closing:  # also since we slept
+                return
             self._wake.clear()
             await self._turn()
             committed = self._clock()
