@@ -1,5 +1,7 @@
 """The promises of tests/promises.md, and whether a run of the whole suite has kept them."""
 
+from __future__ import annotations  # older pytest has not all the names that its annotations have
+
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
