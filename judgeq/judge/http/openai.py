@@ -186,7 +186,7 @@ class OpenAIBatches(BatchAPI):
         with our key and headers in place of its own, which variables of the environment may add to; and
         is tried once. Raises as BatchAPI.refusal of `what`, and as live calls."""
         import httpx2  # openai's own, which comes with it
-        from openai import AsyncOpenAI
+        from openai import APIConnectionError, AsyncOpenAI
 
         address, answered = self.connection.address, self.answered
         parts = urlsplit(address)
@@ -208,7 +208,10 @@ class OpenAIBatches(BatchAPI):
             max_retries=0,
             http_client=httpx2.AsyncClient(transport=Transport(), trust_env=False),
         ) as client:
-            response = await call(client)
+            try:
+                response = await call(client)
+            except APIConnectionError as error:  # in which older versions wrap what a transport raises
+                raise (error.__cause__ or error) from None
         return object_from(response.content, address)
 
     @override
