@@ -210,7 +210,9 @@ class OpenAIBatches(BatchAPI):
         ) as client:
             try:
                 response = await call(client)
-            except APIConnectionError as error:  # in which older versions wrap what a transport raises
+            except (
+                APIConnectionError
+            ) as error:  # in which older versions wrap what a transport raises
                 raise (error.__cause__ or error) from None
         return object_from(response.content, address)
 
