@@ -210,9 +210,8 @@ class OpenAIBatches(BatchAPI):
         ) as client:
             try:
                 response = await call(client)
-            except (
-                APIConnectionError
-            ) as error:  # in which older versions wrap what a transport raises
+            except APIConnectionError as error:
+                # Older versions of the package wrap what a transport raises.
                 raise (error.__cause__ or error) from None
         return object_from(response.content, address)
 
