@@ -17,7 +17,7 @@ from judgeq.engine import session
 from judgeq.errors import UsageError
 from judgeq.evaluation.metrics import Sample, bootstrap, measures
 from judgeq.rating import ESTIMATORS, Parameters, comparisons, ranks
-from judgeq.rating.correlation import Kendall, pearson, point, spearman
+from judgeq.rating.correlation import Kendall, pearson, point, spearman, within
 from judgeq.strategies import History
 from judgeq.types import Floats
 from tests import people as judging
@@ -136,8 +136,10 @@ def test_measures_within_groups() -> None:
     inside = [np.flatnonzero(part == one) for one in range(6)]
     off, ranks = ([np.concatenate([of(v[rows]) for rows in inside]) for v in (x, y)]
                   for of in (shifted, shares))  # fmt: skip
-    assert point(pearson(x, y, part), 80) == pytest.approx(scipy.stats.pearsonr(*off).statistic)
-    assert point(spearman(x, y, part), 80) == pytest.approx(scipy.stats.pearsonr(*ranks).statistic)
+    expected = [scipy.stats.pearsonr(*both).statistic for both in (off, ranks)]
+    assert [point(kind(x, y, part), 80) for kind in (pearson, spearman)] == pytest.approx(expected)
+    with_one_alone = (np.append(values, 7) for values in (x, y, part))
+    assert within(*with_one_alone) == pytest.approx((*expected, 80))
     signs = [np.sign(np.subtract.outer(v, v)) for v in (x, y)]
     one, other = (sign[part[:, None] == part] for sign in signs)
     tau = (one * other).sum() / np.sqrt((one**2).sum() * (other**2).sum())
