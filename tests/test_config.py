@@ -260,6 +260,8 @@ def test_what_is_wrong_in_a_file_is_told_with_file_and_key(
         ({"matchmaking": "best"}, "--matchmaking best: give 'similar' or 'random'"),
         ({"sim_accuracy": 0.9, "sim_pmax": 0.9}, "--sim-accuracy must be below --sim-pmax"),
         ({"seed": "x", "rating": "elo"}, "--seed x: "),
+        *(({"delimiter": value}, "give one character") for value in ("", ";;", '"', "\n")),
+        *(({"encoding": name}, "no such encoding") for name in ("", "utf-9", "hex", "a\0b")),
         ({"seed": "x", "rating": "elo"}, "; --rating elo: "),
     ],
 )
