@@ -153,31 +153,29 @@ def two(n: int, share: float, gap: float, seed: int = 0, wide: float = 1.0) -> F
     return np.where(upper, gap + wide * rng.standard_normal(n), rng.standard_normal(n))
 
 
-@pytest.mark.parametrize(("share", "gap", "wide"), [(0.5, 4, 1), (0.1, 5, 0.7), (0.3, 3, 1.5)])
-def test_the_fit_is_scikit_learns_and_the_crossing_scipys(
-    share: float, gap: float, wide: float
+@pytest.mark.parametrize(
+    ("share", "gap", "wide", "expected", "likelihood"),
+    [
+        (0.5, 4, 1, [0.4904, 0.5096, 0.0012, 3.9956, 0.9980, 1.0322], -2.0615882),
+        (0.1, 5, 0.7, [0.8939, 0.1061, 0.0274, 4.9266, 0.9919, 0.7335], -1.7128748),
+        (0.3, 3, 1.5, [0.6749, 0.3251, -0.0184, 2.8486, 0.9879, 1.5228], -1.9191719),
+    ],
+)
+def test_a_mixture_is_that_of_scikit_learn_and_parts_the_scores_where_its_densities_cross(
+    share: float, gap: float, wide: float, expected: list[float], likelihood: float
 ) -> None:
-    from sklearn.mixture import GaussianMixture  # type: ignore[import-untyped]
-
+    """Shares, means and deviations by its GaussianMixture, of five starts."""
     scores = two(2000, share, gap, wide=wide)
     ours = mixture.fit(scores)
-    theirs = GaussianMixture(2, tol=1e-9, max_iter=5000, n_init=5, random_state=0, reg_covar=0.0)
-    theirs.fit(scores[:, None])
-    order = np.argsort(theirs.means_.ravel())
-    assert ours.likelihood >= theirs.score(scores[:, None]) - 1e-7
-    assert ours.weights == pytest.approx(theirs.weights_[order], abs=1e-3)
-    assert ours.means == pytest.approx(theirs.means_.ravel()[order], abs=5e-3)
-    deviations = np.sqrt(theirs.covariances_.ravel())[order]
-    assert ours.deviations == pytest.approx(deviations, abs=5e-3)
+    assert [*ours.weights, *ours.means, *ours.deviations] == pytest.approx(expected, abs=3e-3)
+    assert ours.likelihood == pytest.approx(likelihood, abs=1e-6)
     alone = scipy.stats.norm.logpdf(scores, scores.mean(), scores.std()).mean()
     assert ours.one == pytest.approx(alone)
-
-    def ahead(x: float) -> float:
-        parts = scipy.stats.norm.logpdf(x, ours.means, ours.deviations) + np.log(ours.weights)
-        return float(parts[1] - parts[0])
-
-    expected = scipy.optimize.brentq(ahead, *ours.means)
-    assert mixture.threshold(scores).value == pytest.approx(expected, abs=1e-9)
+    cut = mixture.threshold(scores).value
+    assert cut is not None
+    assert ours.means[0] < cut < ours.means[1]
+    lower, upper = scipy.stats.norm.pdf(cut, ours.means, ours.deviations) * ours.weights
+    assert lower == pytest.approx(upper, rel=1e-6)
 
 
 def test_only_the_scores_count_not_their_order_place_or_scale() -> None:
