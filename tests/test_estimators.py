@@ -31,8 +31,8 @@ from judgeq.rating.bradley_terry import fit_mm
 from judgeq.rating.curvature import SIGMAS
 from judgeq.rating.elo import fold, start
 from judgeq.settings.providers import Provider
-from judgeq.strategies.strategy import History
-from judgeq.types import Floats, Standings, Verdicts
+from judgeq.strategies.strategy import History, Standings
+from judgeq.types import Floats, Verdicts
 from judgeq.ui.dataclass_json import plain
 from tests.build import (
     SHARED,

@@ -209,7 +209,7 @@ def test_which_gold_is_positive() -> None:
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_gold_from_a_file_by_id(folder: Path, say: Say, form: str) -> None:
-    from sklearn.metrics import f1_score
+    from sklearn.metrics import f1_score  # type: ignore[import-untyped]
 
     columns = score_columns(one(folder, "demo"))
     labels = ["yes" if float(gold) > 2 else "no" for gold in columns["gold"][:100]]
