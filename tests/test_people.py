@@ -61,9 +61,8 @@ class Table:
     events: list[Event] = field(default_factory=list)
 
     @asynccontextmanager
-    async def open(
-        self, shared: SqliteStore | None = None
-    ) -> AsyncIterator[tuple[People, SqliteStore]]:
+    async def open(self, *names: str, shared: SqliteStore | None = None) -> AsyncIterator[Any]:
+        """The people and the store, and the tokens of those who are registered under these names."""
         store = shared or SqliteStore(self.path, clock=self.clock)
         rounds = [pairs(*some) for some in (self.couples, self.later) if some]
         try:
@@ -78,7 +77,7 @@ class Table:
             assignment = Assignment(store, now=self.clock, clock=self.clock, **how)  # type: ignore[arg-type]
             people = People(Questions(prompt, TEXTS), assignment, emit=self.events.append)
             await people.begin(len(rounds))
-            yield people, store
+            yield people, store, *await them.register(people, names)
         finally:
             if shared is None:
                 await store.close()
@@ -114,8 +113,7 @@ def texts(turn: Turn) -> tuple[str, ...]:
 
 @table((0, 1), (2, 3))
 async def test_each_has_a_question_of_their_own_until_none_is_left(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob, eve = await them.register(people, ["Ann", "Bob", "Eve"])
+    async with table.open("Ann", "Bob", "Eve") as (people, store, ann, bob, eve):
         first, second = await people.turn(ann), await people.turn(bob)
         assert set(texts(first)).isdisjoint(texts(second))
         assert (first.name, first.done, first.quota, first.undo) == ("Ann", 0, None, False)
@@ -131,8 +129,7 @@ async def test_each_has_a_question_of_their_own_until_none_is_left(table: Table)
 
 @table((0, 1))
 async def test_a_link_that_is_not_known_opens_nothing(table: Table) -> None:
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
+    async with table.open("Ann") as (people, store, ann):
         for token in ("", "x", ann[:-1], ann + "x", "\udcff"):
             with pytest.raises(UnknownPersonError, match="isn't known"):
                 await people.turn(token)
@@ -157,8 +154,7 @@ async def test_whoever_comes_may_join_under_a_name_of_their_own(table: Table) ->
 
 @table((0, 1), (2, 3))
 async def test_an_answer_is_taken_once(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, bob):
         turn = await people.turn(ann)
         after = await people.answer(ann, lease(turn), FIRST)
         assert await people.answer(ann, lease(turn), FIRST) == after, "its reply was lost"
@@ -174,8 +170,7 @@ async def test_an_answer_is_taken_once(table: Table) -> None:
 
 @table((0, 1), ties=True)
 async def test_what_is_no_answer_is_refused_and_the_question_stays(table: Table) -> None:
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
+    async with table.open("Ann") as (people, store, ann):
         turn = await people.turn(ann)
         rankings = ((), (0,), (0, 0), (0, 2), (0, 1, 2))
         for answer in (*map(Answer, rankings), Answer(score=0.5)):
@@ -189,8 +184,7 @@ async def test_what_is_no_answer_is_refused_and_the_question_stays(table: Table)
 
 @table((0, 1), (2, 3))
 async def test_the_last_answer_can_be_taken_back_until_the_run_is_over(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, bob):
         with pytest.raises(StaleError, match="can't be taken back"):
             await people.undo(ann)
         first = await people.turn(ann)
@@ -218,8 +212,7 @@ async def test_the_last_answer_can_be_taken_back_until_the_run_is_over(table: Ta
 
 @table((0, 1), (2, 3))
 async def test_what_is_skipped_goes_to_others_until_nobody_is_left(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, bob):
         first = await people.turn(ann)
         second = await people.skip(ann, lease(first), "broken", "looks cut off")
         third = await people.skip(ann, lease(second), "broken")
@@ -234,8 +227,7 @@ async def test_what_is_skipped_goes_to_others_until_nobody_is_left(table: Table)
 
 @table((0, 1))
 async def test_a_question_comes_back_when_its_holder_is_gone(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, bob):
         turn = await people.turn(ann)
         for _ in range(3):
             table.clock.now += LEASE - 1
@@ -261,8 +253,7 @@ async def test_what_a_failed_commit_left_is_read_again_by_whoever_waits(table: T
     async def fail(*_: object) -> None:
         raise StoreAwayError("the store is away")
 
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
+    async with table.open("Ann") as (people, store, ann):
         turn = await people.turn(ann)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store, "settle", fail)
@@ -277,8 +268,7 @@ async def test_what_a_failed_commit_left_is_read_again_by_whoever_waits(table: T
 
 @table((0, 1), (1, 0), (0, 1), (2, 3))
 async def test_nobody_is_asked_the_same_twice(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, bob):
         assert await them.judge(_ending(people, ann), ann) == 2
         assert (await people.turn(ann)).why == "wait"
         assert await store.counts() == Counts(pending=2, done=2)
@@ -288,8 +278,7 @@ async def test_nobody_is_asked_the_same_twice(table: Table) -> None:
 
 @table((0, 1), (2, 3), (4, 5), later=[(6, 7), (8, 9), (10, 11)])
 async def test_the_first_round_is_asked_first(table: Table) -> None:
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
+    async with table.open("Ann") as (people, store, ann):
         turn, rounds = await people.turn(ann), list[int]()
         while turn.question is not None:
             turn = await people.answer(ann, lease(turn), FIRST)
@@ -299,8 +288,7 @@ async def test_the_first_round_is_asked_first(table: Table) -> None:
 
 @table((0, 1), (1, 0))
 async def test_nobody_has_twice_what_several_are_asked_in_one_round(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, _ = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, _):
         back = await people.answer(ann, lease(await people.turn(ann)), FIRST)
         assert (back.why, back.done) == ("wait", 1)
         await people.change(Change("remove", ("Bob",)))
@@ -313,8 +301,7 @@ async def test_nobody_has_twice_what_several_are_asked_in_one_round(table: Table
 
 @table((0, 1), (2, 3))
 async def test_what_somebody_skipped_is_theirs_again_where_nobody_else_is(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, _ = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, _):
         for _ in range(2):
             turn = await people.turn(ann)
             turn = await people.skip(ann, lease(turn), "undecided")
@@ -334,7 +321,7 @@ async def test_what_another_process_changed_is_found_out_and_no_fault(table: Tab
             return await call()
         return await call()
 
-    async with table.open() as (before, store), table.open(store) as (people, _):
+    async with table.open() as (before, store), table.open(shared=store) as (people, _):
         ann, bob = await them.register(before, ["Ann", "Bob"])
         old = await before.turn(ann)
         assert lease(await asked(lambda: people.turn(ann))) == lease(old)
@@ -369,8 +356,8 @@ async def test_what_another_process_changed_is_found_out_and_no_fault(table: Tab
 def test_a_ledger_of_people_who_are_not_there_is_damaged(tmp_path: Path, statement: str) -> None:
     @table((0, 1))
     async def story(table: Table) -> None:
-        async with table.open() as (people, _):
-            await them.register(people, ["Ann"])
+        async with table.open("Ann"):
+            pass
         with closing(sqlite3.connect(table.path)) as db:
             db.execute(statement)
             db.commit()
@@ -418,8 +405,7 @@ async def test_who_is_waited_for_is_reported_once(table: Table) -> None:
     def reported() -> list[Notice]:
         return [event for event in table.events if isinstance(event, Notice)]
 
-    async with table.open() as (people, _):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, _, ann, bob):
         turn = await people.turn(ann)
         assert (turn.done, turn.expected, turn.left) == (0, 3, 3)
         turn = await people.answer(ann, lease(turn), FIRST)
@@ -454,8 +440,7 @@ async def test_a_quota_is_kept(table: Table) -> None:
 
 @table((0, 1), (2, 3))
 async def test_who_is_removed_has_nothing(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, bob):
         await people.turn(ann)
         await people.change(Change("remove", ("Ann", "ann")))
         assert await store.handed() == [], "at once"
@@ -485,8 +470,7 @@ async def test_a_forgotten_ones_name_may_be_taken_already(table: Table) -> None:
 
 @table((0, 1), (2, 3), (4, 5))
 async def test_all_is_as_before_when_the_server_comes_again(table: Table) -> None:
-    async with table.open() as (people, _):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, _, ann, bob):
         first = await people.turn(ann)
         mine = await people.answer(ann, lease(first), FIRST._replace(seconds=0.0))
         theirs = await people.turn(bob)
@@ -503,8 +487,7 @@ async def test_all_is_as_before_when_the_server_comes_again(table: Table) -> Non
 
 @table(*RING, *((row, (row + 3) % N) for row in range(N)), repeats=0.2)
 async def test_some_are_asked_again_turned_round_and_count_for_nothing(table: Table) -> None:
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
+    async with table.open("Ann") as (people, store, ann):
         await them.judge(_ending(people, ann), ann)
         checks = await store.checks()
         asked = {match.id: match.items for match, _ in await store.people_calls()}
@@ -525,8 +508,7 @@ async def test_questions_whose_answer_is_known_are_mixed_in(table: Table) -> Non
     async with table.open() as (people, store):
         assert await add_known(store, [(11, 0), (10, 1), (11, 0)]) == 2
         assert await add_known(store, [(10, 1), (9, 2)]) == 1
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
+    async with table.open("Ann") as (people, store, ann):
         await them.judge(_ending(people, ann), ann)
         asked = [check for check in await store.checks() if check.person is not None]
         assert len(asked) == 24 // EVERY
@@ -541,8 +523,7 @@ async def test_questions_whose_answer_is_known_are_mixed_in(table: Table) -> Non
 async def test_answers_are_taken_back_one_by_one_also_after_a_restart(table: Table) -> None:
     async with table.open() as (_, store):
         await add_known(store, [(11, 0)])
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
+    async with table.open("Ann") as (people, store, ann):
         turn = await people.turn(ann)
         while turn.done < EVERY:
             turn = await people.answer(ann, lease(turn), FIRST)
