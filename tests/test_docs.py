@@ -97,7 +97,6 @@ class Reader:
         return sum(self._run(self._as_here(line)) for line in lines)
 
     def stop(self) -> None:
-        """Stop, as Ctrl-C does, what goes on."""
         for server in self.servers:
             server.send_signal(signal.SIGINT)
         for server in self.servers:
@@ -322,7 +321,6 @@ def test_the_example_of_a_dataset_is_one() -> None:
 
 
 def snippet(name: str) -> str:
-    """The Python of a page."""
     (found,) = (one.text for one in blocks(name) if one.language == "python")
     return found
 

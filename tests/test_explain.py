@@ -221,7 +221,6 @@ def test_trails_hold_all_that_was_asked(runs: Path, name: str) -> None:
 
 
 def imported(folder: Path, rankings: list[str]) -> Result:
-    """The run of such rankings of the items a to i."""
     recorded(folder, "abcdefghi", "text {}", *rankings)
     return package.open_run(runs_dir=folder / "runs")
 

@@ -274,7 +274,6 @@ def test_thirty_two_topics_that_people_judged(tmp_path: Path) -> None:
 def test_batches_and_workers_give_the_scores_of_one_process(
     essays: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Live, in batches, and by a worker of a store."""
     quick(monkeypatch.setattr)
     model = ("--judge", "m", "--price", "1,2")
     asked = ("-s", "listwise4x2", "--prompt", "bias", *model, "--no-cache")

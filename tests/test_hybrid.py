@@ -33,7 +33,6 @@ def scored(scores: Sequence[float] | Floats) -> Verdicts:
 
 
 def in_lists(theta: Floats, k: int, rounds: int, rng: np.random.Generator) -> Verdicts:
-    """All items in lists of k."""
     lists = np.concatenate([rng.permutation(len(theta)) for _ in range(rounds)]).reshape(-1, k)
     return ranked(lists.tolist(), theta, rng)
 

@@ -65,7 +65,6 @@ def or_nan(value: float | None) -> float:
 
 
 def scipys(x: Floats, y: Floats) -> dict[str, float]:
-    """The correlations by SciPy."""
     stats = scipy.stats
     by: dict[str, Any] = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
     by["kendall"] = stats.kendalltau

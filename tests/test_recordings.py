@@ -49,7 +49,6 @@ def compared(draw: st.DrawFn, n: int) -> tuple[tuple[int, ...], Verdict]:
 
 @st.composite
 def scored(draw: st.DrawFn, n: int) -> tuple[tuple[int, ...], Verdict]:
-    """One item, and its score."""
     item = draw(st.integers(0, n - 1))
     return (item,), Verdict((item,), (), draw(st.floats(0, 1)))
 
@@ -134,7 +133,6 @@ def test_what_a_file_may_look_like(tmp_path: Path) -> None:
 
 
 def without(**values: Any) -> str:
-    """A line without a winner."""
     return line(winner=..., **values)
 
 
@@ -531,7 +529,6 @@ def exported(folder: RunPlace, path: Path) -> Path:
 
 
 def imported(path: Path, root: Path, dataset: str = "demo", **settings: Any) -> Result:
-    """The result of the run that `judgeq import` makes."""
     given = config.settle({"dataset": dataset, **settings})
     folder, before, _ = import_run.import_file(given, path, root)
     assert not before
@@ -545,7 +542,8 @@ COMPARED = ("evaluation", "slots", "both_orders", "effect")
 def same(one: Result, other: Result) -> None:
     """Equal scores, bit by bit; `left_after` aside, which an import can't know."""
     assert list(one.scores.ids) == list(other.scores.ids)
-    np.testing.assert_equal(*({**each.scores.numbers, "left_after": None} for each in (one, other)))
+    mine, theirs = ({**each.scores.numbers, "left_after": None} for each in (one, other))
+    np.testing.assert_equal(mine, theirs)
     first, second = plain(one), plain(other)
     assert [first[name] for name in COMPARED] == [second[name] for name in COMPARED]
 

@@ -66,7 +66,6 @@ class Structure(HTMLParser):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of the demo corpus."""
     folder = tmp_path_factory.mktemp("report")
     judgeq(folder, *JOB)
     return folder

@@ -53,8 +53,6 @@ NAMES = (
 
 @dataclass
 class Served:
-    """A server that listens."""
-
     guard: Guard
     folder: Path
 

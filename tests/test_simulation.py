@@ -36,7 +36,7 @@ SMALL = Grid(
 
 
 def nothing(done: int, total: int) -> None:
-    """Nobody is told how far the study is."""
+    pass
 
 
 def cases_of(folder: Path) -> Path:
@@ -170,7 +170,6 @@ def expected() -> list[StudyRow]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
-    """Which cases are played."""
     cases: list[Case] = []
 
     def counted(case: Case, grid: Grid) -> list[StudyRow]:
@@ -289,7 +288,6 @@ GOOD = [{0: 1.0, 1: 2.0, 2: 3.0}, {0: -1.0, 1: 0.0, 2: 1.0}, {0: 0.5, 1: 0.5, 2:
 
 
 def put(path: Path, content: object) -> str:
-    """Write a pickle; its checksum."""
     data = pickle.dumps(content)
     path.write_bytes(data)
     return hashlib.sha256(data).hexdigest()
