@@ -30,7 +30,6 @@ from tests.test_worker_processes import planning
 pytestmark = pytest.mark.usefixtures("undrawn", "rated_once")
 
 SIZES = (2, 3, 5, 9, 10, 11, 23)
-PEOPLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "convincing"
 
 
 def named(sizes: Sequence[int], seed: int = 0) -> list[str]:
@@ -257,18 +256,6 @@ def test_an_import_keeps_to_its_groups(essays: Path, tmp_path: Path) -> None:
     assert "judgment 19 compares items of 2 groups: 'a', 'b'" in " ".join(done.stderr.split())
     found = json_of(tmp_path, "show", "--write")
     assert (found["groups"], found["components"]["count"]) == (3, 3)
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not PEOPLE.exists(), reason="needs the judgments of people in ../shared")
-def test_thirty_two_topics_that_people_judged(tmp_path: Path) -> None:
-    """The published ranks, where the most convincing argument has the lowest, are of each topic."""
-    flags = ("-d", PEOPLE / "arguments.csv", "--id-column", "id", "--gold-column", "rank")
-    judgeq(tmp_path, "import", PEOPLE / "judgments.jsonl", *flags, "--group-column", "topic", "-q")
-    found: Any = json_of(tmp_path, "show", "--write")
-    pl = found["evaluation"][-1]
-    assert (pl["parts"], pl["n"]) == (32, 1052)
-    assert pl["measures"]["spearman"]["value"] == pytest.approx(-0.907, abs=0.002)
 
 
 def test_batches_and_workers_give_the_scores_of_one_process(

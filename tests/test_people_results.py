@@ -21,27 +21,14 @@ from judgeq.person import Check, Person, Said
 from judgeq.types import Verdict, Verdicts
 from judgeq.ui.show.people import sentence
 from tests import people as them
+from tests.build import judged
 from tests.cli import execute, json_of, judgeq
 
 Answered = tuple[int, tuple[int, ...], Verdict]
 
 
-def of(answers: list[Answered]) -> Verdicts:
-    """The verdicts of (judge, presented, verdict), one a match."""
-    sizes = [len(verdict.items) for _, _, verdict in answers]
-    scores = [np.nan if verdict.score is None else verdict.score for *_, verdict in answers]
-    return Verdicts(
-        matches=np.arange(len(answers)),
-        items=np.concatenate([verdict.items for *_, verdict in answers]).astype(np.int32),
-        offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        tied=np.concatenate(
-            [verdict.tied or (False,) * k for (*_, verdict), k in zip(answers, sizes, strict=True)]
-        ),
-        presented=np.concatenate([presented for _, presented, _ in answers]).astype(np.int32),
-        scores=np.array(scores),
-        judges=np.array([judge for judge, *_ in answers], np.int32),
-        partial=np.array([verdict.partial for *_, verdict in answers]),
-    )
+def of(given: list[Answered]) -> Verdicts:
+    return judged([answer[1:] for answer in given], [judge for judge, *_ in given])
 
 
 def test_couples_are_two_answers_to_one_question_by_hand() -> None:
