@@ -175,13 +175,12 @@ def test_hostile_ids_and_texts_stay_text(tmp_path: Path) -> None:
 
 def some(runs: Path, name: str, n: int = 1) -> list[str]:
     """Some items of a run: the highest."""
-    shown = judgeq(runs, "show", "--runs-dir", name, "--n", str(n), "--json").stdout
-    return [item["id"] for item in json.loads(shown)["views"][0]["items"]]
+    shown = json_of(runs, "show", "--runs-dir", name, "--n", str(n))
+    return [item["id"] for item in shown["views"][0]["items"]]
 
 
 def explained(runs: Path, name: str, item: str, *flags: str) -> Any:
-    found = judgeq(runs, "explain", "last", item, "--runs-dir", name, *flags, "--json").stdout
-    return json.loads(found)
+    return json_of(runs, "explain", "last", item, "--runs-dir", name, *flags)
 
 
 def change(folder: Path, *statements: str | tuple[str, Sequence[object]]) -> None:

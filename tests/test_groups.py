@@ -183,8 +183,7 @@ def test_a_run_in_groups(essays: Path) -> None:
     again = judgeq(essays, "run", *FLAGS, "-s", "listwise6x4", *EXACT)
     assert "new run" not in again.stderr
     ungrouped = (*FLAGS[:1], *FLAGS[3:], "-s", "listwise6x4", *EXACT)
-    other = judgeq(essays, "estimate", *ungrouped, "--json")
-    assert json.loads(other.stdout)["run"] != folder.name
+    assert json_of(essays, "estimate", *ungrouped)["run"] != folder.name
 
     (essays / "essays.csv").rename(essays / "moved.csv")
     try:  # the run itself knows its groups
@@ -362,8 +361,8 @@ def test_a_folder_of_somebody_else_names_no_judge_to_join(tmp_path: Path) -> Non
         said = judgeq(tmp_path, *joined, expect=7, variables=elsewhere).stderr
         assert "wasn't begun by you" in " ".join(said.split())
         both = ("--judge", "mock", "--judge", "other", "--rounds", "1", "--base-url", url)
-        done = judgeq(tmp_path, "resume", *both, "--price", "1,10", "--json", variables=elsewhere)
-    assert json.loads(done.stdout)["judge"] == "mock + other"
+        done = json_of(tmp_path, "resume", *both, "--price", "1,10", variables=elsewhere)
+    assert done["judge"] == "mock + other"
 
 
 def test_a_joining_judge_that_is_stopped_goes_on(tmp_path: Path) -> None:

@@ -484,8 +484,8 @@ def test_votes_by_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "texts.csv").write_text("id,text\nt1,One\nt2,Two\nt3,Three\n")
     table(tmp_path, "t1,t2,t1,Ann", "t2,t3,t2,Bob", "t1,t3,x,Bob")
     flags = ("-d", "texts.csv", "votes.csv", "--left", "a", "--right", "b", "--winner", "w")
-    done = judgeq(tmp_path, "import", *flags, "--judge-column", "who", "--tie", "x", "--json")
-    assert json.loads(done.stdout)["jobs"]["done"] == 3
+    done = json_of(tmp_path, "import", *flags, "--judge-column", "who", "--tie", "x")
+    assert done["jobs"]["done"] == 3
     assert json_of(tmp_path, "status")["judge"] == "Ann + Bob"
     wrong = judgeq(tmp_path, "import", *flags[:5], expect=2)
     assert "--right" in wrong.stderr
@@ -562,8 +562,7 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
     file = demo / "demo.jsonl"
     run = only_run(demo)
     first = plain(api.open_run(str(run)))
-    done = judgeq(tmp_path, "import", "-d", "demo", file, "--json")
-    second = json.loads(done.stdout)
+    second = json_of(tmp_path, "import", "-d", "demo", file)
     there = only_run(tmp_path)
     assert second["run"] == there.name
     assert there.name.startswith("demo-imported-")
