@@ -12,17 +12,9 @@ import numpy as np
 import pytest
 import scipy
 
+from judgeq import errors
 from judgeq.engine import session
 from judgeq.engine.estimate import estimate
-from judgeq.errors import (
-    BadAnswerError,
-    DataError,
-    RunError,
-    StaleError,
-    StoreAwayError,
-    UnknownPersonError,
-    UsageError,
-)
 from judgeq.events import Event, Notice
 from judgeq.judge.questions import Questions
 from judgeq.people.assignment import LEASE, SKIPS, Assignment
@@ -131,12 +123,12 @@ async def test_each_has_a_question_of_their_own_until_none_is_left(table: Table)
 async def test_a_link_that_is_not_known_opens_nothing(table: Table) -> None:
     async with table.open("Ann") as (people, store, ann):
         for token in ("", "x", ann[:-1], ann + "x", "\udcff"):
-            with pytest.raises(UnknownPersonError, match="isn't known"):
+            with pytest.raises(errors.UnknownPersonError, match="isn't known"):
                 await people.turn(token)
             assert not await people.knows(token)
         (kept,) = await store.people()
         assert ann.encode() not in kept.token
-        with pytest.raises(UsageError, match="a link of your own"):
+        with pytest.raises(errors.UsageError, match="a link of your own"):
             await people.join("Eve")
 
 
@@ -148,7 +140,7 @@ async def test_whoever_comes_may_join_under_a_name_of_their_own(table: Table) ->
         assert (await people.turn(await people.join("Zoe\u0301"))).name == "Zo\u00e9"
         taken = ("eve adams", "ZO\u00c9", "People")
         for name in (*taken, "", " ", "a\x1b[2J", "x" * 81, "a\u202eb"):
-            with pytest.raises(UsageError, match=r"already|named"):
+            with pytest.raises(errors.UsageError, match=r"already|named"):
                 await people.join(name)
 
 
@@ -158,11 +150,11 @@ async def test_an_answer_is_taken_once(table: Table) -> None:
         turn = await people.turn(ann)
         after = await people.answer(ann, lease(turn), FIRST)
         assert await people.answer(ann, lease(turn), FIRST) == after, "its reply was lost"
-        with pytest.raises(StaleError, match="in another window"):
+        with pytest.raises(errors.StaleError, match="in another window"):
             await people.answer(ann, lease(turn), SECOND)
-        with pytest.raises(StaleError, match="no longer yours"):
+        with pytest.raises(errors.StaleError, match="no longer yours"):
             await people.answer(bob, lease(turn), FIRST)
-        with pytest.raises(StaleError, match="no longer yours"):
+        with pytest.raises(errors.StaleError, match="no longer yours"):
             await people.answer(bob, lease(after), FIRST)
         assert await store.counts() == Counts(pending=1, done=1)
         assert len(await store.people_calls()) == 1
@@ -174,7 +166,7 @@ async def test_what_is_no_answer_is_refused_and_the_question_stays(table: Table)
         turn = await people.turn(ann)
         rankings = ((), (0,), (0, 0), (0, 2), (0, 1, 2))
         for answer in (*map(Answer, rankings), Answer(score=0.5)):
-            with pytest.raises(BadAnswerError, match="not an answer"):
+            with pytest.raises(errors.BadAnswerError, match="not an answer"):
                 await people.answer(ann, lease(turn), answer)
         assert await people.turn(ann) == turn
         assert await store.people_calls() == []
@@ -185,7 +177,7 @@ async def test_what_is_no_answer_is_refused_and_the_question_stays(table: Table)
 @table((0, 1), (2, 3))
 async def test_the_last_answer_can_be_taken_back_until_the_run_is_over(table: Table) -> None:
     async with table.open("Ann", "Bob") as (people, store, ann, bob):
-        with pytest.raises(StaleError, match="can't be taken back"):
+        with pytest.raises(errors.StaleError, match="can't be taken back"):
             await people.undo(ann)
         first = await people.turn(ann)
         second = await people.answer(ann, lease(first), FIRST)
@@ -194,7 +186,7 @@ async def test_the_last_answer_can_be_taken_back_until_the_run_is_over(table: Ta
         assert lease(back) not in (lease(first), lease(second))
         assert (back.done, back.undo) == (0, False)
         assert await store.counts() == Counts(pending=2)
-        with pytest.raises(StaleError, match="no longer yours"):
+        with pytest.raises(errors.StaleError, match="no longer yours"):
             await people.answer(ann, lease(first), FIRST)
         assert (await people.turn(bob)).question is not None, "what Ann had is anybody's"
         await people.answer(ann, lease(back), SECOND)
@@ -206,7 +198,7 @@ async def test_the_last_answer_can_be_taken_back_until_the_run_is_over(table: Ta
         assert await people.close()
         assert not (await people.turn(ann)).undo
         for token in (ann, bob):
-            with pytest.raises(StaleError, match="can't be taken back"):
+            with pytest.raises(errors.StaleError, match="can't be taken back"):
                 await people.undo(token)
 
 
@@ -242,7 +234,7 @@ async def test_a_question_comes_back_when_its_holder_is_gone(table: Table) -> No
             people.answer(ann, lease(turn), FIRST),
             people.skip(ann, lease(turn), ""),
         ):
-            with pytest.raises(StaleError, match="no longer yours"):
+            with pytest.raises(errors.StaleError, match="no longer yours"):
                 await late
         await people.answer(bob, taken, FIRST)
         assert len(await store.people_calls()) == 1
@@ -251,13 +243,13 @@ async def test_a_question_comes_back_when_its_holder_is_gone(table: Table) -> No
 @table((0, 1))
 async def test_what_a_failed_commit_left_is_read_again_by_whoever_waits(table: Table) -> None:
     async def fail(*_: object) -> None:
-        raise StoreAwayError("the store is away")
+        raise errors.StoreAwayError("the store is away")
 
     async with table.open("Ann") as (people, store, ann):
         turn = await people.turn(ann)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store, "settle", fail)
-            with pytest.raises(StoreAwayError):
+            with pytest.raises(errors.StoreAwayError):
                 await people.answer(ann, lease(turn), FIRST)
         assert not people._assignment.matches
         await people.all_done(0.01)
@@ -317,7 +309,7 @@ async def test_what_another_process_changed_is_found_out_and_no_fault(table: Tab
     asks again."""
 
     async def asked(call: Callable[[], Coroutine[None, None, Turn]]) -> Turn:
-        with suppress(StoreAwayError):
+        with suppress(errors.StoreAwayError):
             return await call()
         return await call()
 
@@ -326,16 +318,16 @@ async def test_what_another_process_changed_is_found_out_and_no_fault(table: Tab
         old = await before.turn(ann)
         assert lease(await asked(lambda: people.turn(ann))) == lease(old)
         new = await people.answer(ann, lease(old), FIRST)
-        with pytest.raises(StaleError, match="answered this in another window"):
+        with pytest.raises(errors.StaleError, match="answered this in another window"):
             await asked(lambda: before.answer(ann, lease(old), SECOND))
         assert await before.turn(ann) == await before.answer(ann, lease(old), FIRST) == new
         theirs = lease(await before.turn(bob))
         assert lease(await asked(lambda: people.turn(bob))) == theirs
         await before.skip(bob, theirs, "other")
-        with pytest.raises(StaleError, match="no longer yours"):
+        with pytest.raises(errors.StaleError, match="no longer yours"):
             await asked(lambda: people.skip(bob, theirs, "other"))
         await before.undo(ann)
-        with pytest.raises(StaleError, match="can't be taken back"):
+        with pytest.raises(errors.StaleError, match="can't be taken back"):
             await asked(lambda: people.undo(ann))
         await people.answer(ann, lease(await people.turn(ann)), SECOND)
         assert await store.counts() == Counts(pending=3, done=1)
@@ -361,7 +353,7 @@ def test_a_ledger_of_people_who_are_not_there_is_damaged(tmp_path: Path, stateme
         with closing(sqlite3.connect(table.path)) as db:
             db.execute(statement)
             db.commit()
-        with pytest.raises(RunError, match="damaged"):
+        with pytest.raises(errors.RunError, match="damaged"):
             async with table.open():
                 pass
 
@@ -380,7 +372,7 @@ async def test_where_anybody_may_come_only_those_who_are_there_are_waited_for(ta
         for _ in range(SKIPS):
             await people.skip(ann, lease(await people.turn(ann)), "undecided")
         assert await store.counts() == Counts(done=1, invalid=1)
-        with pytest.raises(UsageError, match="already"):
+        with pytest.raises(errors.UsageError, match="already"):
             await people.join("Bob")
 
 
@@ -446,13 +438,15 @@ async def test_who_is_removed_has_nothing(table: Table) -> None:
         assert await store.handed() == [], "at once"
         assert (await people.turn(ann)).why == "removed"
         await people.change(Change("forget", ("Bob",)))
-        with pytest.raises(UnknownPersonError):
+        with pytest.raises(errors.UnknownPersonError):
             await people.turn(bob)
         assert [person.name for person in await store.people()] == ["Ann", "person 2"]
         (again,) = await people.change(Change("add", ("Ann",)))
-        with pytest.raises(UnknownPersonError):
+        with pytest.raises(errors.UnknownPersonError):
             await people.turn(ann)
-        with pytest.raises(UsageError, match="no judge named 'Bob'; there are: Ann, person 2"):
+        with pytest.raises(
+            errors.UsageError, match="no judge named 'Bob'; there are: Ann, person 2"
+        ):
             await people.change(Change("remove", ("person 2", "Bob")))
         assert (await people.turn(again.link or "")).name == "Ann"
         assert (await people.turn(again.link or "")).question is not None
@@ -478,7 +472,7 @@ async def test_all_is_as_before_when_the_server_comes_again(table: Table) -> Non
         await store.lead("us again", 60)
         again = await people.answer(ann, lease(first), FIRST)
         assert again._replace(expected=mine.expected) == mine, "its reply was lost"
-        with pytest.raises(StaleError, match="another window"):
+        with pytest.raises(errors.StaleError, match="another window"):
             await people.answer(ann, lease(first), SECOND)
         await people.renew(bob, lease(theirs))
         assert (await people.answer(bob, lease(theirs), FIRST)).why == "wait"
@@ -575,7 +569,7 @@ def test_people_are_asked_in_their_own_words() -> None:
 def test_known_answers_are_in_one_order(tmp_path: Path, rows: Sequence[str], why: str) -> None:
     path = tmp_path / "known.csv"
     path.write_text("\n".join(["left,right,winner", *rows]))
-    with pytest.raises(DataError, match=why):
+    with pytest.raises(errors.DataError, match=why):
         known_in(path, [f"t{row}" for row in range(N)], TEXTS)
     path.write_text("left,right,winner\nt0,t1,t1\nt1,t0,t1\n")
     assert known_in(path, [f"t{row}" for row in range(N)], TEXTS) == [(1, 0)]
