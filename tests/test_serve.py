@@ -124,13 +124,8 @@ def test_a_finished_run_opens_on_its_report(here: Served, more: tuple[str, ...])
     [
         *("/nothing", "/runs", "/runs/", "/runs/nothing", "/runs/nothing/report", "/runs/good/x"),
         *("/runs/..", "/runs/%2e%2e", "/runs/..%2fgood", "/runs/%2e%2e/report"),
-        *(
-            "/runs/good/items",
-            "/runs/good/items/1",
-            "/runs/%00",
-            "/runs/%FF",
-            f"/runs/{'x' * 5000}",
-        ),
+        *("/runs/good/items", "/runs/good/items/1", "/runs/%00", "/runs/%FF"),
+        f"/runs/{'x' * 5000}",
         *("/assets/report.html", "/assets/../server.py", "/assets/%2e%2e%2fhtml.py", "/assets/"),
         *("/runs/nothing/status", "//evil.example/"),
     ],
