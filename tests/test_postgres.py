@@ -4,15 +4,13 @@ test_store_batches.py."""
 from __future__ import annotations
 
 import asyncio
-import re
 import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 import pytest
 
@@ -20,23 +18,16 @@ from judgeq.engine.interrupts import Stop
 from judgeq.engine.queue import Queue
 from judgeq.errors import LedError, RunError
 from judgeq.judge.budget import Slices
-from judgeq.store import link, schema
-from judgeq.store.link import Address, connect, in_schema, parse
+from judgeq.store.link import Address, connect, parse
 from judgeq.store.protocol import Cap
 from judgeq.store.shared import PART, Heartbeat, PostgresStore
 from judgeq.types import Attempt, Batch, Counts, Line, Outcome, Verdict
 from judgeq.ui.show.status import crew as sections
 from tests.chaos import Cutter, Database
 from tests.fakes import Clock, call
-from tests.postgres import new_run, server
+from tests.postgres import new_run, server, sql, unix_socket
 from tests.test_sections import printed
 from tests.test_store import DONE, FAILED, LEASE, PENDING, RUNNING, N, begun, most, pairs
-
-
-def sql(address: Address, statement: str, *values: object) -> list[Any]:
-    with connect(address) as connection:
-        cursor = connection.execute(in_schema(statement, address.schema), values or None)
-        return cursor.fetchall() if cursor.description else []
 
 
 def stories(story: Callable[[Address, int, Clock], Awaitable[None]]) -> Callable[[], None]:
@@ -221,8 +212,6 @@ async def test_who_works_on_a_run_and_what_they_share(
         assert "led by scheduler workers 2;" in shown
         assert "cap $0.25 of $9.00 spent, $0.50 more at risk" in shown
         assert "\x1b" not in shown
-        sql(address, "UPDATE @.workers SET seen = 'infinity'")
-        assert does_not_add_up(address, run)
 
 
 @stories
@@ -252,10 +241,9 @@ async def test_money_moves_with_calls(address: Address, run: int, clock: Clock) 
 @contextmanager
 def cut_off(address: Address) -> Iterator[tuple[Cutter, Address]]:
     """A way to the database that can be cut in the middle of a COMMIT, and the address by that way."""
-    host = dict(parse_qsl(urlsplit(server()).query)).get("host", "")
-    if not host.startswith("/"):
-        pytest.skip("$JUDGEQ_TEST_STORE is no unix socket")
-    cutter = Cutter(lambda: f"{host}/.s.PGSQL.5432")
+    socket = unix_socket()
+    cutter = Cutter(lambda: socket)
+    host = socket.rpartition("/")[0]
     way = f"127.0.0.1&port={cutter.port}&sslmode=disable&gssencmode=disable"
     try:
         yield cutter, address._replace(conninfo=unquote(address.conninfo).replace(host, way))
@@ -341,65 +329,6 @@ async def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:
     assert "secret" not in str(error.value)
 
 
-def does_not_add_up(address: Address, run: int) -> bool:
-    """Whether a run isn't even opened."""
-    with link.opened(address) as connection:
-        sums = connection.row(schema.ADDED_UP, run)
-    try:
-        schema.refuse("the run", sums)
-    except RunError as error:
-        return "is damaged" in str(error)
-    return False
-
-
-async def one_by_one(*reads: Awaitable[object]) -> list[object]:
-    """What each gives, or its error."""
-    return [(await asyncio.gather(read, return_exceptions=True))[0] for read in reads]
-
-
-def check_refused(found: list[object]) -> None:
-    """Some of what was read is refused, with a sentence that names the run."""
-    errors = [one for one in found if isinstance(one, BaseException)]
-    assert errors
-    for error in errors:
-        assert isinstance(error, RunError)
-        assert re.search("run named of.* is damaged", str(error))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE @.jobs SET items = '\\x0000000000000000'",
-        "UPDATE @.jobs SET items = '\\x000000'",
-        "UPDATE @.jobs SET items = '\\x00000000ff000000'",
-        "UPDATE @.jobs SET judge = -1",
-        "UPDATE @.verdicts SET ranking = '\\x01000000'",
-        "UPDATE @.verdicts SET ranking = '\\x0100000005000000'",
-        "UPDATE @.verdicts SET ties = '\\x01'",
-        "UPDATE @.verdicts SET ties = '\\x0100'",
-        "UPDATE @.verdicts SET score = 7",
-        "UPDATE @.rounds SET active = '\\x0000'",
-        "UPDATE @.rounds SET last = -1",
-        "UPDATE @.items SET row = row + 7 WHERE row > 2",
-        "INSERT INTO @.subsets SELECT run, 'x', '\\xffffff00' FROM @.runs",
-        "UPDATE @.calls SET cost = 'nan'",
-        "UPDATE @.calls SET cost = 'infinity'",
-    ],
-)
-async def test_rows_that_judgeq_never_wrote_are_refused(change: str) -> None:
-    address, run = new_run()
-    async with opened(address, run) as store:
-        await begun(store, 3)
-        await store.claim("a", 2, LEASE)
-        await store.settle("a", [answer(0), answer(1)])
-    sql(address, change)
-    if does_not_add_up(address, run):
-        return
-    async with opened(address, run) as store:
-        reads = (store.items(), store.verdicts(), store.counts(), store.active(1))
-        check_refused(await one_by_one(*reads, store.totals(), store.left(1)))
-
-
 @stories
 async def test_texts_that_postgresql_can_not_hold(address: Address, run: int, clock: Clock) -> None:
     async with opened(address, run, clock) as store:
@@ -460,37 +389,6 @@ async def test_a_batch_is_no_worker_and_outlives_all(
                 await other.settle("b", [answer(0)])
             assert [batch.left for batch in await other.batches()] == [1]
         assert await store.counts() == Counts(pending=1, running=1, done=1)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE @.batches SET state = 'odd'",
-        "UPDATE @.batches SET made = 'nan'",
-        "UPDATE @.batches SET seen = 'infinity'",
-        "UPDATE @.batches SET cost = -1",
-        "UPDATE @.batches SET reserved = 'infinity'",
-        "UPDATE @.batches SET answered = -1",
-        "UPDATE @.batches SET sent = '\\x00'",
-        "UPDATE @.batches SET sent = ''",
-        "UPDATE @.batches SET sent = overlay(sent placing '\\x07' from 1)",
-        "UPDATE @.batches SET worker = worker + 1",
-        "UPDATE @.workers SET until = 1e9 WHERE name = 'b'",
-        "UPDATE @.workers SET name = '../b' WHERE name = 'b'",
-    ],
-)
-async def test_a_batch_that_judgeq_never_wrote_is_refused(change: str) -> None:
-    address, run = new_run()
-    async with opened(address, run) as store:
-        await begun(store, 1)
-        jobs = await store.claim("w", 1, LEASE)
-        batch = Batch("b", 0, "a", "h", "f", 1.0, 1, 1.0, 1.0)
-        await store.hand_over("w", batch, [Line(jobs[0], 0.5, 1)])
-    sql(address, change)
-    if does_not_add_up(address, run):
-        return
-    async with opened(address, run) as store:
-        check_refused(await one_by_one(store.batches(), store.lines("b")))
 
 
 @stories

@@ -1,6 +1,7 @@
 """What every store must do, tested through the protocol alone."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -18,8 +19,9 @@ from judgeq.store.schema import ADDED_UP, refuse
 from judgeq.store.shared import PostgresStore
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Attempt, Bools, Call, Counts, JobState, Matches, Outcome, Usage, Verdict
+from tests.cli import execute
 from tests.fakes import Clock, call
-from tests.postgres import new_run
+from tests.postgres import new_run, sql
 
 N = 6
 LEASE = 10.0
@@ -28,10 +30,12 @@ PENDING, RUNNING, DONE, INVALID, FAILED = JobState
 
 @dataclass(frozen=True)
 class Place:
-    """Where a store is; it may be opened again and again, and closes when left."""
+    """Where a store is, which may be opened again and again, and closes when left; a statement changes
+    it, as a stranger could."""
 
     clock: Clock
     open: Callable[[], AbstractAsyncContextManager[Store]]
+    change: Callable[[str], object]
 
 
 Story: TypeAlias = Callable[[Store, Clock], Awaitable[None]]
@@ -55,7 +59,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         finally:
             await store.close()
 
-    return Place(clock, opened)
+    def change(statement: str) -> None:
+        if run is None:
+            execute(tmp_path / "run.db", statement.replace("@.", ""))
+        else:
+            sql(run[0], re.sub(r"x'(\w*)'", r"'\\x\1'::bytea", statement))
+
+    return Place(clock, opened, change)
 
 
 def contract(story: Story) -> Callable[[Place], None]:
