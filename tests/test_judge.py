@@ -20,17 +20,14 @@ from judgeq.errors import (
     ServerFailedError,
     SteppedDownError,
     StoppedError,
-    UsageError,
 )
 from judgeq.events import CallEnded, CallStarted, Event, Notice
-from judgeq.judge import check
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.budget import NANO, Allowance, Budget
 from judgeq.judge.judge import Judge
 from judgeq.judge.limiter import Limiter, Outage
 from judgeq.judge.questions import FIRST, LAST, Questions, Unusable
 from judgeq.judge.retry import Policy
-from judgeq.settings.model import Model
 from judgeq.types import Attempt, Call, Job, JobState, Match, Outcome, Usage, Verdict
 from tests.fakes import Answer, Clock, FakeBackend, turns
 
@@ -460,21 +457,6 @@ async def test_when_the_first_has_no_luck_the_next_asks() -> None:
     states = [outcome.state for outcome in outcomes]
     assert states == [JobState.DONE] * 4  # the first, too: it is asked again, and known by then
     assert len(asking.backend.requests) == 2
-
-
-def test_judges_by_name() -> None:
-    server = Model(base_url="http://h/v1")
-    check("simulated", Model())
-    check("gpt-5-mini", Model(temperature=0.5))
-    check("org/My-Model:7b", server)
-    check("simulatd", server)
-    for name, model, wrong in (
-        ("simulatd", Model(), r"'simulatd': did you mean simulated\?"),
-        ("two words", Model(), "can't be a model's name"),
-        ("simulated", Model(base_url="http://h/v1", temperature=0.5), "--base-url, --temperature:"),
-    ):
-        with pytest.raises(UsageError, match=wrong):
-            check(name, model)
 
 
 def fed(seen: Unusable, pattern: str, problem: str = "no JSON object.") -> int:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import shutil
 import sqlite3
-import time
 import uuid
 from contextlib import closing
 from pathlib import Path
@@ -23,7 +22,7 @@ from judgeq.store.link import parse
 from judgeq.types import Job
 from tests import python
 from tests.chaos import Cutter
-from tests.cli import ended, json_of, judgeq, start
+from tests.cli import ended, json_of, judgeq
 from tests.postgres import new_store, server, sql, unix_socket
 from tests.test_runs import PRINT, info
 
@@ -355,31 +354,3 @@ def test_a_run_that_is_worked_on_is_not_copied(
     assert copied.info() == run.info()
     with pytest.raises(UsageError, match="between a folder and a store"):
         copy(run, there)
-
-
-def test_a_killed_run_goes_on_from_another_folder(
-    folder: Result, store: str, tmp_path: Path
-) -> None:
-    flags = ("-d", "demo", "-s", "listwise10x2", "--sim-latency", "0.05", "--concurrency", "2")
-    at = ("--store", f"{store}&lease=1")
-    process = start(tmp_path, "run", *flags, *at)
-    while not _verdicts(store):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    process.kill()
-    process.wait()
-    before = _verdicts(store)
-    other = tmp_path / "elsewhere"
-    other.mkdir()
-    judgeq(other, "resume", *at, "--quiet", "--sim-latency", "0")
-    assert before < folder.counts.done == _verdicts(store)
-    (scores,) = other.glob("runs/*/scores.csv")
-    assert scores.read_text() == csv(folder)
-
-
-def _verdicts(store: str) -> int:
-    try:
-        ((count,),) = sql(store, "SELECT count(*) FROM @.verdicts")
-    except psycopg.errors.UndefinedTable:
-        return 0
-    return int(count)

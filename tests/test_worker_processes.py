@@ -16,7 +16,7 @@ import pytest
 from judgeq.engine import remote_worker
 from judgeq.engine.interrupts import Interrupts
 from judgeq.engine.remote_worker import Tally
-from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
+from judgeq.errors import BudgetError, JudgeqError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from tests.cli import json_of, judgeq, scores, start
 from tests.mock import mock, stats
@@ -143,21 +143,6 @@ def test_a_signal_hands_jobs_back_and_another_worker_does_them(tmp_path: Path, s
             other = Hand(store, judge=("m",), base_url=url).start().ended()
             assert other.error is None
         assert stats(url)["requests"] == 6 == out["calls"] + other.tally.calls
-
-
-def test_texts_are_found_by_their_checksum(tmp_path: Path, store: str, url: str) -> None:
-    texts = tmp_path / "texts.csv"
-    texts.write_text("text\n" + "".join(f"text {number}\n" for number in range(20)))
-    flags = ("-d", str(texts), "-s", "listwise5x1", "--feature", "length")
-    (tmp_path / "elsewhere").mkdir()
-    models: dict[str, Any] = {"judge": ("m",), "base_url": url}
-    with planning(tmp_path, store, *flags, *model(url)):
-        without = Hand(store, **models).start().ended()
-        assert isinstance(without.error, DataError)
-        assert "--dataset FILE" in str(without.error)
-        copy = texts.rename(tmp_path / "elsewhere" / "copy.csv")
-        assert Hand(store, datasets=[str(copy)], **models).start().ended().tally.done == 4
-    assert stats(url)["requests"] == 4
 
 
 def test_a_worker_leaves_what_its_user_did_not_name(tmp_path: Path, store: str, url: str) -> None:
