@@ -32,6 +32,7 @@ from judgeq.judge.secrets import api_key
 from judgeq.settings.model import Access, Model
 from judgeq.settings.providers import ANTHROPIC, OPENAI
 from judgeq.types import Usage
+from tests.fakes import any_json
 from tests.test_openai_chat import KEY, ask, backend, request, told
 
 CLAUDE = "claude-haiku-4-5"
@@ -58,7 +59,8 @@ async def test_what_is_sent_and_what_comes_back() -> None:
         seen.append((got, await got.json()))
         return web.json_response(message('{"winner": "B"}'))
 
-    async with told(handler, kind=AnthropicMessages) as made:
+    how: dict[str, Any] = {"temperature": 0, "reasoning_effort": "low"}
+    async with told(handler, kind=AnthropicMessages, **how, extra_body={"top_p": 1}) as made:
         reply = await ask(made)
         assert reply[:3] == ('{"winner": "B"}', Usage(100, 0, 10, 0), 200 / 1e6)
         assert reply.answerer.model == CLAUDE
@@ -70,8 +72,8 @@ async def test_what_is_sent_and_what_comes_back() -> None:
         system, user = request().messages()
         form = {"type": "json_schema", "schema": prompts.schema(2, False)}
         asked = {"model": CLAUDE, "system": system["content"], "messages": [user]}
-        rest = {"max_tokens": output_bound(False), "output_config": {"format": form}}
-        assert body == {**asked, **rest}
+        rest = {"output_config": {"format": form, "effort": "low"}, "temperature": 0, "top_p": 1}
+        assert body == {**asked, **rest, "max_tokens": output_bound(False)}
 
 
 async def test_a_server_without_structured_outputs_is_asked_by_a_tool_and_then_in_words() -> None:
@@ -126,19 +128,17 @@ def test_what_is_no_answer_says_why(answer: dict[str, Any], problem: str) -> Non
     assert read.usage == Usage(100, 0, 10, 0)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(
-            ["content", "type", "text", "tool_use", "input", "usage", "input_tokens", "output_tokens",
-             "cache_creation", "cache_creation_input_tokens", "ephemeral_5m_input_tokens", "stop_reason"]
-        ),
-        inner,
-        max_size=5,
-    ),
-    max_leaves=12,
-)  # fmt: skip
+def test_what_was_written_to_a_cache_or_thought_is_counted() -> None:
+    taken = {**TAKEN, "cache_creation_input_tokens": 7, "cache_read_input_tokens": 20}
+    taken |= {"output_tokens_details": {"thinking_tokens": 3}}
+    usage, *_ = READER.read(message("A", usage=taken))
+    assert usage == Usage(107, 20, 10, 3)
+
+
+JSON = any_json(
+    *("content", "type", "text", "tool_use", "input", "usage", "input_tokens", "output_tokens"),
+    *("cache_creation_input_tokens", "stop_reason"),
+)
 
 
 @given(st.dictionaries(st.sampled_from(["content", "usage", "stop_reason"]), JSON))

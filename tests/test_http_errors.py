@@ -24,6 +24,7 @@ from judgeq.errors import (
 from judgeq.judge.http.errors import SHOWN, error_for, error_in, read
 from judgeq.judge.http.headers import LONGEST, rate, retry_after
 from judgeq.judge.limiter import RateHeaders
+from tests.fakes import any_json
 
 REPLIES = Path(__file__).parent / "replies"
 NOW = 1_795_176_000.0  # Fri, 20 Nov 2026 12:00:00 GMT
@@ -135,18 +136,11 @@ HEADERS = st.dictionaries(
     st.sampled_from(["Retry-After", "retry-after-ms", "Location", "x-request-id", "CF-Ray"]),
     st.text(max_size=80),
 )
-WORDS = st.sampled_from(
-    ["rate_limit", "insufficient_quota", "json_schema", "max_completion_tokens", "temperature", "loc",
-     "model", "not found", "context length", "try again in 1s", "unsupported", "detail"]
-)  # fmt: skip
-NAMES = st.sampled_from(
-    ["error", "message", "detail", "msg", "code", "type", "param", "status", "loc", "metadata", "raw",
-     "object", "statusCode", "error_type"]
-)  # fmt: skip
-JSON = st.recursive(
-    st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers() | st.text() | WORDS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=5),
-    max_leaves=12,
+JSON = any_json(
+    *("error", "message", "detail", "msg", "code", "type", "param", "status", "loc", "metadata"),
+    *("raw", "object", "statusCode", "error_type", "rate_limit", "insufficient_quota"),
+    *("json_schema", "max_completion_tokens", "temperature", "model", "not found"),
+    *("context length", "try again in 1s", "unsupported"),
 )
 
 
@@ -231,6 +225,12 @@ RATE = "x-ratelimit-"
             | headers_of(f"{RATE}model_per_key-", limit_tokens="5000", remaining_tokens="4000")
             | headers_of(RATE, limit_requests="600"),
             RateHeaders(30, 0, 5000, 4000),
+        ),
+        # platform.claude.com/docs/en/api/rate-limits: input and output are limited apart
+        (
+            headers_of("anthropic-ratelimit-", requests_limit="50", requests_remaining="49")
+            | headers_of("anthropic-ratelimit-", tokens_limit="900", input_tokens_limit="700"),
+            RateHeaders(50, 49, 700, None),
         ),
         # None, or in no time that is known; Azure says -1 for "unknown".
         ({"content-type": "application/json", "date": DATE, "x-groq-region": "bra"}, None),
