@@ -157,7 +157,7 @@ async def test_a_call_waits_for_those_that_may_turn_out_cheaper() -> None:
     budget.settle(0.6, None)  # no answer: it may have been paid
     found = await asyncio.gather(*others, return_exceptions=True)
     assert [type(each) for each in found] == [BudgetError] * 2
-    assert dollars(budget) == (pytest.approx(0.7), 0.0)
+    assert dollars(budget) == pytest.approx((0.7, 0.0))
 
 
 async def test_what_was_spent_before_counts() -> None:
