@@ -388,7 +388,8 @@ def test_processes_keep_to_one_cap_and_divide_one_limit_though_one_is_killed(
         asked += ["--max-output-tokens", "16"]
         with planning(tmp_path, store, *asked, *own, ends=False):
             worker = ("worker", "--store", store, "-d", str(texts), *own, "--exit-when", "done")
-            processes = [start(tmp_path, *worker) for _ in range(3)]
+            (elsewhere := tmp_path / "elsewhere").mkdir()  # of another user, so to say
+            processes = [start(elsewhere, *worker) for _ in range(3)]
             # Before the third asks, two could use up the cap.
             waited_for(store, "SELECT count(DISTINCT worker) / 3 FROM @.jobs WHERE open > 0")
             opened = time.time()
