@@ -247,6 +247,8 @@ def test_the_final_fit_can_be_given_up(tmp_path: Path, uninterrupted: str) -> No
     assert "Traceback" not in err
     run = only_run(tmp_path)
     assert f"judgeq resume {run.name}" in err
+    assert err.count("judgeq: ") == 1
+    assert all(line.startswith("    ") for line in err.splitlines()[1:])
     assert query(run, "SELECT count(*) FROM jobs WHERE state = 'done'") == [(JOBS,)]
     judgeq(tmp_path, "show", "--write", "--quiet")
     assert scores(run) == uninterrupted

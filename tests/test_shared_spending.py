@@ -3,9 +3,9 @@ import math
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -67,20 +67,12 @@ class Database:
         while self.opened:
             await self.opened.pop().close()
 
+    async def __aenter__(self) -> Self:
+        return self
 
-def story(tell: Callable[[Database], Coroutine[Any, Any, None]]) -> None:
-    database = Database()
-
-    async def told() -> None:
-        try:
-            await tell(database)
-        finally:
-            await database.close()
-
-    try:
-        asyncio.run(told())
-    finally:
-        database.connection.close()
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+        self.connection.close()
 
 
 def most(times: list[float], seconds: float) -> int:
@@ -93,8 +85,8 @@ def most(times: list[float], seconds: float) -> int:
     return found
 
 
-def test_all_of_a_cap_is_used_and_the_error_says_by_what() -> None:
-    async def tell(database: Database) -> None:
+async def test_all_of_a_cap_is_used_and_the_error_says_by_what() -> None:
+    async with Database() as database:
         sharings = [database.sharing(database.worker()) for _ in range(3)]
         await sharings[0].set_cap(NANO)
         several = [Slices(sharing) for sharing in sharings]
@@ -123,8 +115,6 @@ def test_all_of_a_cap_is_used_and_the_error_says_by_what() -> None:
         assert 0.96 < paid <= 1.0
         assert f"--max-cost 1: ${paid:.6g} is spent, and" in str(done[-1])
         assert database.rows("SELECT sum(free), sum(reserved) FROM @.workers") == [(0, 0)]
-
-    story(tell)
 
 
 async def moved(
@@ -303,8 +293,8 @@ class Scripted:
         return answer
 
 
-def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
-    async def tell(database: Database) -> None:
+async def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
+    async with Database() as database:
         store = f"{new_store().partition('schema=')[0]}schema={database.address.schema}"
         store += "&options=-c%20default_transaction_isolation=repeatable%5C%20read"
         first, second = database.worker(), database.worker()
@@ -319,14 +309,11 @@ def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
             database.rows("UPDATE @.workers SET free = 8 WHERE worker = %s", first)
         assert (await asked).granted == 2
 
-    story(tell)
 
-
-def test_nobody_gets_more_than_a_share_of_what_is_left_unless_one_call_needs_it() -> None:
+async def test_nobody_gets_more_than_a_share_of_what_is_left_unless_one_call_needs_it() -> None:
     """A worker that asked for most of the cap, after its first tenth of a second, kept all others
     waiting until it was used up."""
-
-    async def tell(database: Database) -> None:
+    async with Database() as database:
         first, second = (database.sharing(database.worker()) for _ in range(2))
         database.rows("UPDATE @.workers SET until = 9e9")
         database.worker()  # a batch, which spends nothing more
@@ -337,8 +324,6 @@ def test_nobody_gets_more_than_a_share_of_what_is_left_unless_one_call_needs_it(
         assert (await second.reserve(450, 51, 900, 0)).granted == 0
         database.rows("UPDATE @.workers SET over = true, free = 0 WHERE worker = %s", second.worker)
         assert (await first.reserve(500, 10, 900, 0)).granted == 500
-
-    story(tell)
 
 
 async def test_nothing_is_spent_of_what_lapsed_with_the_worker_that_was_found_dead() -> None:
@@ -355,8 +340,8 @@ async def test_nothing_is_spent_of_what_lapsed_with_the_worker_that_was_found_de
     await slices.close()
 
 
-def test_each_process_takes_its_part_of_a_limit_while_others_live() -> None:
-    async def tell(database: Database) -> None:
+async def test_each_process_takes_its_part_of_a_limit_while_others_live() -> None:
+    async with Database() as database:
         where = (database.address, database.run)
         stores = [PostgresStore(*where, clock=lambda: 1000.0) for _ in range(2)]
         here = database.rows("SELECT count(*) FROM @.workers WHERE NOT over")
@@ -370,8 +355,6 @@ def test_each_process_takes_its_part_of_a_limit_while_others_live() -> None:
         await stores[1].claim("three", 0, 60)
         assert stores[1].processes == 1
         await stores[1].close()
-
-    story(tell)
 
 
 def test_processes_keep_to_one_cap_and_divide_one_limit_though_one_is_killed(
