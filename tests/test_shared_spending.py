@@ -18,7 +18,6 @@ from judgeq.judge.limiter import SLACK
 from judgeq.store.link import connect, in_schema, parse
 from judgeq.store.shared import PostgresStore
 from tests.cli import start
-from tests.fakes import Clock
 from tests.mock import mock, stats
 from tests.postgres import new_run, new_store, sql
 from tests.test_worker_processes import planning, waited_for
@@ -268,31 +267,6 @@ TestSpenders.settings = settings(
 )  # fmt: skip
 
 
-class Scripted:
-    """Answers as it is scripted; without a script it gives all that is wanted."""
-
-    worker = 1
-
-    def __init__(self) -> None:
-        self.slices: list[Slice | RunError] = []
-        self.asked: list[tuple[Any, ...]] = []
-        self.recount: Callable[[], None] = lambda: None
-        self.settled: Callable[[int, int], None] = lambda reserved, free: None
-        self.cap: int | None = NANO
-
-    async def set_cap(self, cap: int | None) -> None:
-        self.cap = cap
-
-    async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
-        self.asked.append((held, least, wanted, reserved))
-        if not self.slices:
-            return Slice(wanted, (held or 0) + wanted, self.cap, 0, 0, pending=False)
-        answer = self.slices.pop(0)
-        if isinstance(answer, RunError):
-            raise answer
-        return answer
-
-
 async def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
     async with Database() as database:
         store = f"{new_store().partition('schema=')[0]}schema={database.address.schema}"
@@ -324,20 +298,6 @@ async def test_nobody_gets_more_than_a_share_of_what_is_left_unless_one_call_nee
         assert (await second.reserve(450, 51, 900, 0)).granted == 0
         database.rows("UPDATE @.workers SET over = true, free = 0 WHERE worker = %s", second.worker)
         assert (await first.reserve(500, 10, 900, 0)).granted == 500
-
-
-async def test_nothing_is_spent_of_what_lapsed_with_the_worker_that_was_found_dead() -> None:
-    keeper = Scripted()
-    slices = Slices(keeper, clock=Clock())
-    await slices.open()
-    assert slices.reserve(NANO)
-    await slices.ask()
-    assert slices.reserve(NANO // 4) == 0
-    keeper.worker = 2  # it claimed again, under another number
-    assert slices.reserve(NANO // 4)
-    await slices.ask()
-    assert keeper.asked[-1][0] is None
-    await slices.close()
 
 
 async def test_each_process_takes_its_part_of_a_limit_while_others_live() -> None:

@@ -168,12 +168,9 @@ def test_a_worker_spends_no_more_than_its_own_cap(tmp_path: Path, store: str, ur
     assert stats(url)["requests"] == hand.tally.calls < 6
 
 
-def test_who_writes_to_the_database_can_not_lift_the_cap_of_a_run(
-    tmp_path: Path, store: str, url: str
-) -> None:
-    store = f"{store}&lease=1"  # nobody waits long for the scheduler that was killed
-    flags = (*LISTS, *model(url), *CAP)
-    begun(tmp_path, store, *flags)
+def test_who_writes_to_the_database_can_not_lift_the_cap_of_a_run(tmp_path: Path, url: str) -> None:
+    store = f"{new_store()}&lease=1"
+    begun(tmp_path, store, *(flags := (*LISTS, *model(url), *CAP)))
     lift = "'BEGIN NEW.cap := NULL; RETURN NEW; END'"
     sql(store, f"CREATE FUNCTION @.lift() RETURNS trigger LANGUAGE plpgsql AS {lift}")
     on_update = "BEFORE UPDATE ON @.runs FOR EACH ROW EXECUTE FUNCTION @.lift()"
@@ -192,12 +189,9 @@ def test_an_interrupt_ends_a_worker_that_waits(tmp_path: Path, store: str) -> No
     assert hand.tally.done == 10
 
 
-def test_who_only_plans_names_workers_and_ends_at_the_cap(
-    tmp_path: Path, store: str, url: str
-) -> None:
-    store = f"{store}&lease=1"  # nobody waits long for the scheduler that was killed
-    flags = (*LISTS, *model(url), *CAP)
-    run = begun(tmp_path, store, *flags)
+def test_who_only_plans_names_workers_and_ends_at_the_cap(tmp_path: Path, url: str) -> None:
+    store = f"{new_store()}&lease=1"  # nobody waits long for the scheduler that was killed
+    run = begun(tmp_path, store, *(flags := (*LISTS, *model(url), *CAP)))
     own: dict[str, Any] = {"price": (1000.0, 1000.0), "concurrency": 1}
     worker = Hand(store, judge=("m",), base_url=url, **own).start().ended()
     assert isinstance(worker.error, BudgetError)
