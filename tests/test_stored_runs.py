@@ -309,10 +309,9 @@ def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path) -> None:
     """Each of those that it makes one after the other is cut at its first statement, in a run of its
     own: before the database has that, or before its answer."""
     socket, cut, scores = unix_socket(), 0, set[str]()
-    # The first message says who connects.
-    cutter = Cutter(lambda: socket, lambda *at: at[:2] == (cut, 2))
     given = ("run", "-d", "demo", "--sample", "8", "-s", "pairwise2", "--quiet")
-    try:
+    # The first message says who connects.
+    with Cutter(lambda: socket, lambda *at: at[:2] == (cut, 2)).running() as cutter:
         while cutter.cuts >= cut - 1:  # nothing is cut in the first run, and in the last
             cutter.arm()
             folder = tmp_path / str(cut)
@@ -322,8 +321,6 @@ def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path) -> None:
             (path,) = folder.rglob("scores.csv")
             scores.add(path.read_text())
             cut += 1
-    finally:
-        cutter.end()
     assert cutter.cuts > 8
     assert len(scores) == 1
 
