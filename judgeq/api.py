@@ -23,7 +23,6 @@ from judgeq.config import Settings
 from judgeq.datasets.tables import DataFrame, Table, table_of
 from judgeq.engine import drift as drifting
 from judgeq.engine import estimate as estimates
-from judgeq.engine import pilot as pilots
 from judgeq.engine import results, session
 from judgeq.engine.assembly import Run
 from judgeq.engine.datasets import dataset_of
@@ -228,7 +227,7 @@ def estimate(*args: Any, pilot: int | None = None, **parameters: Any) -> estimat
     prepared, _ = _prepared(named)
     asked = None
     if pilot is not None:
-        ask = partial(pilots.ask, prepared, pilot)
+        ask = partial(estimates.ask_first, prepared, pilot)
         asked = _presented(ask, named["progress"], named["on_event"])
     return awaited(lambda: estimates.estimate(prepared, asked))
 
