@@ -210,7 +210,7 @@ def _of_run(place: RunPlace, dataset: Dataset, given: Given) -> Dataset:
     info = place.info()
     if (own := dataset_of(place, keep_columns=bool(dataset.columns))) is not None:
         return own
-    ids = awaited(lambda: _ids(place))
+    ids = awaited(_ids(place))
     texts = given.get(place.id)
     if texts is None and dataset.texts is not None:
         by_id = dict(zip(dataset.ids, dataset.texts, strict=True))

@@ -165,7 +165,7 @@ def forecast(prepared: Run, *, retry_failed: bool = False) -> Estimate | None:
     folder = prepared.folder
     if not prepared.settings.models or (folder.exists and folder.is_running()):
         return None
-    left = awaited(lambda: estimate(prepared, retry_failed=retry_failed))
+    left = awaited(estimate(prepared, retry_failed=retry_failed))
     if not left.calls:
         return None
     assembly.check_access(prepared.settings)

@@ -154,7 +154,7 @@ def read_settled(places: Sequence[RunPlace], settings: Settings) -> Onto:
     judges, scales = [*settings.judges], dict[str, str]()
     ratings, compared, n = list[Floats](), list[Bools](), 0
     for place in places:
-        result = awaited(lambda: results.read(place, place.info().settings))  # noqa: B023
+        result = awaited(results.read(place, place.info().settings))
         among, own = _on_one_scale(place, result), blocks(result.info, place.id)
         scales[own[0].run] = place.id
         if len(scales) > 1:
@@ -236,7 +236,7 @@ def _names(result: Result) -> tuple[str, ...]:
 def begin_record(place: RunFolder, info: RunInfo, onto: Onto, items: Items) -> None:
     """Put a run in its place, with all that was judged before it; nothing where another process has just
     done so. Raises as the store does."""
-    awaited(lambda: place.record(info, items, _rounds(onto)))
+    awaited(place.record(info, items, _rounds(onto)))
 
 
 def _rounds(onto: Onto) -> Iterator[tuple[Matches, list[Verdict]]]:
