@@ -37,7 +37,7 @@ def exported(folder: RunPlace, path: Path) -> Path:
 def imported(path: Path, root: Path, dataset: str = "demo", **settings: Any) -> Result:
     """The result of the run that `judgeq import` makes."""
     given = config.settle({"dataset": dataset, **settings})
-    folder, before, _ = import_run.import_file(given, path, root)
+    folder, before, _ = import_run.import_judgments(given, import_run.reading(path), root)
     assert not before
     return evaluated(asyncio.run(results.read(folder, given)))
 
@@ -114,9 +114,14 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
     row = json.loads(shown.split("\n")[0])["presented"][0]
     assert json.loads(by_id.split("\n")[0])["presented"][0] == ids[row]
     (tmp_path / "by-id.jsonl").write_text(by_id, encoding="utf-8")
-    given = config.settle({"dataset": "demo"}), tmp_path / "by-id.jsonl", tmp_path / "runs"
-    assert import_run.import_file(*given) == (RunFolder(tmp_path / "runs" / there.name), True, ())
-    folder, before, _ = import_run.import_file(*given, new=True)
+    read = import_run.reading(tmp_path / "by-id.jsonl")
+    given = config.settle({"dataset": "demo"}), read, tmp_path / "runs"
+    assert import_run.import_judgments(*given) == (
+        RunFolder(tmp_path / "runs" / there.name),
+        True,
+        (),
+    )
+    folder, before, _ = import_run.import_judgments(*given, new=True)
     assert (folder.id, before) == (f"{there.name}-2", False)
 
 
