@@ -232,17 +232,13 @@ def again(settings: Settings, info: RunInfo) -> Settings:
 
 
 def kept_prompt(place: RunPlace, info: RunInfo) -> PromptSet | None:
-    """The prompt set as the run's facts hold it. Raises RunError for what is none, and UsageError for a
-    persona that isn't in it."""
+    """The prompt set as the run's facts hold it. Raises RunError for what is none."""
     if info.facts.get("prompt") is None:
         return None
     try:
-        prompt = prompts.of_facts(info.facts)
+        return prompts.of_facts(info.facts)
     except (TypeError, ValueError) as error:
         raise RunError(f"run {place.id} has an invalid prompt set.") from error
-    for name in info.settings.persona:
-        prompt.as_persona(name)  # complains of one that isn't there
-    return prompt
 
 
 # A worker's runs

@@ -170,11 +170,7 @@ def _fitting(settings: Settings, dataset: Dataset) -> Settings:
 def _prompt(settings: Settings, dataset: Dataset) -> PromptSet | None:
     """The prompt set asked for, or the one that fits the dataset, or none."""
     name = settings.prompt or ("generic" if settings.feature else dataset.prompt)
-    prompt = prompts.load(name, settings.feature) if name else None
-    if prompt is not None:
-        for persona in settings.persona:
-            prompt.as_persona(persona)  # complains of one that isn't there
-    return prompt
+    return prompts.load(name, settings.feature) if name else None
 
 
 def execute(
