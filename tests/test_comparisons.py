@@ -13,8 +13,14 @@ from numpy.testing import assert_array_equal
 
 from judgeq.rating import comparisons, correlation
 from judgeq.rating.bradley_terry import fit_mm
-from judgeq.rating.comparisons import component_sizes, components, imply, matches_of, wins_of
-from judgeq.types import Comparisons
+from judgeq.rating.comparisons import (
+    Comparisons,
+    component_sizes,
+    components,
+    imply,
+    matches_of,
+    wins_of,
+)
 from tests.build import Ranking, fit_map, grouped, rankings, verdicts
 from tests.cli import json_of, judgeq, only_run, score_columns
 

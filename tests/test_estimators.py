@@ -37,8 +37,8 @@ from judgeq.rating.curvature import SIGMAS
 from judgeq.rating.elo import fold, start
 from judgeq.settings.providers import Provider
 from judgeq.settings.run import DatasetSpec
-from judgeq.strategies.strategy import History
-from judgeq.types import Floats, Standings, Verdicts
+from judgeq.strategies.strategy import History, Standings
+from judgeq.types import Floats, Verdicts
 from judgeq.ui.dataclass_json import plain
 from tests.build import (
     SHARED,

@@ -15,7 +15,7 @@ import judgeq as package
 from judgeq.errors import NotConvergedError
 from judgeq.evaluation import scale
 from judgeq.rating import ESTIMATORS, Parameters
-from judgeq.rating.comparisons import imply, joined
+from judgeq.rating.comparisons import Comparisons, imply, joined
 from judgeq.rating.scale_quality import (
     Separation,
     SplitHalf,
@@ -25,7 +25,7 @@ from judgeq.rating.scale_quality import (
     separation,
     split_half,
 )
-from judgeq.types import Comparisons, Floats, Verdicts
+from judgeq.types import Floats, Verdicts
 from tests.build import Ranking, fit_map, grouped, verdicts
 from tests.cli import json_of, judgeq
 

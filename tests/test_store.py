@@ -232,10 +232,9 @@ async def test_partial_rankings_are_kept_beside_ties(store: Store, clock: Clock)
     groups = [[0], [4, 1], [2]]
     said = [Verdict.of(groups, partial=True), Verdict.of(groups), Verdict((4, 2, 0, 1))]
     await store.settle("a", [answer(0, 0, 1)])
-    assert (await store.verdicts()).partial is None
+    assert not (await store.verdicts()).partial.any()
     await store.settle("a", [Outcome(2 + at, DONE, one) for at, one in enumerate(said)])
     every = await store.verdicts()
-    assert every.partial is not None
     assert every.partial.tolist() == [False, True, False, False]
     assert every.tied[2:].tolist() == [False, False, True, False] * 2 + [False] * 4
 
@@ -470,7 +469,6 @@ async def test_an_answer_is_its_persons(store: Store, clock: Clock) -> None:
     await begun(store, 3)
     await store.settle("people", [said(0, 3, 1, 0), said(1, 2, 1, 2)])
     verdicts = await store.verdicts(1)
-    assert verdicts.judges is not None
     np.testing.assert_array_equal(verdicts.judges, [3, 2])
     assert await store.counts() == Counts(pending=1, done=2)
     totals = await store.totals()

@@ -22,7 +22,6 @@ from judgeq.engine.interrupts import awaited
 from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
 from judgeq.prompts import PromptSet
-from judgeq.rating import comparisons
 from judgeq.run_places import RunFolder, RunInfo, RunPlace, Runs
 from judgeq.run_places.info import Settled
 from judgeq.store import Items
@@ -244,8 +243,8 @@ def _rounds(onto: Onto) -> Iterator[tuple[Matches, list[Verdict]]]:
             matches = Matches(  # only what was answered
                 items=part.rows[verdicts.presented],
                 offsets=verdicts.offsets,
-                judges=part.judges[comparisons.judges_of(verdicts)] if onto.judges[1:] else None,
+                judges=part.judges[verdicts.judges] if onto.judges[1:] else None,
                 ordered=verdicts.ordered,
             )
-            own = replace(verdicts, items=part.rows[verdicts.items], scores=None)
+            own = replace(verdicts, items=part.rows[verdicts.items])
             yield matches, [*own.each()]

@@ -121,7 +121,7 @@ async def fold(history: History, store: Store, judges: int) -> Counts | None:
     if counts is None:
         return None
     verdicts = await store.verdicts(round)
-    highest = 0 if verdicts.judges is None else int(verdicts.judges.max())
+    highest = int(verdicts.judges.max(initial=0))
     if highest >= judges and highest >= (judges := judges + len(await store.people())):
         raise RunError(
             f"the run's record is damaged: it has an answer of judge {highest}, and there are {judges}."
@@ -139,7 +139,7 @@ def split_by_model(
     first = len(names) if people is None else people.first
 
     def answerers(verdicts: Verdicts) -> list[tuple[int, str]]:
-        judges, jobs = comparisons.judges_of(verdicts).tolist(), verdicts.matches.tolist()
+        judges, jobs = verdicts.judges.tolist(), verdicts.matches.tolist()
         each = zip(judges, jobs, strict=True)
         return [(judge, models.get(job) or "" if judge < first else "") for judge, job in each]
 
