@@ -241,7 +241,7 @@ async def rate(
     Made in a thread, so that the event loop lives on; raises StoppedError once `stop` is asked for,
     and NoVerdictsError where there is no verdict, so that there are no ratings.
     """
-    if not history.own:
+    if not rounds.own_verdicts(history):
         raise NoVerdictsError(
             f"run {run.id} has no verdict, so there are no scores. See its jobs: `judgeq status "
             f"{run.argument}`."

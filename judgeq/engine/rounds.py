@@ -68,6 +68,12 @@ def questions(history: History, settings: Settings) -> Matches:
     return panel.draw_judges(matches, judges, rng, unit)
 
 
+def own_verdicts(history: History) -> list[Verdicts]:
+    """What was asked of items that aren't settled, round by round; [] where nothing can be rated."""
+    rated = any(map(len, history.verdicts[history.before :]))
+    return history.asked[history.before :] if rated else []
+
+
 def own_counts(counts: Counts, history: History) -> Counts:
     """The jobs of a run without those of settled items."""
     before = sum(map(len, history.asked[: history.before]))
@@ -200,7 +206,7 @@ def rates_by_order(settings: Settings) -> bool:
 def how_well(history: History, settings: Settings, totals: Totals) -> Certainty | None:
     """How well the order is known by all verdicts so far, of the items that aren't settled; None where
     items are judged alone, or there is no verdict."""
-    posterior, own = history.posterior(), history.own
+    posterior, own = history.posterior(), own_verdicts(history)
     if posterior is None or not own:
         return None
     calls = _next_calls(history, settings)

@@ -57,7 +57,7 @@ async def go_through(session: Session) -> results.Result:
         history = await _by_people(session, session.people, epoch)
     else:
         history = await _all_rounds(session, epoch, run.strategy.before + len(started.planned))
-    if not history.own:
+    if not rounds.own_verdicts(history):
         counts = rounds.own_counts(await store.counts(), history)
         raise JudgeError(
             f"none of the {counts.total:,} jobs brought a verdict ({counts.invalid:,} invalid, "

@@ -257,12 +257,6 @@ class History:
         return 0 if self.strategy is None else self.strategy.before
 
     @property
-    def own(self) -> list[Verdicts]:
-        """What was asked of items that aren't settled, round by round; [] where nothing can be rated."""
-        rated = any(map(len, self.verdicts[self.before :]))
-        return self.asked[self.before :] if rated else []
-
-    @property
     def first_new(self) -> int:
         """The row of the first item that isn't settled."""
         return 0 if self.strategy is None else self.strategy.first_new
