@@ -177,19 +177,6 @@ def asked_of_models(root: Path, **settings: Any) -> tuple[Result, list[dict[str,
     return asyncio.run(both())
 
 
-def test_two_models_are_asked_in_turn_or_each(tmp_path: Path) -> None:
-    result, asked = asked_of_models(tmp_path, judge=("a", "b"))
-    assert Counter(each["model"] for each in asked) == {"a": 24, "b": 24}
-    assert by_judge(result.run.path) == {0: 24, 1: 24}
-    assert len({each["messages"][1]["content"] for each in asked}) == 48
-
-    result, asked = asked_of_models(tmp_path, judge=("a", "b"), ensemble="each")
-    assert Counter(each["model"] for each in asked) == {"a": 48, "b": 48}
-    questions = Counter(each["messages"][1]["content"] for each in asked)
-    assert set(questions.values()) == {2}
-    assert result.counts.done == 96
-
-
 def test_personas_are_asked_in_their_own_words(tmp_path: Path) -> None:
     words = dict(prompts.load("bias").personas)
     chosen = ("journalist", "reader")
