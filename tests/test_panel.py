@@ -143,7 +143,7 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
     file = tmp_path / "export.jsonl"
     file.write_text("".join(f"{line}\n" for line in lines))
     given = config.settle({"dataset": "demo"})
-    folder, *_ = import_run.import_file(given, file, tmp_path / "two")
+    folder, *_ = import_run.import_judgments(given, import_run.reading(file), tmp_path / "two")
     again = evaluated(asyncio.run(results.read(folder, folder.info().settings)))
     same(result, again)
     assert [one.measures for one in again.evaluation] == [one.measures for one in result.evaluation]
