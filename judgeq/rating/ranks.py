@@ -2,8 +2,8 @@
 more rounds bring.
 
 A rating is known to within its standard error: θ_i ~ N(m_i, s_i²), taken as independent. Each item
-stands as a few quantiles of that distribution, its nodes. How many of them lie in each cell of a grid says
-how many items are expected above any value: O(n), without draws.
+stands as a few quantiles of that distribution, its nodes. How many of these lie in each cell of a grid
+says how many items are expected above any value: O(n), without draws.
 
 ρ̂ is the expected Spearman correlation of the ratings with such θ: what they would correlate with the
 scale of the same judge asked without end. It says nothing of whether that judge is right.
