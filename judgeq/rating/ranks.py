@@ -80,9 +80,9 @@ def ranks(values: Floats, component: Offsets) -> Offsets:
     """The rank of each value within its component, from 1 for the highest, shape (n,); those tied have
     the lowest of their ranks (1, 2, 2, 4), and 0 what is nan or was never judged (component 0)."""
     rows = np.flatnonzero((component > 0) & ~np.isnan(values))
-    by_part, by_value = Order(component[rows]), Order(-values[rows], component[rows])
-    rank = np.zeros(len(values), dtype=np.int64)
-    rank[rows] = by_value.starts[by_value.group] - by_part.starts[by_part.group] + 1
+    part, rank = component[rows], np.zeros(len(values), dtype=np.int64)
+    size, ordered = np.bincount(part), Order(-values[rows], part)
+    rank[rows] = ordered.starts[ordered.group] - (np.cumsum(size) - size)[part] + 1
     return rank
 
 
