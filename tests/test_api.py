@@ -19,41 +19,14 @@ from judgeq.events import Event, RoundRated
 from judgeq.judge.function import judge_name
 from tests.cli import judgeq as command
 
+pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
 GOLD = [float(n % 5) for n in range(40)]
 TEXTS = [f"text {n}" for n in range(40)]
 
 
-class Series:
-    """A column as pandas and polars have them."""
-
-    def __init__(self, cells: Iterable[object]) -> None:
-        self._cells = cells
-
-    def to_list(self) -> list[object]:
-        return list(self._cells)
-
-
-class Frame:
-    """A DataFrame as pandas and polars have them; `columns` need not be a list, nor names strings."""
-
-    def __init__(self, **columns: Iterable[object]) -> None:
-        self._columns = columns
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(self._columns)
-
-    def __getitem__(self, name: str) -> Series:
-        return Series(self._columns[name])
-
-
-class NAType:
-    """pandas.NA: what it is compared to is neither equal nor not."""
-
-    def __ne__(self, other: object) -> bool:
-        raise TypeError("boolean value of NA is ambiguous")
-
-    __hash__ = None  # type: ignore[assignment]
+def frame_of(**columns: Iterable[object]) -> Any:
+    """A DataFrame whose cells are as they are given."""
+    return pandas.DataFrame(columns, dtype=object)
 
 
 @pytest.fixture(autouse=True)
@@ -64,25 +37,21 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_data_frame_is_read_as_a_file_is(tmp_path: Path) -> None:
-    frame = Frame(
-        id=[np.int64(7), np.int64(8), np.int64(9)],
-        text=[np.str_("a"), "b", "c"],
-        g=[np.float64(1), math.nan, np.float64(0)],
-        other=[[], {}, None],
-    )
+    frame = frame_of(id=[7, 8, 9], text=["a", "b", "c"], g=[1, math.nan, 0], other=[[], {}, None])
     data = judgeq.load_dataset(frame, gold="g")
     (tmp_path / "a.csv").write_text("id,text,g\n7,a,1\n8,b,\n9,c,0\n", encoding="utf-8")
     file = judgeq.load_dataset("a.csv", gold="g")
     assert (data.content, data.labels) == (file.content, file.labels)
     assert_array_equal(data.gold, [1, np.nan, 0])
     assert data.source == "the DataFrame"
-    named = Frame(body=["a", "b", "c"], key=["7", "8", "9"])
+    named = frame_of(body=["a", "b", "c"], key=["7", "8", "9"])
     other = judgeq.load_dataset(named, text="body", id="key")
     assert other.content == data.content
 
 
 @pytest.mark.parametrize(
-    "texts", [["a", "b", "c"], ("a", "b", "c"), np.array(["a", "b", "c"]), Series(["a", "b", "c"])]
+    "texts",
+    [["a", "b", "c"], ("a", "b", "c"), np.array(["a", "b", "c"]), polars.Series(["a", "b", "c"])],
 )
 def test_a_list_of_texts_is_numbered(texts: Any) -> None:
     data = judgeq.load_dataset(texts)
@@ -92,7 +61,7 @@ def test_a_list_of_texts_is_numbered(texts: Any) -> None:
 
 
 def test_missing_texts_of_a_data_frame() -> None:
-    frame = Frame(text=["a", None, math.nan, NAType(), "", "f"])
+    frame = frame_of(text=["a", None, math.nan, pandas.NA, "", "f"])
     with pytest.raises(judgeq.DataError, match=r"DataFrame, row 2, column 'text': .*\(4 bad cells"):
         judgeq.load_dataset(frame)
     data = judgeq.load_dataset(frame, settings={"skip_empty": True})
@@ -108,7 +77,12 @@ def test_missing_texts_of_a_data_frame() -> None:
         (["a", "\ud800"], {}, judgeq.DataError, "half a character"),
         (["a"], {}, judgeq.DataError, "the list of texts has one row"),
         (["a", "b"], {"n": 5}, judgeq.UsageError, "^n is for synthetic"),
-        (Frame(txt=["a", "b"]), {}, judgeq.DataError, "the DataFrame has no column 'text'.*'txt'"),
+        (
+            frame_of(txt=["a", "b"]),
+            {},
+            judgeq.DataError,
+            "the DataFrame has no column 'text'.*'txt'",
+        ),
     ],
 )
 def test_what_is_no_dataset(
@@ -119,7 +93,7 @@ def test_what_is_no_dataset(
 
 
 async def test_from_data_frame_to_evaluation_within_a_loop() -> None:
-    frame = Frame(text=TEXTS, gold=GOLD)
+    frame = frame_of(text=TEXTS, gold=GOLD)
     estimate = judgeq.estimate(frame, gold="gold", strategy="listwise10x2")
     assert (estimate.calls, estimate.items) == (8, 40)
     result = judgeq.run(frame, gold="gold", strategy="listwise10x2")
@@ -150,12 +124,12 @@ def stop(event: Event) -> None:
 
 
 def test_a_run_of_a_data_frame_goes_on_with_it() -> None:
-    frame = Frame(text=TEXTS, gold=GOLD)
+    frame = frame_of(text=TEXTS, gold=GOLD)
     with pytest.raises(judgeq.StoppedError):
         judgeq.run(frame, gold="gold", on_event=stop)
     for dataset, told in (
         (None, r"not kept.*judgeq\.resume\(…, dataset=…\)"),
-        (Frame(text=TEXTS[::-1], gold=GOLD), "its dataset changed"),
+        (frame_of(text=TEXTS[::-1], gold=GOLD), "its dataset changed"),
     ):
         with pytest.raises(judgeq.RunError, match=told):
             judgeq.resume(dataset=dataset)
@@ -288,7 +262,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def result(folder: Path) -> judgeq.Result:
-    pandas = pytest.importorskip("pandas")
     made = {"key": [f"k{n}" for n in range(12)], "body": BODIES, "gold": LENGTHS, "rank": range(12)}
     frame = pandas.DataFrame(made | {"day": pandas.date_range("2026-01-01", periods=12)})
     columns: dict[str, Any] = {"text": "body", "gold": "gold", "id": "key"}

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +34,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch, short_waits: None) -> None:
     quick(monkeypatch.setattr)
 
 
-@contextmanager
-def server(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """A mock server's address, and the flags by which it is asked in batches."""
-    with mock(folder, "--batch-time", "0") as url:
-        yield url, (*LISTS, "--base-url", url, "--batch")
-
-
 def status(folder: Path) -> Any:
     return json_of(folder, "status")
 
@@ -66,17 +58,6 @@ def test_what_was_asked_again_is_not_bought_again(tmp_path: Path, api: str, how:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_ledger_and_the_report_say_what_went_out_in_batches(tmp_path: Path) -> None:
-    with server(tmp_path) as (url, flags):
-        judgeq(tmp_path, "run", *flags)
-        assert by_question(url) == [1] * 96
-    state = status(tmp_path)
-    assert (state["jobs"]["done"], state["calls"], state["batches"]) == (96, 96, [])
-    assert not list(tmp_path.glob("runs/*/batches"))
-    report = json_of(tmp_path, "report", "--format", "md")
-    assert "96 calls (sent in batches)" in Path(tmp_path, report["files"][0]).read_text("utf-8")
-
-
 def test_equal_questions_are_bought_once_also_in_one_batch(tmp_path: Path) -> None:
     texts = tmp_path / "texts.csv"
     texts.write_text("id,text\na,good\nb,bad\nc,good\nd,good\n")
@@ -86,6 +67,8 @@ def test_equal_questions_are_bought_once_also_in_one_batch(tmp_path: Path) -> No
         assert by_question(url) == [1, 1]
     state = status(tmp_path)
     assert (state["jobs"]["done"], state["calls"], state["cache_hits"]) == (4, 2, 2)
+    report = json_of(tmp_path, "report", "--format", "md")
+    assert "2 calls (sent in batches)" in Path(tmp_path, report["files"][0]).read_text("utf-8")
 
 
 SENT = Batch("jq1", 0, "openai", "http://h/v1", "schema", 0.0, 48, 1.0, 1.0, BatchState.SENT, "b")
@@ -172,18 +155,6 @@ def test_a_cap_cuts_rounds_into_batches_and_is_never_exceeded(
     assert scores(only_run(tmp_path)) == live(tmp_path, texts, *words)
 
 
-def test_a_run_goes_on_live_once_what_is_out_is_collected(tmp_path: Path, texts: Path) -> None:
-    words = FOURS
-    with mock(tmp_path, "--batch-time", "0.02") as url:
-        run = ("run", "-d", str(texts), *words, "--base-url", url)
-        judgeq(tmp_path, *run, "--batch", "--no-wait", expect=5)
-        judgeq(tmp_path, *run)
-        seen = stats(url)
-        assert by_question(url) == [1] * QUESTIONS
-    assert (seen["batches"]["billed"], seen["requests"]) == (QUESTIONS // 2, QUESTIONS // 2)
-    assert scores(only_run(tmp_path)) == live(tmp_path, texts, *words)
-
-
 @pytest.fixture(scope="module")
 def forking(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Iterator[Forks]:
     folder = tmp_path_factory.mktemp("warm")
@@ -243,15 +214,24 @@ def edit(folder: Path, statement: str, *values: object) -> None:
     execute(only_run(folder) / "run.db", (statement, values))
 
 
-@pytest.mark.usefixtures("fake")
-def test_under_a_cap_a_live_session_first_collects_what_may_hold_the_rest(tmp_path: Path) -> None:
+FULL = {"status": "failed", "stands": "refused", "full": True, "problems": ["too much waits"]}
+
+
+@pytest.mark.parametrize("refused", [{}, FULL])
+def test_under_a_cap_a_live_session_first_collects_what_may_hold_the_rest(
+    tmp_path: Path, fake: FakeBatches, refused: dict[str, Any]
+) -> None:
+    """Or what is refused meanwhile for too much that waits."""
     capped = ("--max-cost", "0.015", "--max-output-tokens", "100")
     with mock(tmp_path) as url:
-        judgeq(tmp_path, *RUN, "--base-url", url, *capped, "--no-wait", expect=5)
+        said = judgeq(tmp_path, *RUN, "--base-url", url, *capped, "--no-wait", expect=5).stderr
         jobs = status(tmp_path)["jobs"]
-        assert min(jobs["running"], jobs["pending"]) > 0
+        assert f"1 batch still out, with {jobs['running']} questions" in said
+        assert jobs["running"] + jobs["pending"] == 24 > jobs["running"]
         judgeq(tmp_path, "estimate", *PAIRED, "--base-url", url, "--pilot", "20", *capped, expect=7)
+        fake.stands |= refused
         judgeq(tmp_path, *RUN[:-1], "--base-url", url, *capped)
+        assert stats(url)["requests"] == (24 if refused else jobs["pending"])
     assert status(tmp_path)["state"] == "finished"
 
 
@@ -327,30 +307,6 @@ def test_what_is_reserved_for_jobs_that_were_lost_before_they_were_sent_is_relea
     monkeypatch.setattr(SqliteStore, "hand_over", late)
     by_model(monkeypatch, m=FakeBatches())
     judgeq(tmp_path, *RUN, "--max-cost", "0.42")
-    assert status(tmp_path)["state"] == "finished"
-
-
-def test_without_waiting_a_session_ends_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    with server(tmp_path) as (url, flags):
-        first = judgeq(tmp_path, "run", *flags, "--no-wait", expect=5)
-        assert "1 batch still out, with 48 questions" in first.stderr
-        assert status(tmp_path)["jobs"]["running"] == 48
-        judgeq(tmp_path, "run", *flags, "--no-wait", expect=5)
-        assert status(tmp_path)["rounds_planned"] == 2
-        judgeq(tmp_path, "resume")
-        assert by_question(url) == [1] * 96
-
-
-FULL = {"status": "failed", "stands": "refused", "full": True, "problems": ["too much waits"]}
-
-
-def test_a_live_session_goes_on_when_a_batch_from_before_is_refused_for_too_much_that_waits(
-    tmp_path: Path, fake: FakeBatches
-) -> None:
-    with mock(tmp_path) as url:
-        judgeq(tmp_path, *RUN, "--base-url", url, "--no-wait", expect=5)
-        fake.stands = FULL
-        judgeq(tmp_path, *RUN[:-1], "--base-url", url)
     assert status(tmp_path)["state"] == "finished"
 
 

@@ -11,10 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from judgeq.rating import comparisons, correlation
+from judgeq.rating import comparisons
 from judgeq.rating.bradley_terry import fit_mm
-from judgeq.rating.comparisons import component_sizes, components, imply, matches_of, wins_of
-from judgeq.types import Comparisons
+from judgeq.rating.comparisons import (
+    Comparisons,
+    component_sizes,
+    components,
+    imply,
+    matches_of,
+    wins_of,
+)
 from tests.build import Ranking, fit_map, grouped, rankings, verdicts
 from tests.cli import json_of, judgeq, only_run, score_columns
 
@@ -91,29 +97,6 @@ def test_each_component_is_rated_by_itself() -> None:
         assert theta[list(rows)].sum() == pytest.approx(0, abs=1e-8)
         expected = fit_mm(comparisons.imply(verdicts(alone)), 6)[list(rows)]
         assert mm[list(rows)] == pytest.approx(expected - expected.mean(), abs=1e-4)
-
-
-def test_correlation_within_components_is_pooled() -> None:
-    random = np.random.default_rng(1)
-    component = np.repeat([1, 2, 3, 4], [30, 10, 5, 1])
-    x = np.round(random.normal(size=46), 1) + 100 * component
-    y = np.round(x + random.normal(size=46), 1) * np.array([0, 1, -1, 0, 1])[component]
-    pearson, spearman, n = correlation.within(x, y, component)
-    assert n == 45  # 4 is one item
-    several = component < 4
-    off, ranks = np.zeros((2, 46)), np.zeros((2, 46))
-    for number in (1, 2, 3):
-        part = component == number
-        for at, values in enumerate((x[part], y[part])):
-            off[at, part] = values - values.mean()
-            share = scipy.stats.rankdata(values) / part.sum()
-            ranks[at, part] = share - share.mean()
-    for value, centred in ((pearson, off), (spearman, ranks)):
-        expected = scipy.stats.pearsonr(*centred[:, several]).statistic
-        assert value == pytest.approx(expected, abs=1e-12)
-    constant = correlation.within(x, np.repeat([0.1, 0.3, 0.7, 1], [30, 10, 5, 1]), component)
-    assert constant == (None, None, 45)
-    assert correlation.within(x[:1], y[:1], component[:1]) == (None, None, 0)
 
 
 @pytest.fixture

@@ -109,14 +109,6 @@ def test_a_key_in_the_place_of_a_variable_is_not_repeated() -> None:
         assert "secret" not in str(caught.value)
 
 
-def test_what_may_hold_a_secret_is_not_kept_on_disk() -> None:
-    headers = ("X-Token: s3cret", "X-Kept:env:MY_TOKEN")
-    access = Access(headers=headers, proxy="http://me:s3cret@proxy:3128")
-    assert access.on_disk() == {"headers": ("X-Kept:env:MY_TOKEN",), "proxy": None}
-    plain = Access(proxy="http://proxy:3128")
-    assert plain.on_disk() == {"headers": (), "proxy": "http://proxy:3128"}
-
-
 # Settings that decide the verdicts by themselves, and another value of each.
 DECIDING: Mapping[str, Any] = {
     "strategy": "pairwise",
@@ -260,6 +252,8 @@ def test_what_is_wrong_in_a_file_is_told_with_file_and_key(
         ({"matchmaking": "best"}, "--matchmaking best: give 'similar' or 'random'"),
         ({"sim_accuracy": 0.9, "sim_pmax": 0.9}, "--sim-accuracy must be below --sim-pmax"),
         ({"seed": "x", "rating": "elo"}, "--seed x: "),
+        *(({"delimiter": value}, "give one character") for value in ("", ";;", '"', "\n")),
+        *(({"encoding": name}, "no such encoding") for name in ("", "utf-9", "hex", "a\0b")),
         ({"seed": "x", "rating": "elo"}, "; --rating elo: "),
     ],
 )
@@ -352,10 +346,11 @@ def test_numbers_that_no_sum_could_hold_are_refused(given: dict[str, Any]) -> No
 
 
 def test_only_what_holds_no_secret_is_kept_on_disk() -> None:
-    headers, proxy = (f"X-Key: {SECRET}", "X-Named: env:VAR"), f"http://me:{SECRET}@p:1"
-    settings = settle({"dataset": "demo", "headers": headers, "proxy": proxy})
-    assert SECRET not in settings.kept().model_dump_json()
-    assert settings.kept().headers == ("X-Named: env:VAR",)
+    headers = (f"X-Key: {SECRET}", "X-Named:env:VAR")
+    for proxy, kept in ((f"http://me:{SECRET}@p:1", None), ("http://p:1", "http://p:1")):
+        settings = settle({"dataset": "demo", "headers": headers, "proxy": proxy}).kept()
+        assert (settings.headers, settings.proxy) == (("X-Named:env:VAR",), kept)
+        assert SECRET not in settings.model_dump_json()
 
 
 def test_items_and_prompt_decide_by_what_they_hold(dataset: Dataset) -> None:

@@ -1,24 +1,33 @@
+"""Datasets from files and DataFrames, made up, and corpora that are known and fetched."""
+
+import asyncio
 import csv
 import gzip
+import hashlib
 import io
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from aiohttp import web
+from numpy.testing import assert_allclose, assert_array_equal
 
 from judgeq import files
-from judgeq.config import Settings, settle
-from judgeq.datasets import Dataset, DatasetSpec, load, tables
+from judgeq.config import Settings
+from judgeq.datasets import Dataset, DatasetSpec, catalog, load, tables
+from judgeq.datasets.corpora import fetch
 from judgeq.datasets.tables import delimiter_of
 from judgeq.engine import session
 from judgeq.errors import DataError, RunError, StoppedError, UsageError
 from judgeq.events import Event, RoundRated
-from tests.cli import judgeq, only_run, score_columns
+from tests.build import SHARED
+from tests.cli import LONGEST, judgeq, only_run, score_columns
+from tests.web import serving
 
 TEXTS = ["Wann kommt die Rechnung?", 'Er sagt: "nie"; ich warte', "Danke"]
 Rows = list[list[object]]
@@ -218,21 +227,6 @@ def test_decimal_commas_where_semicolons_separate() -> None:
             load_file("a.csv", cells.replace(old, new), gold_column="g")
 
 
-@pytest.mark.parametrize(
-    ("setting", "values", "message"),
-    [
-        ("delimiter", ["", ";;", '"', "\n"], r"(?s)--delimiter.*give one character"),
-        ("encoding", ["", "utf-9", "hex", "rot13", "a\0b"], "no such encoding"),
-    ],
-)
-def test_a_delimiter_or_an_encoding_that_is_none(
-    setting: str, values: list[str], message: str
-) -> None:
-    for value in values:
-        with pytest.raises(UsageError, match=message):
-            settle({"dataset": "a.csv", setting: value})
-
-
 ID: dict[str, object] = {"id_column": "i"}
 JSON_X = '{"text":"x","i":1}\n'
 BROKEN: list[tuple[str, str | bytes, dict[str, object], str]] = [
@@ -382,40 +376,28 @@ def test_impossible_settings(spec: dict[str, object], message: str) -> None:
         load(DatasetSpec.model_validate(spec))
 
 
-@pytest.mark.parametrize("shape", ["linear", "bimodal", "normal", "binary"])
-def test_synthetic(shape: str) -> None:
-    data = load(DatasetSpec(dataset=f"synthetic:{shape}"), seed=3)
-    again = load(DatasetSpec(dataset=f"synthetic:{shape}"), seed=3)
-    other = load(DatasetSpec(dataset=f"synthetic:{shape}"), seed=4)
-    assert data.content == again.content
-    assert data.labels == again.labels != other.labels
-    latent = np.asarray(data.latent)
-    assert (data.name, len(data), data.texts) == (f"synthetic-{shape}", 1000, None)
+@pytest.mark.parametrize(
+    ("shape", "latent"),
+    [
+        ("linear", [500.5, 250.75, 1000, 1, 750.25]),
+        ("bimodal", [705.597, 812.03, 247.428, 715.258, 268.746]),
+        ("normal", [459.096, 568.683, 676.049, 597.542, 606.574]),
+        ("binary", [750, 750, 250, 750, 250]),
+    ],
+)
+def test_synthetic_items_stay_the_same_from_version_to_version(
+    shape: str, latent: list[float]
+) -> None:
+    spec, binary = DatasetSpec(dataset=f"synthetic:{shape}", n=5), shape == "binary"
+    data, other = (load(spec, seed=seed) for seed in (1, 4))
+    assert_allclose(np.asarray(data.latent), latent, atol=5e-4)
+    assert_array_equal(data.gold, np.asarray(data.latent) == 750 if binary else data.latent)
+    assert data.gold_kind == ("binary" if binary else "continuous")
+    assert (data.content == other.content, data.labels == other.labels) == (True, False)
+    assert (data.name, len(data), data.texts) == (f"synthetic-{shape}", 5, None)
     assert "simulated judge" in data.missing_texts
-    assert 1 <= latent.min() <= latent.max() <= 1000
-    # The row number tells nothing about the score.
-    assert abs(np.corrcoef(np.arange(1000), latent)[0, 1]) < 0.15
-    if shape == "linear":
-        assert_array_equal(np.sort(latent), np.linspace(1, 1000, 1000))
-    if shape == "bimodal":
-        halves = np.sort(latent).reshape(2, 500)
-        assert_array_equal(np.round(halves.mean(axis=1), -1), [300, 700])
-    if shape == "normal":
-        assert latent.mean() == pytest.approx(500, abs=20)
-        assert latent.std() == pytest.approx(150, abs=15)
-    if shape == "binary":
-        assert_array_equal(np.unique(latent, return_counts=True), [[250, 750], [500, 500]])
-        assert_array_equal(data.gold, latent == 750)
-    else:
-        assert data.gold is data.latent
-    assert data.gold_kind == ("binary" if shape == "binary" else "continuous")
-
-
-def test_synthetic_items_stay_the_same_from_version_to_version() -> None:
-    linear = load(DatasetSpec(dataset="synthetic:linear", n=5), seed=1)
-    assert_array_equal(linear.latent, [500.5, 250.75, 1000, 1, 750.25])
-    normal = load(DatasetSpec(dataset="synthetic:normal", n=5), seed=1)
-    assert_array_equal(np.round(normal.latent, 3)[:3], [459.096, 568.683, 676.049])  # type: ignore[arg-type]
+    many = np.asarray(load(DatasetSpec(dataset=f"synthetic:{shape}", n=5000)).latent)
+    assert 1 <= many.min() <= many.max() <= 1000
 
 
 def test_the_column_id_holds_the_ids_where_it_can() -> None:
@@ -627,3 +609,178 @@ def test_content_and_labels_stay_the_same_from_version_to_version() -> None:
     assert data.labels[:12] == "8a0c92fd5b1e"
     named = load_file("a.csv", "text,i\nä,b\ny,ü\n", id_column="i")
     assert named.content[:12] == "64e9a348f982"
+
+
+# Corpora that are known
+
+
+needs_corpora = pytest.mark.skipif(
+    not (SHARED / "data").is_dir(), reason="the corpora may not be shipped and are not at ../shared"
+)
+
+
+def test_labels_of_babe_stand_in_for_its_texts() -> None:
+    data = load(DatasetSpec(dataset="babe"))
+    gold = np.asarray(data.gold)
+    assert (len(data), data.texts, data.gold_kind, data.prompt) == (3674, None, "binary", "bias")
+    assert ((gold == 1).sum(), (gold == 0).sum(), np.isnan(gold).sum()) == (1810, 1863, 1)
+    assert ("labels only" in data.notices[0], "no licence" in data.notices[1]) == (True, True)
+    for told in ("final_labels_SG2.csv", "https://", "sha256 c02ebe", "--data-dir", "cache"):
+        assert told in data.missing_texts
+
+
+def test_without_labels_missing_texts_are_an_error() -> None:
+    with pytest.raises(DataError, match=r"us_vs_them are not .* \(JUDGEQ_OFFLINE is set\).*461d07"):
+        load(DatasetSpec(dataset="us_vs_them"))
+    with pytest.raises(DataError, match="The texts of babe are not on this machine"):
+        load(DatasetSpec(dataset="babe", latent_column="x"))
+
+
+@needs_corpora
+def test_babe_itself_agrees_with_its_labels() -> None:
+    data = load(DatasetSpec(dataset="babe", data_dir=SHARED / "data"))
+    assert len(data.texts or ()) == 3674
+    assert data.missing_texts == ""
+    without = load(DatasetSpec(dataset="babe"))
+    assert_array_equal(data.gold, without.gold)
+    assert (data.content, data.labels) == (without.content, without.labels)
+
+
+CORPUS = b"body;y;z\none;1;k\ntwo;2;\n"
+TOML = """
+title = "Mini"
+description = "Two texts."
+licence = "MIT"
+citation = "none"
+notice = "Be kind."
+file = "mini.csv"
+delimiter = ";"
+sha256 = "{sha256}"
+text_column = "body"
+gold_column = "y"
+gold_kind = "ordinal"
+gold_meaning = "how much"
+subsets = {{ marked = ["z", "k"] }}
+"""
+
+
+@pytest.fixture
+def mini(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A shipped folder with the one corpus "mini"; its file is not there yet."""
+    folder = tmp_path / "shipped" / "mini"
+    folder.mkdir(parents=True)
+    sha256 = hashlib.sha256(CORPUS).hexdigest()
+    (folder / "dataset.toml").write_text(TOML.format(sha256=sha256))
+    monkeypatch.setattr(files, "shipped", lambda kind: folder.parent)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "place", ["own/mini.csv", "shipped/mini/mini.csv", "datasets/mini/mini.csv"]
+)
+def test_where_a_corpus_is_found(place: str, mini: Path, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).write_bytes(CORPUS)
+    data = load(DatasetSpec(dataset="mini", data_dir=Path("own")))
+    assert (data.source, data.texts) == (str(tmp_path / place), ["one", "two"])
+    assert_array_equal(data.gold, [1, 2])
+    assert_array_equal(data.subsets["marked"], [True, False])
+    told = (data.gold_kind, data.gold_meaning, data.notices)
+    assert told == ("ordinal", "how much", ("Be kind.",))
+    info = catalog(tmp_path / "own")[0]
+    assert (info.name, info.where, info.size) == ("mini", tmp_path / place, len(CORPUS))
+
+
+def test_a_wrong_file_is_never_taken_for_the_corpus(mini: Path) -> None:
+    (mini / "mini.csv").write_bytes(CORPUS + b"x")
+    with pytest.raises(DataError, match=r"mini\.csv is not the file.* --dataset .*mini\.csv"):
+        load(DatasetSpec(dataset="mini"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("title =", "titel =", "title: Field required; titel: Extra inputs"),
+        ('"Mini"', "Mini", "is no valid TOML"),
+        ('kind = "ordinal"', 'kind = "nominal"', "gold_kind: Input should be"),
+    ],
+)
+def test_a_broken_dataset_toml(old: str, new: str, message: str, mini: Path) -> None:
+    toml = mini / "dataset.toml"
+    toml.write_text(toml.read_text().replace(old, new, 1))
+    with pytest.raises(DataError, match=message):
+        load(DatasetSpec(dataset="mini"))
+
+
+BODY = b"body;y;z\n" + b"".join(b"text %d;1;k\n" % row for row in range(20_000))
+SHA256 = hashlib.sha256(BODY).hexdigest()
+BODIES = {"wrong": b"x" * len(BODY), "long": BODY * 2}
+
+
+async def faulty(request: web.Request) -> web.StreamResponse:
+    """Answer a path that is named after what goes wrong."""
+    fault = request.path.rpartition("/")[2]
+    if fault == "missing":
+        raise web.HTTPNotFound
+    if fault == "redirect":
+        raise web.HTTPFound("good")
+    if fault not in ("silent", "stall", "truncated", "garbage"):
+        return web.Response(body=BODIES.get(fault, BODY))
+    begun = web.StreamResponse(headers={"Content-Length": str(len(BODY))})
+    assert request.transport is not None
+    if fault == "garbage":
+        request.transport.write(b"nonsense\r\n\r\n")
+    elif fault != "silent":
+        await begun.prepare(request)
+        await begun.write(BODY[:100])
+    if fault in ("silent", "stall"):
+        await asyncio.sleep(LONGEST)
+    request.transport.close()
+    return begun
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.delenv("JUDGEQ_OFFLINE")
+    with serving(faulty) as url:
+        yield url
+
+
+def get(url: str, target: Path) -> str:
+    return fetch(url, target, sha256=SHA256, size=len(BODY), timeout=0.3)
+
+
+@pytest.mark.parametrize("path", ["good", "redirect"])
+def test_the_right_file_is_put_in_place(path: str, server: str, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "folder" / "f.csv"
+    assert get(f"{server}/{path}", target) == ""
+    assert target.read_bytes() == BODY
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("silent", r"127\.0\.0\.1:\d+ can't be reached: .*timed out"),
+        ("missing", "404"),
+        ("stall", "timed out"),
+        ("truncated", "gave another file"),
+        ("wrong", "gave another file"),
+        ("long", "gave another file"),
+        ("garbage", "can't be reached"),
+    ],
+)
+def test_why_a_file_cannot_be_had(path: str, why: str, server: str, tmp_path: Path) -> None:
+    assert re.search(why, get(f"{server}/{path}", tmp_path / "f.csv"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_load_downloads_once(server: str, mini: Path, tmp_path: Path) -> None:
+    about = f'url = "{server}/good"\nsize = {len(BODY)}\n'
+    (mini / "dataset.toml").write_text(TOML.format(sha256=SHA256) + about)
+    data = load(DatasetSpec(dataset="mini"))
+    assert data.source == str(tmp_path / "cache/datasets/mini/mini.csv")
+    assert len(data) == 20_000
+    again = load(DatasetSpec(dataset="mini"), download=False)
+    assert (again.source, again.content) == (data.source, data.content)

@@ -78,17 +78,8 @@ class Reader:
         self.folder = folder
         self.url = url
         self.real = {"http://127.0.0.1:8000/v1": url, "postgresql://me@db.example/lab": store}
-        named = (
-            "OPENAI",
-            "ANTHROPIC",
-            "GEMINI",
-            "MISTRAL",
-            "DEEPSEEK",
-            "XAI",
-            "GROQ",
-            "OPENROUTER",
-        )
-        keys = [f"{name}_API_KEY" for name in (*named, "JUDGEQ")]
+        providers = (*PROVIDERS.values(), *PREFIXED.values())
+        keys = {one.key for one in providers if one.key} | {"JUDGEQ_API_KEY"}
         self.variables = dict.fromkeys(keys, "sk-0123456789abcdef")
         self.servers = list[subprocess.Popen[str]]()
         binary = folder / "bin" / "judgeq"

@@ -27,44 +27,52 @@ from tests.postgres import new_store
 
 pytestmark = pytest.mark.usefixtures("rated_once")
 
-SIXTY = ("-d", "demo", "--sample", "60")
-SHOWN_JOBS: Mapping[str, tuple[str, ...]] = {
-    "lists": (*SIXTY, "-s", "listwise6x4"),
-    "paper": (*SIXTY, "-s", "pairwise4", "--rating", "bt-mm"),
+
+N = ("-d", "demo", "--sample", "40")
+JOBS: Mapping[str, tuple[str, ...]] = {
+    "lists": (*N, "-s", "listwise10x3"),
+    "pairs": (*N, "-s", "pairwise6", "--both-orders", "--sim-accuracy", "0.6"),
+    "panel": (*N, "-s", "direct", *2 * ("--judge", "simulated"), "--ensemble", "each"),
+    "hybrid": (*N, "-s", "hybrid5x2"),
+    "paper": (*N, "-s", "pairwise4", "--rating", "bt-mm"),
 }
 
 
 @pytest.fixture(scope="module")
-def shown_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("items")
-    for name, job in SHOWN_JOBS.items():
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("explain")
+    for name, job in JOBS.items():
         judgeq(path, "run", *job, "--quiet", "--runs-dir", name)
     return path
 
 
-def opened_with_texts(shown_runs: Path, name: str = "lists") -> Result:
-    run = package.open_run(runs_dir=shown_runs / name)
+def opened(runs: Path, name: str = "lists") -> Result:
+    return package.open_run(runs_dir=runs / name)
+
+
+def opened_with_texts(runs: Path, name: str = "lists") -> Result:
+    run = opened(runs, name)
     texts = [f"Text {row} of ÄPFEL" for row in range(len(run.scores.ids))]
     return replace(run, scores=replace(run.scores, texts=texts))
 
 
-def test_the_ends_of_the_ranking(shown_runs: Path) -> None:
-    run = opened_with_texts(shown_runs)
+def test_the_ends_of_the_ranking(runs: Path) -> None:
+    run = opened_with_texts(runs)
     top, bottom = items.ends(run, 5)
     ranks = run.scores.rank
     assert ranks[list(top.rows)].tolist() == [1, 2, 3, 4, 5]
-    assert ranks[list(bottom.rows)].tolist() == [56, 57, 58, 59, 60]
-    (whole,) = items.ends(run, 30)
-    assert (whole.name, len(whole.rows)) == ("all", 60)
-    never = replace(run, scores=replace(run.scores, matches=np.zeros(60, dtype=np.int64)))
+    assert ranks[list(bottom.rows)].tolist() == [36, 37, 38, 39, 40]
+    (whole,) = items.ends(run, 20)
+    assert (whole.name, len(whole.rows)) == ("all", 40)
+    never = replace(run, scores=replace(run.scores, matches=np.zeros(40, dtype=np.int64)))
     (none,) = items.ends(never, 5)
     assert list(none.rows) == []
 
 
-def test_around_an_item_are_its_neighbours(shown_runs: Path) -> None:
-    run = opened_with_texts(shown_runs)
+def test_around_an_item_are_its_neighbours(runs: Path) -> None:
+    run = opened_with_texts(runs)
     ranks = run.scores.rank
-    for rank, expected in ((30, [28, 29, 30, 31, 32]), (1, [1, 2, 3]), (60, [58, 59, 60])):
+    for rank, expected in ((30, [28, 29, 30, 31, 32]), (1, [1, 2, 3]), (40, [38, 39, 40])):
         row = int(np.flatnonzero(ranks == rank)[0])
         view = items.around(run, 2, row)
         assert (ranks[list(view.rows)].tolist(), view.marked) == (expected, row)
@@ -79,22 +87,22 @@ def test_around_an_item_are_its_neighbours(shown_runs: Path) -> None:
     assert (ranks[list(items.around(apart, 2, row).rows)] % 2 == 0).all()
 
 
-def test_uncertain_and_contested_are_those_of_the_largest_measures(shown_runs: Path) -> None:
-    run = opened_with_texts(shown_runs)
+def test_uncertain_and_contested_are_those_of_the_largest_measures(runs: Path) -> None:
+    run = opened_with_texts(runs)
     uncertain = items.uncertain(run, 3)
     assert list(uncertain.rows) == np.argsort(-run.scores.se, kind="stable")[:3].tolist()
     contested = items.contested(run, 3)
     fit = scale_quality.fit_of_items(joined(run.history.verdicts), run.scores.main[1])
     assert list(contested.rows) == np.argsort(-fit.z, kind="stable")[:3].tolist()
     assert_allclose(contested.measures["infit"], fit.infit)
-    paper = opened_with_texts(shown_runs, "paper")
+    paper = opened_with_texts(runs, "paper")
     assert items.uncertain(paper, 3).why == "the rating bt-mm has no standard errors"
     few = items.contested(paper, 3)
     assert few.why == "no item was in 10 comparisons, which this takes"
 
 
-def test_against_gold_are_those_whose_ranks_differ_most(shown_runs: Path) -> None:
-    run = opened_with_texts(shown_runs)
+def test_against_gold_are_those_whose_ranks_differ_most(runs: Path) -> None:
+    run = opened_with_texts(runs)
     values = np.array([3.0, 2.0, 1.0, 0.0, 9.0, 5.0])
     gold = np.array([0.0, 1.0, 1.0, 0.0, np.nan, 1.0])
     matches, component = np.array([1, 1, 1, 1, 1, 0]), np.ones(6, dtype=np.int64)
@@ -102,26 +110,26 @@ def test_against_gold_are_those_whose_ranks_differ_most(shown_runs: Path) -> Non
     one = replace(run.scores, ids=list("abcdef"), ratings={"pl": values}, **known)
     expected = [(4 - 1.5) / 4, (3 - 3.5) / 4, (2 - 3.5) / 4, (1 - 1.5) / 4, np.nan, np.nan]
     assert_allclose(items.gap_to_gold(one), expected)
-    view = items.against_gold(run, 60)
+    view = items.against_gold(run, 40)
     assert (np.diff(np.abs(view.measures["gap"][list(view.rows)])) <= 0).all()
-    unlabelled = replace(run, scores=replace(run.scores, gold=np.full(60, np.nan)))
+    unlabelled = replace(run, scores=replace(run.scores, gold=np.full(40, np.nan)))
     assert items.against_gold(unlabelled, 3).why == "no judged item has a gold label"
 
 
-def test_show_prints_the_ends_with_their_texts(shown_runs: Path) -> None:
-    shown = judgeq(shown_runs, "show", "--runs-dir", "lists", "--n", "3").stdout
-    assert "The 3 highest of 60 items, by score (pl)" in shown
-    assert "The 3 lowest of 60 items, by score (pl)" in shown
+def test_show_prints_the_ends_with_their_texts(runs: Path) -> None:
+    shown = judgeq(runs, "show", "--runs-dir", "lists", "--n", "3").stdout
+    assert "The 3 highest of 40 items, by score (pl)" in shown
+    assert "The 3 lowest of 40 items, by score (pl)" in shown
     assert len([line for line in shown.splitlines() if line.strip()]) == 11
-    without = judgeq(shown_runs, "show", "--runs-dir", "lists", "--n", "3", "--no-texts").stdout
+    without = judgeq(runs, "show", "--runs-dir", "lists", "--n", "3", "--no-texts").stdout
     assert " text\n" in shown
     assert " text\n" not in without
 
 
-def test_show_writes_json_and_csv_alike(shown_runs: Path) -> None:
+def test_show_writes_json_and_csv_alike(runs: Path) -> None:
     flags = ("--runs-dir", "lists", "--uncertain", "--against-gold", "--n", "4")
-    found = json_of(shown_runs, "show", *flags, "--csv", "t.csv")
-    with (shown_runs / "t.csv").open(newline="") as file:
+    found = json_of(runs, "show", *flags, "--csv", "t.csv")
+    with (runs / "t.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0])[:8] == ["view", "id", "rank", "elo", "pl", "se", "low", "high"]
     assert [row["view"] for row in rows] == ["uncertain"] * 4 + ["against gold"] * 4
@@ -132,9 +140,9 @@ def test_show_writes_json_and_csv_alike(shown_runs: Path) -> None:
         assert float(row["gold"]) == item["gold"]
         assert row["gap"] == str(item.get("gap", ""))
         assert item["text"].startswith(row["text"][:20])
-    run = opened_with_texts(shown_runs)
+    run = opened_with_texts(runs)
     inside = run.run.path / "x.csv"
-    assert "judgeq's own" in judgeq(shown_runs, "show", *flags, "--csv", inside, expect=2).stderr
+    assert "judgeq's own" in judgeq(runs, "show", *flags, "--csv", inside, expect=2).stderr
 
 
 HOSTILE = "[bold red]x[/] \x1b[31m\x1b]0;title\x07\u202eabc <script>\n=cmd()|" + "y" * 100_000
@@ -165,24 +173,6 @@ def test_hostile_ids_and_texts_stay_text(tmp_path: Path) -> None:
         assert all(row["id"].startswith("'=") for row in csv.DictReader(file))
 
 
-N = ("-d", "demo", "--sample", "40")
-JOBS: Mapping[str, tuple[str, ...]] = {
-    "lists": (*N, "-s", "listwise10x3"),
-    "pairs": (*N, "-s", "pairwise6", "--both-orders", "--sim-accuracy", "0.6"),
-    "panel": (*N, "-s", "direct", *2 * ("--judge", "simulated"), "--ensemble", "each"),
-    "hybrid": (*N, "-s", "hybrid5x2"),
-    "paper": (*N, "-s", "pairwise4", "--rating", "bt-mm"),
-}
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("explain")
-    for name, job in JOBS.items():
-        judgeq(path, "run", *job, "--quiet", "--runs-dir", name)
-    return path
-
-
 def some(runs: Path, name: str, n: int = 1) -> list[str]:
     """Some items of a run: the highest."""
     shown = judgeq(runs, "show", "--runs-dir", name, "--n", str(n), "--json").stdout
@@ -198,10 +188,6 @@ def change(folder: Path, *statements: str | tuple[str, Sequence[object]]) -> Non
     """Change the database of the folder's only run."""
     (path,) = folder.glob("**/run.db")
     execute(path, *statements)
-
-
-def opened(runs: Path, name: str) -> Result:
-    return package.open_run(runs_dir=runs / name)
 
 
 def all_trails(run: Result) -> list[list[Appearance]]:
@@ -278,13 +264,7 @@ def test_a_score_is_explained(runs: Path, name: str) -> None:
     assert shown.startswith(f"{item} in ")
     assert ("score " if name == "panel" else " of ") in shown
     assert len(found["judgments"]) == found["items"][0]["matches"] * (2 if name == "pairs" else 1)
-    for judgment in found["judgments"]:
-        assert judgment["presented"][judgment["slot"] - 1] == item
-        assert sorted(judgment["presented"]) == sorted(chain(*judgment["groups"]))
     assert found["replies"] is None
-    if name != "panel":
-        wins = sum(judgment["wins"] for judgment in found["judgments"])
-        assert wins == found["items"][0]["wins"] or name == "pairs"
     counts = Counter(one["outcome"] for one in found["judgments"])
     assert all(f"{n} {outcome}" in shown for outcome, n in counts.items() if outcome)
     for judgment in found["judgments"]:

@@ -13,14 +13,12 @@ import pytest
 import scipy.stats
 
 from judgeq import strategies
-from judgeq.engine import session
 from judgeq.errors import UsageError
 from judgeq.evaluation.metrics import Sample, bootstrap, measures
 from judgeq.rating import ESTIMATORS, Parameters, comparisons, ranks
-from judgeq.rating.correlation import Kendall, pearson, point, spearman
+from judgeq.rating.correlation import Kendall, pearson, point, spearman, within
 from judgeq.strategies import History
 from judgeq.types import Floats
-from tests import people as judging
 from tests.batch_killing import forks, quick
 from tests.build import verdicts
 from tests.cli import json_of, judgeq, only_run, query, score_columns
@@ -136,8 +134,10 @@ def test_measures_within_groups() -> None:
     inside = [np.flatnonzero(part == one) for one in range(6)]
     off, ranks = ([np.concatenate([of(v[rows]) for rows in inside]) for v in (x, y)]
                   for of in (shifted, shares))  # fmt: skip
-    assert point(pearson(x, y, part), 80) == pytest.approx(scipy.stats.pearsonr(*off).statistic)
-    assert point(spearman(x, y, part), 80) == pytest.approx(scipy.stats.pearsonr(*ranks).statistic)
+    expected = [scipy.stats.pearsonr(*both).statistic for both in (off, ranks)]
+    assert [point(kind(x, y, part), 80) for kind in (pearson, spearman)] == pytest.approx(expected)
+    with_one_alone = (np.append(values, 7) for values in (x, y, part))
+    assert within(*with_one_alone) == pytest.approx((*expected, 80))
     signs = [np.sign(np.subtract.outer(v, v)) for v in (x, y)]
     one, other = (sign[part[:, None] == part] for sign in signs)
     tau = (one * other).sum() / np.sqrt((one**2).sum() * (other**2).sum())
@@ -269,22 +269,6 @@ def test_thirty_two_topics_that_people_judged(tmp_path: Path) -> None:
     pl = found["evaluation"][-1]
     assert (pl["parts"], pl["n"]) == (32, 1052)
     assert pl["measures"]["spearman"]["value"] == pytest.approx(-0.907, abs=0.002)
-
-
-def test_people_are_asked_within_groups(tmp_path: Path) -> None:
-    lines = [f"t{row},text number {row} of them,{row},{'abc'[row % 3]}" for row in range(24)]
-    table = "\n".join(["id,text,gold,kind", *lines])
-    settings = judging.settings(tmp_path, group_column="kind", strategy="pairwise2")
-    (tmp_path / "texts.csv").write_text(table, encoding="utf-8")
-    prepared = session.prepare(settings, tmp_path / "runs")
-    page = judging.judged_by(["Ann", "Bob"])
-    found = session.execute(prepared, lambda _: None, page=page)
-    pairs = comparisons.joined(found.history.asked).items.reshape(-1, 2)
-    assert len(pairs) == 2 * 12
-    assert (pairs[:, 0] % 3 == pairs[:, 1] % 3).all()
-    assert found.scores.group_count == 3
-    assert found.said
-    assert found.said.judged == 2
 
 
 def test_batches_and_workers_give_the_scores_of_one_process(

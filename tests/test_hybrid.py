@@ -22,7 +22,7 @@ from judgeq.strategies import History
 from judgeq.types import Floats, Verdicts
 from tests.build import ranked, verdicts
 from tests.cli import json_of, judgeq, only_run, score_columns
-from tests.test_posterior import posterior_and_matrix
+from tests.test_ranks import posterior_and_matrix
 
 
 def scored(scores: Sequence[float] | Floats) -> Verdicts:

@@ -15,7 +15,7 @@ import judgeq
 from benchmarks import tutorials
 from judgeq.ui import figures
 from tests import python
-from tests.test_api import Frame
+from tests.test_api import frame_of
 from tests.test_report import Structure
 
 HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}\x1b[31m\u202e"
@@ -68,7 +68,7 @@ def test_what_run_open_and_resume_return_shows_itself(result: judgeq.Result) -> 
 def test_hostile_texts_and_ids_stay_text(tmp_path: Path) -> None:
     rows = range(12)
     ids, texts = [f"{row}{HOSTILE}" for row in rows], [f"{HOSTILE} {row}" for row in rows]
-    result = run(tmp_path, Frame(id=ids, text=texts, g=rows), gold_column="g")
+    result = run(tmp_path, frame_of(id=ids, text=texts, g=rows), gold_column="g")
     info = result.info.model_copy(update={"dataset": HOSTILE, "judge": HOSTILE})
     for page in (shown(replace(result, info=info)), shown(result.scores)):
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page

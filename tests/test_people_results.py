@@ -38,7 +38,7 @@ def of(answers: list[Answered]) -> Verdicts:
             [verdict.tied or (False,) * k for (*_, verdict), k in zip(answers, sizes, strict=True)]
         ),
         presented=np.concatenate([presented for _, presented, _ in answers]).astype(np.int32),
-        scores=None if np.isnan(scores).all() else np.array(scores),
+        scores=np.array(scores),
         judges=np.array([judge for judge, *_ in answers], np.int32),
         partial=np.array([verdict.partial for *_, verdict in answers]),
     )
@@ -211,7 +211,6 @@ def test_names_can_do_no_harm(hostile: Path, command: str) -> None:
     if command == "explain last":  # an item that Ann judged
         run = package.open_run(runs_dir=hostile / "runs")
         first, ann = run.history.asked[0], list(run.judges).index("[red]Ann[/red]")
-        assert first.judges is not None
         words.append(run.scores.ids[first.items[first.offsets[:-1][first.judges == ann][0]]])
     shown = judgeq(hostile, *words).stdout
     assert "\x1b" not in shown

@@ -180,7 +180,9 @@ def test_only_known_pairs_are_implied(many: list[Ranking], theta: Floats) -> Non
     both = np.bincount(some.items, comparisons.compared_by_slot(some), N)
     assert_array_equal(both, np.bincount(np.concatenate([above, below]), minlength=N))
     # Bradley-Terry, and its derivatives, are those of the pairs.
-    alone = rankings_of(verdicts([pair[:2] for pair in known.elements()]), N)
+    pairs = verdicts([pair[:2] for pair in known.elements()])
+    assert_allclose(fit_map(some, N), fit_map(pairs, N), atol=2.1e-8)
+    alone = rankings_of(pairs, N)
     whole = rankings_of(some, N, ways=())
     assert whole.loss(theta) == pytest.approx(alone.loss(theta))
     of_whole, of_alone = (Curvature(one, theta, np.zeros(N)) for one in (whole, alone))

@@ -17,6 +17,7 @@ from tests.build import grouped, rankings
 
 PAIR = Match(0, 1, (7, 3))
 LIST = Match(1, 1, (5, 2, 9))
+ALONE = Match(0, 1, (7,))
 FENCES = re.compile(r"<[^\w<‹]*text", re.IGNORECASE)
 
 
@@ -80,61 +81,59 @@ def test_pairs_and_ties_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("match", "text", "told"),
     [
-        ("", "the answer was empty"),
-        (" \n", "the answer was empty"),
-        ("I can't rank these.", 'no JSON object with "ranking"'),
-        ("null", 'must be a JSON object with "ranking"'),
-        ('["C", "A", "B"]', 'must be a JSON object with "ranking"'),
-        ('"{\\"ranking\\": [\\"C\\", \\"A\\", \\"B\\"]}"', "must be a JSON object"),
-        ('{"winner": "A"}', 'must be a JSON object with "ranking"'),
-        ('{"a": {"ranking": ["C", "A", "B"]}}', 'must be a JSON object with "ranking"'),
-        ('see {"a": {"ranking": ["C", "A", "B"]}}', 'no JSON object with "ranking"'),
-        ('{"ranking": ["C", "A", "B"]', 'no JSON object with "ranking"'),
-        ('{"ranking": ["C", "A"]}', "(missing: 'B')"),
-        ('{"ranking": []}', "(missing: 'A', 'B', 'C')"),
-        ('{"ranking": ["C", "A", "B", "A"]}', "(named more than once: 'A')"),
-        ('{"ranking": ["C", "A", "a"]}', "(missing: 'B'; no such label: 'a')"),
-        ('{"ranking": ["C", "A", "B", "D"]}', "(no such label: 'D')"),
-        ('{"ranking": ["C", "A", "B "]}', "(missing: 'B'; no such label: 'B ')"),
-        ('{"ranking": "CAB"}', "must be an array of labels, not 'CAB'"),
-        ('{"ranking": {"A": 1, "B": 2, "C": 3}}', "must be an array of labels"),
-        ('{"ranking": null}', "must be an array of labels, not 'null'"),
-        ('{"ranking": [1, 2, 3]}', "something other than labels"),
-        ('{"ranking": ["C", "A", NaN]}', "something other than labels"),
-        ('{"ranking": ["C", "A", {"B": 1}]}', "something other than labels"),
-        ('{"ranking": [[["C"]], "A", "B"]}', "something other than labels"),
-        ('{"ranking": [["C", "A"], "B"]}', "ties are not allowed"),
-        ('{"ranking": ["C", "A", "B", []]}', "an empty place"),
-        ('{"ranking": ["A", "B", "C"]} {"ranking": ["A", "B", "C"]}', '"ranking" 2 times'),
-        ('{"ranking": ["A", "B", "C"]} or {"ranking": ["B", "A", "C"]}', '"ranking" 2 times'),
-        ('{"ranking": ["A", "B", "C"], "ranking": ["B", "A", "C"]}', '"ranking" 2 times'),
-        ('{"ranking": ["A", "B", "C"], "r\\u0061nking": ["B", "A", "C"]}', '"ranking" 2 times'),
-        ('{"ranking": ["A", "B", "C"], "n": ' + "9" * 5000 + "}", "no JSON object"),
+        (LIST, "", "the answer was empty"),
+        (LIST, " \n", "the answer was empty"),
+        (LIST, "I can't rank these.", 'no JSON object with "ranking"'),
+        (LIST, "null", 'must be a JSON object with "ranking"'),
+        (LIST, '["C", "A", "B"]', 'must be a JSON object with "ranking"'),
+        (LIST, '"{\\"ranking\\": [\\"C\\", \\"A\\", \\"B\\"]}"', "must be a JSON object"),
+        (LIST, '{"winner": "A"}', 'must be a JSON object with "ranking"'),
+        (LIST, '{"a": {"ranking": ["C", "A", "B"]}}', 'must be a JSON object with "ranking"'),
+        (LIST, 'see {"a": {"ranking": ["C", "A", "B"]}}', 'no JSON object with "ranking"'),
+        (LIST, '{"ranking": ["C", "A", "B"]', 'no JSON object with "ranking"'),
+        (LIST, '{"ranking": ["C", "A"]}', "(missing: 'B')"),
+        (LIST, '{"ranking": []}', "(missing: 'A', 'B', 'C')"),
+        (LIST, '{"ranking": ["C", "A", "B", "A"]}', "(named more than once: 'A')"),
+        (LIST, '{"ranking": ["C", "A", "a"]}', "(missing: 'B'; no such label: 'a')"),
+        (LIST, '{"ranking": ["C", "A", "B", "D"]}', "(no such label: 'D')"),
+        (LIST, '{"ranking": ["C", "A", "B "]}', "(missing: 'B'; no such label: 'B ')"),
+        (LIST, '{"ranking": "CAB"}', "must be an array of labels, not 'CAB'"),
+        (LIST, '{"ranking": {"A": 1, "B": 2, "C": 3}}', "must be an array of labels"),
+        (LIST, '{"ranking": null}', "must be an array of labels, not 'null'"),
+        (LIST, '{"ranking": [1, 2, 3]}', "something other than labels"),
+        (LIST, '{"ranking": ["C", "A", NaN]}', "something other than labels"),
+        (LIST, '{"ranking": ["C", "A", {"B": 1}]}', "something other than labels"),
+        (LIST, '{"ranking": [[["C"]], "A", "B"]}', "something other than labels"),
+        (LIST, '{"ranking": [["C", "A"], "B"]}', "ties are not allowed"),
+        (LIST, '{"ranking": ["C", "A", "B", []]}', "an empty place"),
+        (LIST, '{"ranking": ["A", "B", "C"]} {"ranking": ["A", "B", "C"]}', '"ranking" 2 times'),
+        (LIST, '{"ranking": ["A", "B", "C"]} or {"ranking": ["B", "A", "C"]}', '"ranking" 2 times'),
+        (LIST, '{"ranking": ["A", "B", "C"], "ranking": ["B", "A", "C"]}', '"ranking" 2 times'),
+        (LIST, '{"ranking": ["A", "B", "C"], "r\\u0061nking": ["B", "A", "C"]}', " 2 times"),
+        (LIST, '{"ranking": ["A", "B", "C"], "n": ' + "9" * 5000 + "}", "no JSON object"),
+        (PAIR, '{"winner": "C"}', '"winner" must be "A" or "B", not \'C\'.'),
+        (PAIR, '{"winner": "tie"}', '"winner" must be "A" or "B", not \'tie\'.'),
+        (PAIR, '{"winner": "a"}', "not 'a'"),
+        (PAIR, '{"winner": ["A"]}', "not '[\"A\"]'"),
+        (PAIR, '{"winner": true}', "not 'true'"),
+        (PAIR, '{"winner": ""}', "not ''"),
+        (PAIR, '{"winner": "A"} {"winner": "B"}', '"winner" 2 times'),
+        (PAIR, '{"winner": "A", "winner": "B"}', '"winner" 2 times'),
+        (PAIR, "A", 'no JSON object with "winner"'),
+        (PAIR, '{"ranking": ["A", "B"]}', 'must be a JSON object with "winner"'),
+        *(
+            (ALONE, text, "")
+            for text in (
+                *('{"score": 1.1}', '{"score": -0.1}', '{"score": "0.5"}', '{"score": true}'),
+                *('{"score": null}', '{"score": NaN}', "0.5", "", '{"score": 0.1} {"score": 0.2}'),
+            )
+        ),
     ],
 )
-def test_what_is_no_ranking_is_unusable_and_told(text: str, told: str) -> None:
-    assert told in unusable(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ('{"winner": "C"}', '"winner" must be "A" or "B", not \'C\'.'),
-        ('{"winner": "tie"}', '"winner" must be "A" or "B", not \'tie\'.'),
-        ('{"winner": "a"}', "not 'a'"),
-        ('{"winner": ["A"]}', "not '[\"A\"]'"),
-        ('{"winner": true}', "not 'true'"),
-        ('{"winner": ""}', "not ''"),
-        ('{"winner": "A"} {"winner": "B"}', '"winner" 2 times'),
-        ('{"winner": "A", "winner": "B"}', '"winner" 2 times'),
-        ("A", 'no JSON object with "winner"'),
-        ('{"ranking": ["A", "B"]}', 'must be a JSON object with "winner"'),
-    ],
-)
-def test_what_names_no_winner_is_unusable_and_told(text: str, told: str) -> None:
-    assert told in unusable(text, PAIR)
+def test_what_is_no_answer_is_unusable_and_told(match: Match, text: str, told: str) -> None:
+    assert told in unusable(text, match)
 
 
 @pytest.mark.parametrize(
@@ -302,19 +301,6 @@ def test_the_schema_is_strict_and_admits_what_a_good_judge_says(k: int, ties: bo
         label = {"type": "string", "enum": list(labels(k))}
         place = {"anyOf": [label, {"type": "array", "items": label}]} if ties else label
         assert (name, value) == ("ranking", {"type": "array", "items": place})
-
-
-ALONE = Match(0, 1, (7,))
-
-
-@pytest.mark.parametrize(
-    "text",
-    ['{"score": 1.1}', '{"score": -0.1}', '{"score": "0.5"}', '{"score": true}', '{"score": null}',
-     '{"score": NaN}', "0.5", "", '{"score": 0.1} {"score": 0.2}'],
-)  # fmt: skip
-def test_what_is_no_score_is_unusable(text: str) -> None:
-    with pytest.raises(UnusableReplyError):
-        read_reply(text, ALONE)
 
 
 @pytest.mark.parametrize("prompt", [load("bias"), load("bias_us_vs_them"), load("generic", "x")])

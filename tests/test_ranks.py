@@ -1,13 +1,20 @@
-"""How well an order is known: intervals of ratings and ranks, tiers, ρ̂, and what rounds bring."""
+"""The posterior: errors, the evidence for σ; and how well an order is known: intervals of ratings and
+ranks, tiers, ρ̂, and what rounds bring."""
 
+import math
 from statistics import NormalDist
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from benchmarks.coverage import counted
-from judgeq.rating import Parameters, plackett_luce
+from judgeq.rating import Fit, Parameters, curvature, plackett_luce
+from judgeq.rating.comparisons import components
+from judgeq.rating.curvature import Curvature
+from judgeq.rating.posterior import Posterior, evidence
 from judgeq.rating.ranks import (
     _rank_intervals,
     expected_rho,
@@ -19,9 +26,161 @@ from judgeq.rating.ranks import (
     top_share,
     variance,
 )
-from judgeq.types import Floats
-from tests.build import Ranking, verdicts
-from tests.test_posterior import SIGMA, of_lists, posterior_of
+from judgeq.types import Floats, Verdicts
+from tests.build import Ranking, dense, ranked, verdicts
+
+SIGMA = 2.0
+
+
+def lists(n: int, k: int, rounds: int, seed: int, spread: float = 2.0) -> Verdicts:
+    """Random lists of k over n items, ranked with Gumbel's noise."""
+    random = np.random.default_rng(seed)
+    truth = random.normal(0, spread, n)
+    rows = (np.array_split(random.permutation(n), n // k) for _ in range(rounds))
+    return ranked((items.tolist() for one in rows for items in one), truth, random)
+
+
+def posterior_of(fit: Fit) -> Posterior:
+    assert isinstance(fit.posterior, Posterior)
+    return fit.posterior
+
+
+def widened(own: Floats, sigma: float) -> Floats:
+    """By what errors are wider than variances say."""
+    wider: Floats = 1 + 0.17 * own * np.maximum(1 - own / sigma**2, 0) * np.exp(-own / 2)
+    return wider
+
+
+def posterior_and_matrix(posterior: Posterior) -> tuple[Floats, Floats]:
+    """V, the inverse of the whole curvature, and by what errors are wider than it says, item by item."""
+    rankings, parameters = posterior.rankings, posterior.parameters
+    kept = Curvature(rankings, parameters, rankings.precision(posterior.sigma))
+    v: Floats = np.linalg.inv(dense(kept)).astype(np.float64)
+    sizes = np.maximum(np.bincount(posterior.component), 2)[posterior.component]
+    sigma = posterior.sigma
+    own = np.maximum(np.diag(v)[: rankings.n] - sigma**2 / sizes, 0) * sizes / (sizes - 1)
+    return v, widened(own, sigma)
+
+
+def of_lists(*about: Any, sigma: float = SIGMA) -> Posterior:
+    """Of `lists` of these arguments, by `pl`."""
+    judged = lists(*about)
+    return posterior_of(plackett_luce.fit(judged, about[0], Parameters(sigma=sigma)))
+
+
+def test_components_are_as_in_the_whole_matrix() -> None:
+    """Disjoint lists, of several sizes, more than are inverted together, and items never judged."""
+    of_three: list[Ranking] = [(12 + at, 13 + at, 14 + at) for at in range(0, 60, 3)]
+    judged = verdicts([(0, 1, 2), (2, 1, 0), (3, 4), (4, 3), (5, 6), (8, 9, 10, 11), *of_three])
+    posterior = posterior_of(plackett_luce.fit(judged, 73, Parameters(sigma=SIGMA)))
+    v, wider = posterior_and_matrix(posterior)
+    component = components(judged, 73)
+    sizes = np.bincount(component)[component]
+    scale = np.where(component > 0, posterior.dispersion * wider**2, 1)
+    expected = np.sqrt(scale * (np.diag(v) - np.where(component > 0, SIGMA**2 / sizes, 0)))
+    assert_allclose(posterior.errors, expected, rtol=1e-5)
+    assert posterior.errors[7] == posterior.errors[72] == SIGMA
+    # How far two components lie apart that nothing connects, the prior alone says.
+    assert (posterior.errors_across >= posterior.errors_apart).all()
+    assert posterior.errors_across[0] > posterior.errors_apart[0]
+
+
+@pytest.mark.parametrize(("k", "rounds"), [(10, 3), (2, 16)])
+def test_errors_in_closed_form_are_near_the_exact_ones(
+    k: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = of_lists(1200, k, rounds, 0, 2.0)
+    errors, scatter = exact.errors, exact.dispersion
+    monkeypatch.setattr(curvature, "DENSE", 100)
+    closed = of_lists(1200, k, rounds, 0, 2.0)
+    off = closed.errors / errors - 1
+    assert math.sqrt((off**2).mean()) < 0.012
+    assert np.abs(off).max() < 0.06
+    assert closed.dispersion == pytest.approx(scatter, rel=0.02)
+
+
+@pytest.mark.parametrize(("n", "closed"), [(30, False), (400, True)])
+def test_loadings_make_ratings_of_items_and_covariates(
+    n: int, closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = lists(n, 10, 4, 0)
+    random = np.random.default_rng(5)
+    numbers, load = random.normal(size=(len(judged.items), 1)), random.normal(size=(n, 1))
+    load -= load.mean()
+    monkeypatch.setattr(curvature, "DENSE", 10 if closed else 4000)
+    likelihood = plackett_luce.rankings_of(judged, n, numbers)
+    best = curvature.maximum(likelihood, SIGMA).parameters
+    posterior = Posterior(likelihood, best, SIGMA, components(judged, n), load)
+    assert_allclose(
+        posterior.theta, posterior.parameters[:n] + load[:, 0] * posterior.parameters[n]
+    )
+    v, _ = posterior_and_matrix(posterior)
+    turn = np.concatenate([np.eye(n), load], axis=1)
+    centred = np.diag(turn @ v @ turn.T) - SIGMA**2 / n
+    whole = widened(centred * n / (n - 1), SIGMA) * np.sqrt(posterior.dispersion * centred)
+    assert_allclose(posterior.errors, whole, rtol=0.05 if closed else 1e-4)
+
+
+def test_several_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curvature, "AT_ONCE", 40)
+
+    def one_thread(threads: int) -> Any:
+        assert threads > 1
+        return SimpleNamespace(map=map)
+
+    for exact in (curvature.DENSE, 10):
+        monkeypatch.setattr(curvature, "DENSE", exact)
+        with_threads = of_lists(60, 5, 3, 0).errors
+        with monkeypatch.context() as patch:
+            patch.setattr(curvature, "ThreadPoolExecutor", one_thread)
+            assert_array_equal(of_lists(60, 5, 3, 0).errors, with_threads)
+
+
+@pytest.mark.parametrize("sigma", [2.0, 6.0])
+def test_the_determinant_in_closed_form_is_near_the_exact_one(
+    sigma: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = curvature.maximum(plackett_luce.rankings_of(lists(600, 10, 3, 0), 600), sigma)
+    exact = np.linalg.slogdet(dense(found))[1]
+    assert found.log_determinant() == pytest.approx(exact, abs=1e-2)
+    monkeypatch.setattr(curvature, "DENSE", 0)
+    found = curvature.maximum(plackett_luce.rankings_of(lists(600, 10, 3, 0), 600), sigma)
+    assert found.log_determinant() == pytest.approx(exact, abs=0.015 * 600)
+
+
+def test_the_evidence_by_definition() -> None:
+    """Of two items and one win: the integral, up to Laplace's error."""
+    rankings = plackett_luce.rankings_of(verdicts([(0, 1)] * 5 + [(1, 0)] * 4), 2)
+    d = np.linspace(-60, 60, 400_001)
+
+    def by_quadrature(sigma: float) -> float:
+        loss = 5 * np.log1p(np.exp(-d)) + 4 * np.log1p(np.exp(d))
+        density = np.exp(-loss - d**2 / (4 * sigma**2)) / (2 * sigma * math.sqrt(math.pi))
+        return math.log(float(density.sum() * (d[1] - d[0])))
+
+    def by_laplace(sigma: float) -> float:
+        return evidence(curvature.maximum(rankings, sigma), sigma)
+
+    differences = [of(4.0) - of(1.0) for of in (by_quadrature, by_laplace)]
+    assert differences[0] == pytest.approx(differences[1], abs=0.05)
+
+
+@pytest.mark.parametrize(("spread", "limit"), [(0.0, 0.25), (30.0, 8.0)])
+def test_sigma_at_its_limits(spread: float, limit: float) -> None:
+    fit = plackett_luce.fit(lists(400, 10, 12, 0, spread), 400, Parameters())
+    assert fit.sigma == limit
+    assert fit.chosen
+    assert fit.at_limit
+
+
+@pytest.mark.parametrize("sigma", [0.0, 1e-4, 101.0])
+def test_a_sigma_out_of_bounds(sigma: float) -> None:
+    many: list[Ranking] = [(0, 1)]
+    with pytest.raises(ValueError, match=r"σ must be from 0\.001 to 100"):
+        plackett_luce.fit(verdicts(many), 2, Parameters(sigma=sigma))
+
+
+# How well an order is known
 
 
 @pytest.mark.parametrize(
@@ -85,38 +244,21 @@ def test_tiers_within_components() -> None:
     assert intervals(posterior).tier.tolist() == [1, 2, 1, 2, 3]
 
 
-@pytest.mark.parametrize(("n", "first"), [(30, 5), (400, 20)])
-def test_an_order_by_draws(n: int, first: int) -> None:
-    """ρ̂, the share of the first, both after another round, and intervals of ranks: as by draws."""
-    random, many = np.random.default_rng(n), 4000
+@pytest.mark.parametrize(
+    ("n", "first", "drawn"),
+    [(30, 5, (0.929, 0.888, 0.943, 10.4, 20.9)), (400, 20, (0.9445, 0.7945, 0.957, 134.9, 265.7))],
+)
+def test_an_order_by_draws(n: int, first: int, drawn: tuple[float, ...]) -> None:
+    """ρ̂, the share of the first, ρ̂ after another round, and the mean bounds of intervals of ranks, as
+    4,000 draws had them."""
+    random = np.random.default_rng(n)
     mean, se = random.normal(0, 2, n), random.uniform(0.3, 1.0, n)
-
-    def places(values: Floats) -> Floats:
-        ordered: Floats = np.argsort(np.argsort(-values, axis=-1), axis=-1).astype(np.float64)
-        return ordered
-
-    def drawn(about: Floats, left: float) -> Floats:
-        values: Floats = about + left**0.5 * se * random.normal(size=(many, n))
-        return values
-
-    def agreement(one: Floats, other: Floats) -> tuple[float, float]:
-        square = ((one - other) ** 2).sum(axis=-1).mean()
-        both = ((one < first) & (other < first)).sum(axis=-1).mean()
-        return 1 - 6 * square / (n * (n * n - 1)), both / first
-
-    values = places(drawn(mean, 1.0))
-    rho = reliability(mean, se)
-    assert (rho, top_share(mean, se, first)) == pytest.approx(
-        agreement(places(mean), values), abs=0.01
-    )
-    moved = drawn(mean, 1 - 1 / 1.3)
-    later = agreement(places(moved), places(drawn(moved, 1 / 1.3)))
-    assert grown(rho, 1.3) == pytest.approx(later[0], abs=0.015)
-    exact = np.quantile(values + 1, [0.025, 0.975], axis=0)
+    rho, share, later, *bounds = drawn
+    found = reliability(mean, se)
+    assert (found, top_share(mean, se, first)) == pytest.approx((rho, share), abs=0.01)
+    assert grown(found, 1.3) == pytest.approx(later, abs=0.004)
     low, high = _rank_intervals(mean, se, np.zeros(n, np.int64))
-    inside = (np.rint(low) <= values + 1) & (values + 1 <= np.rint(high))
-    assert 0.94 < inside.mean() < 0.98
-    assert (high - low).mean() == pytest.approx((exact[1] - exact[0]).mean(), rel=0.05)
+    assert [low.mean(), high.mean()] == pytest.approx(bounds, rel=0.02)
 
 
 def test_of_many_items_few_nodes_say_the_same() -> None:

@@ -165,6 +165,7 @@ def test_replies_that_are_all_cut_off_stop_the_run_while_it_is_cheap(
     [
         (("--quota-after", "5"), "quota is used up"),
         (("--max-input-tokens", "100"), "longer than mock can read"),
+        (("--key", "sk-right-0123456789"), "doesn't accept the API key"),
     ],
 )
 def test_what_no_other_try_mends_stops_the_run_at_once(
@@ -176,6 +177,9 @@ def test_what_no_other_try_mends_stops_the_run_at_once(
         assert "All answers so far are saved. Fix this, then run the same" in done.stderr
         seen = stats(url)
         assert seen["requests"] - seen["answered"] <= 32  # what was in flight by then
+        if "--key" in flags:
+            judgeq(tmp_path, "resume", expect=4)
+            assert stats(url)["requests"] == 2  # one call each time
     if "--max-input-tokens" in flags:
         assert "items is item " in done.stderr
     run = only_run(tmp_path)

@@ -179,6 +179,7 @@ def test_what_a_user_asks_wrongly_is_told_with_its_exit_code(tmp_path: Path) -> 
         (2, "--rating", "run", "--dataset", "demo", "--rating", "glicko"),
         (4, "OPENAI_API_KEY is not set", "run", "--dataset", "demo", "--judge", "gpt-5-mini"),
         (2, "did you mean simulated?", "run", "--dataset", "demo", "--judge", "simulate"),
+        (2, "can't be a model's name", "run", "--dataset", "demo", "--judge", "two words"),
         (2, "--extra-body is no JSON", "run", "--dataset", "demo", "--extra-body", "{"),
         (2, "--base-url: for a model", "run", "--dataset", "demo", "--base-url", "http://h/v1"),
         (2, "has none. Give --gold-column", "run", "-d", "two.csv", "--judge", "simulated"),

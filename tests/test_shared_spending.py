@@ -20,7 +20,7 @@ from judgeq.store.shared import PostgresStore
 from tests.cli import start
 from tests.fakes import Clock
 from tests.mock import mock, stats
-from tests.postgres import new_run, new_store
+from tests.postgres import new_run, new_store, sql
 from tests.test_worker_processes import planning, waited_for
 
 
@@ -388,7 +388,8 @@ def test_processes_keep_to_one_cap_and_divide_one_limit_though_one_is_killed(
         asked += ["--max-output-tokens", "16"]
         with planning(tmp_path, store, *asked, *own, ends=False):
             worker = ("worker", "--store", store, "-d", str(texts), *own, "--exit-when", "done")
-            processes = [start(tmp_path, *worker) for _ in range(3)]
+            (elsewhere := tmp_path / "elsewhere").mkdir()  # of another user, so to say
+            processes = [start(elsewhere, *worker) for _ in range(3)]
             # Before the third asks, two could use up the cap.
             waited_for(store, "SELECT count(DISTINCT worker) / 3 FROM @.jobs WHERE open > 0")
             opened = time.time()
@@ -399,18 +400,12 @@ def test_processes_keep_to_one_cap_and_divide_one_limit_though_one_is_killed(
         tokens = stats(url)["tokens"]
     assert [process.returncode for process in processes[1:]] == [6, 6]
     assert all("--max-cost 0.016" in text for text in said)
-    address = parse(store)
-    with connect(address) as connection:
-
-        def rows(statement: str) -> list[tuple[Any, ...]]:
-            return connection.execute(in_schema(statement, address.schema)).fetchall()
-
-        ((spent, at_risk),) = rows("SELECT sum(spent), sum(at_risk) FROM @.workers")
-        # From when the last of the three counted them all, until the death of one is known.
-        all_sent = rows("SELECT at - latency AS sent FROM @.calls ORDER BY sent")
-        times = [sent for (sent,) in all_sent if sent > opened + 1.5]
-        ((cost,),) = rows("SELECT round(sum(cost) * 1e9) FROM @.calls")
-        assert rows("SELECT count(*) FROM @.workers WHERE calls > 3") == [(3,)]
+    ((spent, at_risk),) = sql(store, "SELECT sum(spent), sum(at_risk) FROM @.workers")
+    # From when the last of the three counted them all, until the death of one is known.
+    all_sent = sql(store, "SELECT at - latency AS sent FROM @.calls ORDER BY sent")
+    times = [sent for (sent,) in all_sent if sent > opened + 1.5]
+    ((cost,),) = sql(store, "SELECT round(sum(cost) * 1e9) FROM @.calls")
+    assert sql(store, "SELECT count(*) FROM @.workers WHERE calls > 3") == [(3,)]
     assert spent == cost
     assert (tokens["input"] + tokens["output"]) * 1000 <= spent + at_risk <= 16_000_000
     assert spent + at_risk > 16_000_000 * 0.9

@@ -1,7 +1,6 @@
 """Judgments shared: exported, imported, and said again by a recorded judge."""
 
 import asyncio
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,6 @@ from judgeq.imports import recordings
 from judgeq.run_places import RunFolder, RunPlace
 from judgeq.ui.dataclass_json import plain
 from tests import python
-from tests.build import SHARED, needs_recordings, recording
 from tests.cli import execute, json_of, judgeq, only_run, query, score_columns, scores
 from tests.fakes import faults
 
@@ -37,7 +35,7 @@ def exported(folder: RunPlace, path: Path) -> Path:
 def imported(path: Path, root: Path, dataset: str = "demo", **settings: Any) -> Result:
     """The result of the run that `judgeq import` makes."""
     given = config.settle({"dataset": dataset, **settings})
-    folder, before, _ = import_run.import_file(given, path, root)
+    folder, before, _ = import_run.import_judgments(given, import_run.reading(path), root)
     assert not before
     return evaluated(asyncio.run(results.read(folder, given)))
 
@@ -114,9 +112,14 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
     row = json.loads(shown.split("\n")[0])["presented"][0]
     assert json.loads(by_id.split("\n")[0])["presented"][0] == ids[row]
     (tmp_path / "by-id.jsonl").write_text(by_id, encoding="utf-8")
-    given = config.settle({"dataset": "demo"}), tmp_path / "by-id.jsonl", tmp_path / "runs"
-    assert import_run.import_file(*given) == (RunFolder(tmp_path / "runs" / there.name), True, ())
-    folder, before, _ = import_run.import_file(*given, new=True)
+    read = import_run.reading(tmp_path / "by-id.jsonl")
+    given = config.settle({"dataset": "demo"}), read, tmp_path / "runs"
+    assert import_run.import_judgments(*given) == (
+        RunFolder(tmp_path / "runs" / there.name),
+        True,
+        (),
+    )
+    folder, before, _ = import_run.import_judgments(*given, new=True)
     assert (folder.id, before) == (f"{there.name}-2", False)
 
 
@@ -244,34 +247,3 @@ def test_failures_recorded_as_presented_are_reported_and_left_out(
     file.write_text("".join(f"{line}\n" for line in lines))
     assert json_of(tmp_path, *given)["run"] == dropped
     assert "lists" not in judgeq(tmp_path, *given).stderr
-
-
-def published(name: str) -> tuple[Path, list[dict[str, str]]]:
-    """The file of a recording, and the rows of its published scores."""
-    path = SHARED / "recordings" / f"{name}_gpt-5-mini_listwise10x3.jsonl"
-    with path.with_suffix(".scores.csv").open(encoding="utf-8", newline="") as file:
-        return path, list(csv.DictReader(file))
-
-
-@needs_recordings
-@pytest.mark.parametrize("name", ["babe", "us_vs_them"])
-def test_published_recordings_give_the_published_ratings(tmp_path: Path, name: str) -> None:
-    """The published Elo; and of BABE, whose gold labels are here, the published detection."""
-    path, rows = published(name)
-    dataset = name
-    if name != "babe":  # its items are not shipped; for the ratings, any will do
-        dataset = str(tmp_path / "items.csv")
-        Path(dataset).write_text("text\n" + "".join(f"text {i}\n" for i in range(len(rows))))
-    result = imported(path, tmp_path / "runs", dataset)
-    assert result.scores.ratings["elo"].tolist() == [float(row["elo"]) for row in rows]
-    assert exported(result.run, tmp_path / "again.jsonl").read_bytes() == path.read_bytes()
-    if name == "babe":
-        found = measures(result)["all", "elo"]
-        known = {"recall": 0.783, "accuracy": 0.779, "precision": 0.772, "f1": 0.778}
-        assert {name: round(found[name].value or 0.0, 3) for name in known} == known
-    # What bt-mm makes of these verdicts takes seconds: test_estimators.py has it.
-    _, rounds, _ = asyncio.run(results.judgments(result.run))
-    for mine, theirs in zip(rounds, recording(path.stem), strict=True):
-        np.testing.assert_array_equal(mine.items, theirs.items)
-        np.testing.assert_array_equal(mine.offsets, theirs.offsets)
-        np.testing.assert_array_equal(mine.tied, theirs.tied)

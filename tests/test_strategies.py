@@ -14,7 +14,8 @@ from judgeq.strategies import History, Strategy, parse
 from judgeq.strategies.listwise import Direct, Listwise, cut
 from judgeq.strategies.matchmaking import Matchmaking, Repeats, similar_couples, window
 from judgeq.strategies.pairwise import Complete, Pairwise, Streak, Tail
-from judgeq.types import Bools, Floats, Matches, Standings
+from judgeq.strategies.strategy import Standings
+from judgeq.types import Bools, Floats, Matches
 from tests.build import verdicts
 
 BOTH: tuple[Matchmaking, ...] = ("similar", "random")

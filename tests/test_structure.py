@@ -236,24 +236,6 @@ def test_the_tests_of_a_promise_exist(promise: Promise) -> None:
         assert name in collectible(PAGE.with_name(file)), f"{promise.number}: {test}"
 
 
-def test_a_page_is_read() -> None:
-    page = """# T
-
-Words `test_x.py::test_no`.
-
-1. One, on
-   two lines.
-   `test_a.py::test_a`
-   `test_b.py::TestB`
-
-2. Two. `test_c.py::test_c`
-"""
-    assert read(page) == [
-        Promise(1, "One, on two lines.", ("test_a.py::test_a", "test_b.py::TestB")),
-        Promise(2, "Two.", ("test_c.py::test_c",)),
-    ]
-
-
 def test_a_promise_is_kept_if_its_tests_passed() -> None:
     promises = [
         Promise(1, "", ("test_a.py::test_cases", "test_a.py::TestB")),
@@ -280,7 +262,8 @@ def test_a_whole_run_without_a_promised_test_ends_with_an_error(tmp_path: Path) 
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = checks\n")
     tests = tmp_path / "checks"
     tests.mkdir()
-    page = "1. A.\n   `test_a.py::test_kept`\n2. B.\n   `test_a.py::test_lost`\n"
+    page = "Words `test_x.py::test_x`.\n\n1. One, on\n   two lines.\n   `test_a.py::test_kept`\n\n"
+    page += "2. Two. `test_a.py::test_kept`\n   `test_a.py::test_lost`\n"
     (tests / "promises.md").write_text(page)
     (tests / "conftest.py").write_text(
         "from pathlib import Path\nfrom tests.promises import Watch\n"
@@ -289,19 +272,11 @@ def test_a_whole_run_without_a_promised_test_ends_with_an_error(tmp_path: Path) 
         "        config.pluginmanager.register(Watch(Path(__file__).with_name('promises.md')))\n"
     )
     (tests / "test_a.py").write_text("def test_kept(): pass\n\ndef test_other(): pass\n")
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "--import-mode=importlib",
-        "-n",
-        "0",
-        "-m",
-        SHORT,
-    ]
+    flags = ("-q", "--import-mode=importlib", "-n", "0", "-m", SHORT)
     how: dict[str, Any] = {"cwd": tmp_path, "env": {"PYTHONPATH": str(REPO)}}
+    words = [sys.executable, "-m", "pytest", *flags]
     done = subprocess.run(words, **how, check=False, capture_output=True, text=True)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
-    assert "promise 2: test_a.py::test_lost did not run" in done.stdout
+    said = [line for line in done.stdout.splitlines() if line.startswith("promise")]
+    assert said == ["promise 2: test_a.py::test_lost did not run (see promises.md)"]
     assert done.returncode == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +16,11 @@ import pytest
 from judgeq.engine import remote_worker
 from judgeq.engine.interrupts import Interrupts
 from judgeq.engine.remote_worker import Tally
-from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
+from judgeq.errors import BudgetError, JudgeqError, StoppedError, UsageError
 from judgeq.events import Event, Notice
-from judgeq.store.link import connect, in_schema, parse
 from tests.cli import json_of, judgeq, scores, start
 from tests.mock import mock, stats
-from tests.postgres import new_store
+from tests.postgres import new_store, sql
 
 LISTS = ("-d", "demo", "-s", "listwise10x1", "--sample", "60")
 PAIRS = ("-d", "synthetic:linear", "--n", "20", "-s")
@@ -103,13 +103,10 @@ def planning(folder: Path, store: str, *flags: str, ends: bool = True) -> Iterat
 
 def waited_for(store: str, question: str) -> int:
     """The number that a statement gives, once it isn't 0."""
-    address, pause = parse(store), threading.Event()
-    with connect(address) as connection:
-        for _ in range(600):
-            row = connection.execute(in_schema(question, address.schema)).fetchone()
-            if row is not None and row[0]:
-                return int(row[0])
-            pause.wait(0.05)
+    for _ in range(600):
+        if (rows := sql(store, question)) and rows[0][0]:
+            return int(rows[0][0])
+        time.sleep(0.05)
     raise AssertionError(question)
 
 
@@ -148,21 +145,6 @@ def test_a_signal_hands_jobs_back_and_another_worker_does_them(tmp_path: Path, s
         assert stats(url)["requests"] == 6 == out["calls"] + other.tally.calls
 
 
-def test_texts_are_found_by_their_checksum(tmp_path: Path, store: str, url: str) -> None:
-    texts = tmp_path / "texts.csv"
-    texts.write_text("text\n" + "".join(f"text {number}\n" for number in range(20)))
-    flags = ("-d", str(texts), "-s", "listwise5x1", "--feature", "length")
-    (tmp_path / "elsewhere").mkdir()
-    models: dict[str, Any] = {"judge": ("m",), "base_url": url}
-    with planning(tmp_path, store, *flags, *model(url)):
-        without = Hand(store, **models).start().ended()
-        assert isinstance(without.error, DataError)
-        assert "--dataset FILE" in str(without.error)
-        copy = texts.rename(tmp_path / "elsewhere" / "copy.csv")
-        assert Hand(store, datasets=[str(copy)], **models).start().ended().tally.done == 4
-    assert stats(url)["requests"] == 4
-
-
 def test_a_worker_leaves_what_its_user_did_not_name(tmp_path: Path, store: str, url: str) -> None:
     run = begun(tmp_path, store, *LISTS, *model(url))
     theirs = Hand(store).start().ended()
@@ -192,14 +174,10 @@ def test_who_writes_to_the_database_can_not_lift_the_cap_of_a_run(
     store = f"{store}&lease=1"  # nobody waits long for the scheduler that was killed
     flags = (*LISTS, *model(url), *CAP)
     begun(tmp_path, store, *flags)
-    address = parse(store)
-    with connect(address) as connection:
-        for statement in (
-            "CREATE FUNCTION @.lift() RETURNS trigger LANGUAGE plpgsql AS "
-            "'BEGIN NEW.cap := NULL; RETURN NEW; END'",
-            "CREATE TRIGGER lift BEFORE UPDATE ON @.runs FOR EACH ROW EXECUTE FUNCTION @.lift()",
-        ):
-            connection.execute(in_schema(statement, address.schema))
+    lift = "'BEGIN NEW.cap := NULL; RETURN NEW; END'"
+    sql(store, f"CREATE FUNCTION @.lift() RETURNS trigger LANGUAGE plpgsql AS {lift}")
+    on_update = "BEFORE UPDATE ON @.runs FOR EACH ROW EXECUTE FUNCTION @.lift()"
+    sql(store, f"CREATE TRIGGER lift {on_update}")
     how = ("--store", store, "--concurrency", "1")
     judgeq(tmp_path, "run", *flags, *how, expect=BudgetError.exit_code)
     assert 0 < stats(url)["requests"] < 6

@@ -153,8 +153,8 @@ def _drawn(session: Session, asked: Sequence[Verdicts], questions: int, round: i
     repeats of others. Raises UsageError where there are fewer."""
     every = comparisons.joined(asked)
     models = [number for number, judge in enumerate(session.judge.judges) if judge is not None]
-    judges, first = comparisons.judges_of(every), sorted(_questions(every).values())
-    possible = np.isin(judges, models) & (np.diff(every.offsets) > 1)
+    judges, first = every.judges, sorted(_questions(every).values())
+    possible = np.isin(judges, models) & (every.sizes > 1)
     there = [at for at in first if possible[at]]
     if len(there) < questions:
         raise UsageError(
@@ -163,7 +163,7 @@ def _drawn(session: Session, asked: Sequence[Verdicts], questions: int, round: i
         )
     rng = seeds.rng(session.run.settings.seed, "drift", -round)
     part = every.where(_mask(every, rng.choice(there, questions, replace=False).tolist()))
-    return Matches(part.presented, part.offsets, comparisons.judges_of(part))
+    return Matches(part.presented, part.offsets, part.judges)
 
 
 def _mask(verdicts: Verdicts, chosen: Sequence[int]) -> Bools:
@@ -173,9 +173,7 @@ def _mask(verdicts: Verdicts, chosen: Sequence[int]) -> Bools:
 def _questions(verdicts: Verdicts) -> dict[tuple[int, bytes], int]:
     """The first verdict on each question, by its judge and the items in the order presented."""
     shown = np.split(verdicts.presented, verdicts.offsets[1:-1])
-    keys = zip(
-        comparisons.judges_of(verdicts).tolist(), (one.tobytes() for one in shown), strict=True
-    )
+    keys = zip(verdicts.judges.tolist(), (one.tobytes() for one in shown), strict=True)
     found: dict[tuple[int, bytes], int] = {}
     for at, key in enumerate(keys):
         found.setdefault(key, at)

@@ -114,7 +114,7 @@ async def comparisons_of(run: RunPlace) -> Table:
     async def batches() -> AsyncIterator[Batch]:
         for round, verdicts in enumerate(judged, start=1):
             winner, loser, weight, of = _implied(verdicts)
-            asked = comparisons.judges_of(verdicts)[of]
+            asked = verdicts.judges[of]
             for rows in _spans(len(of), ROWS):
                 yield [
                     [ids[row] for row in winner[rows].tolist()],

@@ -49,11 +49,10 @@ def codings(verdicts: Verdicts) -> Codings:
     """All codings that verdicts imply: k(k−1)/2 of a ranking of k, none between items of which a partial
     one knows no order. Questions are numbered by size and then by items, so that the order of the
     verdicts is no matter."""
-    judges = comparisons.judges_of(verdicts)
-    if verdicts.scores is not None and not comparisons.compares(verdicts):
-        return coded(verdicts.items, verdicts.items, judges, verdicts.scores, alone=True)
+    if verdicts.scored.all():
+        return coded(verdicts.items, verdicts.items, verdicts.judges, verdicts.scores, alone=True)
     question, count = np.zeros(len(verdicts), np.int64), 0
-    of = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
+    of = verdicts.of_slot
     for slots in comparisons.slots_by_size(verdicts):
         items = np.sort(verdicts.items[slots], axis=0)
         sets, number = np.unique(items, axis=1, return_inverse=True)
@@ -63,7 +62,7 @@ def codings(verdicts: Verdicts) -> Codings:
     first, second, tie = comparisons.pairs_of(verdicts)
     one, other, at = row[first], row[second], of[first]
     unit = (question[at] * len(rows) + np.minimum(one, other)) * len(rows) + np.maximum(one, other)
-    return coded(question[at], unit, judges[at], np.where(tie, 0.5, one < other))
+    return coded(question[at], unit, verdicts.judges[at], np.where(tie, 0.5, one < other))
 
 
 def coded(
@@ -188,15 +187,14 @@ def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
     first, n = 0 if run.said is None else run.said.first, len(run.scores.ids)
     # Each order of a pair is answered by another person.
     every = comparisons.joined(run.history.verdicts if run.said is None else run.history.asked)
-    judges = comparisons.judges_of(every)
-    there = np.unique(judges)
+    there = np.unique(every.judges)
     if len(there) < 2:
         return None
     listed = there if len(there) <= MOST else there[there < first]
     groups = [(run.judges[number], [number]) for number in listed.tolist()]
     if there[0] < first <= there[-1]:
         groups.insert(0, (PEOPLE, there[there >= first].tolist()))
-    parts = [every.where(np.isin(judges, group)) for _, group in groups]
+    parts = [every.where(np.isin(every.judges, group)) for _, group in groups]
     components = [comparisons.components(part, n, scored=True) for part in parts]
     parameters = fitted(run)
     ratings = [

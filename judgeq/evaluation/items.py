@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import groupby
 from typing import Any, ClassVar
 
@@ -21,7 +20,7 @@ from judgeq.rating.correlation import Order
 from judgeq.replies import reason_in
 from judgeq.strategies import History
 from judgeq.text import LEFT_OUT
-from judgeq.types import Call, Floats
+from judgeq.types import Call, Floats, Matches
 
 ANSWERED = ("ok", "cached")
 """The outcomes of calls that brought a verdict."""
@@ -210,40 +209,38 @@ class Appearance:
 
 def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
     """Of each of these items the answers that it was in, in the order asked."""
-    verdicts, theta, ids = comparisons.joined(run.history.asked), run.scores.main[1], run.scores.ids
-    several = verdicts.judges is not None and len(run.judges) > 1
-    number = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
-    place = comparisons.presented_at(verdicts) - verdicts.offsets[number] + 1
-    residual, _, expected = scale_quality.residuals(verdicts, theta)
-    of_slots = {
-        "slot": place if verdicts.ordered is None else np.where(verdicts.ordered[number], place, 0),
-        "wins": comparisons.wins_by_slot(verdicts),
-        "comparisons": comparisons.compared_by_slot(verdicts),
-        "expected": expected,
-        "residual": residual,
-    }
-    by_item = np.argsort(verdicts.items, kind="stable")
-    begins = np.searchsorted(verdicts.items[by_item], np.arange(len(ids) + 1))
-
-    @cache
-    def answer(at: int) -> dict[str, Any]:
-        presented = verdicts.presented[verdicts.offsets[at] : verdicts.offsets[at + 1]]
-        verdict = comparisons.verdict_at(verdicts, at)
-        return {
-            "job": int(verdicts.matches[at]),
-            "round": 1 if verdicts.rounds is None else int(verdicts.rounds[at]) + 1,
-            "judge": run.judges[comparisons.judges_of(verdicts)[at]] if several else None,
-            "presented": [ids[row] for row in presented.tolist()],
-            "groups": [[ids[row] for row in group] for group in verdict.groups],
-            "partial": verdict.partial,
-            "score": verdict.score,
-        }
-
-    def appearance(slot: int) -> Appearance:
-        own = {name: of[slot].item() for name, of in of_slots.items()}
-        return Appearance(**answer(int(number[slot])), **own | {"slot": own["slot"] or None})
-
-    return [[*map(appearance, by_item[begins[row] : begins[row + 1]].tolist())] for row in rows]
+    every, ids = comparisons.joined(run.history.asked), run.scores.ids
+    within = np.bincount(every.of_slot, np.isin(every.items, rows), len(every))
+    verdicts = every.where(within > 0)
+    position = comparisons.presented_at(verdicts) - verdicts.offsets[verdicts.of_slot] + 1
+    residual, _, expected = scale_quality.residuals(verdicts, run.scores.main[1])
+    of_slots = zip(
+        np.where(verdicts.ordered[verdicts.of_slot], position, 0).tolist(),
+        comparisons.wins_by_slot(verdicts).tolist(),
+        comparisons.compared_by_slot(verdicts).tolist(),
+        expected.tolist(),
+        residual.tolist(),
+        strict=True,
+    )
+    of_verdicts = zip(
+        verdicts.matches.tolist(),
+        (verdicts.rounds + 1).tolist(),
+        [run.judges[judge] if len(run.judges) > 1 else None for judge in verdicts.judges.tolist()],
+        Matches(verdicts.presented, verdicts.offsets),
+        verdicts.each(),
+        strict=True,
+    )
+    found: dict[int, list[Appearance]] = {row: [] for row in rows}
+    for job, round, judge, shown, verdict in of_verdicts:
+        presented = [ids[row] for row in shown.tolist()]
+        groups = [[ids[row] for row in group] for group in verdict.groups]
+        for row in verdict.items:
+            slot, *numbers = next(of_slots)
+            if row in found:
+                answer = job, round, judge, presented, slot or None, groups
+                one = Appearance(*answer, verdict.partial, verdict.score, *numbers)
+                found[row].append(one)
+    return [found[row] for row in rows]
 
 
 def elo_by_round(run: Result) -> Floats:

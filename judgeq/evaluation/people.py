@@ -83,10 +83,10 @@ def records(said: Said, verdicts: Verdicts) -> list[PersonRecord]:
     given = codings(verdicts)
     for person in said.people:
         me = judges == said.first + person.number
-        own = verdicts.where(me[comparisons.judges_of(verdicts)])
+        own = verdicts.where(me[verdicts.judges])
         shared = between(given, me, judges >= said.first)
         seconds = said.seconds.get(person.number, ())
-        before = {job: at for at, job in enumerate(own.matches.tolist())}
+        before = dict(zip(own.matches.tolist(), own.each(), strict=True))
         answers = [
             (check, check.verdict)
             for check in said.checks
@@ -94,7 +94,7 @@ def records(said: Said, verdicts: Verdicts) -> list[PersonRecord]:
         ]
         known = [_alike(answer, Verdict(one.known)) for one, answer in answers if one.known]
         repeats = [
-            _alike(answer, comparisons.verdict_at(own, before[one.repeats]))
+            _alike(answer, before[one.repeats])
             for one, answer in answers
             if one.repeats in before  # else that answer was taken back since
         ]
@@ -120,10 +120,10 @@ def records(said: Said, verdicts: Verdicts) -> list[PersonRecord]:
 
 def _first(own: Verdicts) -> list[float]:
     """The share of answers, of those without a tie, that put the text of each slot first."""
-    tied = np.bincount(np.repeat(np.arange(len(own)), np.diff(own.offsets)), own.tied, len(own))
-    own = own.where((np.diff(own.offsets) > 1) & (tied == 0))
+    tied = np.bincount(own.of_slot, own.tied, len(own))
+    own = own.where((own.sizes > 1) & (tied == 0))
     slot = (comparisons.presented_at(own))[own.offsets[:-1]] - own.offsets[:-1]
-    first = np.bincount(slot, minlength=int(np.diff(own.offsets).max(initial=0)))
+    first = np.bincount(slot, minlength=int(own.sizes.max(initial=0)))
     shares: list[float] = (first / max(len(own), 1)).tolist()
     return shares
 
@@ -179,7 +179,7 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
     if run.said is None:
         return None
     verdicts, judges = comparisons.joined(run.history.asked), np.arange(len(run.judges))
-    counts = np.bincount(comparisons.judges_of(verdicts), minlength=len(judges))
+    counts = np.bincount(verdicts.judges, minlength=len(judges))
     people, given = judges >= run.said.first, codings(verdicts)
     among, models = between(given, people, people), []
     for model in np.flatnonzero(~people & (counts > 0)).tolist():

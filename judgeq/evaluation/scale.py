@@ -21,9 +21,9 @@ from judgeq.rating import (
     correlation,
     scale_quality,
 )
-from judgeq.rating.comparisons import joined
+from judgeq.rating.comparisons import Comparisons, joined
 from judgeq.rating.scale_quality import Fit, Separation, SplitHalf
-from judgeq.types import Comparisons, Floats, Verdicts
+from judgeq.types import Floats, Verdicts
 
 MOST = 2_000_000
 """Comparisons above which the SSR of comparative judgement would take long, and is left out."""
@@ -106,7 +106,7 @@ def _unknown(why: str) -> Separation:
 def _separation_cj(verdicts: Verdicts, run: Result) -> Separation:
     if run.history.alone:
         return _unknown("items judged alone imply no comparisons")
-    sizes = np.diff(verdicts.offsets)
+    sizes = verdicts.sizes
     if (count := int((sizes * (sizes - 1) // 2).sum())) > MOST:
         return _unknown(f"{count:,} comparisons would take long")
     component = run.scores.component
@@ -158,7 +158,7 @@ def misfit_of(run: Result) -> Misfit:
     if run.history.alone:
         return Misfit(main, None, None, "items judged alone imply no comparisons")
     verdicts = joined(run.history.verdicts)
-    if len(names) > 1 and verdicts.judges is not None:
+    if len(names) > 1:
         # Each order of a pair is answered by another person.
         asked = verdicts if run.said is None else joined(run.history.asked)
         judges = replace(scale_quality.fit_of_judges(asked, theta, len(names)), names=names)

@@ -291,8 +291,7 @@ def of(rounds: Iterable[Verdicts], judges: Sequence[str]) -> Iterator[Judgment]:
     # Rounds without a verdict don't count: a recording has none.
     for number, verdicts in enumerate(filter(len, rounds), start=1):
         shown, bounds = verdicts.presented.tolist(), verdicts.offsets.tolist()
-        asked = [0] * len(verdicts) if verdicts.judges is None else verdicts.judges.tolist()
-        known = [True] * len(verdicts) if verdicts.ordered is None else verdicts.ordered.tolist()
+        asked, known = verdicts.judges.tolist(), verdicts.ordered.tolist()
         columns = pairwise(bounds), verdicts.each(), asked, known
         for ends, said, place, ordered in zip(*columns, strict=True):
             judge = judges[place] or None if judges else None

@@ -100,13 +100,12 @@ def answers(
     numbered from 0. `scores` are the latent scores as seen, shape (items,).
     """
     ranked = np.empty_like(matches.items)
-    sizes = np.diff(matches.offsets)
-    alone: Floats | None = None
+    sizes = matches.sizes
+    alone = np.full(len(sizes), np.nan)
     for size in np.unique(sizes).tolist():
         slots = matches.offsets[:-1][sizes == size][:, None] + np.arange(size)
         items = matches.items[slots]
         if size == 1:
-            alone = np.full(len(sizes), np.nan)
             alone[sizes == 1] = _alone(scores[items], settings, rng)
             ranked[slots] = items
         else:

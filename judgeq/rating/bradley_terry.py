@@ -12,8 +12,8 @@ import numpy as np
 
 from judgeq.errors import NotConvergedError
 from judgeq.rating import Fit, GoOn, Parameters, always, plackett_luce
-from judgeq.rating.comparisons import components, imply
-from judgeq.types import Comparisons, Floats, Offsets, Verdicts
+from judgeq.rating.comparisons import Comparisons, components, imply
+from judgeq.types import Floats, Offsets, Verdicts
 
 LAMBDA = 1e-6
 """What the paper adds to wins and rates, so that these have a logarithm."""

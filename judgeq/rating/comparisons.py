@@ -5,39 +5,39 @@ connected: ratings of different components are not on one scale.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from judgeq.types import Bools, Comparisons, Floats, Offsets, Rows, Verdict, Verdicts
+from judgeq.types import Bools, Floats, Offsets, Rows, Verdicts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparisons:
+    """What verdicts imply: `winner[c]` beat `loser[c]` with weight `weight[c]`.
+
+    A ranking of k gives k(k−1)/2, fewer where it is partial; a tie gives one each way with weight ½.
+    """
+
+    winner: Rows
+    loser: Rows
+    weight: Floats
+
+    def __len__(self) -> int:
+        return len(self.winner)
 
 
 def joined(rounds: Sequence[Verdicts]) -> Verdicts:
     """The verdicts of several rounds as one, in their order."""
-
-    def column(name: str, kind: type[np.generic], missing: Any = None) -> Any:
-        """Those of all rounds, with `missing` for those that are None; None if all are."""
-        columns = [getattr(part, name) for part in rounds]
-        if missing is not None and all(one is None for one in columns):
-            return None
-        known = (
-            np.full(len(part), missing, kind) if one is None else one
-            for one, part in zip(columns, rounds, strict=True)
-        )
-        return np.concatenate([np.empty(0, kind), *known])
-
-    return Verdicts(
-        matches=column("matches", np.int64),
-        items=column("items", np.int32),
-        offsets=np.cumsum(np.concatenate([[0], *(np.diff(part.offsets) for part in rounds)])),
-        tied=column("tied", np.bool_),
-        presented=column("presented", np.int32),
-        scores=column("scores", np.float64, np.nan),
-        judges=column("judges", np.int32, 0),
-        ordered=column("ordered", np.bool_, True),
-        rounds=np.repeat(np.arange(len(rounds), dtype=np.int32), list(map(len, rounds))),
-        partial=column("partial", np.bool_, False),
-    )
+    nothing = Verdicts(*(np.empty(0, kind) for kind in ("i8", "i4", "i8", "?", "i4")))
+    columns: Any = {
+        field.name: np.concatenate([getattr(part, field.name) for part in (nothing, *rounds)])
+        for field in fields(Verdicts)
+    }
+    columns["offsets"] = np.cumsum(np.concatenate([[0], *(part.sizes for part in rounds)]))
+    columns["rounds"] = np.repeat(np.arange(len(rounds), dtype=np.int32), [*map(len, rounds)])
+    return Verdicts(**columns)
 
 
 def compares(verdicts: Verdicts) -> bool:
@@ -53,7 +53,7 @@ def slots_by_size(verdicts: Verdicts) -> Iterator[Offsets]:
 
     Column v holds one verdict's slots in order of place; columns are in match order.
     """
-    sizes = np.diff(verdicts.offsets)
+    sizes = verdicts.sizes
     for size in np.unique(sizes).tolist():
         yield verdicts.offsets[:-1][sizes == size] + np.arange(size)[:, None]
 
@@ -78,18 +78,7 @@ def tie_groups(verdicts: Verdicts) -> Offsets:
 
 def partial_by_slot(verdicts: Verdicts) -> Bools:
     """Whether the verdict of each slot is a partial ranking, shape (slots,)."""
-    if verdicts.partial is None:
-        return np.zeros(len(verdicts.items), dtype=np.bool_)
-    return np.repeat(verdicts.partial, np.diff(verdicts.offsets))
-
-
-def verdict_at(verdicts: Verdicts, at: int) -> Verdict:
-    """One of the verdicts by itself."""
-    slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
-    rows, tied = verdicts.items[slots].tolist(), verdicts.tied[slots].tolist()
-    score = np.nan if verdicts.scores is None else float(verdicts.scores[at])
-    partial = verdicts.partial is not None and bool(verdicts.partial[at])
-    return Verdict(tuple(rows), tuple(tied), None if np.isnan(score) else score, partial)
+    return verdicts.partial[verdicts.of_slot]
 
 
 def settled(verdicts: Verdicts) -> Offsets:
@@ -103,7 +92,7 @@ def settled(verdicts: Verdicts) -> Offsets:
 def presented_at(verdicts: Verdicts) -> Offsets:
     """The slot of `verdicts.presented` that has the item of each slot of `verdicts.items`, shape
     (slots,)."""
-    match = np.repeat(np.arange(len(verdicts), dtype=np.int64) << 32, np.diff(verdicts.offsets))
+    match = verdicts.of_slot << 32
     at: Offsets = np.empty_like(match)
     # Sorted by match and item, both list the same items. A stable sort is fast where most is sorted.
     by_item, by_slot = (
@@ -146,12 +135,6 @@ def imply(verdicts: Verdicts) -> Comparisons:
     )
 
 
-def place_of_slots(verdicts: Verdicts) -> Offsets:
-    """The place of each slot in its verdict, from 0, shape (slots,)."""
-    begins = np.repeat(verdicts.offsets[:-1], np.diff(verdicts.offsets))
-    return np.arange(len(verdicts.items)) - begins
-
-
 def wins_by_slot(verdicts: Verdicts) -> Floats:
     """How many implied comparisons the item in each slot won (a tie counts ½, an order that isn't
     known nothing), shape (slots,).
@@ -161,17 +144,20 @@ def wins_by_slot(verdicts: Verdicts) -> Floats:
     the least of them.
     """
     group = tie_groups(verdicts) - 1
-    sizes = np.diff(verdicts.offsets)
-    after = np.repeat(sizes - 1, sizes) - place_of_slots(verdicts)
+    after = others_by_slot(verdicts) - verdicts.place
     won = (np.bincount(group, after) / np.bincount(group))[group]
     return won - _unknown_by_slot(verdicts) / 2
+
+
+def others_by_slot(verdicts: Verdicts) -> Offsets:
+    """How many others the verdict of each slot ranks, shape (slots,)."""
+    return verdicts.sizes[verdicts.of_slot] - 1
 
 
 def compared_by_slot(verdicts: Verdicts) -> Offsets:
     """With how many others of its verdict the item in each slot is compared, shape (slots,): with all,
     but for those that a partial ranking doesn't compare it with."""
-    sizes = np.diff(verdicts.offsets)
-    return np.repeat(sizes - 1, sizes) - _unknown_by_slot(verdicts)
+    return others_by_slot(verdicts) - _unknown_by_slot(verdicts)
 
 
 def _unknown_by_slot(verdicts: Verdicts) -> Offsets:
@@ -183,11 +169,6 @@ def _unknown_by_slot(verdicts: Verdicts) -> Offsets:
 def wins_of(verdicts: Verdicts, n: int) -> Floats:
     """How many implied comparisons each of n items won (a tie counts ½), shape (n,)."""
     return np.bincount(verdicts.items, wins_by_slot(verdicts), n).astype(np.float64, copy=False)
-
-
-def judges_of(verdicts: Verdicts) -> Rows:
-    """Which judge gave each verdict, shape (verdicts,)."""
-    return np.zeros(len(verdicts), np.int32) if verdicts.judges is None else verdicts.judges
 
 
 def matches_of(verdicts: Verdicts, n: int) -> Offsets:
@@ -223,9 +204,9 @@ def components(verdicts: Verdicts, n: int, *, scored: bool = False) -> Offsets:
     Labels spread within rankings, halving the paths in each turn (Shiloach and Vishkin 1982): a few
     passes over the verdicts, however long the chains are.
     """
-    of = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
-    if scored and verdicts.scores is not None:
-        of[~np.isnan(verdicts.scores[of])] = -1  # as if one ranking were of them all
+    of = verdicts.of_slot
+    if scored:
+        of[verdicts.scored[of]] = -1  # as if one ranking were of them all
     label: Offsets = np.arange(n, dtype=np.int64)
     while True:
         own, least = label[verdicts.items], np.full(len(verdicts) + 1, n)

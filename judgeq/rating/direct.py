@@ -21,7 +21,7 @@ import math
 import numpy as np
 
 from judgeq.rating import Fit, GoOn, Parameters, always, plackett_luce
-from judgeq.rating.comparisons import compares, components, judges_of
+from judgeq.rating.comparisons import compares, components
 from judgeq.rating.correlation import centred
 from judgeq.types import Floats, Verdicts
 
@@ -33,8 +33,8 @@ SHARE = 0.75
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
     """`direct`: the mean of what each of n items was given (by one judge or several), nan for
     nothing."""
-    alone, scores = _alone(verdicts)
-    total, count = np.bincount(alone.items, scores, n), np.bincount(alone.items, minlength=n)
+    alone = verdicts.where(verdicts.scored)
+    total, count = np.bincount(alone.items, alone.scores, n), np.bincount(alone.items, minlength=n)
     return Fit(np.divide(total, count, out=np.full(n, np.nan), where=count > 0))
 
 
@@ -51,24 +51,16 @@ def fit_hybrid(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn =
     return found.fit(components(verdicts, n, scored=True), share, known)
 
 
-def _alone(verdicts: Verdicts) -> tuple[Verdicts, Floats]:
-    """The verdicts on items judged alone, and their scores."""
-    if verdicts.scores is None:
-        return verdicts.where(np.zeros(len(verdicts), np.bool_)), np.empty(0)
-    scored = ~np.isnan(verdicts.scores)
-    return verdicts.where(scored), verdicts.scores[scored]
-
-
 def reliability(verdicts: Verdicts, n: int) -> float | None:
     """That of the mean scores of items, from the items that were scored several times, by several judges
     or again, each judge's own level apart; None where these are fewer than ENOUGH. (Shrout and Fleiss
     1979, ICC(1, k).)"""
-    alone, scores = _alone(verdicts)
+    alone = verdicts.where(verdicts.scored)
     count = np.bincount(alone.items, minlength=n)
     several = int((count > 1).sum())
     if several < ENOUGH:
         return None
-    scores = centred(scores, judges_of(alone))
+    scores = centred(alone.scores, alone.judges)
     again = count[alone.items] > 1
     off = centred(scores[again], alone.items[again])
     within = float((off**2).sum()) / (len(off) - several)

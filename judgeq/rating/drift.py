@@ -135,8 +135,7 @@ def _of_items(both: Sequence[Verdicts], theta: Floats) -> float:
     (then, now), curvature = np.zeros((2, q, len(rows))), np.zeros(len(theta))
     for sums, verdicts in zip((then, now), both, strict=True):
         gradient, bent = _bent(rankings_of(verdicts, len(theta)), theta)
-        question = np.repeat(np.arange(q), np.diff(verdicts.offsets))
-        sums[question, np.searchsorted(rows, verdicts.items)] = gradient
+        sums[verdicts.of_slot, np.searchsorted(rows, verdicts.items)] = gradient
         curvature += bent
     signs = np.where(seeds.rng(0, "drift").random((FLIPS + 1, q)) < 0.5, 0.5, -0.5)
     signs[0] = 0.5

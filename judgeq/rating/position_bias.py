@@ -20,7 +20,7 @@ import numpy as np
 from judgeq.rating import GoOn, always, curvature
 from judgeq.rating.comparisons import (
     compared_by_slot,
-    place_of_slots,
+    others_by_slot,
     presented_at,
     wins_by_slot,
 )
@@ -80,15 +80,14 @@ def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
     would have, or two couples that flipped, one each way: with few or none an error of almost 0 would
     claim too much.
     """
-    compared, ordered = np.diff(verdicts.offsets) > 1, _with_order(verdicts)
+    compared, ordered = verdicts.sizes > 1, _with_order(verdicts)
     if not compared.any():
         return None
     verdicts = verdicts.where(ordered)
-    sizes = np.diff(verdicts.offsets)
     share, known = np.empty((2, len(verdicts.items)))  # of its match's others, by slot presented
-    at, others = presented_at(verdicts), np.repeat(sizes - 1, sizes)
+    at, others = presented_at(verdicts), others_by_slot(verdicts)
     share[at], known[at] = wins_by_slot(verdicts) / others, compared_by_slot(verdicts) / others
-    slot = place_of_slots(verdicts)
+    slot = verdicts.place
     matches, of_all = np.bincount(slot), np.bincount(slot, known)
     rate, units = np.bincount(slot, share) / of_all, matches
     off = share - rate[slot] * known
@@ -116,8 +115,7 @@ def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
 
 def _with_order(verdicts: Verdicts) -> Bools:
     """Which verdicts compare items presented in an order that is known."""
-    several: Bools = np.diff(verdicts.offsets) > 1
-    return several if verdicts.ordered is None else several & verdicts.ordered
+    return verdicts.ordered & (verdicts.sizes > 1)
 
 
 def sentence(slots: Slots) -> str:
@@ -140,9 +138,8 @@ def sentence(slots: Slots) -> str:
 def numbers(verdicts: Verdicts) -> Floats:
     """s/(k − 1) − ½ of the item in each slot of `verdicts.items`, shape (slots, 1), where it was
     presented in s; 0 where the order presented isn't known, and for an item judged alone."""
-    sizes = np.diff(verdicts.offsets)
-    value: Floats = place_of_slots(verdicts) / np.repeat(np.maximum(sizes - 1, 1), sizes) - 0.5
-    value[~np.repeat(_with_order(verdicts), sizes)] = 0
+    value: Floats = verdicts.place / np.maximum(others_by_slot(verdicts), 1) - 0.5
+    value[~_with_order(verdicts)[verdicts.of_slot]] = 0
     return value[presented_at(verdicts), None]
 
 
@@ -201,7 +198,7 @@ def effect(
 
 def doubled(matches: Matches) -> Matches:
     """Each pair, followed by the same in the other order. Raises ValueError for lists."""
-    if (np.diff(matches.offsets) != 2).any():
+    if (matches.sizes != 2).any():
         raise ValueError("only pairs can be asked in both orders")
     pairs = matches.items.reshape(-1, 2)
     both = np.stack([pairs, pairs[:, ::-1]], axis=1)

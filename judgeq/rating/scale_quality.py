@@ -21,7 +21,7 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.errors import NotConvergedError
-from judgeq.rating.comparisons import compared_by_slot, components, judges_of, wins_by_slot
+from judgeq.rating.comparisons import compared_by_slot, components, wins_by_slot
 from judgeq.rating.correlation import centred, within
 from judgeq.rating.curvature import Block, Rankings
 from judgeq.rating.plackett_luce import rankings_of
@@ -116,10 +116,9 @@ def split_half(verdicts: Verdicts, rate: Rate, seed: int, splits: int | None = N
     no common scale in it, so that r is taken within the groups that both halves connect.
     Items judged alone are on one scale. A rating that raises NotConvergedError gives no value.
     """
-    judge = judges_of(verdicts)
-    shares = np.bincount(judge) / max(len(judge), 1)
+    shares = np.bincount(verdicts.judges) / max(len(verdicts), 1)
     many = MANY_JUDGES * float((shares**2).sum()) <= 1
-    by, unit = ("judges", judge) if many else ("judgments", np.arange(len(verdicts)))
+    by, unit = ("judges", verdicts.judges) if many else ("judgments", np.arange(len(verdicts)))
     if splits is None:
         splits = max(LEAST_SPLITS, min(SPLITS, _ENTRIES // max(len(verdicts.items), 1)))
     units, which = np.unique(unit, return_inverse=True)
@@ -267,7 +266,7 @@ def fit_of_judges(verdicts: Verdicts, theta: Floats, judges: int) -> Fit:
     if len(verdicts):
         # Each comparison of a verdict stands in two of its slots.
         sums = np.add.reduceat(sums, verdicts.offsets[:-1], axis=1) / 2
-    return _standardised(sums, judges_of(verdicts), judges)
+    return _standardised(sums, verdicts.judges, judges)
 
 
 def _sums(verdicts: Verdicts, theta: Floats) -> Floats:

@@ -171,19 +171,16 @@ def assembled(n: int, columns: Sequence[Any]) -> Verdicts:
     ranked, asked = unpacked(rankings), unpacked(presented)
     offsets, tied = _offsets(sizes), np.frombuffer(ties, np.uint8)
     _check(ranked, asked, offsets, tied, n)
-    partial = _partial(tied, offsets)
-    score = np.asarray(scores, dtype=np.float64)  # a list of one without says nothing
-    by, known = np.asarray(judges, dtype=np.int32), np.asarray(ordered, dtype=np.bool_)
     return Verdicts(
         matches=np.asarray(jobs, dtype=np.int64),
         items=ranked,
         offsets=offsets,
         tied=tied != 0,
         presented=asked,
-        scores=None if np.isnan(score).all() else score,
-        judges=by if by.any() else None,
-        ordered=None if known.all() else known,
-        partial=partial if partial.any() else None,
+        scores=np.asarray(scores, dtype=np.float64),
+        judges=np.asarray(judges, dtype=np.int32),
+        ordered=np.asarray(ordered, dtype=np.bool_),
+        partial=_partial(tied, offsets),
     )
 
 

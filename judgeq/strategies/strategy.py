@@ -29,7 +29,7 @@ from judgeq.rating.placing import Batch
 from judgeq.rating.position_bias import Flips
 from judgeq.rating.posterior import Posterior
 from judgeq.strategies.matchmaking import Repeats
-from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Standings, Verdicts
+from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Verdicts
 
 SETTLED = 0.95
 """The share of the first items that have to be among the first in draws of the posterior."""
@@ -196,6 +196,14 @@ class Goal:
         return self.top is not None and top_share is not None and top_share >= SETTLED
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Standings:
+    """The state of the ranking before a round: arrays of shape (items,)."""
+
+    elo: Floats
+    active: Bools
+
+
 @dataclass(slots=True, eq=False)
 class History:
     """What was judged so far, round by round, and the `standings` that it folds to.
@@ -237,7 +245,7 @@ class History:
     @property
     def basis(self) -> Basis:
         """What was judged so far: items against one another, each alone, or both."""
-        scored = any(verdicts.scores is not None for verdicts in self.verdicts)
+        scored = any(verdicts.scored.any() for verdicts in self.verdicts)
         if any(comparisons.compares(verdicts) for verdicts in self.verdicts):
             return "both" if scored else "comparisons"
         direct = self.strategy is not None and self.strategy.kind == "direct"
@@ -319,7 +327,7 @@ class History:
             verdicts, _ = position_bias.merged(verdicts)
         self.verdicts.append(verdicts)
         before, round = self.standings, len(self.verdicts)
-        if verdicts.scores is None:
+        if not verdicts.scored.any():
             ratings = elo.fold(before.elo, verdicts)
             if self.strategy is not None:  # settled ratings stay as they are
                 first = self.strategy.first_rated(round)

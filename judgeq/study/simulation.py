@@ -174,7 +174,7 @@ def _row(case: Case, grid: Grid, history: History, rating: str, truth: Floats) -
     rho = correlation.point(correlation.spearman(scores, truth), grid.n)
     if rho is None:
         raise DataError(f"{case}: no correlation is defined: a rating, or the truth, is constant.")
-    sizes = np.diff(verdicts.offsets)
+    sizes = verdicts.sizes
     return StudyRow(
         strategy=strategy.kind,
         parameters=parameters(strategy),

@@ -247,7 +247,7 @@ def bibtex() -> str:
 
 def sizes(run: Result) -> list[int]:
     """The sizes of questions: single texts, pairs, and the longest list, as far as there are some."""
-    sizes = sorted({int(size) for part in run.history.asked for size in np.diff(part.offsets)})
+    sizes = sorted({int(size) for part in run.history.asked for size in part.sizes})
     return [*{min(size, 3): size for size in sizes}.values()]
 
 
@@ -267,7 +267,7 @@ def paragraph(evaluation: Evaluation) -> str:
         sizes=of,
         kinds=listed([kinds.get(size, f"lists of up to {size} texts") for size in of]),
         judged=sum(map(len, asked)),
-        partial=sum(int(one.partial.sum()) for one in asked if one.partial is not None),
+        partial=sum(int(one.partial.sum()) for one in asked),
         question=" and ".join(f'"{" ".join(words.split())}"' for words in wordings),
         quoted_at_most=QUOTED,
         agreement=sentence,
