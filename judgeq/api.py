@@ -23,7 +23,6 @@ from judgeq.config import Settings
 from judgeq.datasets.tables import DataFrame, Table, table_of
 from judgeq.engine import drift as drifting
 from judgeq.engine import estimate as estimates
-from judgeq.engine import pilot as pilots
 from judgeq.engine import results, session
 from judgeq.engine.assembly import Run
 from judgeq.engine.datasets import dataset_of
@@ -203,7 +202,7 @@ def drift(
         changes = {**(settings or {}), "max_cost": max_cost, **given}
         prepared = drifting.prepare(folder, changes, frame=frame, function=judge)
         _presented(partial(drifting.ask, prepared, ask, cap=max_cost), progress, on_event)
-    return awaited(lambda: drifting.read(folder, groups))
+    return awaited(drifting.read(folder, groups))
 
 
 def _given_again(
@@ -228,16 +227,16 @@ def estimate(*args: Any, pilot: int | None = None, **parameters: Any) -> estimat
     prepared, _ = _prepared(named)
     asked = None
     if pilot is not None:
-        ask = partial(pilots.ask, prepared, pilot)
+        ask = partial(estimates.ask_first, prepared, pilot)
         asked = _presented(ask, named["progress"], named["on_event"])
-    return awaited(lambda: estimates.estimate(prepared, asked))
+    return awaited(estimates.estimate(prepared, asked))
 
 
 @InPython()
 def runs(*, runs_dir: str | Path = "runs", store: str | None = None) -> list[dict[str, Any]]:
     """The runs, the latest first, each as a dict: what `judgeq runs --json` prints. Raises RunError."""
     there = run_places.runs_in(Path(runs_dir), store)
-    return [plain(state) for state in awaited(lambda: states(there.all()))]
+    return [plain(state) for state in awaited(states(there.all()))]
 
 
 @InPython()
@@ -259,7 +258,7 @@ def open_run(
     changes: dict[str, Any] = {"rating": rating, "sigma": sigma}
     changes |= {"unbias_position": unbias_position, "split_models": split_models}
     settings, dataset = place.info().settings_with(changes), dataset_of(place)
-    result = awaited(lambda: results.read(place, settings))
+    result = awaited(results.read(place, settings))
     return notebook.presented(evaluating.evaluated(session.with_texts(result, settings, dataset)))
 
 

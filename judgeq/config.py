@@ -296,7 +296,7 @@ def deciding_facts(
     if dataset.groups is not None:
         facts["groups"] = dataset.grouping
     if settings.persona and prompt is not None:
-        facts["personas"] = [[name, dict(prompt.personas)[name]] for name in settings.persona]
+        facts["personas"] = [[name, prompt.persona(name)] for name in settings.persona]
     if onto is not None:
         facts["onto"] = onto
     if len(settings.panel_of(0)) > 1:

@@ -72,18 +72,20 @@ class PromptSet(BaseModel):
     def _as_table(self, table: Table) -> dict[str, str]:
         return dict(table)
 
-    def as_persona(self, name: str) -> PromptSet:
-        """The same asked of somebody: the persona's words come before the system's.
-
-        Raises UsageError for a name that isn't in the prompt set.
-        """
+    def persona(self, name: str) -> str:
+        """The words of a persona. Raises UsageError for a name that isn't in the prompt set."""
         personas = dict(self.personas)
         if name not in personas:
             known = ", ".join(personas) or "none"
             raise UsageError(
                 f"--persona {name!r}: prompt set {self.name!r} has no such persona; it has {known}."
             )
-        words = f"{personas[name].strip()}\n\n{self.system.strip()}"
+        return personas[name]
+
+    def as_persona(self, name: str) -> PromptSet:
+        """The same asked of somebody: the persona's words come before the system's. Raises as
+        `persona`."""
+        words = f"{self.persona(name).strip()}\n\n{self.system.strip()}"
         return self.model_copy(update={"system": words})
 
 

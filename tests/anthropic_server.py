@@ -1,11 +1,11 @@
 """Anthropic's messages and message batches in front of the mock server: a test double, which translates.
 
 What is asked goes on in OpenAI's form, and what comes back is translated: answers, refusals, limits,
-batches. It is as strict as that API is about the fields of a question.
+batches.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
@@ -21,16 +21,6 @@ from tests.faulty_server import FaultyBatch, FaultyServer
 REASONS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
 KINDS = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large"}
 KINDS |= {429: "rate_limit_error", 500: "api_error", 529: "overloaded_error"}
-FIELDS = {
-    *("model", "max_tokens", "messages", "system", "temperature", "top_p", "top_k", "metadata"),
-    *("stop_sequences", "stream", "service_tier", "thinking", "cache_control", "inference_geo"),
-    *("speed", "output_config", "tools", "tool_choice"),
-}
-# What a schema of structured outputs may not hold.
-UNSUPPORTED = {
-    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-    *("minLength", "maxLength", "maxItems", "uniqueItems"),
-}
 
 
 def error(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -76,8 +66,6 @@ class AnthropicServer(FaultyServer):
             said = orjson.loads(response.text or "")
             if said.get("type") != "error":
                 response = self._refusal(response, said["error"])
-        for name, value in rates(response.headers):
-            response.headers[name] = value
         response.headers["request-id"] = "req_1"
         return response
 
@@ -102,20 +90,15 @@ class AnthropicServer(FaultyServer):
         elif status == 500 and next(self._failures) % 2:
             status, text = 529, text.replace("The server had an error.", "Overloaded")
         kept = {"retry-after": wait} if (wait := response.headers.get("Retry-After")) else {}
-        return error(status, text, {**kept, **dict(rates(response.headers))})
+        return error(status, text, kept)
 
     async def message(self, request: web.Request) -> web.StreamResponse:
         """A question, asked in OpenAI's form."""
         asked = orjson.loads(await request.read())
-        if problem := problem_of(asked):
-            self.stats.requests += 1
-            self.stats.outcomes["refused_request"] += 1
-            return error(400, problem)
         request._read_bytes = orjson.dumps(as_openai(asked))
         response = await self.complete(request)
         if response.status == 200 and isinstance(response, web.Response) and response.text:
-            answer = message_of(orjson.loads(response.text), asked)
-            return as_json(answer, headers=dict(rates(response.headers)))
+            return as_json(message_of(orjson.loads(response.text), asked))
         if isinstance(response, web.Response) and response.status == 400 and "tools" in asked:
             text = (response.text or "").replace('"response_format"', '"tool_choice"')
             return web.Response(text=text, status=400)
@@ -229,14 +212,6 @@ def no_batch(request: web.Request) -> web.Response:
     return error(404, f"No batch with id {request.match_info['id']}.")
 
 
-def rates(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What OpenAI's headers say of limits, in those of Anthropic."""
-    for name, value in list(headers.items()):
-        if (found := re.fullmatch(r"x-ratelimit-(\w+)-(\w+)", name)) is not None:
-            what, which = found.groups()
-            yield f"anthropic-ratelimit-{which}-{what}", value
-
-
 def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
@@ -259,8 +234,7 @@ def as_openai(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def message_of(answer: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer of OpenAI's as Anthropic's to what was asked; with `cache_control` all that was not read
-    from the cache is written to it."""
+    """An answer of OpenAI's as Anthropic's to what was asked."""
     [choice], usage = answer["choices"], answer.get("usage")
     text, refusal = choice["message"].get("content"), choice["message"]["refusal"]
     reason = "refusal" if refusal else REASONS[choice["finish_reason"]]
@@ -268,16 +242,8 @@ def message_of(answer: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str,
     if usage is not None:
         cached = usage["prompt_tokens_details"]["cached_tokens"]
         thought = usage["completion_tokens_details"]["reasoning_tokens"]
-        fresh, cache = usage["prompt_tokens"] - cached, asked.get("cache_control")
-        written = 0 if cache is None else fresh
-        hour = written if cache and cache.get("ttl") == "1h" else 0
         usage = {
-            "input_tokens": fresh - written,
-            "cache_creation_input_tokens": written,
-            "cache_creation": {
-                "ephemeral_5m_input_tokens": written - hour,
-                "ephemeral_1h_input_tokens": hour,
-            },
+            "input_tokens": usage["prompt_tokens"] - cached,
             "cache_read_input_tokens": cached,
             "output_tokens": usage["completion_tokens"],
             "output_tokens_details": {"thinking_tokens": thought},
@@ -302,43 +268,3 @@ def loaded(text: Any) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def problem_of(asked: Mapping[str, Any]) -> str | None:
-    """Why the API would refuse a question, or None."""
-    for name in asked.keys() - FIELDS:
-        return f"{name}: Extra inputs are not permitted"
-    if not isinstance(asked.get("max_tokens"), int) or asked["max_tokens"] < 1:
-        return "max_tokens: Field required"
-    if not asked.get("messages"):
-        return "messages: List should have at least 1 item"
-    if "system" in (message["role"] for message in asked["messages"]):
-        return 'messages: Unexpected role "system".'
-    if not 0 <= (asked.get("temperature") or 0) <= 1:
-        return "temperature: Input should be less than or equal to 1"
-    if asked.get("service_tier") not in (None, "auto", "standard_only"):
-        return "service_tier: Input should be 'auto' or 'standard_only'"
-    config, choice = asked.get("output_config") or {}, asked.get("tool_choice")
-    if config.get("effort") not in (None, "low", "medium", "high", "xhigh", "max"):
-        return "output_config.effort: Input should be 'low', 'medium' or 'high'"
-    if choice is not None and choice.get("type") == "tool":
-        if choice["name"] not in (tool["name"] for tool in asked.get("tools") or ()):
-            return f"tool_choice: Tool '{choice['name']}' not found in provided tools"
-        if (asked.get("thinking") or {}).get("type", "disabled") != "disabled":
-            return "Thinking may not be enabled when tool_choice forces tool use."
-    for part in schemas((config.get("format") or {}).get("schema")):
-        for name in UNSUPPORTED.intersection(part):
-            return f"output_config.format.schema: property '{name}' is not supported"
-        if part.get("type") == "object" and part.get("additionalProperties") is not False:
-            return "output_config.format.schema: 'additionalProperties' must be explicitly set to false"
-    return None
-
-
-def schemas(schema: Any) -> Iterator[dict[str, Any]]:
-    """A schema, and all schemas within."""
-    if not isinstance(schema, dict):
-        return
-    yield schema
-    inner = [*(schema.get("properties") or {}).values(), *(schema.get("anyOf") or ())]
-    for part in (*inner, schema.get("items")):
-        yield from schemas(part)

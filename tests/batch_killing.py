@@ -48,7 +48,6 @@ STEPS: dict[str, Named] = {
     "downloaded": ((batch_api.BatchAPI, "download"),),
     "in a commit": ((SqliteStore, "note_batch"),),
     "between two commits": ((Budget, "settle"),),
-    "in the ledger": ((Batches, "_end"),),
     "with its files": ((batch_jobs, "settle"),),
     "without its files": ((batch, "collect"),),
 }
@@ -61,7 +60,7 @@ COMMITS: dict[str, Named] = {
 BEFORE = (
     *COMMITS,
     *("before the intent", "before it is created", "while it is asked about", "while waiting"),
-    *("in a commit", "in the ledger"),
+    "in a commit",
 )
 
 

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import orjson
 import pytest
+from hypothesis import strategies as st
 
 from judgeq import seeds
 from judgeq.errors import (
@@ -178,6 +179,16 @@ class FakeBackend:
 
     async def close(self) -> None:
         pass
+
+
+def any_json(*words: str) -> st.SearchStrategy[Any]:
+    """What JSON can say, with these names and words in it."""
+    word = st.sampled_from(words)
+    return st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | word,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(word, inner, max_size=5),
+        max_leaves=12,
+    )
 
 
 def opened(concurrency: int = 100) -> Limiter:

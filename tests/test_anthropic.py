@@ -13,16 +13,9 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgeq import judge, prompts
+from judgeq import errors, judge, prompts
 from judgeq.config import settle
 from judgeq.engine import assembly
-from judgeq.errors import (
-    CallError,
-    KeyMissingError,
-    RefusedRequestError,
-    SteppedDownError,
-    UsageError,
-)
 from judgeq.judge.backend import Result
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
@@ -32,6 +25,7 @@ from judgeq.judge.secrets import api_key
 from judgeq.settings.model import Access, Model
 from judgeq.settings.providers import ANTHROPIC, OPENAI
 from judgeq.types import Usage
+from tests.fakes import any_json
 from tests.test_openai_chat import KEY, ask, backend, request, told
 
 CLAUDE = "claude-haiku-4-5"
@@ -58,7 +52,8 @@ async def test_what_is_sent_and_what_comes_back() -> None:
         seen.append((got, await got.json()))
         return web.json_response(message('{"winner": "B"}'))
 
-    async with told(handler, kind=AnthropicMessages) as made:
+    how: dict[str, Any] = {"temperature": 0, "reasoning_effort": "low"}
+    async with told(handler, kind=AnthropicMessages, **how, extra_body={"top_p": 1}) as made:
         reply = await ask(made)
         assert reply[:3] == ('{"winner": "B"}', Usage(100, 0, 10, 0), 200 / 1e6)
         assert reply.answerer.model == CLAUDE
@@ -70,8 +65,8 @@ async def test_what_is_sent_and_what_comes_back() -> None:
         system, user = request().messages()
         form = {"type": "json_schema", "schema": prompts.schema(2, False)}
         asked = {"model": CLAUDE, "system": system["content"], "messages": [user]}
-        rest = {"max_tokens": output_bound(False), "output_config": {"format": form}}
-        assert body == {**asked, **rest}
+        rest = {"output_config": {"format": form, "effort": "low"}, "temperature": 0, "top_p": 1}
+        assert body == {**asked, **rest, "max_tokens": output_bound(False)}
 
 
 async def test_a_server_without_structured_outputs_is_asked_by_a_tool_and_then_in_words() -> None:
@@ -96,7 +91,7 @@ async def test_a_server_without_structured_outputs_is_asked_by_a_tool_and_then_i
 
     async with told(handler, kind=AnthropicMessages) as made:
         for _ in range(2):
-            with pytest.raises(SteppedDownError):
+            with pytest.raises(errors.SteppedDownError):
                 await ask(made)
         assert (await ask(made)).text == '{"winner": "A"}'
         assert seen == ["schema", "json", "text"]
@@ -126,19 +121,21 @@ def test_what_is_no_answer_says_why(answer: dict[str, Any], problem: str) -> Non
     assert read.usage == Usage(100, 0, 10, 0)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(
-            ["content", "type", "text", "tool_use", "input", "usage", "input_tokens", "output_tokens",
-             "cache_creation", "cache_creation_input_tokens", "ephemeral_5m_input_tokens", "stop_reason"]
-        ),
-        inner,
-        max_size=5,
-    ),
-    max_leaves=12,
-)  # fmt: skip
+def test_what_was_written_to_a_cache_or_thought_is_counted() -> None:
+    taken: dict[str, Any] = {
+        **TAKEN,
+        "cache_creation_input_tokens": 7,
+        "cache_read_input_tokens": 20,
+    }
+    taken |= {"output_tokens_details": {"thinking_tokens": 3}}
+    usage, *_ = READER.read(message("A", usage=taken))
+    assert usage == Usage(107, 20, 10, 3)
+
+
+JSON = any_json(
+    *("content", "type", "text", "tool_use", "input", "usage", "input_tokens", "output_tokens"),
+    *("cache_creation_input_tokens", "stop_reason"),
+)
 
 
 @given(st.dictionaries(st.sampled_from(["content", "usage", "stop_reason"]), JSON))
@@ -147,7 +144,7 @@ def test_whatever_a_server_sends_is_read_or_a_problem(answer: dict[str, Any]) ->
     assert isinstance(text, str)
     assert usage is None or (min(usage) >= 0 and usage.reasoning <= usage.output)
     body = json.dumps(answer).encode()
-    with suppress(CallError):
+    with suppress(errors.CallError):
         reply = READER.read_result(Result("a-1", 200, body), 400, READER.form)
         assert reply.problem or reply.text.strip()
 
@@ -227,7 +224,7 @@ def test_the_environment_names_the_address_where_nothing_else_does(
 def test_a_providers_key_goes_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JUDGEQ_API_KEY")
     for _ in range(2):
-        with pytest.raises(KeyMissingError, match="ANTHROPIC_API_KEY is not set"):
+        with pytest.raises(errors.KeyMissingError, match="ANTHROPIC_API_KEY is not set"):
             api_key(CLAUDE, Model(), Access())
         monkeypatch.setenv("OPENAI_API_KEY", "sk-openai")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant")
@@ -253,7 +250,7 @@ async def test_a_proxy_is_not_sent_what_is_meant_for_the_server(kind: type[Model
         port = listening.sockets[0].getsockname()[1]
         access = Access(proxy=f"http://127.0.0.1:{port}", headers=("X-Team: t3am-s3cret",))
         async with backend("https://model.invalid/v1", access, kind) as made:
-            with pytest.raises(RefusedRequestError, match="the proxy refused"):
+            with pytest.raises(errors.RefusedRequestError, match="the proxy refused"):
                 await ask(made)
     (sent,) = seen
     assert sent.startswith(b"CONNECT model.invalid:443 ")
@@ -284,7 +281,7 @@ def test_a_service_tier_in_the_body_decides_the_price() -> None:
 @pytest.mark.parametrize("field", ["tools", "output_config", "cache_control"])
 def test_settings_that_it_does_not_know(field: str) -> None:
     given: dict[str, Any] = {"extra_body": {field: {}}}
-    with pytest.raises(UsageError, match=f"--extra-body: {field}"):
+    with pytest.raises(errors.UsageError, match=f"--extra-body: {field}"):
         judge.check(CLAUDE, Model(**given))
     judge.check("gpt-5-mini", Model(**given))
     judge.check(CLAUDE, Model(base_url="http://h/v1", **given))

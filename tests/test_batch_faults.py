@@ -5,8 +5,10 @@ import itertools
 import math
 import re
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from aiohttp import web
@@ -58,41 +60,25 @@ def api(request: pytest.FixtureRequest) -> str:
 
 
 class Rehearsal:
-    """Sessions of a run in batches at one server, until one ends with one of these codes."""
+    """Sessions of a run in batches at one server, until one ends with this code; and what holds however
+    it ended."""
 
-    def __init__(
-        self, folder: Path, texts: Path, api: str, faults: str, *more: str, until: int = 0
-    ) -> None:
-        self.folder, self.codes, self.errors = folder, list[int](), ""
-        self.temporary = folder / "temporary"
-        self.temporary.mkdir()
-        before, tempfile.tempdir = tempfile.tempdir, str(self.temporary)
-        try:
+    def __init__(self, folder: Path, texts: Path, api: str, faults: str, until: int = 0) -> None:
+        self.codes, self.errors = list[int](), ""
+        words = ("run", "-d", str(texts), *SMALL_BATCHES, *APIS[api], "--batch", "--base-url")
+        (temporary := folder / "temporary").mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tempfile, "tempdir", str(temporary))
             with mock(folder, "--batch-time", "0.02", *faults.split()) as url:
-                words = (
-                    "-d",
-                    str(texts),
-                    *SMALL_BATCHES,
-                    *APIS[api],
-                    "--base-url",
-                    url,
-                    "--batch",
-                    *more,
-                )
                 while len(self.codes) < 8 and self.codes[-1:] != [until]:
-                    done = ended(folder, "run", *words)
+                    done = ended(folder, *words, url)
                     assert "Traceback" not in done.stderr
                     self.codes.append(done.returncode)
                     self.errors += done.stderr
                 self.seen = stats(url, questions=True)
-        finally:
-            tempfile.tempdir = before
         self.run = only_run(folder)
-
-    def check(self) -> None:
-        """What holds however a run ended."""
-        assert not list(self.folder.glob("runs/*/batches"))
-        assert not list(self.temporary.iterdir())
+        assert not list(folder.glob("runs/*/batches"))
+        assert not list(temporary.iterdir())
         assert not query(self.run, "SELECT id FROM jobs WHERE state = 'running'")
         open_batches = "SELECT 1 FROM batches WHERE state IN ('intended', 'sent')"
         assert not query(self.run, open_batches)
@@ -100,13 +86,8 @@ class Rehearsal:
         assert not query(self.run, f"SELECT 1 FROM jobs WHERE {lost}")
         costs = "(SELECT coalesce(sum(cost), 0) FROM calls)"
         ((paid, risk),) = query(self.run, f"SELECT {costs}, sum(at_risk) / 1e9 FROM jobs")
-        assert paid <= self.billed + 1e-12
-        assert self.billed <= paid + risk + 1e-12
-
-    @property
-    def billed(self) -> float:
-        """Dollars."""
-        return billed(self.seen)
+        assert paid <= billed(self.seen) + 1e-12
+        assert billed(self.seen) <= paid + risk + 1e-12
 
     def states(self) -> dict[Any, Any]:
         """How many jobs are in which state."""
@@ -118,14 +99,21 @@ class Rehearsal:
         return [one["answered"] for one in self.seen["by_question"].values()]
 
 
-@pytest.mark.parametrize("faults", QUIET)
-def test_what_is_mended_by_itself(
-    tmp_path: Path, texts: Path, live: dict[str, str], api: str, faults: str
-) -> None:
-    done = Rehearsal(tmp_path, texts, api, faults)
-    done.check()
-    assert done.codes == [0]
-    assert not done.errors
+Rehearse: TypeAlias = Callable[..., Rehearsal]
+Live: TypeAlias = dict[str, str]
+
+
+@pytest.fixture
+def rehearse(tmp_path: Path, texts: Path) -> Rehearse:
+    return partial(Rehearsal, tmp_path, texts)
+
+
+@pytest.mark.parametrize(
+    ("api", "faults"), [*itertools.product(APIS, QUIET), ("openai", "--batch-queue-tokens 900")]
+)
+def test_what_is_mended_by_itself(rehearse: Rehearse, live: Live, api: str, faults: str) -> None:
+    done = rehearse(api, faults)
+    assert (done.codes, done.errors) == ([0], "")
     assert scores(done.run) == live[api]
     assert done.answered() == [1] * QUESTIONS
 
@@ -134,19 +122,13 @@ def test_what_is_mended_by_itself(
     ("api", "flaky"), [("openai", "--batch-flaky 0.3 --retry-after 0.01"), ("anthropic", "")]
 )
 def test_a_batch_that_was_created_though_the_answer_was_429_is_taken_up(
-    tmp_path: Path,
-    texts: Path,
-    live: dict[str, str],
-    api: str,
-    flaky: str,
-    monkeypatch: pytest.MonkeyPatch,
+    rehearse: Rehearse, live: Live, api: str, flaky: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every second creation is answered so; another that wasn't taken is offered again, and neither is
     paid for twice, or unknown."""
     for routes in (FaultyBatches, AnthropicServer):
         monkeypatch.setattr(routes, "create", belied(routes.create))
-    done = Rehearsal(tmp_path, texts, api, f"--batch-limited 0.2 --retry-after 0.01 {flaky}")
-    done.check()
+    done = rehearse(api, f"--batch-limited 0.2 --retry-after 0.01 {flaky}")
     assert (done.codes, done.errors) == ([0], "")
     assert scores(done.run) == live[api]
     assert done.answered() == [1] * QUESTIONS
@@ -168,10 +150,9 @@ def belied(create: Any) -> Any:
 
 
 def test_a_batch_refused_as_invalid_stops_the_run_and_costs_nothing(
-    tmp_path: Path, texts: Path, live: dict[str, str], api: str
+    rehearse: Rehearse, live: Live, api: str
 ) -> None:
-    done = Rehearsal(tmp_path, texts, api, "--batch-invalid 0.3")
-    done.check()
+    done = rehearse(api, "--batch-invalid 0.3")
     assert done.codes == [4, 4, 0]
     assert ("line 1: The request" if api == "openai" else "requests.0.params") in done.errors
     assert scores(done.run) == live[api]
@@ -179,20 +160,10 @@ def test_a_batch_refused_as_invalid_stops_the_run_and_costs_nothing(
     assert query(done.run, "SELECT count(*) FROM calls WHERE outcome = 'not_sent'") == [(4,)]
 
 
-def test_a_provider_with_little_room_gets_smaller_batches(
-    tmp_path: Path, texts: Path, live: dict[str, str]
-) -> None:
-    done = Rehearsal(tmp_path, texts, "openai", "--batch-queue-tokens 900")
-    done.check()
-    assert (done.codes, done.answered()) == ([0], [1] * QUESTIONS)
-    assert scores(done.run) == live["openai"]
-
-
 def test_lines_that_results_lack_are_reported_and_asked_again(
-    tmp_path: Path, texts: Path, live: dict[str, str], api: str
+    rehearse: Rehearse, live: Live, api: str
 ) -> None:
-    done = Rehearsal(tmp_path, texts, api, "--batch-lost 0.2")
-    done.check()
+    done = rehearse(api, "--batch-lost 0.2")
     assert done.codes == [0]
     assert scores(done.run) == live[api]
     assert sorted(done.answered()) == [1] * 15 + [2] * 5
@@ -206,25 +177,20 @@ def test_lines_that_results_lack_are_reported_and_asked_again(
     [("openai", "--batch-lost 1"), ("anthropic", ""), ("openai", "--batch-failing 1")],
 )
 def test_who_never_has_an_answer_for_us_is_not_paid_for_ever(
-    tmp_path: Path, texts: Path, api: str, faults: str, monkeypatch: pytest.MonkeyPatch
+    rehearse: Rehearse, api: str, faults: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not faults:
         monkeypatch.setattr(faulty_server, "KEPT", 0)
-    done = Rehearsal(tmp_path, texts, api, faults, until=4)
-    done.check()
+    done = rehearse(api, faults, until=4)
     assert done.codes == [4]
     assert done.states() == {"failed": QUESTIONS}
     assert set(done.answered()) == {0 if faults == "--batch-failing 1" else 8}
 
 
 @pytest.mark.parametrize(("api", "faults"), list(zip(APIS, UNUSABLE, strict=True)))
-def test_unusable_replies_are_asked_again_once(
-    tmp_path: Path, texts: Path, api: str, faults: str
-) -> None:
-    done = Rehearsal(tmp_path, texts, api, faults)
-    done.check()
+def test_unusable_replies_are_asked_again_once(rehearse: Rehearse, api: str, faults: str) -> None:
+    done = rehearse(api, faults)
     assert done.codes == [0]
-    assert not list(tmp_path.glob("runs/*/batches"))
     states = done.states()
     assert set(states) == {"done", "invalid"}
     reasons = query(done.run, "SELECT error FROM jobs WHERE state = 'invalid'")
@@ -235,30 +201,26 @@ def test_unusable_replies_are_asked_again_once(
 
 
 def test_a_quota_that_is_used_up_ends_the_session(
-    tmp_path: Path, texts: Path, api: str, monkeypatch: pytest.MonkeyPatch
+    rehearse: Rehearse, api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session that stops leaves the batches that haven't ended by then to the next: here all have
     ended before the first is looked at."""
     monkeypatch.setattr(batch, "FIRST_WAIT", 0.0)
-    done = Rehearsal(tmp_path, texts, api, "--quota-after 7 --batch-time 0", until=4)
-    done.check()
+    done = rehearse(api, "--quota-after 7 --batch-time 0", until=4)
     assert done.codes == [4]
     assert "money or quota is used up" in done.errors
     assert done.states() == {"done": 7, "pending": 3}
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_all_of_it_at_once(
-    tmp_path: Path, texts: Path, live: dict[str, str], api: str, seed: int
-) -> None:
-    done = Rehearsal(tmp_path, texts, api, f"{MIXED} --batch-time 0.0{seed}")
-    done.check()
+def test_all_of_it_at_once(rehearse: Rehearse, live: Live, api: str, seed: int) -> None:
+    done = rehearse(api, f"{MIXED} --batch-time 0.0{seed}")
     assert done.codes[-1] == 0
     assert scores(done.run) == live[api]
 
 
 def test_batches_cancelled_half_way_are_collected_and_the_rest_is_asked_again(
-    tmp_path: Path, texts: Path, live: dict[str, str], api: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, texts: Path, live: Live, api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with mock(tmp_path, "--batch-time", "0") as url:
         run = ("run", "-d", str(texts), *SMALL_BATCHES, *APIS[api], "--base-url", url, "--batch")
@@ -292,7 +254,6 @@ def test_a_server_without_batches_is_named_and_the_run_goes_on_live(
         judgeq(tmp_path, *run)
 
 
-def test_a_server_that_keeps_saying_429_leaves_no_job_claimed(tmp_path: Path, texts: Path) -> None:
-    done = Rehearsal(tmp_path, texts, "anthropic", "--batch-limited 1 --retry-after 0.01", until=4)
-    done.check()
+def test_a_server_that_keeps_saying_429_leaves_no_job_claimed(rehearse: Rehearse) -> None:
+    done = rehearse("anthropic", "--batch-limited 1 --retry-after 0.01", until=4)
     assert done.states() == {"pending": 10}

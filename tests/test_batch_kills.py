@@ -57,7 +57,7 @@ def kills(seed: int) -> Iterator[tuple[str | int, ...]]:
     first = steps[seed % len(steps)]
     if first == "identified":
         yield "before its id is written", drawn.randint(1, 3)
-    of_a_batch = first in ("in the ledger", "with its files", "without its files", "downloaded")
+    of_a_batch = first in ("with its files", "without its files", "downloaded")
     last = BATCHES if of_a_batch and seed >= len(steps) else 1 if first == "identified" else 2
     yield first, last if of_a_batch else drawn.randint(1, last)
     for _ in range(drawn.randint(0, 3)):

@@ -1,8 +1,7 @@
 """Runs that are asked in batches: what goes out, comes back, and is left in the ledger."""
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,11 @@ from judgeq.judge.budget import Budget
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Batch, BatchState, Job, JobState, Line, Outcome
 from judgeq.ui.show.status import DAY, deadlines
-from tests.batch_killing import Forks, forks, quick
+from tests.batch_killing import quick
 from tests.batch_server import APIS, texts_in
 from tests.cli import ended, execute, json_of, judgeq, only_run, query, scores
 from tests.fakes import FakeBatches, by_model
 from tests.mock import billed, mock, stats
-from tests.postgres import new_store
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
@@ -33,13 +31,6 @@ by_api = pytest.mark.parametrize("api", APIS)
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, short_waits: None) -> None:
     quick(monkeypatch.setattr)
-
-
-@contextmanager
-def server(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """A mock server's address, and the flags by which it is asked in batches."""
-    with mock(folder, "--batch-time", "0") as url:
-        yield url, (*LISTS, "--base-url", url, "--batch")
 
 
 def status(folder: Path) -> Any:
@@ -66,17 +57,6 @@ def test_what_was_asked_again_is_not_bought_again(tmp_path: Path, api: str, how:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_ledger_and_the_report_say_what_went_out_in_batches(tmp_path: Path) -> None:
-    with server(tmp_path) as (url, flags):
-        judgeq(tmp_path, "run", *flags)
-        assert by_question(url) == [1] * 96
-    state = status(tmp_path)
-    assert (state["jobs"]["done"], state["calls"], state["batches"]) == (96, 96, [])
-    assert not list(tmp_path.glob("runs/*/batches"))
-    report = json_of(tmp_path, "report", "--format", "md")
-    assert "96 calls (sent in batches)" in Path(tmp_path, report["files"][0]).read_text("utf-8")
-
-
 def test_equal_questions_are_bought_once_also_in_one_batch(tmp_path: Path) -> None:
     texts = tmp_path / "texts.csv"
     texts.write_text("id,text\na,good\nb,bad\nc,good\nd,good\n")
@@ -86,6 +66,8 @@ def test_equal_questions_are_bought_once_also_in_one_batch(tmp_path: Path) -> No
         assert by_question(url) == [1, 1]
     state = status(tmp_path)
     assert (state["jobs"]["done"], state["calls"], state["cache_hits"]) == (4, 2, 2)
+    report = json_of(tmp_path, "report", "--format", "md")
+    assert "2 calls (sent in batches)" in Path(tmp_path, report["files"][0]).read_text("utf-8")
 
 
 SENT = Batch("jq1", 0, "openai", "http://h/v1", "schema", 0.0, 48, 1.0, 1.0, BatchState.SENT, "b")
@@ -172,59 +154,6 @@ def test_a_cap_cuts_rounds_into_batches_and_is_never_exceeded(
     assert scores(only_run(tmp_path)) == live(tmp_path, texts, *words)
 
 
-def test_a_run_goes_on_live_once_what_is_out_is_collected(tmp_path: Path, texts: Path) -> None:
-    words = FOURS
-    with mock(tmp_path, "--batch-time", "0.02") as url:
-        run = ("run", "-d", str(texts), *words, "--base-url", url)
-        judgeq(tmp_path, *run, "--batch", "--no-wait", expect=5)
-        judgeq(tmp_path, *run)
-        seen = stats(url)
-        assert by_question(url) == [1] * QUESTIONS
-    assert (seen["batches"]["billed"], seen["requests"]) == (QUESTIONS // 2, QUESTIONS // 2)
-    assert scores(only_run(tmp_path)) == live(tmp_path, texts, *words)
-
-
-@pytest.fixture(scope="module")
-def forking(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Iterator[Forks]:
-    folder = tmp_path_factory.mktemp("warm")
-    with mock(folder, "--batch-time", "0") as url:
-        words = ("run", "-d", texts, *FOURS, "--base-url", url, "--batch")
-        with forks(folder, words, "by elo") as forking:
-            yield forking
-
-
-@pytest.mark.parametrize(
-    ("api", "step"),
-    [
-        ("openai", "before its id is written"),
-        ("anthropic", "between two commits"),
-        *(
-            pytest.param(api, step, marks=pytest.mark.long)
-            for api, done in (
-                ("openai", "between two commits"),
-                ("anthropic", "before its id is written"),
-            )
-            for step in ("before it is created", done)
-        ),
-    ],
-)
-def test_on_postgresql_a_killed_run_goes_on_and_workers_leave_its_batches_alone(
-    tmp_path: Path, texts: Path, forking: Forks, api: str, step: str
-) -> None:
-    store, words = f"{new_store()}&lease=1", (*FOURS, *APIS[api])
-    with mock(tmp_path, "--batch-time", "0") as url:
-        asking = ("--base-url", url, "--store", store)
-        run = ("run", "-d", str(texts), *words, *asking, "--batch", "--batch-size", "2")
-        assert forking.session(tmp_path, run, step, 1).code is None
-        worker = ("worker", *words[2:4], *APIS[api], *asking, "-d", str(texts), "--quiet")
-        # Refused where jobs are left that are no worker's, else not looked at.
-        assert ended(tmp_path, *worker, "--exit-when", "idle").returncode in (0, 2)
-        done = forking.session(tmp_path, run)
-        assert done.code == 0, done
-        assert by_question(url) == [1] * QUESTIONS
-    assert scores(only_run(tmp_path), "--store", store) == live(tmp_path, texts, *words)
-
-
 PAIRS = ("-d", "demo", "--sample", "48", "-s", "pairwise1", "--price", "1,2")
 PAIRED = (*PAIRS, "--judge", "m", "--base-url", "http://127.0.0.1:9/v1")
 RUN = ("run", *PAIRED, "--quiet", "--batch")
@@ -243,15 +172,24 @@ def edit(folder: Path, statement: str, *values: object) -> None:
     execute(only_run(folder) / "run.db", (statement, values))
 
 
-@pytest.mark.usefixtures("fake")
-def test_under_a_cap_a_live_session_first_collects_what_may_hold_the_rest(tmp_path: Path) -> None:
+FULL = {"status": "failed", "stands": "refused", "full": True, "problems": ["too much waits"]}
+
+
+@pytest.mark.parametrize("refused", [{}, FULL])
+def test_under_a_cap_a_live_session_first_collects_what_may_hold_the_rest(
+    tmp_path: Path, fake: FakeBatches, refused: dict[str, Any]
+) -> None:
+    """Or what is refused meanwhile for too much that waits."""
     capped = ("--max-cost", "0.015", "--max-output-tokens", "100")
     with mock(tmp_path) as url:
-        judgeq(tmp_path, *RUN, "--base-url", url, *capped, "--no-wait", expect=5)
+        said = judgeq(tmp_path, *RUN, "--base-url", url, *capped, "--no-wait", expect=5).stderr
         jobs = status(tmp_path)["jobs"]
-        assert min(jobs["running"], jobs["pending"]) > 0
+        assert f"1 batch still out, with {jobs['running']} questions" in said
+        assert jobs["running"] + jobs["pending"] == 24 > jobs["running"]
         judgeq(tmp_path, "estimate", *PAIRED, "--base-url", url, "--pilot", "20", *capped, expect=7)
+        fake.stands |= refused
         judgeq(tmp_path, *RUN[:-1], "--base-url", url, *capped)
+        assert stats(url)["requests"] == (24 if refused else jobs["pending"])
     assert status(tmp_path)["state"] == "finished"
 
 
@@ -327,30 +265,6 @@ def test_what_is_reserved_for_jobs_that_were_lost_before_they_were_sent_is_relea
     monkeypatch.setattr(SqliteStore, "hand_over", late)
     by_model(monkeypatch, m=FakeBatches())
     judgeq(tmp_path, *RUN, "--max-cost", "0.42")
-    assert status(tmp_path)["state"] == "finished"
-
-
-def test_without_waiting_a_session_ends_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    with server(tmp_path) as (url, flags):
-        first = judgeq(tmp_path, "run", *flags, "--no-wait", expect=5)
-        assert "1 batch still out, with 48 questions" in first.stderr
-        assert status(tmp_path)["jobs"]["running"] == 48
-        judgeq(tmp_path, "run", *flags, "--no-wait", expect=5)
-        assert status(tmp_path)["rounds_planned"] == 2
-        judgeq(tmp_path, "resume")
-        assert by_question(url) == [1] * 96
-
-
-FULL = {"status": "failed", "stands": "refused", "full": True, "problems": ["too much waits"]}
-
-
-def test_a_live_session_goes_on_when_a_batch_from_before_is_refused_for_too_much_that_waits(
-    tmp_path: Path, fake: FakeBatches
-) -> None:
-    with mock(tmp_path) as url:
-        judgeq(tmp_path, *RUN, "--base-url", url, "--no-wait", expect=5)
-        fake.stands = FULL
-        judgeq(tmp_path, *RUN[:-1], "--base-url", url)
     assert status(tmp_path)["state"] == "finished"
 
 

@@ -148,7 +148,6 @@ def test_a_pilots_answers_count_and_narrow_the_estimate(tmp_path: Path) -> None:
     for kind in ("input", "output"):
         low, high, _ = told[f"{kind}_tokens"].values()
         assert low < result["tokens"][kind] * 64 / 72 < high, kind
-    assert 0 < told["seconds"]["low"] < told["seconds"]["high"]
 
 
 def test_a_pilot_of_a_whole_round_leaves_nothing_and_fills_the_cache(tmp_path: Path) -> None:
@@ -159,7 +158,7 @@ def test_a_pilot_of_a_whole_round_leaves_nothing_and_fills_the_cache(tmp_path: P
         assert (told["pilot"]["questions"], told["pilot"]["jobs"]["done"]) == (24, 24)
         # Another strategy's run takes the same questions from the cache; a price isn't needed.
         other = piloted(tmp_path, url, 5, rounds=2, settings={"cache_dir": tmp_path / "replies"})
-        assert (other.totals.calls, other.totals.hits, other.seconds) == (0, 5, None)
+        assert (other.totals.calls, other.totals.hits) == (0, 5)
         assert stats(url)["requests"] == 24
 
 

@@ -13,17 +13,10 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from judgeq import errors
-from judgeq.errors import (
-    CallError,
-    JudgeError,
-    RateLimitedError,
-    ServerFailedError,
-    SteppedDownError,
-    UnknownModelError,
-)
 from judgeq.judge.http.errors import SHOWN, error_for, error_in, read
 from judgeq.judge.http.headers import LONGEST, rate, retry_after
 from judgeq.judge.limiter import RateHeaders
+from tests.fakes import any_json
 
 REPLIES = Path(__file__).parent / "replies"
 NOW = 1_795_176_000.0  # Fri, 20 Nov 2026 12:00:00 GMT
@@ -36,13 +29,13 @@ CASES = [
 ]
 
 
-def refusal(status: int, body: Any, headers: dict[str, str] | None = None) -> JudgeError:
+def refusal(status: int, body: Any, headers: dict[str, str] | None = None) -> errors.JudgeError:
     if not isinstance(body, bytes):
         body = body.encode() if isinstance(body, str) else orjson.dumps(body)
     return error_for(status, headers or {}, body, model="m", url=URL, now=NOW)
 
 
-def answered(body: Any) -> JudgeError | None:
+def answered(body: Any) -> errors.JudgeError | None:
     return error_in(body, model="m", url=URL)
 
 
@@ -51,13 +44,13 @@ def test_a_documented_answer_is_its_named_error(reply: dict[str, Any]) -> None:
     status, body = reply["status"], reply["body"]
     error = answered(body) if status == 200 else refusal(status, body, reply["headers"])
     assert type(error) is getattr(errors, reply["error"])
-    assert isinstance(error, JudgeError)
+    assert isinstance(error, errors.JudgeError)
     assert error.cost == reply.get("cost", 0.0)
-    assert ("retry_after" in reply) == isinstance(error, CallError)
-    if isinstance(error, CallError):
+    assert ("retry_after" in reply) == isinstance(error, errors.CallError)
+    if isinstance(error, errors.CallError):
         assert error.retry_after == reply["retry_after"]
-    assert ("what" in reply) == isinstance(error, SteppedDownError)
-    if isinstance(error, SteppedDownError):
+    assert ("what" in reply) == isinstance(error, errors.SteppedDownError)
+    if isinstance(error, errors.SteppedDownError):
         assert error.what == reply["what"]
     text = str(error)
     assert str(status) in text
@@ -71,7 +64,10 @@ NO_ANSWERS = ("KeyMissingError", "CallTimeoutError", "ConnectionFailedError", "B
 
 def test_every_error_that_an_answer_can_mean_is_among_them() -> None:
     named = {reply["error"] for file in FILES.values() for reply in file["replies"]}
-    kinds = {kind.__name__ for kind in JudgeError.__subclasses__() + CallError.__subclasses__()}
+    kinds = {
+        kind.__name__
+        for kind in errors.JudgeError.__subclasses__() + errors.CallError.__subclasses__()
+    }
     assert named == kinds - {"CallError", *NO_ANSWERS}
 
 
@@ -81,7 +77,7 @@ def test_every_error_that_an_answer_can_mean_is_among_them() -> None:
 def test_an_error_within_fastapis_detail_is_read(error: Any) -> None:
     said = read(orjson.dumps({"detail": {"error": error}}))
     assert said.message == "Model 'x' not found"
-    assert type(refusal(404, {"detail": {"error": error}})) is UnknownModelError
+    assert type(refusal(404, {"detail": {"error": error}})) is errors.UnknownModelError
     read(b'{"detail":{"error":' * 400 + b"{}" + b"}}" * 400)  # no matter how deep
 
 
@@ -96,7 +92,7 @@ def test_a_header_is_believed_before_the_words() -> None:
     body = {"error": {"message": "Please try again in 9s.", "code": "rate_limit_exceeded"}}
     for headers, seconds in (({}, 9.0), ({"Retry-After": "2"}, 2.0), ({"Retry-After": "0"}, 0.0)):
         told = refusal(429, body, headers)
-        assert isinstance(told, RateLimitedError)
+        assert isinstance(told, errors.RateLimitedError)
         assert told.retry_after == seconds
 
 
@@ -120,14 +116,14 @@ def test_a_header_is_believed_before_the_words() -> None:
 )
 def test_a_wait_in_words(words: str, seconds: float | None) -> None:
     told = refusal(429, {"error": {"message": words}})
-    assert isinstance(told, RateLimitedError)
+    assert isinstance(told, errors.RateLimitedError)
     assert told.retry_after == (None if seconds is None else pytest.approx(seconds))
 
 
 def test_an_outage_that_names_a_format_is_not_a_refusal_of_it() -> None:
     no = "json_schema service is not supported now"
     for status, said in ((502, no), (503, no), (500, "crashed at json_schema")):
-        assert type(refusal(status, {"error": {"message": said}})) is ServerFailedError
+        assert type(refusal(status, {"error": {"message": said}})) is errors.ServerFailedError
 
 
 STATUS = st.integers(100, 599)
@@ -135,26 +131,19 @@ HEADERS = st.dictionaries(
     st.sampled_from(["Retry-After", "retry-after-ms", "Location", "x-request-id", "CF-Ray"]),
     st.text(max_size=80),
 )
-WORDS = st.sampled_from(
-    ["rate_limit", "insufficient_quota", "json_schema", "max_completion_tokens", "temperature", "loc",
-     "model", "not found", "context length", "try again in 1s", "unsupported", "detail"]
-)  # fmt: skip
-NAMES = st.sampled_from(
-    ["error", "message", "detail", "msg", "code", "type", "param", "status", "loc", "metadata", "raw",
-     "object", "statusCode", "error_type"]
-)  # fmt: skip
-JSON = st.recursive(
-    st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers() | st.text() | WORDS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=5),
-    max_leaves=12,
+JSON = any_json(
+    *("error", "message", "detail", "msg", "code", "type", "param", "status", "loc", "metadata"),
+    *("raw", "object", "statusCode", "error_type", "rate_limit", "insufficient_quota"),
+    *("json_schema", "max_completion_tokens", "temperature", "model", "not found"),
+    *("context length", "try again in 1s", "unsupported"),
 )
 
 
-def sound(error: JudgeError) -> None:
+def sound(error: errors.JudgeError) -> None:
     text = str(error)
     assert text.isprintable()
     assert len(text) < SHOWN + 700
-    if isinstance(error, CallError) and error.retry_after is not None:
+    if isinstance(error, errors.CallError) and error.retry_after is not None:
         assert 0 <= error.retry_after < math.inf
 
 
@@ -231,6 +220,12 @@ RATE = "x-ratelimit-"
             | headers_of(f"{RATE}model_per_key-", limit_tokens="5000", remaining_tokens="4000")
             | headers_of(RATE, limit_requests="600"),
             RateHeaders(30, 0, 5000, 4000),
+        ),
+        # platform.claude.com/docs/en/api/rate-limits: input and output are limited apart
+        (
+            headers_of("anthropic-ratelimit-", requests_limit="50", requests_remaining="49")
+            | headers_of("anthropic-ratelimit-", tokens_limit="900", input_tokens_limit="700"),
+            RateHeaders(50, 49, 700, None),
         ),
         # None, or in no time that is known; Azure says -1 for "unknown".
         ({"content-type": "application/json", "date": DATE, "x-groq-region": "bra"}, None),

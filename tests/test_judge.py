@@ -9,28 +9,14 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from judgeq import prompts
-from judgeq.errors import (
-    CallTimeoutError,
-    ConnectionFailedError,
-    ContextTooLongError,
-    JudgeError,
-    KeyRefusedError,
-    RateLimitedError,
-    ServerFailedError,
-    SteppedDownError,
-    StoppedError,
-    UsageError,
-)
+from judgeq import errors, prompts
 from judgeq.events import CallEnded, CallStarted, Event, Notice
-from judgeq.judge import check
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.budget import NANO, Allowance, Budget
 from judgeq.judge.judge import Judge
 from judgeq.judge.limiter import Limiter, Outage
 from judgeq.judge.questions import FIRST, LAST, Questions, Unusable
 from judgeq.judge.retry import Policy
-from judgeq.settings.model import Model
 from judgeq.types import Attempt, Call, Job, JobState, Match, Outcome, Usage, Verdict
 from tests.fakes import Answer, Clock, FakeBackend, turns
 
@@ -121,7 +107,7 @@ class Asking:
 
     async def _sleep(self, seconds: float) -> None:
         if len(self.clock.slept) == self._stop_at:
-            raise StoppedError("the run was stopped")
+            raise errors.StoppedError("the run was stopped")
         await self.clock.sleep(seconds)
 
     # What the test asks
@@ -212,9 +198,9 @@ def test_a_job_taken_up_again_is_in_its_second_asking() -> None:
 
 def test_failures_are_tried_again_each_attempt_committed_before_it_is_sent() -> None:
     asking = Asking(
-        CallTimeoutError("no answer in time"),
-        RateLimitedError("slow down", cost=0.0),
-        ConnectionFailedError("cut off"),
+        errors.CallTimeoutError("no answer in time"),
+        errors.RateLimitedError("slow down", cost=0.0),
+        errors.ConnectionFailedError("cut off"),
         GOOD,
         among_others=True,
     )
@@ -235,7 +221,9 @@ def test_failures_are_tried_again_each_attempt_committed_before_it_is_sent() -> 
 
 def test_what_the_server_asks_for_is_waited_up_to_a_cap() -> None:
     policy = Policy(longest_wait=30)
-    refused = [RateLimitedError("429", retry_after=seconds) for seconds in (5.0, 0.0, 3600.0)]
+    refused = [
+        errors.RateLimitedError("429", retry_after=seconds) for seconds in (5.0, 0.0, 3600.0)
+    ]
     asking = Asking(*refused, GOOD, policy=policy, among_others=True)
     assert asking.outcome().state is JobState.DONE
     first, second, third = asking.clock.slept
@@ -245,7 +233,7 @@ def test_what_the_server_asks_for_is_waited_up_to_a_cap() -> None:
 
 
 def test_without_an_answer_a_job_fails() -> None:
-    asking = Asking(*[CallTimeoutError(f"silence {n}") for n in range(9)], policy=Policy(3))
+    asking = Asking(*[errors.CallTimeoutError(f"silence {n}") for n in range(9)], policy=Policy(3))
     outcome = asking.outcome()
     assert outcome == Outcome(7, JobState.FAILED, error="silence 2")
     assert asking.ledger == [(1, "timeout"), (2, "timeout"), (3, "timeout")]
@@ -253,10 +241,10 @@ def test_without_an_answer_a_job_fails() -> None:
     assert asking.steps.count("begin") == 3
 
 
-@pytest.mark.parametrize("after", [(), (CallTimeoutError("silence"),), (BAD,)])
+@pytest.mark.parametrize("after", [(), (errors.CallTimeoutError("silence"),), (BAD,)])
 def test_what_no_other_try_can_mend_is_raised_and_in_the_ledger(after: Sequence[Answer]) -> None:
-    asking = Asking(*after, JudgeError("no such model: x"), GOOD)
-    with pytest.raises(JudgeError, match="no such model: x"):
+    asking = Asking(*after, errors.JudgeError("no such model: x"), GOOD)
+    with pytest.raises(errors.JudgeError, match="no such model: x"):
         asking.outcome()
     assert asking.ledger[-1] == (len(after) + 1, "error")
     assert asking.steps[-1] == "note"
@@ -264,7 +252,7 @@ def test_what_no_other_try_can_mend_is_raised_and_in_the_ledger(after: Sequence[
 
 
 def test_a_stop_during_a_wait_gives_the_job_back() -> None:
-    asking = Asking(*[CallTimeoutError("silence")] * 3, GOOD, stop_at=1)
+    asking = Asking(*[errors.CallTimeoutError("silence")] * 3, GOOD, stop_at=1)
     assert asking.outcome() == Outcome(7, JobState.PENDING)
     assert asking.steps == ["begin", "send 1/1", "note", "begin", "send 2/1", "note"]
 
@@ -274,7 +262,7 @@ async def test_cancelling_is_not_swallowed() -> None:
         await asyncio.Event().wait()
         return GOOD
 
-    asking = Asking(CallTimeoutError("silence"), hang, GOOD)
+    asking = Asking(errors.CallTimeoutError("silence"), hang, GOOD)
     task = asyncio.create_task(asking.ask())
     await turns()
     task.cancel()
@@ -286,7 +274,7 @@ async def test_cancelling_is_not_swallowed() -> None:
 def test_a_step_down_asks_anew_at_once_and_not_for_the_policy() -> None:
     async def step_down(_: Request) -> str:
         asking.backend.version += 1
-        raise SteppedDownError("no schemas here", retry_after=0.0, cost=0.0)
+        raise errors.SteppedDownError("no schemas here", retry_after=0.0, cost=0.0)
 
     asking = Asking(step_down, step_down, GOOD, policy=Policy(attempts=1))
     assert asking.outcome().state is JobState.DONE
@@ -303,7 +291,7 @@ async def test_what_was_prepared_before_a_step_down_is_not_sent() -> None:
         sent.set()
         await turns()
         second.backend.version += 1
-        raise SteppedDownError("no schemas here", retry_after=0.0, cost=0.0)
+        raise errors.SteppedDownError("no schemas here", retry_after=0.0, cost=0.0)
 
     first.backend.answers.append(step_down)
     leading = asyncio.create_task(first.ask())
@@ -314,28 +302,32 @@ async def test_what_was_prepared_before_a_step_down_is_not_sent() -> None:
 
 
 def test_a_place_is_given_back_however_it_ends() -> None:
-    for answer in (GOOD, BAD, JudgeError("x"), CallTimeoutError("x"), KeyError("x")):
+    for answer in (GOOD, BAD, errors.JudgeError("x"), errors.CallTimeoutError("x"), KeyError("x")):
         asking = Asking(answer, policy=Policy(attempts=1), cap=9.0)
-        with suppress(JudgeError, KeyError):
+        with suppress(errors.JudgeError, KeyError):
             asking.outcome()
         assert asking.limiter.in_flight == 0
         assert asking.budget._own.reserved == 0
 
 
 def test_what_may_have_been_paid_counts_as_spent() -> None:
-    asking = Asking(CallTimeoutError("silence"), RateLimitedError("429", cost=0.0), GOOD, cap=9.0)
+    asking = Asking(
+        errors.CallTimeoutError("silence"), errors.RateLimitedError("429", cost=0.0), GOOD, cap=9.0
+    )
     assert asking.outcome().state is JobState.DONE
     assert asking.budget._own.spent == (0.5 + 0.25) * NANO
 
 
 def test_too_long_a_question_names_the_longest_item() -> None:
-    asking = Asking(ContextTooLongError("too long for this model."))
-    with pytest.raises(ContextTooLongError, match="of its 3 items is item 'i4', with 4 characters"):
+    asking = Asking(errors.ContextTooLongError("too long for this model."))
+    with pytest.raises(
+        errors.ContextTooLongError, match="of its 3 items is item 'i4', with 4 characters"
+    ):
         asking.outcome()
     assert asking.ledger == [(1, "too_long")]
 
 
-REFUSED = ConnectionFailedError("no connection", cost=0.0, unavailable=True)
+REFUSED = errors.ConnectionFailedError("no connection", cost=0.0, unavailable=True)
 
 
 def asked_together(asking: Asking, jobs: int) -> list[Outcome | BaseException]:
@@ -352,19 +344,19 @@ def notices(asking: Asking) -> list[str]:
 
 
 def test_a_refusal_of_the_key_costs_one_call_however_many_wait() -> None:
-    asking = Asking(*[KeyRefusedError("401")] * 20)
+    asking = Asking(*[errors.KeyRefusedError("401")] * 20)
     outcomes = asked_together(asking, 8)
     assert len(asking.backend.requests) == 1
-    assert isinstance(outcomes[0], KeyRefusedError)
+    assert isinstance(outcomes[0], errors.KeyRefusedError)
     assert outcomes[1:] == [Outcome(7, JobState.PENDING)] * 7
 
 
 def test_a_server_that_fails_from_the_start_is_asked_ten_times_and_no_job_fails() -> None:
-    asking = Asking(*[ServerFailedError(f"500 number {n}", cost=0.0) for n in range(99)])
+    asking = Asking(*[errors.ServerFailedError(f"500 number {n}", cost=0.0) for n in range(99)])
     outcomes = asked_together(asking, 30)
     assert len(asking.backend.requests) == 10
     (error,) = (each for each in outcomes if isinstance(each, BaseException))
-    assert isinstance(error, JudgeError)
+    assert isinstance(error, errors.JudgeError)
     assert re.search(r"10 calls in a row failed, within \d+ s.*500 number 9", str(error))
     states = {each.state for each in outcomes if isinstance(each, Outcome)}
     assert states == {JobState.PENDING}
@@ -385,21 +377,15 @@ def test_a_server_that_is_away_for_minutes_is_waited_for() -> None:
     assert "doesn't answer; one call at a time is tried, for up to 10 minutes" in told
 
 
-class FakeCache:
+class FakeCache(dict[str, Reply]):
     """Replies by key, in memory."""
 
-    def __init__(self) -> None:
-        self.kept: dict[str, Reply] = {}
-
-    def get(self, key: str) -> Reply | None:
-        return self.kept.get(key)
-
     def put(self, key: str, reply: Reply) -> None:
-        self.kept[key] = reply
+        self[key] = reply
 
 
 def keyed(*answers: Answer, cache: FakeCache | None = None, job: Job | None = None) -> Asking:
-    asking = Asking(*answers, cache=cache or FakeCache(), job=job)
+    asking = Asking(*answers, cache=FakeCache() if cache is None else cache, job=job)
     asking.backend.prepared = Prepared(key="k", bound=0.5)
     return asking
 
@@ -421,7 +407,7 @@ def test_a_reply_is_bought_once() -> None:
 def test_a_reply_that_was_asked_for_again_is_kept_under_its_question() -> None:
     cache = FakeCache()
     assert keyed(BAD, GOOD, cache=cache).outcome().state is JobState.DONE
-    assert [(key, kept.text) for key, kept in cache.kept.items()] == [("k 1", GOOD)]
+    assert [(key, kept.text) for key, kept in cache.items()] == [("k 1", GOOD)]
     again = keyed(cache=cache)
     assert (again.outcome().calls[0].outcome, again.steps) == ("cached", [])
 
@@ -429,16 +415,18 @@ def test_a_reply_that_was_asked_for_again_is_kept_under_its_question() -> None:
 def test_a_reply_to_words_that_only_a_runs_file_says_is_not_kept_under_its_question() -> None:
     asking = keyed(GOOD, cache=(cache := FakeCache()), job=Job(LIST, 1, 1, error="Say B first."))
     assert asking.outcome().state is JobState.DONE
-    assert list(cache.kept) == ["k 2"]
+    assert list(cache) == ["k 2"]
 
 
-@pytest.mark.parametrize("answer", [BAD, CallTimeoutError("silence"), JudgeError("no key")])
+@pytest.mark.parametrize(
+    "answer", [BAD, errors.CallTimeoutError("silence"), errors.JudgeError("no key")]
+)
 def test_only_valid_replies_are_kept(answer: Answer) -> None:
     cache = FakeCache()
     asking = keyed(*[answer] * 20, cache=cache)
-    with suppress(JudgeError):
+    with suppress(errors.JudgeError):
         asking.outcome()
-    assert cache.kept == {}
+    assert cache == {}
 
 
 async def test_the_same_question_in_flight_is_asked_once() -> None:
@@ -462,21 +450,6 @@ async def test_when_the_first_has_no_luck_the_next_asks() -> None:
     assert len(asking.backend.requests) == 2
 
 
-def test_judges_by_name() -> None:
-    server = Model(base_url="http://h/v1")
-    check("simulated", Model())
-    check("gpt-5-mini", Model(temperature=0.5))
-    check("org/My-Model:7b", server)
-    check("simulatd", server)
-    for name, model, wrong in (
-        ("simulatd", Model(), r"'simulatd': did you mean simulated\?"),
-        ("two words", Model(), "can't be a model's name"),
-        ("simulated", Model(base_url="http://h/v1", temperature=0.5), "--base-url, --temperature:"),
-    ):
-        with pytest.raises(UsageError, match=wrong):
-            check(name, model)
-
-
 def fed(seen: Unusable, pattern: str, problem: str = "no JSON object.") -> int:
     """How many replies (y: usable, n: not) came before it said stop."""
     for number, kind in enumerate(pattern, start=1):
@@ -485,7 +458,7 @@ def fed(seen: Unusable, pattern: str, problem: str = "no JSON object.") -> int:
                 seen.usable()
             else:
                 seen.unusable(problem, "I'd rather not")
-        except JudgeError:
+        except errors.JudgeError:
             return number
     return 0
 

@@ -26,7 +26,6 @@ from judgeq.judge.limiter import (
 from judgeq.mock_server import Limit
 from tests.cli import json_of, judgeq, only_run, query
 from tests.fakes import opened, turns
-from tests.mock import mock, stats
 from tests.web import serving
 
 SENT = Permit(0.0, 0)
@@ -418,15 +417,6 @@ def texts(folder: Path) -> tuple[str, ...]:
     """The flags of a run of 48 texts, in 24 pairs."""
     (folder / "t.csv").write_text("text\n" + "".join(f"text {i}\n" for i in range(48)))
     return ("run", "-d", "t.csv", "--prompt", "bias", "--judge", "m", "--strategy", "pairwise1")
-
-
-def test_a_wrong_key_costs_one_call_and_resumed_one_more(tmp_path: Path) -> None:
-    with mock(tmp_path, "--key", "sk-right-0123456789") as url:
-        flags = ("--base-url", url, "--concurrency", "8")
-        for calls in (1, 2):
-            done = judgeq(tmp_path, *texts(tmp_path), *flags, expect=4)
-            assert "doesn't accept the API key" in done.stderr
-            assert stats(url)["requests"] == calls
 
 
 @pytest.mark.usefixtures("short_waits")

@@ -13,19 +13,8 @@ import orjson
 import pytest
 from aiohttp import web
 from hypothesis import given
-from hypothesis import strategies as st
 
-from judgeq import prompts
-from judgeq.errors import (
-    CallTimeoutError,
-    ConnectionFailedError,
-    JudgeError,
-    RateLimitedError,
-    RefusedRequestError,
-    ServerFailedError,
-    SteppedDownError,
-    UsageError,
-)
+from judgeq import errors, prompts
 from judgeq.judge import prices
 from judgeq.judge.backend import Reply, Request, Result
 from judgeq.judge.http.connection import LARGEST_REPLY
@@ -34,6 +23,7 @@ from judgeq.judge.http.openai import OpenAIChat, read_usage
 from judgeq.judge.limiter import RateHeaders
 from judgeq.settings.model import LIMIT_FIELDS, Access, Model, Price
 from judgeq.types import Match, Usage
+from tests.fakes import any_json
 from tests.web import Handler, answering, completion
 
 KEY = "sk-test-0123456789abcdef"
@@ -148,16 +138,18 @@ async def test_auto_steps_down_and_a_mode_that_was_named_does_not() -> None:
     async with told(handler) as made:
         early = made.prepare(request())
         for steps in (1, 2):
-            with pytest.raises(SteppedDownError):
+            with pytest.raises(errors.SteppedDownError):
                 await ask(made)
             assert made.version == steps
         await ask(made)
-        with pytest.raises(SteppedDownError):  # prepared before: no step further down
+        with pytest.raises(errors.SteppedDownError):  # prepared before: no step further down
             await made.complete(request(), early)
         assert (made.version, made.mode) == (2, "text")
         assert asked == ["json_schema", "json_object", "text", "json_schema"]
     async with told(handler, structured="json") as made:
-        with pytest.raises(RefusedRequestError, match="can't do --structured json: take auto"):
+        with pytest.raises(
+            errors.RefusedRequestError, match="can't do --structured json: take auto"
+        ):
             await ask(made)
         assert asked[4:] == ["json_object"]
 
@@ -172,7 +164,7 @@ async def test_the_limit_goes_by_the_name_that_the_server_knows() -> None:
         return web.json_response(completion(str(body["max_completion_tokens"])))
 
     async with told(handler, max_output_tokens=9) as made:
-        with pytest.raises(SteppedDownError):
+        with pytest.raises(errors.SteppedDownError):
             await ask(made)
         assert (await ask(made)).text == "9"
 
@@ -185,11 +177,11 @@ async def test_refused_connections_cost_nothing_and_a_redirect_is_not_followed()
         raise web.HTTPFound("/elsewhere")
 
     async with answering(handler) as url, backend(url) as made:
-        with pytest.raises(RefusedRequestError, match="--base-url"):
+        with pytest.raises(errors.RefusedRequestError, match="--base-url"):
             await ask(made)
     assert paths == ["/v1/chat/completions"]
     async with backend(url) as made:
-        with pytest.raises(ConnectionFailedError) as caught:
+        with pytest.raises(errors.ConnectionFailedError) as caught:
             await ask(made)
     assert caught.value.cost == 0.0
 
@@ -200,7 +192,7 @@ async def test_no_answer_in_time_may_have_been_paid() -> None:
         return web.Response()
 
     async with told(handler, Access(timeout=0.05)) as made:
-        with pytest.raises(CallTimeoutError, match=r"--timeout 0\.05") as caught:
+        with pytest.raises(errors.CallTimeoutError, match=r"--timeout 0\.05") as caught:
             await ask(made)
         assert caught.value.cost is None
 
@@ -217,7 +209,7 @@ async def test_a_broken_connection_may_have_been_paid(half: bool) -> None:
         return response
 
     async with told(handler) as made:
-        with pytest.raises(ConnectionFailedError) as caught:
+        with pytest.raises(errors.ConnectionFailedError) as caught:
             await ask(made)
         assert caught.value.cost is None
 
@@ -228,7 +220,9 @@ async def test_an_answer_in_no_form_is_the_servers_failure(body: bytes) -> None:
         return web.Response(body=body)
 
     async with told(handler) as made:
-        with pytest.raises(ServerFailedError, match="something other than a JSON object") as caught:
+        with pytest.raises(
+            errors.ServerFailedError, match="something other than a JSON object"
+        ) as caught:
             await ask(made)
         assert caught.value.cost is None
 
@@ -254,7 +248,7 @@ async def test_errors_come_named_with_their_pause_and_limits_are_believed() -> N
     async with told(saying(body, 429, {"retry-after-ms": "250", **limits})) as made:
         believed: list[RateHeaders] = []
         made._believe = believed.append
-        with pytest.raises(RateLimitedError) as caught:
+        with pytest.raises(errors.RateLimitedError) as caught:
             await ask(made)
         assert (caught.value.retry_after, caught.value.cost) == (0.25, 0.0)
         assert (believed[0].requests_limit, believed[0].requests_remaining) == (60, 0)
@@ -268,23 +262,6 @@ async def test_a_text_for_no_tokens_may_have_been_paid_for(tokens: tuple[int, in
         assert (await ask(made))[1:3] == (Usage(), None)
         result = Result("a-1", 200, orjson.dumps(completion("{}", usage=usage)))
         assert made.read_result(result, 400, made.form)[1:3] == (Usage(), None)
-
-
-@pytest.mark.parametrize("status", [200, 400, 401, 429, 500])
-async def test_a_server_that_repeats_the_key_is_not_repeated(status: int) -> None:
-    async def handler(got: web.Request) -> web.Response:
-        echoed = got.headers["Authorization"]
-        if status == 200:
-            return web.json_response(completion(f"your key is {echoed}"))
-        return web.json_response({"error": {"message": f"bad: {echoed} {KEY}"}}, status=status)
-
-    async with told(handler) as made:
-        try:
-            shown = (await ask(made)).text
-        except JudgeError as error:
-            shown = f"{error!r} {error.args}"
-        assert KEY not in shown
-        assert "***" in shown
 
 
 REPLIES = Path(__file__).parent / "replies"
@@ -307,24 +284,14 @@ def test_usage_that_does_not_tell_is_unknown_and_not_zero(usage: Any) -> None:
     assert read_usage(usage) is None
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(
-            ["choices", "message", "content", "refusal", "finish_reason", "text", "prompt_tokens",
-             "completion_tokens", "prompt_tokens_details", "cached_tokens", "reasoning_tokens",
-             "completion_tokens_details", "total_tokens"]
-        ),
-        inner,
-        max_size=5,
-    ),
-    max_leaves=12,
-)  # fmt: skip
 READER = OpenAIChat("m", Model(), Access(), None)
+USAGE = any_json(
+    *("prompt_tokens", "completion_tokens", "prompt_tokens_details", "cached_tokens"),
+    *("reasoning_tokens", "completion_tokens_details", "total_tokens"),
+)
 
 
-@given(JSON)
+@given(USAGE)
 def test_whatever_a_server_sends_usage_adds_up(usage: Any) -> None:
     found = read_usage(usage)
     if found is not None:
@@ -412,7 +379,7 @@ async def test_a_certificate_of_ones_own_is_named(certificate: tuple[Path, Path]
         async with backend(url, Access(ca_file=certificate[0])) as made:
             assert (await ask(made)).text == "{}"
         async with backend(url) as made:
-            with pytest.raises(RefusedRequestError, match="--ca-file"):
+            with pytest.raises(errors.RefusedRequestError, match="--ca-file"):
                 await ask(made)
 
 
@@ -420,7 +387,7 @@ def test_a_ca_file_that_can_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     for path in (tmp_path / "ca.pem", tmp_path / "none.pem"):
         made = OpenAIChat("m", Model(base_url="http://h/v1"), Access(ca_file=path), None)
-        with pytest.raises(UsageError, match=r"--ca-file .* can't be used"):
+        with pytest.raises(errors.UsageError, match=r"--ca-file .* can't be used"):
             asyncio.run(made.open())
 
 

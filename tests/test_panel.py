@@ -143,7 +143,7 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
     file = tmp_path / "export.jsonl"
     file.write_text("".join(f"{line}\n" for line in lines))
     given = config.settle({"dataset": "demo"})
-    folder, *_ = import_run.import_file(given, file, tmp_path / "two")
+    folder, *_ = import_run.import_judgments(given, import_run.reading(file), tmp_path / "two")
     again = evaluated(asyncio.run(results.read(folder, folder.info().settings)))
     same(result, again)
     assert [one.measures for one in again.evaluation] == [one.measures for one in result.evaluation]
@@ -175,19 +175,6 @@ def asked_of_models(root: Path, **settings: Any) -> tuple[Result, list[dict[str,
             return await asyncio.to_thread(python.run, "demo", runs_dir=root, **given), asked
 
     return asyncio.run(both())
-
-
-def test_two_models_are_asked_in_turn_or_each(tmp_path: Path) -> None:
-    result, asked = asked_of_models(tmp_path, judge=("a", "b"))
-    assert Counter(each["model"] for each in asked) == {"a": 24, "b": 24}
-    assert by_judge(result.run.path) == {0: 24, 1: 24}
-    assert len({each["messages"][1]["content"] for each in asked}) == 48
-
-    result, asked = asked_of_models(tmp_path, judge=("a", "b"), ensemble="each")
-    assert Counter(each["model"] for each in asked) == {"a": 48, "b": 48}
-    questions = Counter(each["messages"][1]["content"] for each in asked)
-    assert set(questions.values()) == {2}
-    assert result.counts.done == 96
 
 
 def test_personas_are_asked_in_their_own_words(tmp_path: Path) -> None:

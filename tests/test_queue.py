@@ -147,17 +147,6 @@ async def test_left_while_the_pump_sleeps_it_ends() -> None:
         asyncio.get_running_loop().call_soon(wake.set)
 
 
-async def test_none_when_drained_and_none_after_a_stop() -> None:
-    stop, store = Stop(), FakeStore(jobs=3)
-    async with queue_of(store, stop) as queue:
-        assert (await wanted(queue)).match.id == 0
-        stop.ask()
-        assert await queue.get() is None
-    assert len(store.pending) == 2
-    async with queue_of(FakeStore()) as queue:
-        assert await queue.get() is None
-
-
 async def test_begin_returns_when_it_is_committed() -> None:
     store = FakeStore(jobs=2)
     store.gates["begin"] = gate = asyncio.Event()

@@ -98,6 +98,8 @@ def test_a_storm_ends_with_every_job_done_or_honestly_invalid(
     run = only_run(tmp_path)
     states = counted(run, "jobs", "state")
     assert states["done"] + states.get("invalid", 0) == 80
+    asked = "SELECT min(attempts), min(unusable), max(unusable) FROM jobs WHERE state = 'invalid'"
+    assert query(run, asked) in ([(2, 2, 2)], [(None, None, None)])
     assert query(run, "SELECT count(*) FROM verdicts") == [(states["done"],)]
     # Nothing is made up: each verdict's ranking is in a reply that is in the ledger.
     answered = "SELECT job FROM calls WHERE outcome = 'ok'"
@@ -165,6 +167,7 @@ def test_replies_that_are_all_cut_off_stop_the_run_while_it_is_cheap(
     [
         (("--quota-after", "5"), "quota is used up"),
         (("--max-input-tokens", "100"), "longer than mock can read"),
+        (("--key", "sk-right-0123456789"), "doesn't accept the API key"),
     ],
 )
 def test_what_no_other_try_mends_stops_the_run_at_once(
@@ -176,6 +179,9 @@ def test_what_no_other_try_mends_stops_the_run_at_once(
         assert "All answers so far are saved. Fix this, then run the same" in done.stderr
         seen = stats(url)
         assert seen["requests"] - seen["answered"] <= 32  # what was in flight by then
+        if "--key" in flags:
+            judgeq(tmp_path, "resume", expect=4)
+            assert stats(url)["requests"] == 2  # one call each time
     if "--max-input-tokens" in flags:
         assert "items is item " in done.stderr
     run = only_run(tmp_path)

@@ -530,7 +530,7 @@ def exported(folder: RunPlace, path: Path) -> Path:
 
 def imported(path: Path, root: Path, dataset: str = "demo", **settings: Any) -> Result:
     given = config.settle({"dataset": dataset, **settings})
-    folder, before, _ = import_run.import_file(given, path, root)
+    folder, before, _ = import_run.import_judgments(given, import_run.reading(path), root)
     assert not before
     return evaluated(asyncio.run(results.read(folder, given)))
 
@@ -583,9 +583,10 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
     by_id = judgeq(demo, "export", "--by", "id").stdout
     assert by_id != shown
     (tmp_path / "by-id.jsonl").write_text(by_id, encoding="utf-8")
-    given = config.settle({"dataset": "demo"}), tmp_path / "by-id.jsonl", tmp_path / "runs"
-    assert import_run.import_file(*given) == (RunFolder(there), True, ())
-    assert import_run.import_file(*given, new=True)[0].id == f"{there.name}-2"
+    judgments = import_run.reading(tmp_path / "by-id.jsonl")
+    given = config.settle({"dataset": "demo"}), judgments, tmp_path / "runs"
+    assert import_run.import_judgments(*given) == (RunFolder(there), True, ())
+    assert import_run.import_judgments(*given, new=True)[0].id == f"{there.name}-2"
 
 
 def test_what_can_not_be_imported_leaves_nothing(demo: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from judgeq.rating import ESTIMATORS, Parameters, correlation
 from judgeq.run_places import FolderRuns
 from judgeq.strategies import History, parse
 from judgeq.strategies.strategy import Goal
-from judgeq.types import Counts, Floats, Matches, Totals, Verdicts
+from judgeq.types import Floats, Matches, Totals, Verdicts
 from judgeq.ui import progress
 from tests.cli import exact_columns, json_of, judgeq, only_run, query, score_columns, scores
 from tests.fakes import faults
@@ -44,7 +44,7 @@ def test_the_estimate_is_near_the_correlation_with_the_truth() -> None:
     for round in history.to_come():
         matches = history.next_round()
         history.add(gumbel(matches, truth, seeds.rng(0, "answers", round)), len(matches))
-    found = rounds.how_well(history, config.settle({"dataset": "demo"}), Counts(), Totals())
+    found = rounds.how_well(history, config.settle({"dataset": "demo"}), Totals())
     assert found is not None
     theta = history.fit(ESTIMATORS["pl"], Parameters()).theta
     rho = correlation.point(correlation.spearman(theta, truth), len(truth))
@@ -111,9 +111,8 @@ def test_what_one_more_round_would_cost_and_bring(tmp_path: Path) -> None:
         matches = history.next_round()
         history.add(gumbel(matches, truth, seeds.rng(0, round)), len(matches))
     settings = config.settle({"dataset": "demo", "judge": ("some-model",), "price": (1.0, 1.0)})
-    counts, totals = Counts(done=12), Totals(calls=10, cost=0.5, hits=2)
-    now = rounds.how_well(history, settings, counts, totals)
-    unknown = rounds.how_well(history, settings, counts, Totals(calls=10, unpriced=1))
+    now = rounds.how_well(history, settings, Totals(calls=10, cost=0.5, hits=2))
+    unknown = rounds.how_well(history, settings, Totals(calls=10, unpriced=1))
     assert now
     assert unknown
     assert (now.round, now.next_calls) == (2, 6)

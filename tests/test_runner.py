@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from judgeq import config
-from judgeq.engine import assembly, pilot, runner, session
+from judgeq.engine import assembly, estimate, runner, session
 from judgeq.engine.assembly import Run
 from judgeq.engine.interrupts import Stop
 from judgeq.errors import DataError, LedError, RunError, UsageError
@@ -197,7 +197,7 @@ async def test_only_as_many_first_questions_are_asked_as_are_missing(tmp_path: P
         failure = Outcome(failed[0].match.id, JobState.FAILED, error="no answer")
         await opened.store.settle(THEIRS, [failure])
         for number, done in ((1, 1), (1, 1), (2, 2), (100, 2)):  # of three
-            await pilot._judge_first(opened, number)
+            await estimate._judge_first(opened, number)
             assert await state(opened.store) == Counts(pending=2 - done, done=done, failed=1)
 
 

@@ -1,12 +1,11 @@
 """What is particular to the store in a SQLite file: whose file, damage, kills, readers, the disk."""
 
 import asyncio
-import json
 import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -14,14 +13,12 @@ import numpy as np
 import pytest
 
 from judgeq.errors import RunError
-from judgeq.store import Items, rows, schema
+from judgeq.store import Items, schema
 from judgeq.store.sqlite import Flusher, SqliteStore
-from judgeq.types import Attempt, Batch, Counts, JobState, Line, Outcome, Verdict
+from judgeq.types import Attempt, Counts, JobState, Outcome, Verdict
 from tests.cli import execute
 from tests.fakes import call
 from tests.test_store import pairs
-
-Read = Callable[[SqliteStore], Awaitable[object]]
 
 
 @contextmanager
@@ -116,89 +113,6 @@ def test_only_a_writer_makes_a_file(tmp_path: Path) -> None:
         assert asyncio.run(store.counts()) == Counts()
 
 
-BATCHES: Read = lambda store: store.batches()  # noqa: E731
-LINES: Read = lambda store: store.lines("b")  # noqa: E731
-
-
-def line(job: int = 0, bound: object = 0.5, size: int = 1) -> str:
-    return f"x'{json.dumps([[job, bound, size]]).encode().hex()}'"
-
-
-@pytest.mark.parametrize(
-    ("change", "read"),
-    [
-        *((f"name = '{name}'", BATCHES) for name in ("../b", "x" * 65, "b\x1b[m")),
-        *((f"{column} = -1", BATCHES) for column in ("judge", "jobs", "total")),
-        (f"answered = {2**31}", BATCHES),
-        *((f"{column} = -1.0", BATCHES) for column in ("made", "expires", "cost", "tokens")),
-        *((f"{column} = 9e999", BATCHES) for column in ("expires", "reserved")),
-        ("state = 'odd'", BATCHES),
-        ("sent = x''", LINES),
-        (f"sent = {line(1)}", LINES),
-        ("sent = substr(sent, 1, 9)", LINES),
-        *((f"sent = {line(bound=bound)}", LINES) for bound in (-2, float("inf"), "x")),
-        (f"sent = {line(size=-1)}", LINES),
-    ],
-)
-def test_a_batch_that_can_not_be_is_told(path: Path, change: str, read: Read) -> None:
-    with opened(path) as store:
-        (job,) = asyncio.run(store.claim("w", 1, 60))
-        batch = Batch("b", 0, "openai", "h", "schema", 1.0, 1, 0.5, 1.0)
-        asyncio.run(store.hand_over("w", batch, [Line(job, 0.5, 1)]))
-    table = "workers" if "name = " in change else "batches"
-    execute(path, f"UPDATE {table} SET {change} WHERE worker = (SELECT worker FROM batches)")
-    damaged = pytest.raises(RunError, match=r"run\.db is damaged")
-    with damaged, opened(path, read_only=True) as store:
-        asyncio.run(read(store))  # type: ignore[arg-type]
-
-
-VERDICTS: Read = lambda store: store.verdicts()  # noqa: E731
-ITEMS: Read = lambda store: store.items()  # noqa: E731
-DAMAGE: list[tuple[str, Read]] = [
-    ("UPDATE verdicts SET ranking = substr(ranking, 1, 6) WHERE job = 0", VERDICTS),
-    ("UPDATE verdicts SET ranking = x'' WHERE job = 1", VERDICTS),
-    ("UPDATE verdicts SET ranking = x'0000000000000000' WHERE job = 0", VERDICTS),
-    ("UPDATE verdicts SET ranking = x'0000000002000000' WHERE job = 0", VERDICTS),
-    ("UPDATE verdicts SET ties = x'01' WHERE job = 0", VERDICTS),
-    ("UPDATE verdicts SET ties = x'0100' WHERE job = 0", VERDICTS),
-    ("UPDATE verdicts SET ties = x'000100' WHERE job = 0", VERDICTS),
-    ("UPDATE verdicts SET ties = x'0003' WHERE job = 0", VERDICTS),
-    ("UPDATE verdicts SET ties = x'0002' WHERE job = 0", VERDICTS),  # of two, in no known order
-    ("UPDATE jobs SET items = x'' WHERE id = 0", VERDICTS),
-    ("DELETE FROM items WHERE row > 1", VERDICTS),
-    ("UPDATE items SET id = CAST(x'ff' AS TEXT) WHERE row = 1", ITEMS),
-    ("UPDATE subsets SET members = x'630000'", ITEMS),
-    ("UPDATE rounds SET active = x'0000'", lambda store: store.active(1)),
-    ("UPDATE jobs SET state = 'odd' WHERE id = 0", lambda store: store.counts()),
-    ("UPDATE jobs SET items = x'000000' WHERE id = 2", lambda store: store.claim("a", 1, 60)),
-    ("UPDATE jobs SET items = x'0000000000000000' WHERE id = 2", lambda store: store.left(1)),
-    ("UPDATE jobs SET items = x'0000000004000000' WHERE id = 2", lambda store: store.left(1)),
-    ("UPDATE jobs SET items = x'00000000ffffffff' WHERE id = 2", lambda store: store.left(1)),
-    ("DELETE FROM items WHERE row = 0", ITEMS),
-]
-
-
-@pytest.mark.parametrize(("damage", "read"), DAMAGE, ids=[damage for damage, _ in DAMAGE])
-def test_damage_is_told(path: Path, damage: str, read: Read) -> None:
-    execute(path, damage)
-    with pytest.raises(RunError, match=r"run\.db.*(damaged|decode)"), opened(path) as store:
-        asyncio.run(read(store))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("ties", ["00020002", "00020100", "00020001", "00010202", "00020202"])
-def test_partial_rankings_that_can_not_be(ties: str) -> None:
-    """Two groups of no known order, one beside a tie, or nothing else."""
-    four = np.arange(4, dtype="<i4").tobytes()
-    row = [0, four, bytes.fromhex(ties), four, None, 0, 1]
-    with pytest.raises(ValueError, match="partial ranking"):
-        rows.verdicts([row], 4)
-
-
-async def everything(store: SqliteStore) -> None:
-    await store.items()
-    await store.verdicts()
-
-
 def test_a_damaged_page_is_told(path: Path) -> None:
     size = path.stat().st_size
     with path.open("rb+") as file:
@@ -206,7 +120,13 @@ def test_a_damaged_page_is_told(path: Path) -> None:
         file.write(b"\xa5" * (size - 4096))
     told = r"run\.db: .*(malformed|not a database).*damaged"
     with pytest.raises(RunError, match=told), opened(path, read_only=True) as store:
-        asyncio.run(everything(store))
+        asyncio.run(store.verdicts())
+
+
+def test_a_text_that_is_none_is_told(path: Path) -> None:
+    execute(path, "UPDATE items SET id = CAST(x'ff' AS TEXT) WHERE row = 1")
+    with pytest.raises(RunError, match=r"run\.db.*decode"), opened(path) as store:
+        asyncio.run(store.items())
 
 
 async def test_a_reader_looks_while_a_writer_works(tmp_path: Path) -> None:

@@ -1,17 +1,13 @@
 """Runs in a PostgreSQL store: everything that works on a run's folder works on them."""
 
 import asyncio
-import json
 import shutil
 import sqlite3
-import time
 import uuid
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
-import psycopg
 import pytest
 
 from judgeq import api, prompts, run_places
@@ -20,12 +16,12 @@ from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
 from judgeq.run_places.stored import StoredRun, StoredRuns, copy
 from judgeq.store import Store, schema
-from judgeq.store.link import in_schema, parse
+from judgeq.store.link import parse
 from judgeq.types import Job
 from tests import python
 from tests.chaos import Cutter
-from tests.cli import ended, json_of, judgeq, start
-from tests.postgres import new_store, server
+from tests.cli import ended, json_of, judgeq
+from tests.postgres import new_store, server, sql, unix_socket
 from tests.test_runs import PRINT, info
 
 ME = ("--store", "postgresql://me:secret@127.0.0.1:9/nowhere")
@@ -41,14 +37,6 @@ def there(store: str, tmp_path: Path) -> StoredRuns:
     return StoredRuns.at(store, tmp_path / "runs")
 
 
-def execute(store: str, statement: str, *values: object) -> list[Any]:
-    address = parse(store)
-    query: Any = in_schema(statement, address.schema)
-    with psycopg.connect(address.conninfo, autocommit=True) as connection:
-        done = connection.execute(query, values)
-        return done.fetchall() if done.description else []
-
-
 def made(there: StoredRuns, fingerprint: str = PRINT, new: bool = False) -> StoredRun:
     run = there.called(there.place("demo", fingerprint, new).id)
     run.write_info(info(fingerprint))
@@ -59,21 +47,21 @@ def test_runs_are_made_named_and_listed_as_in_folders(store: str, there: StoredR
     assert there.all() == []
     run = there.place("demo list/../x", PRINT, new=False)
     assert (run.id, run.exists) == ("demo-list-..-x-0123456789", False)
-    assert execute(store, "SELECT to_regclass('@.runs')") == [(None,)]  # nothing was written
+    assert sql(store, "SELECT to_regclass('@.runs')") == [(None,)]  # nothing was written
     first = made(there)
     assert (first.exists, first.info(), first.is_running()) == (True, info(), False)
     assert there.place("demo", PRINT, new=False) == first
     second = made(there, new=True)
     assert second.id == f"{first.id}-2"
     assert there.place("demo", PRINT, new=False) == second
-    execute(store, "UPDATE @.runs SET touched = touched + 10 WHERE name = %s", first.id)
+    sql(store, "UPDATE @.runs SET touched = touched + 10 WHERE name = %s", first.id)
     assert [run.id for run in there.all()] == [first.id, second.id]
     assert there.find("last") == first
     assert there.find(second.id) == second
     for name, told in (("demo-0123", "means 2 runs"), ("zzz", "there is no run 'zzz'")):
         with pytest.raises(RunError, match=told):
             there.find(name)
-    execute(store, "UPDATE @.runs SET fingerprint = 'x' WHERE name = %s", first.id)
+    sql(store, "UPDATE @.runs SET fingerprint = 'x' WHERE name = %s", first.id)
     with pytest.raises(RunError, match="another run"):
         there.place("demo", PRINT, new=False)
 
@@ -82,9 +70,9 @@ def test_a_strangers_rows_lead_nowhere(store: str, there: StoredRuns) -> None:
     run = made(there)
     insert = "INSERT INTO @.runs (name, fingerprint, info) VALUES (%s, 'x', '{}')"
     for name in ("../../etc", "/tmp/x", ".hidden", "a\nb", "x" * 300, ""):
-        execute(store, insert, name)
+        sql(store, insert, name)
     assert there.all() == [run]
-    execute(store, insert, "odd")
+    sql(store, insert, "odd")
     with pytest.raises(RunError, match="#odd can't be read: judgeq: Field required"):
         there.find("odd").info()
 
@@ -119,21 +107,16 @@ def test_what_is_no_address_is_a_usage_error(address: str, tmp_path: Path) -> No
 
 def test_without_the_right_to_make_a_schema_it_says_what_to_do(there: StoredRuns) -> None:
     role = f"r_{there.address.schema}"
-    admin = psycopg.connect(server(), autocommit=True)
-    with admin:
-        admin.execute(f"CREATE ROLE {role} LOGIN")
+    sql(server(), f"CREATE ROLE {role} LOGIN")
     joint = "&" if "?" in server() else "?"
     address = f"{server()}{joint}user={role}&schema={there.address.schema}"
     theirs = StoredRuns.at(address, there.root)
     with pytest.raises(RunError, match="CREATE SCHEMA"):
         made(theirs)
-    with psycopg.connect(server(), autocommit=True) as admin:
-        statement: Any = f'CREATE SCHEMA "{there.address.schema}" AUTHORIZATION {role}'
-        admin.execute(statement)
+    sql(server(), f'CREATE SCHEMA "{there.address.schema}" AUTHORIZATION {role}')
     assert made(theirs).exists  # CREATE on the schema is enough
-    with psycopg.connect(server(), autocommit=True) as admin:
-        for statement in (f"DROP OWNED BY {role}", f"DROP ROLE {role}"):
-            admin.execute(statement)
+    sql(server(), f"DROP OWNED BY {role}")
+    sql(server(), f"DROP ROLE {role}")
 
 
 def test_another_schema_and_another_programs_are_left_alone(
@@ -142,13 +125,13 @@ def test_another_schema_and_another_programs_are_left_alone(
     at = ("--store", store)
     made(there)
     for version in (schema.VERSION - 1, schema.VERSION + 1):
-        execute(store, f"UPDATE @.meta SET version = {version}")
+        sql(store, f"UPDATE @.meta SET version = {version}")
         for command in (("run", "-d", "demo"), ("runs",), ("status",), ("show", "--write")):
             refused = ended(tmp_path, *command, *at)
             message = f"has version {version} of judgeq's schema, and this judgeq writes version"
             assert (refused.returncode, message in refused.stderr) == (7, True)
-        assert execute(store, "SELECT count(*) FROM @.runs") == [(1,)]
-    execute(store, "DROP TABLE @.meta")
+        assert sql(store, "SELECT count(*) FROM @.runs") == [(1,)]
+    sql(store, "DROP TABLE @.meta")
     refused = ended(tmp_path, "run", "-d", "demo", *at)
     assert (refused.returncode, "another program's" in refused.stderr) == (7, True)
 
@@ -166,19 +149,19 @@ def test_a_run_is_dropped_unless_somebody_leads_it(
     gone, stays = made(there), made(there, new=True)
     items = "INSERT INTO @.items SELECT %s, row, 'i' || row, NULL FROM generate_series(0, 4) row"
     for run in (gone, stays):
-        execute(store, items, run.row().run)
+        sql(store, items, run.row().run)
     until = "extract(epoch FROM now()) + 60"
-    execute(store, f"INSERT INTO @.lead SELECT run, 7, 'a machine', {until} FROM @.runs")
+    sql(store, f"INSERT INTO @.lead SELECT run, 7, 'a machine', {until} FROM @.runs")
     with pytest.raises(RunError, match="led by a machine"):
         gone.remove()
-    assert len(execute(store, "SELECT * FROM @.items")) == 10
+    assert len(sql(store, "SELECT * FROM @.items")) == 10
     still_open = gone.store()
-    execute(store, "UPDATE @.lead SET until = 0")
+    sql(store, "UPDATE @.lead SET until = 0")
     gone.remove()
     with pytest.raises(RunError, match=r"a run in .* isn't there any more: it was deleted"):
         asyncio.run(claimed(still_open))
     assert there.all() == [stays]
-    assert execute(store, "SELECT DISTINCT run FROM @.items") == [(stays.row().run,)]
+    assert sql(store, "SELECT DISTINCT run FROM @.items") == [(stays.row().run,)]
 
 
 def judge_demo(root: Path, store: str | None, **more: Any) -> Result:
@@ -234,18 +217,14 @@ def test_every_command_needs_only_the_address_and_a_name(
     assert listed == {**status, **nothing, "last_failure": listed["last_failure"]}
     judgeq(tmp_path, "show", "--write", name, *at)
     assert (tmp_path / "runs" / folder.run.id / "scores.csv").read_text() == csv(folder)
-    evaluated = json_of(tmp_path, "evaluate", *at, "--resamples", "10")
-    assert evaluated["evaluation"]
+    assert json_of(tmp_path, "evaluate", *at, "--resamples", "10")["evaluation"]
     judgeq(tmp_path, "export", "last", *at, "--out", "judgments.jsonl")
     judgeq(tmp_path, "import", "-d", "demo", "judgments.jsonl", *at, "--quiet")
-    compared = judgeq(
-        tmp_path, "compare", "demo-list", "demo-imp", *at, "--resamples", "0", "--json"
-    )
-    assert {one["store"] for one in json.loads(compared.stdout)["runs"]} == {status["store"]}
-    estimate = ("estimate", "-d", "demo", "-s", "listwise10x2", *at, "--json")
-    assert json.loads(judgeq(tmp_path, *estimate).stdout)["calls"] == 0
-    dropped = judgeq(tmp_path, "runs", "rm", "demo-imp", *at, "--yes", "--json")
-    json.loads(dropped.stdout)
+    compared = json_of(tmp_path, "compare", "demo-list", "demo-imp", *at, "--resamples", "0")
+    assert {one["store"] for one in compared["runs"]} == {status["store"]}
+    estimate = json_of(tmp_path, "estimate", "-d", "demo", "-s", "listwise10x2", *at)
+    assert estimate["calls"] == 0
+    json_of(tmp_path, "runs", "rm", "demo-imp", *at, "--yes")
 
 
 def test_the_prompt_comes_from_the_store(store: str, tmp_path: Path) -> None:
@@ -303,14 +282,13 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     with closing(sqlite3.connect(database)) as ledger:
         ledger.executescript(AS_KILLED)
     before = tables(str(database))
-    copied = judgeq(tmp_path, "store", "copy", folder.run.id, "--to", store, "--json")
-    json.loads(copied.stdout)
+    json_of(tmp_path, "store", "copy", folder.run.id, "--to", store)
     (there,) = StoredRuns.at(store, tmp_path).all()
     assert there.info() == folder.run.info()
-    ((spent, at_risk),) = execute(store, "SELECT sum(spent), sum(at_risk) FROM @.workers")
+    ((spent, at_risk),) = sql(store, "SELECT sum(spent), sum(at_risk) FROM @.workers")
     assert (spent, at_risk) == (100_000_000, 7 + 5)
     batches = "SELECT name, at_risk FROM @.workers WHERE until = 'infinity' ORDER BY worker"
-    assert execute(store, batches) == [("jq_-2", 0), ("jq_-1", 5)]
+    assert sql(store, batches) == [("jq_-2", 0), ("jq_-1", 5)]
     refused = ended(tmp_path, "store", "copy", folder.run.id, "--to", store)
     assert (refused.returncode, "is there already" in refused.stderr) == (7, True)
     judgeq(tmp_path, "store", "copy", "--store", store, "--to", "back")
@@ -320,8 +298,8 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     one, *others = (path.read_text() for path in sorted(tmp_path.glob("*/*/scores.csv")))
     assert others == [one, one]
     # It goes on there, once the batch gave its job back.
-    execute(store, "DELETE FROM @.batches")
-    execute(store, "UPDATE @.jobs SET state = 'pending' WHERE state = 'running'")
+    sql(store, "DELETE FROM @.batches")
+    sql(store, "UPDATE @.jobs SET state = 'pending' WHERE state = 'running'")
     result = api.resume(folder.run.id, runs_dir=tmp_path, store=store, retry_failed=True)
     assert (result.counts.failed, result.counts.left) == (0, 0)
 
@@ -330,14 +308,10 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
 def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path) -> None:
     """Each of those that it makes one after the other is cut at its first statement, in a run of its
     own: before the database has that, or before its answer."""
-    socket = dict(parse_qsl(urlsplit(server()).query)).get("host", "")
-    if not socket.startswith("/"):
-        pytest.skip("$JUDGEQ_TEST_STORE is no unix socket")
-    cut, scores = 0, set[str]()
-    # The first message says who connects.
-    cutter = Cutter(lambda: f"{socket}/.s.PGSQL.5432", lambda *at: at[:2] == (cut, 2))
+    socket, cut, scores = unix_socket(), 0, set[str]()
     given = ("run", "-d", "demo", "--sample", "8", "-s", "pairwise2", "--quiet")
-    try:
+    # The first message says who connects.
+    with Cutter(lambda: socket, lambda *at: at[:2] == (cut, 2)).running() as cutter:
         while cutter.cuts >= cut - 1:  # nothing is cut in the first run, and in the last
             cutter.arm()
             folder = tmp_path / str(cut)
@@ -347,8 +321,6 @@ def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path) -> None:
             (path,) = folder.rglob("scores.csv")
             scores.add(path.read_text())
             cut += 1
-    finally:
-        cutter.end()
     assert cutter.cuts > 8
     assert len(scores) == 1
 
@@ -358,40 +330,12 @@ def test_a_run_that_is_worked_on_is_not_copied(
 ) -> None:
     run = made(there)
     until = "extract(epoch FROM now()) + 60"
-    execute(store, f"INSERT INTO @.workers (run, name, until) SELECT run, 'w', {until} FROM @.runs")
+    sql(store, f"INSERT INTO @.workers (run, name, until) SELECT run, 'w', {until} FROM @.runs")
     with pytest.raises(RunError, match="worked on by 1 worker"):
         copy(run, run_places.FolderRuns(tmp_path))
     assert not list(tmp_path.glob("*/config.json"))
-    execute(store, "UPDATE @.workers SET over = true")
+    sql(store, "UPDATE @.workers SET over = true")
     copied = copy(run, run_places.FolderRuns(tmp_path))
     assert copied.info() == run.info()
     with pytest.raises(UsageError, match="between a folder and a store"):
         copy(run, there)
-
-
-def test_a_killed_run_goes_on_from_another_folder(
-    folder: Result, store: str, tmp_path: Path
-) -> None:
-    flags = ("-d", "demo", "-s", "listwise10x2", "--sim-latency", "0.05", "--concurrency", "2")
-    at = ("--store", f"{store}&lease=1")
-    process = start(tmp_path, "run", *flags, *at)
-    while not _verdicts(store):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    process.kill()
-    process.wait()
-    before = _verdicts(store)
-    other = tmp_path / "elsewhere"
-    other.mkdir()
-    judgeq(other, "resume", *at, "--quiet", "--sim-latency", "0")
-    assert before < folder.counts.done == _verdicts(store)
-    (scores,) = other.glob("runs/*/scores.csv")
-    assert scores.read_text() == csv(folder)
-
-
-def _verdicts(store: str) -> int:
-    try:
-        ((count,),) = execute(store, "SELECT count(*) FROM @.verdicts")
-    except psycopg.errors.UndefinedTable:
-        return 0
-    return int(count)

@@ -3,21 +3,26 @@ with the run."""
 
 import asyncio
 import hashlib
+import json
 import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from judgeq.errors import RunError
-from judgeq.store import schema
+from judgeq.store import rows, schema
 from judgeq.store.sqlite import SqliteStore
+from judgeq.types import Batch, Line
 from tests.cli import ended, execute, judgeq, only_run
 from tests.mock import mock
-from tests.postgres import new_store
-from tests.test_stored_runs import execute as execute_in
+from tests.postgres import new_store, sql
+from tests.test_store import LEASE, Place, answer, begun, claimed
+from tests.test_store import place as place  # noqa: PLC0414  (a fixture)
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 SMALL = ("run", "--dataset", "synthetic:normal", "--n", "20", "-s", "listwise5x3", "--quiet")
@@ -179,6 +184,90 @@ def test_costs_that_add_up_to_no_number_are_refused(tmp_path: Path, path: Path, 
     assert "dollars: inf of " in judgeq(tmp_path, "status", expect=7).stderr
 
 
+def line(job: int = 2, bound: object = 0.5, size: int = 1) -> str:
+    """The line of a batch, as it is kept."""
+    return f"x'{json.dumps([[job, bound, size]]).encode().hex()}'"
+
+
+READS: dict[tuple[Any, ...], Sequence[str]] = {
+    ("items",): (
+        *("DELETE FROM @.items WHERE row > 1", "DELETE FROM @.items WHERE row = 0"),
+        "UPDATE @.items SET row = row + 7 WHERE row > 2",
+        "INSERT INTO @.subsets SELECT run, 'x', x'ffffff00' FROM @.runs",
+    ),
+    ("verdicts",): (
+        *(f"UPDATE @.verdicts SET ranking = {ranking} WHERE job = 0" for ranking in (
+            *("x''", "x'01000000'", "x'0000000000000000'", "x'0000000002000000'"),
+            "substr(ranking, 1, 6)",
+        )),
+        # The last is of two, in no known order.
+        *(f"UPDATE @.verdicts SET ties = x'{ties}'" for ties in (
+            *("01", "0100", "000100", "0003", "0002"),
+        )),
+        *("UPDATE @.verdicts SET score = 7", "UPDATE @.rounds SET last = -1"),
+        "UPDATE @.jobs SET items = x'' WHERE id = 0",
+        *("UPDATE @.calls SET cost = 'nan'", "UPDATE @.calls SET cost = 'infinity'"),
+    ),
+    ("left", 1): (
+        "UPDATE @.jobs SET judge = -1",
+        *(f"UPDATE @.jobs SET items = x'{items}' WHERE id = 3" for items in (
+            *("", "000000", "0000000000000000", "0000000006000000", "00000000ffffffff"),
+        )),
+    ),
+    ("counts",): ("UPDATE @.jobs SET state = 'odd' WHERE id = 0",),
+    ("active", 1): ("UPDATE @.rounds SET active = x'0000'",),
+    ("batches",): (
+        *(f"UPDATE @.workers SET {what} WHERE name = 'b'" for what in (
+            *("name = '../b'", f"name = '{'x' * 65}'", "name = 'b\x1b[m'"),
+            *("until = 1e9", "seen = 1e300"),
+        )),
+        *(f"UPDATE @.batches SET {what}" for what in (
+            *("judge = -1", "jobs = -1", "total = -1", "answered = -1", "state = 'odd'"),
+            *("made = 'nan'", "made = -1.0", "seen = 'infinity'", "expires = -1.0"),
+            *("cost = -1.0", "tokens = -1.0", "reserved = 1e301", "worker = worker + 1"),
+        )),
+    ),
+    ("lines", "b"): tuple(f"UPDATE @.batches SET sent = {sent}" for sent in (
+        *("x''", "substr(sent, 1, 9)", line(job=1), line(size=-1)),
+        *(line(bound=-2), line(bound=float("inf")), line(bound="x")),
+    )),
+}  # fmt: skip
+"""What a store is asked, and changes that it is to notice."""
+
+
+@pytest.mark.parametrize(
+    ("change", "read"), [(change, read) for read, some in READS.items() for change in some]
+)
+async def test_a_row_that_can_not_be_is_refused(
+    place: Place, change: str, read: tuple[Any, ...]
+) -> None:
+    async with place.open() as store:
+        await begun(store, 4)
+        await claimed(store, "a", 2)
+        await store.settle("a", [answer(0, 1, 0), answer(1, 1, 2)])
+        batch = Batch("b", 0, "openai", "h", "schema", 1.0, 1, 0.5, 1.0)
+        (job,) = await store.claim("a", 1, LEASE)
+        await store.hand_over("a", batch, [Line(job, 0.5, 1)])
+    place.change(change)
+
+    async def opened_and_read() -> None:
+        async with place.open() as store:
+            schema.refuse("the run", *await store._read(schema.ADDED_UP))
+            await getattr(store, read[0])(*read[1:])
+
+    with pytest.raises(RunError, match="damaged"):
+        await opened_and_read()
+
+
+@pytest.mark.parametrize("ties", ["00020002", "00020100", "00020001", "00010202", "00020202"])
+def test_partial_rankings_that_can_not_be(ties: str) -> None:
+    """Two groups of no known order, one beside a tie, or nothing else."""
+    four = np.arange(4, dtype="<i4").tobytes()
+    row = [0, four, bytes.fromhex(ties), four, None, 0, 1]
+    with pytest.raises(ValueError, match="partial ranking"):
+        rows.verdicts([row], 4)
+
+
 MODEL = ("--judge", "m", "--price", "1,10", "--no-cache")
 RUN = ("run", "-d", "demo", "--sample", "20", "-s", "pairwise3", "--quiet", *MODEL)
 DAMAGE = [
@@ -237,7 +326,7 @@ def test_a_store_that_does_not_add_up_is_refused_too(finished: Path, tmp_path: P
     judgeq(finished, "store", "copy", "last", "--to", store)
     where = ("last", "--store", store, "--runs-dir", tmp_path)
     judgeq(finished, "status", *where)
-    execute_in(store, "DELETE FROM @.verdicts WHERE job = 7")
+    sql(store, "DELETE FROM @.verdicts WHERE job = 7")
     for command in ("status", "resume"):
         told = judgeq(finished, command, *where, expect=7).stderr
         assert "answered questions with a verdict: 29 of 30" in told

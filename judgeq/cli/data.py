@@ -152,12 +152,10 @@ def import_(
 
     columns = columns_of(file, values)
     settings = config.settle(given | {"store": values["store"]})
-    folder, before, notices = import_run.import_file(
+    folder, before, notices = import_run.import_judgments(
         settings,
-        file,
+        import_run.reading(file, values["items"], columns),
         runs_dir,
-        numbers=values["items"],
-        columns=columns,
         drop_identity=values["drop_identity"],
         new=new,
     )

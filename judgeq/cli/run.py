@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from judgeq.config import Settings
     from judgeq.datasets import Dataset
     from judgeq.engine.assembly import Run
-    from judgeq.engine.pilot import Pilot
+    from judgeq.engine.estimate import Pilot
     from judgeq.engine.status import State
     from judgeq.run_places import RunPlace, Runs
     from judgeq.ui.dashboard import Face
@@ -122,14 +122,14 @@ def estimate(
 
 
 def _pilot(prepared: Run, questions: int) -> Pilot | None:
-    from judgeq.engine import pilot
+    from judgeq.engine.estimate import ask_first
     from judgeq.ui import dashboard
 
     face = dashboard.choose(console(stderr=True), quiet=False)
     restore_ctrl_c()
     try:
         with face:
-            return pilot.ask(prepared, questions, face, beside=face.draw_forever)
+            return ask_first(prepared, questions, face, beside=face.draw_forever)
     except StoppedError as error:
         raise _advised(error, prepared.folder.argument) from error
 

@@ -97,13 +97,14 @@ def batches(there: Runs) -> Answer:
     import asyncio
     import time
 
-    from judgeq.engine.status import listed
+    from judgeq.engine.status import Unreadable, listed, states
     from judgeq.ui.show import lists
 
-    found, errors = asyncio.run(listed(there))
-    for error in errors:
-        complain(error)
-    return Answer(found, lambda found: lists.batches(found, time.time()))
+    found = asyncio.run(states(there.all()))
+    for one in found:
+        if isinstance(one, Unreadable):
+            complain(f"{one.run.label}: {one.reason}")
+    return Answer(listed(found), lambda found: lists.batches(found, time.time()))
 
 
 @command("runs batches cancel", *of_settings(*RESUMED, of_run=True))

@@ -106,7 +106,7 @@ def with_judge(
     if named in ((), kept.judge) or kept.rehearsal:
         return changes
     begun = len(kept.judge)
-    whole, state = named[:begun] == kept.judge, awaited(lambda: status.state(folder))
+    whole, state = named[:begun] == kept.judge, awaited(status.state(folder))
     new = named[begun:] if whole else named
     if not whole:  # then the others are taken from the run's record
         trust.own_settings(folder, info, {**changes, "judge": None, "total_rounds": None}, held)
@@ -214,7 +214,7 @@ def check_rounds(run: str, settings: Settings, info: RunInfo) -> None:
 
 def until_reached(settings: Settings, folder: RunPlace, info: RunInfo) -> Settings:
     """The settings with further rounds for a finished run that hasn't ended by its goal of now."""
-    state = awaited(lambda: status.state(folder))
+    state = awaited(status.state(folder))
     rounds = len(state.rounds)
     if state.word != "finished" or state.over or info.ended_after(rounds, settings.goal):
         return settings
@@ -232,17 +232,13 @@ def again(settings: Settings, info: RunInfo) -> Settings:
 
 
 def kept_prompt(place: RunPlace, info: RunInfo) -> PromptSet | None:
-    """The prompt set as the run's facts hold it. Raises RunError for what is none, and UsageError for a
-    persona that isn't in it."""
+    """The prompt set as the run's facts hold it. Raises RunError for what is none."""
     if info.facts.get("prompt") is None:
         return None
     try:
-        prompt = prompts.of_facts(info.facts)
+        return prompts.of_facts(info.facts)
     except (TypeError, ValueError) as error:
         raise RunError(f"run {place.id} has an invalid prompt set.") from error
-    for name in info.settings.persona:
-        prompt.as_persona(name)  # complains of one that isn't there
-    return prompt
 
 
 # A worker's runs

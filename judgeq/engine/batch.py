@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -93,16 +94,6 @@ async def ask(session: Session) -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Open:
-    """A batch that is out, or may be: since when, by the monotonic clock, if it is."""
-
-    batch: Batch
-    since: float
-    broken: int = 0  # downloads
-    reported: bool = False
-
-
-@dataclass(slots=True, eq=False)
 class Outlet:
     """The way to one judge: it is sent batches of so many lines at most, and none before `closed_until`.
     `tries` failed, one after the other."""
@@ -114,16 +105,20 @@ class Outlet:
 
 
 class Batches:
-    """The batches of a run, while a session works on them."""
+    """The batches of a run, while a session works on them. What of them is so is read from the ledger
+    each time: what is known here may not have been committed."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._error: JudgeqError | None = None  # the first of those that are to end the session
-        self._open: list[Open] = []
         self._wait = FIRST_WAIT
-        self._more = True  # may be pending
         self._outlets: dict[int, Outlet] = {}  # by judge
-        self._asked: dict[str, set[str]] = {}  # keys of this session's questions, by open batch
+        # By a batch's name: since when it is out, by the monotonic clock; broken downloads; those that
+        # can't be asked about; and keys of this session's questions.
+        self._since: dict[str, float] = {}
+        self._broken = Counter[str]()
+        self._reported: set[str] = set()
+        self._asked: dict[str, set[str]] = {}
         for number, judge in enumerate(session.judge.judges):
             if judge is not None and judge.batches is not None:
                 api = judge.batches.batch_api
@@ -134,35 +129,30 @@ class Batches:
         """Send what is pending, if we are to, and wait until all batches have ended and nothing is to be
         sent, if we are to; as `ask`."""
         session, settings, stop = self._session, self._session.run.settings, self._session.stop
-        for batch in await out_of(session.store):
-            age = max(0.0, time.time() - batch.made)
-            self._open.append(Open(batch, time.monotonic() - age))
         while True:
-            pauses = [await self._look(one) for one in [*self._open]]
+            pauses = [await self._look(batch.name) for batch in await self._out()]
             if settings.batch and self._error is None:
                 await self._send()
             if self._error is not None:
                 raise self._error
-            waits = [max([self._wait, *pauses])] if self._open else []
+            out = await self._out()
+            waits = [max([self._wait, *pauses])] if out else []
             if settings.batch:
                 closed = [one.closed_until - time.monotonic() for one in self._outlets.values()]
                 waits += [seconds for seconds in closed if seconds > 0]
             if not waits:
                 return
             if stop.asked or not settings.wait:
-                raise StoppedError(self._still())
-            session.emit(BatchesOpen(tuple(one.batch for one in self._open), min(waits)))
+                raise StoppedError(_still(out))
+            session.emit(BatchesOpen(out, min(waits)))
             with suppress(StoppedError):  # which is seen above, when what has ended is collected
                 await stop.sleep(min(waits))
             self._wait = min(self._wait * 1.5, LONGEST_WAIT)
 
-    def _still(self) -> str:
-        """What is still out, for a session that ends."""
-        if not self._open:
-            return "stopped while batches wait to be sent"
-        questions = several(sum(one.batch.left for one in self._open), "question")
-        batches = several(len(self._open), "batch", "batches")
-        return f"{batches} still out, with {questions}, which go on at their provider"
+    async def _out(self) -> list[Batch]:
+        """The batches that are out, or may be; while the store is away that is waited for."""
+        store = self._session.store
+        return await store.again(lambda: out_of(store))
 
     def _notify(self, text: str, *, warning: bool = False) -> None:
         self._session.emit(Notice(text, warning=warning))
@@ -172,35 +162,35 @@ class Batches:
 
     # From one state to the next
 
-    async def _look(self, one: Open) -> float:
+    async def _look(self, name: str) -> float:
         """Lead a batch on; seconds until it is looked at again, at least. What fails now is tried again
         later; what always will ends the session, once the others are collected."""
         try:
             ledger = {batch.name: batch for batch in await self._session.store.batches()}
-            one.batch = ledger[one.batch.name]  # what is known here may not have been committed
-            asked(self._session.judge, one.batch)
-            outlet = self._outlets[one.batch.judge]
-            if one.batch.remote is None:
-                await self._find(one, outlet, ledger.values())
+            batch = ledger[name]
+            asked(self._session.judge, batch)
+            outlet = self._outlets[batch.judge]
+            if batch.remote is None:
+                await self._find(batch, outlet, ledger.values())
             else:
-                await self._step(one, outlet, await outlet.api.get(one.batch.remote))
-                one.reported = False
+                await self._step(batch, outlet, await outlet.api.get(batch.remote))
+                self._reported.discard(name)
         except BatchGoneError as error:
-            await self._lose(one, str(error))
+            await self._lose(batch, str(error))
         except (CallError, StoreAwayError) as error:
-            one.broken += isinstance(error, BrokenResultsError)
-            if not one.reported:
-                one.reported = True
-                self._notify(f"{named(one.batch)} can't be asked about just now: {error}")
+            self._broken[name] += isinstance(error, BrokenResultsError)
+            if name not in self._reported:
+                self._reported.add(name)
+                self._notify(f"batch {name} can't be asked about just now: {error}")
             return (error.retry_after if isinstance(error, CallError) else None) or 0.0
         except JudgeqError as error:
             self._fail(error)
         return 0.0
 
-    async def _step(self, one: Open, outlet: Outlet, remote: Remote) -> None:
+    async def _step(self, batch: Batch, outlet: Outlet, remote: Remote) -> None:
         """Lead a batch on that is there, by what its provider says of it. Where it took none of it that
         is an error, unless too much waits there already."""
-        one.batch = one.batch._replace(
+        batch = batch._replace(
             remote=remote.id,
             state=BatchState.SENT,
             status=remote.status,
@@ -211,102 +201,88 @@ class Batches:
             seen=time.time(),
             error=None,
         )
-        await self._session.store.note_batch(one.batch)
+        await self._session.store.note_batch(batch)
         if remote.stands == "ended":
-            last = one.broken >= BROKEN
-            how = (self._session, outlet.api, one.batch, remote, self._fail)
-            self._end(one, await collect(*how, last=last))
+            last = self._broken[batch.name] >= BROKEN
+            await collect(self._session, outlet.api, batch, remote, self._fail, last=last)
         elif remote.stands == "refused":
             why = "; ".join(remote.problems) or f"its state is {remote.status!r}"
-            why = f"{one.batch.api} refused {named(one.batch)}: {why}"
+            why = f"{batch.api} refused {named(batch)}: {why}"
             error = JudgeError(f"{why}. None of it was paid for.")
             if remote.full:
-                outlet.most = max(1, one.batch.jobs // 2)
+                outlet.most = max(1, batch.jobs // 2)
                 error = CallError(f"{why}.", retry_after=FULL_WAIT)
-            await self._not_taken(one, outlet, error)
+            await self._not_taken(batch, outlet, error)
 
-    async def _find(self, one: Open, outlet: Outlet, ledger: Iterable[Batch]) -> None:
+    async def _find(self, batch: Batch, outlet: Outlet, ledger: Iterable[Batch]) -> None:
         """Look for a batch that may have been created. Where its provider doesn't list it when it would,
         it is lost; or it was refused, if that was the answer."""
-        batch, since = one.batch, min(one.batch.made, time.time())
+        now = time.time()
         known = {other.remote for other in ledger if other.remote is not None}
-        found = await outlet.api.identify(batch.name, batch.jobs, since, known)
+        found = await outlet.api.identify(batch.name, batch.jobs, min(batch.made, now), known)
+        since = self._since.setdefault(batch.name, time.monotonic() - max(0.0, now - batch.made))
         if found is not None:
             self._notify(f"{named(batch)} was created all the same, and is taken up.")
-            await self._step(one, outlet, found)
-        elif time.monotonic() >= one.since + SETTLING:
+            await self._step(batch, outlet, found)
+        elif time.monotonic() >= since + SETTLING:
             if batch.error is None:
-                await self._lose(one, "its provider doesn't list it")
+                await self._lose(batch, "its provider doesn't list it")
             else:
-                await self._not_taken(one, outlet, CallError(batch.error))
+                await self._not_taken(batch, outlet, CallError(batch.error))
 
-    async def _create(self, one: Open, outlet: Outlet, file: BinaryIO) -> None:
+    async def _create(self, batch: Batch, outlet: Outlet, file: BinaryIO) -> None:
         """Create a batch, of which the ledger knows."""
         try:
-            remote = await outlet.api.create(one.batch.name, file)
+            remote = await outlet.api.create(batch.name, file)
         except JudgeError as error:
             if error.cost is not None:
-                await self._not_taken(one, outlet, error)
+                await self._not_taken(batch, outlet, error)
                 return
             # It may be there all the same: it is looked for.
-            one.since = time.monotonic()
+            self._since[batch.name] = time.monotonic()
             if isinstance(error, RateLimitedError) or not isinstance(error, CallError):  # refused
-                await self._session.store.note_batch(one.batch._replace(error=str(error)))
+                await self._session.store.note_batch(batch._replace(error=str(error)))
             else:
-                self._notify(f"{named(one.batch)} may not have been created: {error}")
+                self._notify(f"{named(batch)} may not have been created: {error}")
         else:
             outlet.tries = 0
-            await self._step(one, outlet, remote._replace(stands="working"))
+            await self._step(batch, outlet, remote._replace(stands="working"))
 
-    async def _not_taken(self, one: Open, outlet: Outlet, error: JudgeError) -> None:
+    async def _not_taken(self, batch: Batch, outlet: Outlet, error: JudgeError) -> None:
         """A batch was surely not taken: its jobs go back, and cost nothing. They are sent again after a
         pause. Where that won't help the session ends."""
-        await self._over(one, BatchState.REFUSED, f"its batch was not taken: {error}")
-        if not isinstance(error, CallError) or (outlet.tries >= TRIES and not self._open):
+        await give_back(
+            self._session, batch, BatchState.REFUSED, f"its batch was not taken: {error}"
+        )
+        if not isinstance(error, CallError) or (outlet.tries >= TRIES and not await self._out()):
             self._fail(error)
             return
         pause = min(AGAIN * 2**outlet.tries, LONGEST_WAIT)
         outlet.closed_until = time.monotonic() + max(pause, error.retry_after or 0.0)
         outlet.tries += 1
-        self._notify(f"{named(one.batch)} was not taken: {error} Its questions are sent again.")
+        self._notify(f"{named(batch)} was not taken: {error} Its questions are sent again.")
 
-    async def _lose(self, one: Open, why: str) -> None:
+    async def _lose(self, batch: Batch, why: str) -> None:
         """Nobody can say what became of a batch: all goes back, as possibly paid."""
-        risk = one.batch.at_risk
+        risk = batch.at_risk
         at_risk = "at a price that isn't known" if risk is None else f"for up to ${risk:,.6g}"
         self._notify(
-            f"{named(one.batch)} is lost: {why}. It may have been paid for, {at_risk}, which counts for "
+            f"{named(batch)} is lost: {why}. It may have been paid for, {at_risk}, which counts for "
             "--max-cost. Its questions are asked again.",
             warning=True,
         )
-        await self._over(one, BatchState.LOST, f"its batch is lost: {why}")
-
-    async def _over(self, one: Open, state: BatchState, error: str) -> None:
-        """All jobs that a batch has go back."""
-        self._end(one, await give_back(self._session, one.batch, state, error))
-
-    def _end(self, one: Open, batch: Batch) -> None:
-        """A batch is over: there may be room for another."""
-        one.batch = batch
-        self._open.remove(one)
-        self._asked.pop(batch.name, None)
-        self._more = True
+        await give_back(self._session, batch, BatchState.LOST, f"its batch is lost: {why}")
 
     # Sending
 
     async def _send(self) -> None:
         """Send what is pending, as far as that may go now. Raises BudgetError where nothing is out, and
         the next question can't be paid; JudgeError where a provider takes no batch."""
-        if not self._more:
-            return
-        self._more = False
         for number, outlet in self._outlets.items():
             more = True
             while more and not (self._session.stop.asked or self._error):
-                if outlet.closed_until > time.monotonic():
-                    self._more = True
-                    break
-                more = await self._send_one(number, outlet)
+                more = outlet.closed_until <= time.monotonic()
+                more = more and await self._send_one(number, outlet)
 
     async def _send_one(self, number: int, outlet: Outlet) -> bool:
         """Send a judge one batch of what is pending, but for what the cache knows; whether there may be
@@ -314,12 +290,13 @@ class Batches:
         session = self._session
         store, stop = session.store, session.stop
         store.judges = [number]
-        jobs = await store.claim(whoami(), outlet.most, store.lease)
-        left, out = {job.match.id for job in jobs}, set[str]().union(*self._asked.values())
+        jobs, out = await store.claim(whoami(), outlet.most, store.lease), await self._out()
+        left = {job.match.id for job in jobs}
+        keys = set[str]().union(*(self._asked.get(batch.name, ()) for batch in out))
         try:
             # The file holds texts: it has no name on the disk, so that a kill leaves none.
             with tempfile.TemporaryFile(dir=results_of(session.run)) as file:
-                requests = Requests(session, number, outlet.api, out, cast("BinaryIO", file))
+                requests = Requests(session, number, outlet.api, keys, cast("BinaryIO", file))
                 unpaid = await requests.fill(jobs)
                 await store.settle(whoami(), requests.cached)
                 for outcome in requests.cached:
@@ -333,7 +310,7 @@ class Batches:
                     await self._submit(outlet, requests)
         finally:
             await store.settle(whoami(), [Outcome(job, JobState.PENDING) for job in left])
-        if unpaid is not None and not (self._open or stop.asked):
+        if unpaid is not None and not (stop.asked or await self._out()):
             raise unpaid
         return unpaid is None and bool(requests.lines or requests.cached)
 
@@ -346,15 +323,21 @@ class Batches:
                 budget_of(session).release(line.bound)
         if len(lost) == batch.jobs:  # nothing was written down
             return
-        one = Open(batch, time.monotonic())
-        self._open.append(one)
-        self._wait = FIRST_WAIT
-        self._asked[batch.name] = requests.keys
+        self._wait, self._asked[batch.name] = FIRST_WAIT, requests.keys
         if lost:
-            why = f"{len(lost):,} of its questions are another process's by now"
-            await self._over(one, BatchState.REFUSED, f"its batch was not sent: {why}")
+            why = f"its batch was not sent: {len(lost):,} of its questions are another process's by now"
+            await give_back(session, batch, BatchState.REFUSED, why)
         else:
-            await self._create(one, outlet, requests.file)
+            await self._create(batch, outlet, requests.file)
+
+
+def _still(out: Sequence[Batch]) -> str:
+    """What is still out, for a session that ends."""
+    if not out:
+        return "stopped while batches wait to be sent"
+    questions = several(sum(batch.left for batch in out), "question")
+    batches = several(len(out), "batch", "batches")
+    return f"{batches} still out, with {questions}, which go on at their provider"
 
 
 async def cancel(run: Run, emit: Emit) -> Sequence[tuple[Batch, Remote]]:

@@ -183,8 +183,8 @@ class Requests:
 
 async def collect(
     session: Session, api: BatchAPI, batch: Batch, remote: Remote, fail: Fail, *, last: bool
-) -> Batch:
-    """Settle every job of a batch that ended, by its results; the batch then. `fail` is called with
+) -> None:
+    """Settle every job of a batch that ended, by its results. `fail` is called with
     errors that are to stop the run. Raises BrokenResultsError for results that are broken, or hold less
     than was answered; but not at the `last` try."""
     folder = results_of(session.run) / batch.name
@@ -216,25 +216,24 @@ async def collect(
             for line in left.values():
                 yield line, _unanswered(session, line, why)
 
-        return await settle(session, batch, outcomes(), BatchState.COLLECTED)
+        await settle(session, batch, outcomes(), BatchState.COLLECTED)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def give_back(session: Session, batch: Batch, state: BatchState, error: str) -> Batch:
-    """Give all jobs back that a batch has, unanswered: of one that is lost as possibly paid for. The
-    batch then, which is over."""
+async def give_back(session: Session, batch: Batch, state: BatchState, error: str) -> None:
+    """Give all jobs back that a batch has, unanswered: of one that is lost as possibly paid for."""
     lines = await session.store.lines(batch.name)
     why = "not_sent" if state is BatchState.REFUSED else "missing"
     outcomes = [(line, _unanswered(session, line, why, error)) for line in lines]
-    return await settle(session, batch._replace(error=error, left=len(lines)), outcomes, state)
+    await settle(session, batch._replace(error=error, left=len(lines)), outcomes, state)
 
 
 async def settle(
     session: Session, batch: Batch, outcomes: Iterable[tuple[Line, Outcome]], over: BatchState
-) -> Batch:
+) -> None:
     """Commit outcomes of all jobs that a batch has, and what they make of it, which is `over` with its
-    last job, whatever is killed; the batch then."""
+    last job, whatever is killed."""
     store, outcomes = session.store, iter(outcomes)
     while group := list(islice(outcomes, GROUP)):
         calls = [call for _, outcome in group for call in outcome.calls]
@@ -252,9 +251,7 @@ async def settle(
             cost = outcome.calls[-1].cost if outcome.calls else None
             budget_of(session).settle(line.bound, cost)
         await asyncio.sleep(0)
-    batch = batch._replace(state=over)
-    await store.note_batch(batch)
-    return batch
+    await store.note_batch(batch._replace(state=over))
 
 
 def _answered(session: Session, batch: Batch, line: Line, result: Result, fail: Fail) -> Outcome:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,22 +30,6 @@ Given = Mapping[str, Sequence[str]]
 """The texts of runs, by their ids, where the user has them at hand."""
 
 
-class Block(NamedTuple):
-    """Items of a run that were judged together: by which `run`, and their rows in it."""
-
-    run: str
-    rows: range
-
-
-def blocks(info: RunInfo, run: str) -> list[Block]:
-    """The items of a run, those first that it was placed onto."""
-    found, first = list[Block](), 0
-    for name, items in (*((one.run, one.items) for one in info.onto), (run, info.new_items)):
-        found.append(Block(name, range(first, first + items)))
-        first += items
-    return found
-
-
 def load(
     settings: Settings,
     onto: Sequence[RunPlace],
@@ -62,13 +46,11 @@ def load(
 def placed(dataset: Dataset, onto: Sequence[RunPlace], given: Given) -> Dataset:
     """The items of runs, and after them those of the dataset that are new. Raises DataError where texts
     can't be had, and UsageError where none is new."""
-    settled = _of_run(onto[0], dataset, given)
-    there = {block.run for block in blocks(onto[0].info(), onto[0].id)}
+    settled, there = _of_run(onto[0], dataset, given), {*_judged_in(onto[0])}
     for place in onto[1:]:
-        own = _of_run(place, dataset, given)
-        new = [block for block in blocks(place.info(), place.id) if block.run not in there]
-        there |= {block.run for block in new}
-        rows = [row for block in new for row in block.rows]
+        own, judged_in = _of_run(place, dataset, given), _judged_in(place)
+        rows = [row for row, run in enumerate(judged_in) if run not in there]
+        there.update(judged_in)
         settled = concatenated(settled, own, rows, [own.ids[row] for row in rows])
     rows, ids, changed = _new(settled, dataset)
     if not rows:
@@ -86,6 +68,13 @@ def placed(dataset: Dataset, onto: Sequence[RunPlace], given: Given) -> Dataset:
         )
     joined = concatenated(settled, dataset, rows, ids)
     return replace(joined, notices=(*dataset.notices, *notices))
+
+
+def _judged_in(place: RunPlace) -> list[str]:
+    """By row, the run that judged an item first: this one, or one that it was placed onto."""
+    info = place.info()
+    judged = [(one.run, one.items) for one in info.onto] + [(place.id, info.new_items)]
+    return [run for run, items in judged for _ in range(items)]
 
 
 def _new(settled: Dataset, dataset: Dataset) -> tuple[list[int], list[str], list[str]]:
@@ -127,18 +116,18 @@ def concatenated(
     """The items of one dataset, and after them these rows of another, under these ids, with the columns
     that the other one keeps."""
 
-    def column(old: Floats | None, new: Floats | None) -> Floats | None:
-        if old is None and new is None:
-            return None
-        first = np.full(len(settled), np.nan) if old is None else old
-        return np.append(first, np.full(len(rows), np.nan) if new is None else new[rows])
+    def column(old: Any, new: Any, none: object) -> list[Any]:
+        first = [none] * len(settled) if old is None else old
+        return [*first, *([none] * len(rows) if new is None else (new[row] for row in rows))]
+
+    def numbers(old: Floats | None, new: Floats | None) -> Floats | None:
+        return None if old is None and new is None else np.array(column(old, new, np.nan))
 
     texts = None
     if settled.texts is not None and dataset.texts is not None:
         texts = [*settled.texts, *(dataset.texts[row] for row in rows)]
-    gold = column(settled.gold, dataset.gold)
+    gold = numbers(settled.gold, dataset.gold)
     kinds = {settled.gold_kind, dataset.gold_kind} - {None}
-    none = np.zeros(len(settled), dtype=np.bool_)
     return replace(
         dataset,
         ids=[*settled.ids, *ids],
@@ -146,13 +135,13 @@ def concatenated(
         gold=gold,
         gold_kind=kind_of(gold) if gold is not None and len(kinds) > 1 else next(iter(kinds), None),
         gold_meaning=(settled if dataset.gold is None else dataset).gold_meaning,
-        latent=column(settled.latent, dataset.latent),
+        latent=numbers(settled.latent, dataset.latent),
         subsets={
-            name: np.append(settled.subsets.get(name, none), subset[rows])
+            name: np.array(column(settled.subsets.get(name), subset, False))
             for name, subset in dataset.subsets.items()
         },
         columns={
-            name: [*settled.columns.get(name, [None] * len(settled)), *(cells[row] for row in rows)]
+            name: column(settled.columns.get(name), cells, None)
             for name, cells in dataset.columns.items()
         },
         prompt=dataset.prompt or settled.prompt,
@@ -210,7 +199,7 @@ def _of_run(place: RunPlace, dataset: Dataset, given: Given) -> Dataset:
     info = place.info()
     if (own := dataset_of(place, keep_columns=bool(dataset.columns))) is not None:
         return own
-    ids = awaited(lambda: _ids(place))
+    ids = awaited(_ids(place))
     texts = given.get(place.id)
     if texts is None and dataset.texts is not None:
         by_id = dict(zip(dataset.ids, dataset.texts, strict=True))

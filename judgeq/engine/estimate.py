@@ -1,11 +1,12 @@
-"""What a run would take, before anything is sent: calls, tokens, dollars, and how long.
+"""What a run would take, before anything is sent: calls, tokens and dollars.
 
 Calls × tokens × price. The run's ledger says what is answered, and the cache what it would answer of the
 round that comes next; which items meet in later rounds nobody knows, so that these are taken to be as
 large as the strategy makes them, and their questions as long as others of theirs.
 
-What a question takes is known from those that this run has answered, where a pilot may have asked the
-first ones. Otherwise it is a rule of thumb, which spans a factor of twenty.
+What a question takes is known from those that this run has answered. Otherwise it is a rule of thumb,
+which spans a factor of twenty; so a pilot asks the first questions. They are the run's own: kept in its
+ledger, as all that is paid for, and in the cache; neither the run nor a second pilot asks them again.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.engine import assembly, rounds, runner
-from judgeq.engine.assembly import Run
-from judgeq.engine.interrupts import Stop, awaited
-from judgeq.engine.pilot import Pilot
-from judgeq.judge.limiter import MARGIN
+from judgeq.engine.assembly import Run, Session
+from judgeq.engine.interrupts import Beside, Stop, awaited
+from judgeq.engine.queue import drain
+from judgeq.engine.session import at_work
+from judgeq.errors import BudgetError, JudgeError, RunError, StoppedError, UsageError
+from judgeq.events import Emit, Notice, RoundStarted
 from judgeq.judge.panel import Panel
 from judgeq.judge.prices import REASON, answer_tokens
 from judgeq.rating import UNKNOWN
@@ -66,6 +69,17 @@ NOTHING = Range(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
+class Pilot:
+    """What a pilot of so many `questions` brought: the jobs of the first round by state, and the error
+    that ended it early, if one did."""
+
+    questions: int
+    counts: Counts
+    error: JudgeError | BudgetError | None = field(default=None, metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {"jobs": "counts"}
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """What is left to be done of a run."""
 
@@ -82,7 +96,6 @@ class Estimate:
     input: Range = NOTHING  # tokens
     output: Range = NOTHING
     cost: Range | None = NOTHING  # dollars; None where the price is unknown
-    seconds: Range | None = None  # None where no answer tells how long one takes
     pilot: Pilot | None = None
     JSON_KEYS: ClassVar = {
         "run": "prepared.folder.id",
@@ -152,7 +165,7 @@ def forecast(prepared: Run, *, retry_failed: bool = False) -> Estimate | None:
     folder = prepared.folder
     if not prepared.settings.models or (folder.exists and folder.is_running()):
         return None
-    left = awaited(lambda: estimate(prepared, retry_failed=retry_failed))
+    left = awaited(estimate(prepared, retry_failed=retry_failed))
     if not left.calls:
         return None
     assembly.check_access(prepared.settings)
@@ -279,17 +292,13 @@ def _by_samples(known: Estimate, samples: Sequence[tuple[int, Spent]]) -> Estima
     read = [(one.usage.input + one.usage.cached) / size for size, one in samples]
     written = [one.usage.output / (3 + len(one.match.items)) for _, one in samples]
     costs = [one.cost / size for size, one in samples if one.cost is not None]
-    latencies = [one.latency for _, one in samples if one.latency]
-    known = replace(
+    return replace(
         known,
         input=plausible(read, n, 0.03) * known.size,
         output=plausible(written, n, 0.1) * (3 * n + known.texts),
         cost=plausible(costs, n, 0.05) * known.size if len(costs) == len(samples) else None,
         basis=f"from {several(len(samples), 'answered call')}",
     )
-    if known.prepared.settings.batch or not latencies:
-        return known
-    return replace(known, seconds=_seconds(known, latencies))
 
 
 def _by_rule(known: Estimate) -> Estimate:
@@ -314,23 +323,6 @@ def _by_rule(known: Estimate) -> Estimate:
     )
 
 
-def _seconds(known: Estimate, latencies: Sequence[float]) -> Range:
-    """How long the calls may take, from all in flight that may be, to as many as the pilot had."""
-    settings, models, pilot = known.prepared.settings, len(known.prepared.pricing), known.pilot
-    rpm, tpm = settings.rpm or math.inf, settings.tpm or math.inf
-    latency, waits = plausible(latencies, known.calls, 0.1), max(1, known.rounds_open)
-    most = settings.concurrency * models
-    least = most if pilot is None else min(most, pilot.questions)
-
-    def lasting(at_once: int, latency: float, tokens: float) -> float:
-        paced = 60 / MARGIN / models * max(known.calls / rpm, tokens / tpm)
-        return max(paced, latency * max(waits, known.calls / at_once))
-
-    low = lasting(most, latency.low, known.input.low + known.output.low)
-    high = lasting(least, latency.high, known.input.high + known.output.high)
-    return Range(low, high + waits * max(latencies))
-
-
 def plausible(values: Sequence[float], to_come: int, least: float) -> Range:
     """What the mean of so many values to come may be: within a 95 % prediction interval, and at least
     the share `least` to either side, for later rounds ask about more similar texts.
@@ -351,3 +343,67 @@ def plausible(values: Sequence[float], to_come: int, least: float) -> Range:
 
 def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if values else 0.0
+
+
+# A pilot
+
+
+def ask_first(
+    run: Run,
+    questions: int,
+    emit: Emit,
+    *,
+    beside: Beside | None = None,
+) -> Pilot | None:
+    """Have so many questions of the run judged, or all of its first round; None where that would tell
+    nothing, since no model is asked. `beside` as of the run.
+
+    What ends it early is raised if no question was judged, else returned. Raises UsageError, RunError
+    and StoppedError as `session.execute` does.
+    """
+    if questions < 1:
+        raise UsageError(f"A pilot of {questions} questions can't be: ask 1 or more.")
+    if not run.settings.models:
+        emit(Notice("No model is asked, so that there is nothing to pay: no pilot is needed."))
+        return None
+
+    async def first(session: Session) -> Pilot:
+        error: JudgeError | BudgetError | None = None
+        try:
+            await _judge_first(session, questions)
+        except (JudgeError, BudgetError) as raised:
+            error = raised
+        counts = await session.store.round_state(run.strategy.before + 1) or Counts()
+        if not counts.done:
+            raise error or JudgeError(
+                f"no question of the pilot brought a verdict ({counts.invalid:,} invalid, "
+                f"{counts.failed:,} failed), so it gives no estimate."
+            )
+        return Pilot(min(questions, counts.total), counts, error)
+
+    return at_work(run, emit, first, beside=beside)
+
+
+async def _judge_first(session: Session, questions: int) -> None:
+    """Have so many questions of the first round judged, unless they are already: failed ones don't
+    count, nor invalid ones where there is nothing else."""
+    run = session.run
+    first = run.strategy.before + 1
+    epoch, history = await runner.lead(session), runner.begin(run)
+    session.emit(await runner.start_event(session))
+    for _ in range(first - 1):
+        await rounds.fold(history, session.store, len(run.judges))
+    counts = await runner.plan(session, epoch, history)
+    to_ask = min(questions - (counts.done and counts.done + counts.invalid), counts.left)
+    if to_ask <= 0:
+        return
+    if await assembly.out_of(session.store):
+        raise RunError(
+            f"run {run.folder.id} has batches that are out: `judgeq resume "
+            f"{run.folder.argument}` collects them, and then no pilot is needed."
+        )
+    session.emit(RoundStarted(first, counts))
+    await drain(session, to_ask)
+    after = await session.store.round_state(first) or counts
+    if session.stop.asked and counts.left - after.left < to_ask:
+        raise StoppedError("stopped")

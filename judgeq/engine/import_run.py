@@ -33,31 +33,19 @@ class Imported(NamedTuple):
     notices: tuple[str, ...]
 
 
-def import_file(
-    settings: Settings,
-    path: Path,
-    root: Path,
-    *,
-    numbers: Numbers | None = None,
-    columns: votes.Columns | None = None,
-    drop_identity: bool = False,
-    new: bool = False,
-) -> Imported:
-    """As `import_judgments`, of a file: a table of votes or of best-worst answers with these `columns`;
-    else a recording, and `numbers` as in `recordings.read`.
-
-    Raises DataError naming its line of what is wrong.
-    """
+def reading(
+    path: Path, numbers: Numbers | None = None, columns: votes.Columns | None = None
+) -> Read:
+    """What reads the judgments of a file: a table of votes or of best-worst answers with these
+    `columns`; else a recording, and `numbers` as in `recordings.read`. Raises DataError naming its line
+    of what is wrong."""
 
     def read(dataset: Dataset) -> Recording:
         if columns is not None:
             return votes.read(path, columns, dataset.ids, dataset.texts)
         return recordings.read(path, dataset.ids, numbers)
 
-    imported = import_judgments(settings, read, root, drop_identity=drop_identity, new=new)
-    folder = imported.folder
-    trust.remember(folder, folder.info().fingerprint, settings.rooted())
-    return imported
+    return read
 
 
 def import_judgments(
@@ -91,21 +79,22 @@ def import_judgments(
     name = f"{dataset.name}-imported"
     folder = run_places.runs_in(root, settings.store).place(name, config.fingerprint(facts), new)
     refuse_linked_folder(folder.path)
-    if folder.exists:
-        return Imported(folder, True, notices)
-    names = list(dict.fromkeys(judgment.judge for judgment in judgments))
-    info = RunInfo.begun(
-        settings,
-        dataset,
-        facts,
-        strategy="imported",
-        rounds=judgments[-1].round,
-        imported=True,
-        judges=() if names == [None] else tuple(name or "" for name in names),
-    )
-    items = Items(dataset.ids, dataset.gold, dataset.subsets, dataset.groups)
-    with _uncollected():
-        made = asyncio.run(folder.record(info, items, _rounds(judgments, names)))
+    made = False
+    if not folder.exists:
+        names = list(dict.fromkeys(judgment.judge for judgment in judgments))
+        info = RunInfo.begun(
+            settings,
+            dataset,
+            facts,
+            strategy="imported",
+            rounds=judgments[-1].round,
+            imported=True,
+            judges=() if names == [None] else tuple(name or "" for name in names),
+        )
+        items = Items(dataset.ids, dataset.gold, dataset.subsets, dataset.groups)
+        with _uncollected():
+            made = asyncio.run(folder.record(info, items, _rounds(judgments, names)))
+    trust.remember(folder, config.fingerprint(facts), settings)
     return Imported(folder, not made, notices)  # where another process has just imported the same
 
 

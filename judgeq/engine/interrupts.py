@@ -165,8 +165,9 @@ def run_stoppable(
 
 def run_loop(work: Coroutine[Any, Any, T], interrupts: Interrupts | None = None) -> T:
     """Run `work` on an event loop: uvloop's where there is one (not on Windows), which makes a call
-    about a third cheaper. Meanwhile Python looks for garbage in cycles seldom: by default that took a
-    fifth of a call's time, and replies that came then waited uncommitted."""
+    about a third cheaper; where one is running (a notebook) in a thread. Meanwhile Python looks for
+    garbage in cycles seldom: by default that took a fifth of a call's time, and replies that came then
+    waited uncommitted."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):
         import uvloop
@@ -177,35 +178,30 @@ def run_loop(work: Coroutine[Any, Any, T], interrupts: Interrupts | None = None)
         with asyncio.Runner(loop_factory=factory) as runner:
             return runner.run(work)
 
+    interrupts = Interrupts() if interrupts is None else interrupts
     before = gc.get_threshold()
     gc.set_threshold(*SELDOM)
     try:
-        return _outside_a_loop(on_loop, Interrupts() if interrupts is None else interrupts)
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return on_loop()
+    else:  # as in a notebook, whose Stop interrupts the main thread
+        with ThreadPoolExecutor(1) as pool, signals(interrupts):
+            return pool.submit(on_loop).result()
     finally:
         if before != SELDOM:  # else another loop of this process, which began earlier, does it
             gc.set_threshold(*before)
 
 
-def awaited(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What `work` returns; an interrupt cancels it."""
+def awaited(work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns, on an event loop of its own; an interrupt cancels it."""
     interrupts = Interrupts()
 
     async def interruptible() -> T:
-        async with background(work()) as task:
+        async with background(work) as task:
             return await watched(task, lambda: interrupts and task.cancel())
 
-    return _outside_a_loop(lambda: asyncio.run(interruptible()), interrupts)
-
-
-def _outside_a_loop(work: Callable[[], T], interrupts: Interrupts) -> T:
-    """What `work` returns, which starts an event loop; where one is running (a notebook) in a thread,
-    which Ctrl-C (a notebook's Stop) then interrupts."""
     try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return work()
-    try:
-        with ThreadPoolExecutor(1) as pool, signals(interrupts):
-            return pool.submit(work).result()
+        return run_loop(interruptible(), interrupts)
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None

@@ -18,7 +18,6 @@ import numpy as np
 from judgeq import config, prompts, seeds, trust
 from judgeq.config import Settings
 from judgeq.engine import results
-from judgeq.engine.datasets import blocks
 from judgeq.engine.interrupts import awaited
 from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
@@ -153,8 +152,8 @@ def read_settled(places: Sequence[RunPlace], settings: Settings) -> Onto:
     judges, scales = [*settings.judges], dict[str, str]()
     ratings, compared, n = list[Floats](), list[Bools](), 0
     for place in places:
-        result = awaited(lambda: results.read(place, place.info().settings))  # noqa: B023
-        among, own = _on_one_scale(place, result), blocks(result.info, place.id)
+        result = awaited(results.read(place, place.info().settings))
+        among, own = _on_one_scale(place, result), [*result.info.onto, _settled(result, place)]
         scales[own[0].run] = place.id
         if len(scales) > 1:
             raise UsageError(
@@ -165,18 +164,17 @@ def read_settled(places: Sequence[RunPlace], settings: Settings) -> Onto:
         judges += [name for name in names if name not in judges]
         numbers = [judges.index(names[min(at, len(names) - 1)]) for at in range(len(result.judges))]
         rows, asked = np.empty(0, np.int32), iter(result.history.asked)
-        for block, settled in zip(own, [*result.info.onto, _settled(result, place)], strict=True):
-            rounds = [*islice(asked, settled.rounds)]
-            new = block.run not in parts
-            first = first_of.setdefault(block.run, n)
+        for settled in own:
+            run, rounds = settled.run, [*islice(asked, settled.rounds)]
+            first, at = first_of.setdefault(run, n), slice(len(rows), len(rows) + settled.items)
             rows = np.append(rows, np.arange(first, first + settled.items, dtype=np.int32))
-            if new:
+            if run not in parts:
                 order = [*parts]
                 onto = tuple(order.index(own[number].run) for number in settled.onto)
                 settled = settled.model_copy(update={"onto": onto})
-                parts[block.run] = Part(settled, rows, rounds, np.array(numbers, np.int32))
-                ratings.append(result.fit.theta[block.rows])
-                compared.append(among[block.rows])
+                parts[run] = Part(settled, rows, rounds, np.array(numbers, np.int32))
+                ratings.append(result.fit.theta[at])
+                compared.append(among[at])
                 n += settled.items
     rng = seeds.rng(settings.seed, "anchors")
     anchors = choose_anchors(np.concatenate(ratings), np.concatenate(compared), rng)
@@ -235,7 +233,7 @@ def _names(result: Result) -> tuple[str, ...]:
 def begin_record(place: RunFolder, info: RunInfo, onto: Onto, items: Items) -> None:
     """Put a run in its place, with all that was judged before it; nothing where another process has just
     done so. Raises as the store does."""
-    awaited(lambda: place.record(info, items, _rounds(onto)))
+    awaited(place.record(info, items, _rounds(onto)))
 
 
 def _rounds(onto: Onto) -> Iterator[tuple[Matches, list[Verdict]]]:

@@ -98,7 +98,7 @@ class StoreRuns:
         self._lookout = self._store.lookout()
         self._open: Store | None = None  # of the run that is worked on: one connection is enough
         self._allowance = Allowance(settings.max_cost)
-        self._over: set[tuple[str, str, int]] = set()  # runs of which no round will come
+        self._over: set[Prospect] = set()  # runs of which no round will come
 
     @property
     def exhausted(self) -> bool:
@@ -118,8 +118,7 @@ class StoreRuns:
         """Whether no job is left and no round will come; one that can't be read is as if it was over."""
         if row.pending or row.running or not row.planned:
             return False
-        key = row.name, row.fingerprint, row.planned
-        if row.ended or key in self._over:
+        if row.ended or row in self._over:
             return True
         try:
             info = await asyncio.to_thread(lambda: self._store.find(row.name).info())
@@ -128,7 +127,7 @@ class StoreRuns:
         planned = row.planned - info.rounds_before
         if planned < info.rounds and not info.ended_after(planned):
             return False
-        self._over.add(key)
+        self._over.add(row)
         return True
 
     async def admit(self, name: str) -> Run:
@@ -293,11 +292,8 @@ class Worker:
             await store.reap()
             await store.take_unbegun()
             prospects = await self._look()
-            here = [
-                one
-                for one in prospects
-                if (one.name, one.fingerprint) == (visited.name, visited.fingerprint)
-            ]
+            same = visited.name, visited.fingerprint
+            here = [one for one in prospects if (one.name, one.fingerprint) == same]
             if not here or here[0].pending:
                 return bool(here)
             if any(one.pending for one in prospects) or self._ends(prospects):

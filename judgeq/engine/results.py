@@ -29,7 +29,7 @@ from judgeq.rating import (
     correlation,
     position_bias,
 )
-from judgeq.rating.position_bias import Effect, Flips, Slots
+from judgeq.rating.position_bias import Effect, Slots
 from judgeq.rating.posterior import Posterior
 from judgeq.rating.ranks import intervals
 from judgeq.run_places import RunInfo, RunPlace
@@ -108,7 +108,7 @@ class Result:
         "onto": "info.onto",
         "link": "fit.link",
         "effect": "effect",
-        "both_orders": "flips",
+        "both_orders": "history.flips",
     }
 
     def __repr__(self) -> str:
@@ -197,11 +197,6 @@ class Result:
                     "They count as one judge, unless --split-models."
                 )
 
-    @property
-    def flips(self) -> Flips | None:
-        """The pairs asked in both orders, whose answers differ; None where they weren't."""
-        return self.history.flips
-
     def probability_above(self, one: str, other: str) -> float:
         """The probability that an item has more of the feature than another, by the main rating; both by
         id. Raises UsageError for an id that isn't there, and where the estimator has no errors."""
@@ -240,18 +235,21 @@ async def rate(
     history: History,
     settings: Settings,
     stop: Stop | None = None,
+    items: Items | None = None,
 ) -> Result:
-    """The result of what was judged so far: the final ratings, and all else that is shown.
+    """The result of what was judged so far: the final ratings, and all else that is shown. The `items`
+    are read where they aren't at hand.
 
     Made in a thread, so that the event loop lives on; raises StoppedError once `stop` is asked for,
     and NoVerdictsError where there is no verdict, so that there are no ratings.
     """
-    if not any(map(len, history.verdicts[history.before :])):
+    if not rounds.own_verdicts(history):
         raise NoVerdictsError(
             f"run {run.id} has no verdict, so there are no scores. See its jobs: `judgeq status "
             f"{run.argument}`."
         )
-    items, totals, answered = await store.items(), await store.totals(), await store.answered()
+    items = items or await store.items()
+    totals, answered = await store.totals(), await store.answered()
     counts = rounds.own_counts(await store.counts(), history)
     info, people = await with_people(info, store)
     if settings.split_models:
@@ -263,7 +261,7 @@ async def rate(
             scores, fit = _scores(items, history, settings, go_on)
             known = None
             if rounds.at_the_end(history, settings):
-                known = rounds.how_well(history, settings, counts, totals)
+                known = rounds.how_well(history, settings, totals)
         return Result(
             run=run,
             info=info,

@@ -68,6 +68,12 @@ def questions(history: History, settings: Settings) -> Matches:
     return panel.draw_judges(matches, judges, rng, unit)
 
 
+def own_verdicts(history: History) -> list[Verdicts]:
+    """What was asked of items that aren't settled, round by round; [] where nothing can be rated."""
+    rated = any(map(len, history.verdicts[history.before :]))
+    return history.asked[history.before :] if rated else []
+
+
 def own_counts(counts: Counts, history: History) -> Counts:
     """The jobs of a run without those of settled items."""
     before = sum(map(len, history.asked[: history.before]))
@@ -197,13 +203,11 @@ def rates_by_order(settings: Settings) -> bool:
     return settings.rating == "pl" and settings.parameters == Parameters()
 
 
-def how_well(
-    history: History, settings: Settings, counts: Counts, totals: Totals
-) -> Certainty | None:
+def how_well(history: History, settings: Settings, totals: Totals) -> Certainty | None:
     """How well the order is known by all verdicts so far, of the items that aren't settled; None where
     items are judged alone, or there is no verdict."""
-    posterior, own = history.posterior(), history.asked[history.before :]
-    if posterior is None or not any(map(len, own)):
+    posterior, own = history.posterior(), own_verdicts(history)
+    if posterior is None or not own:
         return None
     calls = _next_calls(history, settings)
     compared = [verdicts for verdicts in own if comparisons.compares(verdicts)]
@@ -222,13 +226,15 @@ def how_well(
         next_rho = ranks.grown(rho, growth)
     # A text judged alone costs 1/k of a list of k.
     added = calls * k / max(1, all_slots)
-    asked = sum(map(len, own))
+    asked, next_cost = sum(map(len, own)), None
+    if settings.models and totals.calls and not totals.unpriced and asked > totals.hits:
+        next_cost = totals.cost / (asked - totals.hits) * added * asked
     return Certainty(
         round=len(own),
         rho=rho,
         next_rho=next_rho,
         next_calls=calls,
-        next_cost=_cost(added * asked, settings, counts, totals),
+        next_cost=next_cost,
         top=top,
         top_share=None if top is None else ranks.top_share(mean, se, top),
     )
@@ -240,11 +246,3 @@ def _next_calls(history: History, settings: Settings) -> int:
         return 0
     round = len(history.verdicts) + 1
     return history.strategy.asked(round, *sizes)[0] * judgments_per_match(settings, round)
-
-
-def _cost(calls: float, settings: Settings, counts: Counts, totals: Totals) -> float | None:
-    """Dollars for so many calls, at the price of those so far; None where that is unknown."""
-    asked = counts.done + counts.invalid + counts.failed - totals.hits
-    if not settings.models or totals.unpriced or asked <= 0 or not totals.calls:
-        return None
-    return totals.cost / asked * calls

@@ -57,14 +57,15 @@ async def go_through(session: Session) -> results.Result:
         history = await _by_people(session, session.people, epoch)
     else:
         history = await _all_rounds(session, epoch, run.strategy.before + len(started.planned))
-    if not any(map(len, history.verdicts[history.before :])):
+    if not rounds.own_verdicts(history):
         counts = rounds.own_counts(await store.counts(), history)
         raise JudgeError(
             f"none of the {counts.total:,} jobs brought a verdict ({counts.invalid:,} invalid, "
             f"{counts.failed:,} failed). --retry-failed asks them again."
         )
     info = await _info(session)
-    return await results.rate(run.folder, info, store, history, run.settings, session.stop)
+    about = run.folder, info, store, history, run.settings
+    return await results.rate(*about, session.stop, run.items)
 
 
 async def lead(session: Session) -> int:
@@ -205,9 +206,7 @@ async def _rate_round(
         return None
     run, round, known = session.run, len(history.verdicts), None
     if round >= planned and rounds.after_each_round(history, run.settings):
-        counts, totals = await session.store.counts(), await session.store.totals()
-        counts = rounds.own_counts(counts, history)
-        how_well = partial(rounds.how_well, counts=counts, totals=totals)
+        how_well = partial(rounds.how_well, totals=await session.store.totals())
         known = await _fitting(session, history, how_well)
     session.emit(results.round_rated(run.dataset, round, before, history.latest, known))
     # Only items that were in two rankings say how far the judge contradicts itself.

@@ -19,7 +19,7 @@ from judgeq.engine import admission, assembly, results, rounds, status
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_jobs import tidy
 from judgeq.engine.datasets import Given, judged_before, load, placed, runs_onto
-from judgeq.engine.interrupts import Beside, Interrupts, Stop, run_loop, run_stoppable
+from judgeq.engine.interrupts import Beside, Interrupts, Stop, awaited, run_stoppable
 from judgeq.engine.onto import Onto, begin_record, check_prompt, checked_runs, read_settled
 from judgeq.engine.runner import go_through
 from judgeq.engine.scores import write_scores
@@ -170,11 +170,7 @@ def _fitting(settings: Settings, dataset: Dataset) -> Settings:
 def _prompt(settings: Settings, dataset: Dataset) -> PromptSet | None:
     """The prompt set asked for, or the one that fits the dataset, or none."""
     name = settings.prompt or ("generic" if settings.feature else dataset.prompt)
-    prompt = prompts.load(name, settings.feature) if name else None
-    if prompt is not None:
-        for persona in settings.persona:
-            prompt.as_persona(persona)  # complains of one that isn't there
-    return prompt
+    return prompts.load(name, settings.feature) if name else None
 
 
 def execute(
@@ -226,13 +222,13 @@ def _finished(run: Run) -> results.Result | None:
     now = (settings.goal, run.rounds, run.dataset.labels)
     if now != (info.settings.goal, info.rounds, info.labels):
         return None
-    state = run_loop(status.state(run.folder))
+    state = awaited(status.state(run.folder))
     if state.word != "finished" or state.batches:
         return None
     with run.folder.locked():
         _write_info(run)
         tidy(run)  # a kill may have left results that are in the store
-        return _written(run, run_loop(results.read(run.folder, settings)))
+        return _written(run, awaited(results.read(run.folder, settings)))
 
 
 def at_work(

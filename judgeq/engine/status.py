@@ -12,7 +12,7 @@ from judgeq.engine import results, rounds
 from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.events import Certainty
-from judgeq.run_places import RunInfo, RunPlace, Runs
+from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
 from judgeq.store.protocol import Crew
 from judgeq.text import INLINE, LEFT_OUT
@@ -24,8 +24,9 @@ class State:
     """How far a run is.
 
     `over` when the strategy had no items left to compare, so that no more rounds come. `crew`: who works
-    on a run that many machines may. `batches` are those that are out. `result`: what there is to show
-    by its last complete round, if that was wanted. It was looked at `at`, in seconds since the epoch.
+    on a run that many machines may. `all_batches`: also those that aren't out any more. `result`: what
+    there is to show by its last complete round, if that was wanted. It was looked at `at`, in seconds
+    since the epoch.
     """
 
     run: RunPlace
@@ -34,7 +35,7 @@ class State:
     rounds: Sequence[Counts]
     totals: Totals = field(metadata=INLINE)
     over: bool = field(default=False, metadata=LEFT_OUT)
-    batches: Sequence[Batch] = ()
+    all_batches: Sequence[Batch] = field(default=(), metadata=LEFT_OUT)
     at: float = field(default=0.0, metadata=LEFT_OUT)
     """What doesn't add up in the ledger, where that was accepted."""
     failure: Failure | None = None
@@ -58,6 +59,7 @@ class State:
         "rounds_planned": "rounds_planned",
         "jobs": "counts",
         "jobs_by_round": "rounds",
+        "batches": "batches",
         "certainty": "known",
         "ended": "ended",
         "last_failure": "failure",
@@ -68,6 +70,11 @@ class State:
     def rounds_planned(self) -> int:
         """The rounds so far."""
         return len(self.rounds)
+
+    @property
+    def batches(self) -> Sequence[Batch]:
+        """Those that are out."""
+        return [batch for batch in self.all_batches if batch.open]
 
     @property
     def ended(self) -> Ended | None:
@@ -137,8 +144,7 @@ async def state(run: RunPlace, *, rated: bool = False, before: State | None = No
     info, running = run.info(), run.is_running()
     async with rounds.reading(run) as store:
         planned, over = await rounds.planned(store)
-        totals = await store.totals()
-        batches = [batch for batch in await store.batches() if batch.open]
+        totals, batches = await store.totals(), await store.batches()
         if not running:  # what a killed process had in flight, and no batch has
             lost = max(0, totals.in_flight - sum(batch.left for batch in batches))
             unknown, in_flight = totals.unknown + lost, totals.in_flight - lost
@@ -171,14 +177,11 @@ class Listed:
     JSON_KEYS: ClassVar = {"run": "run.id"}
 
 
-async def listed(runs: Runs) -> tuple[list[Listed], list[str]]:
-    """The batches of all runs, the latest run first; and what could not be read of which runs."""
-    batches, errors = list[Listed](), list[str]()
-    for place in runs.all():
-        try:
-            running = place.is_running()
-            async with rounds.reading(place) as store:
-                batches += [Listed(place, batch, running) for batch in await store.batches()]
-        except (RunError, OSError) as error:
-            errors.append(f"{place.label}: {error}")
-    return batches, errors
+def listed(states: Sequence[State | Unreadable]) -> list[Listed]:
+    """The batches of runs, in their order."""
+    return [
+        Listed(one.run, batch, one.running)
+        for one in states
+        if isinstance(one, State)
+        for batch in one.all_batches
+    ]

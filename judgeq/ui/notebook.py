@@ -128,7 +128,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
         from judgeq.ui.show import items as show_items
 
         row, other = self.row_of(item), None if vs is None else self.row_of(vs)
-        found = awaited(lambda: items.explanation(self, row, other, replies=replies))
+        found = awaited(items.explanation(self, row, other, replies=replies))
         return Shown(found, show_items.explain(found))
 
     @InPython()
@@ -160,7 +160,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
         to = self.run.path / "report.html" if path is None else Path(path)
         report.check(to.suffix[1:])
         made = evaluating.evaluation(self, Plan(), shown=self.info.settings.texts)
-        table = awaited(lambda: report_texts.gathered(made, texts))
+        table = awaited(report_texts.gathered(made, texts))
         return report.write(made, table, to)[0]
 
     def _repr_html_(self) -> str:

@@ -31,7 +31,7 @@ SIMULATED = (
 
 
 def estimate(estimate: Estimate) -> Section:
-    """What a run would take: calls, dollars, tokens and time."""
+    """What a run would take: calls, dollars and tokens."""
     return stated("estimate", e=estimate)
 
 
