@@ -349,7 +349,7 @@ async def with_people(info: RunInfo, store: Store) -> tuple[RunInfo, Said | None
     checks, calls = await store.checks(), await store.people_calls()
     seconds, skipped = defaultdict[int, list[float]](list), Counter[int]()
     for _, call in calls:
-        number = -1 if call.judge is None else call.judge - len(names)
+        number = (call.judge or 0) - len(names)
         if call.outcome == "ok":
             seconds[number].append(call.latency)
         skipped[number] += call.outcome == "skipped"

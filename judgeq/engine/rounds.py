@@ -8,7 +8,7 @@ asked about up to LARGE items, or `--until` needs it; otherwise only at the end.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -143,28 +143,25 @@ def split_by_model(
     judge; the run's description, and what is on record of people, with these judges."""
     names = info.judge_names
     first = len(names) if people is None else people.first
-
-    def answerers(verdicts: Verdicts) -> list[tuple[int, str]]:
-        judges, jobs = verdicts.judges.tolist(), verdicts.matches.tolist()
-        each = zip(judges, jobs, strict=True)
-        return [(judge, models.get(job) or "" if judge < first else "") for judge, job in each]
-
-    pairs = sorted({pair for part in history.asked for pair in answerers(part) if pair[0] < first})
-    several_of = Counter(judge for judge, _ in pairs)
-    labels, numbers = [*names[:first]], dict[tuple[int, str], int]()
-    for judge, model in pairs:
-        if several_of[judge] > 1:  # the first keeps the judge's number
-            number = judge if labels[judge] == names[judge] else len(labels)
-            label = f"{names[judge]} ({plain(model or 'unnamed', NAME_SHOWN)})"
-            labels[number : number + 1], numbers[judge, model] = [label], number
+    jobs = defaultdict[int, dict[str, list[int]]](lambda: defaultdict(list))  # by judge and model
+    for part in history.asked:
+        for judge, job in zip(part.judges.tolist(), part.matches.tolist(), strict=True):
+            if judge < first:
+                jobs[judge][models.get(job) or "unnamed"].append(job)
+    labels, moved = [*names[:first]], dict[int, int]()
+    for judge, by_model in sorted(jobs.items()):
+        for at, (model, of_model) in enumerate(sorted(by_model.items())):
+            if len(by_model) > 1:  # the first keeps the judge's number
+                number = len(labels) if at else judge
+                moved |= dict.fromkeys(of_model, number)
+                label = f"{names[judge]} ({plain(model, NAME_SHOWN)})"
+                labels[number : number + 1] = [label]
     more = len(labels) - first
 
     def renumbered(verdicts: Verdicts) -> Rows:
-        found = [
-            numbers.get((judge, model), judge if judge < first else judge + more)
-            for judge, model in answerers(verdicts)
-        ]
-        return np.array(found, dtype=np.int32)
+        others = np.where(verdicts.judges < first, verdicts.judges, verdicts.judges + more)
+        each = zip(verdicts.matches.tolist(), others.tolist(), strict=True)
+        return np.array([moved.get(job, other) for job, other in each], dtype=np.int32)
 
     history.renumber(renumbered)
     info = info.model_copy(update={"judges": (*labels, *names[first:])})
