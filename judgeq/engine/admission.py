@@ -97,9 +97,7 @@ def check_judge(run: str, settings: Settings, info: RunInfo) -> None:
         )
 
 
-def with_judge(
-    folder: RunPlace, info: RunInfo, changes: Mapping[str, Any], held: Sequence[str]
-) -> Mapping[str, Any]:
+def with_judge(folder: RunPlace, info: RunInfo, changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """The changes, by which a judge that they name is added to a finished run, for the rounds that they
     give. Raises UsageError for one that can't be, and as `trust.own_settings`."""
     named, kept = tuple(changes.get("judge") or ()), info.settings
@@ -109,7 +107,7 @@ def with_judge(
     whole, state = named[:begun] == kept.judge, awaited(status.state(folder))
     new = named[begun:] if whole else named
     if not whole:  # then the others are taken from the run's record
-        trust.own_settings(folder, info, {**changes, "judge": None, "total_rounds": None}, held)
+        trust.own_settings(folder, info, {**changes, "judge": None, "total_rounds": None})
     if state.word != "finished" and kept.joined and new == kept.judge[-1:]:
         return {**changes, "judge": kept.judge, "total_rounds": None}  # the same command, again
     rounds, run = changes.get("total_rounds") or 0, f"run {folder.id}"

@@ -237,7 +237,7 @@ async def _end_early(session: Session, history: History, known: Certainty) -> No
             begun = settings.strategy_at_start().rounds
             total = {"total_rounds": ended.round if ended.round > begun else None}
             own, kept = (one.model_copy(update=total) for one in (settings, info.settings))
-            trust.remember(run.folder, info.fingerprint, own, run.held)
+            trust.remember(run.folder, info.fingerprint, own)
             changes |= {"rounds": max(ended.round, begun), "settings": kept}
         await asyncio.to_thread(run.folder.write_info, info.model_copy(update=changes))
     session.emit(Notice(f"Enough is known after round {known.round}: {ended.sentence}."))
