@@ -84,8 +84,7 @@ def prepare(
             trust.own_settings(folder, info, {})  # which says what to give
     elif onto is None and (settings.models or settings.people is not None):
         grown = judged_before(dataset, facts["prompt"], there)
-    own = {"function": function, "grown": grown}
-    return _run(settings, dataset, prompt, facts, folder, onto, **own)
+    return _run(settings, dataset, prompt, facts, folder, onto, function=function, grown=grown)
 
 
 def resume(
