@@ -252,7 +252,6 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
     ahead, first = begin(run), run.strategy.before + 1
     for _ in ahead.to_come():
         await _plan_unanswered(session, epoch, ahead)
-    await people.begin(len(ahead.verdicts))
     settled = sum((await rounds.planned(store))[0][: first - 1], Counts())
 
     def report(counts: Counts) -> None:

@@ -119,7 +119,6 @@ class Assignment:
         """By number."""
         self._skips: Counter[int] = Counter()
         self._began = self.clock()
-        self._rounds = 0
         self._loaded = False
 
     # What the store has
@@ -127,11 +126,6 @@ class Assignment:
     def forget(self) -> None:
         """Read the store again before anything else is done."""
         self._loaded = False
-
-    async def begin(self, rounds: int) -> None:
-        """Hand out the questions of all `rounds`."""
-        self._rounds, self._loaded = rounds, False
-        await self.ready()
 
     async def ready(self) -> None:
         """Read the store, if that is needed. Raises RunError for people and checks that don't exist."""
@@ -142,14 +136,17 @@ class Assignment:
             await self.store.people_calls(),
             await self.store.handed(),
         )
-        left = [await self.store.left(round) for round in range(1, self._rounds + 1)]
+        left, round = list[Match](), 1
+        while await self.store.round_state(round) is not None:
+            left += await self.store.left(round)
+            round += 1
         await self.learn()
         # From here on without a pause: others look at it meanwhile.
         self.people = {
             number: PersonProgress(before.person, before.last_seen)
             for number, before in self.people.items()
         }
-        matches = [match for of_round in left for match in of_round if match.judge == self.judge]
+        matches = [match for match in left if match.judge == self.judge]
         order = random.Random(self.seed)  # noqa: S311  (of questions)
         matches.sort(key=lambda match: (match.round, order.random()))
         self.matches = {match.id: match for match in matches}

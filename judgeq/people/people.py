@@ -149,11 +149,6 @@ class People:
 
     # For the runner
 
-    async def begin(self, rounds: int) -> None:
-        """Ask the questions of all `rounds`."""
-        async with self._changed:
-            await self._assignment.begin(rounds)
-
     async def close(self) -> bool:
         """Whether the store has an answer to all questions: from then on nothing is taken back."""
         self._assignment.forget()
