@@ -220,12 +220,12 @@ async def _left(
     of_round = rounds.sizes(settings, run.strategy, run.dataset.sizes)
     counts, over, totals, left = list[Counts](), False, Totals(), list[Match]()
     if store is not None:
-        (counts, over), totals = await rounds.planned(store), await store.totals()
-        for number in range(1, len(counts) + 1):
+        before, totals = run.strategy.before, await store.totals()
+        counts, over = await rounds.planned(store, before)
+        for number, _ in enumerate(counts, before + 1):
             left += await store.left(number)
         # Which ones batches have makes no difference: they are of one kind.
         left = left[sum(one.left for one in await assembly.out_of(store)) :]
-        counts = counts[run.strategy.before :]  # those before are of settled items
         over = over or bool(run.folder.info().ended_after(len(counts), settings.goal))
     if not counts and not over:
         history = runner.begin(run)

@@ -247,7 +247,7 @@ async def rate(
             f"{run.argument}`."
         )
     items, totals, answered = await store.items(), await store.totals(), await store.answered()
-    counts = rounds.own_counts(await store.counts(), history)
+    counts = await rounds.own_counts(store, info)
     info, people = await with_people(info, store)
     if settings.split_models:
         info, people = rounds.split_by_model(history, info, people, await store.models())

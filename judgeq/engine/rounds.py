@@ -74,10 +74,10 @@ def own_verdicts(history: History) -> list[Verdicts]:
     return history.asked[history.before :] if rated else []
 
 
-def own_counts(counts: Counts, history: History) -> Counts:
+async def own_counts(store: Store, info: RunInfo) -> Counts:
     """The jobs of a run without those of settled items."""
-    before = sum(map(len, history.asked[: history.before]))
-    return replace(counts, done=counts.done - before)
+    counts = await store.counts()
+    return replace(counts, done=counts.done - info.verdicts_before)
 
 
 def own_rounds(emit: Emit, strategy: Strategy) -> Emit:
@@ -105,11 +105,11 @@ def single(matches: Matches) -> list[Match]:
     return [Match(m, 1, tuple(items.tolist()), *more) for m, (items, *more) in each]
 
 
-async def planned(store: Store) -> tuple[list[Counts], bool]:
-    """The jobs of the planned rounds by state, round by round; and whether no more come, since the
-    last one that was planned has no matches."""
+async def planned(store: Store, before: int = 0) -> tuple[list[Counts], bool]:
+    """The jobs of the rounds that are planned after so many `before`, by state, round by round; and
+    whether no more come, since the last one that was planned has no matches."""
     rounds: list[Counts] = []
-    while (counts := await store.round_state(len(rounds) + 1)) is not None:
+    while (counts := await store.round_state(before + len(rounds) + 1)) is not None:
         if not counts.total:
             return rounds, True
         rounds.append(counts)
