@@ -192,12 +192,8 @@ def after_each_round(history: History, settings: Settings) -> bool:
 
 def at_the_end(history: History, settings: Settings) -> bool:
     """Whether a result shows it: where the fit is made anyway, or the run ends by it."""
-    return not history.alone and (bool(history.goal) or rates_by_order(settings))
-
-
-def rates_by_order(settings: Settings) -> bool:
-    """Whether the run is rated by the fit that its order is judged by: `pl` with a fitted σ."""
-    return settings.rating == "pl" and settings.parameters == Parameters()
+    by_order = settings.rating == "pl" and settings.parameters == Parameters()
+    return not history.alone and (bool(history.goal) or by_order)
 
 
 def how_well(history: History, settings: Settings, totals: Totals) -> Certainty | None:

@@ -119,7 +119,6 @@ def resume(
         info = info.model_copy(update={"settings": kept})
     changes = admission.with_judge(folder, info, changes)
     settings = trust.own_settings(folder, info, changes).rooted()
-    admission.check_judge(folder.id, settings, info)
     admission.check_workers(settings)
     if "total_rounds" in given:
         admission.check_rounds(folder.id, settings, info)
