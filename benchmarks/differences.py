@@ -15,7 +15,7 @@ from judgeq import seeds, strategies
 from judgeq.engine.results import Result
 from judgeq.evaluation.compare import compare
 from judgeq.evaluation.gold import Plan, gold_of
-from judgeq.evaluation.metrics import Measured, interval
+from judgeq.evaluation.metrics import measured
 from judgeq.rating import ESTIMATORS, Parameters, comparisons
 from judgeq.types import Floats
 
@@ -67,7 +67,7 @@ def _marked(
     marks = []
     for name in MEASURES:
         one, two = (run.evaluation[0].measures[name].resampled for run in compared.runs)
-        by_items = Measured(0.0, *interval(two - one))
+        by_items = measured(0.0, two - one)
         marks.append((by_items.zero_outside, other.differences[name].zero_outside))
     return marks, float(other.differences["spearman"].value or 0.0)
 

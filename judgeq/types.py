@@ -294,10 +294,9 @@ class Verdicts:
 
     Verdict `v` answers match `matches[v]` and ranks `items[offsets[v]:offsets[v + 1]]`, most of the
     feature first; `tied[s]` tells that slot s is tied with slot s − 1 (never a verdict's first).
-    `presented` holds the same items, verdict by verdict, in the order presented. The others are of shape
-    (verdicts,): `scores` of items judged alone, else nan; `judges`: people have numbers after those of
-    the judges that are asked; `ordered`: whether the order presented is known (an import may say
-    otherwise); `rounds`, from 0; `partial`: whether tied items are of no known order (`Verdict`).
+    `presented` holds the same items in the order presented. The others are by verdict: `scores` of
+    items judged alone, else nan; `judges`: people have numbers after those of the judges that are asked;
+    `ordered`: whether the order presented is known; `partial`: whether ties are of no known order.
     """
 
     matches: Offsets
@@ -333,6 +332,11 @@ class Verdicts:
     def place(self) -> Offsets:
         """The place of each slot in its verdict, from 0, shape (slots,)."""
         return np.arange(len(self.items)) - self.offsets[self.of_slot]
+
+    @property
+    def questions(self) -> Matches:
+        """What was asked."""
+        return Matches(self.presented, self.offsets, self.judges, self.ordered)
 
     @property
     def scored(self) -> Bools:

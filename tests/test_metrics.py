@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from judgeq.evaluation import metrics
-from judgeq.evaluation.agreement import alpha, coded, codings, kendall_by_pair
-from judgeq.evaluation.metrics import COUNTS, Measured, interval, resamples
+from judgeq.evaluation.agreement import alpha, codings, kendall_by_pair
+from judgeq.evaluation.metrics import COUNTS, Measured, resamples
 from judgeq.rating.correlation import CORRELATION, Measure, point
 from judgeq.types import Bools, Floats, Verdicts
 from tests.build import grouped, rankings, verdicts
@@ -157,17 +157,19 @@ def test_a_resample_draws_as_many_as_there_are(n: int, times: int) -> None:
 
 
 def test_an_interval_by_hand() -> None:
-    assert_allclose(np.array(interval(np.arange(1001.0)), dtype=float), [25, 975])
-    assert interval(np.array([2.0])) == (2, 2)
     mostly = np.append(np.arange(901.0), np.full(99, NAN))
-    assert_allclose(np.array(interval(mostly), dtype=float), [22.5, 877.5])
+    expected = [(np.arange(1001.0), [25, 975]), (np.array([2.0]), [2, 2]), (mostly, [22.5, 877.5])]
+    for values, ends in expected:
+        found = metrics.measured(1.0, values)
+        assert [found.low, found.high] == pytest.approx(ends)
 
 
 @pytest.mark.parametrize(
     "values", [[], [NAN], [NAN] * 9 + [1.0], [1.0] * 8 + [NAN] * 2], ids=["0", "1", "10", "80%"]
 )
 def test_an_interval_of_too_few_is_none(values: list[float]) -> None:
-    assert interval(np.array(values)) == (None, None)
+    found = metrics.measured(1.0, np.array(values))
+    assert (found.low, found.high) == (None, None)
 
 
 N = 6
@@ -202,9 +204,10 @@ def measured(answers: Iterable[Answer], times: int = 0, seed: int = 0) -> Measur
 def of(given: Sequence[Coding]) -> float | None:
     """Of codings of units that are no pairs."""
     unit, judge, value = np.array(given).reshape(-1, 3).T
-    units = unit.astype(np.int64)
-    them = coded(units, units, judge.astype(np.int32), value, alone=True)
-    return alpha(them, 0, np.random.default_rng(0))[0].value
+    units, ends = unit.astype(np.int32), np.arange(len(given) + 1)
+    tied, judges = np.zeros(len(given), np.bool_), judge.astype(np.int32)
+    them = Verdicts(ends[1:], units, ends, tied, units, scores=value, judges=judges)
+    return alpha(codings(them), 0, np.random.default_rng(0))[0].value
 
 
 def naive(given: Iterable[tuple[Any, int, float]]) -> float | None:

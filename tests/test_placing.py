@@ -12,6 +12,7 @@ from judgeq.engine.onto import choose_anchors
 from judgeq.errors import RunError
 from judgeq.rating import ESTIMATORS, Parameters, curvature, placing, plackett_luce
 from judgeq.rating.comparisons import joined
+from judgeq.rating.curvature import dispersion
 from judgeq.rating.placing import Batch
 from judgeq.strategies.placing import lists
 from judgeq.types import Floats, Verdicts
@@ -173,7 +174,7 @@ def test_the_dispersion_of_all_items_is_that_of_the_rankings() -> None:
     scale = Scale.begin(4).grow(0)
     posterior = placing.settled(scale.batches, scale.rounds)[1].posterior
     whole = np.ones(len(posterior.theta), np.bool_)
-    assert posterior.dispersion_of(whole) == pytest.approx(posterior.scatter.dispersion)
+    assert posterior.dispersion_of(whole) == pytest.approx(dispersion(posterior.scatter))
     assert posterior.dispersion_of(~whole) == 1
 
 

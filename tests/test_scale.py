@@ -56,9 +56,8 @@ def test_separation_is_within_components() -> None:
 
 def test_undefined_separation_says_why() -> None:
     nan = np.full(3, np.nan)
-    assert separation(np.arange(3.0), nan) == Separation(
-        None, None, 0, "fewer than two items have a standard error"
-    )
+    why = "fewer than two items have a standard error"
+    assert separation(np.arange(3.0), nan) == Separation(why=why)
     assert separation(np.zeros(3), np.ones(3)).why == "all items are rated the same"
     worse = separation(np.array([-1.0, 1]), np.array([2.0, 2]), likeliest=True)
     assert worse.ssr == -1.0  # errors larger than the spread
@@ -89,7 +88,7 @@ def test_halves_without_a_common_scale_say_so() -> None:
     assert split_half(disjoint.where(np.arange(3) < 1), fit_map, 0).why is not None
     same = verdicts([[0, 1], [1, 0]] * 20)
     assert split_half(same, lambda half, n: np.zeros(n), 0, 5).why == "all items are rated the same"
-    none = SplitHalf(None, None, None, 0, "judgments", why="no splits were asked for")
+    none = SplitHalf("judgments", why="no splits were asked for")
     assert split_half(same, fit_map, 0, 0) == none
 
     def fails(half: Verdicts, n: int) -> Floats:

@@ -172,11 +172,10 @@ def _mask(verdicts: Verdicts, chosen: Sequence[int]) -> Bools:
 
 def _questions(verdicts: Verdicts) -> dict[tuple[int, bytes], int]:
     """The first verdict on each question, by its judge and the items in the order presented."""
-    shown = np.split(verdicts.presented, verdicts.offsets[1:-1])
-    keys = zip(verdicts.judges.tolist(), (one.tobytes() for one in shown), strict=True)
     found: dict[tuple[int, bytes], int] = {}
-    for at, key in enumerate(keys):
-        found.setdefault(key, at)
+    for at, asked in enumerate(zip(verdicts.judges.tolist(), verdicts.questions, strict=True)):
+        judge, items = asked
+        found.setdefault((judge, items.tobytes()), at)
     return found
 
 

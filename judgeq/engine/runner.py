@@ -64,7 +64,8 @@ async def go_through(session: Session) -> results.Result:
             f"none of the {counts.total:,} jobs brought a verdict ({counts.invalid:,} invalid, "
             f"{counts.failed:,} failed). --retry-failed asks them again."
         )
-    return await results.rate(run.folder, info, store, history, run.settings, session.stop)
+    about = run.folder, info, store, history, run.settings
+    return await results.rate(*about, session.stop, run.items)
 
 
 async def lead(session: Session) -> int:

@@ -22,7 +22,7 @@ from judgeq.evaluation.scale import fitted
 from judgeq.rating import comparisons
 from judgeq.rating.correlation import Kendall, point
 from judgeq.text import LEFT_OUT
-from judgeq.types import Bools, Floats, Offsets, Rows, Verdicts
+from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 _CONSTANT = 1e-12
 """A variance of so little of the mean square is what rounding leaves of a constant."""
@@ -39,51 +39,41 @@ class Codings(NamedTuple):
     value: Floats  # the mean
     counts: Floats  # of 0, ½ and 1, shape (m, 3)
 
-    def by(self, judges: Bools) -> Codings:
-        """Those of some judges, shape (judges,)."""
-        of, (question, unit, judge, value, counts) = judges[self.judge], self
-        return Codings(question, unit[of], judge[of], value[of], counts[of])
-
 
 def codings(verdicts: Verdicts) -> Codings:
     """All codings that verdicts imply: k(k−1)/2 of a ranking of k, none between items of which a partial
     one knows no order. Questions are numbered by size and then by items, so that the order of the
     verdicts is no matter."""
-    if verdicts.scored.all():
-        return coded(verdicts.items, verdicts.items, verdicts.judges, verdicts.scores, alone=True)
-    question, count = np.zeros(len(verdicts), np.int64), 0
-    of = verdicts.of_slot
-    for slots in comparisons.slots_by_size(verdicts):
-        items = np.sort(verdicts.items[slots], axis=0)
-        sets, number = np.unique(items, axis=1, return_inverse=True)
-        question[of[slots[0]]] = count + number.reshape(-1)
-        count += sets.shape[1]
-    rows, row = np.unique(verdicts.items, return_inverse=True)
-    first, second, tie = comparisons.pairs_of(verdicts)
-    one, other, at = row[first], row[second], of[first]
-    unit = (question[at] * len(rows) + np.minimum(one, other)) * len(rows) + np.maximum(one, other)
-    return coded(question[at], unit, verdicts.judges[at], np.where(tie, 0.5, one < other))
-
-
-def coded(
-    question: Offsets | Rows,
-    unit: Offsets | Rows,
-    judge: Rows,
-    value: Floats,
-    *,
-    alone: bool = False,
-) -> Codings:
-    """Codings, each of a judge of a unit of a question, all of shape (m,), by unit and judge."""
+    alone = bool(verdicts.scored.all())
+    if alone:
+        judge, value = verdicts.judges, verdicts.scores
+        question = unit = verdicts.items.astype(np.int64)
+    else:
+        rows, row = np.unique(verdicts.items, return_inverse=True)
+        first, second, tie = comparisons.pairs_of(verdicts)
+        one, other, of = row[first], row[second], verdicts.of_slot[first]
+        judge, value = verdicts.judges[of], np.where(tie, 0.5, one < other)
+        question = _questions(verdicts)[of]
+        unit = (question * len(rows) + np.minimum(one, other)) * len(rows) + np.maximum(one, other)
     judges = int(judge.max(initial=0)) + 1
-    units, number = np.unique(unit, return_inverse=True)
-    of_unit = np.zeros(len(units), np.int64)
-    of_unit[number] = question
-    both, at = np.unique(number * judges + judge, return_inverse=True)
-    counts = np.zeros((len(both), 3))
+    _, at, number = np.unique(unit, return_index=True, return_inverse=True)
+    row_of, which = np.unique(number * judges + judge, return_inverse=True)
+    counts = np.zeros((len(row_of), 3))
     if not alone:
-        np.add.at(counts, (at, (2 * value).astype(np.int64)), 1)
-    mean = np.bincount(at, value) / np.bincount(at)
-    return Codings(of_unit, both // judges, both % judges, mean, counts)
+        np.add.at(counts, (which, (2 * value).astype(np.int64)), 1)
+    mean = np.bincount(which, value) / np.bincount(which)
+    return Codings(question[at], row_of // judges, row_of % judges, mean, counts)
+
+
+def _questions(verdicts: Verdicts) -> Offsets:
+    """The number of each verdict's set of items, shape (verdicts,)."""
+    question, count = np.zeros(len(verdicts), np.int64), 0
+    for slots in comparisons.slots_by_size(verdicts):
+        sets = np.sort(verdicts.items[slots], axis=0)
+        different, number = np.unique(sets, axis=1, return_inverse=True)
+        question[verdicts.of_slot[slots[0]]] = count + number.reshape(-1)
+        count += different.shape[1]
+    return question
 
 
 def alpha(given: Codings, times: int, rng: np.random.Generator) -> tuple[Measured, int]:
@@ -137,8 +127,8 @@ def between(given: Codings, these: Bools, those: Bools) -> Shared:
 
     def by_unit(columns: Floats, judges: Bools) -> Floats:
         """Sums over these judges' rows, shape (units, columns)."""
-        of, n = judges[given.judge], len(given.question)
-        sums = [np.bincount(given.unit[of], column[of], n) for column in columns.T]
+        theirs = columns.T * judges[given.judge]
+        sums = [np.bincount(given.unit, of, len(given.question)) for of in theirs]
         return np.stack(sums, axis=1)
 
     own = by_unit(_couples(given.counts, given.counts), these & those)

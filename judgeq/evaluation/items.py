@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from judgeq.engine import rounds
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.engine.scores import Scores
 from judgeq.person import remark
@@ -20,7 +21,7 @@ from judgeq.rating.correlation import Order
 from judgeq.replies import reason_in
 from judgeq.strategies import History
 from judgeq.text import LEFT_OUT
-from judgeq.types import Call, Floats, Matches
+from judgeq.types import Call, Floats
 
 ANSWERED = ("ok", "cached")
 """The outcomes of calls that brought a verdict."""
@@ -67,14 +68,14 @@ class Views:
 def ends(run: Result, n: int, group: str | None = None) -> list[View]:
     """The n highest of the items and the n lowest, each from high to low; all as one where these are as
     many. Of a `group`, where there are some; of none the ends of each, of n groups."""
-    rows, groups = ranked(run.scores), run.scores.groups
-    if groups is not None and group is None:
-        return [View(run.scores, "groups", group_ends(run.scores)[: 2 * n])]
-    if groups is not None:
-        rows = [row for row in rows if groups[row] == group]
+    scores, rows = run.scores, ranked(run.scores)
+    if scores.groups is not None:
+        if group is None:
+            return [View(scores, "groups", group_ends(scores)[: 2 * n])]
+        rows = [row for row in rows if scores.groups[row] == group]
     if len(rows) <= 2 * n:
-        return [View(run.scores, "all", rows, why=f"no group is called {group}")]
-    return [View(run.scores, "top", rows[:n]), View(run.scores, "bottom", rows[-n:])]
+        return [View(scores, "all", rows, why=f"no group is called {group}")]
+    return [View(scores, "top", rows[:n]), View(scores, "bottom", rows[-n:])]
 
 
 def around(run: Result, n: int, row: int) -> View:
@@ -226,7 +227,7 @@ def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
         verdicts.matches.tolist(),
         (verdicts.rounds + 1).tolist(),
         [run.judges[judge] if len(run.judges) > 1 else None for judge in verdicts.judges.tolist()],
-        Matches(verdicts.presented, verdicts.offsets),
+        verdicts.questions,
         verdicts.each(),
         strict=True,
     )
@@ -255,11 +256,8 @@ def elo_by_round(run: Result) -> Floats:
 
 async def calls_of(run: Result, jobs: Sequence[int]) -> Mapping[int, Sequence[Call]]:
     """The calls behind these jobs, as they ended, also while another process continues the run."""
-    store = run.run.store(read_only=True)
-    try:
+    async with rounds.reading(run.run) as store:
         return await store.calls(sorted(jobs))
-    finally:
-        await store.close()
 
 
 async def reasons_of(run: Result, jobs: Sequence[int]) -> dict[int, str]:

@@ -59,29 +59,30 @@ def _auc(sample: Sample) -> Measure:
 
 Make = Callable[[Sample], Measure]
 COUNTS = ("tp", "fp", "fn", "tn")
-_RULES: Mapping[str, Callable[[Floats, Floats, Floats, Floats], Floats]] = {
-    "recall": lambda tp, fp, fn, tn: tp / (tp + fn),
-    "precision": lambda tp, fp, fn, tn: tp / (tp + fp),
-    "f1": lambda tp, fp, fn, tn: 2 * tp / (2 * tp + fp + fn),
-    "accuracy": lambda tp, fp, fn, tn: (tp + tn) / (tp + fp + fn + tn),
-    "macro_f1": lambda tp, fp, fn, tn: tp / (2 * tp + fp + fn) + tn / (2 * tn + fp + fn),
-    "tp": lambda tp, fp, fn, tn: tp,
-    "fp": lambda tp, fp, fn, tn: fp,
-    "fn": lambda tp, fp, fn, tn: fn,
-    "tn": lambda tp, fp, fn, tn: tn,
-}
-"""What is made of true and false positives, false and true negatives. F1 is of the positive class."""
+DETECTION = ("recall", "precision", "f1", "accuracy", "macro_f1", *COUNTS)
 
 
-def _detected(rule: Callable[[Floats, Floats, Floats, Floats], Floats], sample: Sample) -> Measure:
-    """By a rule; with one class only, nothing."""
+def _detected(name: str, sample: Sample) -> Measure:
+    """That of DETECTION, by true and false positives, false and true negatives; with one class only,
+    nothing. F1 is of the positive class."""
     positive, labelled = np.asarray(sample.positive), np.asarray(sample.labelled)
     cells = np.eye(4)[2 * ~labelled + (positive ^ labelled)]
 
     def measure(weights: Floats) -> Floats:
         tp, fp, tn, fn = (weights @ cells).T
         with np.errstate(divide="ignore", invalid="ignore"):
-            values = rule(tp, fp, fn, tn)
+            of_positive, of_negative = tp / (2 * tp + fp + fn), tn / (2 * tn + fp + fn)
+            values = {
+                "recall": tp / (tp + fn),
+                "precision": tp / (tp + fp),
+                "f1": 2 * of_positive,
+                "accuracy": (tp + tn) / (tp + fp + fn + tn),
+                "macro_f1": of_positive + of_negative,
+                "tp": tp,
+                "fp": fp,
+                "fn": fn,
+                "tn": tn,
+            }[name]
         return np.where((tp + fn > 0) & (fp + tn > 0), values, np.nan)
 
     return measure
@@ -91,7 +92,7 @@ MEASURES: Mapping[str, tuple[Literal["gold", "positive", "labelled"], Make]] = {
     "pearson": ("gold", lambda it: pearson(it.scores, it.gold, it.part)),
     "spearman": ("gold", lambda it: spearman(it.scores, it.gold, it.part)),
     "kendall": ("gold", lambda it: Kendall(it.scores, it.gold, it.part)),
-    **{name: ("labelled", partial(_detected, rule)) for name, rule in _RULES.items()},
+    **{name: ("labelled", partial(_detected, name)) for name in DETECTION},
     "auc": ("positive", _auc),
 }
 """Each measure: what of the sample it takes beside the scores, and how it is made."""
@@ -139,22 +140,17 @@ def resamples(n: int, times: int, rng: np.random.Generator) -> Iterator[Floats]:
         yield counts.astype(np.float64)
 
 
-def interval(values: Floats) -> tuple[float | None, float | None]:
-    """The percentile interval of a measure's resampled values; None where too many are nan."""
-    known = values[~np.isnan(values)]
-    if not len(values) or len(known) < ENOUGH * len(values):
-        return None, None
-    low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
-    return low, high
-
-
 def measured(value: float | None, resampled: Floats) -> Measured:
-    """A value with the interval of its resampled values, if there are any."""
+    """A value with the percentile interval of its resampled values, if there are any; without where too
+    many of them are nan."""
+    known = resampled[~np.isnan(resampled)]
     if value is None or not len(resampled):
         return Measured(value)
-    low, high = interval(resampled)
-    why = "too few of the resamples have a value" if low is None else None
-    return Measured(value, low, high, why, resampled)
+    if len(known) < ENOUGH * len(resampled):
+        why = "too few of the resamples have a value"
+        return Measured(value, why=why, resampled=resampled)
+    low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    return Measured(value, low, high, resampled=resampled)
 
 
 def bootstrap(

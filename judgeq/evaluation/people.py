@@ -26,7 +26,7 @@ from judgeq.person import PersonState, Said
 from judgeq.rating import comparisons
 from judgeq.rating.correlation import Measure
 from judgeq.run_places import RunPlace
-from judgeq.types import Floats, Verdict, Verdicts
+from judgeq.types import Verdict, Verdicts
 
 STEP = 1 / 9
 """Scores of single texts that differ by no more are alike: the scale goes from 0 to 9."""
@@ -193,7 +193,7 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
         verdicts=int(counts[people].sum()),
         questions=questions,
         agreement=agreement,
-        krippendorff_alpha=alpha(given.by(people), times, rng)[0],
+        krippendorff_alpha=alpha(codings(verdicts.where(people[verdicts.judges])), times, rng)[0],
         models=models,
         people=records(run.said, verdicts),
     )
@@ -206,16 +206,13 @@ def shares_alike(own: Shared, among: Shared, times: int, seed: int) -> tuple[int
     common = np.flatnonzero((own.pairs > 0) & (among.pairs > 0))
     questions = common if len(common) else np.flatnonzero(own.pairs)
 
-    def share(weights: Floats, of: Shared) -> Floats:
-        shares: Floats = weights @ of.alike[questions] / (weights @ of.pairs[questions])
-        return shares
+    def share(of: Shared) -> Measure:
+        return lambda weights: weights @ of.alike[questions] / (weights @ of.pairs[questions])
 
-    measures: dict[str, Measure] = {}
-    if len(questions):
-        measures["own"] = lambda weights: share(weights, own)
+    one, other = share(own), share(among)
+    measures: dict[str, Measure] = {"own": one} if len(questions) else {}
     if len(common):
-        measures["among"] = lambda weights: share(weights, among)
-        measures["gap"] = lambda weights: share(weights, own) - share(weights, among)
+        measures |= {"among": other, "gap": lambda weights: one(weights) - other(weights)}
     found = bootstrap(measures, len(questions), times, seeds.rng(seed, "bootstrap", "alike"))
     sides = ("own", "among", "gap")
     return len(questions), [found.get(side, Measured(None, why=APART)) for side in sides]

@@ -34,8 +34,7 @@ EPSILON, ITERATIONS, TOLERANCE = 0.3, 400, 1e-4
 @dataclass(frozen=True, slots=True)
 class Reliability:
     """How reliable the rating `rating` is: its separation; `separation_cj`, as published studies of
-    comparative judgement have it (`cj`); and split halves, each rated by the estimator `halves_by`, None
-    of r where less than two thirds of the items are known to both.
+    comparative judgement have it (`cj`); and split halves, each rated by the estimator `halves_by`.
 
     `adaptive`: earlier answers decided what was asked later, which makes separations too high; None
     where it isn't known how the judgments were chosen.
@@ -81,34 +80,24 @@ def reliability_of(run: Result, splits: int | None = None, seed: int = 0) -> Rel
     def rate(half: Verdicts, n: int) -> Floats:
         return halves.fit(half, n, parameters).theta
 
-    half = scale_quality.split_half(verdicts, rate, seed, splits)
-    judged = int((scores.component > 0).sum())
-    if half.r is not None and 3 * half.items < 2 * judged:
-        why = f"both halves know only {half.items} of the {judged} items judged"
-        half = replace(half, r=None, low=None, high=None, whole=None, why=why)
     separation = scale_quality.separation(scores.main[1], scores.se, scores.component)
     if scores.intervals is None:
-        separation = _unknown(f"the estimator {run.main.name} has no standard errors")
+        separation = Separation(why=f"the estimator {run.main.name} has no standard errors")
     return Reliability(
         rating=run.main.column,
         separation=separation,
         separation_cj=_separation_cj(verdicts, run),
-        split_half=half,
+        split_half=scale_quality.split_half(verdicts, rate, seed, splits),
         halves_by=halves.name,
         adaptive=None if strategy is None else strategy.adaptive,
     )
 
 
-def _unknown(why: str) -> Separation:
-    return Separation(None, None, 0, why)
-
-
 def _separation_cj(verdicts: Verdicts, run: Result) -> Separation:
     if run.history.alone:
-        return _unknown("items judged alone imply no comparisons")
-    sizes = verdicts.sizes
-    if (count := int((sizes * (sizes - 1) // 2).sum())) > MOST:
-        return _unknown(f"{count:,} comparisons would take long")
+        return Separation(why="items judged alone imply no comparisons")
+    if (count := int((verdicts.sizes * (verdicts.sizes - 1) // 2).sum())) > MOST:
+        return Separation(why=f"{count:,} comparisons would take long")
     component = run.scores.component
     theta, se = cj(comparisons.imply(verdicts), len(component))
     return scale_quality.separation(theta, se, component, likeliest=True)

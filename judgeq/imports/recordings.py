@@ -20,7 +20,7 @@ import json
 import math
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -290,12 +290,11 @@ def of(rounds: Iterable[Verdicts], judges: Sequence[str]) -> Iterator[Judgment]:
     """The judgments in a run's verdicts, round by round; `judges` are their names, if known."""
     # Rounds without a verdict don't count: a recording has none.
     for number, verdicts in enumerate(filter(len, rounds), start=1):
-        shown, bounds = verdicts.presented.tolist(), verdicts.offsets.tolist()
-        asked, known = verdicts.judges.tolist(), verdicts.ordered.tolist()
-        columns = pairwise(bounds), verdicts.each(), asked, known
-        for ends, said, place, ordered in zip(*columns, strict=True):
+        places, known = verdicts.judges.tolist(), verdicts.ordered.tolist()
+        columns = verdicts.questions, verdicts.each(), places, known
+        for shown, said, place, ordered in zip(*columns, strict=True):
             judge = judges[place] or None if judges else None
-            yield Judgment(number, tuple(shown[slice(*ends)]), said, judge, ordered)
+            yield Judgment(number, tuple(shown.tolist()), said, judge, ordered)
 
 
 def lines(

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,17 +160,12 @@ class Rankings:
         return float(sum(self.map(lambda block, eta: block.loss(eta), self.blocks, parts)))
 
 
-class Scatter(NamedTuple):
-    """How far rankings scatter, and how far they should if the model held."""
-
-    observed: float = 0.0
-    expected: float = 0.0
-
-    @property
-    def dispersion(self) -> float:
-        """φ, at least 1: of a judge that scatters less than the model expects the ratings aren't taken
-        to be surer than the model says."""
-        return max(1.0, self.observed / self.expected) if self.expected > 0 else 1.0
+def dispersion(scatter: Floats) -> float:
+    """φ of how far rankings scatter, and how far they should if the model held, shape (2,). At least 1:
+    of a judge that scatters less than the model expects the ratings aren't taken to be surer than the
+    model says."""
+    observed, expected = scatter.tolist()
+    return max(1.0, observed / expected) if expected > 0 else 1.0
 
 
 class Curvature:
@@ -290,7 +285,7 @@ class Curvature:
         """G, shape (n, p), and S⁻¹, shape (p, p)."""
         n, p = self.rankings.n, self.rankings.p
         units = np.eye(p, n + p, n)
-        solved = np.array([self.solve(unit, 1e-6) for unit in units]).reshape(p, -1).T
+        solved = np.array([self.solve(unit, 1e-6) for unit in units]).reshape(p, n + p).T
         return -solved[:n] @ np.linalg.inv(solved[n:]), solved[n:]
 
     def log_determinant(self) -> float:
@@ -301,12 +296,12 @@ class Curvature:
         else:
             one, two = self._returns
             total = (np.log(self.diagonal[: self.rankings.n]) - one / 2 - two / 3).sum()
-        return float(total - (np.linalg.slogdet(self.shared[1])[1] if self.rankings.p else 0))
+        return float(total - np.linalg.slogdet(self.shared[1])[1])
 
-    def scatter(self, among: Bools | None = None) -> Scatter:
-        """φ = Σ g_lᵀ V_l g_l / Σ tr(V_l (H_l − H_l V_l H_l)), with g_l (of `slopes`), H_l and V_l
-        the gradient, the Hessian and the block of V of ranking l; of the items `among` them, shape (n,),
-        alone, if given.
+    def scatter(self, among: Bools | None = None) -> Floats:
+        """Σ g_lᵀ V_l g_l and Σ tr(V_l (H_l − H_l V_l H_l)), of which φ is the ratio, with g_l (of
+        `slopes`), H_l and V_l the gradient, the Hessian and the block of V of ranking l; of the items
+        `among` them, shape (n,), alone, if given.
 
         What is subtracted is what fitting takes off the residuals of a ranking, as 1 − leverage
         does in regression: with one number for all it is a sandwich estimator (McCullagh and Nelder
@@ -315,22 +310,20 @@ class Curvature:
         rankings, sums = self.rankings, np.zeros(2)
         share = min(1.0, SAMPLE / max(1, sum(m for _, m in rankings.shapes)))
         drawn = seeds.rng(0, "dispersion")
-        covariates = rankings.by_block(rankings.covariates)
+        covariates, (shared, spread) = rankings.by_block(rankings.covariates), self.shared
         for at in range(rankings.lists):
             lists = drawn.random(self._items[at].shape[1]) < share
             items, g = self._items[at][:, lists], self.slopes[at][:, lists]
             h = self._matrices[at][:, :, lists]
             v = self._of_lists(h, items)
-            if rankings.p:
-                shared, spread = self.shared
-                through = covariates[at][:, lists].transpose(1, 0, 2) - shared[items.T]
-                v = v + through @ spread @ through.transpose(0, 2, 1)
+            through = covariates[at][:, lists].transpose(1, 0, 2) - shared[items.T]
+            v = v + through @ spread @ through.transpose(0, 2, 1)
             h = h.transpose(2, 0, 1)
             left = h - h @ v @ h
             if among is not None:
                 v = v * (among[items.T][:, :, None] & among[items.T][:, None])
             sums += np.einsum("lij,jl,il->", v, g, g), np.einsum("lij,lji->", v, left)
-        return Scatter(*sums.tolist())
+        return sums
 
     def _of_lists(self, matrices: Values, items: Offsets) -> Floats:
         """V of rankings, (rankings, k, k), by their Hessians."""
@@ -353,7 +346,7 @@ def _off(matrices: Values) -> Values:
 def maximum(
     rankings: Rankings,
     sigma: float,
-    tolerance: float = 1e-8,
+    tolerance: float = 1e-9,
     start: Floats | None = None,
     *,
     what: str = "the ratings",
@@ -362,20 +355,21 @@ def maximum(
     backtracking from `start` (Nocedal and Wright 2006, algorithm 7.1).
 
     The objective is strongly convex with modulus min(precision), so that |x − x*| ≤
-    |gradient|/min(precision): that bound is what is tested, to `tolerance` of the items, or as near as
-    rounding lets it come (5e−8 at σ = 100). Raises NotConvergedError.
+    |gradient|/min(precision): by that bound the items are `tolerance` off at most, in the mean square,
+    or as near as rounding lets it come (5e−8 at σ = 100). Raises NotConvergedError.
     """
     precision = rankings.precision(sigma)
     x: Floats = np.zeros(len(precision)) if start is None else start
     # Rounding leaves a gradient of about this size at the optimum itself.
     floor = 4 * np.finfo(float).eps * sum(m * k * (k - 1) for k, m in rankings.shapes)
-    target = max(tolerance * float(precision[: rankings.n].min(initial=1.0)), floor)
+    least = float(precision[: rankings.n].min(initial=1.0))
+    target = max(tolerance * math.sqrt(rankings.n) * least, floor)
     here = Curvature(rankings, x, precision)
     for _ in range(200):
         size = math.sqrt(dot(here.gradient, here.gradient))
         if size <= target:
             return here
-        exactly = min(0.1, size**0.5)  # for superlinear convergence
+        exactly = min(0.01, size**0.5)  # for superlinear convergence
         x, value, step = here.parameters, here.loss, -here.solve(here.gradient, exactly, what)
         slope, scale = dot(here.gradient, step), 1.0
         del here  # of many items one of them is large

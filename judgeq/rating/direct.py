@@ -17,12 +17,15 @@ SHARE, an assumption. It was chosen with the gold labels of two published datase
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
 from judgeq.rating import Fit, GoOn, Parameters, always, plackett_luce
 from judgeq.rating.comparisons import compares, components
 from judgeq.rating.correlation import centred
+from judgeq.rating.posterior import Posterior
 from judgeq.types import Floats, Verdicts
 
 ENOUGH = 100
@@ -44,11 +47,16 @@ def fit_hybrid(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn =
     if not compares(verdicts):
         return Fit(np.full(n, np.nan))
     z = standardised(fit(verdicts, n, parameters).theta)
-    found = plackett_luce.maximum(verdicts, n, parameters, z[:, None], go_on)
+    connected = components(verdicts, n, scored=True)
+    found = plackett_luce.fit(
+        verdicts, n, parameters, go_on, loadings=z[:, None], component=connected
+    )
+    posterior: Posterior = cast("Posterior", found.posterior)
     known, share = reliability(verdicts, n), SHARE
     if known is not None:
-        share = share_of(z * found.parameters[n], found.sigma, known)
-    return found.fit(components(verdicts, n, scored=True), share, known)
+        share = share_of(z * posterior.parameters[n], posterior.sigma, known)
+    posterior = replace(posterior, share=share)
+    return replace(found, theta=posterior.theta, posterior=posterior, reliability=known)
 
 
 def reliability(verdicts: Verdicts, n: int) -> float | None:

@@ -29,13 +29,11 @@ from judgeq.rating import (
     GoOn,
     Parameters,
     always,
-    curvature,
     plackett_luce,
     position_bias,
     with_position,
 )
 from judgeq.rating.comparisons import components, joined
-from judgeq.rating.curvature import Scatter
 from judgeq.rating.posterior import Posterior
 from judgeq.text import LEFT_OUT
 from judgeq.types import Floats, Offsets, Verdicts
@@ -229,24 +227,22 @@ def _placed(
         items=np.searchsorted(local, verdicts.items).astype(np.int32),
         presented=np.searchsorted(local, verdicts.presented).astype(np.int32),
     )
-    means = (np.arange(n)[:, None] >= a).astype(np.float64)
-    numbers, loadings = position_bias.covariates(verdicts, means, position=position)
-    rankings = plackett_luce.rankings_of(verdicts, n, numbers, go_on)
-    if a:
-        rankings = rankings.with_known(np.arange(a), _Known(theta, covariance, sigma))
-    start = np.concatenate([theta, np.zeros(n - a + rankings.p)])
-    what = "the placing of new items"
-    best = curvature.maximum(rankings, sigma, start=start, what=what).parameters
     component = components(verdicts, n)
     component[np.isin(component, component[:a])] = 1  # what is known connects the anchors
-    scatters = np.sum([part.posterior.scatter for part in onto], axis=0)
-    earlier, centred = Scatter(*scatters.tolist()), np.full(n, np.inf)
-    posterior = Posterior(
-        rankings, best, sigma, component, loadings, centred=centred, earlier=earlier
+    found = plackett_luce.fit(
+        verdicts,
+        n,
+        Parameters(sigma, position),
+        go_on,
+        loadings=(np.arange(n)[:, None] >= a).astype(np.float64),
+        known=(theta, _Known(theta, covariance, sigma)) if a else None,
+        component=component,
+        centred=np.full(n, np.inf),
+        earlier=np.sum([part.posterior.scatter for part in onto], axis=0),
     )
+    posterior = cast("Posterior", found.posterior)
     effect = position_bias.effect(posterior, verdicts, joint=position, go_on=go_on)
-    alone = Fit(posterior.theta, posterior, chosen=base.chosen, position=position, effect=effect)
-    return Part(alone, anchors, first)
+    return Part(replace(found, chosen=base.chosen, effect=effect), anchors, first)
 
 
 class _Known:
@@ -333,7 +329,7 @@ def _together(batches: Sequence[Batch], rounds: Sequence[Verdicts], n: int, go_o
     centred = np.where(of_first > 0, np.maximum(of_first, 2.0), np.inf)
 
     def rate(parameters: Parameters) -> Fit:
-        found = plackett_luce.maximum(verdicts, n, parameters, means, go_on)
-        return found.fit(component, centred=centred)
+        more = {"loadings": means, "component": component, "centred": centred}
+        return plackett_luce.fit(verdicts, n, parameters, go_on, **more)
 
     return with_position(rate, verdicts, batches[-1].parameters, go_on)

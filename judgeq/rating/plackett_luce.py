@@ -41,31 +41,6 @@ BOTH = (True, False)
 """From the top and from the bottom."""
 
 
-class Maximum(NamedTuple):
-    """The `parameters` at the maximum of a likelihood and a prior of `sigma`; `chosen`: by the evidence.
-    `loadings`, shape (n, p), are what items have of each covariate, and `position` is whether the last
-    of these is the effect of the place presented."""
-
-    rankings: Rankings
-    parameters: Floats
-    sigma: float
-    chosen: bool
-    loadings: Floats
-    position: bool
-
-    def fit(
-        self,
-        component: Offsets,
-        share: float | None = None,
-        reliability: float | None = None,
-        centred: Floats | None = None,
-    ) -> Fit:
-        """With its posterior, whose `share` was found by that reliability."""
-        at = (self.rankings, self.parameters, self.sigma)
-        posterior = Posterior(*at, component, self.loadings, share, centred=centred)
-        return Fit(posterior.theta, posterior, self.chosen, self.position, reliability)
-
-
 def fit(
     verdicts: Verdicts,
     n: int,
@@ -73,37 +48,38 @@ def fit(
     go_on: GoOn = always,
     *,
     implied: bool = False,
+    loadings: Floats | None = None,
+    component: Offsets | None = None,
+    known: tuple[Floats, Block] | None = None,
+    **more: Any,
 ) -> Fit:
     """`pl`: θ by the MAP, 0 for items that were never compared, with their posterior. Of the comparisons
-    that lists imply (`implied`): `bt`."""
-    found = maximum(verdicts, n, parameters, go_on=go_on, implied=implied)
-    return found.fit(components(verdicts, n))
+    that lists imply (`implied`): `bt`.
 
-
-def maximum(
-    verdicts: Verdicts,
-    n: int,
-    parameters: Parameters,
-    loadings: Floats | None = None,
-    go_on: GoOn = always,
-    *,
-    implied: bool = False,
-) -> Maximum:
-    """The maximum, with covariates of which an item has these `loadings`, shape (n, p), wherever it
-    stands; σ is chosen by the evidence where it isn't given, but of implied comparisons, which are no
-    probability of a list. Raises NotConvergedError."""
+    With covariates of which an item has these `loadings`, shape (n, p), wherever it stands; the effect
+    of the place presented, if it is estimated, is the last one. With what is `known` of the first items:
+    θ, and a likelihood of it. `component` and `more` are fields of the posterior. σ is chosen by the
+    evidence where it isn't given, but of implied comparisons, which are no probability of a list. Raises
+    NotConvergedError.
+    """
     position = bool(parameters.position)
     loadings = np.empty((n, 0)) if loadings is None else loadings
     numbers, loadings = position_bias.covariates(verdicts, loadings, position=position)
     rankings = rankings_of(verdicts, n, numbers, go_on, () if implied else BOTH)
-    sigma, start = parameters.sigma, None
+    sigma, start = parameters.sigma, np.zeros(n + rankings.p)
+    if known is not None:
+        theta, block = known
+        rankings = rankings.with_known(np.arange(len(theta)), block)
+        start[: len(theta)] = theta
     chosen = sigma is None and rankings.repeated and not implied
     if chosen:
         sigma, start = choose_sigma(rankings_of(verdicts, n, numbers, go_on, (True,)))
     sigma = UNKNOWN if sigma is None else sigma
     what = f"{'Bradley-Terry' if implied else 'Plackett-Luce'} (MAP, σ = {sigma:g})"
     best = curvature.maximum(rankings, sigma, start=start, what=what).parameters
-    return Maximum(rankings, best, sigma, chosen, loadings, position)
+    component = components(verdicts, n) if component is None else component
+    posterior = Posterior(rankings, best, sigma, component, loadings, **more)
+    return Fit(posterior.theta, posterior, chosen, position)
 
 
 def rankings_of(

@@ -23,6 +23,7 @@ average these say next to nothing of σ: it isn't looked for.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cache, cached_property
 from statistics import NormalDist
 
@@ -30,7 +31,7 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.rating import LIMITS, UNKNOWN, curvature
-from judgeq.rating.curvature import Curvature, Rankings, Scatter, dot
+from judgeq.rating.curvature import Curvature, Rankings, dispersion, dot
 from judgeq.types import Bools, Floats, Offsets
 
 LEVEL = 0.95
@@ -59,40 +60,29 @@ def wider(v: Floats, sigma: float) -> Floats:
     return factor
 
 
+@dataclass(eq=False)
 class Posterior:
-    """The posterior of n ratings. `theta` are those at its maximum, shape (n,); `component` numbers
-    the groups that comparisons connect (0: never judged). `loadings`, shape (n, p), are what an item's
-    rating has of each covariate (None: nothing); they add up to 0 in each component, so that the
-    ratings do. With `share` the rating is what the covariates lead to expect and that share of what the
-    items have beyond it (direct.py); the rest of it, of spread σ, is doubt. With `centred`
-    the covariates are means of batches (placing.py), and the 0 of an item's scale is the mean of so many
-    items, shape (n,) (inf: it is settled); `earlier` is how far rankings scattered that φ is pooled
-    with."""
+    """The posterior of n ratings, by the `parameters` at its maximum under a prior of `sigma`."""
 
-    def __init__(
-        self,
-        rankings: Rankings,
-        parameters: Floats,
-        sigma: float,
-        component: Offsets,
-        loadings: Floats | None = None,
-        share: float | None = None,
-        *,
-        centred: Floats | None = None,
-        earlier: Scatter | None = None,
-    ) -> None:
-        self.rankings, self.parameters, self.sigma = rankings, parameters, sigma
-        self.component, self.share = component, share
-        self._scale = 1.0 if share is None else share
-        self._loadings = np.zeros((rankings.n, rankings.p)) if loadings is None else loadings
-        expected = self._loadings @ parameters[rankings.n :]
-        self.theta: Floats = self._scale * parameters[: rankings.n] + expected
-        self._earlier, self._settled = earlier or Scatter(), centred is not None
-        self._middle: Floats | float = 0.0 if centred is None else expected
-        # The items of each item's component, 2 at least.
-        sizes = np.maximum(np.bincount(component), 2.0)[component]
-        self._size: Floats = sizes if centred is None else centred
-        self._judged = max(int((component > 0).sum()), 1)
+    rankings: Rankings
+    parameters: Floats
+    sigma: float
+    component: Offsets  # numbers the groups that comparisons connect (0: never judged), shape (n,)
+    # What an item's rating has of each covariate, shape (n, p); they add up to 0 in each component, so
+    # that the ratings do.
+    loadings: Floats
+    # The rating is what the covariates lead to expect and this share of what the items have beyond it
+    # (direct.py); the rest of it, of spread σ, is doubt. None: all of it counts.
+    share: float | None = None
+    # Where covariates are means of batches (placing.py), the 0 of an item's scale is the mean of so many
+    # items, shape (n,) (inf: it is settled).
+    centred: Floats | None = None
+    earlier: Floats | None = None  # the scatter that φ is pooled with, shape (2,)
+
+    @cached_property
+    def theta(self) -> Floats:
+        """The ratings at the maximum, shape (n,)."""
+        return self._scale * self.parameters[: self.rankings.n] + self._expected
 
     @cached_property
     def curvature(self) -> Curvature:
@@ -102,10 +92,10 @@ class Posterior:
     @cached_property
     def dispersion(self) -> float:
         """φ: how far all rankings scatter, against how far they should if the model held."""
-        return Scatter(*np.add(self.scatter, self._earlier).tolist()).dispersion
+        return dispersion(self.scatter + (0 if self.earlier is None else self.earlier))
 
     @property
-    def scatter(self) -> Scatter:
+    def scatter(self) -> Floats:
         """How far these rankings scatter, which say nothing of it until items are in two on average."""
         return self._known[1]
 
@@ -113,7 +103,7 @@ class Posterior:
         """φ of some items alone, a mask of shape (n,): they may scatter more than others."""
         if not self.rankings.repeated:
             return self.dispersion
-        return self.curvature.scatter(items).dispersion
+        return dispersion(self.curvature.scatter(items))
 
     @property
     def mean(self) -> Floats:
@@ -161,27 +151,48 @@ class Posterior:
         all that were judged is taken off, unless the scale is settled."""
         curvature = self.curvature
         v = curvature.covariance(rows)
-        if not self._settled:
-            judged = self.component > 0
+        if self.centred is None:
             # Of many items V has no rows that add up to σ², but its diagonal alone.
-            v -= (
-                self.sigma**2 if curvature.exact else curvature.variance[judged].mean()
-            ) / self._judged
-        if self.rankings.p:
-            shared, spread = curvature.shared
-            through = self._loadings[rows] - shared[rows]
-            v = v + through @ spread @ through.T
-        whole: Floats = v
+            of_judged = curvature.variance[self.component > 0]
+            v -= (self.sigma**2 if curvature.exact else of_judged.mean()) / self._judged
+        shared, spread = curvature.shared
+        through = self.loadings[rows] - shared[rows]
+        whole: Floats = v + through @ spread @ through.T
         return whole
 
     def error_of_mean(self, rows: Offsets) -> float:
         """The standard error of the mean of some ratings."""
         load = np.zeros(len(self.parameters))
         load[rows] = 1 / len(rows)
-        load[self.rankings.n :] = self._loadings[rows].mean(axis=0)
+        load[self.rankings.n :] = self.loadings[rows].mean(axis=0)
         variance = dot(load, self.curvature.solve(load, 1e-5))
         variance -= self.sigma**2 * float((1 / self._size[rows]).mean())
         return math.sqrt(self.dispersion * max(variance, 0.0))
+
+    @property
+    def _scale(self) -> float:
+        return 1.0 if self.share is None else self.share
+
+    @property
+    def _expected(self) -> Floats:
+        """What the covariates lead to expect."""
+        return self.loadings @ self.parameters[self.rankings.n :]
+
+    @property
+    def _middle(self) -> Floats:
+        """What the prior draws a rating to."""
+        return np.zeros(self.rankings.n) if self.centred is None else self._expected
+
+    @cached_property
+    def _size(self) -> Floats:
+        """The items of each item's component, 2 at least, shape (n,)."""
+        if self.centred is not None:
+            return self.centred
+        return np.maximum(np.bincount(self.component), 2.0)[self.component]
+
+    @property
+    def _judged(self) -> int:
+        return max(int(np.count_nonzero(self.component)), 1)
 
     @property
     def _variance(self) -> Floats:
@@ -190,16 +201,15 @@ class Posterior:
         return self._known[0]
 
     @cached_property
-    def _known(self) -> tuple[Floats, Scatter]:
+    def _known(self) -> tuple[Floats, Floats]:
         """`_variance` and `scatter`, together: then the curvature of many items, which is large, is let
         go of."""
         curvature, size = self.curvature, self._size
-        scatter = curvature.scatter() if self.rankings.repeated else Scatter()
+        scatter = curvature.scatter() if self.rankings.repeated else np.zeros(2)
+        shared, spread = curvature.shared
+        through = self.loadings - self._scale * shared
         variance = self._scale**2 * (curvature.variance - self.sigma**2 / size)
-        if self.rankings.p:
-            shared, spread = curvature.shared
-            through = self._loadings - self._scale * shared
-            variance += ((through @ spread) * through).sum(axis=1)
+        variance += ((through @ spread) * through).sum(axis=1)
         if not curvature.exact:
             del self.curvature
         return np.maximum(variance, 0) / (1 - 1 / size), scatter

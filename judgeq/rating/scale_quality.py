@@ -12,7 +12,6 @@ no order are not compared with one another.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -47,13 +46,17 @@ _TINY = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class Separation:
-    """The scale separation reliability `ssr` and the separation `g` over `n` items; None where they
-    are undefined, and `why`."""
+    """The scale separation reliability `ssr` over `n` items; None where it is undefined, and `why`."""
 
-    ssr: float | None
-    g: float | None
-    n: int
+    ssr: float | None = None
+    n: int = 0
     why: str | None = None
+    JSON_KEYS: ClassVar = {"g": "g"}
+
+    @property
+    def g(self) -> float | None:
+        """The separation 1/√(1 − SSR); None where it is undefined."""
+        return None if self.ssr is None or self.ssr == 1 else (1 - self.ssr) ** -0.5
 
 
 def separation(
@@ -74,13 +77,12 @@ def separation(
     known &= np.bincount(part[known], minlength=int(part.max(initial=0)) + 1)[part] > 1
     values, n = centred(theta[known], part[known]), int(known.sum())
     if not n:
-        return Separation(None, None, n, "fewer than two items have a standard error")
+        return Separation(why="fewer than two items have a standard error")
     variance = float((values * values).sum()) / (n - len(np.unique(part[known])))
     if variance == 0:
-        return Separation(None, None, n, "all items are rated the same")
+        return Separation(n=n, why="all items are rated the same")
     error = float((se[known] ** 2).mean())
-    whole = variance if likeliest else variance + error
-    return Separation(1 - error / whole, math.sqrt(whole / error) if error else None, n)
+    return Separation(1 - error / (variance if likeliest else variance + error), n)
 
 
 # Split halves
@@ -89,22 +91,24 @@ def separation(
 @dataclass(frozen=True, slots=True)
 class SplitHalf:
     """How well the ratings by one half of the judgments correlate with those by the other: the median
-    `r` of Pearson's r over `splits` random halvings, and its range from `low` to `high`.
+    `r` of Pearson's r over `splits` random halvings, and its range from `low` to `high`; None where it
+    is undefined, and `why`. `by` is what was halved, "judges" or "judgments". `items` is the median
+    number of items that both halves rate."""
 
-    `by` is what was halved, "judges" or "judgments". `whole` is the reliability that the median
-    predicts of all judgments together, 2r / (1 + r) (Spearman 1910, Brown 1910). `items` is the median
-    number of items that both halves rate. None where it is undefined, and `why`.
-    """
-
-    r: float | None
-    low: float | None
-    high: float | None
-    splits: int
     by: str
-    whole: float | None = None
     items: int = 0
+    splits: int = 0
+    r: float | None = None
+    low: float | None = None
+    high: float | None = None
     why: str | None = None
-    JSON_KEYS: ClassVar = {"median": "r"}
+    JSON_KEYS: ClassVar = {"median": "r", "whole": "whole"}
+
+    @property
+    def whole(self) -> float | None:
+        """The reliability that the median predicts of all judgments together, 2r / (1 + r) (Spearman
+        1910, Brown 1910)."""
+        return None if self.r is None or self.r <= -1 else 2 * self.r / (1 + self.r)
 
 
 def split_half(verdicts: Verdicts, rate: Rate, seed: int, splits: int | None = None) -> SplitHalf:
@@ -114,7 +118,8 @@ def split_half(verdicts: Verdicts, rate: Rate, seed: int, splits: int | None = N
     The judges are halved where there are many (as many as MANY_JUDGES that judge equally much: 1/Σp²
     with p a judge's share of the judgments), else the judgments. Items that a half doesn't connect have
     no common scale in it, so that r is taken within the groups that both halves connect.
-    Items judged alone are on one scale. A rating that raises NotConvergedError gives no value.
+    Items judged alone are on one scale. There is none where less than two thirds of the items are known
+    to both halves, and none of a rating that raises NotConvergedError.
     """
     shares = np.bincount(verdicts.judges) / max(len(verdicts), 1)
     many = MANY_JUDGES * float((shares**2).sum()) <= 1
@@ -128,17 +133,20 @@ def split_half(verdicts: Verdicts, rate: Rate, seed: int, splits: int | None = N
             second = seeds.rng(seed, "split-half", at).permutation(len(units)) >= len(units) // 2
             halves.append(_of_halves(verdicts, second[which], rate))
     except NotConvergedError as error:
-        why = f"half of the {by} can't be rated: {error}"
-        return SplitHalf(None, None, None, 0, by, why=why)
+        return SplitHalf(by, why=f"half of the {by} can't be rated: {error}")
+    known, judged = [r for r, _ in halves if r is not None], len(np.unique(verdicts.items))
     items = int(np.median([n for _, n in halves] or [0]))
-    known = [r for r, _ in halves if r is not None]
-    if len(known) * 2 < max(splits, 1):
-        why = "all items are rated the same" if items else "both halves connect no two items"
-        why = why if splits else "no splits were asked for"
-        return SplitHalf(None, None, None, 0, by, None, items, why)
-    r = float(np.median(known))
-    whole = 2 * r / (1 + r) if r > -1 else None
-    return SplitHalf(r, min(known), max(known), len(known), by, whole, items)
+    if not splits:
+        why = "no splits were asked for"
+    elif not items:
+        why = "both halves connect no two items"
+    elif 2 * len(known) < splits:
+        why = "all items are rated the same"
+    elif 3 * items < 2 * judged:
+        why = f"both halves know only {items} of the {judged} items judged"
+    else:
+        return SplitHalf(by, items, splits, float(np.median(known)), min(known), max(known))
+    return SplitHalf(by, items, why=why)
 
 
 def _of_halves(verdicts: Verdicts, second: Bools, rate: Rate) -> tuple[float | None, int]:

@@ -61,27 +61,22 @@ def parse(text: str, *, at_once: bool = False, **flags: Any) -> Strategy:
             "`judgeq list strategies` explains them."
         )
     known, by_text = parameters(strategy), f"--strategy {text}"
-    given = [(by_text, *pair) for pair in zip(strategy.short, numbers, strict=False)]
-    pairs = (part.partition("=") for part in long.split(",") if part)
-    given += [(by_text, name.strip(), value.strip()) for name, _, value in pairs]
+    pairs = [*zip(strategy.short, numbers, strict=False)]
+    pairs += [part.partition("=")[::2] for part in long.split(",") if part]
+    given = [(by_text, name.strip(), value) for name, value in pairs]
     given += [(f"--{flag} {value}", flag, value) for flag, value in flags.items()]
     settings: dict[str, Any] = {}
-    for by, name, text_of in given:
-        if text_of is None:
+    for by, name, said in given:
+        if said is None:
             continue
         if name not in known:
             has = ", ".join(f"{name}=…" for name in known) or "nothing"
             raise UsageError(f"{by}: {name} is no setting of {short}; it takes {has}.")
-        value = _value(by, name, str(text_of))
+        value = _value(by, name, str(said).strip())
         if settings.setdefault(name, value) != value:
             raise UsageError(
                 f"{by} says {name} = {value}, and before it {settings[name]}: give it once."
             )
-    k, overlap = settings.get("k", 10), settings.get("overlap", 0)
-    if overlap >= k:
-        raise UsageError(
-            f"--strategy {text}: consecutive lists of {k} can share 0 to {k - 1} items."
-        )
     if at_once and "matchmaking" in known:
         settings.setdefault("matchmaking", "random")
     if "r" in settings:  # by default no more opponents than matches are asked for

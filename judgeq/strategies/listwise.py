@@ -39,6 +39,13 @@ class Listwise(Strategy):
     )
     pairs = False
 
+    def __post_init__(self) -> None:
+        if self.overlap >= self.k:
+            raise UsageError(
+                f"--strategy {self.name}: consecutive lists of {self.k} can share 0 to {self.k - 1} "
+                "items."
+            )
+
     def check(self, *sizes: int) -> None:
         """Raise UsageError when items in groups of these sizes can't be judged so: a list can't be
         larger than the largest."""

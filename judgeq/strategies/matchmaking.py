@@ -94,19 +94,15 @@ class Repeats:
 
     def __init__(self) -> None:
         self.rounds = 0
-        self._asked: Offsets = np.zeros(0, dtype=np.int64)
+        self._asked: dict[int, int] = {}
 
     def add(self, matches: Matches) -> Rows:
         """The numbers of the next round's questions, shape (matches,)."""
-        judges = repeat(0) if matches.judges is None else matches.judges.tolist()
-        new = [
-            hash((judge, items.tobytes())) for judge, items in zip(judges, matches, strict=False)
-        ]
         self.rounds += 1
-        before, self._asked = len(self._asked), np.append(self._asked, np.array(new, np.int64))
-        order, place = np.argsort(self._asked, kind="stable"), np.arange(len(self._asked))
-        ordered = self._asked[order]
-        first = np.where(np.diff(ordered, prepend=ordered[:1] - 1) == 0, 0, place)
-        number = np.empty(len(place), dtype=np.int32)
-        number[order] = place - np.maximum.accumulate(first)
-        return number[before:]
+        judges = repeat(0) if matches.judges is None else matches.judges.tolist()
+        numbers = []
+        for judge, items in zip(judges, matches, strict=False):
+            question = hash((judge, items.tobytes()))
+            numbers.append(self._asked.get(question, 0))
+            self._asked[question] = numbers[-1] + 1
+        return np.array(numbers, np.int32)

@@ -360,9 +360,8 @@ class History:
     @property
     def twice(self) -> bool:
         """Whether the judged items that aren't settled were in two rankings on average."""
-        n, own = len(self.standings.elo), self.verdicts[self.before :]
-        compared = [verdicts for verdicts in own if comparisons.compares(verdicts)]
-        matches = comparisons.matches_of(comparisons.joined(compared), n)
+        own = comparisons.joined(self.verdicts[self.before :])
+        matches = comparisons.matches_of(own.where(~own.scored), len(self.standings.elo))
         return comparisons.repeated(matches[self.first_new :])
 
     # What rounds are planned by
