@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from judgeq.types import Bools, Floats, Offsets, Rows, Verdicts
+from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Verdicts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,8 @@ class Comparisons:
 
 def joined(rounds: Sequence[Verdicts]) -> Verdicts:
     """The verdicts of several rounds as one, in their order."""
-    nothing = Verdicts(*(np.empty(0, kind) for kind in ("i8", "i4", "i8", "?", "i4")))
+    none, rows = Matches.none(), np.empty(0, np.int32)
+    nothing = Verdicts(np.empty(0, np.int64), rows, none.offsets, np.empty(0, np.bool_), rows)
     columns: Any = {
         field.name: np.concatenate([getattr(part, field.name) for part in (nothing, *rounds)])
         for field in fields(Verdicts)
