@@ -71,7 +71,7 @@ UNSAID = {
 """What stands in the columns of `Matches` and `Verdicts` that aren't given."""
 
 
-class _Ragged:
+class Ragged:
     """The `items` of each of several questions, or verdicts, one after the other in one array: those of
     number `m` (from 0) are `items[offsets[m]:offsets[m + 1]]`."""
 
@@ -109,7 +109,7 @@ class _Ragged:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Matches(_Ragged):
+class Matches(Ragged):
     """The questions of one round, with their items in the order presented. By question: `judges`, who is
     asked; `ordered`: whether the order presented is known; `repeats`, how often each was asked before
     (`Repeats`)."""
@@ -314,7 +314,7 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Verdicts(_Ragged):
+class Verdicts(Ragged):
     """Many verdicts, in match order: each answers match `matches[v]` and ranks its `items`, most of the
     feature first; `tied[s]` tells that slot s is tied with slot s − 1 (never a verdict's first).
     `presented` holds the same items in the order presented. The others are by verdict: `scores` of items

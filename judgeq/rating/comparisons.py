@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Verdicts
+from judgeq.types import Bools, Floats, Matches, Offsets, Ragged, Rows, Verdicts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,14 +49,14 @@ def compares(verdicts: Verdicts) -> bool:
 # Slots
 
 
-def slots_by_size(verdicts: Verdicts) -> Iterator[Offsets]:
-    """The slots of the verdicts of each size k, smallest first, as arrays of shape (k, verdicts).
+def slots_by_size(ragged: Ragged) -> Iterator[Offsets]:
+    """The slots of the verdicts, or questions, of each size k, smallest first, as arrays of shape (k, n).
 
     Column v holds one verdict's slots in order of place; columns are in match order.
     """
-    sizes = verdicts.sizes
+    sizes = ragged.sizes
     for size in np.unique(sizes).tolist():
-        yield verdicts.offsets[:-1][sizes == size] + np.arange(size)[:, None]
+        yield ragged.offsets[:-1][sizes == size] + np.arange(size)[:, None]
 
 
 def slots_by_shape(verdicts: Verdicts) -> Iterator[tuple[Offsets, slice | None]]:
