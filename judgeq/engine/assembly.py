@@ -95,8 +95,9 @@ class Run:
     @property
     def items(self) -> Items:
         """What the store knows of the dataset."""
-        dataset = self.dataset
-        return Items(dataset.ids, dataset.gold, dataset.subsets, dataset.groups)
+        dataset, gold = self.dataset, self.dataset.gold
+        none = gold is None or np.isnan(gold).all()
+        return Items(dataset.ids, None if none else gold, dataset.subsets, dataset.groups)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

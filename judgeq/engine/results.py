@@ -235,8 +235,10 @@ async def rate(
     history: History,
     settings: Settings,
     stop: Stop | None = None,
+    items: Items | None = None,
 ) -> Result:
-    """The result of what was judged so far: the final ratings, and all else that is shown.
+    """The result of what was judged so far: the final ratings, and all else that is shown. The `items`
+    are read where they aren't at hand.
 
     Made in a thread, so that the event loop lives on; raises StoppedError once `stop` is asked for,
     and NoVerdictsError where there is no verdict, so that there are no ratings.
@@ -246,7 +248,8 @@ async def rate(
             f"run {run.id} has no verdict, so there are no scores. See its jobs: `judgeq status "
             f"{run.argument}`."
         )
-    items, totals, answered = await store.items(), await store.totals(), await store.answered()
+    items = items or await store.items()
+    totals, answered = await store.totals(), await store.answered()
     counts = rounds.own_counts(await store.counts(), history)
     info, people = await with_people(info, store)
     if settings.split_models:

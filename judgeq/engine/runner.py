@@ -64,7 +64,8 @@ async def go_through(session: Session) -> results.Result:
             f"{counts.failed:,} failed). --retry-failed asks them again."
         )
     info = await _info(session)
-    return await results.rate(run.folder, info, store, history, run.settings, session.stop)
+    about = run.folder, info, store, history, run.settings
+    return await results.rate(*about, session.stop, run.items)
 
 
 async def lead(session: Session) -> int:
