@@ -50,7 +50,7 @@ def compares(verdicts: Verdicts) -> bool:
 
 
 def slots_by_size(ragged: Ragged) -> Iterator[Offsets]:
-    """The slots of the verdicts, or questions, of each size k, smallest first, as arrays of shape (k, n).
+    """The slots of verdicts, or questions, of each size k, smallest first, as arrays of shape (k, n).
 
     Column v holds one verdict's slots in order of place; columns are in match order.
     """
