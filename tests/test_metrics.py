@@ -60,10 +60,6 @@ def points(measures: dict[str, Measure], n: int) -> dict[str, float | None]:
     return {name: point(measure, n) for name, measure in measures.items()}
 
 
-def or_nan(value: float | None) -> float:
-    return NAN if value is None else value
-
-
 def scipys(x: Floats, y: Floats) -> dict[str, float]:
     stats = scipy.stats
     by: dict[str, Any] = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
@@ -96,7 +92,7 @@ def test_detection_is_scikit_learns(items: tuple[Floats, Bools], threshold: floa
         assert set(found.values()) == {None}
         return
     expected = scikit_learns(positive, said, scores)
-    known = {name: or_nan(value) for name, value in found.items()}
+    known = {name: NAN if value is None else value for name, value in found.items()}
     assert known == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
