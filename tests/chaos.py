@@ -12,14 +12,13 @@ import random
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import psutil
 import psycopg
@@ -28,6 +27,7 @@ from judgeq.errors import StoreAwayError
 from tests.cli import command, environment, judgeq, scores
 from tests.mock import mock, mock_process, stats
 from tests.postgres import sql, started
+from tests.web import in_thread
 
 LEASE = 2.0
 """Seconds of a lease in these runs."""
@@ -69,12 +69,12 @@ class Database:
         with self._server._lock:
             self._server.ensure_postgres_running()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Stop it for good, and remove its data."""
         self._server.cleanup()
 
 
-class Cutter(threading.Thread):
+class Cutter:
     """A way to the database that can cut a connection in the middle of what is sent, by default of a
     COMMIT: half of the times before the database has it, half of them after, but before the answer.
 
@@ -84,17 +84,28 @@ class Cutter(threading.Thread):
     def __init__(
         self, socket: Callable[[], str], due: Callable[[int, int, bytes], bool] | None = None
     ) -> None:
-        super().__init__(daemon=True)
         self._socket = socket
         self._due = due or (lambda _, __, data: b"COMMIT\0" in data)  # and not READ COMMITTED
-        self._ready = threading.Event()
         self._armed = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
         self.connections = 0
         self.cuts = 0
         self.port = 0
-        self.start()
-        self._ready.wait(10)
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """In a thread, while inside."""
+        with in_thread(self._running()) as self.port:
+            yield self
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[int]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        yield server.sockets[0].getsockname()[1]
+        server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     def arm(self) -> None:
         """Cut the next connection that is due."""
@@ -107,25 +118,6 @@ class Cutter(threading.Thread):
             f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
             f"?schema={schema}&lease={LEASE:g}&sslmode=disable&gssencmode=disable"
         )
-
-    def end(self) -> None:
-        """Close all connections."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        self.join(10)
-
-    def run(self) -> None:
-        """Serve, until the end."""
-        self._loop = asyncio.new_event_loop()
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        self._loop.run_forever()
-        server.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0.01))
-        self._loop.close()
 
     async def _serve(self, reader: Reader, writer: Writer) -> None:
         try:
@@ -299,7 +291,7 @@ class Chaos:
             process.wait(10)
             self.start(name)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End all processes."""
         for process in self.processes.values():
             if process.poll() is None:
@@ -317,20 +309,16 @@ def chaos(
 ) -> Iterator[Chaos]:
     """A run that has begun, with so many workers, and everything that it takes."""
     database = Database(Path(tempfile.mkdtemp(prefix="judgeq-chaos-")))
-    cutter = Cutter(lambda: database.socket)
     asking = (*MODEL, "--base-url", url, "--no-cache", "--concurrency", "6", *more)
-    under = Chaos(folder, database, cutter, f"chaos_{seed}", job, asking, random.Random(seed))
-    try:
-        under.start("scheduler")
-        while not under.has("rounds"):
-            time.sleep(0.05)
-        for number in range(workers):
-            under.start(str(number))
-        yield under
-    finally:
-        under.end()
-        cutter.end()
-        database.end()
+    with closing(database), Cutter(lambda: database.socket).running() as cutter:
+        under = Chaos(folder, database, cutter, f"chaos_{seed}", job, asking, random.Random(seed))
+        with closing(under):
+            under.start("scheduler")
+            while not under.has("rounds"):
+                time.sleep(0.05)
+            for number in range(workers):
+                under.start(str(number))
+            yield under
 
 
 def go_through(under: Chaos, events: Sequence[str], apart: float) -> None:

@@ -62,8 +62,11 @@ def judgeq(
     folder: Path, *arguments: str | Path, expect: int = 0, **how: Unpack[How]
 ) -> subprocess.CompletedProcess[str]:
     """Run judgeq in `folder` to its end, within this process, and check its exit code: a process of its
-    own takes a second, and is for what only that shows, as signals, limits, what is imported."""
-    return _checked(ended(folder, *arguments, **how), expect)
+    own (`start`) takes a second: for what only that shows, as signals, limits, what is imported."""
+    done = ended(folder, *arguments, **how)
+    assert done.returncode == expect, (done.args, done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done
 
 
 def json_of(folder: Path, *arguments: str | Path, expect: int = 0, **how: Unpack[How]) -> Any:
@@ -108,32 +111,6 @@ def commands() -> dict[str, click.Command]:
     return {name: command for name, command in made.items() if command is not None}
 
 
-def judgeq_process(
-    folder: Path, *arguments: str | Path, expect: int = 0, **how: Unpack[How]
-) -> subprocess.CompletedProcess[str]:
-    """Run judgeq in `folder` to its end, as a process of its own, and check its exit code."""
-    done = subprocess.run(
-        command(*arguments),
-        cwd=folder,
-        env=environment(folder) | dict(how.get("variables", {})),
-        input=how.get("stdin", ""),
-        capture_output=True,
-        encoding=how.get("encoding", "utf-8"),
-        timeout=LONGEST,
-        check=False,
-    )
-    done.stderr = unwrapped(done.stderr)
-    return _checked(done, expect)
-
-
-def _checked(
-    done: subprocess.CompletedProcess[str], expect: int
-) -> subprocess.CompletedProcess[str]:
-    assert done.returncode == expect, (done.args, done.returncode, done.stdout, done.stderr)
-    assert "Traceback" not in done.stderr
-    return done
-
-
 def _output(encoding: str, errors: str) -> io.TextIOWrapper:
     """What is like a pipe: bytes, and no terminal."""
     return io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors)
@@ -154,7 +131,7 @@ def _as_a_process(
     outputs: list[io.TextIOWrapper],
 ) -> Iterator[None]:
     """While inside, what belongs to the whole process is as a new one would find it."""
-    assert threading.current_thread() is threading.main_thread(), "use judgeq_process"
+    assert threading.current_thread() is threading.main_thread(), "use start"
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     collecting = gc.get_threshold()
     logger = logging.getLogger("judgeq")
@@ -232,11 +209,6 @@ def wait_until(condition: Callable[[], object], process: subprocess.Popen[Any]) 
 def answered(folder: Path) -> int:
     """How many jobs of a run are done that another process is at."""
     return _counted(folder, "SELECT count(*) FROM jobs WHERE state = 'done'")
-
-
-def has_answered(folder: Path, enough: int) -> bool:
-    """Whether at least so many jobs are done."""
-    return answered(folder) >= enough
 
 
 def in_flight(folder: Path) -> int:

@@ -1,7 +1,7 @@
 """Runs that are asked in batches: what goes out, comes back, and is left in the ledger."""
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,11 @@ from judgeq.judge.budget import Budget
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Batch, BatchState, Job, JobState, Line, Outcome
 from judgeq.ui.show.status import DAY, deadlines
-from tests.batch_killing import Forks, forks, quick
+from tests.batch_killing import quick
 from tests.batch_server import APIS, texts_in
 from tests.cli import ended, execute, json_of, judgeq, only_run, query, scores
 from tests.fakes import FakeBatches, by_model
 from tests.mock import billed, mock, stats
-from tests.postgres import new_store
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
@@ -153,47 +152,6 @@ def test_a_cap_cuts_rounds_into_batches_and_is_never_exceeded(
     assert most < QUESTIONS // 2, "no batch was a whole round"
     assert status(tmp_path)["cost"] == pytest.approx(paid, rel=1e-12)
     assert scores(only_run(tmp_path)) == live(tmp_path, texts, *words)
-
-
-@pytest.fixture(scope="module")
-def forking(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Iterator[Forks]:
-    folder = tmp_path_factory.mktemp("warm")
-    with mock(folder, "--batch-time", "0") as url:
-        words = ("run", "-d", texts, *FOURS, "--base-url", url, "--batch")
-        with forks(folder, words, "by elo") as forking:
-            yield forking
-
-
-@pytest.mark.parametrize(
-    ("api", "step"),
-    [
-        ("openai", "before its id is written"),
-        ("anthropic", "between two commits"),
-        *(
-            pytest.param(api, step, marks=pytest.mark.long)
-            for api, done in (
-                ("openai", "between two commits"),
-                ("anthropic", "before its id is written"),
-            )
-            for step in ("before it is created", done)
-        ),
-    ],
-)
-def test_on_postgresql_a_killed_run_goes_on_and_workers_leave_its_batches_alone(
-    tmp_path: Path, texts: Path, forking: Forks, api: str, step: str
-) -> None:
-    store, words = f"{new_store()}&lease=1", (*FOURS, *APIS[api])
-    with mock(tmp_path, "--batch-time", "0") as url:
-        asking = ("--base-url", url, "--store", store)
-        run = ("run", "-d", str(texts), *words, *asking, "--batch", "--batch-size", "2")
-        assert forking.session(tmp_path, run, step, 1).code is None
-        worker = ("worker", *words[2:4], *APIS[api], *asking, "-d", str(texts), "--quiet")
-        # Refused where jobs are left that are no worker's, else not looked at.
-        assert ended(tmp_path, *worker, "--exit-when", "idle").returncode in (0, 2)
-        done = forking.session(tmp_path, run)
-        assert done.code == 0, done
-        assert by_question(url) == [1] * QUESTIONS
-    assert scores(only_run(tmp_path), "--store", store) == live(tmp_path, texts, *words)
 
 
 PAIRS = ("-d", "demo", "--sample", "48", "-s", "pairwise1", "--price", "1,2")

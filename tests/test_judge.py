@@ -377,21 +377,15 @@ def test_a_server_that_is_away_for_minutes_is_waited_for() -> None:
     assert "doesn't answer; one call at a time is tried, for up to 10 minutes" in told
 
 
-class FakeCache:
+class FakeCache(dict[str, Reply]):
     """Replies by key, in memory."""
 
-    def __init__(self) -> None:
-        self.kept: dict[str, Reply] = {}
-
-    def get(self, key: str) -> Reply | None:
-        return self.kept.get(key)
-
     def put(self, key: str, reply: Reply) -> None:
-        self.kept[key] = reply
+        self[key] = reply
 
 
 def keyed(*answers: Answer, cache: FakeCache | None = None, job: Job | None = None) -> Asking:
-    asking = Asking(*answers, cache=cache or FakeCache(), job=job)
+    asking = Asking(*answers, cache=FakeCache() if cache is None else cache, job=job)
     asking.backend.prepared = Prepared(key="k", bound=0.5)
     return asking
 
@@ -413,7 +407,7 @@ def test_a_reply_is_bought_once() -> None:
 def test_a_reply_that_was_asked_for_again_is_kept_under_its_question() -> None:
     cache = FakeCache()
     assert keyed(BAD, GOOD, cache=cache).outcome().state is JobState.DONE
-    assert [(key, kept.text) for key, kept in cache.kept.items()] == [("k 1", GOOD)]
+    assert [(key, kept.text) for key, kept in cache.items()] == [("k 1", GOOD)]
     again = keyed(cache=cache)
     assert (again.outcome().calls[0].outcome, again.steps) == ("cached", [])
 
@@ -421,7 +415,7 @@ def test_a_reply_that_was_asked_for_again_is_kept_under_its_question() -> None:
 def test_a_reply_to_words_that_only_a_runs_file_says_is_not_kept_under_its_question() -> None:
     asking = keyed(GOOD, cache=(cache := FakeCache()), job=Job(LIST, 1, 1, error="Say B first."))
     assert asking.outcome().state is JobState.DONE
-    assert list(cache.kept) == ["k 2"]
+    assert list(cache) == ["k 2"]
 
 
 @pytest.mark.parametrize(
@@ -432,7 +426,7 @@ def test_only_valid_replies_are_kept(answer: Answer) -> None:
     asking = keyed(*[answer] * 20, cache=cache)
     with suppress(errors.JudgeError):
         asking.outcome()
-    assert cache.kept == {}
+    assert cache == {}
 
 
 async def test_the_same_question_in_flight_is_asked_once() -> None:

@@ -3,54 +3,28 @@
 import asyncio
 import csv
 import json
-import signal
 import stat
-import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
 
 from judgeq import run_places
 from judgeq.engine import session
-from judgeq.errors import RunError, StoppedError, UnknownPersonError, UsageError
+from judgeq.errors import RunError, StoppedError
 from judgeq.files import remembered
 from judgeq.people.people import People
-from judgeq.people.registry import Change, Changed
-from judgeq.person import PersonState
+from judgeq.people.registry import Change
 from judgeq.rating.comparisons import joined
 from judgeq.run_places import RunPlace
 from judgeq.web import control
 from judgeq.web.control import HOST, controlled
 from tests import people as them
-from tests.cli import LONGEST, judgeq, start, started
+from tests.cli import LONGEST, judgeq, only_run, start
 from tests.web import answer_of
-
-T = TypeVar("T")
-SERVED = """
-from contextlib import asynccontextmanager
-from pathlib import Path
-from judgeq.engine import session
-from judgeq.errors import StoppedError
-from judgeq.web.control import controlled
-from tests import people as them
-
-prepared = session.prepare(them.settings(Path()), Path("runs"))
-
-@asynccontextmanager
-async def page(people):
-    async with controlled(people, prepared.folder, "http://lab/#{}".format):
-        print("open", flush=True)
-        yield
-
-try:
-    session.execute(prepared, lambda _: None, page=page)
-except StoppedError:
-    pass
-"""
 
 
 def begun(folder: Path, **more: Any) -> RunPlace:
@@ -67,38 +41,20 @@ def begun(folder: Path, **more: Any) -> RunPlace:
     return prepared.folder
 
 
-Wait = Callable[[Coroutine[Any, Any, T]], T]
-
-
-def served(
-    folder: Path, story: Callable[[RunPlace, People, Wait[Any]], None], **more: Any
-) -> RunPlace:
-    """A run of people while whose page is open this is done, in another thread than the page's, for
-    which it can have people asked something."""
+def served(folder: Path, story: Callable[[RunPlace], None]) -> RunPlace:
+    """A run of people, while whose page is open this is done, in another thread than the page's."""
 
     @asynccontextmanager
     async def page(people: People) -> AsyncIterator[None]:
-        loop = asyncio.get_running_loop()
-
-        def wait(work: Coroutine[Any, Any, T]) -> T:
-            return asyncio.run_coroutine_threadsafe(work, loop).result(LONGEST)
-
         async with controlled(people, prepared.folder, "http://lab/#{}".format):
-            await asyncio.to_thread(story, prepared.folder, people, wait)
+            await asyncio.to_thread(story, prepared.folder)
         raise StoppedError("enough")
         yield
 
-    prepared = session.prepare(them.settings(folder, **more), folder / "runs")
+    prepared = session.prepare(them.settings(folder), folder / "runs")
     with pytest.raises(StoppedError, match="enough"):
         session.execute(prepared, lambda _: None, page=page)
     return prepared.folder
-
-
-def change(place: RunPlace, changing: Change) -> tuple[Changed, ...]:
-    """What the process that has the run open makes of a change."""
-    made = control.change(place, changing)
-    assert made is not None
-    return made
 
 
 def changed(folder: Path, what: str, *words: str, expect: int = 0) -> Any:
@@ -177,12 +133,15 @@ def test_what_can_not_be_done_changes_nothing(
 
 
 def test_a_command_reaches_the_process_that_has_the_run(tmp_path: Path) -> None:
-    process = started(tmp_path, sys.executable, "-c", SERVED)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "open\n"
+    them.dataset(tmp_path)
+    words = ("--dataset", "texts.csv", "--judge", "people", "--feature", "size", "--port", "0")
+    process = start(tmp_path, "run", *words, "--quiet")
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    assert said.startswith("People judge at http://127.0.0.1:")
     told = judgeq(tmp_path, "annotate", "add", "last", "Ann", "--port", "9000").stdout
-    assert told.startswith("Ann  http://lab/#")
-    assert "annotate" not in told
+    assert told.startswith(f"Ann  {said.split()[3].rstrip('.,/')}/#")
+    assert f"judgeq annotate {only_run(tmp_path).name}" not in told
     assert changed(tmp_path, "remove", "last", "Ann")["open"] is True
     told = judgeq(tmp_path, "annotate", "remove", "last", "Eve", expect=2).stderr
     assert "There is no judge named 'Eve'; there are: Ann." in told
@@ -199,34 +158,8 @@ def test_a_command_reaches_the_process_that_has_the_run(tmp_path: Path) -> None:
         assert "is in use by process" in told
 
 
-def test_changes_take_hold_at_once(tmp_path: Path) -> None:
-    def story(place: RunPlace, asked: People, wait: Wait[Any]) -> None:
-        ann, bob = change(place, Change("add", ("Ann", "Bob"), 7))
-        assert (ann.name, ann.state, ann.quota) == ("Ann", PersonState.ACTIVE, 7)
-        assert ann.link is not None
-        assert bob.link != ann.link
-        token = ann.link.removeprefix("http://lab/#")
-        assert wait(asked.turn(token)).name == "Ann"
-        change(place, Change("remove", ("ann",)))
-        assert wait(asked.turn(token)).why == "removed"
-        (again,) = change(place, Change("add", ("ann",)))
-        assert (again.name, again.state, again.quota) == ("Ann", PersonState.ACTIVE, 7)
-        assert again.link not in (None, ann.link)
-        with pytest.raises(UnknownPersonError):
-            wait(asked.turn(token))
-        for changing in (Change("add", ("Ann",)), Change("remove", ("Eve",))):
-            with pytest.raises(UsageError, match=r"named '(Ann|Eve)'"):
-                change(place, changing)
-        (forgotten,) = change(place, Change("forget", ("Bob",)))
-        assert (forgotten.name, forgotten.link) == ("person 2", None)
-
-    place = served(tmp_path, story)
-    assert people(place) == [("Ann", "active", 7), ("person 2", "removed", 7)]
-    assert not remembered("people", place.identity).exists()
-
-
 def test_nobody_without_the_secret_changes_anything(tmp_path: Path) -> None:
-    def story(place: RunPlace, *_: Any) -> None:
+    def story(place: RunPlace) -> None:
         file = remembered("people", place.identity)
         said = json.loads(file.read_text())
         asked = json.dumps({"what": "add", "names": ["Mallory"]})
@@ -249,20 +182,11 @@ def test_nobody_without_the_secret_changes_anything(tmp_path: Path) -> None:
         for text in ("", "[]", '{"port": 0, "secret": "x"}', "\0"):
             file.write_text(text)
             assert control.change(place, Change("add", ("Eve",))) is None
+        file.write_text(json.dumps(said))
 
-    assert people(served(tmp_path, story)) == []
-
-
-def test_where_people_judge_is_said_to_those_who_want_it_quiet(tmp_path: Path) -> None:
-    them.dataset(tmp_path)
-    words = ("--dataset", "texts.csv", "--judge", "people", "--feature", "size", "--port", "0")
-    process = start(tmp_path, "run", *words, "--quiet")
-    assert process.stderr is not None
-    assert process.stderr.readline().startswith("People judge at http://127.0.0.1:")
-    process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=LONGEST)[1]
-    assert said.count("judgeq: ") == 1, said
-    assert all(line.startswith("    ") for line in said.splitlines()[1:]), said
+    place = served(tmp_path, story)
+    assert people(place) == []
+    assert not remembered("people", place.identity).exists()
 
 
 def test_the_list_says_how_far_judges_are_and_how_they_do(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from judgeq.errors import StoppedError
 from judgeq.rating import GoOn
 from tests.chaos import KINDS, trial
 from tests.cli import (
-    has_answered,
+    answered,
     in_flight,
     judgeq,
     only_run,
@@ -87,7 +87,7 @@ def test_killed_five_times_the_scores_are_the_same(tmp_path: Path, uninterrupted
             wait_until(partial(is_there, tmp_path, BEGINNING[kill]), process)
         else:
             enough = len(committed) + moments.randint(12, 30)
-            wait_until(partial(has_answered, tmp_path, enough), process)
+            wait_until(lambda: answered(tmp_path) >= enough, process)  # noqa: B023
         process.kill()
         process.communicate()
         assert process.returncode == -signal.SIGKILL
@@ -247,6 +247,8 @@ def test_the_final_fit_can_be_given_up(tmp_path: Path, uninterrupted: str) -> No
     assert "Traceback" not in err
     run = only_run(tmp_path)
     assert f"judgeq resume {run.name}" in err
+    assert err.count("judgeq: ") == 1
+    assert all(line.startswith("    ") for line in err.splitlines()[1:])
     assert query(run, "SELECT count(*) FROM jobs WHERE state = 'done'") == [(JOBS,)]
     judgeq(tmp_path, "show", "--write", "--quiet")
     assert scores(run) == uninterrupted

@@ -7,11 +7,10 @@ import asyncio
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 
@@ -223,19 +222,6 @@ async def test_money_moves_with_calls(at: Shared) -> None:
         assert (await store.totals()).at_risk == 0.5
 
 
-@contextmanager
-def cut_off(address: Address) -> Iterator[tuple[Cutter, Address]]:
-    """A way to the database that can be cut in the middle of a COMMIT, and the address by that way."""
-    socket = unix_socket()
-    cutter = Cutter(lambda: socket)
-    host = socket.rpartition("/")[0]
-    way = f"127.0.0.1&port={cutter.port}&sslmode=disable&gssencmode=disable"
-    try:
-        yield cutter, address._replace(conninfo=unquote(address.conninfo).replace(host, way))
-    finally:
-        cutter.end()
-
-
 async def judged(
     store: PostgresStore, jobs: int, workers: int, at: Callable[[int], object]
 ) -> Counter[int]:
@@ -257,8 +243,9 @@ async def judged(
 
 
 async def test_a_commit_whose_answer_is_lost_is_not_done_twice(at: Shared) -> None:
-    with cut_off(at.address) as (cutter, way):
-        async with at.opened(way) as store:
+    socket = unix_socket()
+    with Cutter(lambda: socket).running() as cutter:
+        async with at.opened(parse(cutter.store(at.address.schema))) as store:
             epoch = await begun(store, 200)
             asked = await judged(store, 200, 8, lambda n: cutter.arm() if n % 25 == 20 else None)
             assert set(asked.values()) == {1}
@@ -280,7 +267,6 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(at: Shared) -> No
 
 
 async def test_a_killed_database_loses_nothing_and_nothing_is_asked_again() -> None:
-    database = Database(Path(tempfile.mkdtemp(prefix="judgeq-postgres-")))
     killing: list[asyncio.Future[None]] = []
 
     def kill_and_start() -> None:
@@ -291,7 +277,7 @@ async def test_a_killed_database_loses_nothing_and_nothing_is_asked_again() -> N
         if count == 100:
             killing.append(asyncio.ensure_future(asyncio.to_thread(kill_and_start)))
 
-    try:
+    with closing(Database(Path(tempfile.mkdtemp(prefix="judgeq-postgres-")))) as database:
         async with Shared(database.address).opened() as store:
             await begun(store, 1000)
             asked = await judged(store, 1000, 16, at)
@@ -302,8 +288,6 @@ async def test_a_killed_database_loses_nothing_and_nothing_is_asked_again() -> N
             assert (totals.calls, totals.unknown, totals.in_flight) == (1000, 0, 0)
             assert await store.counts() == Counts(done=1000)
             assert len(await store.verdicts()) == 1000
-    finally:
-        database.end()
 
 
 async def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:

@@ -98,6 +98,8 @@ def test_a_storm_ends_with_every_job_done_or_honestly_invalid(
     run = only_run(tmp_path)
     states = counted(run, "jobs", "state")
     assert states["done"] + states.get("invalid", 0) == 80
+    asked = "SELECT min(attempts), min(unusable), max(unusable) FROM jobs WHERE state = 'invalid'"
+    assert query(run, asked) in ([(2, 2, 2)], [(None, None, None)])
     assert query(run, "SELECT count(*) FROM verdicts") == [(states["done"],)]
     # Nothing is made up: each verdict's ranking is in a reply that is in the ledger.
     answered = "SELECT job FROM calls WHERE outcome = 'ok'"

@@ -85,25 +85,6 @@ def test_concurrency_never_changes_a_score(tmp_path: Path, strategy: str, model:
     assert len(found) == 1
 
 
-def test_faults_are_retried_counted_and_never_verdicts(tmp_path: Path) -> None:
-    with faults(unreadable=0.3):
-        result = json_of(tmp_path, *SMALL)
-    run, jobs = only_run(tmp_path), result["jobs"]
-    assert jobs["invalid"] > 0
-    assert jobs["done"] + jobs["invalid"] == 36
-    assert query(run, "SELECT count(*) FROM verdicts") == [(jobs["done"],)]
-    twice = "SELECT count(*) FROM jobs WHERE state = 'invalid' AND attempts = 2 AND unusable = 2"
-    assert query(run, twice) == [(jobs["invalid"],)]
-    assert result["calls"] == query(run, "SELECT sum(attempts) FROM jobs")[0][0]
-    # Asked again without the faults, they become verdicts.
-    assert json_of(tmp_path, "resume", "--retry-failed", "--quiet")["jobs"]["done"] == 36
-    whole = tmp_path / "whole"
-    whole.mkdir()
-    judgeq(whole, *SMALL, "--quiet")
-    matches = score_columns(run)["matches"]
-    assert matches == score_columns(only_run(whole))["matches"] == ["3"] * 120
-
-
 def test_json_is_one_object_and_all_else_is_on_standard_error(tmp_path: Path) -> None:
     job = ("run", "--dataset", "synthetic:binary", "--n", "120")
     done = judgeq(tmp_path, *job, "--json")
@@ -125,12 +106,6 @@ def test_status_runs_and_rate_read_what_is_there(tmp_path: Path) -> None:
     assert json_of(tmp_path, "runs")[0]["run"] == run.name
 
     first = score_columns(run)
-    done = json_of(tmp_path, "show", "--write", "--rating", "bt-mm")
-    second = score_columns(run)
-    assert (done["rating"], done["fit"]["sigma"]) == ("bt-mm", None)
-    assert first["elo"] == second["elo"]
-    assert list(second)[:4] == ["id", "rank", "elo", "bt"]
-    assert set(first) - set(second) == {"pl", *SURE}
     done = json_of(tmp_path, "show", "--write", "--sigma", "0.5")
     assert (done["fit"]["sigma"], done["fit"]["sigma_chosen"]) == (0.5, False)
     assert max(map(float, score_columns(run)["pl"])) < max(map(float, first["pl"]))

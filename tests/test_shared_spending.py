@@ -3,9 +3,9 @@ import math
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -18,7 +18,6 @@ from judgeq.judge.limiter import SLACK
 from judgeq.store.link import connect, in_schema, parse
 from judgeq.store.shared import PostgresStore
 from tests.cli import start
-from tests.fakes import Clock
 from tests.mock import mock, stats
 from tests.postgres import new_run, new_store, sql
 from tests.test_worker_processes import planning, waited_for
@@ -67,20 +66,12 @@ class Database:
         while self.opened:
             await self.opened.pop().close()
 
+    async def __aenter__(self) -> Self:
+        return self
 
-def story(tell: Callable[[Database], Coroutine[Any, Any, None]]) -> None:
-    database = Database()
-
-    async def told() -> None:
-        try:
-            await tell(database)
-        finally:
-            await database.close()
-
-    try:
-        asyncio.run(told())
-    finally:
-        database.connection.close()
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+        self.connection.close()
 
 
 def most(times: list[float], seconds: float) -> int:
@@ -93,8 +84,8 @@ def most(times: list[float], seconds: float) -> int:
     return found
 
 
-def test_all_of_a_cap_is_used_and_the_error_says_by_what() -> None:
-    async def tell(database: Database) -> None:
+async def test_all_of_a_cap_is_used_and_the_error_says_by_what() -> None:
+    async with Database() as database:
         sharings = [database.sharing(database.worker()) for _ in range(3)]
         await sharings[0].set_cap(NANO)
         several = [Slices(sharing) for sharing in sharings]
@@ -123,8 +114,6 @@ def test_all_of_a_cap_is_used_and_the_error_says_by_what() -> None:
         assert 0.96 < paid <= 1.0
         assert f"--max-cost 1: ${paid:.6g} is spent, and" in str(done[-1])
         assert database.rows("SELECT sum(free), sum(reserved) FROM @.workers") == [(0, 0)]
-
-    story(tell)
 
 
 async def moved(
@@ -278,33 +267,8 @@ TestSpenders.settings = settings(
 )  # fmt: skip
 
 
-class Scripted:
-    """Answers as it is scripted; without a script it gives all that is wanted."""
-
-    worker = 1
-
-    def __init__(self) -> None:
-        self.slices: list[Slice | RunError] = []
-        self.asked: list[tuple[Any, ...]] = []
-        self.recount: Callable[[], None] = lambda: None
-        self.settled: Callable[[int, int], None] = lambda reserved, free: None
-        self.cap: int | None = NANO
-
-    async def set_cap(self, cap: int | None) -> None:
-        self.cap = cap
-
-    async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
-        self.asked.append((held, least, wanted, reserved))
-        if not self.slices:
-            return Slice(wanted, (held or 0) + wanted, self.cap, 0, 0, pending=False)
-        answer = self.slices.pop(0)
-        if isinstance(answer, RunError):
-            raise answer
-        return answer
-
-
-def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
-    async def tell(database: Database) -> None:
+async def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
+    async with Database() as database:
         store = f"{new_store().partition('schema=')[0]}schema={database.address.schema}"
         store += "&options=-c%20default_transaction_isolation=repeatable%5C%20read"
         first, second = database.worker(), database.worker()
@@ -319,14 +283,11 @@ def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
             database.rows("UPDATE @.workers SET free = 8 WHERE worker = %s", first)
         assert (await asked).granted == 2
 
-    story(tell)
 
-
-def test_nobody_gets_more_than_a_share_of_what_is_left_unless_one_call_needs_it() -> None:
+async def test_nobody_gets_more_than_a_share_of_what_is_left_unless_one_call_needs_it() -> None:
     """A worker that asked for most of the cap, after its first tenth of a second, kept all others
     waiting until it was used up."""
-
-    async def tell(database: Database) -> None:
+    async with Database() as database:
         first, second = (database.sharing(database.worker()) for _ in range(2))
         database.rows("UPDATE @.workers SET until = 9e9")
         database.worker()  # a batch, which spends nothing more
@@ -338,25 +299,9 @@ def test_nobody_gets_more_than_a_share_of_what_is_left_unless_one_call_needs_it(
         database.rows("UPDATE @.workers SET over = true, free = 0 WHERE worker = %s", second.worker)
         assert (await first.reserve(500, 10, 900, 0)).granted == 500
 
-    story(tell)
 
-
-async def test_nothing_is_spent_of_what_lapsed_with_the_worker_that_was_found_dead() -> None:
-    keeper = Scripted()
-    slices = Slices(keeper, clock=Clock())
-    await slices.open()
-    assert slices.reserve(NANO)
-    await slices.ask()
-    assert slices.reserve(NANO // 4) == 0
-    keeper.worker = 2  # it claimed again, under another number
-    assert slices.reserve(NANO // 4)
-    await slices.ask()
-    assert keeper.asked[-1][0] is None
-    await slices.close()
-
-
-def test_each_process_takes_its_part_of_a_limit_while_others_live() -> None:
-    async def tell(database: Database) -> None:
+async def test_each_process_takes_its_part_of_a_limit_while_others_live() -> None:
+    async with Database() as database:
         where = (database.address, database.run)
         stores = [PostgresStore(*where, clock=lambda: 1000.0) for _ in range(2)]
         here = database.rows("SELECT count(*) FROM @.workers WHERE NOT over")
@@ -370,8 +315,6 @@ def test_each_process_takes_its_part_of_a_limit_while_others_live() -> None:
         await stores[1].claim("three", 0, 60)
         assert stores[1].processes == 1
         await stores[1].close()
-
-    story(tell)
 
 
 def test_processes_keep_to_one_cap_and_divide_one_limit_though_one_is_killed(

@@ -1,7 +1,6 @@
 """Runs in a PostgreSQL store: everything that works on a run's folder works on them."""
 
 import asyncio
-import json
 import shutil
 import sqlite3
 import uuid
@@ -9,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from judgeq import api, prompts, run_places
@@ -109,21 +107,16 @@ def test_what_is_no_address_is_a_usage_error(address: str, tmp_path: Path) -> No
 
 def test_without_the_right_to_make_a_schema_it_says_what_to_do(there: StoredRuns) -> None:
     role = f"r_{there.address.schema}"
-    admin = psycopg.connect(server(), autocommit=True)
-    with admin:
-        admin.execute(f"CREATE ROLE {role} LOGIN")
+    sql(server(), f"CREATE ROLE {role} LOGIN")
     joint = "&" if "?" in server() else "?"
     address = f"{server()}{joint}user={role}&schema={there.address.schema}"
     theirs = StoredRuns.at(address, there.root)
     with pytest.raises(RunError, match="CREATE SCHEMA"):
         made(theirs)
-    with psycopg.connect(server(), autocommit=True) as admin:
-        statement: Any = f'CREATE SCHEMA "{there.address.schema}" AUTHORIZATION {role}'
-        admin.execute(statement)
+    sql(server(), f'CREATE SCHEMA "{there.address.schema}" AUTHORIZATION {role}')
     assert made(theirs).exists  # CREATE on the schema is enough
-    with psycopg.connect(server(), autocommit=True) as admin:
-        for statement in (f"DROP OWNED BY {role}", f"DROP ROLE {role}"):
-            admin.execute(statement)
+    sql(server(), f"DROP OWNED BY {role}")
+    sql(server(), f"DROP ROLE {role}")
 
 
 def test_another_schema_and_another_programs_are_left_alone(
@@ -224,18 +217,14 @@ def test_every_command_needs_only_the_address_and_a_name(
     assert listed == {**status, **nothing, "last_failure": listed["last_failure"]}
     judgeq(tmp_path, "show", "--write", name, *at)
     assert (tmp_path / "runs" / folder.run.id / "scores.csv").read_text() == csv(folder)
-    evaluated = json_of(tmp_path, "evaluate", *at, "--resamples", "10")
-    assert evaluated["evaluation"]
+    assert json_of(tmp_path, "evaluate", *at, "--resamples", "10")["evaluation"]
     judgeq(tmp_path, "export", "last", *at, "--out", "judgments.jsonl")
     judgeq(tmp_path, "import", "-d", "demo", "judgments.jsonl", *at, "--quiet")
-    compared = judgeq(
-        tmp_path, "compare", "demo-list", "demo-imp", *at, "--resamples", "0", "--json"
-    )
-    assert {one["store"] for one in json.loads(compared.stdout)["runs"]} == {status["store"]}
-    estimate = ("estimate", "-d", "demo", "-s", "listwise10x2", *at, "--json")
-    assert json.loads(judgeq(tmp_path, *estimate).stdout)["calls"] == 0
-    dropped = judgeq(tmp_path, "runs", "rm", "demo-imp", *at, "--yes", "--json")
-    json.loads(dropped.stdout)
+    compared = json_of(tmp_path, "compare", "demo-list", "demo-imp", *at, "--resamples", "0")
+    assert {one["store"] for one in compared["runs"]} == {status["store"]}
+    estimate = json_of(tmp_path, "estimate", "-d", "demo", "-s", "listwise10x2", *at)
+    assert estimate["calls"] == 0
+    json_of(tmp_path, "runs", "rm", "demo-imp", *at, "--yes")
 
 
 def test_the_prompt_comes_from_the_store(store: str, tmp_path: Path) -> None:
@@ -293,8 +282,7 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     with closing(sqlite3.connect(database)) as ledger:
         ledger.executescript(AS_KILLED)
     before = tables(str(database))
-    copied = judgeq(tmp_path, "store", "copy", folder.run.id, "--to", store, "--json")
-    json.loads(copied.stdout)
+    json_of(tmp_path, "store", "copy", folder.run.id, "--to", store)
     (there,) = StoredRuns.at(store, tmp_path).all()
     assert there.info() == folder.run.info()
     ((spent, at_risk),) = sql(store, "SELECT sum(spent), sum(at_risk) FROM @.workers")
@@ -321,10 +309,9 @@ def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path) -> None:
     """Each of those that it makes one after the other is cut at its first statement, in a run of its
     own: before the database has that, or before its answer."""
     socket, cut, scores = unix_socket(), 0, set[str]()
-    # The first message says who connects.
-    cutter = Cutter(lambda: socket, lambda *at: at[:2] == (cut, 2))
     given = ("run", "-d", "demo", "--sample", "8", "-s", "pairwise2", "--quiet")
-    try:
+    # The first message says who connects.
+    with Cutter(lambda: socket, lambda *at: at[:2] == (cut, 2)).running() as cutter:
         while cutter.cuts >= cut - 1:  # nothing is cut in the first run, and in the last
             cutter.arm()
             folder = tmp_path / str(cut)
@@ -334,8 +321,6 @@ def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path) -> None:
             (path,) = folder.rglob("scores.csv")
             scores.add(path.read_text())
             cut += 1
-    finally:
-        cutter.end()
     assert cutter.cuts > 8
     assert len(scores) == 1
 

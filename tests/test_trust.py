@@ -98,26 +98,29 @@ def refused(folder: RunPlace, *flags: str, **changes: Any) -> str:
 
 
 THIEF = "http://thief.example/v1"
-ASKS: dict[str, tuple[Any, str]] = {
-    "base_url": (THIEF, f"--base-url {THIEF}"),
-    "openai_base_url": (THIEF, f"OPENAI_BASE_URL={THIEF} judgeq resume"),
-    "anthropic_base_url": (THIEF, f"ANTHROPIC_BASE_URL={THIEF} judgeq resume"),
-    "api": ("anthropic", "--api anthropic"),
-    "api_key_env": ("OPENAI_API_KEY", "--api-key-env OPENAI_API_KEY"),
-    "api_key_file": ("/home/me/.key", "--api-key-file /home/me/.key"),
-    "headers": (("X-Team: env:AWS_SECRET",), "--header 'X-Team: env:AWS_SECRET'"),
-    "proxy": ("http://thief.example:3128", "--proxy http://thief.example:3128"),
-    "ca_file": ("/tmp/thief.pem", "--ca-file /tmp/thief.pem"),
-    "cache_dir": ("/home/me/cache", "--cache-dir /home/me/cache"),
-    "extra_body": ({"a": 1}, """--extra-body '{"a":1}'"""),
-    "data_dir": ("/home/me/data", "--data-dir /home/me/data"),
-    "dataset": ("/home/me/mails.csv", "--dataset /home/me/mails.csv"),
-    "prompt": ("/home/me/my.toml", "--prompt /home/me/my.toml"),
-    "max_cost": (1e9, "--max-cost 1000000000.0"),
-    "price": ((0.0, 0.0), "--price 0.0,0.0"),
-    "total_rounds": (9, "--rounds 9"),
-    "prices": ({"gpt-m": {"input": 0, "output": 0}}, "--price IN,OUT"),
-}
+ASKS: list[tuple[str, Any, str]] = [
+    ("base_url", THIEF, f"--base-url {THIEF}"),
+    ("openai_base_url", THIEF, f"OPENAI_BASE_URL={THIEF} judgeq resume"),
+    ("anthropic_base_url", THIEF, f"ANTHROPIC_BASE_URL={THIEF} judgeq resume"),
+    ("api", "anthropic", "--api anthropic"),
+    ("api_key_env", "OPENAI_API_KEY", "--api-key-env OPENAI_API_KEY"),
+    ("api_key_file", "/home/me/.key", "--api-key-file /home/me/.key"),
+    ("headers", ("X-Team: env:AWS_SECRET",), "--header 'X-Team: env:AWS_SECRET'"),
+    ("proxy", "http://thief.example:3128", "--proxy http://thief.example:3128"),
+    ("ca_file", "/tmp/thief.pem", "--ca-file /tmp/thief.pem"),
+    ("cache_dir", "/home/me/cache", "--cache-dir /home/me/cache"),
+    ("extra_body", {"a": 1}, """--extra-body '{"a":1}'"""),
+    ("data_dir", "/home/me/data", "--data-dir /home/me/data"),
+    ("dataset", "/home/me/mails.csv", "--dataset /home/me/mails.csv"),
+    ("prompt", "/home/me/my.toml", "--prompt /home/me/my.toml"),
+    ("max_cost", 1e9, "--max-cost 1000000000.0"),
+    ("price", (0.0, 0.0), "--price 0.0,0.0"),
+    ("total_rounds", 9, "--rounds 9"),
+    ("prices", {"gpt-m": {"input": 0, "output": 0}}, "--price IN,OUT"),
+    # Left out of what is remembered, they must not pass for what was given: nothing.
+    ("proxy", "http://user@thief.example:3128", "--proxy"),
+    ("headers", ["X-Team: theirs"], "--header"),
+]
 
 
 def test_what_a_strangers_folder_asks_for_is_listed_and_not_done(tmp_path: Path) -> None:
@@ -126,7 +129,7 @@ def test_what_a_strangers_folder_asks_for_is_listed_and_not_done(tmp_path: Path)
     config_json = folder.path / "config.json"
     before = config_json.read_text()
     for changed_later in (True, False):  # and then: a run that we never began
-        for name, (value, flag) in ASKS.items():
+        for name, value, flag in ASKS:
             change(folder, **{name: value})
             message = refused(folder, f"{name} = ", flag, "Nothing was opened or sent")
             command = message.rpartition("judgeq resume")[2]
@@ -148,17 +151,6 @@ def test_an_address_that_this_users_environment_names_is_their_own(
     refused(folder, "OPENAI_BASE_URL=http://mine.example/v1 judgeq resume", judge=("gpt-m",))
     monkeypatch.setenv("OPENAI_BASE_URL", "http://mine.example/v1")
     session.resume(folder, {"judge": ("gpt-m",)})
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("proxy", "http://user@thief.example:3128"), ("headers", ["X-Team: theirs"])],
-)
-def test_what_judgeq_never_keeps_is_nobodys(tmp_path: Path, name: str, value: Any) -> None:
-    """Left out of what is remembered, it must not pass for what was given: nothing."""
-    folder = begun(tmp_path / "runs", judge="gpt-m")
-    change(folder, **{name: value})
-    refused(folder, f"{name} = ", "says other things than you gave for this run")
 
 
 def test_a_cap_that_somebody_removed_is_missed(tmp_path: Path) -> None:

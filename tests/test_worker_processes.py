@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +13,8 @@ from typing import Any
 import pytest
 
 from judgeq.engine import remote_worker
-from judgeq.engine.interrupts import Interrupts
 from judgeq.engine.remote_worker import Tally
-from judgeq.errors import BudgetError, JudgeqError, StoppedError, UsageError
-from judgeq.events import Event, Notice
+from judgeq.errors import BudgetError
 from tests.cli import json_of, judgeq, scores, start
 from tests.mock import mock, stats
 from tests.postgres import new_store, sql
@@ -48,37 +45,10 @@ def model(url: str) -> tuple[str, ...]:
     return ("--judge", "m", "--base-url", url)
 
 
-class Hand:
-    """A worker in a thread of this process."""
-
-    def __init__(self, store: str, *runs: str, **more: Any) -> None:
-        self.how: dict[str, Any] = {"runs": runs, "exit_when": "done"}
-        self.how |= {name: more.pop(name) for name in ("datasets", "exit_when") if name in more}
-        self.given = {"store": store, **more}
-        self.tally, self.events, self.interrupts = Tally(), list[Event](), Interrupts()
-        self.error: JudgeqError | None = None
-        self._thread = threading.Thread(target=self._work)
-
-    def _work(self) -> None:
-        try:
-            own = remote_worker.settings_of(self.given)
-            show = self.events.append
-            remote_worker.join(own, show, self.tally, interrupts=self.interrupts, **self.how)
-        except JudgeqError as error:
-            self.error = error
-
-    def start(self) -> Hand:
-        self._thread.start()
-        return self
-
-    def ended(self) -> Hand:
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-        return self
-
-    @property
-    def warnings(self) -> list[str]:
-        return [event.text for event in self.events if isinstance(event, Notice) and event.warning]
+def worked(tally: Tally, **own: Any) -> None:
+    """A worker of this process works until all is done."""
+    settings = remote_worker.settings_of(own)
+    remote_worker.join(settings, lambda _: None, tally, exit_when="done")
 
 
 @contextmanager
@@ -140,40 +110,22 @@ def test_a_signal_hands_jobs_back_and_another_worker_does_them(tmp_path: Path, s
             out = json.loads(process.communicate(timeout=60)[0])
             assert (process.returncode, out["left"]) == (5, "StoppedError")
             assert out["calls"] == out["done"] > 0  # those in flight were let finish
-            other = Hand(store, judge=("m",), base_url=url).start().ended()
-            assert other.error is None
-        assert stats(url)["requests"] == 6 == out["calls"] + other.tally.calls
-
-
-def test_a_worker_leaves_what_its_user_did_not_name(tmp_path: Path, store: str, url: str) -> None:
-    run = begun(tmp_path, store, *LISTS, *model(url))
-    theirs = Hand(store).start().ended()
-    assert isinstance(theirs.error, UsageError)
-    assert "asks m: --judge m lets this worker ask it" in str(theirs.error)
-    elsewhere = Hand(store, run, judge=("m",), api_key_env="PATH").start().ended()
-    assert "--base-url" in str(elsewhere.error)
-    begun(tmp_path, store, *PAIRS, "pairwise1")
-    hand = Hand(store, exit_when="idle").start().ended()
-    assert hand.tally.done == 10  # the other run is reported, and this one worked on
-    assert len(hand.warnings) == 1
-    assert stats(url)["requests"] == 0
+            worked(tally := Tally(), store=store, judge=("m",), base_url=url)
+        assert stats(url)["requests"] == 6 == out["calls"] + tally.calls
 
 
 def test_a_worker_spends_no_more_than_its_own_cap(tmp_path: Path, store: str, url: str) -> None:
     begun(tmp_path, store, *LISTS, *model(url), *CAP[:-2])
     own: dict[str, Any] = {"price": (1000.0, 1000.0), "max_cost": 6.0, "concurrency": 1}
-    hand = Hand(store, judge=("m",), base_url=url, **own).start().ended()
-    assert isinstance(hand.error, BudgetError)
-    assert 0 < hand.tally.cost <= 6.0
-    assert stats(url)["requests"] == hand.tally.calls < 6
+    with pytest.raises(BudgetError):
+        worked(tally := Tally(), store=store, judge=("m",), base_url=url, **own)
+    assert 0 < tally.cost <= 6.0
+    assert stats(url)["requests"] == tally.calls < 6
 
 
-def test_who_writes_to_the_database_can_not_lift_the_cap_of_a_run(
-    tmp_path: Path, store: str, url: str
-) -> None:
-    store = f"{store}&lease=1"  # nobody waits long for the scheduler that was killed
-    flags = (*LISTS, *model(url), *CAP)
-    begun(tmp_path, store, *flags)
+def test_who_writes_to_the_database_can_not_lift_the_cap_of_a_run(tmp_path: Path, url: str) -> None:
+    store = f"{new_store()}&lease=1"
+    begun(tmp_path, store, *(flags := (*LISTS, *model(url), *CAP)))
     lift = "'BEGIN NEW.cap := NULL; RETURN NEW; END'"
     sql(store, f"CREATE FUNCTION @.lift() RETURNS trigger LANGUAGE plpgsql AS {lift}")
     on_update = "BEFORE UPDATE ON @.runs FOR EACH ROW EXECUTE FUNCTION @.lift()"
@@ -183,24 +135,12 @@ def test_who_writes_to_the_database_can_not_lift_the_cap_of_a_run(
     assert 0 < stats(url)["requests"] < 6
 
 
-def test_an_interrupt_ends_a_worker_that_waits(tmp_path: Path, store: str) -> None:
-    begun(tmp_path, store, *PAIRS, "pairwise2")
-    hand = Hand(store, exit_when=None).start()
-    waited_for(store, "SELECT (count(*) = 10)::int FROM @.jobs WHERE state = 'done'")
-    hand.interrupts.append(signal.SIGINT)
-    assert isinstance(hand.ended().error, StoppedError)
-    assert hand.tally.done == 10
-
-
-def test_who_only_plans_names_workers_and_ends_at_the_cap(
-    tmp_path: Path, store: str, url: str
-) -> None:
-    store = f"{store}&lease=1"  # nobody waits long for the scheduler that was killed
-    flags = (*LISTS, *model(url), *CAP)
-    run = begun(tmp_path, store, *flags)
+def test_who_only_plans_names_workers_and_ends_at_the_cap(tmp_path: Path, url: str) -> None:
+    store = f"{new_store()}&lease=1"  # nobody waits long for the scheduler that was killed
+    run = begun(tmp_path, store, *(flags := (*LISTS, *model(url), *CAP)))
     own: dict[str, Any] = {"price": (1000.0, 1000.0), "concurrency": 1}
-    worker = Hand(store, judge=("m",), base_url=url, **own).start().ended()
-    assert isinstance(worker.error, BudgetError)
+    with pytest.raises(BudgetError):
+        worked(Tally(), store=store, judge=("m",), base_url=url, **own)
     waiting = ("run", "--store", store, "--workers", "0", *flags)
     said = judgeq(tmp_path, *waiting, expect=BudgetError.exit_code).stderr
     assert 0 < stats(url)["requests"] < 6
