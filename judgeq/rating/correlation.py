@@ -39,9 +39,10 @@ class Order:
 
     def sums(self, weights: Floats) -> Floats:
         """The weight of each group of tied values, shape (b, groups)."""
-        if len(self.starts) == 1:
-            return weights.sum(axis=1, keepdims=True)
-        return np.add.reduceat(weights[:, self.order], self.starts, axis=1)
+        if len(self.starts) > 1:
+            return np.add.reduceat(weights[:, self.order], self.starts, axis=1)
+        whole: Floats = weights.sum(axis=1, keepdims=True)
+        return whole
 
     def spread(self, by_group: Floats) -> Floats:
         """To each item what its group has, shape (b, n), or (b, 1) where all are one."""
