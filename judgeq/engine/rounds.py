@@ -99,10 +99,8 @@ def own_rounds(emit: Emit, strategy: Strategy) -> Emit:
 
 def single(matches: Matches) -> list[Match]:
     """The questions of a first round one by one, as they would be numbered."""
-    none = np.zeros(len(matches), np.int32)
-    columns = [none if one is None else one for one in (matches.judges, matches.repeats)]
-    each = enumerate(zip(matches, *(column.tolist() for column in columns), strict=True))
-    return [Match(m, 1, tuple(items.tolist()), *more) for m, (items, *more) in each]
+    each = zip(matches, matches.judges.tolist(), matches.repeats.tolist(), strict=True)
+    return [Match(m, 1, tuple(items.tolist()), *more) for m, (items, *more) in enumerate(each)]
 
 
 async def planned(store: Store, before: int = 0) -> tuple[list[Counts], bool]:

@@ -109,13 +109,10 @@ def job(row: Sequence[Any], n: int) -> Job:
 def jobs(matches: Matches, round: int, first: int, state: JobState) -> Iterator[tuple[object, ...]]:
     """A row for each question of a round, from this number on: its items, state, judge, whether the
     order presented is known, how often it was asked before."""
-    n, data = len(matches), matches.items.astype("<i4", copy=False).tobytes()
-    judges, ordered, repeats = (
-        [usual] * n if values is None else values.tolist()
-        for values, usual in ((matches.judges, 0), (matches.ordered, True), (matches.repeats, 0))
-    )
+    data = matches.items.astype("<i4", copy=False).tobytes()
+    columns = (matches.judges, matches.ordered, matches.repeats)
     bounds = (matches.offsets * 4).tolist()
-    for m, known in enumerate(zip(judges, ordered, repeats, strict=True)):
+    for m, known in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         yield first + m, round, data[bounds[m] : bounds[m + 1]], state.value, *known
 
 
