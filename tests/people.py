@@ -229,7 +229,6 @@ class Study:
                 store, open_to_all=self.open_to_all, now=lambda: time.time() + self.ahead
             )
             self.people = Hurried(Questions(self.prompt, texts), assignment)
-            await self.people.begin(len(self.questions))
             if not self.tokens:
                 given = await register(self.people, self.names, self.quota)
                 self.tokens = dict(zip(self.names, given, strict=True))

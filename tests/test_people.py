@@ -77,7 +77,6 @@ class Table:
             how = {"repeats": self.repeats, "open_to_all": self.open_to_all}
             assignment = Assignment(store, now=self.clock, clock=self.clock, **how)  # type: ignore[arg-type]
             people = People(Questions(prompt, TEXTS), assignment, emit=self.events.append)
-            await people.begin(len(rounds))
             yield people, store
         finally:
             if shared is None:
@@ -375,8 +374,8 @@ def test_a_ledger_of_people_who_are_not_there_is_damaged(tmp_path: Path, stateme
             db.execute(statement)
             db.commit()
         with pytest.raises(RunError, match="damaged"):
-            async with table.open():
-                pass
+            async with table.open() as (people, _):
+                await people.close()
 
     story(tmp_path)
 

@@ -250,7 +250,7 @@ async def rate(
         )
     items = items or await store.items()
     totals, answered = await store.totals(), await store.answered()
-    counts = rounds.own_counts(await store.counts(), history)
+    counts = await rounds.own_counts(store, info)
     info, people = await with_people(info, store)
     if settings.split_models:
         info, people = rounds.split_by_model(history, info, people, await store.models())
@@ -352,7 +352,7 @@ async def with_people(info: RunInfo, store: Store) -> tuple[RunInfo, Said | None
     checks, calls = await store.checks(), await store.people_calls()
     seconds, skipped = defaultdict[int, list[float]](list), Counter[int]()
     for _, call in calls:
-        number = -1 if call.judge is None else call.judge - len(names)
+        number = (call.judge or 0) - len(names)
         if call.outcome == "ok":
             seconds[number].append(call.latency)
         skipped[number] += call.outcome == "skipped"
