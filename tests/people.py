@@ -206,7 +206,6 @@ class Study:
 
     @property
     def is_asked(self) -> bool:
-        """Whether Anna has a question."""
         assert self.people is not None
         return self.people._assignment.people[0].handed is not None
 

@@ -141,7 +141,6 @@ def run(folder: Path, dataset: str = "demo", **settings: Any) -> Result:
 
 
 def rows(folder: Path, name: str, *flags: str) -> list[dict[str, Any]]:
-    """A table's rows, exactly."""
     told = judgeq(folder, "export", "--table", name, "--format", "jsonl", *flags).stdout
     return [json.loads(line) for line in told.splitlines()]
 
