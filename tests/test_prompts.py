@@ -136,6 +136,7 @@ def test_what_is_no_answer_is_unusable_and_told(match: Match, text: str, told: s
         '{"ranking":[' * 100_000,
         '{"ranking":' + "[" * 100_000,
         '{"ranking":' + "[" * 1000 + "]" * 1000 + "}",
+        '{"winner":' + "[" * 1000 + "]" * 1000 + "}",
         '{"winner":' + '{"winner":' * 1000 + "}" * 1001,
         '{"ranking": "' + "{" * 100_000,
         '{"ranking": ["' + '", "'.join(["A"] * 100_000) + '"]}',
