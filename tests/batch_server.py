@@ -103,15 +103,14 @@ def told(
     server: Server,
     story: Callable[[BatchAPI], Awaitable[Any]],
     form: str = "openai",
-    base: str = "{url}",
     **access: Any,
 ) -> Any:
     async def run() -> Any:
-        async with answering(server.handle) as url:
-            if "proxy" in access:
-                access["proxy"] = access["proxy"].format(url=url.removesuffix("/v1"))
-            async with asked_at(form, base.format(url=url), **access) as backend:
-                return await story(backend.batch_api)
+        async with (
+            answering(server.handle) as url,
+            asked_at(form, url, **access) as backend,
+        ):
+            return await story(backend.batch_api)
 
     return asyncio.run(run())
 
