@@ -154,21 +154,27 @@ def test_a_limit_of_tokens_is_kept_though_estimates_are_wrong(wrong: float) -> N
     assert refused <= max(3, passed // 200)
 
 
-async def test_one_call_goes_first_then_many_then_all() -> None:
-    limiter = Limiter(concurrency=40)
-    first = await limiter.acquire(0)
-    waiting = [asyncio.create_task(limiter.acquire(0)) for _ in range(60)]
-    await turns()
-    assert limiter.in_flight == 1
-    assert not any(task.done() for task in waiting)
-    done(limiter, first)
+@pytest.mark.parametrize("away", [False, True])
+async def test_one_call_goes_first_then_many_then_all(away: bool) -> None:
+    """At the beginning, and when a server that was away answers again."""
+    time = Time()
+    limiter = Limiter(concurrency=40, clock=time, sleep=time.sleep)
+    if away:
+        limiter.succeeded(SENT)
+        assert limiter.window == 40
+        for _ in range(IN_A_ROW):
+            await sent(limiter, BROKEN)
+    waiting = [asyncio.create_task(limiter.acquire(0)) for _ in range(61)]
+    await time.pass_until(1001)
+    assert limiter.in_flight == limiter.window == 1
+    done(limiter, waiting[0].result())
     await turns(100)
     assert limiter.in_flight == limiter.window == FIRST_WINDOW
-    for task in waiting[:FIRST_WINDOW]:
+    for task in waiting[1 : 1 + FIRST_WINDOW]:
         done(limiter, task.result())
     await turns(100)
     assert limiter.in_flight == limiter.window == 2 * FIRST_WINDOW
-    for task in waiting[FIRST_WINDOW : 3 * FIRST_WINDOW]:
+    for task in waiting[1 + FIRST_WINDOW : 1 + 3 * FIRST_WINDOW]:
         limiter.succeeded(task.result())
     assert limiter.window == 40
     limiter.abort()
@@ -379,27 +385,6 @@ async def test_some_failures_in_a_row_and_one_call_at_a_time_is_tried_ever_more_
     assert limiter.outage.lasts == 100
     limiter.abort()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def test_the_first_answer_to_a_try_lets_many_go_and_soon_all() -> None:
-    time = Time()
-    limiter = Limiter(concurrency=64, clock=time, sleep=time.sleep)
-    limiter.succeeded(Permit(0.0, 0))
-    assert limiter.window == 64
-    for _ in range(IN_A_ROW):
-        await sent(limiter, BROKEN)
-    waiting = [asyncio.create_task(sent(limiter)) for _ in range(99)]
-    await time.pass_until(1001)
-    assert (limiter.in_flight, limiter.window) == (1, 1)
-    done(limiter, waiting[0].result())
-    await turns()
-    assert limiter.in_flight == limiter.window == FIRST_WINDOW
-    for task in waiting[1 : 1 + 48]:
-        done(limiter, task.result())
-        await turns()
-    assert limiter.window == 64
-    limiter.abort()
-    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_an_answer_to_what_was_sent_before_says_that_it_was_no_outage() -> None:
