@@ -9,6 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -111,6 +112,11 @@ def _winner(answer: Any, match: Match, names: Sequence[str], ties: bool) -> Verd
 
 def _ranking(answer: list[Any], match: Match, names: Sequence[str], ties: bool) -> Verdict:
     """The verdict of a ranking."""
+    rows = dict(zip(names, match.items, strict=True))
+    with suppress(KeyError, TypeError):  # most are labels alone
+        ranked = tuple([rows[label] for label in answer])
+        if len(set(ranked)) == len(ranked) == len(rows):
+            return Verdict(ranked)
     places = [place if isinstance(place, list) else [place] for place in answer]
     flat = [label for place in places for label in place]
     if not all(isinstance(label, str) for label in flat):
@@ -121,7 +127,6 @@ def _ranking(answer: list[Any], match: Match, names: Sequence[str], ties: bool) 
         raise UnusableReplyError("the ranking holds an empty place.")
     if not ties and any(len(place) > 1 for place in places):
         raise UnusableReplyError("ties are not allowed: each label needs a place of its own.")
-    rows = dict(zip(names, match.items, strict=True))
     return Verdict.of([rows[label] for label in place] for place in places)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,8 @@ Mark = Mapping[str, list[str]]
 """By setting, the digests of all values that this user gave it for the run."""
 
 
-def own_settings(
-    folder: RunPlace, info: RunInfo, changes: Mapping[str, Any], there: Sequence[str] = ()
-) -> Settings:
-    """The run's settings with what was given now (None: not given). Opens nothing but the mark. What
-    is `there` with the run needs no file, and is not asked for: the dataset's texts, the prompt.
+def own_settings(folder: RunPlace, info: RunInfo, changes: Mapping[str, Any]) -> Settings:
+    """The run's settings with what was given now (None: not given). Opens nothing but the mark.
 
     Raises RunError listing what the folder asks for that this user didn't give; and as
     `config.settle`.
@@ -56,11 +53,7 @@ def own_settings(
     settings = settle(info.settings.model_dump() | NEVER_KEPT | given, resumed=True)
     mark = _read(_mark_of(folder, info.fingerprint))
     watched = (*OPENED, *OF_MODELS) if settings.models else OPENED
-    asked = [
-        name
-        for name in watched
-        if name not in given and name not in there and not _own(settings, name, mark)
-    ]
+    asked = [name for name in watched if name not in given and not _own(settings, name, mark)]
     if asked:
         raise RunError(_explained(folder, settings, asked, mark))
     return settings
@@ -72,16 +65,12 @@ def owns(folder: RunPlace, info: RunInfo, *names: str) -> bool:
     return all(_own(info.settings, name, mark) for name in names)
 
 
-def remember(
-    folder: RunPlace, fingerprint: str, settings: Settings, without: Sequence[str] = ()
-) -> str | None:
-    """Mark the run as this user's, with these settings, `without` some that this user didn't give. What
-    kept it from being written, or None."""
+def remember(folder: RunPlace, fingerprint: str, settings: Settings) -> str | None:
+    """Mark the run as this user's, with these settings. What kept it from being written, or None."""
     path = _mark_of(folder, fingerprint)
     before, kept = _read(path) or {}, settings.kept()
     said = {
-        name: sorted({*before.get(name, ()), *([] if name in without else [_digest(kept, name)])})
-        for name in (*OPENED, *OF_MODELS)
+        name: sorted({*before.get(name, ()), _digest(kept, name)}) for name in (*OPENED, *OF_MODELS)
     }
     if said == before:
         return None
@@ -143,12 +132,12 @@ def _own(settings: Settings, name: str, mark: Mark | None) -> bool:
     value = getattr(settings, name)
     if value is not None and value == _here(name):
         return True
+    if name == "prompt" and (value is None or Path(value).suffix != ".toml"):
+        return True  # no file
     if mark is not None and name in mark:
         return _digest(settings, name) in mark[name]
     if name == "dataset":
         return format_of(value) is None
-    if name == "prompt":
-        return value is None or Path(value).suffix != ".toml"
     if name == "judge":
         return not settings.models
     default = Settings.model_fields[name].get_default(call_default_factory=True)

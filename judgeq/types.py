@@ -8,11 +8,11 @@ which takes a fraction of a frozen dataclass's time.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from enum import StrEnum
 from itertools import pairwise, zip_longest
 from operator import add
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,43 +59,74 @@ class Match(NamedTuple):
         return "list" if k > 2 else "pair" if k == 2 else "direct"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Matches:
-    """The questions of one round as ragged arrays.
+_ZERO, _UNSAID = np.int32(0), cast("Any", None)
+UNSAID = {
+    "judges": _ZERO,
+    "ordered": True,
+    "repeats": _ZERO,
+    "scores": np.nan,
+    "rounds": _ZERO,
+    "partial": False,
+}
+"""What stands in the columns of `Matches` and `Verdicts` that aren't given."""
 
-    Match `m` (0-based in the round) presents `items[offsets[m]:offsets[m + 1]]`.
-    `items`: int32, shape (slots,). `offsets`: int64, shape (matches + 1,), from 0 to slots.
-    `judges`: int32, shape (matches,): who is asked; None where there is one judge. `ordered`, shape
-    (matches,): whether the items stand in the order presented; None where all do. `repeats`: int32,
-    shape (matches,): how often each was asked before (`Repeats`); None where that isn't known.
-    """
+
+class Ragged:
+    """The `items` of each of several questions, or verdicts, one after the other in one array: those of
+    number `m` (from 0) are `items[offsets[m]:offsets[m + 1]]`."""
+
+    __slots__ = ()
+    items: Rows
+    offsets: Offsets
+
+    def __post_init__(self) -> None:
+        for name, value in UNSAID.items():
+            if getattr(self, name, value) is None:
+                object.__setattr__(self, name, np.full(len(self), value))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> Offsets:
+        """How many items each has, shape (n,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def of_slot(self) -> Offsets:
+        """The number of the one that each slot of `items` is of, shape (slots,)."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    @property
+    def place(self) -> Offsets:
+        """The place of each slot in its own, from 0, shape (slots,)."""
+        return np.arange(len(self.items)) - self.offsets[self.of_slot]
+
+    @property
+    def cost(self) -> float:
+        """Cost-equivalent calls: 1 a pair, k/2 a list of k (the paper's measure), ½ a text alone."""
+        return len(self.items) / 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matches(Ragged):
+    """The questions of one round, with their items in the order presented. By question: `judges`, who is
+    asked; `ordered`: whether the order presented is known; `repeats`, how often each was asked before
+    (`Repeats`)."""
 
     items: Rows
     offsets: Offsets
-    judges: Rows | None = None
-    ordered: Bools | None = None
-    repeats: Rows | None = None
+    judges: Rows = _UNSAID
+    ordered: Bools = _UNSAID
+    repeats: Rows = _UNSAID
 
     @classmethod
     def none(cls) -> Matches:
         """A round without questions."""
         return cls(np.empty(0, np.int32), np.zeros(1, np.int64))
 
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
     def __iter__(self) -> Iterator[Rows]:
         return (self.items[a:b] for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True))
-
-    @property
-    def sizes(self) -> Offsets:
-        """How many items each match presents, shape (matches,)."""
-        return np.diff(self.offsets)
-
-    @property
-    def cost(self) -> float:
-        """Cost-equivalent calls: 1 a pair, k/2 a list of k (the paper's measure), ½ a text alone."""
-        return len(self.items) / 2
 
 
 class Job(NamedTuple):
@@ -282,21 +313,14 @@ class Outcome(NamedTuple):
     error: str | None = None
 
 
-_ZERO = np.int32(0)
-UNSAID = {"scores": np.nan, "judges": _ZERO, "ordered": True, "rounds": _ZERO, "partial": False}
-"""What stands in the columns of `Verdicts` that aren't given."""
-_UNSAID: Any = None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Verdicts:
-    """Many verdicts as ragged arrays, in match order.
-
-    Verdict `v` answers match `matches[v]` and ranks `items[offsets[v]:offsets[v + 1]]`, most of the
+class Verdicts(Ragged):
+    """Many verdicts, in match order: each answers match `matches[v]` and ranks its `items`, most of the
     feature first; `tied[s]` tells that slot s is tied with slot s − 1 (never a verdict's first).
-    `presented` holds the same items in the order presented. The others are by verdict: `scores` of
-    items judged alone, else nan; `judges`: people have numbers after those of the judges that are asked;
-    `ordered`: whether the order presented is known; `partial`: whether ties are of no known order.
+    `presented` holds the same items in the order presented. The others are by verdict: `scores` of items
+    judged alone, else nan; `judges`: people have numbers after those of the judges that are asked;
+    `ordered`: whether the order presented is known; `rounds`, from 0; `partial`: whether ties are of no
+    known order.
     """
 
     matches: Offsets
@@ -310,29 +334,6 @@ class Verdicts:
     rounds: Rows = _UNSAID
     partial: Bools = _UNSAID
 
-    def __post_init__(self) -> None:
-        for name, value in UNSAID.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, np.full(len(self), value))
-
-    def __len__(self) -> int:
-        return len(self.matches)
-
-    @property
-    def sizes(self) -> Offsets:
-        """How many items each ranks, shape (verdicts,)."""
-        return np.diff(self.offsets)
-
-    @property
-    def of_slot(self) -> Offsets:
-        """The verdict of each slot, shape (slots,)."""
-        return np.repeat(np.arange(len(self)), self.sizes)
-
-    @property
-    def place(self) -> Offsets:
-        """The place of each slot in its verdict, from 0, shape (slots,)."""
-        return np.arange(len(self.items)) - self.offsets[self.of_slot]
-
     @property
     def questions(self) -> Matches:
         """What was asked."""
@@ -343,16 +344,12 @@ class Verdicts:
         """Which are scores of items judged alone, shape (verdicts,)."""
         return ~np.isnan(self.scores)
 
-    @property
-    def cost(self) -> float:
-        """Cost-equivalent calls: 1 a pair, k/2 a list of k, ½ a text alone."""
-        return len(self.items) / 2
-
     def where(self, chosen: Bools) -> Verdicts:
         """Those verdicts alone for which `chosen`, shape (verdicts,), is true."""
         slots = chosen[self.of_slot]
         kept: Any = {name: getattr(self, name)[slots] for name in ("items", "tied", "presented")}
-        kept |= {name: getattr(self, name)[chosen] for name in ("matches", *UNSAID)}
+        others = {one.name for one in fields(self)} - {*kept, "offsets"}
+        kept |= {name: getattr(self, name)[chosen] for name in others}
         return Verdicts(**kept, offsets=np.append(0, np.cumsum(self.sizes[chosen])))
 
     def each(self) -> Iterator[Verdict]:

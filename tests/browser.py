@@ -16,7 +16,6 @@ PATIENCE = 60
 
 
 def executable() -> str | None:
-    """Where Chromium is."""
     return shutil.which("chromium")
 
 
@@ -66,7 +65,6 @@ class Browser:
             events._set_running_loop(outer)
 
     def end(self) -> None:
-        """End its processes."""
         events._set_running_loop(self._loop)
         self._browser.close()
         self._playwright.stop()

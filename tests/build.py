@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from judgeq.rating import GoOn, Parameters, always, bradley_terry
 from judgeq.rating.curvature import Curvature
-from judgeq.types import Floats, Verdicts
+from judgeq.types import Floats, Verdict, Verdicts
 
 Ranking: TypeAlias = Sequence[int | Sequence[int]]
 """Items, most of the feature first; a group of tied ones stands as a sequence."""
@@ -39,29 +39,31 @@ def grouped(ranking: Ranking) -> list[list[int]]:
     return [[each] if isinstance(each, int) else list(each) for each in ranking]
 
 
+def judged(given: Iterable[tuple[Sequence[int], Verdict]], judges: Sequence[int] = ()) -> Verdicts:
+    """The answers to matches 0, 1, 2 …, each as presented and judged; by these judges, or by judge 0."""
+    every = list(given)
+    tied = [verdict.tied or (False,) * len(verdict.items) for _, verdict in every]
+    scores = [np.nan if verdict.score is None else verdict.score for _, verdict in every]
+    return Verdicts(
+        matches=np.arange(len(every)),
+        items=np.array([item for _, verdict in every for item in verdict.items], np.int32),
+        offsets=np.cumsum([0, *(len(verdict.items) for _, verdict in every)]),
+        tied=np.array([each for some in tied for each in some], np.bool_),
+        presented=np.array([item for presented, _ in every for item in presented], np.int32),
+        scores=np.array(scores, np.float64),
+        judges=np.array(judges or [0] * len(every), np.int32),
+        partial=np.array([verdict.partial for _, verdict in every], np.bool_),
+    )
+
+
 def verdicts(
     rankings: Iterable[Ranking], partial: Callable[[Sequence[Sequence[int]]], bool] | None = None
 ) -> Verdicts:
     """The answers to matches 0, 1, 2 …, which presented the items in the order of their rows; `partial`
     says of groups whether their order isn't known."""
     every = [grouped(ranking) for ranking in rankings]
-    sizes = [sum(map(len, groups)) for groups in every]
-    return Verdicts(
-        matches=np.arange(len(every)),
-        items=np.array(
-            [item for groups in every for group in groups for item in group], dtype=np.int32
-        ),
-        offsets=np.cumsum([0, *sizes]),
-        tied=np.array(
-            [at > 0 for groups in every for group in groups for at in range(len(group))],
-            dtype=np.bool_,
-        ),
-        presented=np.array(
-            [item for groups in every for item in sorted(i for g in groups for i in g)],
-            dtype=np.int32,
-        ),
-        partial=np.array([partial is not None and partial(one) for one in every], np.bool_),
-    )
+    said = [Verdict.of(one, partial=partial is not None and partial(one)) for one in every]
+    return judged((sorted(verdict.items), verdict) for verdict in said)
 
 
 def ranked(lists: Iterable[Iterable[int]], truth: Floats, random: np.random.Generator) -> Verdicts:

@@ -206,7 +206,6 @@ class Study:
 
     @property
     def is_asked(self) -> bool:
-        """Whether Anna has a question."""
         assert self.people is not None
         return self.people._assignment.people[0].handed is not None
 
@@ -229,7 +228,6 @@ class Study:
                 store, open_to_all=self.open_to_all, now=lambda: time.time() + self.ahead
             )
             self.people = Hurried(Questions(self.prompt, texts), assignment)
-            await self.people.begin(len(self.questions))
             if not self.tokens:
                 given = await register(self.people, self.names, self.quota)
                 self.tokens = dict(zip(self.names, given, strict=True))

@@ -83,12 +83,10 @@ def test_all_kinds_are_answered_by_keyboard_alone(tmp_path: Path) -> None:
 
 
 def order(page: Any) -> list[str]:
-    """The texts of a list, as they stand."""
     return [text.inner_text() for text in page.locator(".ranking .text").all()]
 
 
 def middle(page: Any, name: str) -> tuple[float, float]:
-    """Where a button is."""
     box = page.get_by_role("button", name=name).bounding_box()
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
@@ -269,12 +267,10 @@ class Wire:
 
     @staticmethod
     def on(route: Any) -> None:
-        """Let a call go on."""
         route.continue_()
 
     @staticmethod
     def cut(route: Any) -> None:
-        """Let a call not reach the server."""
         route.abort()
 
 

@@ -118,7 +118,6 @@ async def test_from_data_frame_to_evaluation_within_a_loop() -> None:
 
 
 def stop(event: Event) -> None:
-    """Stop after the first round."""
     if isinstance(event, RoundRated):
         raise judgeq.StoppedError("for the test")
 

@@ -70,6 +70,16 @@ def test_what_is_kept_is_found_again_to_the_last_bit(tmp_path: Path) -> None:
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
+async def test_what_another_run_keeps_meanwhile_is_found(tmp_path: Path) -> None:
+    async with opened(tmp_path, []) as one, opened(tmp_path, []) as other:
+        one.put("own", REPLY)
+        assert one.get("k") is None
+        await asyncio.sleep(0)  # it is written
+        other.put("k", REPLY)
+        await other.close()
+        assert [one.get("own"), one.get("k"), one.get("none")] == [REPLY, REPLY, None]
+
+
 async def test_who_only_looks_keeps_nothing_and_makes_no_folder(tmp_path: Path) -> None:
     folder, told, every = tmp_path / "cache", list[str](), "SELECT * FROM Cache"
 

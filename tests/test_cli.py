@@ -26,7 +26,6 @@ WORDS = "é–σ–ρ–漢"
 
 
 def about(stdout: str) -> Any:
-    """The one JSON object of an output."""
     value = json.loads(stdout)
     assert isinstance(value, dict)
     return value

@@ -21,7 +21,7 @@ from judgeq.datasets import DatasetInfo
 from judgeq.engine import batch
 from judgeq.judge import prices
 from judgeq.settings.providers import OPENAI, PREFIXED, PROVIDERS
-from tests.cli import LONGEST, REPO, STARTED, command, commands, environment, judgeq, python
+from tests.cli import LONGEST, REPO, command, commands, environment, judgeq, python, started
 from tests.mock import mock
 from tests.postgres import new_store
 from tests.test_providers import standing_in
@@ -97,7 +97,6 @@ class Reader:
         return sum(self._run(self._as_here(line)) for line in lines)
 
     def stop(self) -> None:
-        """Stop, as Ctrl-C does, what goes on."""
         for server in self.servers:
             server.send_signal(signal.SIGINT)
         for server in self.servers:
@@ -143,7 +142,7 @@ class Reader:
         return 1
 
     def _in_a_shell(self, line: str) -> None:
-        variables = self._variables()
+        variables = environment(self.folder) | self.variables
         variables["PATH"] = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
         how: dict[str, Any] = {"cwd": self.folder, "env": variables, "capture_output": True}
         done = subprocess.run(["bash", "-ec", line], **how, check=False, text=True)
@@ -154,24 +153,15 @@ class Reader:
         its own knows the addresses of real providers, so it is told another."""
         if "gpt-5-mini" in words:
             words += ("--base-url", self.url, "--price", "0.25,2")
-        process = subprocess.Popen(
-            command(*words, "--port", "0"),
-            cwd=self.folder,
-            env=self._variables(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        STARTED.append(process)
+        all_to_one = ("sh", "-c", 'exec "$@" 2>&1', "sh")
+        served = command(*words, "--port", "0")
+        process = started(self.folder, *all_to_one, *served, variables=self.variables)
         assert process.stdout is not None
         output = ""
         while "http://" not in output:
             output += (line := process.stdout.readline())
             assert line, output
         self.servers.append(process)
-
-    def _variables(self) -> dict[str, str]:
-        return environment(self.folder) | self.variables
 
 
 def _command(words: list[str]) -> tuple[str, list[str]]:
@@ -322,7 +312,6 @@ def test_the_example_of_a_dataset_is_one() -> None:
 
 
 def snippet(name: str) -> str:
-    """The Python of a page."""
     (found,) = (one.text for one in blocks(name) if one.language == "python")
     return found
 

@@ -27,7 +27,7 @@ from tests.fakes import ADDING_UP, faults
 
 def scores_of(values: list[float], component: list[int] | None = None) -> Scores:
     n = len(values)
-    parts = np.array(component or [1] * n)
+    parts = np.array(component or [1] * n, dtype=np.int64)
     ids, ratings = [str(row) for row in range(n)], {"elo": np.zeros(n), "pl": np.array(values)}
     left_after, gold = np.zeros(n, dtype=np.int64), np.full(n, np.nan)
     return Scores(ids, ratings, parts.astype(np.int64), np.zeros(n), left_after, gold, parts)
@@ -141,7 +141,6 @@ def run(folder: Path, dataset: str = "demo", **settings: Any) -> Result:
 
 
 def rows(folder: Path, name: str, *flags: str) -> list[dict[str, Any]]:
-    """A table's rows, exactly."""
     told = judgeq(folder, "export", "--table", name, "--format", "jsonl", *flags).stdout
     return [json.loads(line) for line in told.splitlines()]
 

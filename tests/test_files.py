@@ -39,7 +39,6 @@ def invoke(folder: Path, *arguments: str | Path) -> tuple[int, str]:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A file of this user's, elsewhere."""
     path = tmp_path / "mine.txt"
     path.write_text("dear diary\n")
     return path
@@ -203,7 +202,6 @@ def test_256_open_files_are_enough_for_the_default_concurrency(tmp_path: Path, k
 
 @contextmanager
 def full() -> Iterator[None]:
-    """No more files can be opened while inside."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/dev/fd").iterdir())) + 8, hard))
     opened: list[int] = []

@@ -30,7 +30,6 @@ from tests.test_worker_processes import planning
 pytestmark = pytest.mark.usefixtures("undrawn", "rated_once")
 
 SIZES = (2, 3, 5, 9, 10, 11, 23)
-PEOPLE = Path(__file__).resolve().parents[2] / "shared" / "data" / "convincing"
 
 
 def named(sizes: Sequence[int], seed: int = 0) -> list[str]:
@@ -184,8 +183,7 @@ def test_a_run_in_groups(essays: Path) -> None:
     again = judgeq(essays, "run", *FLAGS, "-s", "listwise6x4", *EXACT)
     assert "new run" not in again.stderr
     ungrouped = (*FLAGS[:1], *FLAGS[3:], "-s", "listwise6x4", *EXACT)
-    other = judgeq(essays, "estimate", *ungrouped, "--json")
-    assert json.loads(other.stdout)["run"] != folder.name
+    assert json_of(essays, "estimate", *ungrouped)["run"] != folder.name
 
     (essays / "essays.csv").rename(essays / "moved.csv")
     try:  # the run itself knows its groups
@@ -259,22 +257,9 @@ def test_an_import_keeps_to_its_groups(essays: Path, tmp_path: Path) -> None:
     assert (found["groups"], found["components"]["count"]) == (3, 3)
 
 
-@pytest.mark.long
-@pytest.mark.skipif(not PEOPLE.exists(), reason="needs the judgments of people in ../shared")
-def test_thirty_two_topics_that_people_judged(tmp_path: Path) -> None:
-    """The published ranks, where the most convincing argument has the lowest, are of each topic."""
-    flags = ("-d", PEOPLE / "arguments.csv", "--id-column", "id", "--gold-column", "rank")
-    judgeq(tmp_path, "import", PEOPLE / "judgments.jsonl", *flags, "--group-column", "topic", "-q")
-    found: Any = json_of(tmp_path, "show", "--write")
-    pl = found["evaluation"][-1]
-    assert (pl["parts"], pl["n"]) == (32, 1052)
-    assert pl["measures"]["spearman"]["value"] == pytest.approx(-0.907, abs=0.002)
-
-
 def test_batches_and_workers_give_the_scores_of_one_process(
     essays: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Live, in batches, and by a worker of a store."""
     quick(monkeypatch.setattr)
     model = ("--judge", "m", "--price", "1,2")
     asked = ("-s", "listwise4x2", "--prompt", "bias", *model, "--no-cache")
@@ -376,8 +361,8 @@ def test_a_folder_of_somebody_else_names_no_judge_to_join(tmp_path: Path) -> Non
         said = judgeq(tmp_path, *joined, expect=7, variables=elsewhere).stderr
         assert "wasn't begun by you" in " ".join(said.split())
         both = ("--judge", "mock", "--judge", "other", "--rounds", "1", "--base-url", url)
-        done = judgeq(tmp_path, "resume", *both, "--price", "1,10", "--json", variables=elsewhere)
-    assert json.loads(done.stdout)["judge"] == "mock + other"
+        done = json_of(tmp_path, "resume", *both, "--price", "1,10", variables=elsewhere)
+    assert done["judge"] == "mock + other"
 
 
 def test_a_joining_judge_that_is_stopped_goes_on(tmp_path: Path) -> None:

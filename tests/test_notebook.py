@@ -149,7 +149,6 @@ DRAWN_BY_LOT = {"people"}
 
 
 def printed(notebook: dict[str, Any]) -> list[str]:
-    """The outputs as text."""
     outputs = [one for cell in notebook["cells"] for one in cell.get("outputs", ())]
     return ["".join(one.get("text") or one["data"]["text/plain"]) for one in outputs]
 

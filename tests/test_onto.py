@@ -14,11 +14,10 @@ from numpy.testing import assert_array_equal
 
 import judgeq as package
 from judgeq.engine import session
-from judgeq.run_places import FolderRuns
 from judgeq.types import Verdicts
 from tests import people as judging
 from tests.batch_killing import COMMITS, Forks, forks
-from tests.cli import exact_columns, json_of, judgeq, only_run, query
+from tests.cli import exact_columns, json_of, judgeq, only_run, query, score_columns
 
 JUDGED = ("--gold-column", "gold", "--judge", "simulated", "--feature", "how angry it is", "-q")
 SCORES = ("id", "elo", "pl", "se", "low", "high")
@@ -52,7 +51,7 @@ def place(
     home: Path, to: Path, data: str = "march.csv", *flags: str | Path, expect: int = 0
 ) -> Any:
     """Run judgeq on a dataset, with its run under another folder."""
-    words = ("run", data, *JUDGED, "--runs-dir", to, *flags)
+    words = ("run", data, *JUDGED, "--runs-dir", to / "runs", *flags)
     return judgeq(home, *words, expect=expect)
 
 
@@ -69,7 +68,7 @@ def test_settled_scores_stay_as_they_are_and_new_ones_are_on_their_scale(
     kept = ("run.db", "config.json", "scores.csv")
     before = {name: (february / name).read_bytes() for name in kept}
     place(home, tmp_path, "march.csv", "--onto", february, "--name", "march")
-    (march,) = tmp_path.iterdir()
+    march = only_run(tmp_path)
     assert settled(march) == settled(february)
     assert {name: (february / name).read_bytes() for name in kept} == before
     shown = json_of(home, "show", march)
@@ -97,43 +96,36 @@ def test_kept_columns_and_groups_of_drift_are_of_old_and_new_texts(
     home: Path, tmp_path: Path
 ) -> None:
     place(home, tmp_path, "march.csv", "--onto", only_run(home), "--keep-columns")
-    (march,) = FolderRuns(tmp_path).all()
-    with march.scores.open(newline="") as file:
-        topics = [row["topic"] for row in csv.DictReader(file)]
-    assert topics == ["ab"[row % 2] for row in range(96)]
-    asked = judgeq(home, "drift", march.path, "--group-column", "topic", expect=2)
+    march = only_run(tmp_path)
+    assert score_columns(march)["topic"] == ["ab"[row % 2] for row in range(96)]
+    asked = judgeq(home, "drift", march, "--group-column", "topic", expect=2)
     assert "has no question that was asked again" in asked.stderr  # and not: no such column
 
 
 def test_scales_grow_onto_all_so_far_and_onto_several(home: Path, tmp_path: Path) -> None:
     february = only_run(home)
     place(home, tmp_path / "m", "march.csv", "--onto", february)
-    march = only_run_of(tmp_path / "m")
+    march = only_run(tmp_path / "m")
     place(home, tmp_path / "a", "april.csv", "--onto", march)  # onto all so far
-    april = only_run_of(tmp_path / "a")
+    april = only_run(tmp_path / "a")
     assert settled(april, 96) == settled(march, 96)
     place(home, tmp_path / "f", "april.csv", "--onto", february)  # onto the first, next to march
-    aside = only_run_of(tmp_path / "f")
+    aside = only_run(tmp_path / "f")
     write(home / "may.csv", range(120, 140))
     place(home, tmp_path / "b", "may.csv", "--onto", march, "--onto", aside)
-    both = exact_columns(only_run_of(tmp_path / "b"))
+    both = exact_columns(only_run(tmp_path / "b"))
     assert {name: both[name][:96] for name in SCORES} == settled(march, 96)
     next_to = exact_columns(aside)
     assert all(both[name][96:120] == next_to[name][60:] for name in SCORES)
-    judgeq(home, "run", "april.csv", *JUDGED, "--runs-dir", tmp_path / "own")
-    other = only_run_of(tmp_path / "own")
+    place(home, tmp_path / "own", "april.csv")
+    other = only_run(tmp_path / "own")
     done = place(home, tmp_path / "x", "may.csv", "--onto", march, "--onto", other, expect=2)
     assert "two scales" in done.stderr
 
 
-def only_run_of(folder: Path) -> Path:
-    (run,) = (path for path in folder.iterdir() if path.is_dir())
-    return run
-
-
 def test_more_rounds_and_refit(home: Path, tmp_path: Path) -> None:
     place(home, tmp_path, "march.csv", "--onto", only_run(home))
-    march = only_run_of(tmp_path)
+    march = only_run(tmp_path)
     before = settled(march)
     judgeq(home, "resume", march, "--rounds", "4", "-q")
     assert settled(march) == before
@@ -153,10 +145,10 @@ def test_which_texts_are_new(home: Path, tmp_path: Path) -> None:
     grown = [*rows, *(home / "march.csv").read_text().splitlines()[1:]]
     (tmp_path / "grown.csv").write_text("\n".join(grown) + "\n")
     done = place(home, tmp_path / "r", str(tmp_path / "grown.csv"), "--onto", only_run(home))
-    columns = exact_columns(only_run_of(tmp_path / "r"))
+    columns = exact_columns(only_run(tmp_path / "r"))
     assert columns["id"][60:62] == ["grown:a2", "a60"]
     assert len(columns["id"]) == 60 + 37
-    where = ("--runs-dir", tmp_path / "r", "--onto", only_run(home))
+    where = ("--runs-dir", tmp_path / "r/runs", "--onto", only_run(home))
     told = judgeq(home, "run", tmp_path / "grown.csv", *JUDGED[:-1], *where)
     assert done.stderr == ""
     assert "grown:a2" not in told.stderr  # finished: nothing begins
@@ -234,22 +226,24 @@ def test_settled_runs_that_can_not_be_continued(home: Path, tmp_path: Path) -> N
         done = judgeq(home, *words, "--feature", "f", "-q", "--runs-dir", tmp_path / "r", expect=2)
         assert says in done.stderr
 
-    judgeq(home, "run", "april.csv", *JUDGED, "-s", "direct", "--runs-dir", tmp_path / "direct")
+    judgeq(
+        home, "run", "april.csv", *JUDGED, "-s", "direct", "--runs-dir", tmp_path / "direct/runs"
+    )
     march = ("run", "march.csv", "--gold-column", "gold", "--judge", "simulated", "--onto")
-    alone = (*march, only_run_of(tmp_path / "direct"))
+    alone = (*march, only_run(tmp_path / "direct"))
     refused(*alone, "--other-prompt", says="judged alone")
     votes = [{"presented": pair, "winner": pair[0]} for pair in ((0, 1), (1, 2), (3, 4), (4, 5))]
     (tmp_path / "votes.jsonl").write_text("\n".join(map(json.dumps, votes)))
     imported = ("import", tmp_path / "votes.jsonl", "-d", "april.csv")
-    judgeq(home, *imported, "--runs-dir", tmp_path / "apart")
-    apart = only_run_of(tmp_path / "apart")
+    judgeq(home, *imported, "--runs-dir", tmp_path / "apart/runs")
+    apart = only_run(tmp_path / "apart")
     refused("run", "march.csv", "--onto", apart, "-j", "simulated", "--gold-column", "gold",
             says="Name the judge")  # fmt: skip
 
 
 def test_a_forged_description_is_refused(home: Path, tmp_path: Path) -> None:
     place(home, tmp_path, "march.csv", "--onto", only_run(home))
-    config = only_run_of(tmp_path) / "config.json"
+    config = only_run(tmp_path) / "config.json"
     kept = json.loads(config.read_text())
     (onto,) = kept["onto"]
     for forged in (
@@ -270,8 +264,7 @@ def test_nothing_is_half_made(home: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Verdicts, "each", fails)
     with pytest.raises(OSError, match="No space"):
         place(home, tmp_path, "march.csv", "--onto", only_run(home))
-    assert not FolderRuns(tmp_path).all()
-    assert not list(tmp_path.iterdir())
+    assert not list((tmp_path / "runs").iterdir())
 
 
 @pytest.fixture(scope="module")

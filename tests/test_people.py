@@ -12,17 +12,9 @@ import numpy as np
 import pytest
 import scipy
 
+from judgeq import errors
 from judgeq.engine import session
 from judgeq.engine.estimate import estimate
-from judgeq.errors import (
-    BadAnswerError,
-    DataError,
-    RunError,
-    StaleError,
-    StoreAwayError,
-    UnknownPersonError,
-    UsageError,
-)
 from judgeq.events import Event, Notice
 from judgeq.judge.questions import Questions
 from judgeq.people.assignment import LEASE, SKIPS, Assignment
@@ -61,9 +53,8 @@ class Table:
     events: list[Event] = field(default_factory=list)
 
     @asynccontextmanager
-    async def open(
-        self, shared: SqliteStore | None = None
-    ) -> AsyncIterator[tuple[People, SqliteStore]]:
+    async def open(self, *names: str, shared: SqliteStore | None = None) -> AsyncIterator[Any]:
+        """The people and the store, and the tokens of those who are registered under these names."""
         store = shared or SqliteStore(self.path, clock=self.clock)
         rounds = [pairs(*some) for some in (self.couples, self.later) if some]
         try:
@@ -77,8 +68,8 @@ class Table:
             how = {"repeats": self.repeats, "open_to_all": self.open_to_all}
             assignment = Assignment(store, now=self.clock, clock=self.clock, **how)  # type: ignore[arg-type]
             people = People(Questions(prompt, TEXTS), assignment, emit=self.events.append)
-            await people.begin(len(rounds))
-            yield people, store
+            tokens = await them.register(people, names) if names else []
+            yield people, store, *tokens
         finally:
             if shared is None:
                 await store.close()
@@ -114,8 +105,7 @@ def texts(turn: Turn) -> tuple[str, ...]:
 
 @table((0, 1), (2, 3))
 async def test_each_has_a_question_of_their_own_until_none_is_left(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob, eve = await them.register(people, ["Ann", "Bob", "Eve"])
+    async with table.open("Ann", "Bob", "Eve") as (people, store, ann, bob, eve):
         first, second = await people.turn(ann), await people.turn(bob)
         assert set(texts(first)).isdisjoint(texts(second))
         assert (first.name, first.done, first.quota, first.undo) == ("Ann", 0, None, False)
@@ -131,15 +121,14 @@ async def test_each_has_a_question_of_their_own_until_none_is_left(table: Table)
 
 @table((0, 1))
 async def test_a_link_that_is_not_known_opens_nothing(table: Table) -> None:
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
+    async with table.open("Ann") as (people, store, ann):
         for token in ("", "x", ann[:-1], ann + "x", "\udcff"):
-            with pytest.raises(UnknownPersonError, match="isn't known"):
+            with pytest.raises(errors.UnknownPersonError, match="isn't known"):
                 await people.turn(token)
             assert not await people.knows(token)
         (kept,) = await store.people()
         assert ann.encode() not in kept.token
-        with pytest.raises(UsageError, match="a link of your own"):
+        with pytest.raises(errors.UsageError, match="a link of your own"):
             await people.join("Eve")
 
 
@@ -151,22 +140,21 @@ async def test_whoever_comes_may_join_under_a_name_of_their_own(table: Table) ->
         assert (await people.turn(await people.join("Zoe\u0301"))).name == "Zo\u00e9"
         taken = ("eve adams", "ZO\u00c9", "People")
         for name in (*taken, "", " ", "a\x1b[2J", "x" * 81, "a\u202eb"):
-            with pytest.raises(UsageError, match=r"already|named"):
+            with pytest.raises(errors.UsageError, match=r"already|named"):
                 await people.join(name)
 
 
 @table((0, 1), (2, 3))
 async def test_an_answer_is_taken_once(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, bob):
         turn = await people.turn(ann)
         after = await people.answer(ann, lease(turn), FIRST)
         assert await people.answer(ann, lease(turn), FIRST) == after, "its reply was lost"
-        with pytest.raises(StaleError, match="in another window"):
+        with pytest.raises(errors.StaleError, match="in another window"):
             await people.answer(ann, lease(turn), SECOND)
-        with pytest.raises(StaleError, match="no longer yours"):
+        with pytest.raises(errors.StaleError, match="no longer yours"):
             await people.answer(bob, lease(turn), FIRST)
-        with pytest.raises(StaleError, match="no longer yours"):
+        with pytest.raises(errors.StaleError, match="no longer yours"):
             await people.answer(bob, lease(after), FIRST)
         assert await store.counts() == Counts(pending=1, done=1)
         assert len(await store.people_calls()) == 1
@@ -174,12 +162,11 @@ async def test_an_answer_is_taken_once(table: Table) -> None:
 
 @table((0, 1), ties=True)
 async def test_what_is_no_answer_is_refused_and_the_question_stays(table: Table) -> None:
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
+    async with table.open("Ann") as (people, store, ann):
         turn = await people.turn(ann)
         rankings = ((), (0,), (0, 0), (0, 2), (0, 1, 2))
         for answer in (*map(Answer, rankings), Answer(score=0.5)):
-            with pytest.raises(BadAnswerError, match="not an answer"):
+            with pytest.raises(errors.BadAnswerError, match="not an answer"):
                 await people.answer(ann, lease(turn), answer)
         assert await people.turn(ann) == turn
         assert await store.people_calls() == []
@@ -189,9 +176,8 @@ async def test_what_is_no_answer_is_refused_and_the_question_stays(table: Table)
 
 @table((0, 1), (2, 3))
 async def test_the_last_answer_can_be_taken_back_until_the_run_is_over(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
-        with pytest.raises(StaleError, match="can't be taken back"):
+    async with table.open("Ann", "Bob") as (people, store, ann, bob):
+        with pytest.raises(errors.StaleError, match="can't be taken back"):
             await people.undo(ann)
         first = await people.turn(ann)
         second = await people.answer(ann, lease(first), FIRST)
@@ -200,7 +186,7 @@ async def test_the_last_answer_can_be_taken_back_until_the_run_is_over(table: Ta
         assert lease(back) not in (lease(first), lease(second))
         assert (back.done, back.undo) == (0, False)
         assert await store.counts() == Counts(pending=2)
-        with pytest.raises(StaleError, match="no longer yours"):
+        with pytest.raises(errors.StaleError, match="no longer yours"):
             await people.answer(ann, lease(first), FIRST)
         assert (await people.turn(bob)).question is not None, "what Ann had is anybody's"
         await people.answer(ann, lease(back), SECOND)
@@ -212,14 +198,13 @@ async def test_the_last_answer_can_be_taken_back_until_the_run_is_over(table: Ta
         assert await people.close()
         assert not (await people.turn(ann)).undo
         for token in (ann, bob):
-            with pytest.raises(StaleError, match="can't be taken back"):
+            with pytest.raises(errors.StaleError, match="can't be taken back"):
                 await people.undo(token)
 
 
 @table((0, 1), (2, 3))
 async def test_what_is_skipped_goes_to_others_until_nobody_is_left(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, bob):
         first = await people.turn(ann)
         second = await people.skip(ann, lease(first), "broken", "looks cut off")
         third = await people.skip(ann, lease(second), "broken")
@@ -234,8 +219,7 @@ async def test_what_is_skipped_goes_to_others_until_nobody_is_left(table: Table)
 
 @table((0, 1))
 async def test_a_question_comes_back_when_its_holder_is_gone(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, bob):
         turn = await people.turn(ann)
         for _ in range(3):
             table.clock.now += LEASE - 1
@@ -250,7 +234,7 @@ async def test_a_question_comes_back_when_its_holder_is_gone(table: Table) -> No
             people.answer(ann, lease(turn), FIRST),
             people.skip(ann, lease(turn), ""),
         ):
-            with pytest.raises(StaleError, match="no longer yours"):
+            with pytest.raises(errors.StaleError, match="no longer yours"):
                 await late
         await people.answer(bob, taken, FIRST)
         assert len(await store.people_calls()) == 1
@@ -259,14 +243,13 @@ async def test_a_question_comes_back_when_its_holder_is_gone(table: Table) -> No
 @table((0, 1))
 async def test_what_a_failed_commit_left_is_read_again_by_whoever_waits(table: Table) -> None:
     async def fail(*_: object) -> None:
-        raise StoreAwayError("the store is away")
+        raise errors.StoreAwayError("the store is away")
 
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
+    async with table.open("Ann") as (people, store, ann):
         turn = await people.turn(ann)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store, "settle", fail)
-            with pytest.raises(StoreAwayError):
+            with pytest.raises(errors.StoreAwayError):
                 await people.answer(ann, lease(turn), FIRST)
         assert not people._assignment.matches
         await people.all_done(0.01)
@@ -277,8 +260,7 @@ async def test_what_a_failed_commit_left_is_read_again_by_whoever_waits(table: T
 
 @table((0, 1), (1, 0), (0, 1), (2, 3))
 async def test_nobody_is_asked_the_same_twice(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, bob):
         assert await them.judge(_ending(people, ann), ann) == 2
         assert (await people.turn(ann)).why == "wait"
         assert await store.counts() == Counts(pending=2, done=2)
@@ -288,8 +270,7 @@ async def test_nobody_is_asked_the_same_twice(table: Table) -> None:
 
 @table((0, 1), (2, 3), (4, 5), later=[(6, 7), (8, 9), (10, 11)])
 async def test_the_first_round_is_asked_first(table: Table) -> None:
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
+    async with table.open("Ann") as (people, store, ann):
         turn, rounds = await people.turn(ann), list[int]()
         while turn.question is not None:
             turn = await people.answer(ann, lease(turn), FIRST)
@@ -299,8 +280,7 @@ async def test_the_first_round_is_asked_first(table: Table) -> None:
 
 @table((0, 1), (1, 0))
 async def test_nobody_has_twice_what_several_are_asked_in_one_round(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, _ = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, _):
         back = await people.answer(ann, lease(await people.turn(ann)), FIRST)
         assert (back.why, back.done) == ("wait", 1)
         await people.change(Change("remove", ("Bob",)))
@@ -313,8 +293,7 @@ async def test_nobody_has_twice_what_several_are_asked_in_one_round(table: Table
 
 @table((0, 1), (2, 3))
 async def test_what_somebody_skipped_is_theirs_again_where_nobody_else_is(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, _ = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, _):
         for _ in range(2):
             turn = await people.turn(ann)
             turn = await people.skip(ann, lease(turn), "undecided")
@@ -330,25 +309,25 @@ async def test_what_another_process_changed_is_found_out_and_no_fault(table: Tab
     asks again."""
 
     async def asked(call: Callable[[], Coroutine[None, None, Turn]]) -> Turn:
-        with suppress(StoreAwayError):
+        with suppress(errors.StoreAwayError):
             return await call()
         return await call()
 
-    async with table.open() as (before, store), table.open(store) as (people, _):
+    async with table.open() as (before, store), table.open(shared=store) as (people, _):
         ann, bob = await them.register(before, ["Ann", "Bob"])
         old = await before.turn(ann)
         assert lease(await asked(lambda: people.turn(ann))) == lease(old)
         new = await people.answer(ann, lease(old), FIRST)
-        with pytest.raises(StaleError, match="answered this in another window"):
+        with pytest.raises(errors.StaleError, match="answered this in another window"):
             await asked(lambda: before.answer(ann, lease(old), SECOND))
         assert await before.turn(ann) == await before.answer(ann, lease(old), FIRST) == new
         theirs = lease(await before.turn(bob))
         assert lease(await asked(lambda: people.turn(bob))) == theirs
         await before.skip(bob, theirs, "other")
-        with pytest.raises(StaleError, match="no longer yours"):
+        with pytest.raises(errors.StaleError, match="no longer yours"):
             await asked(lambda: people.skip(bob, theirs, "other"))
         await before.undo(ann)
-        with pytest.raises(StaleError, match="can't be taken back"):
+        with pytest.raises(errors.StaleError, match="can't be taken back"):
             await asked(lambda: people.undo(ann))
         await people.answer(ann, lease(await people.turn(ann)), SECOND)
         assert await store.counts() == Counts(pending=3, done=1)
@@ -369,14 +348,14 @@ async def test_what_another_process_changed_is_found_out_and_no_fault(table: Tab
 def test_a_ledger_of_people_who_are_not_there_is_damaged(tmp_path: Path, statement: str) -> None:
     @table((0, 1))
     async def story(table: Table) -> None:
-        async with table.open() as (people, _):
-            await them.register(people, ["Ann"])
+        async with table.open("Ann"):
+            pass
         with closing(sqlite3.connect(table.path)) as db:
             db.execute(statement)
             db.commit()
-        with pytest.raises(RunError, match="damaged"):
-            async with table.open():
-                pass
+        with pytest.raises(errors.RunError, match="damaged"):
+            async with table.open() as (people, _):
+                await people.close()
 
     story(tmp_path)
 
@@ -393,7 +372,7 @@ async def test_where_anybody_may_come_only_those_who_are_there_are_waited_for(ta
         for _ in range(SKIPS):
             await people.skip(ann, lease(await people.turn(ann)), "undecided")
         assert await store.counts() == Counts(done=1, invalid=1)
-        with pytest.raises(UsageError, match="already"):
+        with pytest.raises(errors.UsageError, match="already"):
             await people.join("Bob")
 
 
@@ -418,8 +397,7 @@ async def test_who_is_waited_for_is_reported_once(table: Table) -> None:
     def reported() -> list[Notice]:
         return [event for event in table.events if isinstance(event, Notice)]
 
-    async with table.open() as (people, _):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, _, ann, bob):
         turn = await people.turn(ann)
         assert (turn.done, turn.expected, turn.left) == (0, 3, 3)
         turn = await people.answer(ann, lease(turn), FIRST)
@@ -454,20 +432,21 @@ async def test_a_quota_is_kept(table: Table) -> None:
 
 @table((0, 1), (2, 3))
 async def test_who_is_removed_has_nothing(table: Table) -> None:
-    async with table.open() as (people, store):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, store, ann, bob):
         await people.turn(ann)
         await people.change(Change("remove", ("Ann", "ann")))
         assert await store.handed() == [], "at once"
         assert (await people.turn(ann)).why == "removed"
         await people.change(Change("forget", ("Bob",)))
-        with pytest.raises(UnknownPersonError):
+        with pytest.raises(errors.UnknownPersonError):
             await people.turn(bob)
         assert [person.name for person in await store.people()] == ["Ann", "person 2"]
         (again,) = await people.change(Change("add", ("Ann",)))
-        with pytest.raises(UnknownPersonError):
+        with pytest.raises(errors.UnknownPersonError):
             await people.turn(ann)
-        with pytest.raises(UsageError, match="no judge named 'Bob'; there are: Ann, person 2"):
+        with pytest.raises(
+            errors.UsageError, match="no judge named 'Bob'; there are: Ann, person 2"
+        ):
             await people.change(Change("remove", ("person 2", "Bob")))
         assert (await people.turn(again.link or "")).name == "Ann"
         assert (await people.turn(again.link or "")).question is not None
@@ -485,8 +464,7 @@ async def test_a_forgotten_ones_name_may_be_taken_already(table: Table) -> None:
 
 @table((0, 1), (2, 3), (4, 5))
 async def test_all_is_as_before_when_the_server_comes_again(table: Table) -> None:
-    async with table.open() as (people, _):
-        ann, bob = await them.register(people, ["Ann", "Bob"])
+    async with table.open("Ann", "Bob") as (people, _, ann, bob):
         first = await people.turn(ann)
         mine = await people.answer(ann, lease(first), FIRST._replace(seconds=0.0))
         theirs = await people.turn(bob)
@@ -494,7 +472,7 @@ async def test_all_is_as_before_when_the_server_comes_again(table: Table) -> Non
         await store.lead("us again", 60)
         again = await people.answer(ann, lease(first), FIRST)
         assert again._replace(expected=mine.expected) == mine, "its reply was lost"
-        with pytest.raises(StaleError, match="another window"):
+        with pytest.raises(errors.StaleError, match="another window"):
             await people.answer(ann, lease(first), SECOND)
         await people.renew(bob, lease(theirs))
         assert (await people.answer(bob, lease(theirs), FIRST)).why == "wait"
@@ -503,8 +481,7 @@ async def test_all_is_as_before_when_the_server_comes_again(table: Table) -> Non
 
 @table(*RING, *((row, (row + 3) % N) for row in range(N)), repeats=0.2)
 async def test_some_are_asked_again_turned_round_and_count_for_nothing(table: Table) -> None:
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
+    async with table.open("Ann") as (people, store, ann):
         await them.judge(_ending(people, ann), ann)
         checks = await store.checks()
         asked = {match.id: match.items for match, _ in await store.people_calls()}
@@ -525,8 +502,7 @@ async def test_questions_whose_answer_is_known_are_mixed_in(table: Table) -> Non
     async with table.open() as (people, store):
         assert await add_known(store, [(11, 0), (10, 1), (11, 0)]) == 2
         assert await add_known(store, [(10, 1), (9, 2)]) == 1
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
+    async with table.open("Ann") as (people, store, ann):
         await them.judge(_ending(people, ann), ann)
         asked = [check for check in await store.checks() if check.person is not None]
         assert len(asked) == 24 // EVERY
@@ -541,8 +517,7 @@ async def test_questions_whose_answer_is_known_are_mixed_in(table: Table) -> Non
 async def test_answers_are_taken_back_one_by_one_also_after_a_restart(table: Table) -> None:
     async with table.open() as (_, store):
         await add_known(store, [(11, 0)])
-    async with table.open() as (people, store):
-        (ann,) = await them.register(people, ["Ann"])
+    async with table.open("Ann") as (people, store, ann):
         turn = await people.turn(ann)
         while turn.done < EVERY:
             turn = await people.answer(ann, lease(turn), FIRST)
@@ -594,7 +569,7 @@ def test_people_are_asked_in_their_own_words() -> None:
 def test_known_answers_are_in_one_order(tmp_path: Path, rows: Sequence[str], why: str) -> None:
     path = tmp_path / "known.csv"
     path.write_text("\n".join(["left,right,winner", *rows]))
-    with pytest.raises(DataError, match=why):
+    with pytest.raises(errors.DataError, match=why):
         known_in(path, [f"t{row}" for row in range(N)], TEXTS)
     path.write_text("left,right,winner\nt0,t1,t1\nt1,t0,t1\n")
     assert known_in(path, [f"t{row}" for row in range(N)], TEXTS) == [(1, 0)]

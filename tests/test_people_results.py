@@ -16,32 +16,19 @@ from judgeq.errors import RunError
 from judgeq.evaluation import people
 from judgeq.evaluation.agreement import between, codings
 from judgeq.evaluation.metrics import Measured
-from judgeq.evaluation.people import ModelAgreement, Share, Yardstick, shares_alike, yardstick
+from judgeq.evaluation.people import ModelAgreement, Share, shares_alike, yardstick
 from judgeq.person import Check, Person, Said
 from judgeq.types import Verdict, Verdicts
 from judgeq.ui.show.people import sentence
 from tests import people as them
+from tests.build import judged
 from tests.cli import execute, json_of, judgeq
 
 Answered = tuple[int, tuple[int, ...], Verdict]
 
 
-def of(answers: list[Answered]) -> Verdicts:
-    """The verdicts of (judge, presented, verdict), one a match."""
-    sizes = [len(verdict.items) for _, _, verdict in answers]
-    scores = [np.nan if verdict.score is None else verdict.score for *_, verdict in answers]
-    return Verdicts(
-        matches=np.arange(len(answers)),
-        items=np.concatenate([verdict.items for *_, verdict in answers]).astype(np.int32),
-        offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        tied=np.concatenate(
-            [verdict.tied or (False,) * k for (*_, verdict), k in zip(answers, sizes, strict=True)]
-        ),
-        presented=np.concatenate([presented for _, presented, _ in answers]).astype(np.int32),
-        scores=np.array(scores),
-        judges=np.array([judge for judge, *_ in answers], np.int32),
-        partial=np.array([verdict.partial for *_, verdict in answers]),
-    )
+def of(given: list[Answered]) -> Verdicts:
+    return judged([answer[1:] for answer in given], [judge for judge, *_ in given])
 
 
 def test_couples_are_two_answers_to_one_question_by_hand() -> None:
@@ -174,7 +161,7 @@ def test_a_result_counts_answers_and_no_dollars(remarks: Path) -> None:
     assert "$" not in shown
 
 
-HOSTILE = ["<script>alert(1)</script>", "=1+1", "[red]Ann[/red]"]
+HOSTILE = ["<script>alert(1)</script>", "=1+1", "[red]Ann[/red]", "Bob"]
 BESIDE: dict[str, Any] = {"strategy": "listwise6x3", "each": 2, "latent_column": "gold"}
 BESIDE |= {"judge": ("people", "simulated"), "ensemble": "each"}
 """A run of people and a simulated judge."""
@@ -195,7 +182,7 @@ def test_a_report_says_how_many_people_judged_and_how_well_they_agree(hostile: P
     assert "<script>alert" not in html
     for said in (
         "&lt;script&gt;alert",
-        "3 people and simulated answered 36 questions",
+        "4 people and simulated answered 36 questions",
         "Each question for people was judged by 2 people; an answer took",
         "Two people agreed on the order of 0.",
         "Agreement of people: the share of pairs of texts ordered alike",
@@ -220,19 +207,10 @@ def test_names_can_do_no_harm(hostile: Path, command: str) -> None:
 
 pytestmark = pytest.mark.usefixtures("rated_once")
 
-PEOPLE = ["Ann", "Bob", "<b>Eve</b>", "=1+1"]
 
-
-def yardstick_of(
-    folder: Path, names: list[str] = PEOPLE, noise: float = 3.0, **more: Any
-) -> Yardstick:
-    measured = yardstick(them.run(folder, names, noise=noise, **more), 200, 0)
-    assert measured is not None
-    return measured
-
-
-def test_a_model_is_held_against_two_people_on_the_same_questions(tmp_path: Path) -> None:
-    measured = yardstick_of(tmp_path, **BESIDE)
+def test_a_model_is_held_against_two_people_on_the_same_questions(hostile: Path) -> None:
+    measured = yardstick(package.open_run(runs_dir=hostile / "runs"), 200, 0)
+    assert measured
     assert (measured.n, measured.verdicts, measured.questions) == (4, 24, 12)
     (held,) = measured.models
     assert (held.name, held.verdicts, held.questions) == ("simulated", 12, 12)
@@ -262,14 +240,13 @@ def test_each_question_counts_alike_however_many_people_answered_it() -> None:
     assert difference.low is None
 
 
-def test_evaluate_says_it_in_a_sentence_in_json_and_in_csv(tmp_path: Path) -> None:
-    them.run(tmp_path, PEOPLE, noise=3.0, **BESIDE)
+def test_evaluate_says_it_in_a_sentence_in_json_and_in_csv(hostile: Path, tmp_path: Path) -> None:
     runs = ("--resamples", "50")
-    shown = judgeq(tmp_path, "evaluate", *runs).stdout
+    shown = judgeq(hostile, "evaluate", *runs).stdout
     assert "simulated and a person" in shown
     assert "on the same 12 questions" in " ".join(shown.split())
     numbers = tmp_path / "numbers.csv"
-    said = json_of(tmp_path, "evaluate", *runs, "--csv", numbers)
+    said = json_of(hostile, "evaluate", *runs, "--csv", numbers)
     (held,) = said["people"]["models"]
     assert held["questions"] == said["people"]["questions"] == 12
     assert said["judges"]["names"][:2] == ["people", "simulated"]

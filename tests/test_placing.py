@@ -31,7 +31,6 @@ def shuffled(lists: list[list[int]], truth: Floats, random: np.random.Generator)
 
 
 def in_tens(truth: Floats, random: np.random.Generator) -> Verdicts:
-    """All items in lists of ten."""
     return shuffled(random.permutation(len(truth)).reshape(-1, 10).tolist(), truth, random)
 
 

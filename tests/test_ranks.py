@@ -270,11 +270,8 @@ def test_of_many_items_few_nodes_say_the_same() -> None:
     assert (reliability(*one), top_share(*one, 5)) == pytest.approx((1, 1))
 
 
-def test_the_number_stays_the_same() -> None:
-    assert expected_rho(2.0, 3, 10) == pytest.approx(0.9065, abs=0.00005)
-
-
 def test_nothing_is_known_without_rankings_and_all_after_endless_ones() -> None:
+    assert expected_rho(2.0, 3, 10) == pytest.approx(0.9065, abs=0.00005)
     assert variance(1.5, 0, 10) == pytest.approx(1.5**2)
     assert expected_rho(1.5, 0, 10) == pytest.approx(0)
     assert expected_rho(1.5, 1e6, 10) == pytest.approx(1, abs=1e-4)

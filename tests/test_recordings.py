@@ -1,21 +1,34 @@
-"""Recorded judgments, and tables of votes: read as they were; what is wrong is told with its line."""
+"""Recorded judgments, and tables of votes: read as they were; what is wrong is told with its line. And
+judgments shared: exported and imported."""
 
+import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from judgeq import api, config, run_places
 from judgeq.datasets.dataset import RowIds
-from judgeq.errors import DataError
+from judgeq.engine import import_run, results
+from judgeq.engine.results import Result
+from judgeq.engine.status import state
+from judgeq.errors import DataError, RunError, UsageError
+from judgeq.evaluation.evaluate import evaluated
 from judgeq.imports import recordings, votes
 from judgeq.imports.recordings import Judgment, too_many_as_presented
 from judgeq.imports.votes import Columns
+from judgeq.run_places import RunFolder, RunPlace
 from judgeq.types import Verdict
+from judgeq.ui.dataclass_json import plain
+from tests import python
 from tests.build import grouped, rankings
-from tests.cli import json_of, judgeq
+from tests.cli import execute, json_of, judgeq, only_run, query, scores
+from tests.fakes import faults
 
 IDS = ("a", "b", "c", "d", "tie")
 WORDS = ("tie", "", "0", "3", "null", '"', "\\", "\n", "\r\n", "\u2028", "\x00", "é😀")
@@ -36,7 +49,6 @@ def compared(draw: st.DrawFn, n: int) -> tuple[tuple[int, ...], Verdict]:
 
 @st.composite
 def scored(draw: st.DrawFn, n: int) -> tuple[tuple[int, ...], Verdict]:
-    """One item, and its score."""
     item = draw(st.integers(0, n - 1))
     return (item,), Verdict((item,), (), draw(st.floats(0, 1)))
 
@@ -121,7 +133,6 @@ def test_what_a_file_may_look_like(tmp_path: Path) -> None:
 
 
 def without(**values: Any) -> str:
-    """A line without a winner."""
     return line(winner=..., **values)
 
 
@@ -473,8 +484,8 @@ def test_votes_by_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "texts.csv").write_text("id,text\nt1,One\nt2,Two\nt3,Three\n")
     table(tmp_path, "t1,t2,t1,Ann", "t2,t3,t2,Bob", "t1,t3,x,Bob")
     flags = ("-d", "texts.csv", "votes.csv", "--left", "a", "--right", "b", "--winner", "w")
-    done = judgeq(tmp_path, "import", *flags, "--judge-column", "who", "--tie", "x", "--json")
-    assert json.loads(done.stdout)["jobs"]["done"] == 3
+    done = json_of(tmp_path, "import", *flags, "--judge-column", "who", "--tie", "x")
+    assert done["jobs"]["done"] == 3
     assert json_of(tmp_path, "status")["judge"] == "Ann + Bob"
     wrong = judgeq(tmp_path, "import", *flags[:5], expect=2)
     assert "--right" in wrong.stderr
@@ -504,3 +515,201 @@ def test_flags_that_do_not_go_together(tmp_path: Path, flags: tuple[str, ...], w
     (tmp_path / "texts.csv").write_text("id,text\nt1,One\n")
     done = judgeq(tmp_path, "import", "-d", "texts.csv", "votes.csv", *flags, expect=2)
     assert wrong in done.stderr
+
+
+# Judgments shared: exported and imported
+
+
+def exported(folder: RunPlace, path: Path) -> Path:
+    """A file of the run's judgments, as `judgeq export` writes it."""
+    ids, rounds, judges = asyncio.run(results.judgments(folder))
+    lines = recordings.lines(recordings.of(rounds, judges), ids)
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return path
+
+
+def imported(path: Path, root: Path, dataset: str = "demo", **settings: Any) -> Result:
+    given = config.settle({"dataset": dataset, **settings})
+    folder, before, _ = import_run.import_judgments(given, import_run.reading(path), root)
+    assert not before
+    return evaluated(asyncio.run(results.read(folder, given)))
+
+
+COMPARED = ("evaluation", "slots", "both_orders", "effect")
+"""What is in a result as data, but for the judges' names: an import of one alone doesn't know it."""
+
+
+def same(one: Result, other: Result) -> None:
+    """Equal scores, bit by bit; `left_after` aside, which an import can't know."""
+    assert list(one.scores.ids) == list(other.scores.ids)
+    mine, theirs = ({**each.scores.numbers, "left_after": None} for each in (one, other))
+    np.testing.assert_equal(mine, theirs)
+    first, second = plain(one), plain(other)
+    assert [first[name] for name in COMPARED] == [second[name] for name in COMPARED]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of the demo in runs/, and its judgments in demo.jsonl."""
+    folder = tmp_path_factory.mktemp("demo")
+    judgeq(folder, "run", "-d", "demo", "--quiet")
+    done = judgeq(folder, "export", "last", "--out", "demo.jsonl")
+    assert done.stdout == ""
+    return folder
+
+
+def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: Path) -> None:
+    file = demo / "demo.jsonl"
+    run = only_run(demo)
+    first = plain(api.open_run(str(run)))
+    second = json_of(tmp_path, "import", "-d", "demo", file)
+    there = only_run(tmp_path)
+    assert second["run"] == there.name
+    assert there.name.startswith("demo-imported-")
+    assert [first[name] for name in COMPARED] == [second[name] for name in COMPARED]
+    assert second["jobs"] == first["jobs"]
+    assert (second["rounds"], second["calls"], second["cost"]) == (3, 0, 0)
+    assert second["cost_equivalent_calls"] == first["cost_equivalent_calls"] == 360
+    assert not second["partial"]
+    assert scores(there) == scores(run)
+    shown = judgeq(tmp_path, "export").stdout
+    assert shown.encode() == file.read_bytes()
+    again = judgeq(tmp_path, "import", "-d", "demo", file)
+    assert "was imported before; --new imports it again beside it" in again.stderr
+    assert "judged by recorded" in again.stdout
+    assert "simulated" not in again.stdout
+    assert only_run(tmp_path) == there
+    # Named by ids, they are the same judgments.
+    by_id = judgeq(demo, "export", "--by", "id").stdout
+    assert by_id != shown
+    (tmp_path / "by-id.jsonl").write_text(by_id, encoding="utf-8")
+    judgments = import_run.reading(tmp_path / "by-id.jsonl")
+    given = config.settle({"dataset": "demo"}), judgments, tmp_path / "runs"
+    assert import_run.import_judgments(*given) == (RunFolder(there), True, ())
+    assert import_run.import_judgments(*given, new=True)[0].id == f"{there.name}-2"
+
+
+def test_what_can_not_be_imported_leaves_nothing(demo: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    lines = (demo / "demo.jsonl").read_text().splitlines()
+    bad.write_text("\n".join([*lines[:40], '{"round": 2}', *lines[40:]]))
+    runs_dir = tmp_path / "runs"
+    runs_dir.mkdir()
+    done = judgeq(tmp_path, "import", "-d", "demo", bad, expect=3)
+    assert "bad.jsonl, line 41: " in done.stderr
+    assert not list(runs_dir.iterdir())
+    good, gone = demo / "demo.jsonl", tmp_path / "gone.jsonl"
+    told = judgeq(tmp_path, "import", good, expect=2).stderr
+    assert "No dataset is given (--dataset)" in told
+    for file, root, dataset, error, message in (
+        (good, runs_dir, "demos", UsageError, "Did you mean 'demo'"),
+        (good, runs_dir, str(tmp_path / "gone.csv"), DataError, r"can't be read"),
+        (gone, runs_dir, "demo", DataError, r"gone\.jsonl can't be read"),
+        (good, bad, "demo", DataError, "can't be written"),
+    ):
+        with pytest.raises(error, match=message):
+            imported(file, root, dataset)
+    assert not list(runs_dir.iterdir())
+    done = judgeq(demo, "export", "--by", "name", expect=2)
+    assert "'--by': 'name' is not one of 'row', 'id'" in done.stderr
+
+
+def test_a_run_appears_whole_or_not_at_all(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Sequence[RunFolder]] = []
+
+    async def full(*_: object) -> None:
+        seen.append(run_places.FolderRuns(tmp_path / "runs").all())
+        raise RunError("the disk is full")
+
+    monkeypatch.setattr("judgeq.store.sqlite.SqliteStore.plan_round", full)
+    with pytest.raises(RunError, match="the disk is full"):
+        imported(demo / "demo.jsonl", tmp_path / "runs")
+    assert seen == [[]]  # nor is it seen while it is filled: the process may be killed then
+    assert not list((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.parametrize(
+    "strategy", ["direct", "pairwise3", "listwise7x2", "tail:w=2,p=20,rounds=5", "streak:r=2,d=2"]
+)
+def test_runs_come_back_as_they_went(tmp_path: Path, strategy: str) -> None:
+    whole = python.run("demo", strategy=strategy, runs_dir=tmp_path / "one")
+    file = exported(whole.run, tmp_path / "one.jsonl")
+    again = imported(file, tmp_path / "two")
+    same(whole, again)
+    assert again.rounds == whole.rounds
+    pruned = strategy.startswith(("tail", "streak"))
+    assert bool(whole.scores.left_after.any()) == pruned
+    assert not again.scores.left_after.any()
+    assert exported(again.run, tmp_path / "two.jsonl").read_bytes() == file.read_bytes()
+
+
+def test_only_verdicts_are_exported(tmp_path: Path) -> None:
+    with faults(unreadable=0.5):
+        part = python.run("demo", strategy="listwise10x2", runs_dir=tmp_path / "one")
+    assert part.counts.invalid > 5
+    file = exported(part.run, tmp_path / "one.jsonl")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(lines) == part.counts.done
+    groups = [line["group"] for line in lines if line["round"] == 2]
+    assert groups == [*range(len(groups))]
+    same(part, imported(file, tmp_path / "two"))
+    left = "UPDATE jobs SET state = 'pending' WHERE id >= 20"
+    execute(part.run.database, "DELETE FROM verdicts WHERE job >= 20", left)
+    assert asyncio.run(state(part.run)).word == "stopped"
+    lines = exported(part.run, tmp_path / "part.jsonl").read_text().splitlines()
+    found = query(part.run.path, "SELECT count(*) FROM verdicts")
+    assert [(len(lines),)] == found
+    assert imported(tmp_path / "part.jsonl", tmp_path / "three").rounds == 1
+
+
+def test_what_an_import_should_know_is_reported(tmp_path: Path) -> None:
+    data, file = tmp_path / "my.csv", tmp_path / "my.jsonl"
+    data.write_text("id,text\n1,a\n0,b\n2,c\n")
+    lines = ['{"presented": ["0", "1"], "winner": "0", "judge": "x", "worker": 7}'] * 2
+    file.write_text("\n".join(lines))
+    done = judgeq(tmp_path, "import", "-d", data, "--id-column", "id", file, "--quiet")
+    assert "1 judgments repeat an earlier one" in done.stderr
+    assert "'worker'" in done.stderr
+    # Row numbers that are other rows' ids are written as ids, and asked about.
+    for line in judgeq(tmp_path, "export").stdout.splitlines():
+        assert json.loads(line)["presented"] == ["0", "1"]
+    file.write_text(judgeq(tmp_path, "export", "--by", "row").stdout)
+    given = ("import", "-d", data, "--id-column", "id", file)
+    done = judgeq(tmp_path, *given, expect=3)
+    assert "1 may be row 1 or the item in row 0" in done.stderr
+    done = judgeq(tmp_path, *given, "--items", "rows")
+    assert "was imported before" in done.stderr
+    assert "was imported before" not in judgeq(tmp_path, *given, "--items", "ids").stderr
+    wrong = judgeq(tmp_path, *given, "--items", "row", expect=2).stderr
+    assert "'--items': 'row' is not one of 'rows', 'ids'" in wrong
+
+
+def failed(file: Path, demo: Path, times: int) -> Path:
+    """The demo's recording, with the first lists as a failed call is recorded by some."""
+    lines = [json.loads(line) for line in (demo / "demo.jsonl").read_text().splitlines()]
+    for line in lines[:times]:
+        line["ranking"] = line["presented"]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return file
+
+
+def test_failures_recorded_as_presented_are_reported_and_left_out(
+    demo: Path, tmp_path: Path
+) -> None:
+    file = failed(tmp_path / "failed.jsonl", demo, 4)
+    given = ("import", "-d", "demo", file, "--quiet")
+    done = judgeq(tmp_path, *given)
+    assert "4 of 72 lists were ranked exactly in the order presented" in done.stderr
+    assert "--drop-identity" in done.stderr
+    done = judgeq(tmp_path, *given, "--drop-identity", "--json")
+    assert "4 lists ranked exactly as presented: left out" in done.stderr
+    dropped = json.loads(done.stdout)["run"]
+    assert "imported before" not in done.stderr
+    assert len(judgeq(tmp_path, "export", dropped).stdout.splitlines()) == 68
+    # The same as a recording that never had them.
+    lines = file.read_text().splitlines()[4:]
+    file.write_text("".join(f"{line}\n" for line in lines))
+    assert json_of(tmp_path, *given)["run"] == dropped
+    assert "lists" not in judgeq(tmp_path, *given).stderr

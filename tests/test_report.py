@@ -18,7 +18,7 @@ from judgeq.ui import html, markdown
 from judgeq.ui.report import bibtex
 from judgeq.ui.sections import Chapter, Section, words
 from tests.browser import Seen, opened, violations
-from tests.cli import REPO, execute, json_of, judgeq, only_run
+from tests.cli import REPO, execute, json_of, judgeq, only_run, score_columns
 from tests.fakes import faults
 
 pytestmark = pytest.mark.usefixtures("rated_once")
@@ -66,7 +66,6 @@ class Structure(HTMLParser):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of the demo corpus."""
     folder = tmp_path_factory.mktemp("report")
     judgeq(folder, *JOB)
     return folder
@@ -197,8 +196,7 @@ def test_its_numbers_are_those_of_the_commands(folder: Path) -> None:
     listed = {item["id"]: item["contested"] for item in data["items"]}
     for item in looked["views"][0]["items"]:
         assert listed[item["id"]] == pytest.approx(item["z"], abs=1e-4)
-    with (only_run(folder) / "scores.csv").open(newline="") as file:
-        assert {row["id"] for row in csv.DictReader(file)} == listed.keys()
+    assert {*score_columns(only_run(folder))["id"]} == listed.keys()
 
 
 def test_the_paper_and_the_software_are_cited_as_citation_cff_has_them() -> None:

@@ -280,23 +280,7 @@ def test_from_python_and_by_the_papers_estimator(runs: Path) -> None:
 
 def test_cj_is_the_published_recipe() -> None:
     """As plain Python made it of the recipe's description; the fourth lost all, the last is alone."""
-    pairs = [
-        "ab",
-        "ab",
-        "ac",
-        "ad",
-        "ba",
-        "bc",
-        "bd",
-        "cb",
-        "cd",
-        "cd",
-        "bd",
-        "ad",
-        "ae",
-        "be",
-        "ec",
-    ]
+    pairs = zip("aaaabbbcccbaabe", "bbcdacdbddddeec", strict=True)
     judged = verdicts([["abcde".index(item) for item in pair] for pair in pairs])
     theta, se = scale.cj(imply(judged), 6)
     expected = [1.653032422, 0.779559776, -0.127781387, -2.430100506, 0.125289694, np.nan]

@@ -1,10 +1,9 @@
 """The served pages: what is asked for is looked up, escaped and only read; and who may ask for it."""
 
-import csv
 import re
 import shutil
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -29,16 +28,6 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 SAFE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
 SAFE |= {"Referrer-Policy": "no-referrer", "Server": "judgeq"}
 """Headers of every answer."""
-HOSTILE = (
-    "<script>window.hacked = 1</script>",
-    '"><img src=x onerror="window.hacked = 1">',
-    "../../../etc/passwd",
-    "..",
-    "a/b%2Fc?d#e",
-    "[bold]=cmd()|' /C calc'!A0 <!-- -->",
-    "😀 مرحبا",
-    "id" * 5_000,
-)
 NAMES = (
     "<script>alert(1)<\u2044script>",
     "a'b\"c ?#%2F",
@@ -53,8 +42,6 @@ NAMES = (
 
 @dataclass
 class Served:
-    """A server that listens."""
-
     guard: Guard
     folder: Path
 
@@ -89,30 +76,19 @@ def served(folder: Path, **how: Any) -> Iterator[Served]:
         yield Served(guard, folder)
 
 
-@contextmanager
-def with_texts(folder: Path, rows: Sequence[tuple[str, str]]) -> Iterator[None]:
-    """While inside, there is a run over these ids and texts in a folder, which is this user's own."""
-    with (folder / "texts.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(["id", "text", "gold"])
-        table.writerows((*row, number % 3) for number, row in enumerate(rows))
-    job = ("run", "-d", "texts.csv", "--id-column", "id", "--gold-column", "gold", "--quiet")
-    judgeq(folder, *job, "-s", "listwise6x2")
-    with pytest.MonkeyPatch.context() as patch:  # by which the run is known as this user's own
-        patch.setenv("XDG_STATE_HOME", environment(folder)["XDG_STATE_HOME"])
-        yield
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a run over hostile texts with hostile ids, and copies of it by hostile names."""
+    """A folder with a run of this user's own, and copies of it by hostile names."""
     folder = tmp_path_factory.mktemp("serve")
-    ids = [*HOSTILE, *(f"plain {number}" for number in range(len(HOSTILE), 56))]
-    rows = [(name, f"{number} {name[:900]} \x1b[31m \u202e <b>") for number, name in enumerate(ids)]
-    with with_texts(folder, rows):
-        run = original(folder)
-        for name in NAMES:
-            shutil.copytree(run, run.parent / name)
+    rows = [f"{row},{row} plain {row} <script>window.hacked = 1</script>" for row in range(56)]
+    (folder / "texts.csv").write_text("\n".join(["id,text", *rows]))
+    job = ("run", "-d", "texts.csv", "--latent-column", "id", "--id-column", "id", "--quiet")
+    judgeq(folder, *job, "-s", "listwise6x2")
+    run = original(folder)
+    for name in NAMES:
+        shutil.copytree(run, run.parent / name)
+    with pytest.MonkeyPatch.context() as patch:  # by which the run is known as this user's own
+        patch.setenv("XDG_STATE_HOME", environment(folder)["XDG_STATE_HOME"])
         yield folder
 
 
@@ -148,13 +124,8 @@ def test_a_finished_run_opens_on_its_report(here: Served, more: tuple[str, ...])
     [
         *("/nothing", "/runs", "/runs/", "/runs/nothing", "/runs/nothing/report", "/runs/good/x"),
         *("/runs/..", "/runs/%2e%2e", "/runs/..%2fgood", "/runs/%2e%2e/report"),
-        *(
-            "/runs/good/items",
-            "/runs/good/items/1",
-            "/runs/%00",
-            "/runs/%FF",
-            f"/runs/{'x' * 5000}",
-        ),
+        *("/runs/good/items", "/runs/good/items/1", "/runs/%00", "/runs/%FF"),
+        f"/runs/{'x' * 5000}",
         *("/assets/report.html", "/assets/../server.py", "/assets/%2e%2e%2fhtml.py", "/assets/"),
         *("/runs/nothing/status", "//evil.example/"),
     ],

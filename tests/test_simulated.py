@@ -4,7 +4,6 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import combinations
 from typing import TypeAlias
 
 import numpy as np
@@ -51,21 +50,14 @@ def test_the_curve_goes_through_its_points() -> None:
     assert p(1e9, other) == pytest.approx(0.9)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"accuracy": 0.5},
-        {"accuracy": 0.99},
-        {"pmax": 1.1},
-        {"distance": 0},
-        {"bias": -1},
-        {"model": "other"},
-        {"noise": 1},
-    ],
-)
-def test_a_curve_that_can_not_be(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        Simulation.model_validate(wrong)
+def test_a_curve_that_can_not_be() -> None:
+    for name, values in (
+        *(("accuracy", (0.5, 0.99)), ("pmax", (1.1,)), ("distance", (0,)), ("bias", (-1,))),
+        ("model", ("other",)),
+    ):
+        for value in values:
+            with pytest.raises(ValidationError, match=f"sim_{name}|sim-{name}"):
+                Simulation.model_validate({f"sim_{name}": value})
 
 
 def ask(judge: SimulatedJudge, match: Match, attempt: int = 1, asking: int = 1) -> str:
@@ -186,16 +178,6 @@ def test_pairs_follow_the_curve(judge: Simulation, gap: float) -> None:
     for scores in ((gap, 0.0), (0.0, gap)):  # whichever is presented first
         better = int(scores[1] > scores[0])
         assert close(wins(rankings(scores, judge), better, 1 - better), LISTS, expected)
-
-
-def test_every_pair_of_a_list_follows_the_curve() -> None:
-    scores = [500.0, 530.0, 620.0, 100.0, 900.0, 500.0, 590.0]
-    orders = rankings(scores, VG)
-    for a, b in combinations(range(len(scores)), 2):
-        better, worse = (a, b) if scores[a] > scores[b] else (b, a)
-        gap = scores[better] - scores[worse]
-        expected = 0.5 + 0.49 * (1 - math.exp(-gap / VG.tau))
-        assert close(wins(orders, better, worse), LISTS, expected), (better, worse)
 
 
 def test_equal_scores_with_equal_wins_are_ordered_by_lot() -> None:

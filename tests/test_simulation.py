@@ -36,7 +36,7 @@ SMALL = Grid(
 
 
 def nothing(done: int, total: int) -> None:
-    """Nobody is told how far the study is."""
+    pass
 
 
 def cases_of(folder: Path) -> Path:
@@ -170,7 +170,6 @@ def expected() -> list[StudyRow]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
-    """Which cases are played."""
     cases: list[Case] = []
 
     def counted(case: Case, grid: Grid) -> list[StudyRow]:
@@ -192,25 +191,20 @@ def test_the_rows_are_those_of_the_cases_in_order(tmp_path: Path, expected: list
 
 Lines = list[bytes]
 WRONG = [b"\0\0\0\n", b'[["pairwise1","linear",0,0],[[1,2]]]\n']
-INTERRUPTED: list[tuple[str, Callable[[Lines], Lines], int]] = [
-    ("cut off half way", lambda lines: [*lines[:-1], lines[-1][: len(lines[-1]) // 2]], 1),
-    ("five are missing amid the others", lambda lines: lines[:3] + lines[8:], 5),
-    ("in any order", lambda lines: [line.strip() + b"\n" for line in reversed(lines)], 0),
-    ("some are none of the study's", lambda lines: [*lines[:4], *WRONG, *lines[6:]], 2),
-]
+INTERRUPTED: dict[str, tuple[Callable[[Lines], Lines], int]] = {
+    "cut off half way": (lambda lines: [*lines[:-1], lines[-1][: len(lines[-1]) // 2]], 1),
+    "five are missing amid the others": (lambda lines: lines[:3] + lines[8:], 5),
+    "in any order": (lambda lines: [line.strip() + b"\n" for line in reversed(lines)], 0),
+    "some are none of the study's": (lambda lines: [*lines[:4], *WRONG, *lines[6:]], 2),
+}
 """What became of the lines of a study's cases, and how many cases that loses."""
 
 
-@pytest.mark.parametrize(
-    ("interrupt", "left"), [how[1:] for how in INTERRUPTED], ids=[how[0] for how in INTERRUPTED]
-)
+@pytest.mark.parametrize("how", INTERRUPTED)
 def test_an_interrupted_study_plays_only_what_is_missing(
-    tmp_path: Path,
-    expected: list[StudyRow],
-    asked: list[Case],
-    interrupt: Callable[[Lines], Lines],
-    left: int,
+    tmp_path: Path, expected: list[StudyRow], asked: list[Case], how: str
 ) -> None:
+    interrupt, left = INTERRUPTED[how]
     study(SMALL, tmp_path, 1, nothing)
     assert asked == SMALL.cases()
     asked.clear()
@@ -289,7 +283,6 @@ GOOD = [{0: 1.0, 1: 2.0, 2: 3.0}, {0: -1.0, 1: 0.0, 2: 1.0}, {0: 0.5, 1: 0.5, 2:
 
 
 def put(path: Path, content: object) -> str:
-    """Write a pickle; its checksum."""
     data = pickle.dumps(content)
     path.write_bytes(data)
     return hashlib.sha256(data).hexdigest()

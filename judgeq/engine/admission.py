@@ -87,29 +87,24 @@ def check_name(name: str | None, folder: RunPlace, there: Runs) -> None:
             raise UsageError(f"--name {name}: run {other.id} has that name. Choose another.")
 
 
-def check_judge(run: str, settings: Settings, info: RunInfo) -> None:
-    """Raise RunError where another judge is to continue a rehearsal."""
-    if info.settings.rehearsal and not settings.rehearsal:
-        _, begin = info.real_run(settings.models or MODELS)
-        raise RunError(
-            f"run {run} is a rehearsal, and its answers are made up: no other judge can continue it. "
-            f"To begin a real run: `{begin}`"
-        )
-
-
-def with_judge(
-    folder: RunPlace, info: RunInfo, changes: Mapping[str, Any], held: Sequence[str]
-) -> Mapping[str, Any]:
+def with_judge(folder: RunPlace, info: RunInfo, changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """The changes, by which a judge that they name is added to a finished run, for the rounds that they
-    give. Raises UsageError for one that can't be, and as `trust.own_settings`."""
+    give. Raises UsageError for one that can't be, RunError for one that is to continue a rehearsal, and
+    as `trust.own_settings`."""
     named, kept = tuple(changes.get("judge") or ()), info.settings
-    if named in ((), kept.judge) or kept.rehearsal:
+    if named in ((), kept.judge):
         return changes
+    if kept.rehearsal:
+        _, begin = info.real_run([one for one in named if judge.kind_of(one).costs_money] or MODELS)
+        raise RunError(
+            f"run {folder.id} is a rehearsal, and its answers are made up: no other judge can continue "
+            f"it. To begin a real run: `{begin}`"
+        )
     begun = len(kept.judge)
     whole, state = named[:begun] == kept.judge, awaited(status.state(folder))
     new = named[begun:] if whole else named
     if not whole:  # then the others are taken from the run's record
-        trust.own_settings(folder, info, {**changes, "judge": None, "total_rounds": None}, held)
+        trust.own_settings(folder, info, {**changes, "judge": None, "total_rounds": None})
     if state.word != "finished" and kept.joined and new == kept.judge[-1:]:
         return {**changes, "judge": kept.judge, "total_rounds": None}  # the same command, again
     rounds, run = changes.get("total_rounds") or 0, f"run {folder.id}"

@@ -58,11 +58,8 @@ Prices = Mapping[str, Pricing | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """A run as settings describe it: all that is known before anything is written or asked.
-
-    `held` are the settings whose files were not needed, since what they name came from the store: they
-    are not this user's word. `known` are the rankings that people are held against.
-    """
+    """A run as settings describe it: all that is known before anything is written or asked. `known` are
+    the rankings that people are held against."""
 
     settings: Settings
     dataset: Dataset
@@ -71,7 +68,6 @@ class Run:
     pricing: Prices
     facts: Mapping[str, Any]
     folder: RunPlace
-    held: Sequence[str] = ()
     known: Sequence[tuple[int, ...]] = ()
     function: JudgeFunction | None = None
     """The judge that is a Python function."""
@@ -95,8 +91,9 @@ class Run:
     @property
     def items(self) -> Items:
         """What the store knows of the dataset."""
-        dataset = self.dataset
-        return Items(dataset.ids, dataset.gold, dataset.subsets, dataset.groups)
+        dataset, gold = self.dataset, self.dataset.gold
+        none = gold is None or np.isnan(gold).all()
+        return Items(dataset.ids, None if none else gold, dataset.subsets, dataset.groups)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

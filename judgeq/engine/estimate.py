@@ -180,18 +180,19 @@ async def estimate(
 
     Raises UsageError or RunError as `judgeq run` would.
     """
-    store, totals, samples = None, Totals(), list[tuple[int, Spent]]()
+    store, samples = None, list[tuple[int, Spent]]()
     async with AsyncExitStack() as stack:
         if prepared.folder.exists:
             store = await stack.enter_async_context(rounds.reading(prepared.folder))
-            totals = await store.totals()
         opening = assembly.panel(prepared, Stop(), lambda event: None, store, look_only=True)
         judge = await stack.enter_async_context(opening)
         left, planned, later = await _left(prepared, store, retry_failed)
-        left = replace(left, totals=totals, pilot=pilot)
+        sent = [match for match in planned if judge.is_sent(match)]
+        answers = left.answers + len(planned) - len(sent)
+        left = replace(left, answers=answers, pilot=pilot)
         if not prepared.settings.models:
             return left
-        left = _to_ask(left, judge, [match for match in planned if judge.is_sent(match)], later)
+        left = _to_ask(left, judge, sent, later)
         for spent in [] if store is None else await store.spent(MOST):
             if spent.usage.output and judge.is_sent(spent.match):
                 pricing = prepared.pricing.get(prepared.settings.panelists[spent.match.judge].judge)
@@ -211,22 +212,21 @@ async def estimate(
 async def _left(
     run: Run, store: Store | None, retry_failed: bool
 ) -> tuple[Estimate, Sequence[Match], int]:
-    """How much is left; the questions of the rounds that are planned, or of the first one, and how many
-    there are in other rounds."""
+    """How much is left, but for what people are asked of the questions of the rounds that are planned,
+    or of the first one; these; and how many there are for others in other rounds."""
     settings, by_people = run.settings, 0.0
     if settings.people is not None:
         by_people = settings.each / (settings.each - 1 + len(settings.panelists))
     of_round = rounds.sizes(settings, run.strategy, run.dataset.sizes)
-    counts, over, answers, left = list[Counts](), False, sum(of_round) * by_people, list[Match]()
+    counts, over, totals, left = list[Counts](), False, Totals(), list[Match]()
     if store is not None:
-        counts, over = await rounds.planned(store)
-        for number in range(1, len(counts) + 1):
+        before, totals = run.strategy.before, await store.totals()
+        counts, over = await rounds.planned(store, before)
+        for number, _ in enumerate(counts, before + 1):
             left += await store.left(number)
         # Which ones batches have makes no difference: they are of one kind.
         left = left[sum(one.left for one in await assembly.out_of(store)) :]
-        counts = counts[run.strategy.before :]  # those before are of settled items
         over = over or bool(run.folder.info().ended_after(len(counts), settings.goal))
-        answers -= sum(call.outcome == "ok" for _, call in await store.people_calls())
     if not counts and not over:
         history = runner.begin(run)
         first = rounds.questions(history, settings)
@@ -239,8 +239,8 @@ async def _left(
         done=total.total - total.left,
         calls=len(left) + later,
         rounds_open=len(to_come),
-        answers=max(0, round(answers)),
-        totals=Totals(),
+        answers=round(sum(to_come) * by_people),
+        totals=totals,
     )
     return known, left, later
 

@@ -154,8 +154,7 @@ async def calls(run: RunPlace, *, replies: bool = False) -> Table:
         async with rounds.reading(run) as store:
             judges, first = (await results.with_people(run.info(), store))[0].judge_names, 0
             for round, counts in enumerate((await rounds.planned(store))[0], start=1):
-                of = (await store.matches(round)).judges
-                asked = np.zeros(counts.total, np.int32) if of is None else of
+                asked = (await store.matches(round)).judges
                 if not 0 <= asked.min() <= asked.max() < len(judges):
                     raise RunError(
                         f"{run.label} is damaged: a question is for a judge that isn't there."

@@ -65,8 +65,7 @@ class Onto(NamedTuple):
             digest.update(part.settled.model_dump_json(exclude={"run", "judges"}).encode())
             for one in part.rounds:
                 for column in (one.offsets, one.items, one.tied, one.presented, one.partial):
-                    if column is not None:
-                        digest.update(np.ascontiguousarray(column).data)
+                    digest.update(np.ascontiguousarray(column).data)
         return digest.hexdigest()
 
 
@@ -243,7 +242,7 @@ def _rounds(onto: Onto) -> Iterator[tuple[Matches, list[Verdict]]]:
             matches = Matches(  # only what was answered
                 items=part.rows[verdicts.presented],
                 offsets=verdicts.offsets,
-                judges=part.judges[verdicts.judges] if onto.judges[1:] else None,
+                judges=part.judges[verdicts.judges],
                 ordered=verdicts.ordered,
             )
             own = replace(verdicts, items=part.rows[verdicts.items])

@@ -235,8 +235,10 @@ async def rate(
     history: History,
     settings: Settings,
     stop: Stop | None = None,
+    items: Items | None = None,
 ) -> Result:
-    """The result of what was judged so far: the final ratings, and all else that is shown.
+    """The result of what was judged so far: the final ratings, and all else that is shown. The `items`
+    are read where they aren't at hand.
 
     Made in a thread, so that the event loop lives on; raises StoppedError once `stop` is asked for,
     and NoVerdictsError where there is no verdict, so that there are no ratings.
@@ -246,8 +248,9 @@ async def rate(
             f"run {run.id} has no verdict, so there are no scores. See its jobs: `judgeq status "
             f"{run.argument}`."
         )
-    items, totals, answered = await store.items(), await store.totals(), await store.answered()
-    counts = rounds.own_counts(await store.counts(), history)
+    items = items or await store.items()
+    totals, answered = await store.totals(), await store.answered()
+    counts = await rounds.own_counts(store, info)
     info, people = await with_people(info, store)
     if settings.split_models:
         info, people = rounds.split_by_model(history, info, people, await store.models())
@@ -349,7 +352,7 @@ async def with_people(info: RunInfo, store: Store) -> tuple[RunInfo, Said | None
     checks, calls = await store.checks(), await store.people_calls()
     seconds, skipped = defaultdict[int, list[float]](list), Counter[int]()
     for _, call in calls:
-        number = -1 if call.judge is None else call.judge - len(names)
+        number = (call.judge or 0) - len(names)
         if call.outcome == "ok":
             seconds[number].append(call.latency)
         skipped[number] += call.outcome == "skipped"

@@ -8,7 +8,7 @@ asked about up to LARGE items, or `--until` needs it; otherwise only at the end.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -74,10 +74,10 @@ def own_verdicts(history: History) -> list[Verdicts]:
     return history.asked[history.before :] if rated else []
 
 
-def own_counts(counts: Counts, history: History) -> Counts:
+async def own_counts(store: Store, info: RunInfo) -> Counts:
     """The jobs of a run without those of settled items."""
-    before = sum(map(len, history.asked[: history.before]))
-    return replace(counts, done=counts.done - before)
+    counts = await store.counts()
+    return replace(counts, done=counts.done - info.verdicts_before)
 
 
 def own_rounds(emit: Emit, strategy: Strategy) -> Emit:
@@ -99,17 +99,15 @@ def own_rounds(emit: Emit, strategy: Strategy) -> Emit:
 
 def single(matches: Matches) -> list[Match]:
     """The questions of a first round one by one, as they would be numbered."""
-    none = np.zeros(len(matches), np.int32)
-    columns = [none if one is None else one for one in (matches.judges, matches.repeats)]
-    each = enumerate(zip(matches, *(column.tolist() for column in columns), strict=True))
-    return [Match(m, 1, tuple(items.tolist()), *more) for m, (items, *more) in each]
+    each = zip(matches, matches.judges.tolist(), matches.repeats.tolist(), strict=True)
+    return [Match(m, 1, tuple(items.tolist()), *more) for m, (items, *more) in enumerate(each)]
 
 
-async def planned(store: Store) -> tuple[list[Counts], bool]:
-    """The jobs of the planned rounds by state, round by round; and whether no more come, since the
-    last one that was planned has no matches."""
+async def planned(store: Store, before: int = 0) -> tuple[list[Counts], bool]:
+    """The jobs of the rounds that are planned after so many `before`, by state, round by round; and
+    whether no more come, since the last one that was planned has no matches."""
     rounds: list[Counts] = []
-    while (counts := await store.round_state(len(rounds) + 1)) is not None:
+    while (counts := await store.round_state(before + len(rounds) + 1)) is not None:
         if not counts.total:
             return rounds, True
         rounds.append(counts)
@@ -143,28 +141,25 @@ def split_by_model(
     judge; the run's description, and what is on record of people, with these judges."""
     names = info.judge_names
     first = len(names) if people is None else people.first
-
-    def answerers(verdicts: Verdicts) -> list[tuple[int, str]]:
-        judges, jobs = verdicts.judges.tolist(), verdicts.matches.tolist()
-        each = zip(judges, jobs, strict=True)
-        return [(judge, models.get(job) or "" if judge < first else "") for judge, job in each]
-
-    pairs = sorted({pair for part in history.asked for pair in answerers(part) if pair[0] < first})
-    several_of = Counter(judge for judge, _ in pairs)
-    labels, numbers = [*names[:first]], dict[tuple[int, str], int]()
-    for judge, model in pairs:
-        if several_of[judge] > 1:  # the first keeps the judge's number
-            number = judge if labels[judge] == names[judge] else len(labels)
-            label = f"{names[judge]} ({plain(model or 'unnamed', NAME_SHOWN)})"
-            labels[number : number + 1], numbers[judge, model] = [label], number
+    jobs = defaultdict[int, dict[str, list[int]]](lambda: defaultdict(list))  # by judge and model
+    for part in history.asked:
+        for judge, job in zip(part.judges.tolist(), part.matches.tolist(), strict=True):
+            if judge < first:
+                jobs[judge][models.get(job) or "unnamed"].append(job)
+    labels, moved = [*names[:first]], dict[int, int]()
+    for judge, by_model in sorted(jobs.items()):
+        for at, (model, of_model) in enumerate(sorted(by_model.items())):
+            if len(by_model) > 1:  # the first keeps the judge's number
+                number = len(labels) if at else judge
+                moved |= dict.fromkeys(of_model, number)
+                label = f"{names[judge]} ({plain(model, NAME_SHOWN)})"
+                labels[number : number + 1] = [label]
     more = len(labels) - first
 
     def renumbered(verdicts: Verdicts) -> Rows:
-        found = [
-            numbers.get((judge, model), judge if judge < first else judge + more)
-            for judge, model in answerers(verdicts)
-        ]
-        return np.array(found, dtype=np.int32)
+        others = np.where(verdicts.judges < first, verdicts.judges, verdicts.judges + more)
+        each = zip(verdicts.matches.tolist(), others.tolist(), strict=True)
+        return np.array([moved.get(job, other) for job, other in each], dtype=np.int32)
 
     history.renumber(renumbered)
     info = info.model_copy(update={"judges": (*labels, *names[first:])})
@@ -195,12 +190,8 @@ def after_each_round(history: History, settings: Settings) -> bool:
 
 def at_the_end(history: History, settings: Settings) -> bool:
     """Whether a result shows it: where the fit is made anyway, or the run ends by it."""
-    return not history.alone and (bool(history.goal) or rates_by_order(settings))
-
-
-def rates_by_order(settings: Settings) -> bool:
-    """Whether the run is rated by the fit that its order is judged by: `pl` with a fitted σ."""
-    return settings.rating == "pl" and settings.parameters == Parameters()
+    by_order = settings.rating == "pl" and settings.parameters == Parameters()
+    return not history.alone and (bool(history.goal) or by_order)
 
 
 def how_well(history: History, settings: Settings, totals: Totals) -> Certainty | None:

@@ -57,14 +57,15 @@ async def go_through(session: Session) -> results.Result:
         history = await _by_people(session, session.people, epoch)
     else:
         history = await _all_rounds(session, epoch, run.strategy.before + len(started.planned))
+    info = await _info(session)
     if not rounds.own_verdicts(history):
-        counts = rounds.own_counts(await store.counts(), history)
+        counts = await rounds.own_counts(store, info)
         raise JudgeError(
             f"none of the {counts.total:,} jobs brought a verdict ({counts.invalid:,} invalid, "
             f"{counts.failed:,} failed). --retry-failed asks them again."
         )
-    info = await _info(session)
-    return await results.rate(run.folder, info, store, history, run.settings, session.stop)
+    about = run.folder, info, store, history, run.settings
+    return await results.rate(*about, session.stop, run.items)
 
 
 async def lead(session: Session) -> int:
@@ -102,7 +103,7 @@ async def lead(session: Session) -> int:
 async def start_event(session: Session) -> RunStarted:
     """The event of a session that begins. Rounds that people are asked are as one."""
     run, strategy = session.run, session.run.strategy
-    planned = (await rounds.planned(session.store))[0][strategy.before :]
+    planned, _ = await rounds.planned(session.store, strategy.before)
     # Where items leave, how many questions there will be depends on who does.
     sizes = [] if strategy.prunes else rounds.sizes(run.settings, strategy, run.dataset.sizes)
     if session.people is not None:
@@ -237,7 +238,7 @@ async def _end_early(session: Session, history: History, known: Certainty) -> No
             begun = settings.strategy_at_start().rounds
             total = {"total_rounds": ended.round if ended.round > begun else None}
             own, kept = (one.model_copy(update=total) for one in (settings, info.settings))
-            trust.remember(run.folder, info.fingerprint, own, run.held)
+            trust.remember(run.folder, info.fingerprint, own)
             changes |= {"rounds": max(ended.round, begun), "settings": kept}
         await asyncio.to_thread(run.folder.write_info, info.model_copy(update=changes))
     session.emit(Notice(f"Enough is known after round {known.round}: {ended.sentence}."))
@@ -252,15 +253,10 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
     ahead, first = begin(run), run.strategy.before + 1
     for _ in ahead.to_come():
         await _plan_unanswered(session, epoch, ahead)
-    await people.begin(len(ahead.verdicts))
-    settled = sum((await rounds.planned(store))[0][: first - 1], Counts())
-
-    def report(counts: Counts) -> None:
-        session.emit(RoundStarted(first, replace(counts, done=counts.done - settled.done)))
-
-    counts = await store.counts()
+    info = await _info(session)
+    counts = await rounds.own_counts(store, info)
     async with session.page(people) if session.page and counts.left else nullcontext():
-        report(counts)
+        session.emit(RoundStarted(first, counts))
         while counts.left or not await people.close():
             if session.stop.asked:
                 raise StoppedError(f"stopped with {counts.left} jobs left")
@@ -269,12 +265,12 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
             else:
                 session.emit(PeopleHere(people.present))
                 await people.all_done(BARRIER_WAIT)
-            before, counts = counts, await store.counts()
+            before, counts = counts, await rounds.own_counts(store, info)
             drained = counts == before  # what is left is people's
             if not drained:
-                report(counts)
+                session.emit(RoundStarted(first, counts))
         await people.finish()
-        history = await results.replayed(run.folder.info(), store)
+        history = await results.replayed(info, store)
     session.emit(results.round_rated(run.dataset, first, ahead.standings.elo, history.latest))
     return history
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ MADE_UP = "made up"
 DECIMALS = 4
 AT_ONCE = 10_000
 """Rows that are written together: a million's cells would take half a gigabyte."""
+MARKS = '",\n\r'
+"""What makes a cell of a CSV file one in quotation marks."""
 TEXT = 200
 """So many characters of a text stand in scores.csv."""
 
@@ -216,43 +219,60 @@ def write_scores(scores: Scores, path: Path) -> None:
     marked = [REHEARSAL] if scores.mark else []
     others, numbers = scores.data_columns, scores.numbers
     for name in OPTIONAL:
-        if not any(_written(name, numbers[name])):
+        if _empty(name, numbers[name]).all():
             del numbers[name]
     make_folder(path.parent)
     with replacing(path) as file:
-        header = [*marked, "id", *groups, *numbers, *texts, *map(for_spreadsheet, others)]
-        file.write(",".join(map(_quoted, header)) + "\n")
+        header = _quoted([*marked, "id", *groups, *numbers, *texts]), _words(others)
+        file.write(",".join(chain(*header)) + "\n")
         for begin in range(0, len(scores.ids), AT_ONCE):
             rows = slice(begin, begin + AT_ONCE)
-            ids = [_quoted(name) for name in scores.ids[rows]]
+            ids = scores.ids[rows]
+            words = [
+                *([excerpt(text, TEXT) for text in of[rows]] for of in texts.values()),
+                *(column[rows] for column in others.values()),
+            ]
             columns = [
                 *([MADE_UP] * len(ids) for _ in marked),
-                ids,
-                *(map(_cell, column[rows]) for column in groups.values()),
+                _quoted(ids),
+                *(_words(column[rows]) for column in groups.values()),
                 *(_written(name, column[rows]) for name, column in numbers.items()),
-                *([_cell(excerpt(text, TEXT)) for text in of[rows]] for of in texts.values()),
-                *(map(_cell, column[rows]) for column in others.values()),
+                *map(_words, words),
             ]
             file.writelines(f"{','.join(row)}\n" for row in zip(*columns, strict=True))
 
 
+def _empty(name: str, values: Offsets | Floats) -> Bools:
+    """Which cells of a column of `Scores.numbers` have no value, as in `cells`, shape (n,)."""
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    return np.equal(values, 0) & (name != "matches")
+
+
 def _written(name: str, values: Offsets | Floats) -> list[str]:
     """A column's numbers, as `cells`, with DECIMALS at most; "" for none."""
-    none = "null" if name == "matches" or values.dtype.kind == "f" else "0"
     rounded = np.ascontiguousarray(np.round(values, DECIMALS) + 0)  # no -0
-    text = orjson.dumps(rounded, option=orjson.OPT_SERIALIZE_NUMPY).decode()
-    return ["" if cell == none else cell for cell in text[1:-1].split(",")]
+    cells = orjson.dumps(rounded, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].decode().split(",")
+    for row in np.flatnonzero(_empty(name, values)).tolist():
+        cells[row] = ""
+    return cells
 
 
-def _cell(value: object) -> str:
-    """A cell of the dataset's, None for no value, such that a spreadsheet doesn't run it."""
-    plain = value if isinstance(value, int | float) else "" if value is None else str(value)
-    return _quoted(for_spreadsheet(plain))
+def _words(values: Iterable[object]) -> Sequence[str]:
+    """Cells of the dataset's, None for no value, such that a spreadsheet doesn't run them."""
+    words = (
+        value if isinstance(value, int | float) else "" if value is None else str(value)
+        for value in values
+    )
+    return _quoted([str(for_spreadsheet(word)) for word in words])
 
 
-def _quoted(text: object) -> str:
-    """A text as a cell of a CSV file, as the module csv writes it, which takes ten times as long."""
-    cell = str(text)
-    if '"' in cell or "," in cell or "\n" in cell or "\r" in cell:
-        return f'"{cell.replace(chr(34), chr(34) * 2)}"'
-    return cell
+def _quoted(cells: Sequence[str]) -> Sequence[str]:
+    """Texts as cells of a CSV file, as the module csv writes them, which takes ten times as long."""
+    joined = "".join(cells)
+    if not any(mark in joined for mark in MARKS):
+        return cells
+    return [
+        f'"{cell.replace(chr(34), chr(34) * 2)}"' if any(map(cell.__contains__, MARKS)) else cell
+        for cell in cells
+    ]

@@ -84,8 +84,7 @@ def prepare(
             trust.own_settings(folder, info, {})  # which says what to give
     elif onto is None and (settings.models or settings.people is not None):
         grown = judged_before(dataset, facts["prompt"], there)
-    own = {"function": function, "grown": grown}
-    return _run(settings, dataset, prompt, facts, folder, onto, **own)
+    return _run(settings, dataset, prompt, facts, folder, onto, function=function, grown=grown)
 
 
 def resume(
@@ -115,10 +114,11 @@ def resume(
         )
     stored = folder.store_address is not None and "prompt" not in given
     prompt = admission.kept_prompt(folder, info) if stored else None
-    held = [] if prompt is None else ["prompt"]
-    changes = admission.with_judge(folder, info, changes, held)
-    settings = trust.own_settings(folder, info, changes, held).rooted()
-    admission.check_judge(folder.id, settings, info)
+    if prompt is not None:  # which no file is needed for
+        kept = info.settings.model_copy(update={"prompt": None})
+        info = info.model_copy(update={"settings": kept})
+    changes = admission.with_judge(folder, info, changes)
+    settings = trust.own_settings(folder, info, changes).rooted()
     admission.check_workers(settings)
     if "total_rounds" in given:
         admission.check_rounds(folder.id, settings, info)
@@ -129,7 +129,7 @@ def resume(
     # What it is placed onto is in its first rounds, whatever became of that.
     facts = config.deciding_facts(settings, dataset, prompt, info.facts.get("onto"))
     admission.check_unchanged(folder.id, facts, info, dataset.source)
-    return _run(settings, dataset, prompt, facts, folder, held=held, function=function)
+    return _run(settings, dataset, prompt, facts, folder, function=function)
 
 
 def _run(
@@ -272,7 +272,7 @@ def _begin(run: Run, emit: Emit) -> None:
     """Write down what the run is, and report what the user should know."""
     folder, settings = run.folder, run.settings
     warnings = [folder.caution()]
-    unmarked = trust.remember(folder, config.fingerprint(run.facts), settings, run.held)
+    unmarked = trust.remember(folder, config.fingerprint(run.facts), settings)
     if unmarked is not None:
         warnings.append(
             "judgeq can't remember that this run is yours, so `judgeq resume` will ask for its "

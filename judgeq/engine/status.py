@@ -143,13 +143,12 @@ async def state(run: RunPlace, *, rated: bool = False, before: State | None = No
     it is to be `rated`. That was found `before` is used again where no round was completed since."""
     info, running = run.info(), run.is_running()
     async with rounds.reading(run) as store:
-        planned, over = await rounds.planned(store)
+        planned, over = await rounds.planned(store, info.rounds_before)
         totals, batches = await store.totals(), await store.batches()
         if not running:  # what a killed process had in flight, and no batch has
             lost = max(0, totals.in_flight - sum(batch.left for batch in batches))
             unknown, in_flight = totals.unknown + lost, totals.in_flight - lost
             totals = replace(totals, unknown=unknown, in_flight=in_flight)
-        planned = planned[info.rounds_before :]
         state = State(run, info, running, planned, totals, over, batches, time.time())
         if not rated:
             return state

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from judgeq.errors import BudgetError, RunError
@@ -47,6 +48,7 @@ def rounded_down(dollars: float) -> int:
     return _nano(dollars, ROUND_FLOOR)
 
 
+@lru_cache(10_000)  # bounds and costs of calls are alike, and asked for by each who counts them
 def _nano(dollars: float, rounding: str) -> int:
     """Nano-dollars of the decimal that `dollars` is printed as, which is what was meant by it."""
     return int((Decimal(repr(dollars)) * NANO).to_integral_value(rounding))

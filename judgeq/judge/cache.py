@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -31,6 +34,8 @@ BUSY, AGAIN, TRIES = 0.05, 0.5, 20
 written after all, and how often that is tried at the end."""
 TOGETHER = 0.1
 """Seconds for which replies are gathered: the run's own ledger has them at once."""
+FEW = 50_000
+"""So many keys are held in memory: whether others were added is then asked every TOGETHER seconds."""
 PATIENCE = 10.0  # the same seconds for `judgeq cache`
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
@@ -91,15 +96,30 @@ class ReplyCache:
         self._cache: diskcache.Cache | None = None
         self._unusable = False
         self._queued: dict[str, bytes] = {}
+        self._keys: set[str] | None = None  # all, where they are FEW and nobody else writes
+        self._count = 0
+        self._looked = -math.inf
 
     def get(self, key: str) -> Reply | None:
         """What is kept under `key`; None for nothing, or nothing usable."""
-        value = self._queued.get(key) or self._do(lambda cache: cache.get(key))
+        value = self._queued.get(key) or self._do(partial(self._find, key))
         try:
             row = _Kept.model_validate_json(value or b"")
         except ValidationError:
             return None
         return Reply(row.text, Usage(*row.usage), row.cost, None, Answerer(*row.answerer))
+
+    def _find(self, key: str, cache: diskcache.Cache) -> bytes | None:
+        """The value under a key. What a cache of FEW doesn't have isn't looked up one by one."""
+        now = time.monotonic()
+        if self._keys is not None and now > self._looked + TOGETHER:
+            self._looked = now
+            if len(cache) != self._count or self._count > FEW:
+                self._keys = None
+        if self._keys is not None and key not in self._keys:
+            return None
+        value: bytes | None = cache.get(key)
+        return value
 
     def put(self, key: str, reply: Reply) -> None:
         """Keep a valid reply. It is written with others that come soon after."""
@@ -136,6 +156,9 @@ class ReplyCache:
         except diskcache.Timeout:
             asyncio.get_running_loop().call_later(AGAIN, self._flush)
         else:
+            if self._keys is not None:
+                self._keys |= self._queued.keys()
+            self._count += len(self._queued)
             self._queued.clear()
 
     def _do(self, action: Callable[[diskcache.Cache], Any]) -> Any:
@@ -145,6 +168,8 @@ class ReplyCache:
         try:
             if self._cache is None and not (self._read_only and not _is_there(self.folder)):
                 self._cache = _opened(self.folder)
+                self._count = len(self._cache)
+                self._keys = set(self._cache) if self._count <= FEW else None
             return None if self._cache is None else action(self._cache)
         except (sqlite3.Error, diskcache.Timeout, OSError, ValueError, DataError) as error:
             self._give_up(str(error).rstrip(".") or type(error).__name__)

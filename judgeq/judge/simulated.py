@@ -32,6 +32,7 @@ from judgeq import seeds
 from judgeq.datasets.dataset import Dataset
 from judgeq.errors import UsageError
 from judgeq.judge.backend import Prepared, Reply, Request
+from judgeq.rating.comparisons import slots_by_size
 from judgeq.replies import labels, write_reply
 from judgeq.settings.run import Simulation
 from judgeq.types import Floats, Match, Matches, Offsets, Usage, Verdict, Verdicts
@@ -99,15 +100,12 @@ def answers(
     """Verdicts on all pairs, lists or single items of a round, as `verdict_on` gives them one by one;
     numbered from 0. `scores` are the latent scores as seen, shape (items,).
     """
-    ranked = np.empty_like(matches.items)
-    sizes = matches.sizes
-    alone = np.full(len(sizes), np.nan)
-    for size in np.unique(sizes).tolist():
-        slots = matches.offsets[:-1][sizes == size][:, None] + np.arange(size)
+    ranked, alone = matches.items.copy(), np.full(len(matches), np.nan)
+    for by_place in slots_by_size(matches):
+        slots = by_place.T
         items = matches.items[slots]
-        if size == 1:
-            alone[sizes == 1] = _alone(scores[items], settings, rng)
-            ranked[slots] = items
+        if len(by_place) == 1:
+            alone[matches.sizes == 1] = _alone(scores[items], settings, rng)
         else:
             order = _orders(scores[items], settings, rng)
             ranked[slots] = np.take_along_axis(items, order, axis=1)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from judgeq.errors import RunError, StaleError, StoreAwayError, UnknownPersonError
+from judgeq.errors import RunError, StoreAwayError
 from judgeq.people import checks
 from judgeq.people.registry import digest
 from judgeq.person import Check, Handed, Person, PersonState, lease_of
@@ -119,7 +119,6 @@ class Assignment:
         """By number."""
         self._skips: Counter[int] = Counter()
         self._began = self.clock()
-        self._rounds = 0
         self._loaded = False
 
     # What the store has
@@ -127,11 +126,6 @@ class Assignment:
     def forget(self) -> None:
         """Read the store again before anything else is done."""
         self._loaded = False
-
-    async def begin(self, rounds: int) -> None:
-        """Hand out the questions of all `rounds`."""
-        self._rounds, self._loaded = rounds, False
-        await self.ready()
 
     async def ready(self) -> None:
         """Read the store, if that is needed. Raises RunError for people and checks that don't exist."""
@@ -142,14 +136,17 @@ class Assignment:
             await self.store.people_calls(),
             await self.store.handed(),
         )
-        left = [await self.store.left(round) for round in range(1, self._rounds + 1)]
+        left, round = list[Match](), 1
+        while await self.store.round_state(round) is not None:
+            left += await self.store.left(round)
+            round += 1
         await self.learn()
         # From here on without a pause: others look at it meanwhile.
         self.people = {
             number: PersonProgress(before.person, before.last_seen)
             for number, before in self.people.items()
         }
-        matches = [match for of_round in left for match in of_round if match.judge == self.judge]
+        matches = [match for match in left if match.judge == self.judge]
         order = random.Random(self.seed)  # noqa: S311  (of questions)
         matches.sort(key=lambda match: (match.round, order.random()))
         self.matches = {match.id: match for match in matches}
@@ -188,14 +185,6 @@ class Assignment:
         known = digest(token)
         return next((one for one in self.people.values() if one.person.token == known), None)
 
-    async def person(self, token: str) -> PersonProgress:
-        """The person of a token, who is seen now. Raises UnknownPersonError."""
-        person = await self.find(token)
-        if person is None:
-            raise UnknownPersonError("This link isn't known here. Ask whoever gave it to you.")
-        person.last_seen = self.clock()
-        return person
-
     def is_present(self, person: PersonProgress) -> bool:
         """Whether a person's page is open."""
         return self.clock() - person.last_seen < PRESENT
@@ -232,8 +221,7 @@ class Assignment:
             return False
         holder, out = holders.get(match.id), self._new(person, match.id)
         of = self.repeats, self.seed, person.person.number
-        check = checks.due(self._checks, person.answered, *of)
-        if check is not None:
+        if check := checks.due(self._checks, person.answered, *of):
             holder, out = None, self._new(person, check=check.number)
         await self._exchange(None if holder is None else holder.handed, check, out)
         if check is not None:
@@ -261,12 +249,16 @@ class Assignment:
             await self.store.take_back(handed.lease)
 
     async def settle(
-        self, person: PersonProgress, reply: str, seconds: float, verdict: Verdict | None
-    ) -> None:
-        """Commit the answer to the question that a person has; without a verdict they skipped it."""
-        handed, person.handed, at = person.handed, None, self.now()
-        if handed is None:
-            raise StaleError(STALE)
+        self,
+        person: PersonProgress,
+        handed: Handed,
+        reply: str,
+        seconds: float,
+        verdict: Verdict | None,
+    ) -> Call | None:
+        """Commit the answer to the question that a person has; without a verdict they skipped it. The
+        call that it is; None for a check."""
+        person.handed, at = None, self.now()
         if handed.check is not None:
             check = self._checks[handed.check]._replace(
                 lease=handed.lease, verdict=verdict, seconds=seconds, at=at
@@ -274,7 +266,7 @@ class Assignment:
             self._checks[check.number] = check
             self._add_check(person, check, reply)
             await self._exchange(handed, check)
-            return
+            return None
         match, state, error = self.match(handed), JobState.DONE, None
         outcome = "skipped" if verdict is None else "ok"
         judge = len(self.panel) + handed.person
@@ -288,9 +280,10 @@ class Assignment:
         if state is not JobState.PENDING:
             del self.matches[match.id]
         await self._exchange(handed, outcome=Outcome(match.id, state, verdict, (call,), error))
+        return call
 
-    async def take_back(self, person: PersonProgress, last: LastAnswer) -> None:
-        """Take a person's last answer back: its question is theirs again."""
+    async def take_back(self, person: PersonProgress, last: LastAnswer) -> PersonProgress:
+        """Take a person's last answer back: its question is theirs again. The person then."""
         check, retracted = None, None
         if last.check is None:
             out = self._new(person, last.match.id)
@@ -301,6 +294,7 @@ class Assignment:
         await self._exchange(person.handed, check, out, retracted=retracted)
         self.forget()
         await self.ready()
+        return self.people[person.person.number]
 
     def _new(
         self, person: PersonProgress, job: int | None = None, check: int | None = None

@@ -18,6 +18,7 @@ from judgeq.errors import (
     BadAnswerError,
     PersonError,
     StaleError,
+    UnknownPersonError,
     UnusableReplyError,
     UsageError,
 )
@@ -136,12 +137,17 @@ class People:
             finally:
                 self._changed.notify_all()
 
-    # For the runner
+    @asynccontextmanager
+    async def _person(self, token: str) -> AsyncIterator[PersonProgress]:
+        """The person of a token, who is seen now; inside as `_alone`. Raises UnknownPersonError."""
+        async with self._alone() as assignment:
+            person = await assignment.find(token)
+            if person is None:
+                raise UnknownPersonError("This link isn't known here. Ask whoever gave it to you.")
+            person.last_seen = assignment.clock()
+            yield person
 
-    async def begin(self, rounds: int) -> None:
-        """Ask the questions of all `rounds`."""
-        async with self._changed:
-            await self._assignment.begin(rounds)
+    # For the runner
 
     async def close(self) -> bool:
         """Whether the store has an answer to all questions: from then on nothing is taken back."""
@@ -203,17 +209,16 @@ class People:
 
     async def turn(self, token: str) -> Turn:
         """The question that a person has, or the next."""
-        async with self._alone() as assignment:
-            return await self._next_turn(await assignment.person(token))
+        async with self._person(token) as person:
+            return await self._next_turn(person)
 
     async def answer(self, token: str, question: str, answer: Answer) -> Turn:
         """Keep an answer; their next turn. The same answer again, as after a lost connection, changes
         nothing. Raises StaleError for a question that is no longer theirs, and BadAnswerError."""
-        async with self._alone() as assignment:
-            person = await assignment.person(token)
+        async with self._person(token) as person:
             handed, last = person.handed, person.last
             if handed is not None and handed.lease == question:
-                match = assignment.match(handed)
+                match = self._assignment.match(handed)
                 reply = reply_of(answer, len(match.items), question)
                 try:
                     verdict = self._questions.read(Reply(reply, Usage(), 0.0), match)
@@ -222,43 +227,38 @@ class People:
                 await self._keep(person, handed, reply, verdict, answer.seconds)
             elif last is None or last.lease != question:
                 raise StaleError(STALE)
-            else:
-                if last.reply not in ("", reply_of(answer, len(last.match.items), question)):
-                    raise StaleError("You answered this in another window. That answer counts.")
+            elif last.reply not in ("", reply_of(answer, len(last.match.items), question)):
+                raise StaleError("You answered this in another window. That answer counts.")
             return await self._next_turn(person)
 
     async def skip(self, token: str, question: str, reason: str, note: str = "") -> Turn:
         """Leave a question to others; their next turn. Raises StaleError."""
-        async with self._alone() as assignment:
-            person, handed = _theirs(await assignment.person(token), question)
-            await self._keep(
-                person, handed, _kept({"skipped": reason[:LONGEST]}, question, note), None
-            )
+        async with self._person(token) as person:
+            reply = _kept({"skipped": reason[:LONGEST]}, question, note)
+            await self._keep(person, _theirs(person, question), reply, None)
             return await self._next_turn(person)
 
     async def undo(self, token: str) -> Turn:
         """Take a person's last answer back: its question is theirs again. Raises StaleError if there is
         none, or the run is over."""
-        async with self._alone() as assignment:
-            person = await assignment.person(token)
+        async with self._person(token) as person:
             if person.last is None or self._over:
                 raise StaleError("Your last answer can't be taken back any more.")
-            await assignment.take_back(person, person.last)
-            return await self._next_turn(await assignment.person(token))
+            now = await self._assignment.take_back(person, person.last)
+            return await self._next_turn(now)
 
     async def renew(self, token: str, question: str) -> None:
         """Note that a person's page is still open. Raises StaleError if the question is no longer
         theirs."""
-        async with self._alone() as assignment:
-            _theirs(await assignment.person(token), question)
+        async with self._person(token) as person:
+            _theirs(person, question)
 
     async def leave(self, token: str, question: str) -> None:
         """Give a question back: a person pauses."""
-        async with self._alone() as assignment:
-            person = await assignment.person(token)
+        async with self._person(token) as person:
             person.last_seen = NEVER
             if person.handed is not None and person.handed.lease == question:
-                await assignment.give_back(person)
+                await self._assignment.give_back(person)
 
     # Inside
 
@@ -304,10 +304,9 @@ class People:
         """Commit an answer, or a skip. `seconds`: how long it took, as the page says; at most the time
         since the question was handed out."""
         seconds = min(max(0.0, seconds), max(0.0, self._assignment.now() - handed.at))
-        await self._assignment.settle(person, reply, seconds, verdict)
-        if handed.check is None:
-            outcome = "skipped" if verdict is None else "ok"
-            self._emit(CallEnded(outcome, Usage(), 0.0, seconds))
+        call = await self._assignment.settle(person, handed, reply, seconds, verdict)
+        if call is not None:
+            self._emit(CallEnded(call.outcome, call.usage, call.cost, seconds))
 
     def _report(self) -> None:
         """Report questions that nobody who is present may answer, if that is new."""
@@ -323,11 +322,11 @@ class People:
             self._reported = text
 
 
-def _theirs(person: PersonProgress, question: str) -> tuple[PersonProgress, Handed]:
-    """A person and the question that they have. Raises StaleError if it isn't this one."""
+def _theirs(person: PersonProgress, question: str) -> Handed:
+    """The question that a person has. Raises StaleError if it isn't this one."""
     if person.handed is None or person.handed.lease != question:
         raise StaleError(STALE)
-    return person, person.handed
+    return person.handed
 
 
 # Answers as their calls keep them

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from judgeq.types import Bools, Floats, Offsets, Rows, Verdicts
+from judgeq.types import Bools, Floats, Matches, Offsets, Ragged, Rows, Verdicts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,8 @@ class Comparisons:
 
 def joined(rounds: Sequence[Verdicts]) -> Verdicts:
     """The verdicts of several rounds as one, in their order."""
-    nothing = Verdicts(*(np.empty(0, kind) for kind in ("i8", "i4", "i8", "?", "i4")))
+    none, rows = Matches.none(), np.empty(0, np.int32)
+    nothing = Verdicts(np.empty(0, np.int64), rows, none.offsets, np.empty(0, np.bool_), rows)
     columns: Any = {
         field.name: np.concatenate([getattr(part, field.name) for part in (nothing, *rounds)])
         for field in fields(Verdicts)
@@ -48,14 +49,14 @@ def compares(verdicts: Verdicts) -> bool:
 # Slots
 
 
-def slots_by_size(verdicts: Verdicts) -> Iterator[Offsets]:
-    """The slots of the verdicts of each size k, smallest first, as arrays of shape (k, verdicts).
+def slots_by_size(ragged: Ragged) -> Iterator[Offsets]:
+    """The slots of verdicts, or questions, of each size k, smallest first, as arrays of shape (k, n).
 
     Column v holds one verdict's slots in order of place; columns are in match order.
     """
-    sizes = verdicts.sizes
+    sizes = ragged.sizes
     for size in np.unique(sizes).tolist():
-        yield verdicts.offsets[:-1][sizes == size] + np.arange(size)[:, None]
+        yield ragged.offsets[:-1][sizes == size] + np.arange(size)[:, None]
 
 
 def slots_by_shape(verdicts: Verdicts) -> Iterator[tuple[Offsets, slice | None]]:

@@ -346,7 +346,7 @@ def _off(matrices: Values) -> Values:
 def maximum(
     rankings: Rankings,
     sigma: float,
-    tolerance: float = 1e-8,
+    tolerance: float = 1e-9,
     start: Floats | None = None,
     *,
     what: str = "the ratings",
@@ -355,20 +355,21 @@ def maximum(
     backtracking from `start` (Nocedal and Wright 2006, algorithm 7.1).
 
     The objective is strongly convex with modulus min(precision), so that |x − x*| ≤
-    |gradient|/min(precision): that bound is what is tested, to `tolerance` of the items, or as near as
-    rounding lets it come (5e−8 at σ = 100). Raises NotConvergedError.
+    |gradient|/min(precision): by that bound the items are `tolerance` off at most, in the mean square,
+    or as near as rounding lets it come (5e−8 at σ = 100). Raises NotConvergedError.
     """
     precision = rankings.precision(sigma)
     x: Floats = np.zeros(len(precision)) if start is None else start
     # Rounding leaves a gradient of about this size at the optimum itself.
     floor = 4 * np.finfo(float).eps * sum(m * k * (k - 1) for k, m in rankings.shapes)
-    target = max(tolerance * float(precision[: rankings.n].min(initial=1.0)), floor)
+    least = float(precision[: rankings.n].min(initial=1.0))
+    target = max(tolerance * math.sqrt(rankings.n) * least, floor)
     here = Curvature(rankings, x, precision)
     for _ in range(200):
         size = math.sqrt(dot(here.gradient, here.gradient))
         if size <= target:
             return here
-        exactly = min(0.1, size**0.5)  # for superlinear convergence
+        exactly = min(0.01, size**0.5)  # for superlinear convergence
         x, value, step = here.parameters, here.loss, -here.solve(here.gradient, exactly, what)
         slope, scale = dot(here.gradient, step), 1.0
         del here  # of many items one of them is large

@@ -30,8 +30,8 @@ from judgeq.types import Bools, Floats, Matches, Offsets, Verdicts
 ENOUGH = 30
 """Matches below which no favourite is claimed, and there is no γ: intervals are those of large
 numbers."""
-_NEAR = 1e-4
-"""How near γ and its errors are worked out: far less than an error."""
+_NEAR = 1e-5
+"""How near items are worked out for γ and its error: far less than an error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,8 +2,8 @@
 more rounds bring.
 
 A rating is known to within its standard error: θ_i ~ N(m_i, s_i²), taken as independent. Each item
-stands as a few quantiles of that distribution, its nodes. One sort of all nodes says how many items are
-expected above any value: O(n log n), without draws.
+stands as a few quantiles of that distribution, its nodes. How many of these lie in each cell of a grid
+says how many items are expected above any value: O(n), without draws.
 
 ρ̂ is the expected Spearman correlation of the ratings with such θ: what they would correlate with the
 scale of the same judge asked without end. It says nothing of whether that judge is right.
@@ -12,6 +12,7 @@ scale of the same judge asked without end. It says nothing of whether that judge
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -24,6 +25,10 @@ from judgeq.types import Floats, Offsets
 
 FEWEST, MOST, NODES = 8, 64, 4_000_000
 """Nodes of an item, and about so many of all items."""
+OF_ITEM, OF_PART, CELLS = 512, (8, 65_536), 4_000_000
+"""So many cells of an item, at most, of a part, and about so many of all items."""
+REACH = 3.0
+"""Errors by which a part's cells go beyond its items, which is more than any node."""
 BOTH_WAYS = 1.4
 """By what a ranking tells less of items that are alike than it could, as it is read from the top and
 from the bottom. Fitted, over lists of 5, 10 and 20 and σ from 0.5 to 4."""
@@ -75,9 +80,9 @@ def ranks(values: Floats, component: Offsets) -> Offsets:
     """The rank of each value within its component, from 1 for the highest, shape (n,); those tied have
     the lowest of their ranks (1, 2, 2, 4), and 0 what is nan or was never judged (component 0)."""
     rows = np.flatnonzero((component > 0) & ~np.isnan(values))
-    by_part, by_value = Order(component[rows]), Order(-values[rows], component[rows])
-    rank = np.zeros(len(values), dtype=np.int64)
-    rank[rows] = by_value.starts[by_value.group] - by_part.starts[by_part.group] + 1
+    part, rank = component[rows], np.zeros(len(values), dtype=np.int64)
+    size, ordered = np.bincount(part), Order(-values[rows], part)
+    rank[rows] = ordered.starts[ordered.group] - (np.cumsum(size) - size)[part] + 1
     return rank
 
 
@@ -85,21 +90,16 @@ def _rank_intervals(mean: Floats, se: Floats, part: Offsets) -> tuple[Floats, Fl
     """The 95 % interval of each rank within a part, each of shape (n,), of items in the order of parts:
     by its own error and, in quadrature, by the others'. How many others are above varies by Σ p(1 − p),
     p being the chance of each; Σ p² is how many are expected above with the lower of two draws."""
-    at, se = _in_a_line(mean, se, part)
-    ends = np.searchsorted(part, part, side="right")
+    line, ends = _Line(mean, se, part), np.searchsorted(part, part, side="right")
 
     def above(nodes: Floats, *ways: float) -> list[Floats]:
         """How many others, with so many of their errors added, are above an item, with so many of its
         own: by the share of the `nodes`."""
-        line = np.multiply.outer(se, nodes)
-        line += at[:, None]
-        line = line.reshape(-1)
-        line.sort()  # in its place: of a million items these are 64 MB
-        below = (np.searchsorted(line, at + way * se) + (nodes > way).sum() for way in ways)
-        return [ends - one / len(nodes) for one in below]
+        below = line.below(nodes)
+        return [ends - below(way) - (nodes > way).mean() for way in ways]
 
-    middle, fewest, most = above(_draws(len(at)), 0, Z, -Z)
-    (twice,) = above(_draws(len(at), 2), 0)
+    middle, fewest, most = above(_draws(len(mean)), 0, Z, -Z)
+    (twice,) = above(_draws(len(mean), 2), 0)
     others = Z * np.sqrt(np.maximum(middle - twice, 0))
     # No further than items whose intervals overlap.
     (surely,), (perhaps,) = above(np.array([-Z]), Z), above(np.array([Z]), -Z)
@@ -126,15 +126,10 @@ def reliability(mean: Floats, se: Floats, group: Offsets | None = None) -> float
     """ρ̂ of the order of items; of fewer than two 1. With a `group` of each item, shape (n,), it is that
     of the orders within groups, pooled as in `correlation.within`."""
     part = np.zeros(len(mean), np.int64) if group is None else group
-    at, se = _in_a_line(mean, se, part)
-    nodes = np.multiply.outer(-se, _draws(len(at)))
-    nodes -= at[:, None]  # in its place: of a million items these are 64 MB
-    shape, order = nodes.shape, np.argsort(nodes, axis=None)
-    del nodes
-    place, rank = np.empty(shape, np.int32), np.empty(len(at))
-    place.reshape(-1)[order] = np.arange(len(order), dtype=np.int32)
-    rank[np.argsort(-at, kind="stable")] = np.arange(len(at))
-    expected = centred(place.mean(axis=1) / shape[1], part)
+    nodes, rank = _draws(len(mean)), np.empty(len(mean))
+    below = _Line(mean, se, part).below(nodes)
+    expected = centred(sum(map(below, nodes.tolist()), np.zeros(len(mean))) / len(nodes), part)
+    rank[np.lexsort((mean, part))] = np.arange(len(mean))
     rank = centred(rank, part)
     weighted = rank / np.bincount(part)[part] ** 2
     spread = float((weighted * rank).sum())
@@ -152,11 +147,36 @@ def top_share(mean: Floats, se: Floats, k: int) -> float:
     return float(above[first].mean())
 
 
-def _in_a_line(mean: Floats, se: Floats, part: Offsets) -> tuple[Floats, Floats]:
-    """The means of one part after the other, far apart, and their errors, of which none is 0."""
-    se = np.maximum(se, 1e-9)
-    width = mean.max(initial=0) - mean.min(initial=0) + 20 * float(se.max(initial=0))
-    return mean + part * width, se
+class _Line:
+    """Items of one part after the other on a line of cells, of which a part has some for each item."""
+
+    def __init__(self, mean: Floats, se: Floats, part: Offsets) -> None:
+        size, se = np.bincount(part), np.maximum(se, 1e-9)
+        low, high = np.full((2, len(size)), np.inf)
+        np.minimum.at(low, part, mean - REACH * se)
+        np.minimum.at(high, part, -mean - REACH * se)
+        cells = np.clip(min(OF_ITEM, CELLS // max(len(mean), 1)) * size, *OF_PART)
+        scale = (cells / (-high - low))[part]
+        self.count = int(cells.sum())
+        self.at: Floats = (np.cumsum(cells) - cells)[part] + (mean - low[part]) * scale
+        self.se: Floats = se * scale
+
+    def below(self, nodes: Floats) -> Callable[[float], Floats]:
+        """How many items, each in equal shares at these nodes, lie below an item with so many of its own
+        errors added: shape (n,)."""
+        upto = np.zeros(self.count + 1)
+        for node in nodes.tolist():
+            cells = (self.at + node * self.se).astype(np.int64)
+            upto[1:] += np.bincount(cells, minlength=self.count)
+        upto = np.cumsum(upto) / len(nodes)
+
+        def of(way: float) -> Floats:
+            at = self.at + way * self.se
+            cell = at.astype(np.int64)
+            below: Floats = upto[cell] + (at - cell) * (upto[cell + 1] - upto[cell])
+            return below
+
+        return of
 
 
 def _draws(n: int, least_of: int = 1) -> Floats:

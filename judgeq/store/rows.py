@@ -109,13 +109,10 @@ def job(row: Sequence[Any], n: int) -> Job:
 def jobs(matches: Matches, round: int, first: int, state: JobState) -> Iterator[tuple[object, ...]]:
     """A row for each question of a round, from this number on: its items, state, judge, whether the
     order presented is known, how often it was asked before."""
-    n, data = len(matches), matches.items.astype("<i4", copy=False).tobytes()
-    judges, ordered, repeats = (
-        [usual] * n if values is None else values.tolist()
-        for values, usual in ((matches.judges, 0), (matches.ordered, True), (matches.repeats, 0))
-    )
+    data = matches.items.astype("<i4", copy=False).tobytes()
+    columns = (matches.judges, matches.ordered, matches.repeats)
     bounds = (matches.offsets * 4).tolist()
-    for m, known in enumerate(zip(judges, ordered, repeats, strict=True)):
+    for m, known in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         yield first + m, round, data[bounds[m] : bounds[m + 1]], state.value, *known
 
 
@@ -283,21 +280,23 @@ def verdict_rows(outcomes: Iterable[Outcome]) -> list[tuple[object, ...]]:
     return [(o.job, *verdict(o.verdict), person_of(o)) for o in outcomes if o.verdict]
 
 
-def work(outcome: Outcome, released: int) -> dict[str, int]:
-    """What an outcome, which releases so much `at_risk`, adds to the columns of its worker's row: jobs
-    done, calls and those without an answer, tokens, answers from the cache, nano-dollars."""
-    calls = [call for call in outcome.calls if call.outcome != CACHED]
+def work(settled: Sequence[tuple[Outcome, Update]]) -> dict[str, int]:
+    """What outcomes add to the columns of their worker's row: jobs done, calls and those without an
+    answer, tokens, answers from the cache, nano-dollars."""
+    every = [call for outcome, _ in settled for call in outcome.calls]
+    calls = [call for call in every if call.outcome != CACHED]
     spent = sum(rounded_up(call.cost) for call in calls)
+    released = sum(update.at_risk for _, update in settled)
     return {
-        "done": int(outcome.verdict is not None),
+        "done": sum(outcome.verdict is not None for outcome, _ in settled),
         "calls": len(calls),
         "errors": sum(
             call.judge is None and call.outcome not in ("ok", "unusable", "duplicate")
             for call in calls
         ),
-        "tokens": sum(sum(call.usage) for call in outcome.calls),
-        "hits": len(outcome.calls) - len(calls),
-        "saved": sum(rounded_up(call.cost) for call in outcome.calls if call.outcome == CACHED),
+        "tokens": sum(sum(call.usage) for call in every),
+        "hits": len(every) - len(calls),
+        "saved": sum(rounded_up(call.cost) for call in every if call.outcome == CACHED),
         "spent": spent,
         "at_risk": -released,
         "free": released - spent,

@@ -333,12 +333,10 @@ class SqlWorkers(SqlReader):
                 raise RunError(f"an outcome can't be kept: {error}.") from error
             await self._each(_CALLS, calls)
             await self._each(VERDICTS, rows.verdict_rows(o for o, _ in settled))
-            for outcome, update in settled:
-                turn.work[row].update(rows.work(outcome, update.at_risk))
+            turn.work[row].update(rows.work(settled))
             if self.keeper is not None and row == self.worker:
-                for outcome, update in told:
-                    turn.reserved += rows.reserved(outcome)
-                    turn.freed += rows.work(outcome, update.at_risk)["free"]
+                turn.reserved += sum(rows.reserved(outcome) for outcome in outcomes)
+                turn.freed += rows.work(told)["free"]
             turn.ended |= {o.job for o in outcomes if o.state is not JobState.RUNNING}
 
     async def _settle(self, told: list[tuple[Outcome, Update]]) -> list[tuple[Outcome, Update]]:

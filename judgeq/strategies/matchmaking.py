@@ -6,7 +6,6 @@ Schaer, section on matchmaking). Everything works on positions in the sorted ord
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -99,9 +98,8 @@ class Repeats:
     def add(self, matches: Matches) -> Rows:
         """The numbers of the next round's questions, shape (matches,)."""
         self.rounds += 1
-        judges = repeat(0) if matches.judges is None else matches.judges.tolist()
         numbers = []
-        for judge, items in zip(judges, matches, strict=False):
+        for judge, items in zip(matches.judges.tolist(), matches, strict=True):
             question = hash((judge, items.tobytes()))
             numbers.append(self._asked.get(question, 0))
             self._asked[question] = numbers[-1] + 1

@@ -5,7 +5,6 @@ Nothing is sent to another address than one that our caller made, and no redirec
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import ssl
 import time
@@ -105,6 +104,11 @@ class Connection:
         self.address = address
         self.mask = Mask(())
         self._timeout = access.timeout  # seconds
+        self._connect = min(CONNECT, self._timeout)
+        self._of_a_call, self._of_a_file = (
+            aiohttp.ClientTimeout(total=whole, sock_connect=self._connect, sock_read=part)
+            for whole, part in ((self._timeout, None), (None, self._timeout))
+        )
         self._proxy: str | None = None
         self._sent: Headers = {}  # with each request, the key among them
         self._model = model
@@ -165,22 +169,16 @@ class Connection:
         within."""
         if self._session is None:
             raise JudgeError("the backend was not opened")
-        reading = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT, sock_read=self._timeout if long else None
-        )
         try:
-            async with (
-                asyncio.timeout(None if long else self._timeout),
-                self._session.request(
-                    method,
-                    url,
-                    data=body,
-                    headers={**self._sent, **(headers or {})},
-                    proxy=self._proxy,
-                    allow_redirects=False,
-                    timeout=reading,
-                ) as response,
-            ):
+            async with self._session.request(
+                method,
+                url,
+                data=body,
+                headers={**self._sent, **(headers or {})},
+                proxy=self._proxy,
+                allow_redirects=False,
+                timeout=self._of_a_file if long else self._of_a_call,
+            ) as response:
                 yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._broken(url, error) from None  # its own words are not masked
@@ -217,7 +215,9 @@ class Connection:
                 return RefusedRequestError(f"the proxy refused: {what}. See --proxy.")
             case aiohttp.ConnectionTimeoutError():
                 return CallTimeoutError(
-                    f"no connection to {url} within {CONNECT:g} s.", cost=0.0, unavailable=True
+                    f"no connection to {url} within {self._connect:g} s.",
+                    cost=0.0,
+                    unavailable=True,
                 )
             case TimeoutError():
                 return CallTimeoutError(

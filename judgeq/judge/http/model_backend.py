@@ -150,15 +150,15 @@ class ModelBackend(ABC):
         a key of its own."""
         k, repeat = len(request.match.items), request.match.repeat
         fields = {"model": self.model_id, **self.body(request.messages(), k)}
-        body, output = orjson.dumps(fields), self._output_a_call
+        limits = {name: fields.pop(name) for name in LIMIT_FIELDS if name in fields}
+        asked, output = orjson.dumps(fields), self._output_a_call
+        body = asked[:-1] + b"," + orjson.dumps(limits)[1:] if limits else asked
         if output is None:
             output = 8.0 * k + 16 + self._reason
-        for name in LIMIT_FIELDS:
-            fields.pop(name, None)
         again = (b"repeat %d" % repeat,) if repeat else ()
         return Prepared(
             body=body,
-            key=key_of(self._url.encode(), orjson.dumps(fields), *again),
+            key=key_of(self._url.encode(), asked, *again),
             tokens=len(body) * self._tokens_a_byte + output,
             bound=self._bounds.most(len(body)),
             version=self.version,
