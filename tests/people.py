@@ -64,12 +64,18 @@ def answered(question: Question, noise: Callable[[], float] = lambda: 0.0) -> An
 
 
 async def judge(
-    people: People, token: str, noise: float = 0.0, seed: int = 0, note: str = ""
+    people: People,
+    token: str,
+    noise: float = 0.0,
+    seed: int = 0,
+    note: str = "",
+    waits: bool = True,
 ) -> int:
-    """Answer until all is over, or the quota is reached; how many answers it took."""
+    """Answer until all is over or the quota is reached, or, of somebody who doesn't wait, there is no
+    question; how many answers it took."""
     chance, count = random.Random(seed), 0
     turn = await people.turn(token)
-    while turn.why in ("", "wait"):
+    while turn.why == "" or (waits and turn.why == "wait"):
         if turn.question is None:
             await asyncio.sleep(0.01)
             turn = await people.turn(token)

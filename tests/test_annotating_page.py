@@ -13,7 +13,6 @@ import pytest
 from judgeq.engine import session
 from judgeq.people.people import People
 from judgeq.web.annotate import annotating
-from judgeq.web.guard import Entrance
 from tests import people as engine
 from tests.browser import opened, violations
 from tests.cli import LONGEST, query
@@ -32,14 +31,12 @@ def judging(
 ) -> Iterator[Any]:
     """The page of Anna, or of who has this token, in which nothing goes wrong but this error, and which
     asks nobody else."""
-    with in_thread(study.served()) as at, opened(_link(at, study, token), **context) as seen:
-        yield seen.page
+    with in_thread(study.served()) as at:
+        link = at.link(study.anna if token is None else token)
+        with opened(link, **context) as seen:
+            yield seen.page
         assert [one for one in seen.errors if error not in one] == []
         assert [url for url in seen.asked if not url.startswith(at.address_shown)] == []
-
-
-def _link(at: Entrance, study: Study, token: str | None) -> str:
-    return at.address_shown if token == "" else at.link(token or study.anna)
 
 
 def question(page: Any, kind: str, text: str) -> None:

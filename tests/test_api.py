@@ -1,7 +1,6 @@
 """The Python interface: DataFrames and lists, functions as judges, results, errors, progress."""
 
 import asyncio
-import io
 import math
 import re
 import sys
@@ -18,6 +17,7 @@ from judgeq import errors
 from judgeq.events import Event, RoundRated
 from judgeq.judge.function import judge_name
 from tests.cli import judgeq as command
+from tests.test_dashboard import Screen
 
 pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
 GOLD = [float(n % 5) for n in range(40)]
@@ -150,15 +150,8 @@ def test_every_name_is_there_and_every_family_of_errors_exported() -> None:
         _ = judgeq.ru
 
 
-class Terminal(io.StringIO):
-    """A terminal, or what a notebook has in its place."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 def test_progress_is_a_bar_where_it_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
+    terminal = Screen()
     monkeypatch.setattr(sys, "stderr", terminal)
     judgeq.run("demo", strategy="listwise10x2", sample=50)
     shown = terminal.getvalue()

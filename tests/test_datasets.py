@@ -181,20 +181,6 @@ def test_what_unpacks_to_more_than_is_read(monkeypatch: pytest.MonkeyPatch) -> N
             load_file(name, content)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.xlsx", b"PK\x03\x04 not at all", "can't be read as an Excel file"),
-        ("a.parquet", b"PAR1 not at all", "can't be read as Parquet"),
-        ("a.csv.gz", gzip.compress(R)[:-9], "can't be unpacked"),
-        ("a.csv", b"\xd0\xcf\x11\xe0", "not UTF-8"),
-    ],
-)
-def test_a_damaged_file_is_a_sentence(name: str, content: bytes, message: str) -> None:
-    with pytest.raises(DataError, match=rf"{name} {message}|{name}, .*{message}"):
-        load_file(name, content)
-
-
 def test_a_text_a_line() -> None:
     data = load_file("a.txt", 'One, two.\r\n\n  Three; "four\n{five}\n')
     assert data.texts == ["One, two.", 'Three; "four', "{five}"]
@@ -202,21 +188,10 @@ def test_a_text_a_line() -> None:
     assert load_file("a.json", '["One", "two"]').texts == ["One", "two"]
 
 
-@pytest.mark.parametrize(
-    ("lines", "delimiter"),
-    [
-        (["id,text"], ","),
-        (["id\ttext\r\n"], "\t"),
-        (["id;text,more"], ","),
-        (['"a,b";text'], ";"),
-        (['"a;b",text'], ","),
-        (["1;0,5;Eins\n", "2;1,5;Zwei, drei\n", "3;;Vier\n"], ";"),
-        (['1,0.5,"Das; ist eins"', '2,1.5,"Zwei, drei"', "3,,Vier; 5"], ","),
-        ([], ","),
-    ],
-)
-def test_what_separates_columns_is_seen_in_the_lines(lines: list[str], delimiter: str) -> None:
-    assert delimiter_of(lines) == delimiter
+def test_what_separates_columns_is_seen_in_the_lines() -> None:
+    assert delimiter_of(['"a,b";text']) == ";"  # not what stands between quotation marks
+    assert delimiter_of(["1;0,5;Eins", "2;1,5;Zwei, drei", "3;;Vier"]) == ";"  # what each line has
+    assert delimiter_of(["id;text,more"]) == delimiter_of([]) == ","
 
 
 def test_decimal_commas_where_semicolons_separate() -> None:
@@ -230,6 +205,10 @@ def test_decimal_commas_where_semicolons_separate() -> None:
 ID: dict[str, object] = {"id_column": "i"}
 JSON_X = '{"text":"x","i":1}\n'
 BROKEN: list[tuple[str, str | bytes, dict[str, object], str]] = [
+    ("a.xlsx", b"PK\x03\x04 not at all", {}, "can't be read as an Excel file"),
+    ("a.parquet", b"PAR1 not at all", {}, "can't be read as Parquet"),
+    ("a.csv.gz", gzip.compress(R)[:-9], {}, "can't be unpacked"),
+    ("a.csv", b"\xd0\xcf\x11\xe0", {}, "not UTF-8"),
     ("a.csv", "", {}, r"a\.csv is empty"),
     ("a.csv", "text\n", {}, r"a\.csv has no rows.* at least two"),
     ("a.csv", "text\none\n", {}, r"a\.csv has one row.* at least two"),

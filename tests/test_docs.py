@@ -1,6 +1,5 @@
 """What README.md and docs/ show is what happens: commands and Python run, links lead somewhere."""
 
-import json
 import os
 import re
 import shlex
@@ -21,7 +20,17 @@ from judgeq.datasets import DatasetInfo
 from judgeq.engine import batch
 from judgeq.judge import prices
 from judgeq.settings.providers import OPENAI, PREFIXED, PROVIDERS
-from tests.cli import LONGEST, REPO, command, commands, environment, judgeq, python, started
+from tests.cli import (
+    LONGEST,
+    REPO,
+    command,
+    commands,
+    environment,
+    exact_columns,
+    judgeq,
+    python,
+    started,
+)
 from tests.mock import mock
 from tests.postgres import new_store
 from tests.test_providers import standing_in
@@ -30,15 +39,6 @@ DOCS = REPO / "docs"
 GENERATED = {"cli.md", "settings.md"}
 PAGES = {"README.md": REPO / "README.md", **{path.name: path for path in sorted(DOCS.glob("*.md"))}}
 WRITTEN = {name: path.read_text("utf-8") for name, path in PAGES.items() if name not in GENERATED}
-TUTORIALS = {
-    path.stem: "\n\n".join(
-        "".join(cell["source"])
-        for cell in json.loads(path.read_text("utf-8"))["cells"]
-        if cell["cell_type"] == "markdown"
-    )
-    for path in sorted((DOCS / "tutorials").glob("*.ipynb"))
-}
-"""The prose of the notebooks, by name."""
 FENCE = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 SIZES = {"README.md": 12_000, "methods.md": 9_800}
 """Bytes that a page may have; others 8,500."""
@@ -199,17 +199,13 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("before")
     for strategy in ("direct", "pairwise2", "listwise10"):
         judgeq(folder, "run", "demo", "-s", strategy)
-    rows = (f"{name},{'yes' if name.endswith('5') else 'no'}" for name in _ids(folder))
+    names = exact_columns(max((folder / "runs").iterdir()))["id"]
+    rows = (f"{name},{'yes' if name.endswith('5') else 'no'}" for name in names)
     (folder / "gold.csv").write_text("\n".join(["id,label", *rows]) + "\n", "utf-8")
     for block in chain.from_iterable(map(blocks, WRITTEN)):
         if block.title:
             (folder / block.title).write_text(block.text, "utf-8")
     return folder
-
-
-def _ids(folder: Path) -> list[str]:
-    exported = judgeq(folder, "export", "last", "--table", "scores", "--format", "csv").stdout
-    return [line.partition(",")[0] for line in exported.splitlines()[1:]]
 
 
 FIRST_READ = ("README.md", "quickstart.md", "growing.md")
@@ -255,7 +251,7 @@ def test_every_page_is_short_and_in_the_site() -> None:
     site = tomllib.loads((DOCS / "zensical.toml").read_text("utf-8"))["project"]
     sections = [value for entry in site["nav"] for value in entry.values()]
     listed = list(chain.from_iterable([one] if isinstance(one, str) else one for one in sections))
-    tutorials = {f"tutorials/{name}.md" for name in TUTORIALS}
+    tutorials = {f"tutorials/{path.stem}.md" for path in (DOCS / "tutorials").glob("*.ipynb")}
     assert sorted(listed) == sorted(PAGES.keys() - {"README.md"} | tutorials)
     for name, text in WRITTEN.items():
         assert len(text.encode()) <= SIZES.get(name, 8_500), name

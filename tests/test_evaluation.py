@@ -16,7 +16,7 @@ from judgeq.engine.results import Result, read
 from judgeq.errors import RunError, UsageError
 from judgeq.evaluation import scale
 from judgeq.evaluation.compare import Comparison, compare
-from judgeq.evaluation.evaluate import Assessment, Evaluation, Threshold, evaluate
+from judgeq.evaluation.evaluate import Assessment, Evaluation, evaluate
 from judgeq.evaluation.gold import Gold, Plan, gold_of
 from judgeq.evaluation.metrics import Measured
 from judgeq.rating import mixture
@@ -271,7 +271,7 @@ def test_a_mixture_threshold_never_sees_the_gold(folder: Path, say: Say) -> None
     turned = by_rating(evaluate(run, gold_of(1 - gold.values, "turned"), plan))
     for rating, row in rows.items():
         cut = mixture.threshold(run.scores.ratings[rating])
-        assert row.threshold == Threshold("mixture", cut.value, why=cut.why)
+        assert row.threshold == cut
         assert cut.value is not None
         said = run.scores.ratings[rating] > cut.value
         assert values(row)["f1"] == pytest.approx(f1_score(gold.positive, said))

@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose
 import judgeq as package
 from judgeq.engine.results import Result
 from judgeq.evaluation import items
-from judgeq.evaluation.items import Appearance, explanation, trails
+from judgeq.evaluation.items import explanation, trails
 from judgeq.rating import scale_quality
 from judgeq.rating.comparisons import joined
 from tests.cli import execute, json_of, judgeq
@@ -189,14 +189,10 @@ def change(folder: Path, *statements: str | tuple[str, Sequence[object]]) -> Non
     execute(path, *statements)
 
 
-def all_trails(run: Result) -> list[list[Appearance]]:
-    return trails(run, range(len(run.scores.ids)))
-
-
 @pytest.mark.parametrize("name", JOBS)
 def test_trails_hold_all_that_was_asked(runs: Path, name: str) -> None:
     run = opened(runs, name)
-    every = all_trails(run)
+    every = trails(run, range(len(run.scores.ids)))
     asked = sum(len(part.items) for part in run.history.asked)
     assert sum(len(one) for one in every) == asked
     for name, one in zip(run.scores.ids, every, strict=True):

@@ -20,7 +20,7 @@ from judgeq.rating.correlation import Kendall, pearson, point, spearman, within
 from judgeq.strategies import History
 from judgeq.types import Floats
 from tests.batch_killing import forks, quick
-from tests.build import verdicts
+from tests.build import ranked, verdicts
 from tests.cli import json_of, judgeq, only_run, query, score_columns
 from tests.mock import mock, stats
 from tests.postgres import new_store
@@ -37,16 +37,6 @@ def named(sizes: Sequence[int], seed: int = 0) -> list[str]:
     names = [f"g{at}" for at, size in enumerate(sizes) for _ in range(size)]
     mixed: list[str] = np.random.default_rng(seed).permutation(names).tolist()
     return mixed
-
-
-def answered(history: History, truth: Floats, rounds: int) -> History:
-    """After so many rounds of a judge that follows the model."""
-    rng = np.random.default_rng(1)
-    for _ in range(rounds):
-        matches = history.next_round()
-        said = [one[np.argsort(-(truth[one] + rng.gumbel(size=len(one))))] for one in matches]
-        history.add(verdicts([tuple(one.tolist()) for one in said]), len(matches))
-    return history
 
 
 @pytest.mark.parametrize(
@@ -101,8 +91,12 @@ def test_groups_share_a_prior_and_intervals_cover() -> None:
     group = comparisons.numbered(groups)
     assert group is not None
     truth = np.random.default_rng(3).normal(0, 2, n)
-    begun = History.begin(n, strategies.parse("listwise4x6"), group=group)
-    history = answered(begun, truth, 6)
+    history = History.begin(n, strategies.parse("listwise4x6"), group=group)
+    rng = np.random.default_rng(1)
+    for _ in range(6):
+        matches = history.next_round()
+        lists = (one.tolist() for one in matches)
+        history.add(ranked(lists, truth, rng), len(matches))
     fit = ESTIMATORS["pl"].fit(comparisons.joined(history.verdicts), n, Parameters())
     assert fit.posterior is not None
     assert 1.6 < fit.posterior.sigma < 2.4

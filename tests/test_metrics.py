@@ -46,22 +46,9 @@ def correlation(x: Floats, y: Floats) -> dict[str, Measure]:
     return {name: make(x, y) for name, make in CORRELATION.items()}
 
 
-def detection(scores: Floats, positive: Bools, labelled: Bools) -> dict[str, Measure]:
-    every = metrics.measures(metrics.Sample(scores, scores, positive, labelled))
-    return {name: made for name, made in every.items() if name not in {*CORRELATION, *COUNTS}}
-
-
-def all_measures(x: Floats, y: Floats, positive: Bools, threshold: float) -> dict[str, Measure]:
+def measures_of(x: Floats, y: Floats, positive: Bools, threshold: float) -> dict[str, Measure]:
     every = metrics.measures(metrics.Sample(x, y, positive, x > threshold))
     return {name: made for name, made in every.items() if name not in COUNTS}
-
-
-def points(measures: dict[str, Measure], n: int) -> dict[str, float | None]:
-    return {name: point(measure, n) for name, measure in measures.items()}
-
-
-def or_nan(value: float | None) -> float:
-    return NAN if value is None else value
 
 
 def scipys(x: Floats, y: Floats) -> dict[str, float]:
@@ -90,13 +77,13 @@ def scikit_learns(true: Bools, said: Bools, scores: Floats) -> dict[str, float]:
 @given(items=rated(), threshold=TAME)
 def test_detection_is_scikit_learns(items: tuple[Floats, Bools], threshold: float) -> None:
     scores, positive = items
-    said = scores > threshold
-    found = points(detection(scores, positive, said), len(scores))
+    every = measures_of(scores, scores, positive, threshold)
+    found = {name: point(every[name], len(scores)) for name in every.keys() - CORRELATION.keys()}
     if len(np.unique(positive)) < 2:
         assert set(found.values()) == {None}
         return
-    expected = scikit_learns(positive, said, scores)
-    known = {name: or_nan(value) for name, value in found.items()}
+    expected = scikit_learns(positive, scores > threshold, scores)
+    known = {name: NAN if value is None else value for name, value in found.items()}
     assert known == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
@@ -105,7 +92,7 @@ def test_a_resample_is_its_items(seed: int) -> None:
     """And all of them, once each: against SciPy and scikit-learn, with many, few or no ties."""
     x, y = random_columns(seed)
     positive = y > 0
-    measures = all_measures(x, y, positive, 0)
+    measures = measures_of(x, y, positive, 0)
     (weights,) = resamples(len(x), 5, np.random.default_rng(seed))
     for weight in (np.ones(len(x)), *weights):
         each = np.repeat(np.arange(len(x)), weight.astype(int))

@@ -261,10 +261,10 @@ async def test_what_a_failed_commit_left_is_read_again_by_whoever_waits(table: T
 @table((0, 1), (1, 0), (0, 1), (2, 3))
 async def test_nobody_is_asked_the_same_twice(table: Table) -> None:
     async with table.open("Ann", "Bob") as (people, store, ann, bob):
-        assert await them.judge(_ending(people, ann), ann) == 2
+        assert await them.judge(people, ann, waits=False) == 2
         assert (await people.turn(ann)).why == "wait"
         assert await store.counts() == Counts(pending=2, done=2)
-        await them.judge(_ending(people, bob), bob)
+        await them.judge(people, bob, waits=False)
         assert await store.counts() == Counts(pending=1, done=3)
 
 
@@ -376,22 +376,6 @@ async def test_where_anybody_may_come_only_those_who_are_there_are_waited_for(ta
             await people.join("Bob")
 
 
-def _ending(people: People, token: str) -> Any:
-    """The people, of whom one stops where they would wait."""
-
-    class Ending:
-        async def turn(self, token: str) -> Turn:
-            return self._ended(await people.turn(token))
-
-        async def answer(self, token: str, question: str, answer: Answer) -> Turn:
-            return self._ended(await people.answer(token, question, answer))
-
-        def _ended(self, turn: Turn) -> Turn:
-            return turn._replace(why="over") if turn.why == "wait" else turn
-
-    return Ending()
-
-
 @table((0, 1), (2, 3), (1, 0))
 async def test_who_is_waited_for_is_reported_once(table: Table) -> None:
     def reported() -> list[Notice]:
@@ -482,7 +466,7 @@ async def test_all_is_as_before_when_the_server_comes_again(table: Table) -> Non
 @table(*RING, *((row, (row + 3) % N) for row in range(N)), repeats=0.2)
 async def test_some_are_asked_again_turned_round_and_count_for_nothing(table: Table) -> None:
     async with table.open("Ann") as (people, store, ann):
-        await them.judge(_ending(people, ann), ann)
+        await them.judge(people, ann, waits=False)
         checks = await store.checks()
         asked = {match.id: match.items for match, _ in await store.people_calls()}
         assert len(asked) == 24
@@ -503,7 +487,7 @@ async def test_questions_whose_answer_is_known_are_mixed_in(table: Table) -> Non
         assert await add_known(store, [(11, 0), (10, 1), (11, 0)]) == 2
         assert await add_known(store, [(10, 1), (9, 2)]) == 1
     async with table.open("Ann") as (people, store, ann):
-        await them.judge(_ending(people, ann), ann)
+        await them.judge(people, ann, waits=False)
         asked = [check for check in await store.checks() if check.person is not None]
         assert len(asked) == 24 // EVERY
         assert len({check.known for check in asked}) == len(asked)

@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from judgeq import seeds
 from judgeq.rating import ESTIMATORS, Parameters, plackett_luce, position_bias
 from judgeq.rating.position_bias import Effect, Slots, effect
-from judgeq.rating.posterior import Posterior
 from judgeq.types import Matches, Verdicts
 from tests.cli import json_of, judgeq, only_run, score_columns
+from tests.test_ranks import posterior_of
 
 
 def answered(presented: Any, ranked: Any, judges: Any = None) -> Verdicts:
@@ -145,15 +145,11 @@ def simulated(
     return answered(presented, ranked, several)
 
 
-def posterior_of(some: Verdicts, n: int, parameters: Parameters = Parameters()) -> Posterior:  # noqa: B008
-    posterior = plackett_luce.fit(some, n, parameters).posterior
-    assert isinstance(posterior, Posterior)
-    return posterior
-
-
 def effect_of(some: Verdicts, n: int, **parameters: float | bool) -> Effect:
     given = Parameters(**parameters)  # type: ignore[arg-type]
-    found = effect(posterior_of(some, n, given), some, joint=bool(given.position))
+    found = effect(
+        posterior_of(plackett_luce.fit(some, n, given)), some, joint=bool(given.position)
+    )
     assert found is not None
     return found
 
@@ -168,7 +164,7 @@ BEST_OF_FOURS = [0.12115, 1.09168, 0.03611, -1.99218, 0.8755, 0.24483, -0.98933,
 def test_the_joint_maximum_and_its_curvature(k: int, best: list[float], error: float) -> None:
     """As SciPy's BFGS has θ and γ of the posterior written out, and finite differences its curvature."""
     some, sigma = simulated(8, k, 20, 0.8, seed=1), 2.0
-    posterior = posterior_of(some, 8, Parameters(sigma, position=True))
+    posterior = posterior_of(plackett_luce.fit(some, 8, Parameters(sigma, position=True)))
     assert_allclose(posterior.parameters, best, atol=2e-5)
     joint = effect_of(some, 8, sigma=sigma, position=True)
     assert joint.value == pytest.approx(best[-1], abs=1e-4)

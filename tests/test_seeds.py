@@ -16,12 +16,6 @@ DRAWS: list[Callable[[np.random.Generator], object]] = [
 ]
 
 
-def test_the_same_names_give_the_same_draws_whoever_asks_first() -> None:
-    first = rng(1, "round", 2).random(5)
-    rng(1, "round", 3).random(100)
-    np.testing.assert_array_equal(rng(1, "round", 2).random(5), first)
-
-
 def test_every_part_of_the_name_counts() -> None:
     names: list[tuple[str | int, ...]] = [
         *((), ("",), (0,), ("0",), ("a", "b"), ("b", "a"), ("ab",), ("a", 1), ("a1",), ("a", "1")),

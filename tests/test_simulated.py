@@ -119,11 +119,9 @@ def test_two_labels_make_two_groups() -> None:
     assert (wide.min(), wide.max()) == (1, 1000)
 
 
-VG, RRT = Simulation(), Simulation(sim_model="rrt")
 BOTH = pytest.mark.parametrize("judge", [VG, RRT], ids=["vg", "rrt"])
 # Errs in nothing: as good as no noise, and no lapses.
 CERTAIN = {"sim_accuracy": 0.999, "sim_pmax": 1.0, "sim_distance": 0.001}
-# Errs by lapses alone, in a fifth of all pairs.
 LISTS = 20_000
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -86,14 +86,6 @@ def test_all_sizes_are_as_promised() -> None:
                 assert sizes.sum() == n + overlap * (len(sizes) - 1)
 
 
-@pytest.mark.parametrize(
-    ("n", "k", "overlap", "lists"), [(1000, 10, 2, 125), (3674, 10, 0, 368), (2261, 10, 0, 227)]
-)
-def test_published_numbers_of_lists(n: int, k: int, overlap: int, lists: int) -> None:
-    """Of the paper's simulation, and of its two recordings."""
-    assert Listwise(k, 3, overlap).calls(n) == 3 * lists
-
-
 def spread(matches: Matches, n: int) -> float:
     """The mean distance in rank, as a share of n, of the highest and lowest item of a match."""
     return float(np.mean([np.ptp(items) for items in matches])) / n

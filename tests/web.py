@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager as AsyncManager
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -20,10 +21,11 @@ T = TypeVar("T")
 @contextmanager
 def in_thread(server: AsyncManager[T]) -> Iterator[T]:
     """What `server` gives while it is open on an event loop of a thread of its own."""
-    loop, begun, stop = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
-    given: list[T] = []
+    begun, given, leave = threading.Event(), list[T](), list[Callable[[], object]]()
 
     async def serve() -> None:
+        stop = asyncio.Event()
+        leave.append(partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set))
         try:
             async with server as value:
                 given.append(value)
@@ -32,16 +34,16 @@ def in_thread(server: AsyncManager[T]) -> Iterator[T]:
         finally:
             begun.set()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
+    thread = threading.Thread(target=asyncio.run, args=[serve()])
     thread.start()
     try:
         assert begun.wait(LONGEST)
         assert given, "the server didn't begin"
         yield given[0]
     finally:
-        loop.call_soon_threadsafe(stop.set)
+        if given:
+            leave[0]()
         thread.join(LONGEST)
-        loop.close()
 
 
 def serving(handler: Handler) -> AbstractContextManager[str]:

@@ -179,7 +179,7 @@ def without_repeated(dataset: Dataset, *, merge: bool) -> Dataset:
 
 def tokens_of(text: str) -> float:
     """About how many tokens a text has: one for four characters of ASCII, and for each other one."""
-    plain = len(text.encode("ascii", "ignore"))
+    plain = len(text if text.isascii() else text.encode("ascii", "ignore"))
     return plain / 4 + len(text) - plain
 
 

@@ -26,22 +26,13 @@ from judgeq.evaluation.metrics import MEASURES, Measured, Sample, bootstrap, mea
 from judgeq.evaluation.people import Yardstick
 from judgeq.evaluation.scale import Misfit, Reliability
 from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture, ranks
+from judgeq.rating.mixture import Threshold
 from judgeq.store import Items
 from judgeq.text import INLINE
 from judgeq.types import Bools, Floats, Offsets
 
 SUMMARY = frozenset(MEASURES) - {"kendall", "auc"}
 """What `evaluated` measures: all that costs next to nothing, also for a million items."""
-
-
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """Over which score an item is labelled positive, by the `rule` "default", "given" or "mixture"; None
-    where there is no such score, and `why`."""
-
-    rule: str
-    value: float | None
-    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +127,10 @@ def _threshold(column: str, scores: Floats, gold: Gold | None, plan: Plan) -> Th
             raise UsageError(f"--threshold {rule}: nothing is detected, since {gold.classes}.")
         return None
     if rule == "mixture":
-        cut = mixture.threshold(scores)
-        return Threshold("mixture", cut.value, cut.why)
+        return mixture.threshold(scores)
     if isinstance(rule, str):
-        return Threshold("default", THRESHOLDS[column])
-    return Threshold("given", rule)
+        return Threshold(THRESHOLDS[column], rule="default")
+    return Threshold(rule, rule="given")
 
 
 def masks_of(items: Items, wanted: str | None) -> dict[str, Bools]:

@@ -39,7 +39,14 @@ class Order:
 
     def sums(self, weights: Floats) -> Floats:
         """The weight of each group of tied values, shape (b, groups)."""
-        return np.add.reduceat(weights[:, self.order], self.starts, axis=1)
+        if len(self.starts) > 1:
+            return np.add.reduceat(weights[:, self.order], self.starts, axis=1)
+        whole: Floats = weights.sum(axis=1, keepdims=True)
+        return whole
+
+    def spread(self, by_group: Floats) -> Floats:
+        """To each item what its group has, shape (b, n), or (b, 1) where all are one."""
+        return by_group if len(self.starts) == 1 else by_group[:, self.group]
 
     def ranks(self, weights: Floats) -> Floats:
         """Mean ranks from 1, as if each item stood there as often as it weighs; shape (b, n)."""
@@ -82,7 +89,7 @@ def _pearson(x: Floats, y: Floats, weights: Floats, part: Order) -> Floats:
 
     def deviations(values: Floats) -> tuple[Floats, Floats]:
         """Those from the mean of each part, and the sum of their squares."""
-        off = values - (part.sums(weights * values) / size)[:, part.group]
+        off = values - part.spread(part.sums(weights * values) / size)
         squares = (weights * off * off).sum(axis=1)
         squares[squares <= _ROUNDING * (weights * values * values).sum(axis=1)] = np.nan
         return off, squares

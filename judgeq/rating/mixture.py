@@ -46,14 +46,16 @@ class Mixture(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """The score at which the components cross; None where there is none, and `why`."""
+class Threshold:
+    """Over which score an item is labelled positive, by the `rule` "default", "given" or "mixture"; None
+    where there is no such score, and `why`."""
 
     value: float | None
     why: str | None = None
+    rule: str = "mixture"
 
 
-def threshold(scores: Floats) -> Cut:
+def threshold(scores: Floats) -> Threshold:
     """The score between the two means where both components of `fit` have the same (weighted) density:
     above it a score is more probably of the upper one.
 
@@ -64,16 +66,16 @@ def threshold(scores: Floats) -> Cut:
     known = scores[np.isfinite(scores)]
     n = len(known)
     if n < FEWEST:
-        return Cut(None, f"a mixture needs {FEWEST} scores, and there are {n}")
+        return Threshold(None, f"a mixture needs {FEWEST} scores, and there are {n}")
     if np.ptp(known) == 0:
-        return Cut(None, "all scores are equal: a mixture has nothing to part")
+        return Threshold(None, "all scores are equal: a mixture has nothing to part")
     mixture = fit(known)
     if n * (mixture.likelihood - mixture.one) < EVIDENCE:
-        return Cut(
+        return Threshold(
             None, "two components describe the scores hardly better than one: nothing parts them"
         )
     if n * mixture.weights.min() < SMALLEST:
-        return Cut(None, f"one component of the mixture has fewer than {SMALLEST} items")
+        return Threshold(None, f"one component of the mixture has fewer than {SMALLEST} items")
     # In units in which the means are at -1 and 1, so that no difference is of large numbers, the upper
     # component's logarithm is larger by bend·x² + slope·x + level: a parabola, which has exactly one
     # root between two points at which its signs differ.
@@ -84,9 +86,9 @@ def threshold(scores: Floats) -> Cut:
     bend, slope = (lower - upper) / 2, lower + upper
     level = other - one + bend
     if not bend - slope + level < 0 < bend + slope + level:
-        return Cut(None, "the components of the mixture don't cross between their means")
+        return Threshold(None, "the components of the mixture don't cross between their means")
     x = -2 * level / (slope + math.sqrt(slope**2 - 4 * bend * level))
-    return Cut((low + high) / 2 + scale * x)
+    return Threshold((low + high) / 2 + scale * x)
 
 
 def fit(scores: Floats) -> Mixture:

@@ -252,7 +252,7 @@ def update(outcome: Outcome, worker: int) -> Update:
         worker=worker,
         final=outcome.verdict is not None or person_of(outcome) is not None,
         state=outcome.state.value,
-        unusable=sum(call.outcome == "unusable" for call in outcome.calls),
+        unusable=[call.outcome for call in outcome.calls].count("unusable"),
         open=len(attempts),
         at_risk=sum(map(rounded_up, released)),
         unbounded=released.count(None),
