@@ -5,7 +5,7 @@ batches.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
@@ -81,8 +81,7 @@ class AnthropicServer(FaultyServer):
             text = f"prompt is too long: {sent} tokens > {longest} maximum"
         elif said["param"] == "response_format":
             text = "output_config.format: Extra inputs are not permitted"
-        elif said["param"] == "tool_choice":
-            text = "tool_choice: Extra inputs are not permitted"
+
         elif said["code"] == "model_not_found":
             text = f"model: {text.partition('`')[2].partition('`')[0]}"
         elif status == 429:
@@ -98,10 +97,8 @@ class AnthropicServer(FaultyServer):
         request._read_bytes = orjson.dumps(as_openai(asked))
         response = await self.complete(request)
         if response.status == 200 and isinstance(response, web.Response) and response.text:
-            return as_json(message_of(orjson.loads(response.text), asked))
-        if isinstance(response, web.Response) and response.status == 400 and "tools" in asked:
-            text = (response.text or "").replace('"response_format"', '"tool_choice"')
-            return web.Response(text=text, status=400)
+            answer = message_of(orjson.loads(response.text))
+            return as_json(answer, headers=dict(rates(response.headers)))
         return response
 
     # Batches
@@ -113,12 +110,7 @@ class AnthropicServer(FaultyServer):
         if limited := batches.limited():
             return limited
         lines = [
-            {
-                "custom_id": one["custom_id"],
-                "body": as_openai(one["params"]),
-                "asked": one["params"],
-            }
-            for one in requests
+            {"custom_id": one["custom_id"], "body": as_openai(one["params"])} for one in requests
         ]
         assert len({line["custom_id"] for line in lines}) == len(lines)
         problems = batches.problems(lines, len(body))
@@ -154,9 +146,8 @@ class AnthropicServer(FaultyServer):
         self.batches.catch_up(batch)
         if not batch.closed:
             return error(400, f"Batch {batch.id} has no available results: it has not ended.")
-        asked = {line["custom_id"]: line["asked"] for line in batch.lines}
         given = map(orjson.loads, [*batch.output.splitlines(), *batch.errors.splitlines()])
-        lines = [orjson.dumps(self._result(line, asked[line["custom_id"]])) for line in given]
+        lines = [orjson.dumps(self._result(line)) for line in given]
         return await self.batches.send(request, b"".join(line + b"\n" for line in lines))
 
     def _named(self, request: web.Request) -> FaultyBatch | None:
@@ -187,14 +178,14 @@ class AnthropicServer(FaultyServer):
             "results_url": f"http://{request.host}/v1/messages/batches/{batch.id}/results",
         }
 
-    def _result(self, line: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _result(self, line: Mapping[str, Any]) -> dict[str, Any]:
         response, problem = line["response"], line["error"]
         result: dict[str, Any]
         if problem is not None:
             ended = "expired" if problem["code"] == "batch_expired" else "canceled"
             result = {"type": ended}
         elif response["status_code"] == 200:
-            result = {"type": "succeeded", "message": message_of(response["body"], asked)}
+            result = {"type": "succeeded", "message": message_of(response["body"])}
         else:
             refused = as_json({}, response["status_code"] or 500)
             said = (response["body"] or BROKEN)["error"]
@@ -210,6 +201,14 @@ BROKEN = {"error": {"message": "Internal server error", "code": None, "param": N
 
 def no_batch(request: web.Request) -> web.Response:
     return error(404, f"No batch with id {request.match_info['id']}.")
+
+
+def rates(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What OpenAI's headers say of limits, in those of Anthropic."""
+    for name, value in headers.items():
+        if (found := re.fullmatch(r"x-ratelimit-(\w+)-(\w+)", name)) is not None:
+            what, which = found.groups()
+            yield f"anthropic-ratelimit-{which}-{what}", value
 
 
 def moment(seconds: float) -> str:
@@ -228,43 +227,30 @@ def as_openai(asked: Mapping[str, Any]) -> dict[str, Any]:
     form = (asked.get("output_config") or {}).get("format")
     if form is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": form}
-    elif "tools" in asked:
-        body["response_format"] = {"type": "json_object"}
     return body
 
 
-def message_of(answer: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer of OpenAI's as Anthropic's to what was asked."""
-    [choice], usage = answer["choices"], answer.get("usage")
+def message_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer of OpenAI's as Anthropic's."""
+    [choice], usage = answer["choices"], answer["usage"]
     text, refusal = choice["message"].get("content"), choice["message"]["refusal"]
-    reason = "refusal" if refusal else REASONS[choice["finish_reason"]]
+    thought = usage["completion_tokens_details"]["reasoning_tokens"]
     content: list[dict[str, Any]] = []
-    if usage is not None:
-        cached = usage["prompt_tokens_details"]["cached_tokens"]
-        thought = usage["completion_tokens_details"]["reasoning_tokens"]
-        usage = {
-            "input_tokens": usage["prompt_tokens"] - cached,
-            "cache_read_input_tokens": cached,
+    if thought:
+        content.append({"type": "thinking", "thinking": "Let me see.", "signature": "mock"})
+    if text or refusal:
+        content.append({"type": "text", "text": refusal or text})
+    return {
+        "id": answer["id"],
+        "type": "message",
+        "role": "assistant",
+        "model": answer["model"],
+        "content": content,
+        "stop_reason": "refusal" if refusal else REASONS[choice["finish_reason"]],
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": usage["prompt_tokens"],
             "output_tokens": usage["completion_tokens"],
             "output_tokens_details": {"thinking_tokens": thought},
-        }
-        if thought:
-            content.append({"type": "thinking", "thinking": "Let me see.", "signature": "mock"})
-    called = loaded(text) if "tools" in asked and not refusal else None
-    if called is not None:
-        name = asked["tool_choice"]["name"]
-        content.append({"type": "tool_use", "id": "toolu_1", "name": name, "input": called})
-        reason = "tool_use" if reason == "end_turn" else reason
-    elif text or refusal:
-        content.append({"type": "text", "text": refusal or text})
-    message = {"id": answer["id"], "type": "message", "role": "assistant", "model": answer["model"]}
-    more = {} if usage is None else {"usage": usage}
-    return {**message, "content": content, "stop_reason": reason, "stop_sequence": None, **more}
-
-
-def loaded(text: Any) -> dict[str, Any] | None:
-    try:
-        value = orjson.loads(text or "")
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
+        },
+    }

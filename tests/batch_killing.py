@@ -141,11 +141,10 @@ class Forks:
 
 
 @contextmanager
-def forks(folder: Path, warm_up: Sequence[str | Path], *more: str) -> Iterator[Forks]:
-    """What forks sessions, after one that imports all that they need; with "by elo" they aren't rated by
-    anything else."""
+def forks(folder: Path, warm_up: Sequence[str | Path]) -> Iterator[Forks]:
+    """What forks sessions, which are rated by Elo alone, after one that imports all that they need."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.batch_killing", *more],
+        [sys.executable, "-m", "tests.batch_killing"],
         cwd=Path(__file__).parent.parent,
         env=environment(folder),
         stdin=subprocess.PIPE,
@@ -167,8 +166,7 @@ def main() -> None:
     """Read sessions from standard input, one in a line, and write how each ended."""
     quick(setattr)
     batch_jobs.GROUP = 2
-    if "by elo" in sys.argv:
-        by_elo(setattr)
+    by_elo(setattr)
     warm = False
     for line in sys.stdin:
         folder, words, kill = json.loads(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ SMALL_BATCHES = (
     *("--strategy", "listwise3x2", "--prompt", "bias", "--judge", "m", "--quiet"),
     *("--price", "1,2", "--max-output-tokens", "20", "--batch-size", "4"),
 )
-"""A job of a model, in batches of four questions."""
+"""A job of a model, in batches of four questions,"""
+QUESTIONS = 20
+"""of which it has so many about `texts`."""
 KEY = "sk-test-0123456789abcdef"
 NAME = "jq-0a1b2c3d"
 BATCH: dict[str, Any] = {
@@ -101,15 +103,14 @@ def told(
     server: Server,
     story: Callable[[BatchAPI], Awaitable[Any]],
     form: str = "openai",
-    base: str = "{url}",
     **access: Any,
 ) -> Any:
     async def run() -> Any:
-        async with answering(server.handle) as url:
-            if "proxy" in access:
-                access["proxy"] = access["proxy"].format(url=url.removesuffix("/v1"))
-            async with asked_at(form, base.format(url=url), **access) as backend:
-                return await story(backend.batch_api)
+        async with (
+            answering(server.handle) as url,
+            asked_at(form, url, **access) as backend,
+        ):
+            return await story(backend.batch_api)
 
     return asyncio.run(run())
 
@@ -138,12 +139,19 @@ def texts_in(folder: Path, n: int) -> Path:
     return file
 
 
-def asked_live(make: pytest.TempPathFactory, texts: Path, job: Sequence[str]) -> dict[str, str]:
-    """The scores of a run that is asked live, by API."""
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return texts_in(tmp_path_factory.mktemp("texts"), 30)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> dict[str, str]:
+    """The scores of the job in small batches, asked live, by API."""
     known = {}
     for name, flags in APIS.items():
-        folder = make.mktemp(name)
+        folder = tmp_path_factory.mktemp(name)
+        words = ("run", "-d", str(texts), *SMALL_BATCHES, *flags, "--no-cache")
         with mock(folder) as url:
-            judgeq(folder, "run", "-d", texts, *job, *flags, "--base-url", url, "--no-cache")
+            judgeq(folder, *words, "--base-url", url)
         known[name] = scores(only_run(folder))
     return known

@@ -208,20 +208,20 @@ def wait_until(condition: Callable[[], object], process: subprocess.Popen[Any]) 
 
 def answered(folder: Path) -> int:
     """How many jobs of a run are done that another process is at."""
-    return _counted(folder, "SELECT count(*) FROM jobs WHERE state = 'done'")
+    return len(look(folder, "SELECT id FROM jobs WHERE state = 'done'"))
 
 
 def in_flight(folder: Path) -> int:
     """How many attempts wait for an answer in a run that another process is at."""
-    return _counted(folder, "SELECT coalesce(sum(open), 0) FROM jobs WHERE state = 'running'")
+    return sum(count for (count,) in look(folder, "SELECT open FROM jobs WHERE state = 'running'"))
 
 
-def _counted(folder: Path, sql: str) -> int:
+def look(folder: Path, sql: str) -> list[tuple[int, ...]]:
+    """What the ledger of a run says that another process is at; nothing before it is there."""
     try:
-        ((count,),) = query(only_run(folder), sql)
+        return query(only_run(folder), sql)
     except (FileNotFoundError, ValueError, sqlite3.OperationalError):
-        return 0  # it isn't there yet, or just being made
-    return count
+        return []
 
 
 def only_run(folder: Path) -> Path:

@@ -34,7 +34,7 @@ class FaultySettings(MockSettings):
     max_input_tokens: int | None = None  # the longest question it reads
     quota_after: int | None = None  # answers until the quota is used up
     reasoning_tokens: int = 0  # of every reply
-    cached_share: float = 0.0  # of the input
+
     batch_expire: float = 0.0  # batches that expire half-way
     batch_invalid: float = 0.0  # batches that fail validation
     batch_queue_tokens: int | None = None  # the most in batches that wait, at four bytes a token
@@ -82,8 +82,7 @@ class FaultyChat(Chat):
 
     def usage(self, asked: Question, answer: str) -> Usage:
         usage, reasoning = super().usage(asked, answer), self.settings.reasoning_tokens
-        cached = int(usage.input * self.settings.cached_share)
-        return Usage(usage.input - cached, cached, usage.output + reasoning, reasoning)
+        return usage._replace(output=usage.output + reasoning, reasoning=reasoning)
 
     def spoil(self, answer: str, fault: str) -> tuple[dict[str, Any], str]:
         match fault:

@@ -221,21 +221,6 @@ def test_the_environment_names_the_address_where_nothing_else_does(
     assert settle(made.model_dump(), resumed=True) == made
 
 
-def test_a_providers_key_goes_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JUDGEQ_API_KEY")
-    for _ in range(2):
-        with pytest.raises(errors.KeyMissingError, match="ANTHROPIC_API_KEY is not set"):
-            api_key(CLAUDE, Model(), Access())
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-openai")
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant")
-    assert api_key(CLAUDE, Model(), Access()) == "sk-ant"
-    assert api_key("gpt-5-mini", Model(), Access()) == "sk-openai"
-    assert api_key(CLAUDE, Model(api="openai"), Access()) == "sk-openai"
-    for api in ("anthropic", "openai", None):
-        assert api_key(CLAUDE, Model(base_url="http://h/v1", api=api), Access()) is None
-    assert api_key(CLAUDE, Model(base_url=ANTHROPIC), Access()) is None
-
-
 @pytest.mark.parametrize("kind", [OpenAIChat, AnthropicMessages])
 async def test_a_proxy_is_not_sent_what_is_meant_for_the_server(kind: type[ModelBackend]) -> None:
     """A tunnel is asked for in the clear."""

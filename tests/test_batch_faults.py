@@ -17,14 +17,14 @@ from judgeq.engine import batch
 from tests import faulty_server
 from tests.anthropic_server import AnthropicServer
 from tests.batch_killing import quick
-from tests.batch_server import APIS, SMALL_BATCHES, asked_live, texts_in
+from tests.batch_server import APIS, QUESTIONS, SMALL_BATCHES, live, texts
 from tests.cli import ended, judgeq, only_run, query, scores
 from tests.faulty_server import FaultyBatch, FaultyBatches
 from tests.mock import billed, mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
+__all__ = ["live", "texts"]  # fixtures
 
-QUESTIONS = 20
 # Those of a session that say nothing to the user, and pay for nothing twice.
 QUIET = (
     *("--batch-expire 1", "--batch-limited 0.5 --retry-after 0.01", "--batch-unanswered 1"),
@@ -41,17 +41,6 @@ MIXED += " --retry-after 0.01"
 def _quick(monkeypatch: pytest.MonkeyPatch, short_waits: None) -> None:
     quick(monkeypatch.setattr)
     monkeypatch.setattr(faulty_server, "LARGEST_PAGE", 1)
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return texts_in(tmp_path_factory.mktemp("texts"), 30)
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> dict[str, str]:
-    """The scores of the run asked live, by API."""
-    return asked_live(tmp_path_factory, texts, SMALL_BATCHES)
 
 
 @pytest.fixture(params=list(APIS))

@@ -10,11 +10,12 @@ import pytest
 
 from tests import faulty_server
 from tests.batch_killing import STEPS, Forks, forks
-from tests.batch_server import APIS, SMALL_BATCHES, asked_live, texts_in
+from tests.batch_server import APIS, QUESTIONS, SMALL_BATCHES, live, texts
 from tests.cli import only_run, query, scores
 from tests.mock import billed, mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
+__all__ = ["live", "texts"]  # fixtures
 
 SEEDS = 32
 LONG = [pytest.mark.long]
@@ -26,14 +27,8 @@ KILLED = [
 ]
 """Each seed by one of the APIs in turn, so that each step comes first with each of them: the first
 round of the steps in `make test`."""
-ITEMS = 30
-QUESTIONS, BATCHES = 20, 6
+BATCHES = 6
 CAP = 0.003
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return texts_in(tmp_path_factory.mktemp("texts"), ITEMS)
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +36,8 @@ def forking(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Iterator[F
     folder = tmp_path_factory.mktemp("warm")
     with mock(folder, "--batch-time", "0") as url:
         words = ("run", "-d", texts, *SMALL_BATCHES, "--base-url", url, "--batch")
-        with forks(folder, words, "by elo") as forking:
+        with forks(folder, words) as forking:
             yield forking
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> dict[str, str]:
-    """The scores of the run asked live, by API."""
-    return asked_live(tmp_path_factory, texts, SMALL_BATCHES)
 
 
 def kills(seed: int) -> Iterator[tuple[str | int, ...]]:

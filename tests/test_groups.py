@@ -321,7 +321,7 @@ def test_killed_at_any_commit_a_joining_judge_answers_each_question_once(tmp_pat
     with mock(tmp_path) as url:
         paid = ("--base-url", url, "--price", "1,10", "-q", "--concurrency", "1", "--no-cache")
         joined = ("resume", "--judge", "other", "--rounds", "1", "-q", "--concurrency", "1")
-        with forks(warm, (*small, *paid), "by elo") as sessions:
+        with forks(warm, (*small, *paid)) as sessions:
             scores = set[str]()
             for kill in itertools.count(1):
                 (folder := tmp_path / str(kill)).mkdir()

@@ -22,6 +22,7 @@ from tests.cli import (
     answered,
     in_flight,
     judgeq,
+    look,
     only_run,
     query,
     scores,
@@ -56,14 +57,8 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def done_jobs(folder: Path) -> dict[int, int]:
     """The committed jobs, and their attempts; none before the ledger is there."""
-    if not list(folder.glob("runs/*/run.db")):
-        return {}
-    try:
-        rows = query(only_run(folder), "SELECT id, attempts FROM jobs WHERE state = 'done'")
-    except Exception as error:  # noqa: BLE001  (killed before the schema was there)
-        assert "no such table" in str(error)  # noqa: PT017
-        return {}
-    return {row[0]: row[1] for row in rows}
+    sql = "SELECT id, attempts FROM jobs WHERE state = 'done'"
+    return {row[0]: row[1] for row in look(folder, sql)}
 
 
 def is_there(folder: Path, pattern: str) -> bool:

@@ -105,7 +105,7 @@ async def test_what_it_refuses(settings: Any, sent: Any, status: int, code: str 
 
 
 async def test_statistics_add_up() -> None:
-    async with serving(cached_share=0.5, reasoning_tokens=7) as asked:
+    async with serving(reasoning_tokens=7) as asked:
         answers = [await asked.post(body(f"{i}", "x")) for i in range(5)]
         base = asked.url.removesuffix("/v1")
         async with asked.session.get(f"{base}/stats?questions=1") as answer:

@@ -273,7 +273,7 @@ def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Fo
     folder = tmp_path_factory.mktemp("forking")
     write(folder / "february.csv", range(60))
     write(folder / "march.csv", range(60, 72), 1.0)
-    with forks(folder, ("run", "february.csv", *JUDGED, "--name", "february"), "by elo") as forking:
+    with forks(folder, ("run", "february.csv", *JUDGED, "--name", "february")) as forking:
         yield only_run(folder), forking
 
 

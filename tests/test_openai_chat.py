@@ -67,8 +67,10 @@ async def ask(made: ModelBackend, match: Match = PAIR) -> Reply:
 
 
 def saying(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Handler:
+    data = body if isinstance(body, bytes) else orjson.dumps(body)
+
     async def handler(_: web.Request) -> web.Response:
-        return web.json_response(body, status=status, headers=headers)
+        return web.Response(body=data, status=status, headers=headers)
 
     return handler
 
@@ -216,10 +218,7 @@ async def test_a_broken_connection_may_have_been_paid(half: bool) -> None:
 
 @pytest.mark.parametrize("body", [b"<html>Welcome</html>", b"", b"[1, 2]", b"\xff\xfe", b"null"])
 async def test_an_answer_in_no_form_is_the_servers_failure(body: bytes) -> None:
-    async def handler(_: web.Request) -> web.Response:
-        return web.Response(body=body)
-
-    async with told(handler) as made:
+    async with told(saying(body)) as made:
         with pytest.raises(
             errors.ServerFailedError, match="something other than a JSON object"
         ) as caught:

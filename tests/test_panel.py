@@ -4,8 +4,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -37,7 +36,7 @@ from tests import python
 from tests.build import fit_map, verdicts
 from tests.cli import execute, json_of, judgeq, only_run, query, scores
 from tests.mock import mock
-from tests.web import answering
+from tests.web import serving
 
 TWO = ("simulated", "simulated")
 
@@ -151,28 +150,17 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
     assert [*recordings.lines(recordings.of(rounds, judges), ids)] == lines
 
 
-@asynccontextmanager
-async def keeping() -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
-    """A mock server's address, and all that it was asked."""
-    server, asked = MockServer(MockSettings()), []
+def asked_of_models(root: Path, **settings: Any) -> tuple[Result, list[dict[str, Any]]]:
+    """The result of a run of the demo with models, and what their server was asked."""
+    server, asked = MockServer(MockSettings()), list[dict[str, Any]]()
 
     async def complete(request: web.Request) -> web.StreamResponse:
         asked.append(json.loads(await request.read()))
         return await server.complete(request)
 
-    async with answering(complete) as url:
-        yield url, asked
-
-
-def asked_of_models(root: Path, **settings: Any) -> tuple[Result, list[dict[str, Any]]]:
-    """The result of a run of the demo with models, and what the server was asked."""
-
-    async def both() -> tuple[Result, list[dict[str, Any]]]:
-        async with keeping() as (url, asked):
-            given = {"strategy": "listwise10x2", "prompt": "bias", "base_url": url, **settings}
-            return await asyncio.to_thread(python.run, "demo", runs_dir=root, **given), asked
-
-    return asyncio.run(both())
+    with serving(complete) as url:
+        given = {"strategy": "listwise10x2", "prompt": "bias", "base_url": url, **settings}
+        return python.run("demo", runs_dir=root, **given), asked
 
 
 def test_personas_are_asked_in_their_own_words(tmp_path: Path) -> None:

@@ -88,10 +88,18 @@ async def test_a_provider_is_sent_its_own_key_and_no_other(
     assert [one for one in KEYS.values() if one in sent] == ([key] if key else [])
 
 
-@pytest.mark.parametrize("prefix", PREFIXED)
-def test_a_missing_key_is_named_not_replaced(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
-    name, variable = f"{prefix}/{MODEL[prefix]}", PREFIXED[prefix].key
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        *((f"{prefix}/{MODEL[prefix]}", provider.key) for prefix, provider in PREFIXED.items()),
+        *(("gpt-5-mini", "OPENAI_API_KEY"), ("claude-haiku-4-5", "ANTHROPIC_API_KEY")),
+    ],
+)
+def test_a_missing_key_is_named_not_replaced(
+    monkeypatch: pytest.MonkeyPatch, name: str, variable: str
+) -> None:
     if variable:
+        assert api_key(name, Model(), Access()) == KEYS[variable]
         monkeypatch.delenv(variable)
         with pytest.raises(KeyMissingError, match=f"variable {variable} is not set, which {name}"):
             api_key(name, Model(), Access())
@@ -102,6 +110,8 @@ def test_a_missing_key_is_named_not_replaced(monkeypatch: pytest.MonkeyPatch, pr
     monkeypatch.delenv("JUDGEQ_API_KEY")
     with pytest.raises(KeyMissingError, match="JUDGEQ_API_KEY is not set"):
         api_key(name, Model(), named)
+    for api in ("anthropic", "openai", None):
+        assert api_key(name, Model(base_url="http://h/v1", api=api), Access()) is None
 
 
 @pytest.mark.parametrize("prefix", PREFIXED)

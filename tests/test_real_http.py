@@ -156,10 +156,6 @@ def test_replies_that_are_all_cut_off_stop_the_run_while_it_is_cheap(
         states = counted(run, "jobs", "state")
         assert states["pending"] >= 190
         assert states.get("running", 0) == 0
-        judgeq(tmp_path, "status")
-        assert "no verdict" in judgeq(tmp_path, "show", "--write", expect=7).stderr
-        assert "no verdict" in judgeq(tmp_path, "evaluate", expect=7).stderr
-        assert not (run / "scores.csv").exists()
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,7 @@ def test_a_run_without_a_verdict_has_no_ratings_and_is_not_finished(tmp_path: Pa
     assert not (run / "scores.csv").exists()
     for command in ("status", "runs"):
         assert "no verdicts" in judgeq(tmp_path, command).stdout
-    assert "has no verdict" in judgeq(tmp_path, "show", "--write", expect=7).stderr
+    for words in (("show", "--write"), ("evaluate",)):
+        assert "has no verdict" in judgeq(tmp_path, *words, expect=7).stderr
     judgeq(tmp_path, "resume", "--retry-failed")
     assert "finished" in judgeq(tmp_path, "status").stdout

@@ -18,6 +18,7 @@ from judgeq.judge.limiter import SLACK
 from judgeq.store.link import connect, in_schema, parse
 from judgeq.store.shared import PostgresStore
 from tests.cli import start
+from tests.fakes import Clock
 from tests.mock import mock, stats
 from tests.postgres import new_run, new_store, sql
 from tests.test_worker_processes import planning, waited_for
@@ -282,6 +283,20 @@ async def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> No
                 await asyncio.sleep(0.001)
             database.rows("UPDATE @.workers SET free = 8 WHERE worker = %s", first)
         assert (await asked).granted == 2
+
+
+async def test_what_is_left_of_a_slice_is_given_back() -> None:
+    async with Database() as database:
+        sharing = database.sharing(database.worker())
+        await sharing.set_cap(NANO)
+        slices = Slices(sharing, clock=Clock())
+        await slices.open()
+        assert slices.reserve(NANO // 10)
+        await slices.ask()
+        free = "SELECT free > 0 FROM @.workers"
+        assert database.rows(free) == [(True,)]
+        await slices.close()
+        assert database.rows(free) == [(False,)]
 
 
 async def test_nobody_gets_more_than_a_share_of_what_is_left_unless_one_call_needs_it() -> None:

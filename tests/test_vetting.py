@@ -266,6 +266,8 @@ def test_partial_rankings_that_can_not_be(ties: str) -> None:
     row = [0, four, bytes.fromhex(ties), four, None, 0, 1]
     with pytest.raises(ValueError, match="partial ranking"):
         rows.verdicts([row], 4)
+    with pytest.raises(ValueError, match="an item that isn't there"):
+        rows.verdicts([[*row[:2], bytes(4), *row[3:]]], 3)
 
 
 MODEL = ("--judge", "m", "--price", "1,10", "--no-cache")

@@ -239,7 +239,7 @@ def choose_sigma(rankings: Rankings) -> tuple[float, Floats]:
         if not lowest <= step <= highest:
             return -math.inf
         sigma = UNKNOWN * _STEP**step
-        best = curvature.maximum(rankings, sigma, 1e-2, start)
+        best = curvature.maximum(rankings, sigma, 1e-4, start)
         start = best.parameters
         return evidence(best, sigma) - (step * math.log(_STEP) / SPREAD) ** 2 / 2
 
