@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from judgeq import prompts
 from judgeq.mock_server import Limit, MockServer, running
-from judgeq.mock_server.chat import question_id
 from judgeq.replies import read_reply
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match
@@ -67,7 +66,8 @@ async def test_it_ranks_the_texts_by_their_scores_the_same_each_time() -> None:
         score = read_reply(content(alone), Match(0, 1, (0,))).score
         assert score is not None
         assert 0 <= score <= 1
-        assert asked.server.stats.as_json()["asked_again"] == 1
+        seen = asked.server.stats.as_json()
+        assert (seen["questions"], seen["asked_again"]) == (3, 1)
         usage = first["usage"]
         assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
 
@@ -102,21 +102,6 @@ async def test_what_it_refuses(settings: Any, sent: Any, status: int, code: str 
         got, _, answer = await asked.post(sent)
         assert (got, answer["error"]["code"]) == (status, code)
         assert asked.server.stats.answered == 0
-
-
-async def test_statistics_add_up() -> None:
-    async with serving(reasoning_tokens=7) as asked:
-        answers = [await asked.post(body(f"{i}", "x")) for i in range(5)]
-        base = asked.url.removesuffix("/v1")
-        async with asked.session.get(f"{base}/stats?questions=1") as answer:
-            seen = await answer.json()
-        assert (seen["requests"], seen["answered"], seen["questions"]) == (5, 5, 5)
-        told = [answer["usage"] for _, _, answer in answers]
-        tokens, read = seen["tokens"], sum(usage["prompt_tokens"] for usage in told)
-        assert tokens["input"] + tokens["cached"] == read
-        assert tokens["output"] == sum(usage["completion_tokens"] for usage in told)
-        first = question_id(body("0", "x")["messages"])
-        assert seen["by_question"][first] == {"asked": 1, "answered": 1}
 
 
 @given(st.lists(st.floats(0, 5), min_size=1, max_size=60), st.integers(1, 10))
