@@ -31,8 +31,8 @@ class Asked:
     url: str
     session: aiohttp.ClientSession
 
-    async def post(self, sent: Any, **more: Any) -> Any:
-        async with self.session.post(f"{self.url}/chat/completions", json=sent, **more) as answer:
+    async def post(self, sent: Any) -> Any:
+        async with self.session.post(f"{self.url}/chat/completions", json=sent) as answer:
             return answer.status, answer.headers, await answer.json()
 
 
@@ -73,9 +73,6 @@ async def test_it_ranks_the_texts_by_their_scores_the_same_each_time() -> None:
 
 
 async def test_errors() -> None:
-    async with serving(errors=1.0) as asked:
-        assert (await asked.post(body()))[0] == 500
-        assert asked.server.stats.answered == 0
     async with serving(rate_limited=1.0, retry_after=0.5) as asked:
         waits = {(await asked.post(body()))[1].get("Retry-After") for _ in range(2)}
         assert waits == {None, "0.5"}
@@ -84,9 +81,6 @@ async def test_errors() -> None:
             with pytest.raises((aiohttp.ClientError, ConnectionError)):
                 await asked.post(body())
         assert asked.server.stats.outcomes == {"dropped": 2}
-    async with serving(hung=1.0) as asked:
-        with pytest.raises(TimeoutError):
-            await asked.post(body(), timeout=aiohttp.ClientTimeout(total=0.1))
 
 
 @pytest.mark.parametrize(

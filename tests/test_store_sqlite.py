@@ -16,7 +16,7 @@ from judgeq.errors import RunError
 from judgeq.store import Items, schema
 from judgeq.store.sqlite import Flusher, SqliteStore
 from judgeq.types import Attempt, Counts, JobState, Outcome, Verdict
-from tests.cli import execute
+from tests.cli import execute, query
 from tests.fakes import call
 from tests.test_store import pairs
 
@@ -28,11 +28,6 @@ def opened(path: Path, *, read_only: bool = False) -> Iterator[SqliteStore]:
         yield store
     finally:
         asyncio.run(store.close())
-
-
-def query(path: Path, sql: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(sql).fetchall()
 
 
 def done(job: int, *items: int) -> Outcome:
@@ -134,7 +129,7 @@ async def test_a_reader_looks_while_a_writer_works(tmp_path: Path) -> None:
     await writer.claim("a", 2, 60)
     assert await reader.counts() == Counts(pending=1, running=2)  # committed by the claim
     await writer.begin("a", [Attempt(0)])
-    assert query(path, "SELECT attempts FROM jobs") == [(1,), (0,), (0,)]
+    assert query(path.parent, "SELECT attempts FROM jobs") == [(1,), (0,), (0,)]
     await writer.settle("a", [done(0, 1, 0)])
     assert (await reader.verdicts()).items.tolist() == [1, 0]
     with pytest.raises(RunError, match="readonly"):
@@ -252,7 +247,7 @@ async def test_a_folder_that_was_moved_or_deleted_is_noticed_at_the_next_commit(
             pytest.fail("it goes on")
     await store.settle("w", [done(0, 0, 1)])
     await store.close()
-    assert query(elsewhere / "run.db", "SELECT state FROM jobs WHERE id = 0") == [("done",)]
+    assert query(elsewhere, "SELECT state FROM jobs WHERE id = 0") == [("done",)]
     store = SqliteStore(elsewhere / "run.db")
     while elsewhere.exists():  # its flusher may make a file beside us
         with suppress(OSError):
