@@ -58,6 +58,12 @@ def said(page: Any, title: str) -> None:
     page.get_by_role("heading", name=title, exact=True).wait_for()
 
 
+def finished(page: Any, study: Study, *kept: dict[str, Any]) -> None:
+    """Wait until nothing is left to answer; these answers are kept."""
+    said(page, "All done, thank you")
+    assert study.kept() == [*kept]
+
+
 def test_all_kinds_are_answered_by_keyboard_alone(tmp_path: Path) -> None:
     study = asking(tmp_path, "pair", "pair", "list", "direct")
     with judging(study) as page:
@@ -70,22 +76,12 @@ def test_all_kinds_are_answered_by_keyboard_alone(tmp_path: Path) -> None:
         page.keyboard.press("Enter")
         question(page, "direct", "one 3")
         page.keyboard.press("7")
-        said(page, "All done, thank you")
-    assert study.kept() == [
-        {"winner": "B"},
-        {"winner": "tie"},
-        {"ranking": ["C", "A", "D", "B"]},
-        {"score": 7 / 9},
-    ]
+        pairs = ({"winner": "B"}, {"winner": "tie"})
+        finished(page, study, *pairs, {"ranking": [*"CADB"]}, {"score": 7 / 9})
 
 
 def order(page: Any) -> list[str]:
     return [text.inner_text() for text in page.locator(".ranking .text").all()]
-
-
-def middle(page: Any, name: str) -> tuple[float, float]:
-    box = page.get_by_role("button", name=name).bounding_box()
-    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
 @pytest.mark.long
@@ -101,7 +97,8 @@ def test_a_list_is_ranked_by_touch_and_scrolls_along(tmp_path: Path) -> None:
             touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
 
         page.evaluate("scrollTo(0, 0)")
-        x, y = middle(page, "Text 1, 1st of 8")
+        box = page.get_by_role("button", name="Text 1, 1st of 8").bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         finger("touchStart", x, y)
         finger("touchMove", x, y + 20)
         bottom = page.locator("#bar").bounding_box()["y"]
@@ -117,8 +114,7 @@ def test_a_list_is_ranked_by_touch_and_scrolls_along(tmp_path: Path) -> None:
         assert order(page) == before
         page.get_by_role("button", name="Move Text 2 down").tap()
         page.get_by_role("button", name="Send this order").tap()
-        said(page, "All done, thank you")
-    assert study.kept() == [{"ranking": [*"CBDEFGHA"]}]
+        finished(page, study, {"ranking": [*"CBDEFGHA"]})
 
 
 def test_answers_are_taken_back_and_given_again(tmp_path: Path) -> None:
@@ -141,8 +137,7 @@ def test_answers_are_taken_back_and_given_again(tmp_path: Path) -> None:
         question(page, "pair", "left 1")
         assert page.get_by_role("button", name="Note", exact=True).is_visible()
         page.keyboard.press("1")
-        said(page, "All done, thank you")
-    assert study.kept() == [{"ranking": [*"DCAB"], "note": "odd"}, {"winner": "A"}]
+        finished(page, study, {"ranking": [*"DCAB"], "note": "odd"}, {"winner": "A"})
 
 
 def test_questions_are_skipped_with_a_reason(tmp_path: Path) -> None:
@@ -159,12 +154,8 @@ def test_questions_are_skipped_with_a_reason(tmp_path: Path) -> None:
         page.get_by_role("button", name="I know too much about it").click()
         question(page, "pair", "left 2")
         page.keyboard.press("1")
-        said(page, "All done, thank you")
-    assert study.kept() == [
-        {"skipped": "undecided"},
-        {"skipped": "known", "note": "1 of the texts is mine"},
-        {"winner": "A"},
-    ]
+        known = {"skipped": "known", "note": "1 of the texts is mine"}
+        finished(page, study, {"skipped": "undecided"}, known, {"winner": "A"})
 
 
 def test_a_pause_gives_the_question_back_and_keeps_what_was_done(tmp_path: Path) -> None:
@@ -182,8 +173,7 @@ def test_a_pause_gives_the_question_back_and_keeps_what_was_done(tmp_path: Path)
         assert order(page)[0] == "delta 0"
         page.keyboard.type("12")
         page.keyboard.press("Enter")
-        said(page, "All done, thank you")
-    assert study.kept() == [{"ranking": [*"DABC"]}]
+        finished(page, study, {"ranking": [*"DABC"]})
 
 
 @pytest.mark.long
@@ -306,8 +296,7 @@ def test_anybody_takes_part_under_a_name_where_it_is_open_to_all(tmp_path: Path)
         page.reload()
         question(page, "pair", "left 0")
         page.keyboard.press("1")
-        said(page, "All done, thank you")
-    assert study.kept() == [{"winner": "A"}]
+        finished(page, study, {"winner": "A"})
 
 
 @pytest.mark.parametrize(
@@ -319,15 +308,6 @@ def test_who_has_no_link_is_told_what_is_needed(tmp_path: Path, token: str, titl
         said(page, title)
         assert violations(page) == []
         assert page.locator("header").is_hidden()
-
-
-def order_by_number(page: Any) -> None:
-    """Put a list in order by the numbers in its texts, the largest first, and send it."""
-    texts = order(page)
-    ranked = sorted(texts, key=lambda text: -engine.number(text))
-    for text in ranked:
-        page.keyboard.press(str(texts.index(text) + 1))
-    page.keyboard.press("Enter")
 
 
 def test_a_run_is_judged_on_the_page_to_its_end(tmp_path: Path) -> None:
@@ -353,7 +333,10 @@ def test_a_run_is_judged_on_the_page_to_its_end(tmp_path: Path) -> None:
                 if over.is_visible():
                     assert seen.errors == []
                     return count
-                order_by_number(page)
+                texts = order(page)
+                for text in sorted(texts, key=lambda text: -engine.number(text)):
+                    page.keyboard.press(str(texts.index(text) + 1))
+                page.keyboard.press("Enter")
                 count += 1
                 page.locator("#count").get_by_text(f"{count} of", exact=False).wait_for()
 

@@ -77,12 +77,7 @@ def test_missing_texts_of_a_data_frame() -> None:
         (["a", "\ud800"], {}, judgeq.DataError, "half a character"),
         (["a"], {}, judgeq.DataError, "the list of texts has one row"),
         (["a", "b"], {"n": 5}, judgeq.UsageError, "^n is for synthetic"),
-        (
-            frame_of(txt=["a", "b"]),
-            {},
-            judgeq.DataError,
-            "the DataFrame has no column 'text'.*'txt'",
-        ),
+        (frame_of(txt=["a", "b"]), {}, judgeq.DataError, "DataFrame has no column 'text'.*'txt'"),
     ],
 )
 def test_what_is_no_dataset(
@@ -308,10 +303,7 @@ def test_a_report_is_written_where_it_is_wanted(result: judgeq.Result, tmp_path:
         (lambda: judgeq.open_run().evaluate(threshold="bset"), r"^threshold bset"),
     ],
 )
-def test_errors_name_parameters_in_one_paragraph(
-    call: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_errors_name_parameters_in_one_paragraph(call: Any, message: str) -> None:
     judgeq.run("demo", sample=10, strategy="direct")
     with pytest.raises(judgeq.JudgeqError) as caught:
         call()

@@ -13,14 +13,6 @@ from numpy.testing import assert_array_equal
 
 from judgeq.rating import comparisons
 from judgeq.rating.bradley_terry import fit_mm
-from judgeq.rating.comparisons import (
-    Comparisons,
-    component_sizes,
-    components,
-    imply,
-    matches_of,
-    wins_of,
-)
 from tests.build import Ranking, fit_map, grouped, rankings, verdicts
 from tests.cli import json_of, judgeq, only_run, score_columns
 
@@ -40,7 +32,7 @@ def implied(many: list[Ranking]) -> Counter[tuple[int, int, float]]:
     return found
 
 
-def columns(found: Comparisons) -> Counter[tuple[int, int, float]]:
+def columns(found: comparisons.Comparisons) -> Counter[tuple[int, int, float]]:
     rows = zip(found.winner.tolist(), found.loser.tolist(), found.weight.tolist(), strict=True)
     return Counter(rows)
 
@@ -49,7 +41,7 @@ def columns(found: Comparisons) -> Counter[tuple[int, int, float]]:
 @given(many=MANY)
 def test_imply(many: list[Ranking]) -> None:
     some = verdicts(many)
-    found = imply(some)
+    found = comparisons.imply(some)
     assert columns(found) == implied(many)
     assert (found.winner.dtype.name, found.weight.dtype.name) == ("int32", "float64")
     sizes = np.diff(some.offsets)
@@ -60,10 +52,12 @@ def test_imply(many: list[Ranking]) -> None:
 @given(many=MANY)
 def test_wins_and_matches_are_those_of_the_comparisons(many: list[Ranking]) -> None:
     some, n = verdicts(many), N + 2
-    found = imply(some)
-    assert_array_equal(wins_of(some, n), np.bincount(found.winner, found.weight, n))
+    found = comparisons.imply(some)
+    assert_array_equal(comparisons.wins_of(some, n), np.bincount(found.winner, found.weight, n))
     presented = [item for ranking in many for group in grouped(ranking) for item in group]
-    assert_array_equal(matches_of(some, n), [presented.count(item) for item in range(n)])
+    assert_array_equal(
+        comparisons.matches_of(some, n), [presented.count(item) for item in range(n)]
+    )
 
 
 FEW_OF_12 = st.tuples(rankings(4), st.permutations(range(12)))
@@ -74,7 +68,7 @@ def test_components_are_scipys(many: list[tuple[Ranking, list[int]]]) -> None:
     some = verdicts(
         [[rows[item] for item in group] for group in grouped(ranking)] for ranking, rows in many
     )
-    found = components(some, 12)
+    found = comparisons.components(some, 12)
     pairs = comparisons.imply(some)
     edges = scipy.sparse.coo_matrix((pairs.weight, (pairs.winner, pairs.loser)), shape=(12, 12))
     _, expected = scipy.sparse.csgraph.connected_components(edges, directed=False)
@@ -83,7 +77,7 @@ def test_components_are_scipys(many: list[tuple[Ranking, list[int]]]) -> None:
     rows = np.flatnonzero(judged)
     same = found[rows][:, None] == found[rows]
     assert_array_equal(same, expected[rows][:, None] == expected[rows])
-    sizes = component_sizes(found)
+    sizes = comparisons.component_sizes(found)
     assert list(dict.fromkeys(found[rows].tolist())) == list(range(1, len(sizes) + 1))
     assert sizes.sum() == len(rows)
 
@@ -92,7 +86,7 @@ def test_each_component_is_rated_by_itself() -> None:
     one, other = [[0, 1, 2], [1, 0, 2]], [[4, 3], [3, 5], [5, 4], [4, 3]]
     both = verdicts([*one, *other])
     theta = fit_map(both, 6, 2.0)
-    mm = fit_mm(comparisons.imply(both), 6, component=components(both, 6))
+    mm = fit_mm(comparisons.imply(both), 6, component=comparisons.components(both, 6))
     for rows, alone in (((0, 1, 2), one), ((3, 4, 5), other)):
         assert theta[list(rows)].sum() == pytest.approx(0, abs=1e-8)
         expected = fit_mm(comparisons.imply(verdicts(alone)), 6)[list(rows)]

@@ -34,19 +34,11 @@ from judgeq.settings.providers import Provider
 from judgeq.strategies.strategy import History, Standings
 from judgeq.types import Floats, Verdicts
 from judgeq.ui.dataclass_json import plain
-from tests.build import (
-    SHARED,
-    Ranking,
-    grouped,
-    needs_recordings,
-    rankings,
-    recording,
-    verdicts,
-)
+from tests.build import SHARED, Ranking, grouped, needs_recordings, rankings, recording, verdicts
 from tests.cli import REPO
+from tests.test_comparisons import implied
 
-SEVEN = 7
-RATINGS = st.lists(st.floats(0, 3000), min_size=SEVEN, max_size=SEVEN).map(np.array)
+RATINGS = st.lists(st.floats(0, 3000), min_size=7, max_size=7).map(np.array)
 
 
 def naive(ratings: Floats, many: list[Ranking]) -> Floats:
@@ -90,27 +82,15 @@ def test_a_list_by_hand() -> None:
 
 
 @settings(max_examples=100)
-@given(ratings=RATINGS, many=st.lists(rankings(SEVEN), min_size=1, max_size=5))
+@given(ratings=RATINGS, many=st.lists(rankings(7), min_size=1, max_size=5))
 def test_lists_are_folded_one_after_the_other(ratings: Floats, many: list[Ranking]) -> None:
     assert_array_equal(fold(ratings, verdicts(many)), naive(ratings, many))
 
 
-def wins(many: list[Ranking], n: int) -> Floats:
-    """How often the row's item beat the column's, a tie as half a win each way, by definition."""
-    won = np.zeros((n, n))
-    for ranking in many:
-        groups = grouped(ranking)
-        for place, group in enumerate(groups):
-            for item in group:
-                for other in group:
-                    won[item, other] += 0.5 * (other != item)
-                for after in groups[place + 1 :]:
-                    won[item, after] += 1
-    return won
-
-
 def mm_by_loops(many: list[Ranking], n: int, prior: float, tolerance: float) -> Floats:
-    won = wins(many, n)
+    won = np.zeros((n, n))
+    for (winner, loser, weight), often in implied(many).items():
+        won[winner, loser] += weight * often
     strength = [1.0] * n
     while True:
         new = []
@@ -217,9 +197,6 @@ def test_where_nothing_parts_the_scores_it_says_why(scores: Floats, why: str) ->
     assert why in str(cut.why)
 
 
-JUDGED: list[list[Any]] = [[(0, 1, 2), ((3, 1),)], [(2, 3), (3, 0, 1)], [(4, 0), (2, 4)]]
-
-
 def scored(*scores: float) -> Verdicts:
     alone = verdicts([(row // 2,) for row in range(len(scores))])
     return replace(alone, scores=np.array(scores))
@@ -228,7 +205,7 @@ def scored(*scores: float) -> Verdicts:
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_estimator_rates_all_items_and_those_never_judged(name: str) -> None:
     estimator = ESTIMATORS[name]
-    judged = verdicts([ranking for some in JUDGED for ranking in some])
+    judged = verdicts([(0, 1, 2), ((3, 1),), (2, 3), (3, 0, 1), (4, 0), (2, 4)])
     if name == "direct":
         judged = scored(0.1, 0.3, 1.0, 0.5)
     theta = estimator.fit(judged, 6, Parameters()).theta
@@ -288,12 +265,10 @@ def test_what_go_on_raises_ends_the_fit(name: str) -> None:
 # The examples of judgeq/README.md, by which estimators and strategies are added, work as they stand
 
 
-README = (REPO / "judgeq" / "README.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-
-
 def example(part: str) -> str:
-    (found,) = [text for text in EXAMPLES if part in text]
+    readme = (REPO / "judgeq" / "README.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    (found,) = [text for text in examples if part in text]
     return str(found)
 
 

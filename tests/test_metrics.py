@@ -51,13 +51,6 @@ def measures_of(x: Floats, y: Floats, positive: Bools, threshold: float) -> dict
     return {name: made for name, made in every.items() if name not in COUNTS}
 
 
-def scipys(x: Floats, y: Floats) -> dict[str, float]:
-    stats = scipy.stats
-    by: dict[str, Any] = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
-    by["kendall"] = stats.kendalltau
-    return {name: function(x, y).statistic for name, function in by.items()}
-
-
 def scikit_learns(true: Bools, said: Bools, scores: Floats) -> dict[str, float]:
     """The measures of detection by scikit-learn; precision is nan where nothing is said."""
     from sklearn import metrics as sklearn  # type: ignore[import-untyped]
@@ -94,10 +87,14 @@ def test_a_resample_is_its_items(seed: int) -> None:
     positive = y > 0
     measures = measures_of(x, y, positive, 0)
     (weights,) = resamples(len(x), 5, np.random.default_rng(seed))
+    stats = scipy.stats
+    by: dict[str, Any] = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
+    by["kendall"] = stats.kendalltau
     for weight in (np.ones(len(x)), *weights):
         each = np.repeat(np.arange(len(x)), weight.astype(int))
         a, b, true = x[each], y[each], positive[each]
-        expected = scipys(a, b) | scikit_learns(true, a > 0, a)
+        expected = {name: of_scipy(a, b).statistic for name, of_scipy in by.items()}
+        expected |= scikit_learns(true, a > 0, a)
         found = {name: measure(weight[None])[0] for name, measure in measures.items()}
         assert found == pytest.approx(expected, abs=1e-12)
 

@@ -55,6 +55,12 @@ def place(
     return judgeq(home, *words, expect=expect)
 
 
+def placed(home: Path, to: Path, data: str, *onto: Path) -> Path:
+    """The run of a dataset that was placed onto these."""
+    place(home, to, data, *(word for run in onto for word in ("--onto", run)))
+    return only_run(to)
+
+
 def settled(run: Path, n: int = 60) -> dict[str, list[str]]:
     """What its scores say of the first n items."""
     columns = exact_columns(run)
@@ -104,28 +110,22 @@ def test_kept_columns_and_groups_of_drift_are_of_old_and_new_texts(
 
 def test_scales_grow_onto_all_so_far_and_onto_several(home: Path, tmp_path: Path) -> None:
     february = only_run(home)
-    place(home, tmp_path / "m", "march.csv", "--onto", february)
-    march = only_run(tmp_path / "m")
-    place(home, tmp_path / "a", "april.csv", "--onto", march)  # onto all so far
-    april = only_run(tmp_path / "a")
+    march = placed(home, tmp_path / "m", "march.csv", february)
+    april = placed(home, tmp_path / "a", "april.csv", march)  # onto all so far
     assert settled(april, 96) == settled(march, 96)
-    place(home, tmp_path / "f", "april.csv", "--onto", february)  # onto the first, next to march
-    aside = only_run(tmp_path / "f")
+    aside = placed(home, tmp_path / "f", "april.csv", february)  # onto the first, next to march
     write(home / "may.csv", range(120, 140))
-    place(home, tmp_path / "b", "may.csv", "--onto", march, "--onto", aside)
-    both = exact_columns(only_run(tmp_path / "b"))
+    both = exact_columns(placed(home, tmp_path / "b", "may.csv", march, aside))
     assert {name: both[name][:96] for name in SCORES} == settled(march, 96)
     next_to = exact_columns(aside)
     assert all(both[name][96:120] == next_to[name][60:] for name in SCORES)
-    place(home, tmp_path / "own", "april.csv")
-    other = only_run(tmp_path / "own")
+    other = placed(home, tmp_path / "own", "april.csv")
     done = place(home, tmp_path / "x", "may.csv", "--onto", march, "--onto", other, expect=2)
     assert "two scales" in done.stderr
 
 
 def test_more_rounds_and_refit(home: Path, tmp_path: Path) -> None:
-    place(home, tmp_path, "march.csv", "--onto", only_run(home))
-    march = only_run(tmp_path)
+    march = placed(home, tmp_path, "march.csv", only_run(home))
     before = settled(march)
     judgeq(home, "resume", march, "--rounds", "4", "-q")
     assert settled(march) == before
@@ -164,10 +164,6 @@ def test_gold_of_few_values_is_that_of_both(tmp_path: Path) -> None:
     found = json_of(tmp_path, "evaluate", "last")
     assert found["evaluation"][0]["n"] == 15
     assert found["link"]["holds"]
-
-
-def by_number(texts: Sequence[str], feature: str) -> Sequence[int]:
-    return sorted(range(len(texts)), key=lambda at: -int(texts[at].split()[1]))
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -242,8 +238,7 @@ def test_settled_runs_that_can_not_be_continued(home: Path, tmp_path: Path) -> N
 
 
 def test_a_forged_description_is_refused(home: Path, tmp_path: Path) -> None:
-    place(home, tmp_path, "march.csv", "--onto", only_run(home))
-    config = only_run(tmp_path) / "config.json"
+    config = placed(home, tmp_path, "march.csv", only_run(home)) / "config.json"
     kept = json.loads(config.read_text())
     (onto,) = kept["onto"]
     for forged in (
@@ -321,8 +316,8 @@ def test_people_place_what_people_have_judged(tmp_path: Path) -> None:
 def test_a_grown_dataset_is_noticed_before_it_is_paid_for(home: Path, tmp_path: Path) -> None:
     rows = (home / "february.csv").read_text().splitlines()
     (tmp_path / "texts.csv").write_text("\n".join(rows[:31]) + "\n")
-    told: dict[str, Any] = {"feature": "f", "judge": by_number, "runs_dir": tmp_path / "r"}
-    package.run(str(tmp_path / "texts.csv"), **told)
+    told: dict[str, Any] = {"judge": lambda texts, _: [*range(len(texts))]}
+    package.run(str(tmp_path / "texts.csv"), "f", **told, runs_dir=tmp_path / "r")
     (tmp_path / "texts.csv").write_text("\n".join(rows) + "\n")
     words = ("run", "texts.csv", "--feature", "f", "--judge", "m", "--price", "1,1", "--dry-run")
     server = ("--base-url", "http://127.0.0.1:9/v1", "--runs-dir", "r")

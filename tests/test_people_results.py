@@ -111,14 +111,11 @@ def test_a_check_that_repeats_another_question_is_a_damaged_ledger(tmp_path: Pat
         asyncio.run(people.read(result.run))
 
 
-NOTE = "=HYPERLINK(1) \x1b[31m<img src=x onerror=alert(1)>\u202e"
-SKIPPED = "broken <b>text</b>\x1b[2J"
-
-
 @pytest.fixture(scope="module")
 def remarks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("remarks")
-    them.remarked(folder, NOTE, SKIPPED, strategy="listwise6x2")
+    note = "=HYPERLINK(1) \x1b[31m<img src=x onerror=alert(1)>\u202e"
+    them.remarked(folder, note, "broken <b>text</b>\x1b[2J", strategy="listwise6x2")
     return folder
 
 

@@ -256,9 +256,6 @@ direct = "How much?"
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("name = ", "is no valid TOML: "),
-        (f"name = {'[' * 5000}{']' * 5000}", "nests too deep"),
-        (b"name = '\xe9'", "is not UTF-8 (byte 8)"),
         ("name = 'own'", "feature: Field required; system: Field required"),
         (OWN + "colour = 'red'", "colour: Extra inputs"),
         (OWN + "ties = 'perhaps'", "ties: Input should be a valid boolean"),
@@ -266,9 +263,9 @@ direct = "How much?"
         (OWN.replace('"How much?"', "7"), "direct: Input should be a valid string"),
     ],
 )
-def test_a_prompt_set_that_can_not_be_read(tmp_path: Path, text: str | bytes, told: str) -> None:
+def test_a_prompt_set_that_can_not_be_read(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "own.toml"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.write_text(text)
     with pytest.raises(DataError) as caught:
         load(str(path))
     assert told in str(caught.value)

@@ -11,21 +11,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from benchmarks.coverage import counted
-from judgeq.rating import Fit, Parameters, curvature, plackett_luce
+from judgeq.rating import Fit, Parameters, curvature, plackett_luce, ranks
 from judgeq.rating.comparisons import components
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import Posterior, evidence
-from judgeq.rating.ranks import (
-    _rank_intervals,
-    expected_rho,
-    grown,
-    growth,
-    intervals,
-    ranks,
-    reliability,
-    top_share,
-    variance,
-)
 from judgeq.types import Floats, Verdicts
 from tests.build import Ranking, dense, ranked, verdicts
 
@@ -200,7 +189,7 @@ def test_intervals_cover(judge: str, design: str) -> None:
 def test_an_interval_is_that_by_a_prior_twice_as_wide() -> None:
     """From normal distributions: the prior's precision taken off, and a quarter of it added."""
     posterior = of_lists(60, 6, 4, 0)
-    sure = intervals(posterior)
+    sure = ranks.intervals(posterior)
     v = (posterior.errors_apart / posterior.dispersion**0.5) ** 2
     freed = 1 / (1 / v - 1 / SIGMA**2 + 1 / (2 * SIGMA) ** 2)
     middle = posterior.mean * freed / v
@@ -209,7 +198,7 @@ def test_an_interval_is_that_by_a_prior_twice_as_wide() -> None:
     assert_allclose(sure.high, np.maximum(middle + reach, posterior.theta))
     assert (sure.low <= posterior.theta).all()
     assert (posterior.theta <= sure.high).all()
-    own = ranks(posterior.theta, posterior.component)
+    own = ranks.ranks(posterior.theta, posterior.component)
     assert (sure.rank_low <= own).all()
     assert (own <= sure.rank_high).all()
     assert sure.rank_low.min() == 1
@@ -218,10 +207,10 @@ def test_an_interval_is_that_by_a_prior_twice_as_wide() -> None:
 
 def test_ranks_within_components() -> None:
     theta = np.array([0.0, 3.0, -1.0, 5.0, 1.0])
-    assert ranks(theta, np.array([1, 1, 1, 0, 2])).tolist() == [2, 1, 3, 0, 1]
-    assert ranks(theta, np.ones(5, dtype=np.int64)).tolist() == [4, 2, 5, 1, 3]
+    assert ranks.ranks(theta, np.array([1, 1, 1, 0, 2])).tolist() == [2, 1, 3, 0, 1]
+    assert ranks.ranks(theta, np.ones(5, dtype=np.int64)).tolist() == [4, 2, 5, 1, 3]
     tied = np.array([1.0, 2.0, 2.0, np.nan, 0.0])
-    assert ranks(tied, np.ones(5, dtype=np.int64)).tolist() == [3, 1, 1, 0, 4]
+    assert ranks.ranks(tied, np.ones(5, dtype=np.int64)).tolist() == [3, 1, 1, 0, 4]
 
 
 def test_tiers_part_what_can_be_told_apart() -> None:
@@ -232,7 +221,7 @@ def test_tiers_part_what_can_be_told_apart() -> None:
         bands = [random.permutation(range(3 * band, 3 * band + 3)).tolist() for band in range(3)]
         many.append([item for band in bands for item in band])
     posterior = posterior_of(plackett_luce.fit(verdicts(many), 10, Parameters(sigma=6.0)))
-    sure = intervals(posterior)
+    sure = ranks.intervals(posterior)
     assert sure.tier.tolist() == [1, 1, 1, 2, 2, 2, 3, 3, 3, 0]
     assert sure.rank_high[:3].max() <= 3 < sure.rank_low[3:6].min()
     assert sure.rank_low[9] == sure.rank_high[9] == 0
@@ -241,7 +230,7 @@ def test_tiers_part_what_can_be_told_apart() -> None:
 def test_tiers_within_components() -> None:
     many: list[Ranking] = [(0, 1), (2, 3, 4)] * 60
     posterior = posterior_of(plackett_luce.fit(verdicts(many), 5, Parameters(sigma=SIGMA)))
-    assert intervals(posterior).tier.tolist() == [1, 2, 1, 2, 3]
+    assert ranks.intervals(posterior).tier.tolist() == [1, 2, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -254,27 +243,27 @@ def test_an_order_by_draws(n: int, first: int, drawn: tuple[float, ...]) -> None
     random = np.random.default_rng(n)
     mean, se = random.normal(0, 2, n), random.uniform(0.3, 1.0, n)
     rho, share, later, *bounds = drawn
-    found = reliability(mean, se)
-    assert (found, top_share(mean, se, first)) == pytest.approx((rho, share), abs=0.01)
-    assert grown(found, 1.3) == pytest.approx(later, abs=0.004)
-    low, high = _rank_intervals(mean, se, np.zeros(n, np.int64))
+    found = ranks.reliability(mean, se)
+    assert (found, ranks.top_share(mean, se, first)) == pytest.approx((rho, share), abs=0.01)
+    assert ranks.grown(found, 1.3) == pytest.approx(later, abs=0.004)
+    low, high = ranks._rank_intervals(mean, se, np.zeros(n, np.int64))
     assert [low.mean(), high.mean()] == pytest.approx(bounds, rel=0.02)
 
 
 def test_of_many_items_few_nodes_say_the_same() -> None:
     random = np.random.default_rng(1)
     mean, se = random.normal(0, 1.5, 4000), random.uniform(0.3, 0.9, 4000)
-    many = reliability(np.tile(mean, 125), np.tile(se, 125))
-    assert many == pytest.approx(reliability(mean, se), abs=0.002)
+    many = ranks.reliability(np.tile(mean, 125), np.tile(se, 125))
+    assert many == pytest.approx(ranks.reliability(mean, se), abs=0.002)
     one = mean[:1], se[:1]
-    assert (reliability(*one), top_share(*one, 5)) == pytest.approx((1, 1))
+    assert (ranks.reliability(*one), ranks.top_share(*one, 5)) == pytest.approx((1, 1))
 
 
 def test_nothing_is_known_without_rankings_and_all_after_endless_ones() -> None:
-    assert expected_rho(2.0, 3, 10) == pytest.approx(0.9065, abs=0.00005)
-    assert variance(1.5, 0, 10) == pytest.approx(1.5**2)
-    assert expected_rho(1.5, 0, 10) == pytest.approx(0)
-    assert expected_rho(1.5, 1e6, 10) == pytest.approx(1, abs=1e-4)
+    assert ranks.expected_rho(2.0, 3, 10) == pytest.approx(0.9065, abs=0.00005)
+    assert ranks.variance(1.5, 0, 10) == pytest.approx(1.5**2)
+    assert ranks.expected_rho(1.5, 0, 10) == pytest.approx(0)
+    assert ranks.expected_rho(1.5, 1e6, 10) == pytest.approx(1, abs=1e-4)
     # Once the prior says nothing, twice the rankings halve the variance.
-    assert growth(1.0, 1e5, 1e5, 2) == pytest.approx(2, rel=1e-3)
-    assert 1 < growth(0.5, 1, 1, 10) < 1.3
+    assert ranks.growth(1.0, 1e5, 1e5, 2) == pytest.approx(2, rel=1e-3)
+    assert 1 < ranks.growth(0.5, 1, 1, 10) < 1.3

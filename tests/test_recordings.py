@@ -67,6 +67,11 @@ def recorded(draw: st.DrawFn) -> tuple[list[str], list[Judgment]]:
     ]
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "r.jsonl"
+
+
 def read(path: Path, text: str | bytes) -> list[Judgment]:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return recordings.read(path, IDS).judgments
@@ -121,8 +126,7 @@ def test_lines_are_as_published() -> None:
     assert alone == '{"round": 1, "group": 0, "presented": ["d"], "score": 0.25}'
 
 
-def test_what_a_file_may_look_like(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
+def test_what_a_file_may_look_like(path: Path) -> None:
     expected = [Judgment(1, (0, 1), Verdict((0, 1))), Judgment(2, (0, 1), Verdict((0, 1)))]
     both = [line(), line(round=2)]
     assert read(path, "\n".join(both)) == expected  # no newline at the end
@@ -156,9 +160,9 @@ THREE: dict[str, Any] = {"presented": [3, "c", 0]}
     ],
 )
 def test_what_a_line_says(
-    tmp_path: Path, said: str, presented: tuple[int, ...], verdict: Verdict
+    path: Path, said: str, presented: tuple[int, ...], verdict: Verdict
 ) -> None:
-    assert read(tmp_path / "r.jsonl", said) == [Judgment(1, presented, verdict)]
+    assert read(path, said) == [Judgment(1, presented, verdict)]
 
 
 @pytest.mark.parametrize(
@@ -204,8 +208,7 @@ def test_what_a_line_says(
         (line(round="x" * 99), "x" * 59 + "…"),
     ],
 )  # fmt: skip
-def test_a_wrong_line_is_told_with_its_number(tmp_path: Path, wrong: str, told: str) -> None:
-    path = tmp_path / "r.jsonl"
+def test_a_wrong_line_is_told_with_its_number(path: Path, wrong: str, told: str) -> None:
     text = "\n".join([line(), "", line(round=2), wrong, line(round=2)])
     with pytest.raises(DataError) as error:
         read(path, text.encode("latin-1"))
@@ -214,23 +217,21 @@ def test_a_wrong_line_is_told_with_its_number(tmp_path: Path, wrong: str, told: 
     assert told in message
 
 
-def test_the_first_round_is_1_and_scores_stay_among_themselves(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
+def test_the_first_round_is_1_and_scores_stay_among_themselves(path: Path) -> None:
     with pytest.raises(DataError, match="line 1: the first round is 1, not 2"):
         read(path, line(round=2))
     with pytest.raises(DataError, match="line 2: scores of single items and comparisons"):
         read(path, f"{without(presented=[0], score=0.5)}\n{line()}")
 
 
-def test_a_file_without_judgments_or_none_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
+def test_a_file_without_judgments_or_none_at_all(path: Path) -> None:
     for empty in (b"", b"\n\r\n  \n", b"\xef\xbb\xbf"):
         with pytest.raises(DataError, match="holds no judgments"):
             read(path, empty)
     with pytest.raises(DataError, match=r"gone\.jsonl can't be read .*: No such file"):
-        recordings.read(tmp_path / "gone.jsonl", IDS)
+        recordings.read(path.with_name("gone.jsonl"), IDS)
     with pytest.raises(DataError, match="can't be read"):
-        recordings.read(tmp_path, IDS)
+        recordings.read(path.parent, IDS)
 
 
 def reported(path: Path, *lines: str) -> tuple[list[Judgment], tuple[str, ...]]:
@@ -238,8 +239,7 @@ def reported(path: Path, *lines: str) -> tuple[list[Judgment], tuple[str, ...]]:
     return recordings.read(path, IDS)
 
 
-def test_what_repeats_an_earlier_line_counts_and_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
+def test_what_repeats_an_earlier_line_counts_and_is_reported(path: Path) -> None:
     named = [line(judge="x"), line(judge="y"), line(judge="x", group=1)]
     judgments, (notice,) = reported(path, *named, *named)
     assert len(judgments) == 6
@@ -249,15 +249,13 @@ def test_what_repeats_an_earlier_line_counts_and_is_reported(tmp_path: Path) -> 
     assert (len(judgments), notices) == (4, ())
 
 
-def test_keys_that_are_not_known_are_reported_once(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
+def test_keys_that_are_not_known_are_reported_once(path: Path) -> None:
     assert reported(path, line(group=1, judge="x", ordered=True))[1] == ()
     _, (notice,) = reported(path, line(judges="x"), line(judges="y", worker=3, presented=[2, 0]))
     assert "keys that aren't known were not read: 'judges', 'worker'. Known are round," in notice
 
 
-def test_whether_the_order_is_known(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
+def test_whether_the_order_is_known(path: Path) -> None:
     first, second = read(path, f"{line(ordered=False)}\n{line(ordered=True)}")
     assert (first.ordered, second.ordered) == (False, True)
     (said,) = recordings.lines([first], IDS)
@@ -267,8 +265,8 @@ def test_whether_the_order_is_known(tmp_path: Path) -> None:
         read(path, line(ordered="no"))
 
 
-def test_numbers_that_are_ids_too_are_asked_about(tmp_path: Path) -> None:
-    path, ids = tmp_path / "r.jsonl", ["1", "0", "x", "3", "70"]
+def test_numbers_that_are_ids_too_are_asked_about(path: Path) -> None:
+    ids = ["1", "0", "x", "3", "70"]
 
     def rows(*presented: object, numbers: recordings.Numbers | None = None) -> tuple[int, ...]:
         path.write_text(line(presented=presented, winner=None))
@@ -295,8 +293,7 @@ def checksum(path: Path, *lines: str) -> str:
     return recordings.checksum(read(path, "\n".join(lines)))
 
 
-def test_the_checksum_is_of_what_was_judged_however_it_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
+def test_the_checksum_is_of_what_was_judged_however_it_is_written(path: Path) -> None:
     ranked = without(round=2, presented=[0, 2, 1], ranking=[2, [0, 1]])
     first = checksum(path, line(), ranked)
     by_id = without(round=2, presented=["a", "c", "b"], ranking=[["c"], ["a", "b"]])
@@ -308,8 +305,7 @@ def test_the_checksum_is_of_what_was_judged_however_it_is_written(tmp_path: Path
     assert checksum(path, without(ranking=[0, 1]), ranked) == first
 
 
-def test_the_checksum_tells_all_else_apart(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
+def test_the_checksum_tells_all_else_apart(path: Path) -> None:
     some = without(presented=[0, 2, 1], ranking=[2, 0, 1])
     every = [
         [line(), some],
@@ -686,19 +682,14 @@ def test_what_an_import_should_know_is_reported(tmp_path: Path) -> None:
     assert "'--items': 'row' is not one of 'rows', 'ids'" in wrong
 
 
-def failed(file: Path, demo: Path, times: int) -> Path:
-    """The demo's recording, with the first lists as a failed call is recorded by some."""
-    lines = [json.loads(line) for line in (demo / "demo.jsonl").read_text().splitlines()]
-    for line in lines[:times]:
-        line["ranking"] = line["presented"]
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return file
-
-
 def test_failures_recorded_as_presented_are_reported_and_left_out(
     demo: Path, tmp_path: Path
 ) -> None:
-    file = failed(tmp_path / "failed.jsonl", demo, 4)
+    lines = [json.loads(line) for line in (demo / "demo.jsonl").read_text().splitlines()]
+    for line in lines[:4]:  # as a failed call is recorded by some
+        line["ranking"] = line["presented"]
+    file = tmp_path / "failed.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
     given = ("import", "-d", "demo", file, "--quiet")
     done = judgeq(tmp_path, *given)
     assert "4 of 72 lists were ranked exactly in the order presented" in done.stderr
@@ -709,7 +700,6 @@ def test_failures_recorded_as_presented_are_reported_and_left_out(
     assert "imported before" not in done.stderr
     assert len(judgeq(tmp_path, "export", dropped).stdout.splitlines()) == 68
     # The same as a recording that never had them.
-    lines = file.read_text().splitlines()[4:]
-    file.write_text("".join(f"{line}\n" for line in lines))
+    file.write_text("\n".join(map(json.dumps, lines[4:])))
     assert json_of(tmp_path, *given)["run"] == dropped
     assert "lists" not in judgeq(tmp_path, *given).stderr

@@ -15,29 +15,17 @@ from numpy.testing import assert_array_equal
 from pydantic import ValidationError
 
 from judgeq.errors import CallTimeoutError, RateLimitedError
+from judgeq.judge import simulated
 from judgeq.judge.backend import Prepared, Request
-from judgeq.judge.simulated import (
-    HIGH,
-    LOW,
-    SimulatedJudge,
-    answers,
-    latent_scores,
-    probability_correct,
-    seen_scores,
-    verdict_on,
-)
 from judgeq.replies import write_reply
 from judgeq.settings.run import Simulation
 from judgeq.types import Match, Matches
 
 VG, RRT = Simulation(), Simulation(sim_model="rrt")
-GOLDEN_VG_2 = [(9, 8), (8, 9), (8, 9), (9, 8)]
-GOLDEN_VG_5 = [(9, 6, 8, 5, 7), (9, 8, 6, 7, 5), (8, 6, 9, 5, 7), (8, 9, 5, 7, 6)]
-GOLDEN_RRT_5 = [(8, 9, 7, 6, 5), (8, 9, 7, 6, 5), (9, 8, 6, 7, 5), (9, 5, 8, 7, 6)]
 
 
 def p(gap: float, settings: Simulation = VG) -> float:
-    return float(probability_correct(np.array([gap]), settings)[0])
+    return float(simulated.probability_correct(np.array([gap]), settings)[0])
 
 
 def test_the_curve_goes_through_its_points() -> None:
@@ -60,7 +48,7 @@ def test_a_curve_that_can_not_be() -> None:
                 Simulation.model_validate({f"sim_{name}": value})
 
 
-def ask(judge: SimulatedJudge, match: Match, attempt: int = 1, asking: int = 1) -> str:
+def ask(judge: simulated.SimulatedJudge, match: Match, attempt: int = 1, asking: int = 1) -> str:
     """The reply's text; the error's name for a failure."""
 
     def never() -> list[dict[str, str]]:
@@ -79,7 +67,7 @@ SCORES = np.linspace(400, 600, 20)
 @pytest.mark.parametrize("settings", [VG, RRT], ids=["vg", "rrt"])
 def test_an_answer_depends_on_seed_and_match_alone(settings: Simulation) -> None:
     def answers(order: Iterable[int], seed: int = 3, attempt: int = 1) -> list[str]:
-        judge = SimulatedJudge(SCORES, settings, seed, latency=1e-9)
+        judge = simulated.SimulatedJudge(SCORES, settings, seed, latency=1e-9)
         told = {n: ask(judge, SIXES[n], attempt, asking=attempt) for n in order}
         return [told[n] for n in range(len(SIXES))]
 
@@ -87,7 +75,7 @@ def test_an_answer_depends_on_seed_and_match_alone(settings: Simulation) -> None
     assert answers(reversed(range(60))) == forward
     assert answers(range(60), attempt=5) == forward
     assert answers(range(60), seed=4) != forward
-    again = SimulatedJudge(SCORES, settings, seed=3)
+    again = simulated.SimulatedJudge(SCORES, settings, seed=3)
     assert [write_reply(again.judge(match), match) for match in SIXES] == forward
     # The same items asked about again, in another match, may be judged otherwise.
     assert len({again.judge(Match(n, 1, (4, 5, 6, 7))) for n in range(30)}) > 1
@@ -97,25 +85,26 @@ def test_answers_are_the_same_in_every_version() -> None:
     """A changed answer would change every run with this judge that is not finished yet."""
 
     def first(settings: Simulation, k: int) -> list[tuple[int, ...]]:
-        judge = SimulatedJudge(np.linspace(400, 600, 10), settings, seed=0)
+        judge = simulated.SimulatedJudge(np.linspace(400, 600, 10), settings, seed=0)
         return [judge.judge(Match(n, 1, tuple(range(10 - k, 10)))).items for n in range(4)]
 
-    assert first(VG, 2) == GOLDEN_VG_2
-    assert first(VG, 5) == GOLDEN_VG_5
-    assert first(RRT, 5) == GOLDEN_RRT_5
+    of_vg = [(9, 6, 8, 5, 7), (9, 8, 6, 7, 5), (8, 6, 9, 5, 7), (8, 9, 5, 7, 6)]
+    of_rrt = [(8, 9, 7, 6, 5), (8, 9, 7, 6, 5), (9, 8, 6, 7, 5), (9, 5, 8, 7, 6)]
+    assert first(VG, 2) == [(9, 8), (8, 9), (8, 9), (9, 8)]
+    assert (first(VG, 5), first(RRT, 5)) == (of_vg, of_rrt)
 
 
 def test_two_labels_make_two_groups() -> None:
     gold = np.array([0.0, 1.0] * 2000)
-    scores = latent_scores(gold, VG, seed=1)
+    scores = simulated.latent_scores(gold, VG, seed=1)
     for label, centre in ((0, 250), (1, 750)):
         group = scores[gold == label]
         assert group.mean() == pytest.approx(centre, abs=4 * 100 / math.sqrt(2000))
         assert group.std() == pytest.approx(100, abs=7)
     assert scores.min() >= 1
-    tight = latent_scores(gold * 5 - 2, Simulation(sim_spread=0), seed=1)
+    tight = simulated.latent_scores(gold * 5 - 2, Simulation(sim_spread=0), seed=1)
     assert_array_equal(tight, np.where(gold == 1, 750, 250))
-    wide = latent_scores(gold, Simulation(sim_spread=5000), seed=1)
+    wide = simulated.latent_scores(gold, Simulation(sim_spread=5000), seed=1)
     assert (wide.min(), wide.max()) == (1, 1000)
 
 
@@ -134,13 +123,6 @@ def close(found: int, draws: int, expected: float) -> bool:
     return abs(found - draws * expected) <= 4 * math.sqrt(draws * expected * (1 - expected))
 
 
-def ragged(lists: Sequence[Sequence[int]]) -> Matches:
-    return Matches(
-        items=np.array([item for items in lists for item in items], dtype=np.int32),
-        offsets=np.cumsum([0, *map(len, lists)]),
-    )
-
-
 def rankings(scores: Sequence[float], judge: Simulation, seed: int = 1) -> list[Order]:
     """Many answers to one list, which presents its items in order."""
     k = len(scores)
@@ -148,25 +130,17 @@ def rankings(scores: Sequence[float], judge: Simulation, seed: int = 1) -> list[
         items=np.tile(np.arange(k, dtype=np.int32), LISTS),
         offsets=np.arange(LISTS + 1, dtype=np.int64) * k,
     )
-    verdicts = answers(matches, np.array(scores), judge, np.random.default_rng(seed))
+    verdicts = simulated.answers(matches, np.array(scores), judge, np.random.default_rng(seed))
     return [tuple(order) for order in verdicts.items.reshape(-1, k).tolist()]
 
 
 def one_by_one(scores: Sequence[float], judge: Simulation, seed: int = 1) -> list[Order]:
     match, rng = Match(0, 1, tuple(range(len(scores)))), np.random.default_rng(seed)
-    return [verdict_on(match, list(scores), judge, rng).items for _ in range(LISTS)]
+    return [simulated.verdict_on(match, list(scores), judge, rng).items for _ in range(LISTS)]
 
 
 def wins(orders: Sequence[Order], a: int, b: int) -> int:
     return sum(order.index(a) < order.index(b) for order in orders)
-
-
-def alike(some: Sequence[Order], others: Sequence[Order]) -> float:
-    """p of the chi-square test that both come from one distribution."""
-    first, second = Counter(some), Counter(others)
-    table = np.array([[first[order], second[order]] for order in first | second])
-    assert table.sum(axis=1).min() >= 10, "a cell too rare for the test"
-    return float(scipy.stats.chi2_contingency(table).pvalue)
 
 
 @BOTH
@@ -194,17 +168,22 @@ def test_who_is_certain_gives_the_order_of_the_scores(
     model: str, lists: list[list[int]], seed: int
 ) -> None:
     judge = Simulation.model_validate({"sim_model": model, **CERTAIN})
-    scores = np.random.default_rng(seed).permutation(np.linspace(LOW, HIGH, 30))
-    verdicts = answers(ragged(lists), scores, judge, np.random.default_rng(seed))
+    scores = np.random.default_rng(seed).permutation(np.linspace(simulated.LOW, simulated.HIGH, 30))
+    items = np.array([item for some in lists for item in some], dtype=np.int32)
+    matches = Matches(items, np.cumsum([0, *map(len, lists)]))
+    verdicts = simulated.answers(matches, scores, judge, np.random.default_rng(seed))
     found = np.split(verdicts.items, verdicts.offsets[1:-1])
-    for items, ranked in zip(lists, found, strict=True):
-        assert ranked.tolist() == sorted(items, key=lambda item: -scores[item])
+    for some, ranked in zip(lists, found, strict=True):
+        assert ranked.tolist() == sorted(some, key=lambda item: -scores[item])
 
 
 @BOTH
 def test_a_round_at_once_answers_as_one_question_at_a_time(judge: Simulation) -> None:
     scores = (500.0, 560.0, 530.0, 620.0)
-    assert alike(rankings(scores, judge), one_by_one(scores, judge, seed=2)) > 0.001
+    first, second = Counter(rankings(scores, judge)), Counter(one_by_one(scores, judge, seed=2))
+    table = np.array([[first[order], second[order]] for order in first | second])
+    assert table.sum(axis=1).min() >= 10, "a cell too rare for the test"
+    assert scipy.stats.chi2_contingency(table).pvalue > 0.001
 
 
 @settings(max_examples=100)
@@ -212,15 +191,15 @@ def test_a_round_at_once_answers_as_one_question_at_a_time(judge: Simulation) ->
 def test_so_many_items_are_off_by_the_bias_and_no_others(
     n: int, asked_for: int, bias: int, seed: int
 ) -> None:
-    latent = np.random.default_rng(seed).uniform(LOW, HIGH, n)
+    latent = np.random.default_rng(seed).uniform(simulated.LOW, simulated.HIGH, n)
     before = latent.copy()
     judge = Simulation(sim_biased_items=asked_for, sim_bias=bias)
-    seen = seen_scores(latent, judge, seed)
+    seen = simulated.seen_scores(latent, judge, seed)
     assert_array_equal(latent, before)
     off = seen != latent
     assert off.sum() == min(asked_for, n)
     assert ((seen == latent + bias) | (seen == latent - bias))[off].all()
-    assert_array_equal(seen, seen_scores(latent, judge, seed))
+    assert_array_equal(seen, simulated.seen_scores(latent, judge, seed))
 
 
 @pytest.mark.parametrize("model", ["vg", "rrt"])
@@ -228,13 +207,13 @@ def test_so_many_items_are_off_by_the_bias_and_no_others(
 def test_a_slot_counts_as_much_as_its_share_of_the_bias(model: str, bias: float) -> None:
     judge = Simulation(sim_model=model, sim_position_bias=bias)
     pairs = rankings([500.0, 500.0], judge)
-    last = probability_correct(np.array([120.0]), judge).item()
+    last = simulated.probability_correct(np.array([120.0]), judge).item()
     assert close(wins(pairs, 1, 0), LISTS, last if bias > 0 else 1 - last)
     assert close(
         wins(one_by_one([500.0, 500.0], judge), 1, 0), LISTS, last if bias > 0 else 1 - last
     )
     # In a list of three neighbours are half of it apart.
     lists = rankings([500.0, 500.0, 500.0], judge.model_copy(update={"sim_model": "vg"}))
-    half = probability_correct(np.array([60.0]), judge).item()
+    half = simulated.probability_correct(np.array([60.0]), judge).item()
     for first in (0, 1):
         assert close(wins(lists, first + 1, first), LISTS, half if bias > 0 else 1 - half)

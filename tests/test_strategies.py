@@ -86,18 +86,13 @@ def test_all_sizes_are_as_promised() -> None:
                 assert sizes.sum() == n + overlap * (len(sizes) - 1)
 
 
-def spread(matches: Matches, n: int) -> float:
-    """The mean distance in rank, as a share of n, of the highest and lowest item of a match."""
-    return float(np.mean([np.ptp(items) for items in matches])) / n
-
-
 @pytest.mark.parametrize("strategy", [Pairwise, Listwise])
 def test_similar_items_meet(strategy: type[Pairwise] | type[Listwise]) -> None:
     n = 1000
     ranks = everyone(np.arange(float(n)))  # the row number is the rank
-    similar, random = (
-        spread(strategy(matchmaking=how).next_round(History(ranks), generator()), n) for how in BOTH
-    )
+    rounds = [strategy(matchmaking=how).next_round(History(ranks), generator()) for how in BOTH]
+    # How far apart the highest and the lowest item of a match are.
+    similar, random = (np.mean([np.ptp(items) for items in matches]) / n for matches in rounds)
     assert similar < 0.15
     assert random > 0.3
 
