@@ -391,11 +391,3 @@ async def test_cancelled_it_cancels_all_at_once() -> None:
     assert sorted(cancelled) == [0, 1, 2]
     assert scene.store.outcomes == []  # sent, and perhaps paid for: nothing is taken back
     assert len(asyncio.all_tasks()) == 1
-
-
-async def test_a_store_that_fails_ends_all() -> None:
-    scene = Scene(FakeStore(jobs=50), FakeBackend())
-    scene.store.fails["settle"] = OSError("disk full")
-    with pytest.raises(OSError, match="disk full"):
-        await asyncio.wait_for(scene.play(3), 10)
-    assert len(scene.asked) == 3
