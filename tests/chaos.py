@@ -24,7 +24,7 @@ import psutil
 import psycopg
 
 from judgeq.errors import StoreAwayError
-from tests.cli import command, environment, judgeq, scores
+from tests.cli import command, environment, judgeq, only_run, scores
 from tests.mock import mock, mock_process, stats
 from tests.postgres import sql, started
 from tests.web import in_thread
@@ -184,11 +184,6 @@ class Chaos:
         joint = "&" if "?" in self.database.address else "?"
         return f"{self.database.address}{joint}schema={self.schema}&lease={LEASE:g}"
 
-    @property
-    def cut_store(self) -> str:
-        """The same through the cutter."""
-        return self.cutter.store(self.schema)
-
     def start(self, name: str) -> None:
         """Start a worker, or the scheduler; each second worker behind the cutter."""
         if name == "scheduler":
@@ -196,7 +191,7 @@ class Chaos:
             if "--max-cost" not in self.job:  # else it ends when no call fits any more
                 words += ["--workers", "0"]
         else:
-            store = self.cut_store if int(name) % 2 else self.store
+            store = self.cutter.store(self.schema) if int(name) % 2 else self.store
             words = ["worker", *self.asking, *self.job[:2], "--store", store, "--exit-when", "done"]
             words.append("--quiet")
         place = self.folder / name
@@ -375,19 +370,6 @@ def check(under: Chaos, url: str, expected: str | None, cap: float | None) -> di
     }  # fmt: skip
 
 
-def texts(path: Path, n: int) -> Path:
-    """A table of texts to judge."""
-    path.write_text("text\n" + "".join(f"text number {number}\n" for number in range(n)))
-    return path
-
-
-def undisturbed(folder: Path, url: str, job: tuple[str, ...]) -> str:
-    """The scores of the same run in a folder, where nothing goes wrong."""
-    judgeq(folder, "run", *job, *MODEL, "--base-url", url, "--no-cache", "--quiet")
-    (run,) = (folder / "runs").iterdir()
-    return scores(run)
-
-
 def drawn(number: int, seed: int) -> list[str]:
     """So many things that go wrong."""
     return random.Random(seed).choices(list(KINDS), list(KINDS.values()), k=number)
@@ -406,14 +388,16 @@ def trial(
 ) -> dict[str, Any]:
     """One run under chaos, checked; with a cap in dollars it may end before it is finished. The server
     refuses what exceeds `rpm`."""
-    file = texts(folder / "texts.csv", n)
+    file = folder / "texts.csv"
+    file.write_text("text\n" + "".join(f"text number {number}\n" for number in range(n)))
     job: tuple[str, ...] = ("--dataset", str(file), *DECIDING)
-    (folder / "calm").mkdir()
+    (calm := folder / "calm").mkdir()
     limit = () if rpm is None else ("--rpm", str(rpm))
     expected = None
     if cap is None:
-        with mock(folder) as calm:
-            expected = undisturbed(folder / "calm", calm, job)
+        with mock(folder) as url:
+            judgeq(calm, "run", *job, *MODEL, "--base-url", url, "--no-cache", "--quiet")
+        expected = scores(only_run(calm))
     else:
         job += ("--max-cost", str(cap))
     with (

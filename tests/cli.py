@@ -87,7 +87,8 @@ def ended(
         except SystemExit as error:
             code = error.code or 0
     out, err = map(_text, outputs)
-    return subprocess.CompletedProcess(words, int(code), out, unwrapped(err))
+    # Its long lines are whole again.
+    return subprocess.CompletedProcess(words, int(code), out, err.replace("\n    ", " "))
 
 
 def python(folder: Path, code: str) -> str:
@@ -96,11 +97,6 @@ def python(folder: Path, code: str) -> str:
     with _as_a_process(folder, environment(folder), [], "", outputs):
         exec(compile(code, "<page>", "exec"), {"__name__": "__main__"})
     return _text(outputs[0])
-
-
-def unwrapped(log: str) -> str:
-    """What was written to standard error, its long lines whole again."""
-    return log.replace("\n    ", " ")
 
 
 @cache

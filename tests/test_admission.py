@@ -9,10 +9,11 @@ import pytest
 
 from judgeq import config, trust
 from judgeq.config import Settings
-from judgeq.engine import admission, session
+from judgeq.engine import admission
 from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.run_places import RunFolder
+from tests import test_trust
 from tests.test_trust import EVENTS, watched
 from tests.test_trust import state as state  # noqa: PLC0414  (a fixture)
 
@@ -26,14 +27,10 @@ def table(folder: Path, name: str = "texts.csv", *texts: str) -> Path:
 
 def begun(root: Path, **settings: Any) -> RunFolder:
     """A run that another user began."""
-    given = {"dataset": "demo", "strategy": "pairwise1"} | settings
-    prepared = session.prepare(config.settle(given), root)
-    with prepared.folder.locked():
-        session._begin(prepared, lambda _: None)
-    for mark in (root.parent / "state").rglob("*.json"):
-        mark.unlink()
-    assert isinstance(prepared.folder, RunFolder)
-    return prepared.folder
+    place = test_trust.begun(root, **{"strategy": "pairwise1"} | settings)
+    test_trust.forget(root.parent)
+    assert isinstance(place, RunFolder)
+    return place
 
 
 Own = tuple[Settings, Sequence[Path]]

@@ -1,7 +1,6 @@
 """Batch APIs: what the adapters send, and what they make of answers and results of servers that may mean
 no good."""
 
-import asyncio
 import io
 import json
 from contextlib import suppress
@@ -18,11 +17,8 @@ from judgeq import errors
 from judgeq.judge.backend import Remote, Result
 from judgeq.judge.http import batch_api
 from judgeq.judge.http.batch_api import BatchAPI
-from judgeq.judge.http.openai import OpenAIChat
-from judgeq.judge.prices import Pricing
 from judgeq.mock_server import running
-from judgeq.settings.model import Access, Model, Price
-from judgeq.types import Match, Usage
+from judgeq.types import Match
 from tests import faulty_server
 from tests.anthropic_server import AnthropicServer
 from tests.batch_server import (
@@ -42,7 +38,7 @@ from tests.batch_server import (
 from tests.fakes import Clock, any_json
 from tests.faulty_server import FaultySettings
 from tests.test_openai_chat import request
-from tests.web import answering, completion
+from tests.web import answering
 
 
 @pytest.fixture(autouse=True)
@@ -116,45 +112,6 @@ async def test_the_proxy_is_used_and_the_query_of_the_base_url_is_kept(
             assert headers["api-key"] == KEY
     if form == "openai":
         assert orjson.loads(server.seen[1][3])["endpoint"] == "/chat/completions"
-
-
-@forms
-@pytest.mark.parametrize(
-    ("said", "secure", "kind", "problem"),
-    [
-        (b"", False, errors.ConnectionFailedError, "the connection broke"),
-        (None, False, errors.CallTimeoutError, "did not answer in time"),
-        (
-            b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n",
-            False,
-            errors.RefusedRequestError,
-            "--proxy",
-        ),
-        (b"no TLS\r\n\r\n", True, errors.RefusedRequestError, "--ca-file"),
-    ],
-)
-async def test_a_call_that_fails_says_why_as_a_live_one_does(
-    form: str, said: bytes | None, secure: bool, kind: type[errors.JudgeError], problem: str
-) -> None:
-    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await reader.read(10_000)
-            if said is None:
-                await reader.read()  # until the caller has left
-            else:
-                writer.write(said)
-        finally:
-            writer.close()
-
-    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
-        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        base = f"{'https' if secure else 'http'}://{address}"
-        access: dict[str, Any] = {"timeout": 0.3 if said is None else 30}
-        if problem == "--proxy":
-            base, access["proxy"] = "https://api.test", f"http://{address}"
-        async with asked_at(form, base, **access) as backend:
-            with pytest.raises(kind, match=problem):
-                await backend.batch_api.get("batch_1")
 
 
 BAD_IDS = ["../../x", "", "x" * 129, "a\n", 7, KEY]
@@ -481,34 +438,12 @@ def test_a_file_taken_as_it_is_has_empty_lines_for_those_that_cant_be_results(
     assert file.read_bytes().split(b"\n") == [b"", whole, b"", b"", whole, b""]
 
 
-SIZE = 400
-
-
-PRICE = Price(input=1.0, output=10.0)
-
-
-def chat(**model: Any) -> OpenAIChat:
-    settings = Model(base_url="http://127.0.0.1:9/v1", **model)
-    return OpenAIChat("m", settings, Access(), Pricing("flat", PRICE, PRICE))
-
-
 def line(status: int, body: Any) -> Result:
     return Result("a-1", status, orjson.dumps(body))
 
 
 def refused(message: str, **more: str) -> dict[str, Any]:
     return {"error": {"message": message, **more}}
-
-
-def test_a_line_is_read_as_a_live_answer_is() -> None:
-    backend = chat()
-    reply = backend.read_result(line(200, completion("A")), SIZE, backend.form)
-    assert (reply.text, reply.usage, reply.problem) == ("A", Usage(100, 0, 10, 0), None)
-    assert reply.cost == pytest.approx((100 * 1.0 + 10 * 10.0) / 1e6)
-    cut = line(200, completion("A", reason="length"))
-    assert backend.read_result(cut, SIZE, backend.form).problem is not None
-    no = line(400, refused("no", code="content_filter"))
-    assert backend.read_result(no, SIZE, backend.form).problem is not None
 
 
 @pytest.mark.parametrize(
@@ -526,18 +461,23 @@ def test_a_line_is_read_as_a_live_answer_is() -> None:
 def test_a_line_that_failed_is_the_error_it_would_be_live(
     result: Result, error: type[errors.JudgeError], cost: float | None
 ) -> None:
-    backend = chat()
+    backend = adapter("openai", "http://127.0.0.1:9/v1")
     with pytest.raises(error) as raised:
-        backend.read_result(result, SIZE, backend.form)
+        backend.read_result(result, 400, backend.form)
     assert raised.value.cost == cost
 
 
+def test_a_text_that_is_refused_is_no_error() -> None:
+    backend, no = adapter("openai", "http://127.0.0.1:9/v1"), refused("no", code="content_filter")
+    assert backend.read_result(line(400, no), 400, backend.form).problem is not None
+
+
 def test_a_whole_batch_that_was_refused_steps_down_once() -> None:
-    backend, no = chat(), line(400, refused("response_format json_schema is not supported"))
-    form = backend.form
+    backend = adapter("openai", "http://127.0.0.1:9/v1")
+    no, form = line(400, refused("response_format json_schema is not supported")), backend.form
     for _ in range(5):
         with pytest.raises(errors.SteppedDownError):
-            backend.read_result(no, SIZE, form)
+            backend.read_result(no, 400, form)
     assert backend.mode == "json"
     assert backend.form != form
 

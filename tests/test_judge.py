@@ -468,6 +468,15 @@ def test_the_first_ten_of_which_none_is_usable_stop_it() -> None:
     assert fed(Unusable(), "n" * 9 + "y" + "n" * 30) == 0
 
 
+def test_replies_of_which_none_is_usable_stop_the_run_with_what_is_wrong() -> None:
+    asking = Asking(*[BAD] * 99)
+    error, *_ = (str(each) for each in asked_together(asking, 30) if not isinstance(each, Outcome))
+    said = f"0 of the last {FIRST} replies could be used; what is wrong, {FIRST} times: {MISSING}"
+    assert said in error
+    assert "--max-output-tokens" in error
+    assert len(asking.backend.requests) < 50
+
+
 def test_more_than_half_of_the_last_hundred_stop_it() -> None:
     assert fed(Unusable(), "yn" * 500) == 0
     assert fed(Unusable(), "y" * 1000 + "n" * 100) == 1000 + LAST // 2 + 1

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -61,10 +60,6 @@ def done_jobs(folder: Path) -> dict[int, int]:
     return {row[0]: row[1] for row in look(folder, sql)}
 
 
-def is_there(folder: Path, pattern: str) -> bool:
-    return bool(list(folder.glob(pattern)))
-
-
 def begun(folder: Path, *flags: str) -> subprocess.Popen[str]:
     """A run that has begun; its handlers of signals are there."""
     process = start(folder, *JOB[:-3], *flags)
@@ -79,7 +74,7 @@ def test_killed_five_times_the_scores_are_the_same(tmp_path: Path, uninterrupted
     for kill in range(KILLS):
         process = start(tmp_path, *JOB, "--sim-latency", "0.1")
         if kill < len(BEGINNING):
-            wait_until(partial(is_there, tmp_path, BEGINNING[kill]), process)
+            wait_until(lambda: [*tmp_path.glob(BEGINNING[kill])], process)  # noqa: B023
         else:
             enough = len(committed) + moments.randint(12, 30)
             wait_until(lambda: answered(tmp_path) >= enough, process)  # noqa: B023
@@ -153,9 +148,6 @@ def test_a_second_process_gets_a_clear_error(tmp_path: Path) -> None:
     assert '"state": "running"' in judgeq(tmp_path, "status", "--json").stdout
 
 
-UNKNOWN = "SELECT sum(open) FROM jobs"
-
-
 def python(folder: Path, code: str, *arguments: str) -> subprocess.Popen[str]:
     """Start a piece of Python in `folder`."""
     return started(folder, sys.executable, "-c", code, *arguments)
@@ -201,7 +193,7 @@ def test_stop_in_a_notebook_stops_the_run(tmp_path: Path, uninterrupted: str) ->
     assert out.rstrip().endswith(" None")
     run = only_run(tmp_path)
     assert query(run, "SELECT count(*) FROM jobs WHERE state = 'running'") == [(0,)]
-    assert query(run, UNKNOWN) == [(0,)], "calls in flight were let finish"
+    assert query(run, "SELECT sum(open) FROM jobs") == [(0,)], "calls in flight were let finish"
     judgeq(tmp_path, "resume", "last", "--sim-latency", "0", "--quiet")
     assert scores(run) == uninterrupted
 

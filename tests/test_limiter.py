@@ -5,7 +5,6 @@ import heapq
 import math
 from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,9 +22,7 @@ from judgeq.judge.limiter import (
     Turnstile,
 )
 from judgeq.mock_server import Limit
-from tests.cli import json_of, judgeq, only_run, query
 from tests.fakes import opened, turns
-from tests.mock import mock, stats
 
 SENT = Permit(0.0, 0)
 
@@ -350,8 +347,6 @@ async def test_several_processes_divide_a_limit_and_a_new_count_holds_at_once() 
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-pytestmark = pytest.mark.usefixtures("rated_by_elo")
-
 BROKEN = ConnectionFailedError("the connection broke")
 REFUSED = ConnectionFailedError("no connection", cost=0.0, unavailable=True)
 
@@ -395,24 +390,3 @@ async def test_an_answer_to_what_was_sent_before_says_that_it_was_no_outage() ->
     assert limiter.window == 1
     limiter.succeeded(before)
     assert limiter.window == 64
-
-
-def texts(folder: Path) -> tuple[str, ...]:
-    """The flags of a run of 48 texts, in 24 pairs."""
-    (folder / "t.csv").write_text("text\n" + "".join(f"text {i}\n" for i in range(48)))
-    return ("run", "-d", "t.csv", "--prompt", "bias", "--judge", "m", "--strategy", "pairwise1")
-
-
-@pytest.mark.usefixtures("short_waits")
-def test_a_server_that_always_fails_is_asked_ten_times_and_its_words_are_shown(
-    tmp_path: Path,
-) -> None:
-    with mock(tmp_path, "--errors", "1") as url:
-        done = judgeq(tmp_path, *texts(tmp_path), "--base-url", url, expect=4)
-        assert stats(url)["requests"] == 10
-    assert "warning: m doesn't answer; one call at a time is tried" in done.stderr
-    assert "10 calls in a row failed" in done.stderr.partition("The server had an error")[2]
-    assert query(only_run(tmp_path), "SELECT count(*) FROM jobs WHERE state != 'pending'") == [(0,)]
-    said = " ".join(judgeq(tmp_path, "status").stdout.split())
-    assert "10 calls since the last answer: the server answered 500: The server had" in said
-    assert json_of(tmp_path, "status")["last_failure"]["in_a_row"] == 10

@@ -20,7 +20,7 @@ from judgeq.errors import JudgeError, UnusableReplyError, UsageError
 from judgeq.escaping import plain
 from judgeq.judge.backend import Request
 from judgeq.judge.http.openai import OpenAIChat
-from judgeq.judge.secrets import _PUBLIC, Mask
+from judgeq.judge.secrets import _PUBLIC, Mask, from_environment
 from judgeq.replies import read_reply
 from judgeq.settings.model import Access, Model
 from judgeq.types import Match
@@ -210,15 +210,6 @@ def test_a_secret_that_is_a_word_of_answers_changes_no_verdict(
         assert made.shown(200, {}, completion(answer))[0] == answer
 
 
-def mask_of(access: Access, monkeypatch: pytest.MonkeyPatch, **variables: str) -> Mask:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    from judgeq.judge.secrets import extra_headers, from_environment
-
-    proxy = access.proxy and from_environment(access.proxy, "--proxy")
-    return Mask.of(access, None, extra_headers(access), proxy)
-
-
 @pytest.mark.parametrize("given", ["http://me:{}@127.0.0.1:9", "env:PROXY", "me:{}@127.0.0.1:9"])
 def test_a_proxys_password_is_masked_in_every_form(
     given: str, monkeypatch: pytest.MonkeyPatch
@@ -230,7 +221,8 @@ def test_a_proxys_password_is_masked_in_every_form(
     else:
         address = address.replace("env:PROXY", "http://me:p%40ss%2Fw0rd%2B1@127.0.0.1:9")
         access = Access(proxy="env:PROXY" if given == "env:PROXY" else address)
-        mask = mask_of(access, monkeypatch, PROXY=address)
+        monkeypatch.setenv("PROXY", address)
+        mask = Mask.of(access, None, {}, from_environment(access.proxy or "", "--proxy"))
     for back in (password, quote(password, safe=""), f"me:{password}", encoded(b"me:", password)):
         masked = mask.text(f"407: {back} is wrong")
         assert "***" in masked

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from judgeq import prompts
 from judgeq.mock_server import Limit, MockServer, running
-from judgeq.mock_server.chat import question_id
 from judgeq.replies import read_reply
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match
@@ -32,8 +31,8 @@ class Asked:
     url: str
     session: aiohttp.ClientSession
 
-    async def post(self, sent: Any, **more: Any) -> Any:
-        async with self.session.post(f"{self.url}/chat/completions", json=sent, **more) as answer:
+    async def post(self, sent: Any) -> Any:
+        async with self.session.post(f"{self.url}/chat/completions", json=sent) as answer:
             return answer.status, answer.headers, await answer.json()
 
 
@@ -67,15 +66,13 @@ async def test_it_ranks_the_texts_by_their_scores_the_same_each_time() -> None:
         score = read_reply(content(alone), Match(0, 1, (0,))).score
         assert score is not None
         assert 0 <= score <= 1
-        assert asked.server.stats.as_json()["asked_again"] == 1
+        seen = asked.server.stats.as_json()
+        assert (seen["questions"], seen["asked_again"]) == (3, 1)
         usage = first["usage"]
         assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
 
 
 async def test_errors() -> None:
-    async with serving(errors=1.0) as asked:
-        assert (await asked.post(body()))[0] == 500
-        assert asked.server.stats.answered == 0
     async with serving(rate_limited=1.0, retry_after=0.5) as asked:
         waits = {(await asked.post(body()))[1].get("Retry-After") for _ in range(2)}
         assert waits == {None, "0.5"}
@@ -84,9 +81,6 @@ async def test_errors() -> None:
             with pytest.raises((aiohttp.ClientError, ConnectionError)):
                 await asked.post(body())
         assert asked.server.stats.outcomes == {"dropped": 2}
-    async with serving(hung=1.0) as asked:
-        with pytest.raises(TimeoutError):
-            await asked.post(body(), timeout=aiohttp.ClientTimeout(total=0.1))
 
 
 @pytest.mark.parametrize(
@@ -102,21 +96,6 @@ async def test_what_it_refuses(settings: Any, sent: Any, status: int, code: str 
         got, _, answer = await asked.post(sent)
         assert (got, answer["error"]["code"]) == (status, code)
         assert asked.server.stats.answered == 0
-
-
-async def test_statistics_add_up() -> None:
-    async with serving(reasoning_tokens=7) as asked:
-        answers = [await asked.post(body(f"{i}", "x")) for i in range(5)]
-        base = asked.url.removesuffix("/v1")
-        async with asked.session.get(f"{base}/stats?questions=1") as answer:
-            seen = await answer.json()
-        assert (seen["requests"], seen["answered"], seen["questions"]) == (5, 5, 5)
-        told = [answer["usage"] for _, _, answer in answers]
-        tokens, read = seen["tokens"], sum(usage["prompt_tokens"] for usage in told)
-        assert tokens["input"] + tokens["cached"] == read
-        assert tokens["output"] == sum(usage["completion_tokens"] for usage in told)
-        first = question_id(body("0", "x")["messages"])
-        assert seen["by_question"][first] == {"asked": 1, "answered": 1}
 
 
 @given(st.lists(st.floats(0, 5), min_size=1, max_size=60), st.integers(1, 10))

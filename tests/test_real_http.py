@@ -142,22 +142,6 @@ def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
         assert more["jobs"]["done"] == 600
 
 
-def test_replies_that_are_all_cut_off_stop_the_run_while_it_is_cheap(
-    tmp_path: Path, texts: Path
-) -> None:
-    with mock(tmp_path, "--cut-off", "1", "--latency", "0.02") as url:
-        done = judgeq(tmp_path, *job(texts, url, "--strategy", "pairwise3"), expect=4)
-        assert stats(url)["requests"] <= 50
-        assert "could be used; what is wrong" in done.stderr
-        assert "the answer was cut off at the limit" in done.stderr
-        assert "--max-output-tokens" in done.stderr
-        run = only_run(tmp_path)
-        assert not (run / "scores.csv").exists()
-        states = counted(run, "jobs", "state")
-        assert states["pending"] >= 190
-        assert states.get("running", 0) == 0
-
-
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
@@ -178,6 +162,9 @@ def test_what_no_other_try_mends_stops_the_run_at_once(
         if "--key" in flags:
             judgeq(tmp_path, "resume", expect=4)
             assert stats(url)["requests"] == 2  # one call each time
+        assert json_of(tmp_path, "status")["last_failure"]["in_a_row"] > 0
+        said = " ".join(judgeq(tmp_path, "status").stdout.split())
+        assert "since the last answer: " in said.lower()
     if "--max-input-tokens" in flags:
         assert "items is item " in done.stderr
     run = only_run(tmp_path)

@@ -185,6 +185,7 @@ async def test_what_may_have_been_paid_is_bounded(store: Store, clock: Clock) ->
     assert await claimed(store, "a") == [2]
     await store.settle("a", [Outcome(2, RUNNING, None, (lost._replace(attempt=2),))])
     assert (await store.totals()).at_risk == 1.5
+    assert await store.last_failure() == ("a reply", 1000.0, 2)
     await store.begin("a", [Attempt(2, 0.5)])
     assert (await store.totals()).at_risk == 2.0
     await store.settle("a", [answer(2, 2, 3, attempt=3)])

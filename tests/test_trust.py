@@ -50,14 +50,6 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-@pytest.fixture
-def another_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Who has marks of their own, and none of ours."""
-    with monkeypatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
-        yield
-
-
 def begun(root: Path, **settings: Any) -> RunPlace:
     """A run that this user began, of which nothing was asked yet."""
     prepared = session.prepare(config.settle({"dataset": "demo", **settings}), root)
@@ -261,10 +253,9 @@ def test_commands_that_read_open_nothing_but_the_run(tmp_path: Path) -> None:
     assert not [kind for kind, _ in EVENTS if kind.startswith("socket")]
 
 
-def test_a_gift_sends_no_key_to_its_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another_user: None
-) -> None:
+def test_a_gift_sends_no_key_to_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole of it: somebody begins a run of their server, and gives its folder away."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine-and-nobody-elses")
     monkeypatch.setenv("JUDGEQ_CACHE", str(tmp_path / "cache"))
     with mock(tmp_path) as url:

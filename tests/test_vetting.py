@@ -23,18 +23,10 @@ from tests.mock import mock
 from tests.postgres import new_store, sql
 from tests.test_store import LEASE, Place, answer, begun, claimed
 from tests.test_store import place as place  # noqa: PLC0414  (a fixture)
+from tests.test_store_sqlite import refused
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 SMALL = ("run", "--dataset", "synthetic:normal", "--n", "20", "-s", "listwise5x3", "--quiet")
-
-
-def refused(path: Path, match: str) -> None:
-    """Nobody opens it, and it stays as it was."""
-    before = path.read_bytes()
-    for read_only in (False, True):
-        with pytest.raises(RunError, match=match):
-            SqliteStore(path, read_only=read_only)
-    assert path.read_bytes() == before
 
 
 @pytest.fixture(scope="module")
