@@ -42,6 +42,7 @@ def test_one_address_one_spelling(given: str | None, kept: str | None) -> None:
         ("localhost:8000", "give an address such as"),
         ("ftp://h/v1", "give an address such as"),
         ("http:///v1", "give an address such as"),
+        ("https://me:secret@h/v1", "no user or password in the address"),
         ("https://h/v1?access_token=abc", "no key in the address"),
     ],
 )

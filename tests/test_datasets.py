@@ -677,6 +677,7 @@ def test_a_wrong_file_is_never_taken_for_the_corpus(mini: Path) -> None:
     ("old", "new", "message"),
     [
         ("title =", "titel =", "title: Field required; titel: Extra inputs"),
+        ('"Mini"', "Mini", "is no valid TOML"),
         ('kind = "ordinal"', 'kind = "nominal"', "gold_kind: Input should be"),
     ],
 )

@@ -255,6 +255,7 @@ direct = "How much?"
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("name = ", "is no valid TOML: "),
         ("name = 'own'", "feature: Field required; system: Field required"),
         (OWN + "colour = 'red'", "colour: Extra inputs"),
         (OWN + "ties = 'perhaps'", "ties: Input should be a valid boolean"),
