@@ -592,11 +592,6 @@ def test_content_and_labels_stay_the_same_from_version_to_version() -> None:
 # Corpora that are known
 
 
-needs_corpora = pytest.mark.skipif(
-    not (SHARED / "data").is_dir(), reason="the corpora may not be shipped and are not at ../shared"
-)
-
-
 def test_labels_of_babe_stand_in_for_its_texts() -> None:
     data = load(DatasetSpec(dataset="babe"))
     gold = np.asarray(data.gold)
@@ -614,7 +609,9 @@ def test_without_labels_missing_texts_are_an_error() -> None:
         load(DatasetSpec(dataset="babe", latent_column="x"))
 
 
-@needs_corpora
+@pytest.mark.skipif(
+    not (SHARED / "data").is_dir(), reason="the corpora may not be shipped and are not at ../shared"
+)
 def test_babe_itself_agrees_with_its_labels() -> None:
     data = load(DatasetSpec(dataset="babe", data_dir=SHARED / "data"))
     assert len(data.texts or ()) == 3674
@@ -680,6 +677,7 @@ def test_a_wrong_file_is_never_taken_for_the_corpus(mini: Path) -> None:
     ("old", "new", "message"),
     [
         ("title =", "titel =", "title: Field required; titel: Extra inputs"),
+        ('"Mini"', "Mini", "is no valid TOML"),
         ('kind = "ordinal"', 'kind = "nominal"', "gold_kind: Input should be"),
     ],
 )

@@ -1,7 +1,6 @@
 """`judgeq show` and `judgeq explain`: which items are looked at, and the evidence behind a score."""
 
 import asyncio
-import csv
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from tests.cli import execute, json_of, judgeq
 from tests.fakes import ADDING_UP
 from tests.mock import mock
 from tests.postgres import new_store
+from tests.test_export import cells
 
 pytestmark = pytest.mark.usefixtures("rated_once")
 
@@ -129,8 +129,7 @@ def test_show_prints_the_ends_with_their_texts(runs: Path) -> None:
 def test_show_writes_json_and_csv_alike(runs: Path) -> None:
     flags = ("--runs-dir", "lists", "--uncertain", "--against-gold", "--n", "4")
     found = json_of(runs, "show", *flags, "--csv", "t.csv")
-    with (runs / "t.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = cells(runs / "t.csv")
     assert list(rows[0])[:8] == ["view", "id", "rank", "elo", "pl", "se", "low", "high"]
     assert [row["view"] for row in rows] == ["uncertain"] * 4 + ["against gold"] * 4
     listed = [item for view in found["views"] for item in view["items"]]
@@ -169,8 +168,7 @@ def test_hostile_ids_and_texts_stay_text(tmp_path: Path) -> None:
     assert "[bold red]x[/]" in shown
     assert not set(shown) & NEVER
     assert max(map(len, shown.splitlines())) <= 160
-    with (tmp_path / "o.csv").open(newline="") as file:
-        assert all(row["id"].startswith("'=") for row in csv.DictReader(file))
+    assert all(row["id"].startswith("'=") for row in cells(tmp_path / "o.csv"))
 
 
 def some(runs: Path, name: str, n: int = 1) -> list[str]:

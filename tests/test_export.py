@@ -169,13 +169,6 @@ def cells(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def wins(rows: list[dict[str, Any]]) -> dict[str, float]:
-    won: Counter[str] = Counter()
-    for row in rows:
-        won[row["winner"]] += row["weight"]
-    return dict(won)
-
-
 @pytest.mark.parametrize("strategy", ["hybrid10", "streak"])
 def test_scores_are_those_of_scores_csv(tmp_path: Path, strategy: str) -> None:
     result = run(tmp_path, strategy=strategy)
@@ -206,8 +199,10 @@ def test_comparisons_are_those_that_are_rated(tmp_path: Path, settings: dict[str
     with faults(unreadable=settings.pop("unreadable", 0.0)):
         result = run(tmp_path, **settings)
     exact = same_in_all_formats(tmp_path, "comparisons")
-    won = wins(exact)
-    assert [won.get(name, 0) for name in result.scores.ids] == result.scores.wins.tolist()
+    won = Counter[str]()
+    for row in exact:
+        won[row["winner"]] += row["weight"]
+    assert [won[name] for name in result.scores.ids] == result.scores.wins.tolist()
     assert [row["job"] for row in exact] == sorted(row["job"] for row in exact)
     assert {row["judge"] for row in exact} == set(result.judges)
     assert {row["round"] for row in exact} <= {1, 2, 3}

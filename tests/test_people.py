@@ -34,10 +34,6 @@ FIRST, SECOND = Answer((0, 1)), Answer((1, 0))
 RING = [(row, (row + 1) % N) for row in range(N)]
 
 
-def pairs(*couples: tuple[int, int]) -> Matches:
-    return Matches(np.array(couples, np.int32).reshape(-1), np.arange(len(couples) + 1) * 2)
-
-
 @dataclass
 class Table:
     """A store with one round or two, and its people; opened as often as wanted."""
@@ -56,7 +52,11 @@ class Table:
     async def open(self, *names: str, shared: SqliteStore | None = None) -> AsyncIterator[Any]:
         """The people and the store, and the tokens of those who are registered under these names."""
         store = shared or SqliteStore(self.path, clock=self.clock)
-        rounds = [pairs(*some) for some in (self.couples, self.later) if some]
+        rounds = [
+            Matches(np.array(some, np.int32).reshape(-1), np.arange(len(some) + 1) * 2)
+            for some in (self.couples, self.later)
+            if some
+        ]
         try:
             if not self.planned:
                 await store.set_items(Items([f"t{row}" for row in range(N)], None, {}))

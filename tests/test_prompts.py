@@ -232,7 +232,6 @@ def test_the_feature_is_put_in_everywhere_and_the_count_is_left() -> None:
     ("name", "told"),
     [
         ("bais", "Did you mean 'bias'?"),
-        ("generi", "Did you mean 'generic'?"),
         ("zzz", "'zzz': no such prompt set. Give bias, bias_us_vs_them, generic, or the path"),
         ("../prompts/bias", "no such prompt set"),
         ("", "no such prompt set"),
@@ -256,6 +255,7 @@ direct = "How much?"
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("name = ", "is no valid TOML: "),
         ("name = 'own'", "feature: Field required; system: Field required"),
         (OWN + "colour = 'red'", "colour: Extra inputs"),
         (OWN + "ties = 'perhaps'", "ties: Input should be a valid boolean"),

@@ -1,6 +1,5 @@
 """Words and sections, rendered to a terminal; and those that a run shows in the end."""
 
-import io
 import math
 import re
 import unicodedata
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Environment, UndefinedError
 from rich.cells import cell_len
-from rich.console import Console
 
 import judgeq as package
 from judgeq.engine.results import Result
@@ -95,28 +93,22 @@ def test_numbers_in_words() -> None:
     assert times == ["0 s", "1 min 00 s", "3 min 20 s", "25 min", "1 h 05 min", "1 d 01 h"]
 
 
-SECTION = Section(
-    "A [bold]title[/]",
-    columns=[*words("name", at_most=12), *numbers("ρ", "n")],
-    rows=[
-        ("[red]x\x1b[31m | *y* <b>\nz", Measured(0.5, 0.25, 0.75), 12_345),
-        ("=1+1", math.nan, None),
-    ],
-    notes=["the \x1b[2J end"],
-    warnings=["partial"],
-)
-
-
-def printed(*sections: Section, width: int = 200) -> str:
-    file = io.StringIO()
-    console = Console(file=file, width=width)
-    for part in terminal(sections):
-        console.print(part, markup=False)
-    return file.getvalue()
+def printed(*sections: Section) -> str:
+    return "\n".join(map(str, terminal(sections, 200)))
 
 
 def test_on_a_terminal_nothing_is_markup_or_acts() -> None:
-    text = printed(SECTION)
+    section = Section(
+        "A [bold]title[/]",
+        columns=[*words("name", at_most=12), *numbers("ρ", "n")],
+        rows=[
+            ("[red]x\x1b[31m | *y* <b>\nz", Measured(0.5, 0.25, 0.75), 12_345),
+            ("=1+1", math.nan, None),
+        ],
+        notes=["the \x1b[2J end"],
+        warnings=["partial"],
+    )
+    text = printed(section)
     for part in ("A [bold]title[/]", "[red]x | *y…", "0.500 [0.250, 0.750]", "12,345"):
         assert part in text
     assert text.count("–") == 2

@@ -77,6 +77,7 @@ LISTS = 'strategies = ["listwise10"]\n'
 @pytest.mark.parametrize(
     ("toml", "message"),
     [
+        ("n = [1", "is no valid TOML"),
         ("", "strategies: Field required"),
         (LISTS + "rounds = 3", "rounds: Extra inputs are not permitted. A grid has n, distr"),
         (LISTS + 'distributions = ["flat"]', "distributions.0: Input should be 'linear', 'bimo"),
