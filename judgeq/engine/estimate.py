@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from judgeq import seeds
-from judgeq.engine import assembly, results, rounds, runner
+from judgeq.engine import assembly, rounds, runner
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.interrupts import Beside, Stop, awaited
 from judgeq.engine.queue import drain
@@ -389,9 +389,10 @@ async def _judge_first(session: Session, questions: int) -> None:
     count, nor invalid ones where there is nothing else."""
     run = session.run
     first = run.strategy.before + 1
-    epoch = await runner.lead(session)
+    epoch, history = await runner.lead(session), runner.begin(run)
     session.emit(await runner.start_event(session))
-    history = await results.replayed(run.folder.info(), session.store, run.strategy.before)
+    for _ in range(first - 1):
+        await rounds.fold(history, session.store, len(run.judges))
     counts = await runner.plan(session, epoch, history)
     to_ask = min(questions - (counts.done and counts.done + counts.invalid), counts.left)
     if to_ask <= 0:
