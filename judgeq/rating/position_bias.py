@@ -176,7 +176,8 @@ def effect(
 
     `joint`: the last of its covariates is `numbers(verdicts)`. Else it is taken into the same model
     here, with the same σ and dispersion: θ of the posterior is left as it is. Both give γ at the joint
-    maximum, with the error of the curvature there. Raises NotConvergedError.
+    maximum, with the error of the curvature there; of many items the latter by one step of Newton's from
+    γ = 0, where next to nothing is left. Raises NotConvergedError.
     """
     count = int(_with_order(verdicts).sum())
     if count < ENOUGH:
@@ -188,8 +189,13 @@ def effect(
     else:
         rankings = posterior.rankings.with_covariates(numbers(verdicts))
         start, what = np.append(posterior.parameters, 0.0), "the effect of the position"
-        best = curvature.maximum(rankings, posterior.sigma, _NEAR, start, what=what)
-    value, se = float(best.parameters[-1]), float(np.sqrt(dispersion * best.shared[1][-1, -1]))
+        best = curvature.Curvature(rankings, start, rankings.precision(posterior.sigma))
+        if best.exact:
+            best = curvature.maximum(rankings, posterior.sigma, _NEAR, start, what=what)
+    # Newton's step; at a maximum it is none.
+    variance = float(best.shared[1][-1, -1])
+    value = float(best.parameters[-1] - variance * best.gradient[-1])
+    se = float(np.sqrt(dispersion * variance))
     return Effect(value, se, value - Z * se, value + Z * se, count)
 
 
