@@ -186,6 +186,7 @@ def test_rows_that_we_never_wrote_are_misses(tmp_path: Path, value: Any) -> None
         ("disk_path", "/etc"),
         ("eviction_policy", "x'; DROP TABLE Cache; --"),
         ("sqlite_mmap_size", b"\x80\x04"),
+        ("count", "x"),
         ("surprise", 1),
     ],
 )

@@ -29,6 +29,7 @@ from judgeq.judge.backend import MOST_OF_A_NAME, Reply
 from judgeq.types import Answerer, Notify, Usage
 
 DATABASE = "cache.db"
+_ODD = (TypeError, ValueError)  # what diskcache raises for a file that another program changed
 BUSY, AGAIN, TRIES = 0.05, 0.5, 20
 """While another process writes: seconds that the event loop waits for it, seconds until replies are
 written after all, and how often that is tried at the end."""
@@ -171,7 +172,7 @@ class ReplyCache:
                 self._count = len(self._cache)
                 self._keys = set(self._cache) if self._count <= FEW else None
             return None if self._cache is None else action(self._cache)
-        except (sqlite3.Error, diskcache.Timeout, OSError, ValueError, DataError) as error:
+        except (sqlite3.Error, diskcache.Timeout, OSError, DataError, *_ODD) as error:
             self._give_up(str(error).rstrip(".") or type(error).__name__)
 
     def _give_up(self, why: str) -> None:
@@ -193,6 +194,9 @@ def _opened(folder: Path) -> diskcache.Cache:
     with _file(folder, "rwc") as db:
         if ("Settings",) in db.execute("SELECT name FROM sqlite_master"):
             db.execute("DELETE FROM Settings WHERE key NOT IN ('count', 'size', 'hits', 'misses')")
+            db.execute(
+                "UPDATE Settings SET value = (SELECT count(*) FROM Cache) WHERE key = 'count'"
+            )
     return diskcache.Cache(
         str(folder.absolute()), timeout=BUSY, disk=PlainDisk, eviction_policy="none", cull_limit=0
     )
