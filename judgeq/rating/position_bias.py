@@ -189,8 +189,9 @@ def effect(
     else:
         rankings = posterior.rankings.with_covariates(numbers(verdicts))
         start, what = np.append(posterior.parameters, 0.0), "the effect of the position"
-        best = curvature.Curvature(rankings, start, rankings.precision(posterior.sigma))
-        if best.exact:
+        if rankings.n > curvature.DENSE:
+            best = curvature.Curvature(rankings, start, rankings.precision(posterior.sigma))
+        else:
             best = curvature.maximum(rankings, posterior.sigma, _NEAR, start, what=what)
     # Newton's step; at a maximum it is none.
     variance = float(best.shared[1][-1, -1])
