@@ -179,6 +179,10 @@ class Call(NamedTuple):
     bound: float | None = 0.0
     judge: int | None = None
     answerer: Answerer = Answerer()
+    prompt_size: int = 0
+    """Characters of the texts that were asked about, as judge/unread.py counts them; 0: not known."""
+    problem: str | None = None
+    """Why the reply is no verdict; None for one that is, and where none came."""
 
 
 class Failure(NamedTuple):

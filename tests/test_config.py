@@ -155,6 +155,7 @@ OTHER_SESSION: Mapping[str, Any] = {
     "wait": False,
     "batch_size": 10,
     "max_invalid": 0.9,
+    "check_reading": False,
     "concurrency": 1,
     # its ratings and where it is
     "rating": "bt-mm",

@@ -242,7 +242,7 @@ def test_calls_are_those_of_the_ledger(tmp_path: Path, monkeypatch: pytest.Monke
     assert outcomes["rate_limited"] == result.totals.retries > 0
     assert outcomes["unusable"] == result.totals.unusable > 0
     for row in exact:
-        assert (row["error"] is None) == (row["outcome"] != "rate_limited")
+        assert (row["error"] is None) == (row["outcome"] not in ("rate_limited", "unusable"))
         assert row["round"] == (1 if row["job"] < 120 else 2)
         assert row["judge"] == "simulated"
     assert "reply" not in exact[0]

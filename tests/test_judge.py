@@ -139,7 +139,7 @@ def waits(asking: Asking) -> list[float]:
 def test_a_verdict_at_once() -> None:
     asking = Asking(GOOD)
     usage = Usage(10, 2, 5, 3)
-    called = (Call(1, "ok", usage, 0.25, 0.5, GOOD, 5000.5, 0.5),)
+    called = (Call(1, "ok", usage, 0.25, 0.5, GOOD, 5000.5, 0.5, prompt_size=11),)
     assert asking.outcome() == Outcome(7, JobState.DONE, Verdict((0, 4, 2)), called)
     assert asking.steps == ["begin", "send 1/1"]
     assert asking.events == [CallStarted(), CallEnded("ok", usage, 0.25, 0.5)]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 OF_WORKERS = [
     *("store", "data_dir", "base_url", "api", "extra_body", "concurrency", "max_invalid"),
+    "check_reading",
     *(name for name in Access.model_fields if SETTINGS[name].flag),
     "sim_latency",
 ]

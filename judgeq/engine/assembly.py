@@ -33,6 +33,7 @@ from judgeq.judge.prices import Pricing, answer_tokens, output_bound
 from judgeq.judge.questions import Questions, Unusable
 from judgeq.judge.secrets import api_key, extra_headers
 from judgeq.judge.simulated import SimulatedJudge, rehearsal_scores, scores_of, seen_scores
+from judgeq.judge.unread import ReadingCheck
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.run_places import RunPlace
@@ -288,7 +289,8 @@ async def panel(
             stack.push_async_callback(cache.close)
         judges = list[Judge | None]()
         for number, name in enumerate(settings.judge):
-            if kinds[number].is_person:
+            kind = kinds[number]
+            if kind.is_person:
                 judges.append(None)  # who are handed questions (people.py)
                 continue
             limiter = Limiter(
@@ -306,7 +308,16 @@ async def panel(
                 stack.push_async_callback(batches.close)
             shares = (emit, stop.sleep, limiter, budget, cache)
             judges += [
-                Judge(asked, backend, *shares, Unusable(settings.max_invalid), batches)
+                Judge(
+                    asked,
+                    backend,
+                    *shares,
+                    Unusable(settings.max_invalid),
+                    ReadingCheck(
+                        name, stops=settings.check_reading and kind is not judge.SIMULATED
+                    ),
+                    batches,
+                )
                 for asked in questions(run, name)
             ]
         yield Panel(judges, " + ".join(settings.judges))

@@ -279,6 +279,9 @@ class Batches:
         """Send what is pending, as far as that may go now. Raises BudgetError where nothing is out, and
         the next question can't be paid; JudgeError where a provider takes no batch."""
         for number, outlet in self._outlets.items():
+            judge = self._session.judge.judges[number]
+            if judge is not None and (unread := judge.reading.error()) is not None:
+                self._fail(unread)
             more = True
             while more and not (self._session.stop.asked or self._error):
                 more = outlet.closed_until <= time.monotonic()

@@ -264,6 +264,7 @@ def _answered(session: Session, batch: Batch, line: Line, result: Result, fail: 
         how, reply = "ok", backend.read_result(result, line.size, batch.form)
         verdict = judge.questions.read(reply, line.job.match)
         judge.unusable.usable()
+        judge.reading.add_answer(line.job.match, verdict)
         state = JobState.DONE
     except UnusableReplyError as error:
         how, reply = "unusable", reply._replace(problem=str(error))
@@ -278,13 +279,16 @@ def _answered(session: Session, batch: Batch, line: Line, result: Result, fail: 
             state = _again(session, line)
         else:
             fail(error)
+    judge.reading.add_usage(judge.questions.size(line.job.match), reply.usage)
+    if (unread := judge.reading.error()) is not None:
+        fail(unread)
     outcome = _ended(session, line, state, how, reply)._replace(verdict=verdict)
     # Under the request that it answers, which would be sent so now: what a run's file says must not
     # decide what replies are kept under.
     if verdict is not None and judge.cache is not None and batch.form == backend.form:
         _, now = prepared(judge, line.job)
         if now.key is not None and len(now.body) == line.size:
-            judge.cache.put(now.key, reply)
+            judge.keep(now.key, reply, line.job.match)
     return outcome
 
 
@@ -315,8 +319,20 @@ def _ended(session: Session, line: Line, state: JobState, how: str, reply: Reply
     session.emit(CallEnded(how, usage, cost, 0.0, error=None if unusable else problem))
     session.emit(JobEnded(job.match.id, state))
     text = text if how == "ok" else cut_reply(text)
-    at = session.judge.of(job.match).wall_clock()
-    call = Call(job.attempts, how, usage, cost, 0.0, text, at, bound, answerer=answerer)
+    judge = session.judge.of(job.match)
+    call = Call(
+        attempt=job.attempts,
+        outcome=how,
+        usage=usage,
+        cost=cost,
+        latency=0.0,
+        reply=text,
+        at=judge.wall_clock(),
+        bound=bound,
+        answerer=answerer,
+        prompt_size=judge.questions.size(job.match),
+        problem=problem if unusable else None,
+    )
     error = None if job.unusable and not unusable else problem
     return Outcome(job.match.id, state, None, (call,), error)
 

@@ -35,7 +35,8 @@ Batch: TypeAlias = Sequence[Any]
 ROWS = 1 << 16
 """So many of a table's rows are made at once."""
 ANSWERED = frozenset({"ok", "unusable", "cached", "duplicate", "undone"})
-"""The outcomes of calls that brought a reply; of the others the error is kept."""
+"""The outcomes of calls that brought a reply; of the others, and of unusable replies, there is an
+error."""
 COMPARISONS = {
     "winner": str,
     "loser": str,
@@ -194,7 +195,7 @@ def _fields(call: Call) -> Sequence[Any]:
         reason = remark(call)
     elif answered and text is not None:
         reason = reason_in(text)
-    reply, error = (text, None) if answered else (None, text)
+    reply, error = (text, call.problem) if answered else (None, text)
     amounts = (*call.usage, call.cost, call.latency, call.at, *call.answerer)
     return [call.attempt, call.outcome, *amounts, error, reply, reason]
 

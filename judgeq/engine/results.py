@@ -13,7 +13,7 @@ from judgeq import rating
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.datasets.tables import display
-from judgeq.engine import rounds
+from judgeq.engine import rounds, unread
 from judgeq.engine.interrupts import Stop, in_thread
 from judgeq.engine.scores import Scores
 from judgeq.errors import NoVerdictsError, RunError, UsageError
@@ -35,7 +35,7 @@ from judgeq.rating.ranks import intervals
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
 from judgeq.store import Items, Store
-from judgeq.store.protocol import Answered
+from judgeq.store.protocol import Answered, ReplyProblem
 from judgeq.strategies import MOST_ROUNDS, History
 from judgeq.text import INLINE, LEFT_OUT, money, several
 from judgeq.types import Counts, Floats, Totals, Verdicts
@@ -91,6 +91,10 @@ class Result:
     known: Certainty | None = None
     answered: Sequence[Answered] = field(default=(), metadata=LEFT_OUT)
     said: Said | None = field(default=None, metadata=LEFT_OUT)
+    unread: Sequence[str] = field(default=(), metadata=LEFT_OUT)
+    """Signs that a judge didn't read what it was asked, a sentence each."""
+    reply_problems: Sequence[ReplyProblem] = field(default=(), metadata=LEFT_OUT)
+    """What was wrong with unusable replies, the most frequent first."""
     JSON_KEYS: ClassVar = {
         **ABOUT,
         "scores": "run.scores",
@@ -167,9 +171,14 @@ class Result:
 
     @property
     def cautions(self) -> list[str]:
-        """What a reader of the scores must know: how new items are tied to settled ones, what was
-        asked, and who answered."""
-        return [*self.link_cautions, *self.info.cautions, *self._several_models]
+        """What a reader of the scores must know: how new items are tied to settled ones, whether texts
+        were read, what was asked, and who answered."""
+        return [*self.first_cautions, *self.info.cautions, *self._several_models]
+
+    @property
+    def first_cautions(self) -> list[str]:
+        """Return what stands before the ranking: without it, the scores mislead."""
+        return [*self.link_cautions, *self.unread]
 
     @property
     def link_cautions(self) -> list[str]:
@@ -251,6 +260,9 @@ async def rate(
     items = items or await store.items()
     totals, answered = await store.totals(), await store.answered()
     counts = await rounds.own_counts(store, info)
+    cut_off = await unread.prompt_cautions(store, info)
+    problems = await unread.reply_problems(store)
+    judged_by, all_asked = info, comparisons.joined(history.asked)
     info, people = await with_people(info, store)
     if settings.split_models:
         info, people = rounds.split_by_model(history, info, people, await store.models())
@@ -278,6 +290,8 @@ async def rate(
             slots=position_bias.slots(asked, couples=history.both_orders),
             effect=_effect(asked, history, settings, fit, go_on),
             said=people,
+            unread=[*cut_off, *unread.answer_cautions(judged_by, all_asked)],
+            reply_problems=problems,
         )
 
     return await in_thread(rated, stop)

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from judgeq import trust
 from judgeq.config import Settings, as_flags
-from judgeq.engine import batch, results, rounds
+from judgeq.engine import batch, results, rounds, unread
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.batch_jobs import tidy
 from judgeq.engine.interrupts import background, in_thread
@@ -60,9 +60,11 @@ async def go_through(session: Session) -> results.Result:
     info = await _info(session)
     if not rounds.own_verdicts(history):
         counts = await rounds.own_counts(store, info)
+        problems = unread.problem_sentence(await unread.reply_problems(store))
         raise JudgeError(
             f"none of the {counts.total:,} jobs brought a verdict ({counts.invalid:,} invalid, "
-            f"{counts.failed:,} failed). --retry-failed asks them again."
+            f"{counts.failed:,} failed). {problems}{' ' if problems else ''}"
+            "--retry-failed asks them again; `judgeq export --table calls --replies` shows replies."
         )
     about = run.folder, info, store, history, run.settings
     return await results.rate(*about, session.stop, run.items)

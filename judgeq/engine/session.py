@@ -15,7 +15,7 @@ from judgeq import config, datasets, files, prompts, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.tables import Table
-from judgeq.engine import admission, assembly, results, rounds, status
+from judgeq.engine import admission, assembly, results, rounds, status, unread
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_jobs import tidy
 from judgeq.engine.datasets import Given, judged_before, load, placed, runs_onto
@@ -337,6 +337,8 @@ async def opened(
         possible = {"concurrency": max(1, min(wanted, room))}
         run = replace(run, settings=run.settings.model_copy(update=possible))
         async with assembly.panel(run, stop, emit, store, allowance=allowance) as judge:
+            if allowance is None:
+                await unread.recall(store, judge)
             yield Session(run, store, judge, stop, rounds.own_rounds(emit, run.strategy))
     finally:
         await store.close()

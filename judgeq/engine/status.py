@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from judgeq.engine import results, rounds
+from judgeq.engine import results, rounds, unread
 from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.events import Certainty
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.run_places.info import Ended
-from judgeq.store.protocol import Crew
+from judgeq.store.protocol import Crew, ReplyProblem
 from judgeq.text import INLINE, LEFT_OUT
 from judgeq.types import Batch, Counts, Failure, Totals
 
@@ -39,6 +39,10 @@ class State:
     at: float = field(default=0.0, metadata=LEFT_OUT)
     """What doesn't add up in the ledger, where that was accepted."""
     failure: Failure | None = None
+    cautions: Sequence[str] = ()
+    """Signs that a judge didn't read what it was asked, a sentence each."""
+    reply_problems: Sequence[ReplyProblem] = ()
+    """What was wrong with unusable replies, the most frequent first."""
     crew: Crew | None = None
     result: Result | None = field(default=None, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {
@@ -63,6 +67,8 @@ class State:
         "certainty": "known",
         "ended": "ended",
         "last_failure": "failure",
+        "reply_problems": "reply_problems",
+        "cautions": "cautions",
         "machines": "crew",
     }
 
@@ -152,7 +158,19 @@ async def state(run: RunPlace, *, rated: bool = False, before: State | None = No
         state = State(run, info, running, planned, totals, over, batches, time.time())
         if not rated:
             return state
-        state = replace(state, failure=await store.last_failure(), crew=await store.crew())
+        # While the run goes on, all verdicts are read once a round.
+        if before is None or not running or before.complete != state.complete:
+            cut_off = await unread.prompt_cautions(store, info)
+            cautions = [*cut_off, *unread.answer_cautions(info, await store.verdicts())]
+        else:
+            cautions = [*before.cautions]
+        state = replace(
+            state,
+            failure=await store.last_failure(),
+            crew=await store.crew(),
+            cautions=cautions,
+            reply_problems=await unread.reply_problems(store),
+        )
     finished = state.word == "finished"
     if before is not None and before.complete == state.complete and not finished:
         return replace(state, result=before.result)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -31,6 +30,12 @@ from judgeq.datasets.dataset import RowIds
 from judgeq.datasets.tables import listed
 from judgeq.errors import DataError
 from judgeq.files import contents
+from judgeq.rating.unread import (
+    MIN_LIST,
+    expected_as_presented,
+    is_as_presented,
+    is_too_many,
+)
 from judgeq.replies import TIE, answer_of
 from judgeq.settings.run import REHEARSAL
 from judgeq.text import several
@@ -39,9 +44,6 @@ from judgeq.types import Verdict, Verdicts
 ANSWERS = frozenset(("ranking", "partial_ranking", "winner", "score"))
 REPEATED = "{:,} judgments repeat an earlier one, by the same judge"
 """A sentence's beginning: a file may have been joined to itself, or a judge asked again."""
-LIST = 3
-"""A list has so many items at least. Of two items the order presented is the answer in half of the
-cases, whoever answers: where it is more, that is position bias, which the win rates by slot show."""
 
 Numbers: TypeAlias = Literal["rows", "ids"]
 """What a number without quotes stands for."""
@@ -242,15 +244,11 @@ def renumbered(judgments: list[Judgment]) -> list[Judgment]:
 
 
 def as_presented(judgment: Judgment) -> bool:
-    """Whether a list was ranked exactly in the order presented, where that is known; never of fewer than
-    LIST items."""
-    ranked = judgment.verdict
-    return (
-        len(judgment.presented) >= LIST
-        and judgment.ordered
-        and not any(ranked.tied)
-        and ranked.items == judgment.presented
-    )
+    """Return whether a list was ranked exactly in the order presented, where that is known; never of
+    fewer than MIN_LIST items."""
+    presented = judgment.presented
+    is_list = len(presented) >= MIN_LIST and judgment.ordered
+    return is_list and is_as_presented(presented, judgment.verdict)
 
 
 def without_as_presented(recording: Recording) -> Recording:
@@ -267,14 +265,11 @@ def without_as_presented(recording: Recording) -> Recording:
 
 
 def too_many_as_presented(judgments: Iterable[Judgment]) -> str | None:
-    """A warning where more lists were ranked `as_presented` than chance allows, as a list of k is with
-    probability 1/k!; None where not. Chance gives over μ + 4√μ + 3, μ being expected, in less than one
-    of a thousand files."""
-    lists = [one for one in judgments if len(one.presented) >= LIST and one.ordered]
+    """Return a warning where more lists were ranked `as_presented` than chance allows, or None."""
+    lists = [one for one in judgments if len(one.presented) >= MIN_LIST and one.ordered]
     count = sum(map(as_presented, lists))
-    # The inverse of a factorial of hundreds is 0, and the factorial itself beyond every float.
-    expected = sum(math.exp(-math.lgamma(len(one.presented) + 1)) for one in lists)
-    if count <= expected + 4 * expected**0.5 + 3:
+    expected = expected_as_presented([len(one.presented) for one in lists])
+    if not is_too_many(count, expected):
         return None
     return (
         f"{count:,} of {len(lists):,} lists were ranked exactly in the order presented, where chance "

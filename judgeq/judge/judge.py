@@ -30,7 +30,8 @@ from judgeq.judge.budget import Budget
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.questions import Questions, Unusable
 from judgeq.judge.retry import Policy, retried
-from judgeq.types import Attempt, Call, Clock, Job, JobState, Outcome, Sleep, Usage
+from judgeq.judge.unread import ReadingCheck, is_cut_off, tokens_read
+from judgeq.types import Attempt, Call, Clock, Job, JobState, Match, Outcome, Sleep, Usage
 
 if TYPE_CHECKING:
     from judgeq.judge.cache import ReplyCache
@@ -82,6 +83,7 @@ class Judge:
     budget: Budget = field(default_factory=Budget)
     cache: ReplyCache | None = None
     unusable: Unusable = field(default_factory=Unusable)
+    reading: ReadingCheck = field(default_factory=ReadingCheck)
     batches: ModelBackend | None = None
     """The same model, at the price of batches; several personas have it in common. None where nothing
     is asked in batches."""
@@ -111,6 +113,12 @@ class Judge:
         question = backend.prepare(self.questions.request(request.match))
         return prepared._replace(key=question.key)
 
+    def keep(self, key: str | None, reply: Reply, match: Match) -> None:
+        """Put a reply that is a verdict into the cache; but not to a question that was cut off."""
+        cut_off = is_cut_off(self.questions.size(match), tokens_read(reply.usage))
+        if self.cache is not None and key is not None and not cut_off:
+            self.cache.put(key, reply)
+
     def recall(self, request: Request, prepared: Prepared) -> Outcome | None:
         """The outcome that the cache knows, for nothing; None for what is no verdict under our eyes."""
         known = self.cache and prepared.key and self.cache.get(prepared.key)
@@ -123,7 +131,17 @@ class Judge:
         text, usage, cost, _, answerer = known
         self.emit(CallEnded("ok", usage, cost, 0.0, cached=True))
         at = self.wall_clock()
-        call = Call(request.attempt, "cached", usage, cost, 0.0, text, at, answerer=answerer)
+        call = Call(
+            request.attempt,
+            "cached",
+            usage,
+            cost,
+            latency=0.0,
+            reply=text,
+            at=at,
+            answerer=answerer,
+            prompt_size=self.questions.size(request.match),
+        )
         return Outcome(request.match.id, JobState.DONE, verdict, (call,))
 
 
@@ -184,10 +202,10 @@ class _Asking:
             self._problem = str(error)
         else:
             judge.unusable.usable()
-            if judge.cache is not None and self._prepared.key is not None:
-                judge.cache.put(self._prepared.key, reply)
+            judge.reading.add_answer(match, verdict)
+            judge.keep(self._prepared.key, reply, match)
             return Outcome(match.id, JobState.DONE, verdict, (self._call("ok", reply),))
-        call = self._call("unusable", reply)
+        call = self._call("unusable", reply, problem=self._problem)
         try:
             judge.unusable.unusable(self._problem, reply.text)
         except JudgeError:
@@ -207,6 +225,9 @@ class _Asking:
         permit = await judge.limiter.acquire(prepared.tokens)
         used: float | None = 0.0
         try:
+            if (unread := judge.reading.error()) is not None:
+                judge.limiter.abort()
+                raise unread
             await judge.budget.reserve(prepared.bound)
             try:
                 if prepared.version != judge.backend.version:
@@ -224,6 +245,7 @@ class _Asking:
                 request = self._request._replace(attempt=self._attempt)
                 reply = await judge.backend.complete(request, prepared)
                 cost, used = reply.cost, sum(reply.usage[:3]) or None
+                judge.reading.add_usage(judge.questions.size(match), reply.usage)
             except JudgeError as error:
                 cost = error.cost
                 failed = Reply(str(error), Usage(), cost)
@@ -263,8 +285,10 @@ class _Asking:
                 f"{outage.lasts:.0f} s, the last {outage.tries:,} tried one by one. The last: {error}"
             ) from error
 
-    def _call(self, outcome: str, reply: Reply, error: str | None = None) -> Call:
-        """The last attempt as the ledger keeps it."""
+    def _call(
+        self, outcome: str, reply: Reply, error: str | None = None, problem: str | None = None
+    ) -> Call:
+        """Return the last attempt as the ledger keeps it. `problem`: why its reply is unusable."""
         judge, (text, usage, cost, _, answerer) = self._judge, reply
         latency = judge.clock() - self._started
         judge.emit(CallEnded(outcome, usage, cost, latency, error=error))
@@ -273,8 +297,19 @@ class _Asking:
             "job %d, attempt %d: %s in %.3f s, %s, $%s: %s",
             *(self._job.match.id, self._attempt, outcome, latency, usage, cost, text),
         )
-        at, bound = judge.wall_clock(), self._prepared.bound
-        return Call(self._attempt, outcome, usage, cost, latency, text, at, bound, None, answerer)
+        return Call(
+            attempt=self._attempt,
+            outcome=outcome,
+            usage=usage,
+            cost=cost,
+            latency=latency,
+            reply=text,
+            at=judge.wall_clock(),
+            bound=self._prepared.bound,
+            answerer=answerer,
+            prompt_size=judge.questions.size(self._job.match),
+            problem=problem,
+        )
 
     def _note(self, call: Call, error: str | None = None) -> None:
         """Put a call into the ledger while the job goes on."""

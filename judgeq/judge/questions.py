@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from judgeq import prompts
 from judgeq.errors import JudgeError, UnusableReplyError
 from judgeq.escaping import plain
 from judgeq.judge.backend import Reply, Request
+from judgeq.judge.unread import size_of
 from judgeq.replies import read_reply
 from judgeq.types import Match, Verdict
 
@@ -28,6 +29,7 @@ class Questions:
     texts: Sequence[str] | None = None
     ids: Sequence[str] = ()
     reasons: bool = False
+    _sizes: dict[int, int] = field(default_factory=dict)  # of texts that were asked about, by row
 
     @property
     def ties(self) -> bool:
@@ -45,6 +47,18 @@ class Questions:
         if reply.problem is not None:
             raise UnusableReplyError(reply.problem)
         return read_reply(reply.text, match, self.ties)
+
+    def size(self, match: Match) -> int:
+        """Return the characters of the texts in a question, as judge/unread.py counts them."""
+        if self.texts is None:
+            return 0
+        total = 0
+        for item in match.items:
+            size = self._sizes.get(item)
+            if size is None:
+                size = self._sizes[item] = size_of(self.texts[item])
+            total += size
+        return total
 
     def longest(self, match: Match) -> str:
         """Which item of a match is the longest, and what can be done, for an error."""

@@ -278,6 +278,11 @@ class Choices(Declarations):
         "1 never stops.",
         RUNNING, 0.5, session=True, ge=0, le=1,
     )  # fmt: skip
+    check_reading: bool = setting(
+        "Go on with a judge whose answers show that it doesn't read the texts, or at a server that cuts "
+        "questions off.",
+        RUNNING, True, session=True, only="--no-check-reading",
+    )  # fmt: skip
     until: str | None = setting(
         "End the run once enough is known: 0.95, the order to ρ̂ = 0.95; top20, the first 20 items. It "
         "says nothing of whether the judge is right.",

@@ -109,6 +109,27 @@ class Answered(NamedTuple):
     calls: int
 
 
+class PromptCount(NamedTuple):
+    """Calls to one judge of the panel, all from the cache or none, for which the server counted as many
+    `tokens` of input. Sizes are of their texts, in characters (Call.prompt_size)."""
+
+    judge: int
+    is_cached: bool
+    tokens: int
+    calls: int
+    smallest: int
+    largest: int
+    too_few: int
+    """How many of them have more characters than so many tokens can hold."""
+
+
+class ReplyProblem(NamedTuple):
+    """What was wrong with so many unusable replies."""
+
+    problem: str
+    replies: int
+
+
 class Spent(NamedTuple):
     """What the replies to one question took together: tokens, dollars (None: unknown), and seconds (0
     where the cache answered)."""

@@ -15,7 +15,14 @@ from judgeq.errors import RunError
 from judgeq.events import Event
 from judgeq.person import Check, Handed, Person
 from judgeq.store import rows
-from judgeq.store.protocol import Answered, Database, Items, Spent
+from judgeq.store.protocol import (
+    Answered,
+    Database,
+    Items,
+    PromptCount,
+    ReplyProblem,
+    Spent,
+)
 from judgeq.store.schema import CALL, JOB, SPAN
 from judgeq.types import (
     Batch,
@@ -224,6 +231,33 @@ class SqlReader(Database):
         GROUP BY j.judge, c.model, c.fingerprint ORDER BY min(c.id)
         """
         return await self._decoded(lambda row: Answered(*row), answerers, round=round)
+
+    async def prompt_counts(self, smallest: int, characters_a_token: int) -> list[PromptCount]:
+        """Return how many tokens servers counted for questions of at least this size, by judge and
+        count."""
+        counted = """
+        SELECT j.judge, c.outcome = 'cached' AS is_cached, c.input + c.cached AS tokens, count(*),
+            min(c.prompt_size), max(c.prompt_size),
+            count(CASE WHEN (c.input + c.cached) * :characters < c.prompt_size THEN 1 END)
+        FROM @.calls c JOIN @.jobs j ON j.run = c.run AND j.id = c.job
+        WHERE c.run = @run AND c.job >= 0 AND c.prompt_size >= :smallest AND c.input + c.cached > 0
+        GROUP BY j.judge, c.outcome = 'cached', c.input + c.cached ORDER BY 1, 2, 3
+        """
+        return await self._decoded(
+            lambda row: PromptCount(*row),
+            counted,
+            smallest=smallest,
+            characters=characters_a_token,
+        )
+
+    async def reply_problems(self, most: int) -> list[ReplyProblem]:
+        """Return what was wrong with unusable replies, the most frequent first."""
+        problems = """
+        SELECT problem, count(*) FROM @.calls
+        WHERE run = @run AND job >= 0 AND outcome = 'unusable' AND problem IS NOT NULL
+        GROUP BY problem ORDER BY count(*) DESC, min(id) LIMIT :most
+        """
+        return await self._decoded(lambda row: ReplyProblem(*row), problems, most=most)
 
     async def models(self) -> dict[int, str | None]:
         """The model that gave the verdict on each job, as its provider says; None where it doesn't."""

@@ -270,7 +270,8 @@ def calls(outcome: Outcome, worker: int) -> list[tuple[object, ...]]:
     """A row for each call of an outcome: schema.CALL, and the worker."""
     return [
         (outcome.job, call.attempt, str(call.outcome), *call.usage, call.cost, call.latency,
-         text(call.reply), call.at, call.judge, *map(text, call.answerer), worker)
+         text(call.reply), call.at, call.judge, *map(text, call.answerer), call.prompt_size,
+         text(call.problem), worker)
         for call in outcome.calls
     ]  # fmt: skip
 
@@ -310,9 +311,21 @@ def reserved(outcome: Outcome) -> int:
 
 def call(row: Sequence[Any]) -> Call:
     """The call of a row (schema.CALL)."""
-    _, attempt, outcome, *usage, cost, latency, reply, at, judge, model, fingerprint = row
-    answerer = Answerer(model, fingerprint)
-    return Call(attempt, outcome, Usage(*usage), cost, latency, reply, at, 0.0, judge, answerer)
+    _, attempt, outcome, *others = row
+    *usage, cost, latency, reply, at, judge, model, fingerprint, prompt_size, problem = others
+    return Call(
+        attempt=attempt,
+        outcome=outcome,
+        usage=Usage(*usage),
+        cost=cost,
+        latency=latency,
+        reply=reply,
+        at=at,
+        judge=judge,
+        answerer=Answerer(model, fingerprint),
+        prompt_size=prompt_size,
+        problem=problem,
+    )
 
 
 # Batches

@@ -145,7 +145,9 @@ def result(evaluation: Evaluation) -> Iterator[Section]:
     about = [run.info.dataset, run.info.strategy, several(run.rounds_planned, "round")]
     about += [f"{run.info.created:%Y-%m-%d}", run.run.id]
     never = int((~run.scores.judged).sum())
-    warnings = [f"{several(never, 'text')} never judged, without a score."] if never else []
+    warnings = [*run.first_cautions]
+    if never:
+        warnings.append(f"{several(never, 'text')} never judged, without a score.")
     for section in careful:
         warnings += [one.removesuffix(" See `judgeq evaluate`.") for one in section.warnings]
     yield Section(

@@ -11,6 +11,7 @@ from judgeq.engine.estimate import Estimate
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.engine.status import State
+from judgeq.engine.unread import problem_sentence
 from judgeq.escaping import quoted
 from judgeq.evaluation import items
 from judgeq.evaluation.evaluate import apart
@@ -57,7 +58,13 @@ def result(result: Result) -> Iterator[Section]:
     yield ends(result.scores)
     yield stated("numbers", r=result, totals=of_models(result), reliability=order(result))
     note = apart(result.scores)
-    careful = stated("warnings", r=result, apart=note, bias=position_bias.sentence)
+    careful = stated(
+        "warnings",
+        r=result,
+        apart=note,
+        bias=position_bias.sentence,
+        problems=problem_sentence,
+    )
     if warnings := [*careful.warnings, *simulated(result)]:
         yield Section(warnings=warnings)
 

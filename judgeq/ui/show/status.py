@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from judgeq.engine.status import State
+from judgeq.engine.unread import problem_sentence
 from judgeq.judge.backend import KEPT
 from judgeq.store.protocol import Crew, WorkerState
 from judgeq.text import count, duration, money, rate, several
@@ -32,6 +33,7 @@ def status(state: State) -> Iterator[Section]:
         totals=state.totals if result is None else of_models(replace(result, totals=state.totals)),
         scores=() if result is None else rating(result).facts,
         reliability=order(state),
+        problems=problem_sentence,
         late=deadlines(state.batches, state.at),
         failed_at=failure and _local(failure.at, "%Y-%m-%d %H:%M:%S"),
     )
