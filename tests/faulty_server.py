@@ -8,12 +8,13 @@ from typing import Any
 
 from aiohttp import web
 
-from judgeq import seeds
+from judgeq import prompts, seeds
 from judgeq.mock_server import Handler, MockServer
 from judgeq.mock_server.batches import Batch, Batches
 from judgeq.mock_server.chat import Chat, Question, as_json, broke, drop, error, slow_down
+from judgeq.replies import write_reply
 from judgeq.settings.mock_server import MockSettings
-from judgeq.types import Usage
+from judgeq.types import Match, Usage, Verdict
 
 KEPT = 30 * 86_400
 """Seconds for which results are kept."""
@@ -34,6 +35,9 @@ class FaultySettings(MockSettings):
     max_input_tokens: int | None = None  # the longest question it reads
     quota_after: int | None = None  # answers until the quota is used up
     reasoning_tokens: int = 0  # of every reply
+    unread: str = ""  # answers that need no text: "presented", "reversed", "constant"
+    unread_model: str | None = None  # only this model answers so
+    context: int | None = None  # tokens to which a longer question is cut off, without a word
 
     batch_expire: float = 0.0  # batches that expire half-way
     batch_invalid: float = 0.0  # batches that fail validation
@@ -80,8 +84,21 @@ class FaultyChat(Chat):
             return error(429, text, kind="insufficient_quota", code="insufficient_quota")
         return asked
 
+    def answer(self, asked: Question) -> str:
+        how = self.settings.unread
+        if not how or self.settings.unread_model not in (None, asked.model):
+            return super().answer(asked)
+        k = len(prompts.texts_in(asked.content))
+        match = Match(0, 1, tuple(range(k)))
+        if k == 1:
+            return write_reply(Verdict((0,), (), 0.8), match)
+        order = match.items[::-1] if how == "reversed" else match.items
+        return write_reply(Verdict(order), match)
+
     def usage(self, asked: Question, answer: str) -> Usage:
         usage, reasoning = super().usage(asked, answer), self.settings.reasoning_tokens
+        if self.settings.context is not None:
+            usage = usage._replace(input=min(usage.input, self.settings.context))
         return usage._replace(output=usage.output + reasoning, reasoning=reasoning)
 
     def spoil(self, answer: str, fault: str) -> tuple[dict[str, Any], str]:

@@ -259,7 +259,7 @@ def _partial(prepared: Run, ended: JudgeqError) -> Answer:
     try:
         return written(prepared.folder, prepared.settings, prepared.dataset, ended)
     except NoVerdictsError:
-        return Answer(asyncio.run(state(prepared.folder)), show_status.status, ended)
+        return Answer(asyncio.run(state(prepared.folder, checked=True)), show_status.status, ended)
 
 
 def written(
@@ -301,6 +301,6 @@ def _state(folder: RunPlace) -> State | Values:
     from judgeq.engine.status import state
 
     try:
-        return asyncio.run(state(folder))
+        return asyncio.run(state(folder, checked=True))
     except RunError:
         return {}

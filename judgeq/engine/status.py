@@ -144,9 +144,15 @@ async def states(runs: Sequence[RunPlace]) -> list[State | Unreadable]:
     return listed
 
 
-async def state(run: RunPlace, *, rated: bool = False, before: State | None = None) -> State:
-    """How far a run is, read from its ledger while it runs or afterwards; with what there is to show, if
-    it is to be `rated`. That was found `before` is used again where no round was completed since."""
+async def state(
+    run: RunPlace, *, rated: bool = False, checked: bool = False, before: State | None = None
+) -> State:
+    """Return how far a run is, read from its ledger while it runs or afterwards.
+
+    It has what went wrong, and whether texts were read, if that is to be `checked`; and what there is
+    to show, if it is to be `rated`. What was found `before` is used again where no round was completed
+    since.
+    """
     info, running = run.info(), run.is_running()
     async with rounds.reading(run) as store:
         planned, over = await rounds.planned(store, info.rounds_before)
@@ -156,7 +162,7 @@ async def state(run: RunPlace, *, rated: bool = False, before: State | None = No
             unknown, in_flight = totals.unknown + lost, totals.in_flight - lost
             totals = replace(totals, unknown=unknown, in_flight=in_flight)
         state = State(run, info, running, planned, totals, over, batches, time.time())
-        if not rated:
+        if not (rated or checked):
             return state
         # While the run goes on, all verdicts are read once a round.
         if before is None or not running or before.complete != state.complete:
@@ -171,6 +177,8 @@ async def state(run: RunPlace, *, rated: bool = False, before: State | None = No
             cautions=cautions,
             reply_problems=await unread.reply_problems(store),
         )
+        if not rated:
+            return state
     finished = state.word == "finished"
     if before is not None and before.complete == state.complete and not finished:
         return replace(state, result=before.result)

@@ -1,0 +1,385 @@
+"""A judge that doesn't read the texts, and a server that cuts questions off, are noticed and stopped."""
+
+import json
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judgeq import seeds
+from judgeq.judge.unread import (
+    CHARACTERS_A_TOKEN,
+    SMALLEST_PROMPT,
+    STOP_CALLS,
+    PromptTokens,
+    is_cut_off,
+    size_of,
+)
+from judgeq.rating.unread import (
+    AnswerPatterns,
+    cautions,
+    log_chance_of,
+    orders_of,
+    signature_of,
+)
+from judgeq.types import Verdict
+from tests.build import grouped, judged, rankings
+from tests.cli import json_of, judgeq, only_run, query
+from tests.mock import mock, stats
+
+TEXTS = 40
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of short texts."""
+    path = tmp_path_factory.mktemp("texts") / "texts.csv"
+    rows = [f"t{i},This is text number {i}." for i in range(TEXTS)]
+    path.write_text("\n".join(["id,text", *rows]), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def long_texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of texts of 300 to 1,500 words."""
+    path = tmp_path_factory.mktemp("texts") / "long.csv"
+    rows = []
+    for i in range(TEXTS):
+        words = " ".join(f"word{j % 97}" for j in range(300 + 30 * i))
+        rows.append(f"t{i},Text {i}: {words}")
+    path.write_text("\n".join(["id,text", *rows]), encoding="utf-8")
+    return path
+
+
+def run_flags(texts: Path, url: str, *flags: str) -> tuple[str, ...]:
+    model = ("--judge", "m", "--base-url", url, "--price", "1,10")
+    return ("run", "-d", str(texts), "--feature", "length", *model, *flags)
+
+
+def first_line_after_title(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return next(after for line, after in pairwise(lines) if "ranked by" in line)
+
+
+# The test itself
+
+
+def patterns(answers: Sequence[tuple[Sequence[int], Verdict]]) -> AnswerPatterns:
+    found = AnswerPatterns()
+    for presented, verdict in answers:
+        found.add(presented, verdict)
+    return found
+
+
+def answers_until_stopped(size: int, reverse: bool = False) -> int:
+    """How many answers in one order are needed until they are a problem."""
+    rng = seeds.rng(0, "unread")
+    found = AnswerPatterns()
+    for number in range(1, 200):
+        presented = rng.permutation(1000)[:size].tolist()
+        order = presented[::-1] if reverse else presented
+        found.add(presented, Verdict(tuple(order)))
+        if found.problem is not None:
+            return number
+    return 0
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_answers_in_the_order_presented_are_a_problem_once_chance_cannot_explain_them(
+    reverse: bool,
+) -> None:
+    needed = {size: answers_until_stopped(size, reverse) for size in (2, 3, 5, 10)}
+    assert needed == {2: 40, 3: 16, 5: 6, 10: 3}
+
+
+def test_the_same_order_of_labels_again_and_again_is_a_problem() -> None:
+    rng = seeds.rng(1, "unread")
+    order = [3, 0, 2, 1, 4]
+    lists = [rng.permutation(50)[:5].tolist() for _ in range(20)]
+    every = [(items, Verdict(tuple(items[at] for at in order))) for items in lists]
+    assert patterns(every[:6]).problem is None
+    assert "in one and the same order" in str(patterns(every).problem)
+
+
+def test_lists_of_several_sizes_count_together() -> None:
+    rng = seeds.rng(2, "unread")
+    lists = [rng.permutation(50)[:size].tolist() for size in (4, 5, 4, 5, 6, 6)]
+    assert patterns([(items, Verdict(tuple(items))) for items in lists]).problem is not None
+
+
+def test_ties_are_no_order() -> None:
+    """Tied texts have no order among them, whichever way the reply names them."""
+    rng = seeds.rng(3, "unread")
+    lists = [rng.permutation(50)[:4].tolist() for _ in range(100)]
+    assert patterns([(items, Verdict.of([items])) for items in lists]).problem is None
+    # Of pairs of tied texts: 4!/(2! · 2!) = 6 orders.
+    halves = [(items, Verdict.of([items[:2], items[2:]])) for items in lists]
+    needed = math.ceil(math.log(1e12) / math.log(6))
+    assert patterns(halves[: needed - 1]).problem is None
+    assert patterns(halves[:needed]).problem is not None
+
+
+def test_a_judge_that_reads_is_never_stopped() -> None:
+    """Also one of pairs that takes the first text in three of four."""
+    rng = seeds.rng(4, "unread")
+    for size, questions, favor in (
+        (2, 30_000, 0.5),
+        (2, 30_000, 0.75),
+        (3, 10_000, 0.0),
+        (10, 2_000, 0),
+    ):
+        found = AnswerPatterns()
+        for _ in range(questions):
+            presented = rng.permutation(100)[:size].tolist()
+            if size == 2:
+                ranked = presented if rng.random() < favor else presented[::-1]
+            else:
+                ranked = sorted(presented)
+            found.add(presented, Verdict(tuple(ranked)))
+            assert found.problem is None
+
+
+def test_later_answers_need_more_evidence() -> None:
+    """A run has one beginning, and as many later streaks as questions."""
+    rng = seeds.rng(5, "unread")
+    pairs = [rng.permutation(50)[:2].tolist() for _ in range(62)]
+    found = AnswerPatterns()
+    found.add(pairs[0], Verdict(tuple(pairs[0])))
+    found.add(pairs[1], Verdict(tuple(pairs[1][::-1])))
+    for presented in pairs[2:61]:
+        found.add(presented, Verdict(tuple(presented)))
+    assert found.problem is None
+    found.add(pairs[61], Verdict(tuple(pairs[61])))
+    assert found.problem is not None
+
+
+@given(st.lists(st.tuples(rankings(), st.randoms(use_true_random=False)), min_size=1, max_size=8))
+def test_many_answers_are_looked_at_as_one(drawn: list[tuple[Any, Any]]) -> None:
+    answers = []
+    for ranking, random in drawn:
+        verdict = Verdict.of(grouped(ranking))
+        presented = list(verdict.items)
+        random.shuffle(presented)
+        answers.append((tuple(presented), verdict))
+    orders = orders_of(judged(answers))
+    signatures = [signature_of(presented, verdict) for presented, verdict in answers]
+    assert orders.signatures.tolist() == [rank for one in signatures for rank in one]
+    assert orders.log_chance.tolist() == pytest.approx([*map(log_chance_of, signatures)], abs=1e-9)
+    assert orders.as_presented.tolist() == [list(one) == sorted(one) for one in signatures]
+    assert orders.reversed.tolist() == [list(one) == sorted(one)[::-1] for one in signatures]
+
+
+def test_what_one_judge_of_several_did_is_said_of_that_one() -> None:
+    rng = seeds.rng(6, "unread")
+    lists = [tuple(rng.permutation(50)[:5].tolist()) for _ in range(40)]
+    answers = [
+        (items, Verdict(items if at % 2 else tuple(sorted(items))))
+        for at, items in enumerate(lists)
+    ]
+    (caution,) = cautions(judged(answers, [at % 2 for at in range(40)]), ["reader", "parrot"])
+    assert caution.startswith("parrot ranked 20 of 20 lists exactly in the order presented")
+    assert cautions(judged(answers, [0] * 40), ["both"], without=[0]) == []
+
+
+def test_scores_and_ties_that_never_differ_are_named() -> None:
+    scored = [((item,), Verdict((item,), (), 0.8 if item else 0.3)) for item in range(40)]
+    (constant,) = cautions(judged(scored), ["m"])
+    assert "gave 39 of 40 texts the score 0.8" in constant
+    varied = [((item,), Verdict((item,), (), item % 5 / 5)) for item in range(40)]
+    assert cautions(judged(varied), ["m"]) == []
+    tied = [((item, item + 1), Verdict.of([(item, item + 1)])) for item in range(40)]
+    (all_tied,) = cautions(judged(tied), ["m"])
+    assert "called all texts tied in 40 of 40 answers" in all_tied
+
+
+# How a server counts
+
+
+def test_prompts_are_cut_off_where_no_tokenizer_makes_so_few_tokens() -> None:
+    english = "The council met on Monday, and nobody was told of it. " * 400
+    assert not is_cut_off(size_of(english), len(english) // 6)
+    assert is_cut_off(size_of(english), len(english) // (CHARACTERS_A_TOKEN + 1))
+    chinese = "理事会于周一召开会议" * 1000
+    assert not is_cut_off(size_of(chinese), len(chinese) // 3)
+    assert is_cut_off(size_of(chinese), len(chinese) // 5)
+    hindi = "परिषद की बैठक सोमवार को हुई। " * 500
+    assert not is_cut_off(size_of(hindi), len(hindi) // 6)
+
+
+def test_rows_of_one_character_are_few_tokens() -> None:
+    assert size_of("a" + " " * 10_000 + "b") == 5
+    assert size_of("=" * 80 + "\n") == 4
+    assert size_of("aabbccdd") == 8
+    assert size_of("") == 0
+    assert size_of("\ud800x") == 4
+
+
+def test_short_questions_say_nothing() -> None:
+    prompts = PromptTokens()
+    for size in range(100, SMALLEST_PROMPT, 50):
+        prompts.add(size, 10)
+    assert (prompts.calls, prompts.sentence) == (0, "")
+
+
+def test_the_same_count_for_questions_of_clearly_different_size_is_a_limit() -> None:
+    rng = np.random.default_rng(7)
+    sizes = rng.integers(20_000, 30_000, 200).tolist()
+    honest, cut = PromptTokens(), PromptTokens()
+    for size in sizes:
+        honest.add(size, round(size / rng.normal(4.5, 0.3)))
+        cut.add(size, min(2050, size // 4))
+    assert honest.calls < 3
+    assert honest.sentence == ""
+    assert cut.calls == 200
+    assert "2,050 tokens for each of 200 questions" in cut.sentence
+    alike = PromptTokens()
+    for _ in range(50):
+        alike.add(20_000, 5_000)  # one question, asked again
+    assert alike.sentence == ""
+
+
+# Whole runs
+
+
+def test_a_judge_that_answers_in_the_order_presented_is_stopped(
+    tmp_path: Path, texts: Path
+) -> None:
+    with mock(tmp_path, "--unread", "presented") as url:
+        flags = run_flags(texts, url, "-s", "listwise10x6", "--concurrency", "1")
+        stopped = judgeq(tmp_path, *flags, expect=4)
+        assert "doesn't seem to read the texts" in stopped.stderr
+        assert "given back in the order presented" in stopped.stderr
+        assert stats(url)["requests"] == 3
+        # It stops again, and is paid for nothing.
+        judgeq(tmp_path, "resume", expect=4)
+        judgeq(tmp_path, *flags, expect=4)
+        assert stats(url)["requests"] == 3
+        done = judgeq(tmp_path, "resume", "--no-check-reading")
+        assert stats(url)["requests"] == 24
+    said = "The judge ranked 24 of 24 lists exactly in the order presented"
+    assert first_line_after_title(done.stdout).startswith(said)
+    assert said in " ".join(judgeq(tmp_path, "evaluate").stdout.split())
+    assert said in " ".join(judgeq(tmp_path, "status").stdout.split())
+    assert json_of(tmp_path, "status")["cautions"][0].startswith(said)
+    assert json_of(tmp_path, *flags)["cautions"][0].startswith(said)
+    report = json_of(tmp_path, "report", "--format", "md")["files"][0]
+    assert said in " ".join(Path(tmp_path, report).read_text("utf-8").split())
+
+
+def test_a_judge_of_pairs_that_always_takes_one_side_is_stopped(
+    tmp_path: Path, texts: Path
+) -> None:
+    with mock(tmp_path, "--unread", "reversed") as url:
+        flags = run_flags(texts, url, "-s", "pairwise9", "--concurrency", "1")
+        stopped = judgeq(tmp_path, *flags, expect=4)
+        assert "its last 40 answers to pairs chose the second text" in stopped.stderr
+        assert stats(url)["requests"] == 40
+
+
+def test_one_judge_of_a_panel_is_named(tmp_path: Path, texts: Path) -> None:
+    with mock(tmp_path, "--unread", "presented", "--unread-model", "parrot") as url:
+        flags = run_flags(texts, url, "-s", "listwise10x9", "--judge", "parrot")
+        stopped = judgeq(tmp_path, *flags, expect=4)
+        assert "parrot doesn't seem to read the texts" in stopped.stderr
+        done = judgeq(tmp_path, *flags, "--no-check-reading")
+    assert first_line_after_title(done.stdout).startswith("parrot ranked")
+
+
+def test_constant_scores_are_a_caution_in_the_first_lines(tmp_path: Path, texts: Path) -> None:
+    with mock(tmp_path, "--unread", "constant") as url:
+        done = judgeq(tmp_path, *run_flags(texts, url, "-s", "direct"))
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    assert lines[1].startswith(f"The judge gave {TEXTS} of {TEXTS} texts the score 0.8")
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_batches_of_a_judge_that_does_not_read_stop_with_the_first_results(
+    tmp_path: Path, texts: Path
+) -> None:
+    with mock(tmp_path, "--unread", "presented", "--batch-time", "0") as url:
+        flags = run_flags(texts, url, "-s", "listwise10x4", "--batch")
+        stopped = judgeq(tmp_path, *flags, expect=4)
+        assert "doesn't seem to read the texts" in stopped.stderr
+        assert stats(url)["batches"]["billed"] == 4
+        judgeq(tmp_path, *flags, expect=4)
+        assert stats(url)["batches"]["billed"] == 4
+
+
+def test_a_server_that_cuts_questions_off_is_noticed_and_the_run_stopped(
+    tmp_path: Path, long_texts: Path
+) -> None:
+    with mock(tmp_path, "--context", "4000") as url:
+        flags = run_flags(long_texts, url, "-s", "listwise5x4", "--concurrency", "1")
+        stopped = judgeq(tmp_path, *flags, expect=4)
+        assert "The server cuts questions off: it counted 4,000 tokens" in stopped.stderr
+        assert "OLLAMA_CONTEXT_LENGTH" in stopped.stderr
+        as_json = json_of(tmp_path, *flags, expect=4)
+        assert "cuts questions off" in as_json["cautions"][0]
+        assert stats(url)["requests"] == STOP_CALLS
+        assert "cuts questions off" in json_of(tmp_path, "status")["cautions"][0]
+        judgeq(tmp_path, *flags, expect=4)
+        assert stats(url)["requests"] == STOP_CALLS
+        done = judgeq(tmp_path, *flags, "--no-check-reading")
+        assert stats(url)["requests"] == 32
+        said = "The server cuts questions off: it counted 4,000 tokens for each of 32 questions"
+        assert first_line_after_title(done.stdout).startswith(said[:60])
+        # Replies of the cache were paid for: they stop nothing, and the caution stays.
+        again = json_of(tmp_path, *flags, "--new")
+        assert (again["calls"], again["cache_hits"]) == (0, 32)
+        assert said in again["cautions"][0]
+    assert said in " ".join(judgeq(tmp_path, "evaluate").stdout.split())
+
+
+def test_replies_to_questions_that_were_surely_cut_off_are_not_kept(
+    tmp_path: Path, long_texts: Path
+) -> None:
+    with mock(tmp_path, "--context", "200") as url:
+        flags = run_flags(long_texts, url, "-s", "listwise5x1", "--no-check-reading")
+        first = json.loads(judgeq(tmp_path, *flags, "--json").stdout)
+        assert (first["calls"], first["cache_hits"]) == (8, 0)
+        assert (
+            "too few for 8 questions" in first["cautions"][0]
+            or "for each of" in first["cautions"][0]
+        )
+        assert json_of(tmp_path, *flags, "--new")["calls"] == 8
+
+
+def test_a_server_that_reads_all_is_not_suspected(tmp_path: Path, long_texts: Path) -> None:
+    with mock(tmp_path) as url:
+        done = json_of(tmp_path, *run_flags(long_texts, url, "-s", "listwise5x4"))
+    assert done["cautions"] == []
+    sizes = query(only_run(tmp_path), "SELECT min(prompt_size), max(prompt_size) FROM calls")
+    assert SMALLEST_PROMPT < sizes[0][0] < sizes[0][1]
+
+
+# Why replies are unusable
+
+
+def test_what_was_wrong_with_replies_is_said(tmp_path: Path, texts: Path) -> None:
+    with mock(tmp_path, "--incomplete", "1") as url:
+        flags = run_flags(texts, url, "-s", "listwise8x1", "--max-invalid", "1")
+        failed = judgeq(tmp_path, *flags, expect=4)
+    assert "What was wrong with replies, 10 times:" in failed.stderr
+    assert "named more than once" in failed.stderr
+    assert "named more than once" in " ".join(judgeq(tmp_path, "status").stdout.split())
+    (problem, *_) = json_of(tmp_path, "status")["reply_problems"]
+    assert problem["replies"] == 10
+    table = judgeq(tmp_path, "export", "--table", "calls", "--format", "jsonl").stdout
+    errors = [json.loads(line)["error"] for line in table.splitlines()]
+    assert len(errors) == 10
+    assert all("named more than once" in error for error in errors)
+
+
+def test_why_some_questions_have_no_answer_is_said_at_the_end(tmp_path: Path, texts: Path) -> None:
+    with mock(tmp_path, "--incomplete", "0.5", "--seed", "2") as url:
+        flags = run_flags(texts, url, "-s", "listwise8x4", "--max-invalid", "1")
+        done = judgeq(tmp_path, *flags)
+    shown = " ".join(done.stdout.split())
+    assert "got no usable answer" in shown
+    assert "What was wrong with replies" in shown
