@@ -1,6 +1,7 @@
 """`judgeq doctor`: is everything there that a run needs? Looks, asks the server once, and tells.
 
-Naming a model costs one tiny call. The key is looked for, and never shown.
+Naming a model costs one tiny call, and one long one where the server is not OpenAI's or Anthropic's
+own: it may cut questions off. The key is looked for, and never shown.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import platform
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -23,6 +24,7 @@ from judgeq.engine import assembly
 from judgeq.errors import (
     CallTimeoutError,
     ConnectionFailedError,
+    ContextTooLongError,
     JudgeqError,
     KeyRefusedError,
     SteppedDownError,
@@ -30,11 +32,14 @@ from judgeq.errors import (
     UsageError,
 )
 from judgeq.judge.backend import Reply, Request
+from judgeq.judge.http.connection import unsent_key
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import Pricing
 from judgeq.judge.secrets import api_key, extra_headers
+from judgeq.judge.unread import tokens_read
 from judgeq.replies import read_reply
+from judgeq.settings.providers import ANTHROPIC, OPENAI
 from judgeq.text import several
 from judgeq.types import Match
 
@@ -46,7 +51,11 @@ NO_PRICE = "unknown: give --price IN,OUT, or costs can't be shown or capped"
 REPORTED = ", as the server reports it; without --price costs are shown, but can't be capped"
 REFUSED_KEY = "there (not shown), but the server doesn't accept it"
 TEXTS = ("The council met on Monday.", "The shameful council finally bothered to meet on Monday.")
-
+LONG_SENTENCE = "In minute {} of the meeting the council talked about the budget of the city."
+LONG_SENTENCES = 250
+"""Of each of two texts: 7,500 words, each a token at least. Ollama reads 4,096 tokens by default."""
+REFUSING_ADDRESSES = (OPENAI, ANTHROPIC)
+"""There, a question that is too long is refused: it isn't cut off, and need not be tried."""
 
 State = Literal["ok", "warning", "failed"]
 
@@ -88,21 +97,27 @@ async def _model(settings: Settings) -> list[Check]:
     )
     key, address = Check("key", "ok", report), Check("address", "ok", f"{backend.address} answers")
     started = time.monotonic()
+    whole: list[Check] = []
     try:
         await backend.open()
         reply = await _answer(backend)
+        seconds = time.monotonic() - started
+        if backend.address not in REFUSING_ADDRESSES:
+            whole.append(await _of_long_question(backend))
     except (ConnectionFailedError, CallTimeoutError, UsageError) as error:
         report = f"{backend.address} can't be reached: {error}"
         return [key, Check("address", "failed", report)]
     except KeyRefusedError as error:
-        refusal = "none, and the server wants one" if report == NO_KEY else REFUSED_KEY
+        refusal = REFUSED_KEY
+        if report == NO_KEY:
+            refusal = f"none, and the server wants one. {unsent_key()}"
         return [Check("key", "failed", refusal), address, Check("call", "failed", str(error))]
     except JudgeqError as error:
         return [key, address, Check("call", "failed", str(error))]
     finally:
         await backend.close()
-    seconds = time.monotonic() - started
-    return [key, address, *_of_call(reply, backend.mode, seconds, pricing), _limits(rates)]
+    of_call = _of_call(reply, backend.mode, seconds, pricing)
+    return [key, address, *of_call, *whole, _limits(rates)]
 
 
 def _program() -> Check:
@@ -142,9 +157,36 @@ def _cache(settings: Settings) -> Check:
     return Check("cache", "ok", f"{found}, {kept.bytes / 1e6:,.1f} MB in {folder}")
 
 
-async def _answer(backend: ModelBackend) -> Reply:
+async def _of_long_question(backend: ModelBackend) -> Check:
+    """Ask about two long texts, and return whether the server read all of them: some cut a question off
+    that is longer than their context, and answer all the same."""
+    name = "context"
+    sentences = [LONG_SENTENCE.format(minute) for minute in range(LONG_SENTENCES)]
+    text = " ".join(sentences)
+    words = 2 * len(text.split())
+    try:
+        reply = await _answer(backend, (text, f"Once more. {text}"))
+    except ContextTooLongError:
+        report = f"a question of {words:,} words is refused as too long, and not cut off"
+        return Check(name, "ok", report)
+    except JudgeqError as error:
+        return Check(name, "warning", f"a question of {words:,} words got no answer: {error}")
+    tokens = tokens_read(reply.usage)
+    if not tokens:
+        report = "the server doesn't say how many tokens it reads, so no cut-off would be seen"
+        return Check(name, "warning", report)
+    if tokens < words:
+        report = (
+            f"the server cuts long questions off: it read {tokens:,} tokens of {words:,} words, and "
+            "answered. Raise its context length (Ollama: OLLAMA_CONTEXT_LENGTH)"
+        )
+        return Check(name, "failed", report)
+    return Check(name, "ok", f"a question of {words:,} words was read whole: {tokens:,} tokens")
+
+
+async def _answer(backend: ModelBackend, texts: Sequence[str] = TEXTS) -> Reply:
     prompt = prompts.load("bias")
-    request = Request(PAIR, 1, 1, lambda: prompts.messages(prompt, TEXTS))
+    request = Request(PAIR, 1, 1, lambda: prompts.messages(prompt, texts))
     for _ in range(STEPS_DOWN):
         with suppress(SteppedDownError):
             return await backend.complete(request, backend.prepare(request))

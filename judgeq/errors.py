@@ -121,10 +121,13 @@ class CallError(JudgeError):
 
     `retry_after` is how many seconds the server asked to wait, or None. `unavailable`: the server
     takes no calls now, which time mends. `too_many`: fewer calls at once would fare better.
+    `misdirected`: the address may be wrong, or its server isn't started. Before any answer has come
+    from there, another try mends nothing.
     """
 
     unavailable = False
     too_many = False
+    misdirected = False
 
     def __init__(
         self,
@@ -134,6 +137,7 @@ class CallError(JudgeError):
         cost: float | None = None,
         unavailable: bool | None = None,
         too_many: bool | None = None,
+        misdirected: bool = False,
     ) -> None:
         super().__init__(message, cost=cost)
         self.retry_after = retry_after
@@ -141,6 +145,7 @@ class CallError(JudgeError):
             self.unavailable = unavailable
         if too_many is not None:
             self.too_many = too_many
+        self.misdirected = misdirected
 
 
 class RateLimitedError(CallError):
@@ -201,9 +206,26 @@ class StoppedError(JudgeqError):
 
 
 class BudgetError(JudgeqError):
-    """The money or the calls allowed are used up; the run can go on when more is allowed."""
+    """The money or the calls allowed are used up; the run can go on when more is allowed.
+
+    `cap` are the dollars that are allowed, `left` those that are left, and `flags` what to give so that
+    the same run goes on.
+    """
 
     exit_code = 6
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        cap: float = 0.0,
+        left: float = 0.0,
+        flags: str = "--max-cost DOLLARS",
+    ) -> None:
+        super().__init__(message)
+        self.cap = cap
+        self.left = left
+        self.flags = flags
 
 
 class RunError(JudgeqError):

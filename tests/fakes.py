@@ -168,6 +168,9 @@ class FakeBackend:
     def prepare(self, request: Request) -> Prepared:
         return self.prepared
 
+    def output_within(self, prepared: Prepared, dollars: float) -> int:
+        return round(dollars * 10_000)
+
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         self.requests.append(request)
         number = next(self._numbers)

@@ -72,6 +72,9 @@ class Asking:
     def version(self) -> int:
         return self.backend.version
 
+    def output_within(self, prepared: Prepared, dollars: float) -> int:
+        return self.backend.output_within(prepared, dollars)
+
     async def open(self) -> None:
         pass
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -243,7 +244,8 @@ def _advised(error: JudgeqError, run: str) -> JudgeqError:
         case StoppedError():
             return StoppedError(f"{error}. {saved} To continue, {again}")
         case BudgetError():
-            return BudgetError(f"{error} To continue: `judgeq resume {run} --max-cost …`")
+            told = f"{error} To continue: `judgeq resume {run} {error.flags}`"
+            return BudgetError(told, flags=error.flags)
         case JudgeError():
             return type(error)(f"{error} {saved} Fix this, then {again}")
     return error
@@ -259,7 +261,10 @@ def _partial(prepared: Run, ended: JudgeqError) -> Answer:
     try:
         return written(prepared.folder, prepared.settings, prepared.dataset, ended)
     except NoVerdictsError:
-        return Answer(asyncio.run(state(prepared.folder, checked=True)), show_status.status, ended)
+        found = asyncio.run(state(prepared.folder, checked=True))
+        if isinstance(ended, BudgetError):
+            found = replace(found, flags=ended.flags)
+        return Answer(found, show_status.status, ended)
 
 
 def written(

@@ -4,7 +4,7 @@ and cache together."""
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,8 +47,28 @@ if TYPE_CHECKING:
     from judgeq.engine.onto import Onto
     from judgeq.judge.http.model_backend import ModelBackend
 
-SURCHARGED = frozenset({"speed", "inference_geo"})
-"""Fields of --extra-body by which Anthropic bills more than genai-prices knows."""
+SURCHARGED = frozenset({"speed", "inference_geo", "cache_control", "models", "route"})
+"""Fields of --extra-body by which tokens cost more than genai-prices knows: Anthropic's speed, place and
+writing to its cache (1.25 or 2 times the price), and OpenRouter's other models to fall back on. With
+them a price has to be given."""
+OFF = (None, False)
+"""Values by which a field asks for nothing; an empty object asks for all defaults."""
+FEES = frozenset(
+    {
+        *(
+            "web_search_options",
+            "web_search",
+            "enable_search",
+            "search_parameters",
+            "search_options",
+        ),
+        *("plugins", "tools", "mcp_servers", "container", "functions", "connectors"),
+        *("modalities", "audio", "prediction"),
+    }
+)
+"""Fields of --extra-body for which providers bill by the request, or tokens that no limit bounds: web
+search and its results, OpenRouter's plugins, tools that run at the provider, speech, and predicted
+outputs that are thrown away. No price of tokens covers them."""
 NAMED = 5
 """So many of the texts that are too long are named, the longest first."""
 Page = Callable[[People], AbstractAsyncContextManager[None]]
@@ -182,23 +202,92 @@ def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Pri
         )
     known = {name: price_of(settings, name, batch=settings.batch) for name in settings.models}
     if settings.max_cost is not None:
-        _check_prices(known, settings.max_cost)
+        _check_fees(settings, settings.max_cost)
+        _check_prices(known, settings.max_cost, settings)
     return known
 
 
-def _check_prices(prices: Prices, cap: float) -> None:
+def check_names(settings: Settings) -> None:
+    """Raise UsageError for a model whose name looks misspelt, before anything is paid for it.
+
+    A price says that it is meant: a new model is in no table yet.
+    """
+    for name in settings.models:
+        if settings.price is not None or name in settings.prices:
+            continue
+        model = settings.id_of(name)
+        near = prices.near_name(model, settings.address_of(name))
+        if near is not None:
+            meant = f"{name.removesuffix(model)}{near}"
+            raise UsageError(
+                f"--judge {name}: no such model is known at {settings.address_of(name)}. Did you mean "
+                f"{meant}? If it is a new one, give its --price IN,OUT (dollars per million tokens)."
+            )
+
+
+def _check_prices(known: Prices, cap: float, settings: Settings) -> None:
     """Raise UsageError where a cap is to be held and the price of a model is unknown."""
-    for name in [name for name, pricing in prices.items() if pricing is None]:
+    for name in [name for name, pricing in known.items() if pricing is None]:
         raise UsageError(
             f"--max-cost {cap:g}: the price of {name} is unknown, so no cap can be kept. Give "
-            "--price IN,OUT (dollars per million tokens)."
+            f"--price IN,OUT (dollars per million tokens).{price_hint(settings, name)}"
         )
+
+
+def price_hint(settings: Settings, name: str) -> str:
+    """Return what a model behind --base-url costs at those who sell it; "" where nobody is known to."""
+    sold = prices.elsewhere(settings.id_of(name), datetime.now(UTC))
+    if sold is None:
+        return ""
+    seller, price = sold
+    parts = [price.input, price.output, *([] if price.cached is None else [price.cached])]
+    return f" At {seller} it costs --price {','.join(f'{part:g}' for part in parts)}."
+
+
+def _check_fees(settings: Settings, cap: float) -> None:
+    """Raise UsageError where requests cost more than their tokens, which no cap could hold."""
+    fees = fee_fields(settings.extra_body or {})
+    if fees:
+        raise UsageError(
+            f"--max-cost {cap:g}: the provider may charge for {', '.join(fees)} of --extra-body beside "
+            "tokens, so no cap can be kept. Leave it out, or leave --max-cost out."
+        )
+    online = [name for name in settings.models if settings.id_of(name).endswith(":online")]
+    if online:
+        raise UsageError(
+            f"--max-cost {cap:g}: {online[0]} searches the web, at a price beside tokens, so no cap can "
+            "be kept. Take it without :online, or leave --max-cost out."
+        )
+
+
+def fee_fields(value: object) -> list[str]:
+    """Return the fields, wherever they stand in a body, for which more than tokens is billed."""
+    found = dict[str, None]()
+    inner: Iterable[object] = ()
+    if isinstance(value, dict):
+        found.update(
+            dict.fromkeys(name for name, of in value.items() if name in FEES and of not in OFF)
+        )
+        inner = value.values()
+    elif isinstance(value, list):
+        inner = value
+    for part in inner:
+        found.update(dict.fromkeys(fee_fields(part)))
+    return [*found]
+
+
+def _has_surcharge(value: object) -> bool:
+    """Return whether a body asks for what makes tokens dearer, wherever that stands in it."""
+    if isinstance(value, dict):
+        return bool(SURCHARGED & value.keys()) or any(map(_has_surcharge, value.values()))
+    return isinstance(value, list) and any(map(_has_surcharge, value))
 
 
 def price_of(settings: Settings, model: str, *, batch: bool = False) -> Pricing | None:
     """What a call of a model, or of a batch, is priced by today; None where that is unknown."""
     extra = settings.extra_body or {}
-    if settings.price is None and model not in settings.prices and SURCHARGED.intersection(extra):
+    unpriced = settings.price is None and model not in settings.prices
+    if unpriced and (_has_surcharge(extra) or fee_fields(extra)):
         return None
     return prices.find(
         model,
@@ -272,7 +361,8 @@ async def panel(
             await shared.open()
             stack.push_async_callback(shared.close)
             if allowance is not None and shared.cap is not None:
-                _check_prices(run.pricing, shared.cap / NANO)
+                _check_fees(settings, shared.cap / NANO)
+                _check_prices(run.pricing, shared.cap / NANO, settings)
         if allowance is None:
             totals = Totals() if store is None else await store.totals()
             out = [] if store is None else await out_of(store)
@@ -405,7 +495,7 @@ def _notices(model: str, settings: Settings, pricing: Pricing | None) -> Iterato
     if pricing is None:
         yield (
             f"No price known for {model}: costs won't be shown, unless the server reports them. Give "
-            "--price IN,OUT (dollars per million tokens)."
+            f"--price IN,OUT (dollars per million tokens).{price_hint(settings, model)}"
         )
     elif pricing.share < 1:
         yield f"No batch price known for {model}: half of its price is assumed."

@@ -102,6 +102,8 @@ class Outlet:
     most: int
     closed_until: float = 0.0
     tries: int = 0
+    has_answered: bool = False
+    """Whether its provider has ever answered this session."""
 
 
 class Batches:
@@ -173,7 +175,9 @@ class Batches:
             if batch.remote is None:
                 await self._find(batch, outlet, ledger.values())
             else:
-                await self._step(batch, outlet, await outlet.api.get(batch.remote))
+                remote = await outlet.api.get(batch.remote)
+                outlet.has_answered = True
+                await self._step(batch, outlet, remote)
                 self._reported.discard(name)
         except BatchGoneError as error:
             await self._lose(batch, str(error))
@@ -246,6 +250,7 @@ class Batches:
                 self._notify(f"{named(batch)} may not have been created: {error}")
         else:
             outlet.tries = 0
+            outlet.has_answered = True
             await self._step(batch, outlet, remote._replace(stands="working"))
 
     async def _not_taken(self, batch: Batch, outlet: Outlet, error: JudgeError) -> None:
@@ -254,7 +259,10 @@ class Batches:
         await give_back(
             self._session, batch, BatchState.REFUSED, f"its batch was not taken: {error}"
         )
-        if not isinstance(error, CallError) or (outlet.tries >= TRIES and not await self._out()):
+        if not isinstance(error, CallError) or (error.misdirected and not outlet.has_answered):
+            self._fail(error)
+            return
+        if outlet.tries >= TRIES and not await self._out():
             self._fail(error)
             return
         pause = min(AGAIN * 2**outlet.tries, LONGEST_WAIT)

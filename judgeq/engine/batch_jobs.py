@@ -138,7 +138,8 @@ class Requests:
             if self.lines and size > self.api.most_bytes:
                 break
             if not await self._pay(how.bound):
-                return budget_of(self.session).exceeded(how.bound)
+                error = budget_of(self.session).exceeded(how.bound)
+                return judge.unaffordable(error, backend_of(judge), how, len(job.match.items))
             if how.key is not None:
                 self.keys.add(how.key)
             self.lines.append(Line(job, how.bound, len(how.body)))

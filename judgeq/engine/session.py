@@ -76,6 +76,8 @@ def prepare(
     folder = there.place(f"{dataset.name}-{strategy}-{by}", fingerprint, new)
     admission.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, fingerprint)
+    if not folder.exists:
+        assembly.check_names(settings)
     if folder.exists:
         info = folder.info()
         if trust.owns(folder, info, "total_rounds", *(["judge"] if info.settings.joined else [])):

@@ -44,6 +44,8 @@ class State:
     reply_problems: Sequence[ReplyProblem] = ()
     """What was wrong with unusable replies, the most frequent first."""
     crew: Crew | None = None
+    flags: str = field(default="", metadata=LEFT_OUT)
+    """With which it goes on, where it stopped for want of them."""
     result: Result | None = field(default=None, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {
         "rehearsal": "info.settings.rehearsal",

@@ -74,6 +74,9 @@ class Backend(Protocol):
     def prepare(self, request: Request) -> Prepared:
         """The request as it would be sent now."""
 
+    def output_within(self, prepared: Prepared, dollars: float) -> int:
+        """Return the limit on output tokens with which a request costs so many dollars at most."""
+
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         """One attempt. Raises CallError if another may mend it, JudgeError if none can."""
 

@@ -325,7 +325,9 @@ class Budget:
             spent += f", up to ${by.at_risk / NANO:,.6g} more perhaps (calls of unknown cost)"
         return BudgetError(
             f"the next call might exceed --max-cost {(by.cap or 0) / NANO:,.6g}: {spent}, and the call "
-            f"may cost up to ${bound or 0:,.3g}. A smaller --max-output-tokens lowers that."
+            f"may cost up to ${bound or 0:,.3g}.",
+            cap=(by.cap or 0) / NANO,
+            left=((by.cap or 0) - by.spent) / NANO,
         )
 
     def settle(self, bound: float | None, cost: float | None) -> None:

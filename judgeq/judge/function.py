@@ -72,6 +72,10 @@ class FunctionJudge(Offline):
     def _of(self, match: Match) -> list[str]:
         return [self._texts[item] for item in match.items]
 
+    def output_within(self, prepared: Prepared, dollars: float) -> int:
+        """Return 0: it costs nothing, so that no cap refuses it."""
+        return 0
+
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         """The function's order as a reply. Raises JudgeError for what it raises, and for what is no
         order."""

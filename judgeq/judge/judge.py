@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
@@ -17,9 +18,12 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
 
 from judgeq.errors import (
+    BudgetError,
     CallError,
     ContextTooLongError,
     JudgeError,
+    RateLimitedError,
+    ServerFailedError,
     SteppedDownError,
     StoppedError,
     UnusableReplyError,
@@ -28,6 +32,7 @@ from judgeq.events import CallEnded, CallStarted, Emit, Notice
 from judgeq.judge.backend import Backend, Prepared, Reply, Request
 from judgeq.judge.budget import Budget
 from judgeq.judge.limiter import Limiter, Permit
+from judgeq.judge.prices import answer_tokens
 from judgeq.judge.questions import Questions, Unusable
 from judgeq.judge.retry import Policy, retried
 from judgeq.judge.unread import ReadingCheck, is_cut_off, tokens_read
@@ -43,6 +48,8 @@ ASKS = 2
 """An unusable reply is asked again once, naming what was wrong; then the job is invalid."""
 REPORTED = 2
 """So many calls that were tried alone and failed are an outage, of which the user is notified."""
+SPACIOUS_REPLY = 1_000
+"""Output tokens that are many for an answer: where twice as many can be paid, half are enough."""
 KEPT = 65_536
 """Bytes that are kept of a reply that is no verdict."""
 
@@ -64,6 +71,12 @@ def cut_reply(reply: str) -> str:
     if len(data) <= KEPT:
         return reply
     return f"{data[:KEPT].decode(errors='ignore')}\n[cut here: the reply had {len(data):,} bytes]"
+
+
+def _rounded(value: float, *, up: bool) -> float:
+    """Return a positive number with two significant digits, rounded up or down."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return (math.ceil(value / unit) if up else math.floor(value / unit)) * unit
 
 
 def _unlimited() -> Limiter:
@@ -112,6 +125,24 @@ class Judge:
             return prepared
         question = backend.prepare(self.questions.request(request.match))
         return prepared._replace(key=question.key)
+
+    def unaffordable(
+        self, error: BudgetError, backend: Backend, prepared: Prepared, k: int
+    ) -> BudgetError:
+        """Return the error with the flags by which a request about k texts can be paid: a limit on
+        output, unless no answer fits into what it leaves; else a cap for two more calls."""
+        room = backend.output_within(prepared, error.left)
+        if room >= 2 * SPACIOUS_REPLY:
+            room //= 2  # so that a few calls fit at once
+        if room >= 2 * answer_tokens(k, self.questions.reasons):
+            limit = _rounded(room, up=False)
+            remedy = f"With --max-output-tokens {limit:.0f} it can be paid."
+            flags = f"--max-output-tokens {limit:.0f}"
+        else:
+            cap = _rounded(error.cap - error.left + 2 * (prepared.bound or 0.0), up=True)
+            remedy = f"--max-cost {cap:.10g} pays it."
+            flags = f"--max-cost {cap:.10g}"
+        return BudgetError(f"{error} {remedy}", left=error.left, cap=error.cap, flags=flags)
 
     def keep(self, key: str | None, reply: Reply, match: Match) -> None:
         """Put a reply that is a verdict into the cache; but not to a question that was cut off."""
@@ -228,7 +259,12 @@ class _Asking:
             if (unread := judge.reading.error()) is not None:
                 judge.limiter.abort()
                 raise unread
-            await judge.budget.reserve(prepared.bound)
+            try:
+                await judge.budget.reserve(prepared.bound)
+            except BudgetError as error:
+                raise judge.unaffordable(
+                    error, judge.backend, prepared, len(match.items)
+                ) from error
             try:
                 if prepared.version != judge.backend.version:
                     raise SteppedDownError("another call learned something about the server")
@@ -268,6 +304,11 @@ class _Asking:
         if not isinstance(error, CallError):
             limiter.abort()  # the next call would fare no better
             return
+        if error.misdirected and not limiter.has_answered:
+            limiter.abort()
+            raise JudgeError(str(error), cost=error.cost) from error
+        if isinstance(error, RateLimitedError | ServerFailedError) and not error.misdirected:
+            limiter.has_answered = True
         limiter.failed(permit, error)
         outage = limiter.outage
         if permit.tries and outage.tries == REPORTED:

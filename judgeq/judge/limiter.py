@@ -183,6 +183,8 @@ class Limiter:
         self._notified = False
         self._window = self._slow_above = float(concurrency)
         self.outage = Outage(clock)
+        self.has_answered = False
+        """Whether the server has ever answered a call, be it with a refusal."""
         self._tries_in_flight = 0
         self._cuts = 0
         self._paused_until = -math.inf
@@ -213,6 +215,7 @@ class Limiter:
 
     def succeeded(self, permit: Permit) -> None:
         """The call was answered: more may be in flight."""
+        self.has_answered = True
         outage = self.outage
         if outage.failures or outage.trying:
             if outage.trying and permit.tries:

@@ -8,13 +8,16 @@ is imported where it is used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from judgeq.settings.model import Price
+from judgeq.settings.providers import PROVIDERS
 from judgeq.types import Notify, Usage
 
 if TYPE_CHECKING:
@@ -32,6 +35,9 @@ HIDDEN = 256
 """Tokens that a server may add to what it is sent: roles, the schema's frame."""
 RAISE = 2.0
 """By how much the new bound exceeds the reply that broke the old one."""
+NEAR_NAME = 0.8
+"""How like a known model's name a misspelt one is, by difflib's ratio."""
+_NUMBERS = re.compile(r"[0-9.]+")
 _NO_TIER = (None, "auto", "default", "standard", "standard_only")
 BATCH = {"processing": "batch"}
 _KINDS = {"input": "input_mtok", "output": "output_mtok", "cached": "cache_read_mtok"}
@@ -117,6 +123,43 @@ def context_window(model: str, base_url: str) -> int | None:
     """The tokens that `model` at `base_url` reads, its reply included; None where that is unknown."""
     found = _in_table(model, base_url)
     return None if found is None else found[1].context_window
+
+
+def near_name(model: str, base_url: str) -> str | None:
+    """Return the known model at `base_url` that a misspelt name may mean; None for a name that is known
+    or is like none. A name that differs in its numbers alone may be a newer version."""
+    provider = _provider_at(base_url)
+    if provider is None or _in_table(model, base_url) is not None:
+        return None
+    known = {info.id for info in provider.models if not info.deprecated}
+    without_numbers = {_NUMBERS.sub("", name.lower()) for name in known}
+    if _NUMBERS.sub("", model.lower()) in without_numbers:
+        return None
+    near = get_close_matches(model, sorted(known), 1, cutoff=NEAR_NAME)
+    if not near or model.startswith(tuple(f"{near[0]}{mark}" for mark in "-:@")):
+        return None  # like none; or a variant of it, or the user's own
+    return near[0]
+
+
+def elsewhere(model: str, at: datetime) -> tuple[str, Price] | None:
+    """Return who sells a model of this name, and their price, for a server whose own isn't known."""
+    for provider in PROVIDERS.values():
+        if _in_table(model, provider.address) is None:
+            continue
+        found = find(model, base_url=provider.address, flat=None, table={}, at=at)
+        if found is not None:
+            return provider.name, found.price
+    return None
+
+
+def _provider_at(base_url: str) -> Provider | None:
+    """Return who is at an address, as genai-prices knows them."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        return get_snapshot().find_provider(None, None, base_url)
+    except LookupError:
+        return None
 
 
 def _in_table(model: str, base_url: str) -> tuple[Provider, ModelInfo] | None:
@@ -227,6 +270,14 @@ class Bounds:
         if self._pricing is None:
             return None
         return self._pricing.bound(size + HIDDEN, self._most) * self._factor
+
+    def output_within(self, size: int, dollars: float) -> int:
+        """Return the limit on output tokens with which a call of `size` bytes costs so much at most."""
+        if self._pricing is None:
+            return 0
+        input_cost = self._pricing.bound(size + HIDDEN, 0) * self._factor
+        token_cost = self._pricing.bound(0, 1) * self._factor
+        return self._most if not token_cost else max(0, int((dollars - input_cost) / token_cost))
 
     def learn(self, size: int, usage: Usage, cost: float | None) -> bool:
         """A call of `size` bytes took so much, in tokens and dollars. Whether that raised the bounds."""

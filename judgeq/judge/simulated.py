@@ -206,6 +206,10 @@ class SimulatedJudge(Offline):
         self._answers = seeds.Stream(seed, "judge", *([number] if number else []))
         self._late = seeds.Stream(seed, "latency")
 
+    def output_within(self, prepared: Prepared, dollars: float) -> int:
+        """Return 0: it costs nothing, so that no cap refuses it."""
+        return 0
+
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         """Answer, after the latency. Costs nothing."""
         match = request.match

@@ -208,7 +208,7 @@ FROM (SELECT count(*) AS jobs, count(CASE WHEN j.state = 'done' THEN 1 END) AS d
                 THEN 1 END) AS odd_jobs,
           count(CASE WHEN length(ranking) <> length(items) OR length(ties) * 4 <> length(items)
                 OR (score IS NOT NULL AND NOT (score BETWEEN 0 AND 1 AND length(items) = 4))
-                OR answered_by < 0 THEN 1 END) AS odd_verdicts
+                OR answered_by < 0 OR answered_by > 2147483646 THEN 1 END) AS odd_verdicts
       FROM @.jobs j LEFT JOIN @.verdicts v ON v.run = j.run AND v.job = j.id
       WHERE j.run = @run) AS j,
     (SELECT coalesce(sum(CAST(last AS float8) - first + 1), 0.0) AS planned

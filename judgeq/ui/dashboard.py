@@ -238,6 +238,7 @@ class PlainLines(Face):
         self._between = every
         self._written = -math.inf  # when the last line about progress was
         self._batches: object = ()  # their state then
+        self._outage_written = False  # that calls bring no answer
 
     def __call__(self, event: Event) -> None:
         """Fold the event; write a line for those that come once in a while."""
@@ -270,7 +271,10 @@ class PlainLines(Face):
         self.write_notices()
         now = self._clock()
         moving = self.progress.round and not self.progress.batches
-        if moving and now - self._written >= self._between:
+        unanswered = self.progress.unanswered
+        pause = SELDOM if unanswered and self._outage_written else self._between
+        if moving and now - self._written >= pause:
+            self._outage_written = unanswered
             self._write(progress_line(self.progress, now))
 
     def _write(self, line: str) -> None:

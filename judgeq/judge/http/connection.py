@@ -6,13 +6,13 @@ Nothing is sent to another address than one that our caller made, and no redirec
 from __future__ import annotations
 
 import errno
+import os
 import ssl
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
@@ -21,6 +21,7 @@ from judgeq.errors import (
     CallTimeoutError,
     ConnectionFailedError,
     JudgeError,
+    KeyRefusedError,
     RefusedRequestError,
     ServerFailedError,
     UnusableReplyError,
@@ -29,13 +30,18 @@ from judgeq.errors import (
 from judgeq.files import ordinary
 from judgeq.judge.backend import MOST_OF_A_NAME
 from judgeq.judge.http.errors import error_for
-from judgeq.judge.secrets import Mask, extra_headers, from_environment
+from judgeq.judge.http.proxies import Proxy, proxy_for
+from judgeq.judge.secrets import OWN_KEY, Mask, extra_headers
 from judgeq.settings.model import Access
+from judgeq.settings.providers import PREFIXED, PROVIDERS
 from judgeq.types import Fields, Headers
 
 KEEP_ALIVE = 4.0  # seconds; uvicorn, which vLLM runs on, closes idle connections after 5
 CONNECT = 10.0  # seconds for a connection
 LARGEST_REPLY = 16 * 1024 * 1024
+OLLAMA_PORT = 11434
+KEY_HEADERS = ("authorization", "x-api-key", "api-key")
+"""Headers that let a request in, in small letters."""
 Body = bytes | AsyncIterable[bytes] | None
 
 
@@ -52,29 +58,6 @@ async def bounded(parts: AsyncIterable[bytes]) -> bytes:
     return bytes(data)
 
 
-def proxy_for(url: str, access: Access) -> str | None:
-    """The proxy of --proxy, else the environment's as curl reads it.
-
-    Raises UsageError for one that can't be; what may hold a password is not repeated.
-    """
-    if access.proxy is not None:
-        proxy, where = from_environment(access.proxy, "--proxy"), "--proxy"
-    else:
-        parts, known = urlsplit(url), getproxies()
-        proxy = known.get(parts.scheme) or known.get("all") or ""
-        where = f"${parts.scheme.upper()}_PROXY or $ALL_PROXY"
-        if not proxy or not parts.hostname or proxy_bypass(parts.hostname):
-            return None
-    with suppress(ValueError):  # a port that is no number, half an IPv6 address
-        address = urlsplit(proxy)
-        if address.scheme in ("http", "https") and address.hostname and address.port != 0:
-            return proxy
-    raise UsageError(
-        f"{where} is no address of a proxy that judgeq can use: give one such as "
-        "http://127.0.0.1:3128, or name this server in $NO_PROXY."
-    )
-
-
 def tls_of(access: Access) -> ssl.SSLContext | bool:
     """The authorities of --ca-file, else the system's. Raises UsageError for a file that has none."""
     if access.ca_file is None:
@@ -85,6 +68,16 @@ def tls_of(access: Access) -> ssl.SSLContext | bool:
         raise UsageError(
             f"--ca-file {access.ca_file} can't be used: {error.strerror or error}."
         ) from error
+
+
+def unsent_key() -> str:
+    """Return that no key was sent, with the variables of keys that are set but are other providers'."""
+    providers = [*PROVIDERS.values(), *PREFIXED.values()]
+    unsent = [one for one in providers if one.key and os.environ.get(one.key, "").strip()]
+    if not unsent:
+        return f"No key was sent: put it into ${OWN_KEY}, or name its variable by --api-key-env."
+    named = "; ".join(f"{one.key} goes to {one.name} only" for one in unsent[:2])
+    return f"No key was sent: {named}; add --api-key-env {unsent[0].key} to send it here."
 
 
 class Answer(NamedTuple):
@@ -109,7 +102,8 @@ class Connection:
             aiohttp.ClientTimeout(total=whole, sock_connect=self._connect, sock_read=part)
             for whole, part in ((self._timeout, None), (None, self._timeout))
         )
-        self._proxy: str | None = None
+        self._proxy: Proxy | None = None
+        self._has_key = False
         self._sent: Headers = {}  # with each request, the key among them
         self._model = model
         self._access = access
@@ -132,8 +126,10 @@ class Connection:
         if self._session is not None:
             return
         sent = extra_headers(self._access)
-        self._proxy, tls = proxy_for(self.address, self._access), tls_of(self._access)
-        self.mask = Mask.of(self._access, secret, sent, self._proxy)
+        self._proxy = proxy_for(self.address, self._access)
+        tls = tls_of(self._access)
+        self._has_key = secret is not None
+        self.mask = Mask.of(self._access, secret, sent, self._proxy and self._proxy.address)
         authorize(sent, secret)
         # Not the session's own: those aiohttp sends a proxy as well, in the clear.
         self._sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
@@ -175,7 +171,7 @@ class Connection:
                 url,
                 data=body,
                 headers={**self._sent, **(headers or {})},
-                proxy=self._proxy,
+                proxy=self._proxy and self._proxy.address,
                 allow_redirects=False,
                 timeout=self._of_a_file if long else self._of_a_call,
             ) as response:
@@ -195,12 +191,24 @@ class Connection:
 
     def refusal(self, answer: Answer, url: str) -> JudgeError:
         """What an answer means that is no success."""
-        return error_for(*answer, model=self._model, url=url, now=time.time())
+        error = error_for(*answer, model=self._model, url=url, now=time.time())
+        sent = self._has_key or any(name.lower() in KEY_HEADERS for name in self._sent)
+        if isinstance(error, KeyRefusedError) and not sent:
+            return KeyRefusedError(f"{error} {unsent_key()}", cost=error.cost)
+        return error
 
     def _broken(self, url: str, error: BaseException) -> JudgeError:
         """What aiohttp's errors mean: whether it was sent, and whether another try may mend it."""
         what = f"{url}: {self.mask.text(str(error)) or type(error).__name__}"
+        by_proxy = ""
+        if self._proxy is not None:
+            by_proxy = f" It was asked through the proxy of {self._proxy.source}."
         match error:
+            case aiohttp.ClientConnectorSSLError() if "WRONG_VERSION_NUMBER" in what:
+                return RefusedRequestError(
+                    f"{what}. What listens there speaks no TLS: is it http:// instead of https://?"
+                    f"{by_proxy}"
+                )
             case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
                 return RefusedRequestError(
                     f"{what}. Its certificate is not trusted: name the authority's with --ca-file."
@@ -215,7 +223,7 @@ class Connection:
                 return RefusedRequestError(f"the proxy refused: {what}. See --proxy.")
             case aiohttp.ConnectionTimeoutError():
                 return CallTimeoutError(
-                    f"no connection to {url} within {self._connect:g} s.",
+                    f"no connection to {url} within {self._connect:g} s.{by_proxy}",
                     cost=0.0,
                     unavailable=True,
                 )
@@ -225,10 +233,39 @@ class Connection:
                 )
             case aiohttp.ClientConnectorError():
                 full = error.errno in (errno.EMFILE, errno.ENFILE)  # too many open files, here
+                nobody = self._nobody_there(error)
                 return ConnectionFailedError(
-                    f"no connection: {what}.", cost=0.0, unavailable=True, too_many=full
+                    nobody or f"no connection: {what}.{by_proxy}",
+                    cost=0.0,
+                    unavailable=True,
+                    too_many=full,
+                    misdirected=bool(nobody),
                 )
-        return ConnectionFailedError(f"the connection broke: {what}.")
+        return ConnectionFailedError(f"the connection broke: {what}.{by_proxy}")
+
+    def _nobody_there(self, error: aiohttp.ClientConnectorError) -> str:
+        """Return that nothing listens at an address, or that its name isn't known; "" for another
+        error. It may be the proxy's."""
+        address, who, remedy = self.address, "", "is the server running, and --base-url right?"
+        if self._proxy is not None:
+            address, who = self._proxy.address, f"the proxy of {self._proxy.source}, "
+            remedy = f"set {self._proxy.source} right, or name the server in $NO_PROXY."
+        parts = urlsplit(address)
+        port = "" if parts.port is None else f":{parts.port}"
+        if self._proxy is None and parts.port == OLLAMA_PORT:
+            remedy = "is Ollama running (`ollama serve`)?"
+        place = self.mask.text(f"{who}{parts.scheme}://{parts.hostname}{port}")
+        if isinstance(error, aiohttp.ClientConnectorDNSError):
+            return (
+                f"The name in {place} isn't known ({error.os_error.strerror or error.os_error}): "
+                f"{remedy if self._proxy else 'is --base-url right, and is there a network?'}"
+            )
+        refused = isinstance(error.os_error, ConnectionRefusedError)
+        if refused or error.os_error.errno == errno.ECONNREFUSED:
+            return f"Nothing listens at {place}: {remedy}"
+        if error.os_error.errno == errno.ECONNRESET and parts.scheme == "https":
+            return f"What listens at {place} broke off before TLS began: {remedy}"
+        return ""
 
 
 # Fields of an answer's JSON, which may be anybody's
@@ -247,9 +284,11 @@ def object_from(data: bytes, url: str) -> Fields:
     """A JSON object. Raises ServerFailedError for anything else, of unknown cost."""
     fields = object_in(data)
     if fields is None:
+        is_page = data.lstrip()[:1] == b"<"  # HTML: another program's address
         raise ServerFailedError(
             f"{url} answered with something other than a JSON object: "
-            f"{data[:100].decode(errors='replace')!r}. Is --base-url right?"
+            f"{data[:100].decode(errors='replace')!r}. Is --base-url right?",
+            misdirected=is_page,
         )
     return fields
 

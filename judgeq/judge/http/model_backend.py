@@ -164,6 +164,10 @@ class ModelBackend(ABC):
             version=self.version,
         )
 
+    def output_within(self, prepared: Prepared, dollars: float) -> int:
+        """Return the limit on output tokens with which a request costs so many dollars at most."""
+        return self._bounds.output_within(len(prepared.body), dollars)
+
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         """Post it. Raises JudgeErrors as the answer, or the want of one, says."""
         try:
