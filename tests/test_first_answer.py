@@ -113,21 +113,21 @@ def serving(handler: object) -> Iterator[str]:
 # Keys and names
 
 
-def test_a_key_that_is_set_and_not_sent_is_named(
-    tmp_path: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_is_set_and_not_sent_is_named(tmp_path: Path, texts: Path) -> None:
     async def refused(request: web.Request) -> web.Response:
         error = {"message": "Incorrect API key provided.", "code": "invalid_api_key"}
         return web.json_response({"error": error}, status=401)
 
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-others")
+    key = {"OPENAI_API_KEY": "sk-not-for-others"}
     said = "No key was sent: OPENAI_API_KEY goes to OpenAI only; add --api-key-env OPENAI_API_KEY"
     with serving(refused) as url:
         flags = run_flags(texts, "m", "--base-url", url)
-        assert said in judgeq(tmp_path, *flags, expect=4).stderr
-        sent = judgeq(tmp_path, *flags, "--api-key-env", "OPENAI_API_KEY", expect=4).stderr
+        assert said in judgeq(tmp_path, *flags, expect=4, variables=key).stderr
+        named = (*flags, "--api-key-env", "OPENAI_API_KEY")
+        sent = judgeq(tmp_path, *named, expect=4, variables=key).stderr
         assert "No key was sent" not in sent
-        checks = json_of(tmp_path, "doctor", "--judge", "m", "--base-url", url, expect=4)
+        doctor = ("doctor", "--judge", "m", "--base-url", url)
+        checks = json_of(tmp_path, *doctor, expect=4, variables=key)
     assert said in json.dumps(checks)
 
 
@@ -148,10 +148,7 @@ def test_a_misspelt_model_is_caught_before_it_is_sent(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_new_model_is_asked_where_a_price_is_given(
-    tmp_path: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+def test_a_new_model_is_asked_where_a_price_is_given(tmp_path: Path, texts: Path) -> None:
     flags = run_flags(texts, "gpt-5-mni", "--price", "1,2", "--dry-run")
     assert json_of(tmp_path, *flags)["calls"]
 
@@ -212,10 +209,7 @@ def test_what_costs_more_than_tokens_is_refused_under_a_cap(
         judgeq(tmp_path, *flags, "-s", "listwise10x1")
 
 
-def test_what_makes_tokens_dearer_needs_a_price(
-    tmp_path: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-test")
+def test_what_makes_tokens_dearer_needs_a_price(tmp_path: Path, texts: Path) -> None:
     extra = ("--extra-body", '{"cache_control": {"type": "ephemeral"}}', "--max-cost", "1")
     flags = (*run_flags(texts, "openrouter/openai/gpt-5-mini"), *extra, "--dry-run")
     assert "the price of openrouter/openai/gpt-5-mini is unknown" in (

@@ -354,6 +354,7 @@ async def panel(
     """
 
     settings, cache, out = run.settings, None, list[Batch]()
+    is_worker = allowance is not None  # of its own process, which may start beside its server
     async with AsyncExitStack() as stack:
         shared = None
         if store is not None and store.keeper is not None and not look_only:
@@ -407,6 +408,7 @@ async def panel(
                         name, stops=settings.check_reading and kind is not judge.SIMULATED
                     ),
                     batches,
+                    awaits_server=is_worker,
                 )
                 for asked in questions(run, name)
             ]

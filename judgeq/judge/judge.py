@@ -100,6 +100,8 @@ class Judge:
     batches: ModelBackend | None = None
     """The same model, at the price of batches; several personas have it in common. None where nothing
     is asked in batches."""
+    awaits_server: bool = False
+    """Whether a server that isn't there yet is waited for, as a worker does that starts beside it."""
     policy: Policy = field(default_factory=Policy)
     clock: Clock = time.monotonic
     wall_clock: Clock = time.time
@@ -304,7 +306,8 @@ class _Asking:
         if not isinstance(error, CallError):
             limiter.abort()  # the next call would fare no better
             return
-        if error.misdirected and not limiter.has_answered:
+        awaited = judge.awaits_server or limiter.has_answered
+        if error.misdirected and not awaited:
             limiter.abort()
             raise JudgeError(str(error), cost=error.cost) from error
         if isinstance(error, RateLimitedError | ServerFailedError) and not error.misdirected:
