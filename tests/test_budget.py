@@ -166,7 +166,7 @@ async def test_what_was_spent_before_counts() -> None:
         await Budget(Allowance(5.0, spent=1.5, at_risk=3.0)).reserve(0.6)
     assert str(caught.value) == (
         "the next call might exceed --max-cost 5: $1.5 is spent, up to $3 more perhaps (calls of "
-        "unknown cost), and the call may cost up to $0.6. A smaller --max-output-tokens lowers that."
+        "unknown cost), and the call may cost up to $0.6."
     )
 
 

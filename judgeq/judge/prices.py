@@ -35,7 +35,7 @@ HIDDEN = 256
 """Tokens that a server may add to what it is sent: roles, the schema's frame."""
 RAISE = 2.0
 """By how much the new bound exceeds the reply that broke the old one."""
-NEAR_NAME = 0.8
+NEAR_NAME = 0.85
 """How like a known model's name a misspelt one is, by difflib's ratio."""
 _NUMBERS = re.compile(r"[0-9.]+")
 _NO_TIER = (None, "auto", "default", "standard", "standard_only")
