@@ -330,3 +330,21 @@ def test_replies_without_usage_are_counted_and_not_taken_for_no_tokens() -> None
     progress = folded(started(), unknown, known, lost, free, unknown._replace(outcome="unusable"))
     assert (progress.unpriced, progress.uncounted) == (4, 2)
     assert progress.projected_cost() is None
+
+
+def test_a_log_reports_an_outage_once() -> None:
+    console, clock = log(), Clock()
+    lines = PlainLines(console, clock=clock)
+    for event in (RunStarted("r", 100, 3, "m"), RoundStarted(1, Counts(pending=50))):
+        lines(event)
+    for _ in range(20):
+        lines(CallStarted())
+        lines(broken("no connection"))
+        clock.now += 6
+        lines.draw()
+    assert written(console).count("no connection") == 1
+    lines(CallStarted())
+    lines(call())
+    clock.now += 6
+    lines.draw()
+    assert written(console).rstrip().endswith("so far")

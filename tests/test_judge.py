@@ -484,3 +484,22 @@ def test_more_than_half_of_the_last_hundred_stop_it() -> None:
     assert fed(Unusable(), "yn" * 500) == 0
     assert fed(Unusable(), "y" * 1000 + "n" * 100) == 1000 + LAST // 2 + 1
     assert fed(Unusable(), "y" + "n" * 200) == LAST
+
+
+@pytest.mark.parametrize("known", ["", "answered before", "a worker beside its server"])
+def test_where_nobody_is_there_only_a_server_that_may_come_back_is_waited_for(known: str) -> None:
+    nobody = errors.ConnectionFailedError(
+        "Nothing listens at http://h: is the server running?",
+        cost=0.0,
+        unavailable=True,
+        misdirected=True,
+    )
+    asking = Asking(nobody, nobody, GOOD)
+    asking.limiter.has_answered = known == "answered before"
+    asking.judge.awaits_server = known == "a worker beside its server"
+    if known:
+        assert asking.outcome().state is JobState.DONE
+        return
+    with pytest.raises(errors.JudgeError, match="Nothing listens at"):
+        asking.outcome()
+    assert len(asking.backend.requests) == 1
