@@ -33,6 +33,7 @@ from judgeq.judge.backend import Reply, Request
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import Pricing
+from judgeq.judge.questions import advice_for
 from judgeq.judge.secrets import api_key, extra_headers
 from judgeq.replies import read_reply
 from judgeq.text import several
@@ -161,7 +162,11 @@ def _of_call(reply: Reply, mode: str, seconds: float, pricing: Pricing | None) -
             raise UnusableReplyError(reply.problem)
         read_reply(reply.text, PAIR)
     except UnusableReplyError as error:
-        yield Check("call", "failed", f"answered in {seconds:.1f} s, but not usably: {error}")
+        yield Check(
+            "call",
+            "failed",
+            f"answered in {seconds:.1f} s, but not usably: {error} {advice_for(str(error))}",
+        )
         if mode == "schema":
             structured = Check("structured", "warning", "not known, as the reply is not usable")
     else:
