@@ -470,6 +470,9 @@ async def test_a_proxys_price_of_a_call_is_its_cost(
 SOME = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
 
 
+ODD_COSTS: list[Any] = [None, -1, True, "0.01", [], 1e300, {}]
+
+
 @pytest.mark.parametrize(
     ("usage", "dollars"),
     [
@@ -486,7 +489,7 @@ SOME = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
         ({"cost": 0, "is_byok": False}, 0.0),
         ({"cost": 0}, None),
         ({"cost": {"total_cost": 0.006}}, 0.006),
-        *(({"cost": odd}, None) for odd in (None, -1, True, "0.01", [], 1e300, {})),
+        *[({"cost": cost}, None) for cost in ODD_COSTS],
     ],
 )
 async def test_the_cost_that_a_server_reports_is_that_of_the_call(
