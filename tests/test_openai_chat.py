@@ -17,6 +17,7 @@ from hypothesis import given
 from judgeq import errors, prompts
 from judgeq.judge import prices
 from judgeq.judge.backend import Reply, Request, Result
+from judgeq.judge.cache import key_of
 from judgeq.judge.http.connection import LARGEST_REPLY
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import OpenAIChat, read_usage
@@ -120,6 +121,15 @@ def test_everything_that_decides_the_reply_is_in_the_key() -> None:
     limits: list[dict[str, Any]] = [{"max_output_tokens": 5}]
     limits += [{"extra_body": {name: 9}} for name in LIMIT_FIELDS]
     assert {keyed(**limit) for limit in limits} == {keyed()}
+
+
+def test_the_word_not_to_stream_is_not_in_the_key() -> None:
+    """What was bought before it was sent is found in the cache."""
+    made = OpenAIChat("m", Model(base_url="http://h/v1"), Access(), None)
+    prepared = made.prepare(request())
+    body = orjson.loads(prepared.body)
+    assert body.pop("stream") is False
+    assert prepared.key == key_of(b"http://h/v1/chat/completions", orjson.dumps(body))
 
 
 def refused(message: str, param: str, code: str | None = None) -> web.Response:

@@ -117,6 +117,6 @@ def advice_for(problem: str) -> str:
         return "Take another form (--structured json or text), or another model."
     if "content filter" in problem or "refused" in problem:
         return "Take another model, or other words (--prompt): this one won't judge these texts."
-    if "label" in problem:
+    if problem.startswith("each label"):
         return "Take smaller lists (--strategy listwise5, say), pairs, or a larger model."
     return "Take another form (--structured), other words (--prompt), or another model."
