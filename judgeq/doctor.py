@@ -5,6 +5,7 @@ Naming a model costs one tiny call. The key is looked for, and never shown.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import shutil
@@ -174,7 +175,12 @@ def _of_call(reply: Reply, mode: str, seconds: float, pricing: Pricing | None) -
     state: State = "ok" if reply.cost is not None and pricing is not None else "warning"
     report = NO_PRICE if reply.cost is None else f"${reply.cost:.6f} for this call"
     if reply.cost is not None:
-        report += REPORTED if pricing is None else f" ({pricing.source})"
+        if pricing is None:
+            report += REPORTED
+        elif math.isclose(reply.cost, pricing.cost(reply.usage)):
+            report += f" ({pricing.source})"
+        else:
+            report += f", as the server reports it (not by {pricing.source})"
     yield Check("price", state, report)
     yield structured
 
