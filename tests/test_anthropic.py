@@ -114,7 +114,7 @@ READER = AnthropicMessages(CLAUDE, Model(api="anthropic"), Access(), None)
         (message({"type": "thinking", "thinking": "hm", "signature": "s"}), "was empty"),
         (
             message({"type": "thinking", "thinking": '{"winner": "A"}', "signature": "s"}),
-            'was empty: the server put 15 characters into "thinking"',
+            'was empty: the server put the words into "thinking"',
         ),
     ],
 )

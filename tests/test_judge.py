@@ -497,7 +497,7 @@ def test_the_advice_fits_what_is_wrong_with_a_reply(reply: str, advice: str) -> 
 
 def test_the_advice_fits_what_the_server_said_of_a_reply() -> None:
     assert "--max-output-tokens" in advice_for(CUT_OFF)
-    elsewhere = 'the answer was empty: the server put 312 characters into "reasoning_content".'
+    elsewhere = 'the answer was empty: the server put the words into "reasoning_content".'
     assert "--reasoning-parser" in advice_for(elsewhere)
     assert "--max-output-tokens" not in advice_for(elsewhere)
     assert "won't judge these texts" in advice_for("the model refused to answer.")

@@ -410,9 +410,9 @@ def choice(content: Any = "{}", reason: Any = "stop", **more: Any) -> dict[str, 
         (
             choice(None, reasoning_content='{"winner": "A"}'),
             "",
-            'was empty: the server put 15 characters into "reasoning_content"',
+            'was empty: the server put the words into "reasoning_content"',
         ),
-        (choice(" ", reasoning="A" * 1234), " ", '1,234 characters into "reasoning"'),
+        (choice(" ", reasoning="Hm. A"), " ", 'put the words into "reasoning"'),
     ],
 )
 def test_what_is_no_answer_is_told(answer: Any, text: str, problem: str | None) -> None:

@@ -251,7 +251,8 @@ class ModelBackend(ABC):
         field, words = self.thinking(answer)
         if not words.strip():
             return f"{EMPTY}."
-        return f'{EMPTY}: the server put {len(words):,} characters into "{field}".'
+        # Without a length: equal problems are counted together.
+        return f'{EMPTY}: the server put the words into "{field}".'
 
     def _observe(self, usage: Usage, size: int) -> None:
         """Learn what a call takes: a moving average over about the last fifty."""
