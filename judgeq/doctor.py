@@ -6,6 +6,7 @@ own: it may cut questions off. The key is looked for, and never shown.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import shutil
@@ -36,6 +37,7 @@ from judgeq.judge.http.connection import unsent_key
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import Pricing
+from judgeq.judge.questions import advice_for
 from judgeq.judge.secrets import api_key, extra_headers
 from judgeq.judge.unread import tokens_read
 from judgeq.replies import read_reply
@@ -203,7 +205,11 @@ def _of_call(reply: Reply, mode: str, seconds: float, pricing: Pricing | None) -
             raise UnusableReplyError(reply.problem)
         read_reply(reply.text, PAIR)
     except UnusableReplyError as error:
-        yield Check("call", "failed", f"answered in {seconds:.1f} s, but not usably: {error}")
+        yield Check(
+            "call",
+            "failed",
+            f"answered in {seconds:.1f} s, but not usably: {error} {advice_for(str(error))}",
+        )
         if mode == "schema":
             structured = Check("structured", "warning", "not known, as the reply is not usable")
     else:
@@ -211,7 +217,12 @@ def _of_call(reply: Reply, mode: str, seconds: float, pricing: Pricing | None) -
     state: State = "ok" if reply.cost is not None and pricing is not None else "warning"
     report = NO_PRICE if reply.cost is None else f"${reply.cost:.6f} for this call"
     if reply.cost is not None:
-        report += REPORTED if pricing is None else f" ({pricing.source})"
+        if pricing is None:
+            report += REPORTED
+        elif math.isclose(reply.cost, pricing.cost(reply.usage)):
+            report += f" ({pricing.source})"
+        else:
+            report += f", as the server reports it (not by {pricing.source})"
     yield Check("price", state, report)
     yield structured
 

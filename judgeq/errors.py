@@ -182,7 +182,7 @@ class ConnectionFailedError(CallError):
 class SteppedDownError(CallError):
     """The server can't do what was asked of it; it is asked for less at once.
 
-    `what` it refused: "structured" replies, or a name of the limit on output.
+    `what` it refused: "structured" replies, the "system" role, or a name of the limit on output.
     """
 
     outcome = "stepped_down"
@@ -193,7 +193,7 @@ class SteppedDownError(CallError):
         *,
         retry_after: float | None = 0.0,
         cost: float | None = 0.0,
-        what: Literal["structured", "max_tokens", "max_completion_tokens"] = "structured",
+        what: Literal["structured", "system", "max_tokens", "max_completion_tokens"] = "structured",
     ) -> None:
         super().__init__(message, retry_after=retry_after, cost=cost)
         self.what = what

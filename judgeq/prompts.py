@@ -171,6 +171,15 @@ def messages(
     ]
 
 
+def without_system_role(messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return messages without a system role: its words come before the user's."""
+    system = [part["content"] for part in messages if part["role"] == "system"]
+    kept = [dict(part) for part in messages if part["role"] != "system"]
+    if system and kept:
+        kept[0]["content"] = "\n\n".join((*system, kept[0]["content"]))
+    return kept
+
+
 def wording(prompt: PromptSet, k: int) -> str:
     """The question about k texts, in the prompt set's words."""
     words = {1: prompt.direct, 2: prompt.pair}.get(k, prompt.list)

@@ -1,6 +1,7 @@
 """Reply text → verdict, and its reason. And back: the reply that a simulated judge gives.
 
-A reply is a verdict only if it names every label exactly once; nothing is repaired or guessed.
+A reply is a verdict only if it names every label exactly once; nothing is repaired or guessed. Of a
+model that thinks in its reply, the answer is what follows the end of its thinking.
 """
 
 from __future__ import annotations
@@ -21,7 +22,26 @@ from judgeq.types import Match, Verdict
 TIE = "tie"
 """What stands for a winner of two where there is none."""
 _UNREADABLE = "the answer holds JSON that can't be read."
+CUT_OFF = "the answer was cut off at the limit of output tokens."
+EMPTY = "the answer was empty"
+THINKING_UNFINISHED = "the answer ends within the model's thinking."
 _OPENED = re.compile(r'\{\s*"')
+# The marks of thinking, as chat templates write them: DeepSeek, Qwen and many others; Seed-OSS;
+# Gemini; Magistral; Kimi; gpt-oss.
+_THINKING_START = re.compile(
+    r"\s*(?:<(?:seed:)?th(?:ink(?:ing)?|ought)>|\[THINK\]|◁think▷|<\|channel\|>analysis)",
+    re.IGNORECASE,
+)
+_THINKING_END = re.compile(
+    r"</(?:seed:)?th(?:ink(?:ing)?|ought)>|\[/THINK\]|◁/think▷|<\|channel\|>final<\|message\|>",
+    re.IGNORECASE,
+)
+# A label as some models write it: "a", "text A", "<text A>".
+_LOOSE_LABEL = re.compile(r"\s*<?(?:text\s+)?([a-z]{1,9})>?\s*", re.IGNORECASE)
+_BRACE = re.compile(r"[{}]")
+_BEFORE_OBJECT = re.compile(r"\s*(?:```\w*\s*)?(?=\{)")
+_MAX_ENCLOSING_TRIES = 20
+_MAX_OBJECTS = 100
 
 
 @lru_cache(maxsize=256)
@@ -97,11 +117,12 @@ def _score(text: str) -> float:
 
 def _winner(answer: Any, match: Match, names: Sequence[str], ties: bool) -> Verdict:
     first, second = match.items
-    if answer == names[0]:
+    label = _read_label(answer, frozenset(names)) if isinstance(answer, str) else answer
+    if label == names[0]:
         return Verdict((first, second))
-    if answer == names[1]:
+    if label == names[1]:
         return Verdict((second, first))
-    if answer == TIE and ties:
+    if ties and isinstance(answer, str) and answer.strip().lower() == TIE:
         return Verdict((first, second), (False, True))
     raise UnusableReplyError(
         f'"winner" must be "{names[0]}" or "{names[1]}"'
@@ -121,6 +142,9 @@ def _ranking(answer: list[Any], match: Match, names: Sequence[str], ties: bool) 
     flat = [label for place in places for label in place]
     if not all(isinstance(label, str) for label in flat):
         raise UnusableReplyError("the ranking holds something other than labels.")
+    label_set = frozenset(names)
+    places = [[_read_label(label, label_set) for label in place] for place in places]
+    flat = [label for place in places for label in place]
     if len(flat) != len(names) or set(flat) != set(names):
         raise UnusableReplyError(_miscounted(flat, names))
     if not all(places):
@@ -128,6 +152,15 @@ def _ranking(answer: list[Any], match: Match, names: Sequence[str], ties: bool) 
     if not ties and any(len(place) > 1 for place in places):
         raise UnusableReplyError("ties are not allowed: each label needs a place of its own.")
     return Verdict.of([rows[label] for label in place] for place in places)
+
+
+def _read_label(name: str, labels: frozenset[str]) -> str:
+    """Return the label that a name surely stands for: A for "a" or "text A". Others stay as they are."""
+    if name in labels:
+        return name
+    loose = _LOOSE_LABEL.fullmatch(name)
+    label = loose[1].upper() if loose else name
+    return label if label in labels else name
 
 
 def _miscounted(given: Sequence[str], names: Sequence[str]) -> str:
@@ -154,12 +187,15 @@ def _excerpt(value: Any) -> str:
 
 
 def _answer(text: str, key: str) -> Any:
-    """The value of `key` in the reply's JSON object; code fences and prose around it are read
-    through, as long as the key is there exactly once."""
+    """Return the value of `key` in the reply's JSON object.
+
+    Thinking before it, code fences and prose around it are read through, as long as the key is there
+    exactly once. Raises UnusableReplyError, which says what is wrong.
+    """
     try:
         whole = orjson.loads(text)
     except orjson.JSONDecodeError:
-        pass
+        text = without_thinking(text)
     else:
         if not isinstance(whole, dict) or key not in whole:
             raise UnusableReplyError(f'the answer must be a JSON object with "{key}".')
@@ -170,10 +206,123 @@ def _answer(text: str, key: str) -> Any:
     if len(values) == 1:
         return values[0]
     if not text.strip():
-        raise UnusableReplyError("the answer was empty.")
+        raise UnusableReplyError(f"{EMPTY}.")
     if values:
         raise UnusableReplyError(f'the answer gives "{key}" {len(values)} times.')
     raise UnusableReplyError(f'the answer holds no JSON object with "{key}".')
+
+
+def without_thinking(text: str) -> str:
+    """Return what follows the last end of the model's thinking; the text itself where it has none.
+
+    A mark within a closed JSON object is a quotation. Raises UnusableReplyError where the thinking has
+    no end, or where the last mark may stand in a string of an object that can't be read: a judged text
+    may hold such marks, and an answer of its own after them.
+    """
+    answer = text
+    mark = _end_of_thinking(text)
+    if mark is not None:
+        answer = text[mark.end() :]
+        if not _stands_alone(answer, _leaves_open(text[: mark.start()])):
+            raise UnusableReplyError(_UNREADABLE)
+    if _THINKING_START.match(answer):
+        raise UnusableReplyError(THINKING_UNFINISHED)
+    return answer
+
+
+def _end_of_thinking(text: str) -> re.Match[str] | None:
+    """Return the last end of thinking that stands in no closed JSON object; None without any.
+
+    Raises UnusableReplyError after many objects with such marks, so that a hostile reply costs little.
+    """
+    marks = list(_THINKING_END.finditer(text))
+    for _ in range(_MAX_ENCLOSING_TRIES):
+        if not marks:
+            return None
+        start = _enclosing_object(text, marks[-1].start())
+        if start is None:
+            return marks[-1]
+        while marks and marks[-1].start() > start:
+            marks.pop()
+    raise UnusableReplyError(_UNREADABLE)
+
+
+def _enclosing_object(text: str, position: int) -> int | None:
+    """Return where a closed JSON object begins that a position lies in; None where it lies in none."""
+    decoder = json.JSONDecoder(strict=False)
+    start = position
+    for _ in range(_MAX_ENCLOSING_TRIES):
+        start = text.rfind("{", 0, start)
+        if start < 0:
+            return None
+        if _OPENED.match(text, start):
+            with suppress(ValueError, RecursionError):
+                if decoder.raw_decode(text, start)[1] > position:
+                    return start
+    return None
+
+
+def _leaves_open(thinking: str) -> bool:
+    """Return whether a JSON object in some thinking has no end that can be read, or may have none."""
+    decoder = json.JSONDecoder(strict=False)
+    position = 0
+    for _ in range(_MAX_OBJECTS):
+        opened = _OPENED.search(thinking, position)
+        if opened is None:
+            return False
+        try:
+            position = decoder.raw_decode(thinking, opened.start())[1]
+        except (ValueError, RecursionError):
+            return True
+    return True
+
+
+def _stands_alone(answer: str, is_open: bool) -> bool:
+    """Return whether an answer after thinking can't be a part of a JSON object that began before it.
+
+    Such a part ends with a brace that the answer doesn't open. Where an object is open before the answer
+    (`is_open`), nothing but blanks and a code fence may follow the answer's own.
+    """
+    if is_open:
+        end = _end_of_first_object(answer)
+        return end is not None and not answer[end:].strip("` \t\r\n")
+    decoder = json.JSONDecoder(strict=False)
+    position = depth = tries = 0
+    while (brace := _BRACE.search(answer, position)) and tries < _MAX_OBJECTS:
+        position = brace.end()
+        if brace[0] == "}":
+            depth -= 1
+        else:
+            depth += 1
+            tries += 1
+            with suppress(ValueError, RecursionError):
+                position = decoder.raw_decode(answer, brace.start())[1]
+                depth -= 1
+        if depth < 0:
+            return False
+    return True
+
+
+def is_complete(text: str) -> bool:
+    """Return whether a reply that was cut off holds a whole answer before that.
+
+    It does if the answer begins with a JSON object that is closed, and opens no brace after it.
+    """
+    with suppress(UnusableReplyError):
+        answer = without_thinking(text)
+        end = _end_of_first_object(answer)
+        return end is not None and "{" not in answer[end:]
+    return False
+
+
+def _end_of_first_object(answer: str) -> int | None:
+    """Return where the JSON object ends that an answer begins with; None where it begins otherwise."""
+    start = _BEFORE_OBJECT.match(answer)
+    if start is None:
+        return None
+    with suppress(ValueError, RecursionError):
+        return json.JSONDecoder(strict=False).raw_decode(answer, start.end())[1]
+    return None
 
 
 def _objects(text: str, key: str) -> Iterator[Sequence[tuple[str, Any]]]:
@@ -186,7 +335,7 @@ def _objects(text: str, key: str) -> Iterator[Sequence[tuple[str, Any]]]:
     """
     decoder = json.JSONDecoder(strict=False, object_pairs_hook=tuple)
     at, last = text.find("{"), len(text)
-    for _ in range(100):
+    for _ in range(_MAX_OBJECTS):
         if at < 0:
             break
         try:

@@ -222,6 +222,7 @@ def as_openai(asked: Mapping[str, Any]) -> dict[str, Any]:
     body = {
         "model": asked["model"],
         "max_tokens": asked["max_tokens"],
+        "stream": asked.get("stream"),
         "messages": [*messages, *asked["messages"]],
     }
     form = (asked.get("output_config") or {}).get("format")

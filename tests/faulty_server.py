@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 from aiohttp import web
 
 from judgeq import prompts, seeds
@@ -24,6 +25,15 @@ CAN = {"schema": ("", "text", "json_object", "json_schema"), "json": ("", "text"
 FAULTS = ("limited", "unanswered", "invalid", "expire", "broken", "flaky")
 
 
+FAILURES_INSIDE: Sequence[dict[str, Any]] = (
+    {"choices": [{"message": None, "error": {"code": 502, "message": "Upstream error"}}]},
+    {"choices": [{"message": None, "error": {"code": 429, "message": "Slow down"}}]},
+    {"choices": [{"message": {"content": ""}, "finish_reason": "error"}]},
+    {"choices": []},
+    {"choices": None, "base_resp": {"status_code": 1002, "status_msg": "rate limit"}},
+)
+
+
 class FaultySettings(MockSettings):
     """How the mock server behaves, and what else goes wrong. Shares are from 0 to 1."""
 
@@ -38,6 +48,11 @@ class FaultySettings(MockSettings):
     unread: str = ""  # answers that need no text: "presented", "reversed", "constant"
     unread_model: str | None = None  # only this model answers so
     context: int | None = None  # tokens to which a longer question is cut off, without a word
+    failed_inside: float = 0.0  # replies with status 200 that hold a failure, in several forms
+    thinks: bool = False  # in every reply, with a draft of the answer
+    system_role: bool = True  # without it messages of the system are refused
+    streams: bool = False  # unless a request says "stream": false
+    reported_cost: float | None = None  # dollars that every reply says it cost
 
     batch_expire: float = 0.0  # batches that expire half-way
     batch_invalid: float = 0.0  # batches that fail validation
@@ -57,13 +72,18 @@ class FaultyChat(Chat):
     settings: FaultySettings
     faults = (
         *("rate_limited", "errors", "dropped", "hung", "refused", "cut_off"),
-        *("unreadable", "incomplete"),
+        *("unreadable", "incomplete", "failed_inside"),
     )
 
     def question(self, data: bytes) -> Question | web.Response:
         settings, asked = self.settings, super().question(data)
         if isinstance(asked, web.Response):
             return asked
+        body = orjson.loads(data)
+        if settings.streams and body.get("stream") is not False:
+            return web.Response(text='data: {"choices": []}\n\n', content_type="text/event-stream")
+        if not settings.system_role and body["messages"][0]["role"] == "system":
+            return error(400, "System role not supported")
         if settings.only_model not in (None, asked.model):
             text = f"The model `{asked.model}` does not exist or you do not have access to it."
             return error(404, text, code="model_not_found")
@@ -100,6 +120,24 @@ class FaultyChat(Chat):
         if self.settings.context is not None:
             usage = usage._replace(input=min(usage.input, self.settings.context))
         return usage._replace(output=usage.output + reasoning, reasoning=reasoning)
+
+    def usage_fields(self, usage: Usage) -> dict[str, Any]:
+        fields = super().usage_fields(usage)
+        if self.settings.reported_cost is not None:
+            fields["usage"]["cost"] = self.settings.reported_cost
+        return fields
+
+    def completion(
+        self, asked: Question, answer: str, usage: Usage, fault: str
+    ) -> tuple[bytes, Usage]:
+        if self.settings.thinks:
+            answer = f"<think>Perhaps {answer}.</think>\n\n{answer}"
+        body, usage = super().completion(asked, answer, usage, fault)
+        if fault != "failed_inside":
+            return body, usage
+        forms = FAILURES_INSIDE
+        failure = forms[self.stats.outcomes["failed_inside"] % len(forms)]
+        return orjson.dumps(orjson.loads(body) | failure | {"usage": None}), Usage()
 
     def spoil(self, answer: str, fault: str) -> tuple[dict[str, Any], str]:
         match fault:

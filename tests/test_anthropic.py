@@ -66,7 +66,7 @@ async def test_what_is_sent_and_what_comes_back() -> None:
         form = {"type": "json_schema", "schema": prompts.schema(2, False)}
         asked = {"model": CLAUDE, "system": system["content"], "messages": [user]}
         rest = {"output_config": {"format": form, "effort": "low"}, "temperature": 0, "top_p": 1}
-        assert body == {**asked, **rest, "max_tokens": output_bound(False)}
+        assert body == {**asked, **rest, "max_tokens": output_bound(False), "stream": False}
 
 
 async def test_a_server_without_structured_outputs_is_asked_by_a_tool_and_then_in_words() -> None:
@@ -112,13 +112,45 @@ READER = AnthropicMessages(CLAUDE, Model(api="anthropic"), Access(), None)
         (message(reason="refusal"), "refused to answer"),
         (message(), "was empty"),
         (message({"type": "thinking", "thinking": "hm", "signature": "s"}), "was empty"),
-        ({"type": "message", "content": None, "usage": TAKEN}, "held no message"),
+        (
+            message({"type": "thinking", "thinking": '{"winner": "A"}', "signature": "s"}),
+            'was empty: the server put the words into "thinking"',
+        ),
     ],
 )
 def test_what_is_no_answer_says_why(answer: dict[str, Any], problem: str) -> None:
     read = READER.read_result(Result("a-1", 200, orjson.dumps(answer)), 400, READER.form)
     assert problem in (read.problem or "")
     assert read.usage == Usage(100, 0, 10, 0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"type": "message", "content": None, "usage": TAKEN},
+        {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+        message('{"winner": "A"}', reason="error"),
+    ],
+)
+def test_a_failure_inside_a_200_is_the_servers(answer: dict[str, Any]) -> None:
+    with pytest.raises(errors.ServerFailedError, match="answered 200 with"):
+        READER.read_result(Result("a-1", 200, orjson.dumps(answer)), 400, READER.form)
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
+def test_a_whole_answer_counts_though_the_reply_was_cut_off_after_it(reason: str) -> None:
+    answer = message('{"winner": "A"} because', reason=reason)
+    read = READER.read_result(Result("a-1", 200, orjson.dumps(answer)), 400, READER.form)
+    assert (read.text, read.problem) == ('{"winner": "A"} because', None)
+
+
+def test_several_calls_of_the_tool_are_all_read() -> None:
+    tools = [
+        {"type": "tool_use", "id": label, "name": "answer", "input": {"winner": label}}
+        for label in "AB"
+    ]
+    _, text, _ = READER.read(message(*tools, reason="tool_use"))
+    assert text == '{"winner":"A"}\n{"winner":"B"}'
 
 
 def test_what_was_written_to_a_cache_or_thought_is_counted() -> None:

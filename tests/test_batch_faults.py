@@ -176,6 +176,26 @@ def test_who_never_has_an_answer_for_us_is_not_paid_for_ever(
     assert set(done.answered()) == {0 if faults == "--batch-failing 1" else 8}
 
 
+def test_lines_that_failed_inside_a_200_and_replies_with_thinking_are_read_as_live_ones(
+    rehearse: Rehearse, live: Live
+) -> None:
+    done = rehearse("openai", "--failed-inside 0.4 --thinks 1")
+    assert done.codes == [0]
+    assert scores(done.run) == live["openai"]
+    assert done.states() == {"done": QUESTIONS}
+    outcomes: Any = query(done.run, "SELECT DISTINCT outcome FROM calls ORDER BY outcome")
+    assert outcomes == [("ok",), ("rate_limited",), ("server_error",)]
+
+
+def test_a_batch_without_a_system_role_is_sent_again_without_it(
+    rehearse: Rehearse, live: Live
+) -> None:
+    done = rehearse("openai", "--system-role 0")
+    assert done.codes == [0]
+    assert done.states() == {"done": QUESTIONS}
+    assert done.answered() == [1] * QUESTIONS
+
+
 @pytest.mark.parametrize(("api", "faults"), list(zip(APIS, UNUSABLE, strict=True)))
 def test_unusable_replies_are_asked_again_once(rehearse: Rehearse, api: str, faults: str) -> None:
     done = rehearse(api, faults)

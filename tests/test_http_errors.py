@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from judgeq import errors
-from judgeq.judge.http.errors import SHOWN, error_for, error_in, read
+from judgeq.judge.http.errors import NO_MESSAGE, SHOWN, error_for, error_in, read
 from judgeq.judge.http.headers import LONGEST, rate, retry_after
 from judgeq.judge.limiter import RateHeaders
 from tests.fakes import any_json
@@ -118,6 +118,38 @@ def test_a_wait_in_words(words: str, seconds: float | None) -> None:
     told = refusal(429, {"error": {"message": words}})
     assert isinstance(told, errors.RateLimitedError)
     assert told.retry_after == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_an_answer_without_a_failure_holds_no_error() -> None:
+    success = {"status_code": 0, "status_msg": "success"}
+    fine = {"choices": [{"message": {"content": "A"}, "error": None}], "base_resp": success}
+    assert answered(fine) is None
+    assert error_in(fine, model="m", url=URL, reason="stop") is None
+    told = error_in(fine | {"choices": []}, model="m", url=URL, reason=NO_MESSAGE)
+    assert type(told) is errors.ServerFailedError
+    assert str(told) == "the server answered 200 with no message."
+    words = {"code": 10013, "message": "input is flagged"}
+    assert type(error_in(words, model="m", url=URL, reason=NO_MESSAGE)) is errors.UnusableReplyError
+
+
+@pytest.mark.parametrize(
+    ("message", "flag"),
+    [
+        ("temperature must be 1", "--temperature"),
+        ("thinking is not for this model", "--reasoning-effort"),
+        ("max_tokens must be at least 16", "--max-output-tokens"),
+        ("top_k is too large", "--extra-body"),
+    ],
+)
+def test_a_refusal_names_the_flag_that_it_is_about(message: str, flag: str) -> None:
+    flags = ("--temperature", "--reasoning-effort", "--max-output-tokens", "--extra-body")
+    told = str(refusal(400, {"error": {"message": message}}))
+    assert [name for name in flags if name in told] == [flag]
+
+
+def test_a_failure_that_names_a_schema_of_another_kind_is_not_a_refusal_of_ours() -> None:
+    said = {"error": {"message": "invalid database schema"}}
+    assert type(refusal(500, said)) is errors.ServerFailedError
 
 
 def test_an_outage_that_names_a_format_is_not_a_refusal_of_it() -> None:

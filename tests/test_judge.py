@@ -15,8 +15,9 @@ from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.budget import NANO, Allowance, Budget
 from judgeq.judge.judge import Judge
 from judgeq.judge.limiter import Limiter, Outage
-from judgeq.judge.questions import FIRST, LAST, Questions, Unusable
+from judgeq.judge.questions import FIRST, LAST, Questions, Unusable, advice_for
 from judgeq.judge.retry import Policy
+from judgeq.replies import CUT_OFF, read_reply
 from judgeq.types import Attempt, Call, Job, JobState, Match, Outcome, Usage, Verdict
 from tests.fakes import Answer, Clock, FakeBackend, turns
 
@@ -476,8 +477,33 @@ def test_replies_of_which_none_is_usable_stop_the_run_with_what_is_wrong() -> No
     error, *_ = (str(each) for each in asked_together(asking, 30) if not isinstance(each, Outcome))
     said = f"0 of the last {FIRST} replies could be used; what is wrong, {FIRST} times: {MISSING}"
     assert said in error
-    assert "--max-output-tokens" in error
+    assert "Take smaller lists (--strategy listwise5, say)" in error
+    assert "--max-output-tokens" not in error
     assert len(asking.backend.requests) < 50
+
+
+@pytest.mark.parametrize(
+    ("reply", "advice"),
+    [
+        ('<think>Perhaps {"winner": "A"}', "--max-output-tokens"),
+        ("", "--structured json or text"),
+        ("I can't say.", "Take another form (--structured), other words (--prompt)"),
+        ('{"winner": "C"}', "Take another form (--structured), other words (--prompt)"),
+        ('{"winner": "A"} {"winner": "B"}', "Take another form (--structured)"),
+    ],
+)
+def test_the_advice_fits_what_is_wrong_with_a_reply(reply: str, advice: str) -> None:
+    with pytest.raises(errors.UnusableReplyError) as caught:
+        read_reply(reply, Match(0, 1, (0, 1)))
+    assert advice in advice_for(str(caught.value))
+
+
+def test_the_advice_fits_what_the_server_said_of_a_reply() -> None:
+    assert "--max-output-tokens" in advice_for(CUT_OFF)
+    elsewhere = 'the answer was empty: the server put the words into "reasoning_content".'
+    assert "--reasoning-parser" in advice_for(elsewhere)
+    assert "--max-output-tokens" not in advice_for(elsewhere)
+    assert "won't judge these texts" in advice_for("the model refused to answer.")
 
 
 def test_more_than_half_of_the_last_hundred_stop_it() -> None:

@@ -17,6 +17,7 @@ from hypothesis import given
 from judgeq import errors, prompts
 from judgeq.judge import prices
 from judgeq.judge.backend import Reply, Request, Result
+from judgeq.judge.cache import key_of
 from judgeq.judge.http.connection import LARGEST_REPLY
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import OpenAIChat, read_usage
@@ -101,7 +102,8 @@ async def test_what_is_sent_and_what_comes_back() -> None:
         assert body.pop("messages") == request().messages()
         schema = {"name": "answer", "strict": True, "schema": prompts.schema(2, ties=False)}
         form = {"type": "json_schema", "json_schema": schema}
-        assert body == {"model": "m", "max_tokens": 77, **how, **extra, "response_format": form}
+        rest = {"response_format": form, "stream": False}
+        assert body == {"model": "m", "max_tokens": 77, **how, **extra, **rest}
 
 
 def test_everything_that_decides_the_reply_is_in_the_key() -> None:
@@ -119,6 +121,15 @@ def test_everything_that_decides_the_reply_is_in_the_key() -> None:
     limits: list[dict[str, Any]] = [{"max_output_tokens": 5}]
     limits += [{"extra_body": {name: 9}} for name in LIMIT_FIELDS]
     assert {keyed(**limit) for limit in limits} == {keyed()}
+
+
+def test_the_word_not_to_stream_is_not_in_the_key() -> None:
+    """What was bought before it was sent is found in the cache."""
+    made = OpenAIChat("m", Model(base_url="http://h/v1"), Access(), None)
+    prepared = made.prepare(request())
+    body = orjson.loads(prepared.body)
+    assert body.pop("stream") is False
+    assert prepared.key == key_of(b"http://h/v1/chat/completions", orjson.dumps(body))
 
 
 def refused(message: str, param: str, code: str | None = None) -> web.Response:
@@ -154,6 +165,63 @@ async def test_auto_steps_down_and_a_mode_that_was_named_does_not() -> None:
         ):
             await ask(made)
         assert asked[4:] == ["json_object"]
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "System role not supported"),
+        (500, "Jinja Exception: System role not supported"),
+        (400, "Unsupported value: 'messages[0].role' does not support 'system' with this model."),
+        (400, "Conversation roles must alternate user/assistant/user/assistant/..."),
+    ],
+)
+async def test_without_a_system_role_its_words_come_before_the_users(
+    status: int, message: str
+) -> None:
+    asked: list[list[dict[str, str]]] = []
+
+    async def handler(got: web.Request) -> web.Response:
+        asked.append((await got.json())["messages"])
+        if asked[-1][0]["role"] == "system":
+            return web.json_response({"error": {"message": message}}, status=status)
+        return web.json_response(completion('{"winner": "B"}'))
+
+    async with told(handler) as made:
+        form = made.form
+        with pytest.raises(errors.SteppedDownError) as caught:
+            await ask(made)
+        assert (caught.value.what, caught.value.cost, made.version) == ("system", 0.0, 1)
+        for _ in range(2):  # it is remembered
+            assert (await ask(made)).text == '{"winner": "B"}'
+        system, user = request().messages()
+        together = f"{system['content']}\n\n{user['content']}"
+        assert asked[1:] == [[{"role": "user", "content": together}]] * 2
+        assert made.form != form
+
+
+async def test_a_server_that_wants_no_role_at_all_is_not_asked_for_ever() -> None:
+    async with told(saying({"error": {"message": "System role not supported"}}, 400)) as made:
+        with pytest.raises(errors.SteppedDownError):
+            await ask(made)
+        with pytest.raises(errors.RefusedRequestError, match="It was sent no system role"):
+            await ask(made)
+
+
+async def test_a_server_that_streams_unless_told_not_to_is_told() -> None:
+    async def handler(got: web.Request) -> web.Response:
+        if (await got.json()).get("stream") is False:
+            return web.json_response(completion('{"winner": "B"}'))
+        return web.Response(text='data: {"choices": []}\n\n', content_type="text/event-stream")
+
+    async with told(handler) as made:
+        assert (await ask(made)).text == '{"winner": "B"}'
+
+
+async def test_a_server_that_streams_all_the_same_is_named() -> None:
+    async with told(saying(b'data: {"choices": []}\n\ndata: [DONE]\n\n')) as made:
+        with pytest.raises(errors.ServerFailedError, match="streams its answer, though"):
+            await ask(made)
 
 
 async def test_the_limit_goes_by_the_name_that_the_server_knows() -> None:
@@ -276,6 +344,8 @@ def test_usage_of_the_providers(reported: dict[str, Any]) -> None:
     "usage",
     [
         *(None, {}, [], "12", {"prompt_tokens": 3}, {"completion_tokens": 3}),
+        *({"total_tokens": 3}, {"prompt_tokens": 4, "total_tokens": 3}),
+        {"prompt_tokens": None, "completion_tokens": None, "total_tokens": None},
         *({"prompt_tokens": odd, "completion_tokens": 3} for odd in (-1, 1.5, True, 2**60)),
     ],
 )
@@ -295,9 +365,14 @@ def test_whatever_a_server_sends_usage_adds_up(usage: Any) -> None:
     found = read_usage(usage)
     if found is not None:
         assert all(count >= 0 for count in found)
-        assert found.input + found.cached == usage["prompt_tokens"]
         assert found.reasoning <= found.output
-        assert usage["completion_tokens"] <= found.output
+        if usage.get("prompt_tokens") is not None:
+            assert found.input + found.cached == usage["prompt_tokens"]
+        if usage.get("completion_tokens") is not None:
+            assert usage["completion_tokens"] <= found.output
+
+
+CALLED = {"type": "function", "function": {"name": "answer", "arguments": '{"winner": "A"}'}}
 
 
 def choice(content: Any = "{}", reason: Any = "stop", **more: Any) -> dict[str, Any]:
@@ -313,21 +388,65 @@ def choice(content: Any = "{}", reason: Any = "stop", **more: Any) -> dict[str, 
         (choice([{"type": "text", "text": "A"}, {"type": "text", "text": "B"}]), "AB", None),
         (choice([{"type": "image"}, 3, {"text": 4}]), "", "empty"),
         (choice(None, refusal="I can't help with that."), "I can't help with that.", "refused"),
-        (choice('{"winner": "A"}', "length"), '{"winner": "A"}', "cut off at the limit"),
+        (choice('{"winner": "A"', "length"), '{"winner": "A"', "cut off at the limit"),
+        (choice('So: {"winner": "A"}', "length"), 'So: {"winner": "A"}', "cut off at the limit"),
+        (choice('{"winner": "A"}', "length"), '{"winner": "A"}', None),
         (choice("", "length", reasoning_content="Hmm"), "", "cut off at the limit"),
         (choice("A", "content_filter"), "A", "content filter"),
         (choice(""), "", "empty"),
         (choice(" \n"), " \n", "empty"),
         (choice(None), "", "empty"),
-        ({"choices": []}, "", "no message"),
-        ({}, "", "no message"),
-        ({"choices": [{"text": "old completions"}]}, "", "no message"),
+        (choice('{"winner": "A"}  \n\n', "length"), '{"winner": "A"}  \n\n', None),
+        (choice('{"winner": "A"} is lou', "length"), '{"winner": "A"} is lou', None),
+        (choice("A", "sensitive"), "A", "content filter"),
+        ({"choices": [{"finish_reason": "content_filter"}]}, "", "content filter"),
+        (choice({"winner": "A"}), '{"winner":"A"}', None),
+        (choice({"type": "text", "text": "A"}), "A", None),
+        (choice([{"type": "thinking", "text": "Hm"}, {"type": "text", "text": "A"}]), "A", None),
+        (choice(None, "tool_calls", tool_calls=[CALLED]), '{"winner": "A"}', None),
+        (choice("So:", "tool_calls", tool_calls=[CALLED]), 'So:\n{"winner": "A"}', None),
+        (choice("B", tool_calls=[CALLED] * 2), 'B\n{"winner": "A"}\n{"winner": "A"}', None),
+        (choice("", function_call={"arguments": {"winner": "A"}}), '{"winner":"A"}', None),
+        (
+            choice(None, reasoning_content='{"winner": "A"}'),
+            "",
+            'was empty: the server put the words into "reasoning_content"',
+        ),
+        (choice(" ", reasoning="Hm. A"), " ", 'put the words into "reasoning"'),
     ],
 )
 def test_what_is_no_answer_is_told(answer: Any, text: str, problem: str | None) -> None:
     read = READER.read_result(Result("a-1", 200, orjson.dumps(answer)), 400, READER.form)
     assert (read.text, read.problem is None) == (text, problem is None)
     assert (problem or "") in (read.problem or "")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"choices": [], "usage": None},
+        {"choices": None},
+        {},
+        {"choices": [None]},
+        {"choices": [{"text": "old completions"}]},
+        choice('{"winner": "A"}', "error"),
+        choice('{"winner": "A"}', "abort"),
+        choice("", "insufficient_system_resource"),
+        {"choices": [{**choice("")["choices"][0], "error": {"code": 502, "message": "no"}}]},
+    ],
+)
+def test_a_failure_inside_a_200_is_the_servers(answer: dict[str, Any]) -> None:
+    """Live as well as in a batch."""
+    with pytest.raises(errors.ServerFailedError, match="answered 200 with") as caught:
+        READER.read_result(Result("a-1", 200, orjson.dumps(answer)), 400, READER.form)
+    assert caught.value.cost is None
+
+
+async def test_a_failure_that_says_its_tokens_costs_these() -> None:
+    async with told(saying(completion("", reason="error"))) as made:
+        with pytest.raises(errors.ServerFailedError, match="finish_reason 'error'") as caught:
+            await ask(made)
+        assert caught.value.cost == (100 + 100) / 1e6
 
 
 async def test_a_call_never_costs_more_than_its_bound_and_estimates_learn() -> None:
@@ -340,9 +459,10 @@ async def test_a_call_never_costs_more_than_its_bound_and_estimates_learn() -> N
 
 
 @pytest.mark.parametrize(
-    ("said", "dollars"), [("1.35e-05", 1.35e-05), ("0", None), ("", None), (None, None)]
+    ("said", "dollars"),
+    [("1.35e-05", 1.35e-05), ("0", None), ("", None), (None, None), ("1e14", None)],
 )
-async def test_a_proxys_price_of_a_call_is_taken_where_none_is_known(
+async def test_a_proxys_price_of_a_call_is_its_cost(
     said: str | None, dollars: float | None
 ) -> None:
     """As LiteLLM reports it; it says 0 of models that it doesn't know."""
@@ -350,11 +470,69 @@ async def test_a_proxys_price_of_a_call_is_taken_where_none_is_known(
     saying_so = saying(completion('{"winner": "A"}'), headers=headers)
 
     async with answering(saying_so) as url, backend(url) as priced:
-        assert (await ask(priced)).cost == (100 + 100) / 1e6
+        assert (await ask(priced)).cost == (dollars or (100 + 100) / 1e6)
         made = OpenAIChat("m", Model(base_url=url), Access(), None)
         await made.open()
         assert (await ask(made)).cost == dollars
         await made.close()
+
+
+SOME = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+
+
+ODD_COSTS: list[Any] = [None, -1, True, "0.01", [], 1e300, {}]
+
+
+@pytest.mark.parametrize(
+    ("usage", "dollars"),
+    [
+        ({"cost": 0.0123}, 0.0123),
+        ({"cost": 0.0123, "is_byok": False}, 0.0123),
+        ({"cost": 0.01, "cost_details": {"upstream_inference_cost": 0.01}}, 0.01),
+        # The user's own key: its provider bills as well.
+        (
+            {"cost": 0.01, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.2}},
+            0.01 + 0.2,
+        ),
+        ({"cost": 0.01, "is_byok": True}, None),
+        # 0 is believed of OpenRouter, and unknown elsewhere.
+        ({"cost": 0, "is_byok": False}, 0.0),
+        ({"cost": 0}, None),
+        ({"cost": {"total_cost": 0.006}}, 0.006),
+        *[({"cost": cost}, None) for cost in ODD_COSTS],
+    ],
+)
+async def test_the_cost_that_a_server_reports_is_that_of_the_call(
+    usage: dict[str, Any], dollars: float | None
+) -> None:
+    async with answering(saying(completion("{}", usage=SOME | usage))) as url:
+        async with backend(url) as priced:
+            reply = await ask(priced)
+            assert reply.cost == ((100 + 100) / 1e6 if dollars is None else dollars)
+            assert reply.usage == Usage(100, 0, 10, 0)
+        made = OpenAIChat("m", Model(base_url=url), Access(), None)
+        await made.open()
+        assert (await ask(made)).cost == dollars
+        await made.close()
+
+
+async def test_a_cost_is_reported_without_tokens_too() -> None:
+    async with told(saying(completion("{}", usage={"cost": 0.5}))) as made:
+        assert (await ask(made))[1:3] == (Usage(), 0.5)
+
+
+async def test_a_reported_cost_above_the_bound_raises_that_of_later_calls() -> None:
+    async with told(saying(completion("{}", usage=SOME | {"cost": 3.0}))) as made:
+        warned: list[str] = []
+        made._bounds._warn = warned.append
+        before = made.prepare(request())
+        assert (before.bound or 0) < 3.0
+        assert (await ask(made)).cost == 3.0
+        after = made.prepare(request())
+        assert after.bound == pytest.approx(2 * 3.0)
+        assert after.version == before.version + 1
+        (warning,) = warned
+        assert "so the server says. Its prices are higher than those of --price" in warning
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from judgeq import prompts
 from judgeq.errors import DataError, UnusableReplyError, UsageError
 from judgeq.prompts import PromptSet, fenced, load, messages
-from judgeq.replies import labels, read_reply, reason_in, write_reply
+from judgeq.replies import is_complete, labels, read_reply, reason_in, write_reply
 from judgeq.types import Match, Verdict
 from tests.build import grouped, rankings
 
@@ -81,6 +81,105 @@ def test_pairs_and_ties_are_read() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        '{"ranking": ["c", "a", "b"]}',
+        '{"ranking": ["text C", "Text A", "TEXT b"]}',
+        '{"ranking": ["<text C>", " A", "B\\n"]}',
+        '{"ranking": [["c"], "A", ["text B"]]}',
+    ],
+)
+def test_labels_in_small_letters_or_after_the_word_text_are_read(text: str) -> None:
+    assert read_reply(text, LIST) == Verdict((9, 5, 2))
+
+
+def test_a_winner_in_small_letters_or_after_the_word_text_is_read() -> None:
+    assert read_reply('{"winner": "b"}', PAIR) == Verdict((3, 7))
+    assert read_reply('{"winner": "text A"}', PAIR) == Verdict((7, 3))
+    assert read_reply('{"winner": "Tie"}', PAIR, ties=True) == Verdict((7, 3), (False, True))
+
+
+ANSWER = '{"ranking": ["C", "A", "B"]}'
+DRAFT = '{"ranking": ["B", "A", "C"]}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<think>First {DRAFT}, then {DRAFT}.</think>{ANSWER}",
+        f"Hm, {DRAFT}? No.\n</think>\n\n{ANSWER}",  # the template opened it
+        f"<think>{ANSWER}</think>{ANSWER}",
+        f"<think>\n\n</think>\n\n```json\n{ANSWER}\n``` I {{think}} so.",
+        f"<think>The form is {{ranking: [</think>{ANSWER}\n",
+        f'<think>{{"ranking": ["C", …]}}, I would say.</think>{ANSWER}\n',
+        f'<think>It says "</think>{DRAFT}". No.</think> {ANSWER}',
+        f"[THINK]{DRAFT}[/THINK]{ANSWER}",
+        f"<seed:think>{DRAFT}</seed:think>{ANSWER}",
+        f"<thought>{DRAFT}</thought>{ANSWER}",
+        f"<THINKING>{DRAFT}</THINKING>{ANSWER}",
+        f"◁think▷{DRAFT}◁/think▷{ANSWER}",
+        f"<|channel|>analysis<|message|>{DRAFT}<|end|><|start|>assistant"
+        f"<|channel|>final<|message|>{ANSWER}<|return|>",
+        '{"reason": "It says </think> twice: </think>", "ranking": ["C", "A", "B"]}',
+        'Sure: {"reason": "It says </think>.", "ranking": ["C", "A", "B"]}',
+        f'{DRAFT}</think>{{"reason": "It says </think>}}.", "ranking": ["C", "A", "B"]}}',
+    ],
+)
+def test_the_answer_is_what_follows_the_thinking(text: str) -> None:
+    assert read_reply(text, LIST) == Verdict((9, 5, 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"<think>Perhaps {DRAFT}", "ends within the model's thinking"),
+        (f"<think>a</think><think>Perhaps {DRAFT}", "ends within the model's thinking"),
+        (f"<think>{DRAFT}</think>", "the answer was empty"),
+        (f"<think>{DRAFT}</think> I can't say.", 'no JSON object with "ranking"'),
+        (f"<think>a</think>{DRAFT} or {ANSWER}", '"ranking" 2 times'),
+        # A judged text holds the mark and an answer; the model quoted it and broke its JSON.
+        (f'{{"reason": "It says </think>{DRAFT} loudly", "ranking": ["C", "A", "B"]}}', "JSON"),
+        (f'{{"ranking": ["C", "A", "B"], "reason": "It says </think>{DRAFT}"}}', "JSON"),
+        (f'{{"ranking": ["C", "A", "B"], "reason": "It says </think>{DRAFT} lou', "JSON"),
+        (f'So: {{"ranking": ["C"], "reason": "</think>{DRAFT}"}}', "JSON"),
+        (f'So: {{"ranking": ["C"], "reason": "}} </think>{DRAFT} {{ x"}}', "JSON"),
+        (f'<think>a</think>{{"reason": "It says </think>{DRAFT}", "ranking": ["C"]}}', "JSON"),
+    ],
+)
+def test_no_draft_and_no_quotation_is_the_answer_of_a_model_that_thinks(
+    text: str, told: str
+) -> None:
+    assert told in unusable(text)
+
+
+def test_the_reason_is_that_of_the_answer_and_not_of_a_draft() -> None:
+    answer = '{"reason": "It is loud.", "winner": "A"}'
+    assert reason_in(f'<think>{{"reason": "a draft"}}</think>{answer}') == "It is loud."
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        (f"{ANSWER}\n\n\n   ", True),
+        (f"```json\n{ANSWER}\n```\nText C is first because", True),
+        (f"<think>{DRAFT}</think>{ANSWER} C is", True),
+        ('{"ranking": ["C", "A"', False),
+        (f"Let me think: {ANSWER} would", False),
+        (f"<think>{DRAFT} is", False),
+        (f"{DRAFT} or rather {{", False),
+        (f"{DRAFT} or rather {ANSWER}", False),
+        (f"<think>a</think>{DRAFT} or {{", False),
+        ("C, A, B", False),
+        ("", False),
+    ],
+)
+def test_a_reply_that_was_cut_off_is_complete_where_its_object_is_first_and_closed(
+    text: str, complete: bool
+) -> None:
+    assert is_complete(text) is complete
+
+
+@pytest.mark.parametrize(
     ("match", "text", "told"),
     [
         (LIST, "", "the answer was empty"),
@@ -94,8 +193,10 @@ def test_pairs_and_ties_are_read() -> None:
         (LIST, '{"ranking": ["C", "A", "B"]', 'no JSON object with "ranking"'),
         (LIST, '{"ranking": []}', "(missing: 'A', 'B', 'C')"),
         (LIST, '{"ranking": ["C", "A", "B", "A"]}', "(named more than once: 'A')"),
-        (LIST, '{"ranking": ["C", "A", "a"]}', "(missing: 'B'; no such label: 'a')"),
-        (LIST, '{"ranking": ["C", "A", "B "]}', "(missing: 'B'; no such label: 'B ')"),
+        (LIST, '{"ranking": ["C", "A", "a"]}', "(missing: 'B'; named more than once: 'A')"),
+        (LIST, '{"ranking": ["C", "A", "text"]}', "(missing: 'B'; no such label: 'text')"),
+        (LIST, '{"ranking": ["c", "a", "text D"]}', "(missing: 'B'; no such label: 'text D')"),
+        (LIST, '{"ranking": ["C", "A", "B."]}', "(missing: 'B'; no such label: 'B.')"),
         (LIST, '{"ranking": "CAB"}', "must be an array of labels, not 'CAB'"),
         (LIST, '{"ranking": {"A": 1, "B": 2, "C": 3}}', "must be an array of labels"),
         (LIST, '{"ranking": ["C", "A", NaN]}', "something other than labels"),
@@ -110,7 +211,8 @@ def test_pairs_and_ties_are_read() -> None:
         (LIST, '{"ranking": ["A", "B", "C"], "n": ' + "9" * 5000 + "}", "no JSON object"),
         (PAIR, '{"winner": "C"}', '"winner" must be "A" or "B", not \'C\'.'),
         (PAIR, '{"winner": "tie"}', '"winner" must be "A" or "B", not \'tie\'.'),
-        (PAIR, '{"winner": "a"}', "not 'a'"),
+        (PAIR, '{"winner": "c"}', "not 'c'"),
+        (PAIR, '{"winner": "text A and B"}', "not 'text A and B'"),
         (PAIR, '{"winner": ["A"]}', "not '[\"A\"]'"),
         (PAIR, '{"winner": "A"} {"winner": "B"}', '"winner" 2 times'),
         (PAIR, "A", 'no JSON object with "winner"'),
@@ -145,6 +247,12 @@ def test_what_is_no_answer_is_unusable_and_told(match: Match, text: str, told: s
         '{"x": 1}' * 100_000,
         '{"ranking": ["A", "B", "C"], "winner": "A"}' + "{" * 100_000,
         '{"ranking": ["A", "B", "C"]}' + "{" * 200 + '{"ranking": ["C", "B", "A"]}',
+        '{"a": "</think>"}' * 60_000,
+        '{"a": "' + "</think>" * 120_000,
+        "</think>" + '{"a":' * 200_000,
+        "x</think>" + "}{" * 500_000,
+        "<think>" * 100_000,
+        '{"ranking": ["' + " " * 1_000_000 + 'A"]}',
     ],
     ids=lambda text: text[:20] + text[-10:],
 )
@@ -178,7 +286,7 @@ def test_a_damaged_reply_never_gives_a_verdict_that_was_not_said(
     said = [names[item] for item in found.items[: 1 if match.kind == "pair" else None]]
     if found.tied and match.kind == "pair":
         said = ["tie"]
-    assert re.search(".*".join(f'"{label}"' for label in said), text, re.DOTALL)
+    assert re.search(".*".join(f'"\\s*{label}\\s*"' for label in said), text, re.DOTALL)
 
 
 def asked(texts: Sequence[str], problem: str | None = None, name: str = "bias") -> str:

@@ -169,3 +169,52 @@ def test_what_no_other_try_mends_stops_the_run_at_once(
         assert "items is item " in done.stderr
     run = only_run(tmp_path)
     assert query(run, "SELECT count(*) FROM jobs WHERE state = 'running'") == [(0,)]
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_failures_inside_a_200_are_tried_again_and_no_text_is_lost(
+    tmp_path: Path, texts: Path
+) -> None:
+    with mock(tmp_path, "--failed-inside", "0.5", "--seed", "3") as url:
+        judgeq(tmp_path, *job(texts, url, "--rounds", "1"))
+        seen = stats(url)
+    run = only_run(tmp_path)
+    assert counted(run, "jobs", "state") == {"done": 40}
+    outcomes = counted(run, "calls", "outcome")
+    assert outcomes.keys() == {"ok", "server_error", "rate_limited"}
+    assert outcomes["ok"] == 40
+    failed = outcomes["server_error"] + outcomes["rate_limited"]
+    assert failed == seen["outcomes"]["failed_inside"]
+    assert failed > 10
+
+
+def test_each_thing_that_a_server_can_not_do_costs_one_refused_call(
+    tmp_path: Path, texts: Path
+) -> None:
+    """No system role, no schemas, streaming unless told not to; and it thinks in the open."""
+    flags = ("--system-role", "0", "--structured", "json", "--streams", "1", "--thinks", "1")
+    with mock(tmp_path, *flags) as url:
+        judgeq(tmp_path, *job(texts, url, "--rounds", "1", "--concurrency", "50"))
+    run = only_run(tmp_path)
+    assert counted(run, "jobs", "state") == {"done": 40}
+    assert counted(run, "calls", "outcome") == {"ok": 40, "stepped_down": 2}
+
+
+def test_the_reported_cost_counts_also_under_a_cap(tmp_path: Path, texts: Path) -> None:
+    """It is higher than the price of its tokens, and lower than what a call reserves."""
+    mine = ("--strategy", "pairwise3", "--max-output-tokens", "60", "--concurrency", "50")
+    with mock(tmp_path, "--reported-cost", "0.001") as url:
+        cap = 0.0505
+        capped = (*job(texts, url, *mine), "--max-cost", str(cap), "--json")
+        done = judgeq(tmp_path, *capped, expect=6)
+        answered = stats(url)["answered"]
+    result = json.loads(done.stdout)
+    assert result["cost_of_priced_calls"] == pytest.approx(answered * 0.001)
+    assert cap / 2 < answered * 0.001 <= cap
+
+
+def test_a_reported_cost_is_shown_where_no_price_is_known(tmp_path: Path, texts: Path) -> None:
+    model = ("--judge", "mock", "--prompt", "bias", "-s", "listwise10x1")
+    with mock(tmp_path, "--reported-cost", "0.25") as url:
+        result = json_of(tmp_path, "run", "-d", str(texts), *model, "--base-url", url)
+    assert (result["calls"], result["cost"]) == (40, pytest.approx(10.0))

@@ -110,6 +110,14 @@ def test_a_doctor_tells_what_is_wrong(
     assert told in found[name][1]
 
 
+def test_a_doctor_says_that_the_server_reports_the_cost(tmp_path: Path) -> None:
+    with mock(tmp_path, "--reported-cost", "0.25") as url:
+        found = checks(tmp_path, "--judge", "mock", "--base-url", url, *PRICES)
+    state, report = found["price"]
+    assert state == "ok"
+    assert report == "$0.250000 for this call, as the server reports it (not by --price)"
+
+
 def test_a_doctor_without_a_server_or_a_key(tmp_path: Path) -> None:
     found = checks(tmp_path, "--judge", "m", "--base-url", "http://127.0.0.1:9/v1", expect=4)
     assert found["address"][0] == "failed"

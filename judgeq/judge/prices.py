@@ -279,15 +279,25 @@ class Bounds:
         token_cost = self._pricing.bound(0, 1) * self._factor
         return self._most if not token_cost else max(0, int((dollars - input_cost) / token_cost))
 
-    def learn(self, size: int, usage: Usage, cost: float | None) -> bool:
-        """A call of `size` bytes took so much, in tokens and dollars. Whether that raised the bounds."""
+    def learn(
+        self, size: int, usage: Usage, cost: float | None, *, is_reported: bool = False
+    ) -> bool:
+        """Raise the bounds of later calls where one of `size` bytes cost more than its own.
+
+        Return whether it did. `is_reported`: the server said the cost itself.
+        """
         bound = self.most(size)
         if cost is None or bound is None or cost <= bound * (1 + 1e-9):
             return False
         self._factor *= RAISE * cost / bound
+        why = (
+            f"{usage.output:,} output tokens ({usage.reasoning:,} of them reasoning), bounded by "
+            f"{self._most:,}"
+        )
+        if is_reported and self._pricing is not None:
+            why = f"so the server says. Its prices are higher than those of {self._pricing.source}"
         self._warn(
-            f"A reply cost ${cost:.3g}, more than its bound of ${bound:.3g}: {usage.output:,} output "
-            f"tokens ({usage.reasoning:,} of them reasoning), bounded by {self._most:,}. Later calls "
+            f"A reply cost ${cost:.3g}, more than its bound of ${bound:.3g}: {why}. Later calls "
             f"reserve {self._factor:,.3g} times their bound; those in flight may exceed --max-cost."
         )
         return True

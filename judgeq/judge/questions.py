@@ -11,7 +11,7 @@ from judgeq.errors import JudgeError, UnusableReplyError
 from judgeq.escaping import plain
 from judgeq.judge.backend import Reply, Request
 from judgeq.judge.unread import size_of
-from judgeq.replies import read_reply
+from judgeq.replies import CUT_OFF, EMPTY, THINKING_UNFINISHED, read_reply
 from judgeq.types import Match, Verdict
 
 FIRST, LAST = 10, 100
@@ -108,9 +108,29 @@ class Unusable:
         ((usual, times),) = problems.most_common(1)
         raise JudgeError(
             f"{seen - problems.total()} of the last {seen} replies could be used; what is wrong, "
-            f'{times} times: {usual} The last one was "{plain(reply, SHOWN)}". Give replies more room '
-            "(--max-output-tokens; a model that reasons may need thousands), or take another model, "
-            "other words (--prompt), or another form (--structured). "
+            f'{times} times: {usual} The last one was "{plain(reply, SHOWN)}". {advice_for(usual)} '
             f"--max-invalid (now {self._most:g}) sets the share that may be unusable; --retry-failed "
             "asks these again."
         )
+
+
+def advice_for(problem: str) -> str:
+    """Return what a user can do about replies with this problem, in one sentence."""
+    if problem in (CUT_OFF, THINKING_UNFINISHED):
+        return (
+            "Give replies more room (--max-output-tokens: a model that reasons may need thousands), or "
+            "have it reason less (--reasoning-effort)."
+        )
+    if problem.startswith(f"{EMPTY}:"):
+        return (
+            "The answer's words stand where thinking belongs: turn off the server's reasoning parser "
+            "(vLLM: --reasoning-parser), or the model's thinking (for many by --extra-body "
+            """'{"chat_template_kwargs": {"enable_thinking": false}}')."""
+        )
+    if problem.startswith(EMPTY):
+        return "Take another form (--structured json or text), or another model."
+    if "content filter" in problem or "refused" in problem:
+        return "Take another model, or other words (--prompt): this one won't judge these texts."
+    if problem.startswith("each label"):
+        return "Take smaller lists (--strategy listwise5, say), pairs, or a larger model."
+    return "Take another form (--structured), other words (--prompt), or another model."

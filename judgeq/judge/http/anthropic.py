@@ -14,7 +14,16 @@ from typing_extensions import override
 from judgeq.errors import BatchGoneError, CallError, CallTimeoutError, ConnectionFailedError
 from judgeq.judge.backend import Remote, Result
 from judgeq.judge.http.batch_api import PAGE, BatchAPI, count, encoded, lines_of, seconds, words
-from judgeq.judge.http.connection import Body, count_in, fields_in, object_from, objects_in, text_in
+from judgeq.judge.http.connection import (
+    Body,
+    count_in,
+    fields_in,
+    json_text,
+    object_from,
+    objects_in,
+    text_in,
+)
+from judgeq.judge.http.errors import NO_MESSAGE
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.types import Fields, Headers, Usage
 
@@ -100,13 +109,19 @@ class AnthropicMessages(ModelBackend):
         """The input of a tool that was called, else the text, without what it thought."""
         usage, content = read_usage(answer.get("usage")), answer.get("content")
         if not isinstance(content, list):
-            return usage, "", "no message"
+            reason = answer.get("stop_reason")
+            return usage, "", "refusal" if reason == "refusal" else NO_MESSAGE
         blocks = objects_in(content)
         called = [block.get("input") for block in blocks if block.get("type") == "tool_use"]
         text = text_in([block for block in blocks if block.get("type") == "text"])
-        if called and isinstance(called[0], dict):
-            text = orjson.dumps(called[0]).decode()
-        return usage, text, answer.get("stop_reason")
+        inputs = [json_text(given) for given in called if isinstance(given, dict)]
+        return usage, "\n".join(inputs) or text, answer.get("stop_reason")
+
+    @override
+    def thinking(self, answer: Fields) -> tuple[str, str]:
+        blocks = objects_in(answer.get("content"))
+        words = [block.get("thinking") for block in blocks if block.get("type") == "thinking"]
+        return "thinking", "".join(text_in(part) for part in words)
 
 
 class AnthropicBatches(BatchAPI):

@@ -23,6 +23,7 @@ from judgeq.errors import (
     BatchGoneError,
     BrokenResultsError,
     JudgeError,
+    RateLimitedError,
     RefusedRequestError,
     ServerFailedError,
 )
@@ -38,6 +39,7 @@ from judgeq.judge.http.connection import (
     object_in,
     objects_in,
 )
+from judgeq.judge.http.errors import PASSING
 from judgeq.judge.http.headers import moment
 from judgeq.types import Fields, Headers
 
@@ -46,7 +48,7 @@ LARGEST_FILE = 4 * 1024**3
 LARGEST_LINE = LARGEST_REPLY + 65_536
 PROBLEM = 300
 """Cells of a terminal that a server's words may take."""
-_MAYBE_DONE = (408, 409, 425, 429, 498)
+_MAYBE_DONE = (*PASSING, 429, 498)
 """Refusals that don't prove that nothing was done: a gateway may have tried twice, and says how the
 second try ended. What the others are about (the key, the address, the request) fails every time."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -226,7 +228,8 @@ class BatchAPI(ABC):
                 f"the server at {self.connection.address} has no batch API, as it seems: leave --batch "
                 f"out, and each question is sent by itself. ({error})"
             )
-        if not what and (status >= 500 or status in _MAYBE_DONE):
+        throttled = isinstance(error, RateLimitedError)
+        if not what and (status >= 500 or status in _MAYBE_DONE or throttled):
             error.cost = None
         return error
 

@@ -43,6 +43,7 @@ OLLAMA_PORT = 11434
 KEY_HEADERS = ("authorization", "x-api-key", "api-key")
 """Headers that let a request in, in small letters."""
 Body = bytes | AsyncIterable[bytes] | None
+_TEXT_PARTS = ("text", "output_text")
 
 
 async def bounded(parts: AsyncIterable[bytes]) -> bytes:
@@ -283,6 +284,11 @@ def object_in(data: bytes) -> Fields | None:
 def object_from(data: bytes, url: str) -> Fields:
     """A JSON object. Raises ServerFailedError for anything else, of unknown cost."""
     fields = object_in(data)
+    if fields is None and data.lstrip().startswith((b"data:", b"event:", b":")):
+        raise ServerFailedError(
+            f'{url} streams its answer, though it is sent "stream": false. Turn streaming off there, or '
+            "in the gateway in between."
+        )
     if fields is None:
         is_page = data.lstrip()[:1] == b"<"  # HTML: another program's address
         raise ServerFailedError(
@@ -306,6 +312,8 @@ def objects_in(value: Any) -> list[Fields]:
 def count_in(fields: Any, name: str) -> int | None:
     """A number of something; None where it doesn't say."""
     value = fields_in(fields).get(name)
+    if type(value) is float and value.is_integer():  # some write 900.0
+        value = int(value)
     return value if type(value) is int and 0 <= value < 2**53 else None
 
 
@@ -316,8 +324,28 @@ def name_in(fields: Fields, name: str) -> str | None:
 
 
 def text_in(content: Any) -> str:
-    """A message's content: a string, or parts of which some are text."""
+    """Return the text of a message's content: a string, parts of which some are text, or an object.
+
+    An object that isn't a part is the answer itself, as some servers parse it for us.
+    """
     if isinstance(content, str):
         return content
-    parts = [part.get("text") for part in objects_in(content)]
+    if isinstance(content, dict):
+        if content.get("type") not in _TEXT_PARTS:
+            return json_text(content)
+        content = [content]
+    parts = [part.get("text") for part in objects_in(content) if _is_text(part)]
     return "".join(part for part in parts if isinstance(part, str))
+
+
+def _is_text(part: Fields) -> bool:
+    """Return whether a part of a content is text, and no thinking."""
+    return "type" not in part or part["type"] in _TEXT_PARTS
+
+
+def json_text(value: Any) -> str:
+    """Return a part of an answer as JSON; nothing for what nests too deep to be an answer."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return ""

@@ -14,6 +14,8 @@ from judgeq.judge.limiter import RateHeaders
 from judgeq.types import Headers
 
 LONGEST = 366 * 86_400.0
+MAX_DOLLARS_PER_CALL = 1_000_000.0
+"""A call that is said to cost more isn't believed: the ledger's sums have to stay whole numbers."""
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _IDS = ("x-request-id", "apim-request-id", "request-id", "x-ms-request-id", "cf-ray")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -75,9 +77,12 @@ def _field(name: str) -> str:
 
 
 def price(headers: Headers) -> float | None:
-    """Dollars that this call cost, as a LiteLLM proxy computed them; None where it doesn't know, of
-    which it says 0."""
-    return _number(CIMultiDict(headers).get("x-litellm-response-cost")) or None
+    """Return the dollars that this call cost, as a LiteLLM proxy computed them.
+
+    None where it doesn't know, of which it says 0, and for a sum that can't be.
+    """
+    dollars = _number(CIMultiDict(headers).get("x-litellm-response-cost"))
+    return dollars if dollars and dollars <= MAX_DOLLARS_PER_CALL else None
 
 
 def request_id(headers: Headers) -> str | None:

@@ -27,23 +27,27 @@ from judgeq.judge.backend import Prepared, Reply, Request, Result
 from judgeq.judge.cache import key_of
 from judgeq.judge.http import headers
 from judgeq.judge.http.batch_api import BatchAPI
-from judgeq.judge.http.connection import Answer, Connection, name_in, object_from
+from judgeq.judge.http.connection import Answer, Connection, fields_in, name_in, object_from
 from judgeq.judge.http.errors import error_in
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import REASON, Bounds, Pricing, output_bound
 from judgeq.judge.secrets import api_key
+from judgeq.replies import CUT_OFF, EMPTY, is_complete
 from judgeq.settings.model import LIMIT_FIELDS, Access, Model
-from judgeq.types import Answerer, Fields, Notify, Usage
+from judgeq.types import Answerer, Fields, Headers, Notify, Usage
 
-_CUT_OFF = "the answer was cut off at the limit of output tokens."
-_PROBLEMS = {
-    "length": _CUT_OFF,
-    "max_tokens": _CUT_OFF,
-    "content_filter": "the provider's content filter cut the answer off.",
+_CUT_OFF = {
+    "length": CUT_OFF,
+    "max_tokens": CUT_OFF,
     "model_context_window_exceeded": "the answer was cut off at the end of the model's context.",
+}
+_FILTERED = "the provider's content filter cut the answer off."
+_PROBLEMS = {
+    **_CUT_OFF,
+    "content_filter": _FILTERED,
+    "sensitive": _FILTERED,  # Zhipu's word
     "pause_turn": "the model paused before its answer was whole.",
     "refusal": "the model refused to answer.",
-    "no message": "the answer held no message.",
 }
 """Why a text is no answer, by the reason for which it ended."""
 
@@ -82,6 +86,7 @@ class ModelBackend(ABC):
         auto = model.structured == "auto"
         self._modes: list[str] = ["schema", "json", "text"] if auto else [model.structured]
         self._limits = self.limit_fields()
+        self._has_system_role = True
         self.output_bound = output_bound(reasons)
         self._bounds = Bounds(pricing, model.output_limit, warn, self.output_bound)
         self.connection = Connection(name, self.address, access, connections)
@@ -113,7 +118,11 @@ class ModelBackend(ABC):
     @abstractmethod
     def read(self, answer: Fields) -> tuple[Usage | None, str, object]:
         """What a successful answer says: its tokens (None where it doesn't say), its text, and the
-        reason for which it ended."""
+        reason for which it ended; NO_MESSAGE where it has none."""
+
+    @abstractmethod
+    def thinking(self, answer: Fields) -> tuple[str, str]:
+        """Return the name of the field that holds the model's thinking, and its text; or nothing."""
 
     # What is the same for all
 
@@ -130,7 +139,8 @@ class ModelBackend(ABC):
     @property
     def form(self) -> str:
         """How questions are asked now: what a batch was sent as, for `read_result`."""
-        return f"{self.mode} {self.limit_field}"
+        form = f"{self.mode} {self.limit_field}"
+        return form if self._has_system_role else f"{form} without system"
 
     async def open(self) -> None:
         """Take the key, and make the session; once.
@@ -146,13 +156,16 @@ class ModelBackend(ABC):
 
     def prepare(self, request: Request) -> Prepared:
         """The body that would be sent now, and what it may take. Its key in the cache is all of it but
-        the limit on output, for a whole reply is the same under any; what is asked again on purpose has
-        a key of its own."""
+        the limit on output, for a whole reply is the same under any, and the word not to stream; what is
+        asked again on purpose has a key of its own."""
         k, repeat = len(request.match.items), request.match.repeat
-        fields = {"model": self.model_id, **self.body(request.messages(), k)}
+        messages = request.messages()
+        if not self._has_system_role:
+            messages = prompts.without_system_role(messages)
+        fields = {"model": self.model_id, **self.body(messages, k)}
         limits = {name: fields.pop(name) for name in LIMIT_FIELDS if name in fields}
         asked, output = orjson.dumps(fields), self._output_a_call
-        body = asked[:-1] + b"," + orjson.dumps(limits)[1:] if limits else asked
+        body = asked[:-1] + b"," + orjson.dumps({**limits, "stream": False})[1:]
         if output is None:
             output = 8.0 * k + 16 + self._reason
         again = (b"repeat %d" % repeat,) if repeat else ()
@@ -192,7 +205,7 @@ class ModelBackend(ABC):
         try:
             return self._reply(Answer(result.status, {}, result.body), size, form == self.form)
         except CallError as error:
-            if result.status == 429 or result.status >= 500:
+            if result.status != 200:
                 error.cost = 0.0
             raise
 
@@ -212,22 +225,38 @@ class ModelBackend(ABC):
     def _read(self, answer: Answer, size: int) -> Reply:
         """The reply in a successful answer, which may still hold an error."""
         fields = object_from(answer.body, self._url)
-        error = error_in(fields, model=self.name, url=self._url)
-        if error is not None:
-            raise error
         usage, text, reason = self.read(fields)
-        problem = _PROBLEMS.get(str(reason)) or (None if text.strip() else "the answer was empty.")
-        names = ("model", "system_fingerprint")
-        answerer = Answerer(*[name_in(fields, name) for name in names])
-        if usage is None or usage.input + usage.cached == 0 or (text and not usage.output):
-            # It doesn't say, or gives a text for nothing: it may have been paid for.
-            return Reply(text, Usage(), headers.price(answer.headers), problem, answerer)
-        # Where we know no price a LiteLLM proxy may.
-        cost = self._pricing.cost(usage) if self._pricing else headers.price(answer.headers)
-        self._observe(usage, size)
-        if self._bounds.learn(size, usage, cost):
+        if usage is not None and (usage.input + usage.cached == 0 or (text and not usage.output)):
+            usage = None  # a text for nothing: it may have been paid for
+        cost = reported_cost(fields, answer.headers)
+        is_reported = cost is not None
+        if cost is None and usage is not None and self._pricing is not None:
+            cost = self._pricing.cost(usage)
+        if self._bounds.learn(size, usage or Usage(), cost, is_reported=is_reported):
             self.version += 1  # those that wait have the old bound
-        return Reply(text, usage, cost, problem, answerer)
+        error = error_in(fields, model=self.name, url=self._url, reason=reason)
+        if error is not None:
+            error.cost = error.cost if cost is None else cost
+            raise error
+        answerer = Answerer(*[name_in(fields, name) for name in ("model", "system_fingerprint")])
+        if usage is not None:
+            self._observe(usage, size)
+        problem = self._problem(fields, text, str(reason))
+        return Reply(text, usage or Usage(), cost, problem, answerer)
+
+    def _problem(self, answer: Fields, text: str, reason: str) -> str | None:
+        """Return why the text of an answer can't be a verdict; None where it may be one."""
+        if reason in _CUT_OFF and is_complete(text):
+            return None
+        if reason in _PROBLEMS:
+            return _PROBLEMS[reason]
+        if text.strip():
+            return None
+        field, words = self.thinking(answer)
+        if not words.strip():
+            return f"{EMPTY}."
+        # Without a length: equal problems are counted together.
+        return f'{EMPTY}: the server put the words into "{field}".'
 
     def _observe(self, usage: Usage, size: int) -> None:
         """Learn what a call takes: a moving average over about the last fifty."""
@@ -239,6 +268,12 @@ class ModelBackend(ABC):
 
     def _stepped_down(self, error: SteppedDownError) -> JudgeError:
         """Ask for less from now on, if there is less and we may."""
+        if error.what == "system":
+            if not self._has_system_role:
+                return RefusedRequestError(f"{error} It was sent no system role.")
+            self._has_system_role = False
+            self.version += 1
+            return error
         if error.what != "structured":
             left, remedy = self._limits, " Leave --max-output-tokens out."
         elif self.model.structured == "auto":
@@ -251,6 +286,41 @@ class ModelBackend(ABC):
         left.pop(0)
         self.version += 1
         return error
+
+
+def reported_cost(answer: Fields, answer_headers: Headers) -> float | None:
+    """Return the dollars that a server says a call cost; None where it doesn't.
+
+    LiteLLM says it in a header; OpenRouter in `usage.cost`, to which a call by the user's own key
+    (`is_byok`) adds what the provider bills (openrouter.ai/docs/use-cases/usage-accounting); Perplexity
+    in an object with a total. A cost of 0 is believed where `is_byok` stands beside it, as for
+    OpenRouter's free models: others say 0 of models that they don't know.
+    """
+    cost = headers.price(answer_headers)
+    if cost is not None:
+        return cost
+    usage = fields_in(answer.get("usage"))
+    cost = dollars_in(usage, "cost")
+    if cost is None:
+        cost = dollars_in(fields_in(usage.get("cost")), "total_cost")
+    if cost is None:
+        return None
+    own_key = usage.get("is_byok") is True
+    if own_key:
+        upstream = dollars_in(fields_in(usage.get("cost_details")), "upstream_inference_cost")
+        if upstream is None:
+            return None
+        cost += upstream
+    free = usage.get("is_byok") is False
+    return cost if cost or free else None
+
+
+def dollars_in(fields: Fields, name: str) -> float | None:
+    """Return an amount of dollars; None where it doesn't say, or says what can't be."""
+    value = fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value <= headers.MAX_DOLLARS_PER_CALL else None
 
 
 def _unusable(error: UnusableReplyError) -> Reply:

@@ -19,10 +19,12 @@ from judgeq.judge.http.connection import (
     Connection,
     count_in,
     fields_in,
+    json_text,
     object_from,
     objects_in,
     text_in,
 )
+from judgeq.judge.http.errors import NO_MESSAGE
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.settings.model import LIMIT_FIELDS
 from judgeq.types import Fields, Sleep, Usage
@@ -94,16 +96,28 @@ class OpenAIChat(ModelBackend):
 
     @override
     def read(self, answer: Fields) -> tuple[Usage | None, str, object]:
-        """The text of its first choice."""
-        usage, choices = read_usage(answer.get("usage")), answer.get("choices")
-        choice = fields_in(choices[0]) if isinstance(choices, list) and choices else {}
+        """The text of its first choice, and what it called tools with: none are offered, so that such
+        a call is an answer, too."""
+        usage = read_usage(answer.get("usage"))
+        choice = _first_choice(answer)
         message = choice.get("message")
         if not isinstance(message, dict):
-            return usage, "", "no message"
+            reason = choice.get("finish_reason")
+            return usage, "", "content_filter" if reason == "content_filter" else NO_MESSAGE
         refusal = message.get("refusal")
         if isinstance(refusal, str) and refusal:
             return usage, refusal, "refusal"
-        return usage, text_in(message.get("content")), choice.get("finish_reason")
+        parts = [text_in(message.get("content")), *_tool_inputs(message)]
+        return usage, "\n".join(filter(str.strip, parts)) or parts[0], choice.get("finish_reason")
+
+    @override
+    def thinking(self, answer: Fields) -> tuple[str, str]:
+        message = fields_in(_first_choice(answer).get("message"))
+        for name in ("reasoning_content", "reasoning", "thinking"):
+            words = text_in(message.get(name))
+            if words.strip():
+                return name, words
+        return "", ""
 
 
 class OpenAIBatches(BatchAPI):
@@ -275,6 +289,20 @@ class OpenAIBatches(BatchAPI):
         return Result(custom_id, 0, b"" if error is None else encoded({"error": error}), ended)
 
 
+def _first_choice(answer: Fields) -> Fields:
+    """Return the first choice of an answer; no fields where it has none."""
+    choices = answer.get("choices")
+    return fields_in(choices[0]) if isinstance(choices, list) and choices else {}
+
+
+def _tool_inputs(message: Fields) -> list[str]:
+    """Return what a message calls tools with, as text."""
+    calls = [fields_in(call.get("function")) for call in objects_in(message.get("tool_calls"))]
+    calls.append(fields_in(message.get("function_call")))  # as it was once named
+    inputs = [call.get("arguments") for call in calls]
+    return [given if isinstance(given, str) else json_text(given) for given in inputs if given]
+
+
 def _problem(error: Fields) -> str:
     line = count_in(error, "line")
     where = "" if line is None else f"line {line}: "
@@ -286,8 +314,15 @@ def read_usage(usage: Any) -> Usage | None:
 
     Most servers count reasoning in `completion_tokens`; xAI and Gemini count it beside them, and in
     the total alone. Where that can't be seen, the larger reading is taken: it was perhaps billed.
+    Where `completion_tokens` are missing they are the rest of the total, and likewise the prompt's.
     """
     prompt, output = count_in(usage, "prompt_tokens"), count_in(usage, "completion_tokens")
+    all_tokens = count_in(usage, "total_tokens")
+    if all_tokens is not None:
+        if output is None and prompt is not None and prompt <= all_tokens:
+            output = all_tokens - prompt
+        elif prompt is None and output is not None and output <= all_tokens:
+            prompt = all_tokens - output
     if prompt is None or output is None:
         return None
     # DeepSeek has a name of its own for what was cached, Perplexity another place for reasoning.
@@ -295,7 +330,7 @@ def read_usage(usage: Any) -> Usage | None:
     cached = min(cached or count_in(usage, "prompt_cache_hit_tokens") or 0, prompt)
     reasoning = count_in(usage.get("completion_tokens_details"), "reasoning_tokens")
     reasoning = reasoning or count_in(usage, "reasoning_tokens") or 0
-    total = count_in(usage, "total_tokens") or 0
+    total = all_tokens or 0
     if reasoning > output or total != prompt + output:
         output = max(output + reasoning, total - prompt)
     return Usage(prompt - cached, cached, output, reasoning)
