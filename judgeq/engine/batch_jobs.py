@@ -243,6 +243,10 @@ async def settle(
             answered=batch.answered + sum(call.outcome in ("ok", "unusable") for call in calls),
             left=left,
             state=batch.state if left else over,
+            error=None if over is BatchState.COLLECTED else batch.error,
+            doubt=None,
+            doubted_since=None,
+            doubted_looks=0,
         )
         async with store.together():
             await store.settle(batch.name, [outcome for _, outcome in group])
