@@ -324,3 +324,46 @@ def test_a_store_that_does_not_add_up_is_refused_too(finished: Path, tmp_path: P
     for command in ("status", "resume"):
         told = judgeq(finished, command, *where, expect=7).stderr
         assert "answered questions with a verdict: 29 of 30" in told
+
+
+DAMAGED_NAME = b"CREATE TA\xffLE"
+"""A word of a file's schema that SQLite quotes in its error message, which then isn't UTF-8."""
+
+
+@pytest.mark.parametrize("command", ["status", "resume", "show", "evaluate"])
+def test_a_damage_that_sqlite_quotes_as_bytes_is_refused(path: Path, command: str) -> None:
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", DAMAGED_NAME))
+    done = ended(path.parents[2], command)
+    assert done.returncode == 7
+    assert r"TA\xffLE" in done.stderr
+    assert "The file is damaged or not a judgeq run" in " ".join(done.stderr.split())
+
+
+JUDGED_BY_TWO = (
+    *("-d", "demo", "--sample", "20", "-s", "listwise5x1", "--price", "1,2"),
+    *("--judge", "m", "--judge", "n"),
+)
+
+
+def test_an_answer_of_a_judge_that_the_run_does_not_have_is_refused(tmp_path: Path) -> None:
+    with mock(tmp_path) as url:
+        words = (*JUDGED_BY_TWO, "--base-url", url)
+        judgeq(tmp_path, "run", *words)
+        ledger = only_run(tmp_path) / "run.db"
+        execute(ledger, "UPDATE jobs SET judge = 9 WHERE id = 0")
+        commands = (("resume",), ("resume", "--rounds", "2"), ("estimate", *words), ("status",))
+        for command in commands:
+            done = ended(tmp_path, *command)
+            assert done.returncode == 7, command
+            assert "damaged: it has an answer of judge 9" in " ".join(done.stderr.split()), command
+
+
+@pytest.mark.parametrize("command", ["resume", "resume --rounds 4", "show", "evaluate", "report"])
+def test_changed_ids_are_refused_also_in_a_finished_run(tmp_path: Path, command: str) -> None:
+    judgeq(tmp_path, *SMALL)
+    scores_before = (only_run(tmp_path) / "scores.csv").read_bytes()
+    execute(only_run(tmp_path) / "run.db", "UPDATE items SET id = 'zz' WHERE row = 0")
+    done = ended(tmp_path, *command.split())
+    assert done.returncode == 7
+    assert "holds other items than the dataset" in " ".join(done.stderr.split())
+    assert (only_run(tmp_path) / "scores.csv").read_bytes() == scores_before
