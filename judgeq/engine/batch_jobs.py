@@ -31,7 +31,7 @@ from judgeq.errors import (
 from judgeq.events import CallEnded, CallStarted, JobEnded, Notice
 from judgeq.judge.backend import Prepared, Remote, Reply, Request, Result
 from judgeq.judge.budget import Budget
-from judgeq.judge.judge import ASKS, Judge, cut_reply
+from judgeq.judge.judge import ASKS, Judge, cut_reply, kept_reply
 from judgeq.judge.panel import Panel
 from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage
 
@@ -268,6 +268,7 @@ def _answered(session: Session, batch: Batch, line: Line, result: Result, fail: 
         how, reply = "ok", backend.read_result(result, line.size, batch.form)
         verdict = judge.questions.read(reply, line.job.match)
         judge.unusable.usable()
+        reply = kept_reply(reply, verdict, line.job.match)
         state = JobState.DONE
     except UnusableReplyError as error:
         how, reply = "unusable", reply._replace(problem=str(error))

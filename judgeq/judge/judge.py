@@ -30,7 +30,19 @@ from judgeq.judge.budget import Budget
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.questions import Questions, Unusable
 from judgeq.judge.retry import Policy, retried
-from judgeq.types import Attempt, Call, Clock, Job, JobState, Outcome, Sleep, Usage
+from judgeq.replies import reason_in, write_reply
+from judgeq.types import (
+    Attempt,
+    Call,
+    Clock,
+    Job,
+    JobState,
+    Match,
+    Outcome,
+    Sleep,
+    Usage,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from judgeq.judge.cache import ReplyCache
@@ -43,7 +55,10 @@ ASKS = 2
 REPORTED = 2
 """So many calls that were tried alone and failed are an outage, of which the user is notified."""
 KEPT = 65_536
-"""Bytes that are kept of a reply that is no verdict."""
+"""Bytes that are kept of a reply."""
+UTF8_MAX_BYTES = 4
+KEPT_REASON_CHARACTERS = 8_000
+"""Characters that are kept of the reason in a valid reply that is longer."""
 
 
 class Ledger(Protocol):
@@ -63,6 +78,18 @@ def cut_reply(reply: str) -> str:
     if len(data) <= KEPT:
         return reply
     return f"{data[:KEPT].decode(errors='ignore')}\n[cut here: the reply had {len(data):,} bytes]"
+
+
+def kept_reply(reply: Reply, verdict: Verdict, match: Match) -> Reply:
+    """Return a valid reply as it is kept: whole, or its verdict and cut reason where it is long."""
+    if len(reply.text) <= KEPT // UTF8_MAX_BYTES:
+        return reply
+    size = len(reply.text.encode(errors="replace"))
+    if size <= KEPT:
+        return reply
+    note = f"[cut here: the reply had {size:,} bytes]"
+    reason = (reason_in(reply.text) or "")[:KEPT_REASON_CHARACTERS]
+    return reply._replace(text=write_reply(verdict, match, f"{reason}\n{note}".strip()))
 
 
 def _unlimited() -> Limiter:
@@ -120,7 +147,7 @@ class Judge:
             verdict = self.questions.read(known, request.match)
         except UnusableReplyError:
             return None
-        text, usage, cost, _, answerer = known
+        text, usage, cost, _, answerer = kept_reply(known, verdict, request.match)
         self.emit(CallEnded("ok", usage, cost, 0.0, cached=True))
         at = self.wall_clock()
         call = Call(request.attempt, "cached", usage, cost, 0.0, text, at, answerer=answerer)
@@ -184,6 +211,7 @@ class _Asking:
             self._problem = str(error)
         else:
             judge.unusable.usable()
+            reply = kept_reply(reply, verdict, match)
             if judge.cache is not None and self._prepared.key is not None:
                 judge.cache.put(self._prepared.key, reply)
             return Outcome(match.id, JobState.DONE, verdict, (self._call("ok", reply),))
