@@ -11,6 +11,7 @@
     │   ├── ContextTooLongError       a question is longer than the model can read
     │   ├── RefusedRequestError       the server won't take the request as it is (400, 422 …)
     │   ├── BatchGoneError            the provider has a batch, or its results, no longer
+    │   ├── BatchNotFoundError        the provider doesn't find a batch, or its results, just now
     │   ├── UnusableReplyError        an answer came, and is no verdict
     │   └── CallError                 one call failed; another try may mend it
     │       ├── RateLimitedError          the server asked for a pause (429), or for fewer at once
@@ -107,7 +108,11 @@ class RefusedRequestError(JudgeError):
 
 
 class BatchGoneError(JudgeError):
-    """The provider has a batch, or its results, no longer."""
+    """The provider has a batch, or its results, no longer (410)."""
+
+
+class BatchNotFoundError(JudgeError):
+    """The provider doesn't find a batch, or its results (404), which may be there all the same."""
 
 
 class UnusableReplyError(JudgeError):

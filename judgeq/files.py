@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).resolve().parent
 RESERVE = 96
 """Files for all but connections: the program's own, the ledger, the cache, a log, look-ups of names."""
+MIN_RESERVE = 40
+"""The same where few files may be open: what a run was seen to need, and some more."""
 
 
 # Where they lie
@@ -232,4 +234,7 @@ def room_for(connections: int) -> int:
         with suppress(OSError, ValueError):  # macOS has another limit below the hard one
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
-    return connections if soft == endless else min(connections, soft - RESERVE)
+    if soft == endless:
+        return connections
+    reserve = min(RESERVE, max(MIN_RESERVE, soft // 2))
+    return min(connections, soft - reserve)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.cells import cell_len
@@ -61,6 +62,11 @@ def duration(seconds: float) -> str:
     if hours < 24:
         return f"{hours} h {minutes % 60:02} min"
     return f"{hours // 24} d {hours % 24:02} h"
+
+
+def local_time(at: float, form: str = "%Y-%m-%d %H:%M") -> str:
+    """Seconds since the epoch → "2026-11-24 16:05", in local time."""
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime(form)
 
 
 def log_lines(text: str, width: int = LINE) -> str:

@@ -255,6 +255,14 @@ class BatchState(StrEnum):
     LOST = "lost"  # it can't be had from the provider (any more): it may have been paid
 
 
+class Doubt(StrEnum):
+    """What a provider says about a batch that may be wrong, and isn't believed for a while."""
+
+    BATCH = "batch"  # it doesn't find the batch
+    RESULTS = "results"  # it doesn't find the results of a batch that ended
+    SHORT = "short"  # the results are broken, or hold less than was answered
+
+
 class Batch(NamedTuple):
     """Many requests that are sent together, and answered within a day.
 
@@ -263,7 +271,9 @@ class Batch(NamedTuple):
     (None: not known), `status` the provider's last word on it, `total`, `done` and `failed` its counts,
     seen at `seen`. `reserved` is the most that it can cost in dollars (None: unknown), `tokens` about
     what it takes. `cost` is what its lines cost that are settled, in dollars, `answered` those that
-    brought a reply. `error` says what went wrong with the batch as a whole. `left` and `at_risk` are
+    brought a reply. `error` says what went wrong with the batch as a whole. `doubt` is what its provider
+    says and isn't believed yet, `doubted_since` when it said so first, `doubted_looks` how often since.
+    `left` and `at_risk` are
     the store's own, when it is read: the jobs that it still has, and the most that these may cost
     (None: unknown). Times are seconds since the epoch.
     """
@@ -288,6 +298,9 @@ class Batch(NamedTuple):
     cost: float = 0.0
     answered: int = 0
     error: str | None = None
+    doubt: Doubt | None = None
+    doubted_since: float | None = None
+    doubted_looks: int = 0
     left: int = 0
     at_risk: float | None = 0.0
 
@@ -295,6 +308,15 @@ class Batch(NamedTuple):
     def open(self) -> bool:
         """Whether it is out, or may be."""
         return self.state in (BatchState.INTENDED, BatchState.SENT)
+
+    @property
+    def deadline(self) -> float | None:
+        """Return when its provider is to end it, in seconds since the epoch; None where nobody says."""
+        if self.state is not BatchState.SENT or self.doubt is not None:
+            return None
+        if self.expires is None or self.expires <= self.made:
+            return None
+        return self.expires
 
 
 class Line(NamedTuple):

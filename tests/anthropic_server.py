@@ -144,6 +144,8 @@ class AnthropicServer(FaultyServer):
         if batch is None or self.batches.gone(batch):
             return no_batch(request)
         self.batches.catch_up(batch)
+        if batch.closed and self.batches.not_found_yet(batch.end):
+            return no_batch(request)
         if not batch.closed:
             return error(400, f"Batch {batch.id} has no available results: it has not ended.")
         given = map(orjson.loads, [*batch.output.splitlines(), *batch.errors.splitlines()])
@@ -151,7 +153,9 @@ class AnthropicServer(FaultyServer):
         return await self.batches.send(request, b"".join(line + b"\n" for line in lines))
 
     def _named(self, request: web.Request) -> FaultyBatch | None:
-        return self.batches.batches.get(request.match_info["id"])
+        batch = self.batches.found(request.match_info["id"])
+        assert batch is None or isinstance(batch, FaultyBatch)
+        return batch
 
     def _view(self, request: web.Request, batch: Batch) -> dict[str, Any]:
         self.batches.catch_up(batch)

@@ -74,7 +74,7 @@ class Ended(NamedTuple):
 
 def quick(patch: Callable[[Any, str, Any], None]) -> None:
     """Have all waits of batches be short, and certificates read once."""
-    for name in ("FIRST_WAIT", "AGAIN", "SETTLING"):
+    for name in ("FIRST_WAIT", "AGAIN", "SETTLING", "UNANSWERED_SETTLING", "DOUBT_SECONDS"):
         patch(batch, name, 0.01)
     for name in ("LONGEST_WAIT", "FULL_WAIT"):
         patch(batch, name, 0.05)

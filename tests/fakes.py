@@ -257,6 +257,7 @@ class FakeBatches:
         self.stands: dict[str, Any] = {"status": "completed", "stands": "ended"}
         self.errors: dict[str, JudgeError] = {}
         self.doubtful: Sequence[str] = ()
+        self.listed: Sequence[str] = ()
         self.asked: list[str] = []
 
     def _ask(self, method: str) -> None:
@@ -281,6 +282,10 @@ class FakeBatches:
     async def get(self, remote: str) -> Remote:
         self._ask("get")
         return self._remote(remote)
+
+    async def find_listed(self, remote: str, since: float) -> Remote | None:
+        self._ask("find_listed")
+        return self._remote(remote) if remote in self.listed else None
 
     async def cancel(self, remote: str) -> Remote:
         self._ask("cancel")

@@ -318,7 +318,7 @@ class FaultyBatches(Batches):
 
     def page(self, after: str | None, limit: int) -> tuple[list[FaultyBatch], bool]:
         """The batches that follow one, the newest first; and whether there are more."""
-        names = list(reversed(self.batches))
+        names = [name for name in reversed(self.batches) if self.found(name)]
         names = names[names.index(after) + 1 if after in names else 0 :]
         limit = min(limit, LARGEST_PAGE)
         return [self.batches[name] for name in names[:limit]], len(names) > limit

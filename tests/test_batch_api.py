@@ -341,10 +341,32 @@ def test_a_server_can_not_fill_the_disk(
 
 
 @forms
-def test_deleted_results_are_gone(form: str, tmp_path: Path) -> None:
-    server = Server(form).says("/content", {}, 404).says("/results", {}, 410)
-    with pytest.raises(errors.BatchGoneError):
+@pytest.mark.parametrize(
+    ("status", "error"), [(404, errors.BatchNotFoundError), (410, errors.BatchGoneError)]
+)
+def test_only_a_410_says_that_a_batch_or_its_results_are_gone(
+    form: str, status: int, error: type[errors.JudgeError], tmp_path: Path
+) -> None:
+    said = {"error": {"message": "No such thing"}}
+    server = Server(form).says("/content", said, status).says("/results", said, status)
+    with pytest.raises(error, match=rf"the results in \w+ .*\({status}: No such thing\)"):
         downloading(server, tmp_path, form)
+    server = Server(form).says("/batches/batch_1", said, status)
+    with pytest.raises(error, match=rf"the batch batch_1 .*\({status}: No such thing\)"):
+        told(server, lambda api: api.get("batch_1"), form)
+
+
+@forms
+def test_a_batch_is_found_in_the_list_by_its_id(form: str) -> None:
+    server = Server(form)
+    found = told(server, lambda api: api.find_listed("batch_1", 1_000.0), form)
+    assert found.id == "batch_1"
+    assert found.stands == "ended"
+    assert told(server, lambda api: api.find_listed("batch_2", 1_000.0), form) is None
+    for status in (404, 405):
+        server.says("/batches", {}, status)
+        with pytest.raises(errors.RefusedRequestError, match="has no batch API"):
+            told(server, lambda api: api.find_listed("batch_1", 1_000.0), form)
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:

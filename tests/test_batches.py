@@ -1,7 +1,11 @@
 """Runs that are asked in batches: what goes out, comes back, and is left in the ledger."""
 
 import itertools
+import math
+import re
+import time
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,16 @@ import pytest
 from judgeq.engine import batch
 from judgeq.engine.batch_jobs import Requests, budget_of
 from judgeq.engine.interrupts import Stop
-from judgeq.errors import BrokenResultsError, BudgetError, ConnectionFailedError, KeyRefusedError
+from judgeq.errors import (
+    BatchGoneError,
+    BatchNotFoundError,
+    BrokenResultsError,
+    BudgetError,
+    ConnectionFailedError,
+    JudgeError,
+    KeyRefusedError,
+    RefusedRequestError,
+)
 from judgeq.judge.backend import Remote
 from judgeq.judge.budget import Budget
 from judgeq.store.sqlite import SqliteStore
@@ -227,7 +240,7 @@ def test_a_batch_that_nobody_lists_is_given_up_whatever_the_clock_said_when_it_w
 def test_a_line_of_results_that_is_always_broken_counts_as_possibly_paid_and_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "BROKEN", 2)
+    monkeypatch.setattr(batch, "DOUBT_LOOKS", 2)
     by_model(monkeypatch, m=(fake := Breaking()))
     done = judgeq(tmp_path, "run", *PAIRED, "--batch")
     assert "lack 1 of its lines, which may have been paid for" in done.stderr
@@ -247,6 +260,225 @@ class Breaking(FakeBatches):
             _, *rest = file.read_bytes().splitlines()
             file.write_bytes(b"\n".join((b"", *rest)))
         return [file]
+
+
+NOT_FOUND = BatchNotFoundError("the provider doesn't find it (404).")
+MINUTE = 60.0
+HOUR = 60 * MINUTE
+
+
+class SleepingClock:
+    """Seconds since the epoch, which pass only while a session waits."""
+
+    def __init__(self) -> None:
+        self.now = self.start = time.time()
+
+    def __call__(self) -> float:
+        return self.now
+
+    @property
+    def passed(self) -> float:
+        """Return the seconds since the test began."""
+        return self.now - self.start
+
+
+class ForgetfulBatches(FakeBatches):
+    """A provider that at times doesn't find its first batch ("get"), or its results ("download")."""
+
+    def __init__(self, clock: SleepingClock, method: str, *times: tuple[float, float]) -> None:
+        super().__init__()
+        self._clock = clock
+        self._method = method
+        self._times = times
+        self.looked_at: list[float] = []
+
+    def _ask(self, method: str) -> None:
+        super()._ask(method)
+        if method == self._method and len(self.created) == 1:
+            self.looked_at.append(self._clock.passed)
+            if any(first <= self._clock.passed < last for first, last in self._times):
+                raise NOT_FOUND
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SleepingClock:
+    """The clock of batches, with the waits as they are for users; a session that waits moves it."""
+    clock = SleepingClock()
+
+    async def sleep(stop: Stop, seconds: float) -> None:
+        clock.now += seconds
+
+    monkeypatch.setattr(Stop, "sleep", sleep)
+    monkeypatch.setattr(batch, "Batches", partial(batch.Batches, clock=clock))
+    for name, seconds in {"FIRST_WAIT": 10.0, "LONGEST_WAIT": 300.0, "DOUBT_SECONDS": HOUR}.items():
+        monkeypatch.setattr(batch, name, seconds)
+    return clock
+
+
+by_method = pytest.mark.parametrize("method", ["get", "download"])
+
+
+@by_method
+def test_a_batch_that_isnt_found_for_a_while_is_not_bought_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SleepingClock, method: str
+) -> None:
+    provider = ForgetfulBatches(clock, method, (0, 50 * MINUTE))
+    by_model(monkeypatch, m=provider)
+    done = judgeq(tmp_path, "run", *PAIRED, "--batch")
+    assert len(provider.created) == 1
+    assert done.stderr.count("is in doubt since") == 1
+    assert "nothing of it is sent again before" in done.stderr
+    assert 50 * MINUTE <= clock.passed < HOUR
+    state = status(tmp_path)
+    assert state["jobs"]["done"] == 24
+    assert state["unknown_attempts"] == 0
+    doubtful = "SELECT 1 FROM batches WHERE error IS NOT NULL OR doubt IS NOT NULL"
+    assert query(only_run(tmp_path), doubtful) == []
+
+
+@by_method
+def test_a_batch_that_isnt_found_for_an_hour_is_lost_and_its_questions_are_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SleepingClock, method: str
+) -> None:
+    provider = ForgetfulBatches(clock, method, (0, math.inf))
+    by_model(monkeypatch, m=provider)
+    done = judgeq(tmp_path, "run", *PAIRED, "--batch")
+    assert len(provider.created) == 2
+    said = " ".join(done.stderr.split())
+    assert re.search(r"is lost: the provider doesn't find it .*It has said so since 20", said)
+    looks = provider.looked_at
+    waits = [later - earlier for earlier, later in itertools.pairwise(looks)]
+    assert looks[-1] - looks[0] >= HOUR > looks[-2] - looks[0]
+    assert waits == pytest.approx(sorted(waits))
+    assert waits[0] < 20
+    assert waits[-1] == pytest.approx(300.0)
+    state = status(tmp_path)
+    assert state["jobs"]["done"] == 24
+    assert state["unknown_attempts"] == 24
+
+
+@by_method
+def test_a_doubt_about_a_batch_is_kept_over_sessions_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SleepingClock, method: str
+) -> None:
+    """Each session looks once, 14 minutes after the last: the fifth before the hour is over."""
+    provider = ForgetfulBatches(clock, method, (0, math.inf))
+    by_model(monkeypatch, m=provider)
+    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
+    for _ in range(5):
+        stopped = judgeq(tmp_path, "resume", "--no-wait", expect=5)
+        assert "of 1 it isn't sure yet" in stopped.stderr
+        for screen in ("status", "runs batches"):
+            shown = " ".join(judgeq(tmp_path, *screen.split()).stdout.split())
+            assert "in doubt until" in shown, screen
+            assert "nothing of it is sent again before" in shown, screen
+        clock.now += 14 * MINUTE
+    (kept,) = json_of(tmp_path, "runs", "batches")
+    assert kept["doubt"] == {"get": "batch", "download": "results"}[method]
+    assert kept["doubted_looks"] == 5
+    assert kept["doubted_since"] == pytest.approx(clock.start)
+    assert len(provider.created) == 1
+    judgeq(tmp_path, "resume", "--wait")
+    assert len(provider.created) == 2
+
+
+def test_two_doubts_about_a_batch_are_not_one_long_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SleepingClock
+) -> None:
+    provider = ForgetfulBatches(clock, "get", (0, 40 * MINUTE), (50 * MINUTE, 90 * MINUTE))
+    provider.stands = {"status": "in_progress", "stands": "working"}
+    by_model(monkeypatch, m=provider)
+    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
+    for minutes in (0, 10, 20, 30, 39, 45, 50, 60, 70, 80, 89):
+        clock.now = clock.start + minutes * MINUTE
+        judgeq(tmp_path, "resume", "--no-wait", expect=5)
+    provider.stands = {"status": "completed", "stands": "ended"}
+    clock.now = clock.start + 2 * HOUR
+    judgeq(tmp_path, "resume", "--wait")
+    assert len(provider.created) == 1
+
+
+def test_a_batch_that_isnt_found_but_is_listed_is_taken_from_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SleepingClock
+) -> None:
+    provider = ForgetfulBatches(clock, "get", (0, math.inf))
+    provider.listed = ["r0"]
+    by_model(monkeypatch, m=provider)
+    done = judgeq(tmp_path, *RUN)
+    assert done.stderr == ""
+    assert len(provider.created) == 1
+    assert status(tmp_path)["jobs"]["done"] == 24
+
+
+@pytest.mark.parametrize(
+    ("error", "hours"),
+    [(RefusedRequestError("no batch API"), 24), (ConnectionFailedError("it broke."), 72)],
+)
+def test_while_the_list_cant_be_had_a_batch_stays_in_doubt_for_longer(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    clock: SleepingClock,
+    error: JudgeError,
+    hours: int,
+) -> None:
+    """For a day where there is no list; for as long as the list can't be asked."""
+    provider = ForgetfulBatches(clock, "get", (0, math.inf))
+    provider.errors["find_listed"] = error
+    by_model(monkeypatch, m=provider)
+    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
+    while clock.passed < hours * HOUR:
+        judgeq(tmp_path, "resume", "--no-wait", expect=5)
+        clock.now += 4 * HOUR
+    assert len(provider.created) == 1
+    if isinstance(error, ConnectionFailedError):
+        provider.errors.clear()
+    judgeq(tmp_path, "resume", "--wait")
+    assert len(provider.created) == 2
+
+
+@by_method
+def test_a_batch_that_is_said_to_be_gone_is_asked_again_at_once(
+    tmp_path: Path, clock: SleepingClock, fake: FakeBatches, method: str
+) -> None:
+    fake.errors[method] = BatchGoneError("the provider doesn't have it any longer (410)")
+    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
+    lost = judgeq(tmp_path, "resume", "--no-wait", expect=5)
+    assert "is lost: the provider doesn't have it any longer" in " ".join(lost.stderr.split())
+    assert len(fake.created) == 2
+    assert clock.passed == 0
+
+
+def test_results_that_come_short_are_asked_for_again_for_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SleepingClock
+) -> None:
+    by_model(monkeypatch, m=(provider := Breaking()))
+    done = judgeq(tmp_path, "run", *PAIRED, "--batch")
+    assert "lack 1 of its lines" in done.stderr
+    assert clock.passed >= HOUR
+    assert len(provider.created) == 2
+
+
+def test_a_batch_past_its_deadline_is_reported_and_not_awaited_for_ever(
+    tmp_path: Path, clock: SleepingClock, fake: FakeBatches
+) -> None:
+    fake.stands = {"status": "in_progress", "stands": "working", "expires": clock.start + DAY}
+    stopped = judgeq(tmp_path, *RUN, expect=5)
+    said = " ".join(stopped.stderr.split())
+    assert said.count("should have ended by") == 1
+    assert "`judgeq runs batches cancel" in said
+    assert "should have ended over a day ago" in said
+    assert 2 * DAY < clock.passed < 2 * DAY + HOUR
+    assert len(fake.created) == 1
+    edit(tmp_path, "UPDATE batches SET made = made - ?, expires = ?", DAY, clock.start - 601)
+    for screen in ("status", "runs batches"):
+        shown = " ".join(judgeq(tmp_path, *screen.split()).stdout.split())
+        assert "should have ended by" in shown, screen
+    looks = fake.asked.count("get")
+    judgeq(tmp_path, "resume", "--wait", expect=5)
+    assert fake.asked.count("get") == looks + 1
+    fake.stands = {"status": "completed", "stands": "ended"}
+    judgeq(tmp_path, "resume", "--wait")
+    assert len(fake.created) == 1
 
 
 @pytest.mark.parametrize("lost", [1, 24])

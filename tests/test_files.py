@@ -200,6 +200,22 @@ def test_256_open_files_are_enough_for_the_default_concurrency(tmp_path: Path, k
     assert counted == [(JOBS, JOBS)]
 
 
+@needs_limits
+def test_few_open_files_still_allow_several_calls_at_once(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("text\n" + "".join(f"text {i}\n" for i in range(400)))
+    job = ("run", "-d", "t.csv", "--prompt", "bias", "--strategy", "pairwise1")
+    with mock(tmp_path, "--latency", "0.2") as url:
+        words = command(*job, "--judge", "m", "--base-url", url)
+        process = started(tmp_path, "sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *words)
+        _, told = process.communicate(timeout=LONGEST)
+        seen = stats(url)
+    assert process.returncode == 0, told
+    assert "24 calls are in flight together at most" in " ".join(told.split())
+    assert "can't be used" not in told  # the cache, for which there was a file as well
+    assert seen["requests"] == 200
+    assert 4 < seen["most_in_flight"] <= 24
+
+
 @contextmanager
 def full() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

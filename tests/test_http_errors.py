@@ -59,7 +59,10 @@ def test_a_documented_answer_is_its_named_error(reply: dict[str, Any]) -> None:
     assert not any(words in text for words in reply.get("hides", ()))
 
 
-NO_ANSWERS = ("KeyMissingError", "CallTimeoutError", "ConnectionFailedError", "BatchGoneError")
+NO_ANSWERS = (
+    *("KeyMissingError", "CallTimeoutError", "ConnectionFailedError"),
+    *("BatchGoneError", "BatchNotFoundError"),
+)
 
 
 def test_every_error_that_an_answer_can_mean_is_among_them() -> None:

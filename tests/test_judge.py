@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,11 +14,11 @@ from judgeq import errors, prompts
 from judgeq.events import CallEnded, CallStarted, Event, Notice
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.budget import NANO, Allowance, Budget
-from judgeq.judge.judge import Judge
+from judgeq.judge.judge import Judge, kept_reply
 from judgeq.judge.limiter import Limiter, Outage
 from judgeq.judge.questions import FIRST, LAST, Questions, Unusable, advice_for
 from judgeq.judge.retry import Policy
-from judgeq.replies import CUT_OFF, read_reply
+from judgeq.replies import CUT_OFF, read_reply, reason_in
 from judgeq.types import Attempt, Call, Job, JobState, Match, Outcome, Usage, Verdict
 from tests.fakes import Answer, Clock, FakeBackend, turns
 
@@ -167,14 +168,58 @@ def test_an_unusable_reply_is_asked_again_naming_the_problem() -> None:
 
 
 def test_of_a_long_reply_that_is_no_verdict_the_beginning_is_kept() -> None:
-    garbage, good = "é" * 1_000_000, f"{GOOD}{' ' * 100_000}"
+    garbage, good = "é" * 1_000_000, f"{GOOD}{' ' * 60_000}"
     asking = Asking(garbage, good)
     outcome = asking.outcome()
     begun, _, note = (asking.noted[0].calls[0].reply or "").rpartition("\n")
     assert begun == garbage[: len(begun)]
     assert len(begun.encode()) == 65_536
     assert "2,000,000 bytes" in note
-    assert outcome.calls[0].reply == good  # a verdict's is whole
+    assert outcome.calls[0].reply == good  # a verdict's is whole, up to that size
+
+
+@pytest.mark.parametrize(
+    "reason", ["é" * 1_000_000, "", 'It says {"ranking": []} \\ "so".' * 10_000]
+)
+def test_a_valid_reply_of_megabytes_is_kept_as_its_verdict_and_its_cut_reason(reason: str) -> None:
+    long = f'{{"reason": {json.dumps(reason)}, {GOOD[1:]}{" " * 100_000}'
+    cache = FakeCache()
+    outcome = keyed(long, cache=cache).outcome()
+    assert outcome.verdict == Verdict((0, 4, 2))
+    kept = outcome.calls[0].reply or ""
+    assert len(kept.encode()) <= 65_536
+    shown = reason_in(kept) or ""
+    assert shown.startswith(reason[:5_000])
+    assert f"[cut here: the reply had {len(long.encode()):,} bytes]" in shown
+    # Nobody buys it again: what the cache has is the same verdict, and as short.
+    assert [reply.text for reply in cache.values()] == [kept]
+    again = keyed(cache=cache).outcome()
+    assert again.verdict == Verdict((0, 4, 2))
+    assert again.calls[0].reply == kept
+
+
+def test_a_long_reply_that_the_cache_has_whole_is_not_copied_into_the_run() -> None:
+    cache = FakeCache()
+    cache["k 1"] = Reply(f"{GOOD}{' ' * 100_000}", Usage(), 0.25)
+    outcome = keyed(cache=cache).outcome()
+    assert outcome.calls[0].outcome == "cached"
+    assert len(outcome.calls[0].reply or "") < 1_000
+
+
+@pytest.mark.parametrize(
+    ("match", "verdict"),
+    [
+        (Match(1, 1, (5, 3)), Verdict((3, 5))),
+        (Match(1, 1, (5, 3)), Verdict((5, 3), (False, True))),
+        (Match(1, 1, (5,)), Verdict((5,), (), 0.125)),
+        (Match(1, 1, (5, 3, 4)), Verdict((4, 5, 3), (False, False, True))),
+    ],
+)
+def test_what_is_kept_of_a_long_reply_reads_as_the_same_verdict(
+    match: Match, verdict: Verdict
+) -> None:
+    long = Reply(" " * 100_000, Usage(), 0.25)
+    assert read_reply(kept_reply(long, verdict, match).text, match, ties=True) == verdict
 
 
 def test_unusable_twice_is_invalid() -> None:

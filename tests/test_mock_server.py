@@ -156,3 +156,23 @@ async def test_a_batch_of_openai_goes_through_its_states() -> None:
             answer = result["response"]["body"]
             assert [answer[key] for key in ("choices", "usage")] == [live["choices"], live["usage"]]
         assert server.report()["batches"] == {"created": 1, "billed": 10}
+
+
+async def test_a_batch_and_its_results_are_not_found_for_as_long_as_was_asked() -> None:
+    clock = Clock()
+    server = MockServer(MockSettings(port=0, batch_time=100.0, batch_not_found=60.0), clock=clock)
+    batches = server.batches
+    batch = batches.add([{"custom_id": "a", "body": body("a", "0")}], {})
+    assert batches.found(batch.id) is None
+    clock.now += 60
+    assert batches.found(batch.id) is batch
+    clock.now += 40
+    shown = batches.batch_json(batch, batches.catch_up(batch))
+    assert batch.closed
+    (file,) = filter(None, (shown["output_file_id"], shown["error_file_id"]))
+    async with running(server) as url, aiohttp.ClientSession() as session:
+        address = f"{url}/files/{file}/content"
+        for seconds, status in ((0, 404), (59, 404), (1, 200)):
+            clock.now += seconds
+            async with session.get(address) as response:
+                assert response.status == status

@@ -3,6 +3,7 @@ import json
 import shutil
 import ssl
 import subprocess
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -18,14 +19,15 @@ from judgeq import errors, prompts
 from judgeq.judge import prices
 from judgeq.judge.backend import Reply, Request, Result
 from judgeq.judge.cache import key_of
-from judgeq.judge.http.connection import LARGEST_REPLY
+from judgeq.judge.http.connection import LARGEST_REPLY, STALL_GRACE_SECONDS
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import OpenAIChat, read_usage
 from judgeq.judge.limiter import RateHeaders
 from judgeq.settings.model import LIMIT_FIELDS, Access, Model, Price
 from judgeq.types import Match, Usage
-from tests.fakes import any_json
-from tests.web import Handler, answering, completion
+from tests.cli import LONGEST
+from tests.fakes import any_json, turns
+from tests.web import Handler, answering, completion, serving
 
 KEY = "sk-test-0123456789abcdef"
 PAIR = Match(0, 1, (0, 1))
@@ -265,6 +267,72 @@ async def test_no_answer_in_time_may_have_been_paid() -> None:
         with pytest.raises(errors.CallTimeoutError, match=r"--timeout 0\.05") as caught:
             await ask(made)
         assert caught.value.cost is None
+
+
+class JumpingTime:
+    """The clock of the running loop, which may jump as if this process had been stopped."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._jumped = 0.0
+        loop = asyncio.get_running_loop()
+        time = loop.time
+        monkeypatch.setattr(loop, "time", lambda: time() + self._jumped)
+
+    def jump(self, seconds: float) -> None:
+        """Let so many seconds pass at once."""
+        self._jumped += seconds
+
+
+async def test_an_answer_that_came_while_this_process_was_stopped_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = threading.Event()
+    may_answer = threading.Event()
+    answered = threading.Event()
+    data = orjson.dumps(completion('{"winner": "A"}'))
+
+    async def handler(got: web.Request) -> web.StreamResponse:
+        asked.set()
+        await asyncio.to_thread(may_answer.wait, LONGEST)
+        response = web.StreamResponse(headers={"Content-Length": str(len(data))})
+        await response.prepare(got)
+        await response.write(data)
+        await response.write_eof()
+        answered.set()
+        return response
+
+    clock = JumpingTime(monkeypatch)
+    with serving(handler) as url:
+        async with backend(url, Access(timeout=5.0)) as made:
+            task = asyncio.create_task(ask(made))
+            assert await asyncio.to_thread(asked.wait, LONGEST)
+            # From here to the next await this loop stands still, as in a stopped process.
+            may_answer.set()
+            assert answered.wait(LONGEST)
+            clock.jump(3_600.0)
+            assert (await task).text == '{"winner": "A"}'
+
+
+async def test_a_call_that_nobody_answered_while_this_process_was_stopped_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = asyncio.Event()
+
+    async def handler(got: web.Request) -> web.StreamResponse:
+        asked.set()
+        await asyncio.Event().wait()
+        return web.Response()
+
+    clock = JumpingTime(monkeypatch)
+    async with told(handler, Access(timeout=5.0)) as made:
+        task = asyncio.create_task(ask(made))
+        await asked.wait()
+        clock.jump(3_600.0)
+        await turns()
+        assert not task.done()
+        clock.jump(STALL_GRACE_SECONDS)
+        with pytest.raises(errors.CallTimeoutError, match="--timeout 5"):
+            await task
 
 
 @pytest.mark.parametrize("half", [False, True])

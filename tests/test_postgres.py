@@ -266,6 +266,21 @@ async def test_a_commit_whose_answer_is_lost_is_not_done_twice(at: Shared) -> No
                 await store.plan_round(5, epoch, most(), pairs(3))
 
 
+@pytest.mark.parametrize("answer_is_lost", [False, True])
+async def test_a_first_connection_that_is_cut_as_it_opens_is_made_again(
+    at: Shared, answer_is_lost: bool
+) -> None:
+    async with at.opened() as store:
+        await begun(store, 3)
+    socket = unix_socket()
+    with Cutter(lambda: socket, lambda *seen: seen[:2] == (1, 1)).running() as cutter:
+        cutter.cuts = int(answer_is_lost)
+        cutter.arm()
+        async with at.opened(parse(cutter.store(at.address.schema))) as store:
+            assert await store.counts() == Counts(pending=3)
+        assert cutter.cuts == 1 + answer_is_lost
+
+
 async def test_a_killed_database_loses_nothing_and_nothing_is_asked_again() -> None:
     killing: list[asyncio.Future[None]] = []
 

@@ -1,6 +1,7 @@
 """The queue of one process: its commits in groups; and the workers that empty it."""
 
 import asyncio
+import gc
 import re
 from types import SimpleNamespace
 from typing import Any, cast
@@ -233,6 +234,26 @@ def test_all_who_wait_are_told_and_all_who_come(operation: str, error: Exception
 
     with pytest.raises(type(error), match=re.escape(str(error))):
         asyncio.run(story())
+
+
+def test_an_error_of_the_store_is_raised_once_and_never_logged_as_unretrieved() -> None:
+    """asyncio logs, with a traceback, each exception of a task that nobody asked for."""
+    unretrieved: list[str] = []
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: unretrieved.append(context["message"]))
+        store = FakeStore(jobs=9)
+        async with queue_of(store) as queue:
+            job = await wanted(queue)
+            store.fails["settle"] = RunError("disk full")
+            queue.settle(done(job))
+            await queue.get()
+
+    with pytest.raises(RunError, match="disk full"):
+        asyncio.run(story())
+    gc.collect()
+    assert unretrieved == []
 
 
 async def test_a_job_that_was_lost_and_is_claimed_again_at_once_is_handed_out() -> None:

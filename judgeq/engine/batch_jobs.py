@@ -31,7 +31,7 @@ from judgeq.errors import (
 from judgeq.events import CallEnded, CallStarted, JobEnded, Notice
 from judgeq.judge.backend import Prepared, Remote, Reply, Request, Result
 from judgeq.judge.budget import Budget
-from judgeq.judge.judge import ASKS, Judge, cut_reply
+from judgeq.judge.judge import ASKS, Judge, cut_reply, kept_reply
 from judgeq.judge.panel import Panel
 from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage
 
@@ -244,6 +244,10 @@ async def settle(
             answered=batch.answered + sum(call.outcome in ("ok", "unusable") for call in calls),
             left=left,
             state=batch.state if left else over,
+            error=None if over is BatchState.COLLECTED else batch.error,
+            doubt=None,
+            doubted_since=None,
+            doubted_looks=0,
         )
         async with store.together():
             await store.settle(batch.name, [outcome for _, outcome in group])
@@ -266,6 +270,7 @@ def _answered(session: Session, batch: Batch, line: Line, result: Result, fail: 
         verdict = judge.questions.read(reply, line.job.match)
         judge.unusable.usable()
         judge.reading.add_answer(line.job.match, verdict)
+        reply = kept_reply(reply, verdict, line.job.match)
         state = JobState.DONE
     except UnusableReplyError as error:
         how, reply = "unusable", reply._replace(problem=str(error))

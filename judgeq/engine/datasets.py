@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from judgeq.datasets.columns import kind_of
 from judgeq.datasets.tables import Table, display, listed
 from judgeq.engine import rounds
 from judgeq.engine.interrupts import awaited
-from judgeq.errors import DataError, JudgeqError, UsageError
+from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.run_places import RunInfo, RunPlace, Runs
 from judgeq.text import several
 from judgeq.types import Floats
@@ -163,6 +164,15 @@ def dataset_of(
             dataset = load(settings, runs_onto(folder, info), frame=frame, download=False)
             return dataset if dataset.content == info.facts.get("dataset") else None
     return None
+
+
+def check_ids(label: str, ids: Sequence[str], dataset: Dataset) -> None:
+    """Raise RunError unless a run's record has the ids of its dataset, in the same order."""
+    if len(ids) != len(dataset.ids) or not all(map(eq, ids, dataset.ids)):
+        raise RunError(
+            f"{label} holds other items than the dataset: something changed its ids. Put back a copy of "
+            "the record that nothing else wrote to; nothing was changed."
+        )
 
 
 def runs_onto(folder: RunPlace, info: RunInfo) -> list[RunPlace]:

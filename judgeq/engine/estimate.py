@@ -195,7 +195,7 @@ async def estimate(
         left = _to_ask(left, judge, sent, later)
         for spent in [] if store is None else await store.spent(MOST):
             if spent.usage.output and judge.is_sent(spent.match):
-                pricing = prepared.pricing.get(prepared.settings.panelists[spent.match.judge].judge)
+                pricing = prepared.pricing.get(_panelist(prepared, spent.match.judge))
                 if pricing is not None:  # that of today
                     spent = spent._replace(cost=pricing.cost(spent.usage))
                 samples.append((_size(judge, spent.match), spent))
@@ -204,6 +204,17 @@ async def estimate(
     if len(samples) < (ENOUGH if pilot is None else 1):
         return _by_rule(left)
     return _by_samples(left, samples)
+
+
+def _panelist(run: Run, number: int) -> str:
+    """Return the model with this number. Raises RunError where no judge has it."""
+    panelists = run.settings.panelists
+    if not 0 <= number < len(panelists):
+        raise RunError(
+            f"{run.folder.label} is damaged: it has an answer of judge {number}, and there are "
+            f"{len(panelists)}. Put back a copy of the record that nothing else wrote to."
+        )
+    return panelists[number].judge
 
 
 # What is left to ask

@@ -91,7 +91,8 @@ class Queue:
         committing, which is raised here."""
         self._closing = True
         self._wake.set()
-        await asyncio.wait((self._pump,))
+        (failure,) = await asyncio.gather(self._pump, return_exceptions=True)
+        self._error = self._error or failure  # asked for here, or asyncio logs it with a traceback
         try:
             while self._error is None and self._outcomes:
                 await self._commit()

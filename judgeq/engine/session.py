@@ -18,7 +18,7 @@ from judgeq.datasets.tables import Table
 from judgeq.engine import admission, assembly, results, rounds, status, unread
 from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_jobs import tidy
-from judgeq.engine.datasets import Given, judged_before, load, placed, runs_onto
+from judgeq.engine.datasets import Given, check_ids, judged_before, load, placed, runs_onto
 from judgeq.engine.interrupts import Beside, Interrupts, Stop, awaited, run_stoppable
 from judgeq.engine.onto import Onto, begin_record, check_prompt, checked_runs, read_settled
 from judgeq.engine.runner import go_through
@@ -264,7 +264,12 @@ def at_work(
 def with_texts(
     result: results.Result, settings: Settings, dataset: Dataset | None
 ) -> results.Result:
-    """The result, with the items' texts if they are had and not unwanted, and columns that are kept."""
+    """Return the result with the items' texts, if they are here and wanted, and the columns to keep.
+
+    Raises RunError where the run's record has other ids than the dataset.
+    """
+    if dataset is not None:
+        check_ids(result.run.label, result.scores.ids, dataset)
     texts = dataset.texts if dataset is not None and settings.texts else None
     others = {} if dataset is None else dataset.columns
     return replace(result, scores=replace(result.scores, texts=texts, others=others))
@@ -350,8 +355,8 @@ async def _fill(store: Store, run: Run) -> None:
     """Put the items into a new store, or changed gold into an old one."""
     kept, items = await store.items(), run.items
     if not kept.same_as(items):
-        if kept.ids and list(kept.ids) != list(items.ids):
-            raise RunError(f"{run.folder.label} holds other items than the dataset.")
+        if kept.ids:
+            check_ids(run.folder.label, kept.ids, run.dataset)
         await store.set_items(items)
 
 

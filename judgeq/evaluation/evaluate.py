@@ -15,7 +15,7 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.datasets.tables import did_you_mean, display, listed
-from judgeq.engine.datasets import dataset_of
+from judgeq.engine.datasets import check_ids, dataset_of
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.errors import UsageError
@@ -264,11 +264,17 @@ class Evaluation:
 
 
 def texts_of(run: Result) -> Sequence[str] | None:
-    """The texts of a run's items: its own, or those of its dataset; None if they aren't here."""
+    """Return the texts of a run's items: its own, or its dataset's; None if they aren't here.
+
+    Raises RunError where the run's record has other ids than the dataset.
+    """
     if run.scores.texts is not None:
         return run.scores.texts
     dataset = dataset_of(run.run)
-    return None if dataset is None else dataset.texts
+    if dataset is None:
+        return None
+    check_ids(run.run.label, run.scores.ids, dataset)
+    return dataset.texts
 
 
 def evaluation(

@@ -9,6 +9,11 @@ from judgeq.types import Answerer, Match, Usage
 
 KEPT: Mapping[str, int] = {"openai": 30, "anthropic": 29}
 """Days for which a provider keeps a batch's results, by the form of its API."""
+DOUBT_SECONDS = 3_600.0
+"""Seconds for which a provider must say that it doesn't find a batch, or its results, to be believed:
+providers have said so for minutes about batches that were there."""
+OVERDUE_SECONDS = 600.0
+"""Seconds after a batch's deadline from which its user is warned that it should have ended."""
 
 
 MOST_OF_A_NAME = 200

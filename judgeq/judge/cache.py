@@ -217,7 +217,7 @@ def _file(folder: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
         ) as db:
             db.execute("PRAGMA trusted_schema = OFF")
             yield db
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # SQLite quotes bytes of the file
         raise DataError(f"{folder} can't be used as a reply cache: {error}.") from error
 
 

@@ -36,7 +36,19 @@ from judgeq.judge.prices import answer_tokens
 from judgeq.judge.questions import Questions, Unusable
 from judgeq.judge.retry import Policy, retried
 from judgeq.judge.unread import ReadingCheck, is_cut_off, tokens_read
-from judgeq.types import Attempt, Call, Clock, Job, JobState, Match, Outcome, Sleep, Usage
+from judgeq.replies import reason_in, write_reply
+from judgeq.types import (
+    Attempt,
+    Call,
+    Clock,
+    Job,
+    JobState,
+    Match,
+    Outcome,
+    Sleep,
+    Usage,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from judgeq.judge.cache import ReplyCache
@@ -51,7 +63,10 @@ REPORTED = 2
 SPACIOUS_REPLY = 1_000
 """Output tokens that are many for an answer: where twice as many can be paid, half are enough."""
 KEPT = 65_536
-"""Bytes that are kept of a reply that is no verdict."""
+"""Bytes that are kept of a reply."""
+UTF8_MAX_BYTES = 4
+KEPT_REASON_CHARACTERS = 8_000
+"""Characters that are kept of the reason in a valid reply that is longer."""
 
 
 class Ledger(Protocol):
@@ -77,6 +92,18 @@ def _rounded(value: float, *, up: bool) -> float:
     """Return a positive number with two significant digits, rounded up or down."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return (math.ceil(value / unit) if up else math.floor(value / unit)) * unit
+
+
+def kept_reply(reply: Reply, verdict: Verdict, match: Match) -> Reply:
+    """Return a valid reply as it is kept: whole, or its verdict and cut reason where it is long."""
+    if len(reply.text) <= KEPT // UTF8_MAX_BYTES:
+        return reply
+    size = len(reply.text.encode(errors="replace"))
+    if size <= KEPT:
+        return reply
+    note = f"[cut here: the reply had {size:,} bytes]"
+    reason = (reason_in(reply.text) or "")[:KEPT_REASON_CHARACTERS]
+    return reply._replace(text=write_reply(verdict, match, f"{reason}\n{note}".strip()))
 
 
 def _unlimited() -> Limiter:
@@ -161,7 +188,7 @@ class Judge:
             verdict = self.questions.read(known, request.match)
         except UnusableReplyError:
             return None
-        text, usage, cost, _, answerer = known
+        text, usage, cost, _, answerer = kept_reply(known, verdict, request.match)
         self.emit(CallEnded("ok", usage, cost, 0.0, cached=True))
         at = self.wall_clock()
         call = Call(
@@ -236,6 +263,7 @@ class _Asking:
         else:
             judge.unusable.usable()
             judge.reading.add_answer(match, verdict)
+            reply = kept_reply(reply, verdict, match)
             judge.keep(self._prepared.key, reply, match)
             return Outcome(match.id, JobState.DONE, verdict, (self._call("ok", reply),))
         call = self._call("unusable", reply, problem=self._problem)

@@ -70,6 +70,7 @@ class Batches:
         self.batches: dict[str, Batch] = {}
         self.chat = chat
         self.files: dict[str, bytes | bytearray] = {}
+        self.results_end: dict[str, float] = {}  # of files of results, when their batch ended
 
     def routes(self) -> list[web.RouteDef]:
         """Where they are."""
@@ -102,7 +103,7 @@ class Batches:
     async def content(self, request: web.Request) -> web.StreamResponse:
         """What is in a file."""
         name = request.match_info["id"]
-        if name not in self.files:
+        if name not in self.files or self.not_found_yet(self.results_end.get(name)):
             return error(404, f"No such File object: {name}", param="id")
         return web.Response(body=bytes(self.files[name]))
 
@@ -137,17 +138,27 @@ class Batches:
         self.batches[batch.id] = batch
         return batch
 
+    def not_found_yet(self, since: float | None) -> bool:
+        """Return whether what is there since then is still answered with 404."""
+        return since is not None and self.now() < since + self.settings.batch_not_found
+
+    def found(self, name: str) -> Batch | None:
+        """Return the batch with this id; None where there is none, or it isn't found yet."""
+        batch = self.batches.get(name)
+        return None if batch is None or self.not_found_yet(batch.made) else batch
+
     async def list_batches(self, request: web.Request) -> web.Response:
-        """All of them, the newest first, on one page."""
+        """All that are found, the newest first, on one page."""
         page = [
             self.batch_json(batch, self.catch_up(batch))
             for batch in reversed(self.batches.values())
+            if not self.not_found_yet(batch.made)
         ]
         return as_json({"object": "list", "data": page, "has_more": False})
 
     async def batch(self, request: web.Request) -> web.Response:
         """How a batch stands."""
-        batch = self.batches.get(request.match_info["id"])
+        batch = self.found(request.match_info["id"])
         if batch is None:
             text = f"No batch found with id '{request.match_info['id']}'."
             return error(404, text, param="id")
@@ -155,7 +166,7 @@ class Batches:
 
     async def cancel(self, request: web.Request) -> web.Response:
         """Cancel a batch."""
-        batch = self.batches.get(request.match_info["id"])
+        batch = self.found(request.match_info["id"])
         if batch is not None and not self.cancels(batch):
             return error(409, "Cannot cancel a batch that has ended.")
         return await self.batch(request)
@@ -172,6 +183,7 @@ class Batches:
         if batch.closed and "output_file_id" not in batch.fields:
             files = {"output_file_id": batch.output, "error_file_id": batch.errors}
             kept = {name: self._keep(data) if data else None for name, data in files.items()}
+            self.results_end |= {name: batch.end for name in kept.values() if name is not None}
             batch.fields = {**batch.fields, **kept}
         return {
             "id": batch.id,

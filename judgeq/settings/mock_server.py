@@ -36,3 +36,6 @@ class MockSettings(Declarations):
         BEHAVIOUR, None, ge=0,
     )  # fmt: skip
     batch_time: float = setting("Seconds that a batch takes.", BATCHES, 2.0, ge=0)
+    batch_not_found: float = setting(
+        "Seconds for which a new batch, and new results, are answered with 404.", BATCHES, 0.0, ge=0
+    )

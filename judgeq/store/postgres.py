@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LONGEST_WAIT = 5.0
 """Seconds between two tries, at most; random, since many workers shouldn't come back at once."""
+FIRST_CONNECTION_TRIES = 3
 HURRIED = 5.0
 """Seconds for which a database that is away is waited for once a stop was asked for."""
 QUIET = 1.0
@@ -168,8 +169,7 @@ class PostgresTables(Store):
             return await work()
 
         def mends(error: BaseException) -> bool:
-            # A wrong address: waiting doesn't help.
-            return isinstance(error, StoreAwayError) and self._known and not self._inside
+            return isinstance(error, StoreAwayError) and not self._inside
 
         retrying = AsyncRetrying(
             retry=retry_if_exception(mends),
@@ -186,6 +186,10 @@ class PostgresTables(Store):
         self._hurried = time.monotonic()
 
     def _is_over(self, state: RetryCallState) -> bool:
+        """Return whether tries are over: soon for a first connection, since its address may be wrong."""
+        if not self._known:
+            tries_are_over = state.attempt_number >= FIRST_CONNECTION_TRIES
+            return tries_are_over and (state.seconds_since_start or 0.0) >= self.address.patience
         if self._hurried is None:
             return False
         return min(time.monotonic() - self._hurried, state.seconds_since_start or 0.0) > HURRIED
@@ -276,7 +280,7 @@ class PostgresTables(Store):
             try:
                 self._connection = await connect_async(self.address)
             except RunError as error:
-                if not self._known:
+                if not self._known:  # StoreAwayError where another try may help
                     raise
                 raise StoreAwayError(str(error)) from error
             self._known = True

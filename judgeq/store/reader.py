@@ -98,8 +98,9 @@ ORDER BY id DESC LIMIT 1
 """
 _BATCHES = """
 SELECT w.name, b.judge, api, address, form, made, b.jobs, b.reserved, b.tokens, state, remote, status,
-    total, b.done, failed, b.seen, expires, cost, answered, error,
-    coalesce(held.jobs, 0), CASE WHEN held.unbounded > 0 THEN NULL ELSE coalesce(held.at_risk, 0) END
+    total, b.done, failed, b.seen, expires, cost, answered, error, doubt,
+    doubted_since, doubted_looks, coalesce(held.jobs, 0),
+    CASE WHEN held.unbounded > 0 THEN NULL ELSE coalesce(held.at_risk, 0) END
 FROM @.batches b JOIN @.workers w ON w.worker = b.worker AND w.run = b.run
 LEFT JOIN (
     SELECT worker, count(*) AS jobs,

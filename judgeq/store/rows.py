@@ -28,6 +28,7 @@ from judgeq.types import (
     BatchState,
     Bools,
     Call,
+    Doubt,
     Job,
     JobState,
     Line,
@@ -358,7 +359,8 @@ def batch(row: Sequence[Any]) -> Batch:
     batch = Batch(*row)
     if not _BATCH_NAME.fullmatch(batch.name):
         raise ValueError("a batch has a name that can't be")
-    return batch._replace(state=BatchState(batch.state))
+    doubt = None if batch.doubt is None else Doubt(batch.doubt)
+    return batch._replace(state=BatchState(batch.state), doubt=doubt)
 
 
 def lines(sent: bytes, jobs: Sequence[Job]) -> list[Line]:

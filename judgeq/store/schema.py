@@ -100,7 +100,8 @@ CREATE TABLE @.batches (
     address text NOT NULL, form text NOT NULL, made float8 NOT NULL, jobs int NOT NULL, reserved float8,
     tokens float8 NOT NULL, state text NOT NULL, remote text, status text NOT NULL, total int NOT NULL,
     done int NOT NULL, failed int NOT NULL, seen float8, expires float8, cost float8 NOT NULL,
-    answered int NOT NULL, error text, sent bytea NOT NULL, PRIMARY KEY (run, worker));
+    answered int NOT NULL, error text, doubt text, doubted_since float8,
+    doubted_looks int NOT NULL DEFAULT 0, sent bytea NOT NULL, PRIMARY KEY (run, worker));
 CREATE TABLE @.people (
     run int NOT NULL, number int NOT NULL, name text NOT NULL, token bytea NOT NULL, quota int,
     state text NOT NULL, since float8 NOT NULL, PRIMARY KEY (run, number), UNIQUE (run, name),
@@ -190,6 +191,8 @@ SELECT 'calls', calls, made, 'questions', jobs, planned,
             AND failed BETWEEN 0 AND 2147483647 AND answered BETWEEN 0 AND 2147483647
             AND made BETWEEN 0 AND 1e11 AND coalesce(b.seen, 0) BETWEEN 0 AND 1e11
             AND coalesce(expires, 0) BETWEEN 0 AND 1e11 AND cost BETWEEN 0 AND 1e300
+            AND coalesce(doubted_since, 0) BETWEEN 0 AND 1e11
+            AND doubted_looks BETWEEN 0 AND 2147483646
             AND coalesce(b.reserved, 0) BETWEEN 0 AND 1e300 AND b.tokens BETWEEN 0 AND 1e300))), 0,
     'people that can''t be', (SELECT count(*) FROM @.people WHERE run = @run
         AND NOT (number BETWEEN 0 AND 2147483646 AND coalesce(quota, 0) BETWEEN 0 AND 2147483646

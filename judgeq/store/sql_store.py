@@ -49,7 +49,8 @@ _NOTE_BATCH = """
 UPDATE @.batches SET judge = :judge, api = :api, address = :address, form = :form, made = :made,
     jobs = :jobs, reserved = :reserved, tokens = :tokens, state = :state, remote = :remote,
     status = :status, total = :total, done = :done, failed = :failed, seen = :seen, expires = :expires,
-    cost = :cost, answered = :answered, error = :error
+    cost = :cost, answered = :answered, error = :error, doubt = :doubt,
+    doubted_since = :doubted_since, doubted_looks = :doubted_looks
 WHERE run = @run AND worker = (SELECT worker FROM @.workers WHERE run = @run AND name = :name)
 """
 _PUT_PERSON = """

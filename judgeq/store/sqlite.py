@@ -21,6 +21,7 @@ from typing import Any, ClassVar, TypeVar
 from typing_extensions import override
 
 from judgeq.errors import RunError
+from judgeq.escaping import plain
 from judgeq.files import refuse_links
 from judgeq.store import rows, schema
 from judgeq.store.schema import JOB, SPAN, Bulk
@@ -70,6 +71,8 @@ def reported(path: Path) -> Iterator[None]:
     """Turn SQLite's errors, and the disk's, into ours, which name the file."""
     try:
         yield
+    except UnicodeDecodeError as error:
+        raise RunError(f"{path}: {undecodable(error)}") from error
     except (sqlite3.Error, OSError) as error:
         hint = ""
         if "full" in str(error):
@@ -77,6 +80,12 @@ def reported(path: Path) -> Iterator[None]:
         elif "not a database" in str(error) or "malformed" in str(error):
             hint = " The file is damaged or not a judgeq run."
         raise RunError(f"{path}: {error}.{hint}") from error
+
+
+def undecodable(error: UnicodeDecodeError) -> str:
+    """Return what a message of SQLite's says, which quotes a file's bytes that aren't UTF-8."""
+    quoted = error.object.decode("utf-8", "backslashreplace")
+    return f"{plain(quoted, 200)}. The file is damaged or not a judgeq run."
 
 
 class Flusher(threading.Thread):
@@ -92,7 +101,7 @@ class Flusher(threading.Thread):
         super().__init__(name="judgeq-flusher", daemon=True)
         self._database = database
         self._stop_asked = threading.Event()
-        self.error: OSError | sqlite3.Error | None = None
+        self.error: OSError | sqlite3.Error | UnicodeDecodeError | None = None
 
     @override
     def run(self) -> None:
@@ -113,7 +122,7 @@ class Flusher(threading.Thread):
                 connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 while not self._stop_asked.wait(INTERVAL):
                     self._flush(written.fileno(), connection)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             self.error = error
 
     def _flush(self, log: int, connection: sqlite3.Connection) -> None:

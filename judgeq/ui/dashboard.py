@@ -251,7 +251,7 @@ class PlainLines(Face):
                 after = order(progress, event.round)
                 self._write(line("round", p=progress, rated=event, order=after))
             case BatchesOpen():
-                state = [(one.name, one.status, one.done) for one in event.batches]
+                state = [(one.name, one.status, one.done, one.doubt) for one in event.batches]
                 if state != self._batches or self._clock() - self._written >= SELDOM:
                     self._batches = state
                     self._write(progress_line(progress, self._clock()))

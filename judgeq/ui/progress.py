@@ -26,8 +26,9 @@ from judgeq.events import (
     RunStarted,
     Stopping,
 )
-from judgeq.text import count, several
-from judgeq.types import Batch, Counts, JobState, Totals
+from judgeq.judge.backend import DOUBT_SECONDS
+from judgeq.text import count, local_time, several
+from judgeq.types import Batch, Counts, Doubt, JobState, Totals
 from judgeq.ui.sections import lines_of
 
 WINDOW = 8.0
@@ -292,8 +293,18 @@ def reliability(known: Certainty, *, people: bool = False) -> list[str]:
     return [text for (text,) in lines_of("reliability", k=known, people=people)]
 
 
+DOUBTED = {
+    Doubt.BATCH: "not found",
+    Doubt.RESULTS: "results not found",
+    Doubt.SHORT: "results incomplete",
+}
+
+
 def batch_state(batch: Batch) -> str:
-    """The state of a batch, in a few words."""
+    """Return the state of a batch, in a few words."""
+    if batch.open and batch.doubt is not None:
+        until = local_time((batch.doubted_since or 0.0) + DOUBT_SECONDS, "%H:%M")
+        return f"{DOUBTED[batch.doubt]}, in doubt until {until}"
     return plain(batch.status, 40) or "being created" if batch.open else str(batch.state)
 
 

@@ -11,7 +11,13 @@ from typing import Any, BinaryIO, Literal
 import orjson
 from typing_extensions import override
 
-from judgeq.errors import BatchGoneError, CallError, CallTimeoutError, ConnectionFailedError
+from judgeq.errors import (
+    BatchGoneError,
+    BatchNotFoundError,
+    CallError,
+    CallTimeoutError,
+    ConnectionFailedError,
+)
 from judgeq.judge.backend import Remote, Result
 from judgeq.judge.http.batch_api import PAGE, BatchAPI, count, encoded, lines_of, seconds, words
 from judgeq.judge.http.connection import (
@@ -171,7 +177,7 @@ class AnthropicBatches(BatchAPI):
                     doubtful.append(remote.id)
                 elif await self._begins(remote.id, f"{name}-"):
                     return remote
-            except BatchGoneError:
+            except (BatchGoneError, BatchNotFoundError):
                 doubtful.append(remote.id)
         if doubtful:
             raise CallError(f"it may be {', '.join(doubtful)}, which its results will tell.")

@@ -21,6 +21,7 @@ import orjson
 
 from judgeq.errors import (
     BatchGoneError,
+    BatchNotFoundError,
     BrokenResultsError,
     JudgeError,
     RateLimitedError,
@@ -39,11 +40,13 @@ from judgeq.judge.http.connection import (
     object_in,
     objects_in,
 )
-from judgeq.judge.http.errors import PASSING
+from judgeq.judge.http.errors import PASSING, read
 from judgeq.judge.http.headers import moment
 from judgeq.types import Fields, Headers
 
 PAGE, MOST_PAGES = 100, 1_000
+LISTED_MARGIN_SECONDS = 86_400.0
+"""Seconds by which a provider's clock may be behind ours, when a batch is looked for in its list."""
 LARGEST_FILE = 4 * 1024**3
 LARGEST_LINE = LARGEST_REPLY + 65_536
 PROBLEM = 300
@@ -98,7 +101,10 @@ class BatchAPI(ABC):
 
     @abstractmethod
     async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
-        """A batch as the provider says it. Raises BatchGoneError where it doesn't know it."""
+        """Return a batch as the provider says it.
+
+        Raises BatchNotFoundError where it doesn't find it, and BatchGoneError where it has it no longer.
+        """
 
     @abstractmethod
     async def page(self, after: str) -> Fields:
@@ -109,8 +115,7 @@ class BatchAPI(ABC):
         return self.remote(batch)
 
     async def get(self, remote: str) -> Remote:
-        """How a batch stands, by the provider's id. Raises BatchGoneError where the provider doesn't
-        know it."""
+        """Return how a batch stands, by the provider's id. Raises as `one`."""
         return await self.looked_at(await self.one("get", self.checked_id(remote)))
 
     async def cancel(self, remote: str) -> Remote:
@@ -124,7 +129,18 @@ class BatchAPI(ABC):
                 raise
             return now
 
-    async def listed(self, since: float) -> AsyncIterator[Fields]:
+    async def find_listed(self, remote: str, since: float) -> Remote | None:
+        """Return the batch with this id as the provider's list of batches has it; None if it hasn't.
+
+        `since` is when the batch was made. Raises RefusedRequestError where the provider has no list.
+        """
+        async with aclosing(self.listed(since - LISTED_MARGIN_SECONDS)) as batches:
+            async for batch in batches:
+                if batch.get("id") == remote:
+                    return self.remote(batch)
+        return None
+
+    async def listed(self, since: float) -> AsyncGenerator[Fields, None]:
         """The batches that were made since, newest first, over all pages."""
         after, seen = "", set[str]()
         for _ in range(MOST_PAGES):
@@ -148,9 +164,9 @@ class BatchAPI(ABC):
         """Write the results of a batch that ended whole into a folder, as files of their own names, and
         return them: none where it has none.
 
-        Raises BatchGoneError for results that the provider has deleted, RunError where they can't be
-        written, and BrokenResultsError where a line of them can't be one; `as_it_is` leaves such lines
-        empty.
+        Raises BatchNotFoundError for results that the provider doesn't find, BatchGoneError for those
+        that it has deleted, RunError where they can't be written, and BrokenResultsError where a line of
+        them can't be one; `as_it_is` leaves such lines empty.
         """
         paths = {name: folder / f"{self.checked_id(name)}.jsonl" for name in remote.results}
         make_folder(folder)
@@ -217,10 +233,16 @@ class BatchAPI(ABC):
         """What a refusal means of `what` was there once, or of what every server has that has batches.
         Where it broke down, or asked for a pause, what it was asked to create may be there."""
         error, status = self.connection.refusal(answer, url), answer.status
-        if what and status in (404, 410):
+        if what and status == 410:
+            quote = read(answer.body).quote.rstrip(".")
             return BatchGoneError(
-                f"the provider doesn't have {what}, or not for this key: it was deleted, or made with "
-                f"the key of another project. ({error})",
+                f"the provider doesn't have {what} any longer (410: {quote})", cost=None
+            )
+        if what and status == 404:
+            quote = read(answer.body).quote.rstrip(".")
+            return BatchNotFoundError(
+                f"the provider doesn't find {what} (404: {quote}). It was deleted, or made with the "
+                "key of another project, or the provider is wrong for a while.",
                 cost=None,
             )
         if not what and status in (404, 405):

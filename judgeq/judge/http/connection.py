@@ -5,6 +5,7 @@ Nothing is sent to another address than one that our caller made, and no redirec
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import ssl
@@ -44,6 +45,38 @@ KEY_HEADERS = ("authorization", "x-api-key", "api-key")
 """Headers that let a request in, in small letters."""
 Body = bytes | AsyncIterable[bytes] | None
 _TEXT_PARTS = ("text", "output_text")
+STALL_SECONDS = 1.0
+"""A timeout that is noticed so much too late says that this process didn't run: the computer slept."""
+STALL_GRACE_SECONDS = 10.0
+"""Seconds in which what came meanwhile is read, before calls are given up."""
+READING_SECONDS = 0.02
+"""The same where it did run."""
+
+
+@asynccontextmanager
+async def time_limit(seconds: float | None) -> AsyncIterator[None]:
+    """Raise TimeoutError if what is done inside takes longer, while this process runs (None: no limit).
+
+    aiohttp's own limit ends calls before it reads their answers, when both are due at once.
+    """
+    if seconds is None:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+
+    def end() -> None:
+        """End it once what came by now was read; that has more time where the loop stood still."""
+        now = loop.time()
+        stalled = now > deadline + STALL_SECONDS
+        limit.reschedule(now + (STALL_GRACE_SECONDS if stalled else READING_SECONDS))
+
+    timer = loop.call_at(deadline, end)
+    try:
+        async with asyncio.timeout(None) as limit:
+            yield
+    finally:
+        timer.cancel()
 
 
 async def bounded(parts: AsyncIterable[bytes]) -> bytes:
@@ -100,8 +133,8 @@ class Connection:
         self._timeout = access.timeout  # seconds
         self._connect = min(CONNECT, self._timeout)
         self._of_a_call, self._of_a_file = (
-            aiohttp.ClientTimeout(total=whole, sock_connect=self._connect, sock_read=part)
-            for whole, part in ((self._timeout, None), (None, self._timeout))
+            aiohttp.ClientTimeout(total=None, sock_connect=self._connect, sock_read=part)
+            for part in (None, self._timeout)
         )
         self._proxy: Proxy | None = None
         self._has_key = False
@@ -167,15 +200,18 @@ class Connection:
         if self._session is None:
             raise JudgeError("the backend was not opened")
         try:
-            async with self._session.request(
-                method,
-                url,
-                data=body,
-                headers={**self._sent, **(headers or {})},
-                proxy=self._proxy and self._proxy.address,
-                allow_redirects=False,
-                timeout=self._of_a_file if long else self._of_a_call,
-            ) as response:
+            async with (
+                time_limit(None if long else self._timeout),
+                self._session.request(
+                    method,
+                    url,
+                    data=body,
+                    headers={**self._sent, **(headers or {})},
+                    proxy=self._proxy and self._proxy.address,
+                    allow_redirects=False,
+                    timeout=self._of_a_file if long else self._of_a_call,
+                ) as response,
+            ):
                 yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._broken(url, error) from None  # its own words are not masked

@@ -18,7 +18,7 @@ from judgeq.text import count, duration, money, several
 from judgeq.types import Batch
 from judgeq.ui.progress import batch_state
 from judgeq.ui.sections import Column, Field, Section, stated, table
-from judgeq.ui.show.status import deadlines
+from judgeq.ui.show.status import deadlines, unsettled
 
 if TYPE_CHECKING:
     from judgeq.doctor import Check
@@ -81,7 +81,8 @@ def batches(listed: Sequence[Listed], now: float) -> Section:
         for run in out
     ]
     title = several(len(listed), "batch", "batches")
-    late = deadlines([one.batch for one in listed], now)
+    found = [one.batch for one in listed]
+    late = [*deadlines(found, now), *unsettled(found, now)]
     return table(listed, fields, title, notes=notes, warnings=late)
 
 

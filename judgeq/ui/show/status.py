@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from judgeq.engine.status import State
 from judgeq.engine.unread import problem_sentence
-from judgeq.judge.backend import KEPT
+from judgeq.escaping import plain
+from judgeq.judge.backend import DOUBT_SECONDS, KEPT, OVERDUE_SECONDS
 from judgeq.store.protocol import Crew, WorkerState
-from judgeq.text import count, duration, money, rate, several
+from judgeq.text import count, duration, local_time, money, rate, several
 from judgeq.types import Batch
 from judgeq.ui.progress import batch_state
 from judgeq.ui.sections import Column, Field, Section, stated, table
@@ -34,8 +34,8 @@ def status(state: State) -> Iterator[Section]:
         scores=() if result is None else rating(result).facts,
         reliability=order(state),
         problems=problem_sentence,
-        late=deadlines(state.batches, state.at),
-        failed_at=failure and _local(failure.at, "%Y-%m-%d %H:%M:%S"),
+        late=[*deadlines(state.batches, state.at), *unsettled(state.batches, state.at)],
+        failed_at=failure and local_time(failure.at, "%Y-%m-%d %H:%M:%S"),
     )
     if state.crew is not None:
         yield from crew(state.crew)
@@ -45,19 +45,34 @@ def status(state: State) -> Iterator[Section]:
         yield what_next
 
 
-def _local(at: float, form: str) -> str:
-    return datetime.fromtimestamp(at, UTC).astimezone().strftime(form)
-
-
 def deadlines(batches: Sequence[Batch], now: float) -> list[str]:
     """A warning for each batch whose results nobody collected, and that are deleted soon."""
     warnings = []
     for batch in batches:
         until = batch.made + KEPT.get(batch.api, min(KEPT.values())) * DAY
         if batch.open and now > until - SOON * DAY:
-            on = f"are deleted by its provider on about {_local(until, '%Y-%m-%d')}"
+            on = f"are deleted by its provider on about {local_time(until, '%Y-%m-%d')}"
             when = on if now < until else "may be gone"
             warnings.append(f"The results of batch {batch.name} {when}: resume its run before.")
+    return warnings
+
+
+def unsettled(batches: Sequence[Batch], now: float) -> list[str]:
+    """Return a warning for each batch that is in doubt, or should have ended by now."""
+    warnings = []
+    for batch in batches:
+        if batch.open and batch.doubt is not None:
+            since = batch.doubted_since or 0.0
+            warnings.append(
+                f"Batch {batch.name} is in doubt since {local_time(since)}, until "
+                f"{local_time(since + DOUBT_SECONDS)} at least: {plain(batch.error or '', 300)} Its "
+                "run asks about it again; nothing of it is sent again before."
+            )
+        elif batch.deadline is not None and now > batch.deadline + OVERDUE_SECONDS:
+            warnings.append(
+                f"Batch {batch.name} should have ended by {local_time(batch.deadline)}: resume its run "
+                "to look at it, or cancel it (`judgeq runs batches cancel`)."
+            )
     return warnings
 
 
