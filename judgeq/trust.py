@@ -18,7 +18,7 @@ import orjson
 from judgeq.config import NEVER_KEPT, Settings, as_flags, as_text, settle
 from judgeq.datasets.tables import format_of
 from judgeq.errors import RunError
-from judgeq.escaping import quoted
+from judgeq.escaping import quoted, shell_command
 from judgeq.files import remembered, write_private
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.settings.model import from_environment
@@ -103,7 +103,7 @@ def refuse_strangers(folder: RunPlace, fingerprint: str) -> None:
         return
     raise RunError(
         f"{folder.path} belongs to another user (uid {owner}), and you haven't worked on it before. "
-        f"`judgeq resume {quoted(str(folder.path))}` continues it; --new begins a run of your own. "
+        f"`{shell_command('resume', [str(folder.path)])}` continues it; --new begins a run of your own. "
         "Nothing was changed."
     )
 
@@ -159,17 +159,19 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
         why = f"{folder.label} says other things than you gave for this run."
     values = settings.model_dump(mode="json", include=set(asked))
     wanted = "; ".join(f"{name} = {quoted(as_text(values[name]))}" for name in asked)
-    here, flags = "", list[str]()
+    variables, flags = dict[str, str](), list[str]()
     for name in asked:
         setting = SETTINGS[name]
         if setting.envvar and not setting.flag:
-            here += f"{setting.envvar}={quoted(values[name] or '')} "
+            variables[setting.envvar] = values[name] or ""
         else:
             flags += as_flags(name, getattr(settings, name))
     cap = ""
     if settings.models and settings.max_cost is None:
         cap = " (--max-cost DOLLARS caps what you pay)"
+    place, *at = folder.words
+    command = shell_command("resume", [place], [*at, *flags], variables)
     return (
         f"{why} It asks for: {wanted}. Nothing was opened or sent. If you want all of that, give it "
-        f"again{cap}: {here}judgeq resume {' '.join([*map(quoted, folder.words), *flags])}"
+        f"again{cap}: `{command}`"
     )

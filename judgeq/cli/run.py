@@ -131,7 +131,7 @@ def _pilot(prepared: Run, questions: int) -> Pilot | None:
         with face:
             return ask_first(prepared, questions, face, beside=face.draw_forever)
     except StoppedError as error:
-        raise _advised(error, prepared.folder.argument) from error
+        raise _advised(error, prepared.folder) from error
 
 
 def estimated(prepared: Run, pilot: Pilot | None = None) -> Answer:
@@ -201,11 +201,11 @@ def play(
                 prepared, face, beside=face.draw_forever, page=page, retry_failed=retry_failed
             )
     except JudgeqError as error:
-        ended = _advised(error, folder.argument)
+        ended = _advised(error, folder)
         if isinstance(error, BudgetError):
             return _partial(prepared, ended)
         return Answer(_state(folder) if as_json else {}, error=ended)
-    return answer_of(result, _lost(result.counts.failed, result.run.argument))
+    return answer_of(result, _lost(result.counts.failed, result.run))
 
 
 def _forecast(prepared: Run, face: Face, retry_failed: bool, yes: bool) -> None:
@@ -235,15 +235,15 @@ def restore_ctrl_c() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _advised(error: JudgeqError, run: str) -> JudgeqError:
+def _advised(error: JudgeqError, run: RunPlace) -> JudgeqError:
     """The error that ended a session, with what to do next."""
     saved = "All answers so far are saved."
-    again = f"run the same command, or `judgeq resume {run}`."
+    again = f"run the same command, or `{run.command('resume')}`."
     match error:
         case StoppedError():
             return StoppedError(f"{error}. {saved} To continue, {again}")
         case BudgetError():
-            return BudgetError(f"{error} To continue: `judgeq resume {run} --max-cost …`")
+            return BudgetError(f"{error} To continue: `{run.command('resume', '--max-cost', '…')}`")
         case JudgeError():
             return type(error)(f"{error} {saved} Fix this, then {again}")
     return error
@@ -282,7 +282,7 @@ def written(
     return answer_of(result, ended)
 
 
-def _lost(failed: int, run: str) -> JudgeError | None:
+def _lost(failed: int, run: RunPlace) -> JudgeError | None:
     """That jobs failed; None if none did."""
     if not failed:
         return None
@@ -290,7 +290,7 @@ def _lost(failed: int, run: str) -> JudgeError | None:
 
     return JudgeError(
         f"{several(failed, 'job')} failed, and left out of the scores: "
-        f"`judgeq resume {run} --retry-failed` asks again."
+        f"`{run.command('resume', '--retry-failed')}` asks again."
     )
 
 

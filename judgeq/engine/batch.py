@@ -353,7 +353,7 @@ async def cancel(run: Run, emit: Emit) -> Sequence[tuple[Batch, Remote]]:
                 if one.remote is None:
                     raise JudgeError(
                         f"Nobody knows yet whether {named(one)} was created: "
-                        f"`judgeq resume {run.folder.argument}` looks for it."
+                        f"`{run.folder.command('resume')}` looks for it."
                     )
                 api = backend_of(asked(judges, one)).batch_api
                 cancelled.append((one, await api.cancel(one.remote)))
