@@ -138,10 +138,10 @@ def test_no_message_puts_a_value_into_a_command() -> None:
             if isinstance(node, ast.JoinedStr):
                 where = f"{path}:{node.lineno}: put the command together with shell_command"
                 assert not BARE.search(literals(node)), where
-    for path in PACKAGE.rglob("templates/**/*"):
-        if path.is_file():
-            text = re.sub(r"\{\{.*?\}\}|\$\{.*?\}", "\0", path.read_text("utf-8"))
-            assert not BARE.search(text), path
+    for template in PACKAGE.rglob("templates/**/*"):
+        if template.is_file():
+            text = re.sub(r"\{\{.*?\}\}|\$\{.*?\}", "\0", template.read_text("utf-8"))
+            assert not BARE.search(text), template
     assert BARE.search("to continue, `judgeq resume \0`")
     assert not BARE.search("`judgeq run` \0")
 

@@ -105,7 +105,7 @@ class AnthropicMessages(ModelBackend):
         called = [block.get("input") for block in blocks if block.get("type") == "tool_use"]
         text = text_in([block for block in blocks if block.get("type") == "text"])
         if called and isinstance(called[0], dict):
-            text = orjson.dumps(called[0]).decode()
+            text = encoded(called[0]).decode()
         return usage, text, answer.get("stop_reason")
 
 

@@ -195,7 +195,12 @@ class Connection:
 
     def refusal(self, answer: Answer, url: str) -> JudgeError:
         """What an answer means that is no success."""
-        return error_for(*answer, model=self._model, url=url, now=time.time())
+        return self.masked(error_for(*answer, model=self._model, url=url, now=time.time()))
+
+    def masked(self, error: JudgeError) -> JudgeError:
+        """Return the error with its message masked: it may hold words that were put together."""
+        error.args = (self.mask.text(str(error)),)
+        return error
 
     def _broken(self, url: str, error: BaseException) -> JudgeError:
         """What aiohttp's errors mean: whether it was sent, and whether another try may mend it."""

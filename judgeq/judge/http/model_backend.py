@@ -31,7 +31,7 @@ from judgeq.judge.http.connection import Answer, Connection, name_in, object_fro
 from judgeq.judge.http.errors import error_in
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import REASON, Bounds, Pricing, output_bound
-from judgeq.judge.secrets import api_key
+from judgeq.judge.secrets import KEY_SHOWN, api_key
 from judgeq.settings.model import LIMIT_FIELDS, Access, Model
 from judgeq.types import Answerer, Fields, Notify, Usage
 
@@ -46,6 +46,12 @@ _PROBLEMS = {
     "no message": "the answer held no message.",
 }
 """Why a text is no answer, by the reason for which it ended."""
+_HOLDS_KEY = "the answer held a key that was sent with the question, so it isn't used."
+
+
+MAX_CALL_TOKENS = 1_000_000_000
+MAX_CALL_DOLLARS = 100_000.0
+"""No server is believed that a call took more: the ledger sums nano-dollars in 63 bits."""
 
 
 class ModelBackend(ABC):
@@ -210,16 +216,23 @@ class ModelBackend(ABC):
         fields = object_from(answer.body, self._url)
         error = error_in(fields, model=self.name, url=self._url)
         if error is not None:
-            raise error
+            raise self.connection.masked(error)
         usage, text, reason = self.read(fields)
+        text = self.connection.mask.text(text)  # which may have been put together from parts
         problem = _PROBLEMS.get(str(reason)) or (None if text.strip() else "the answer was empty.")
+        if KEY_SHOWN.encode() in answer.body or KEY_SHOWN in text:
+            problem = _HOLDS_KEY
         names = ("model", "system_fingerprint")
         answerer = Answerer(*[name_in(fields, name) for name in names])
+        if usage is not None:
+            usage = Usage(*[min(tokens, MAX_CALL_TOKENS) for tokens in usage])
         if usage is None or usage.input + usage.cached == 0 or (text and not usage.output):
             # It doesn't say, or gives a text for nothing: it may have been paid for.
-            return Reply(text, Usage(), headers.price(answer.headers), problem, answerer)
+            cost = _believable(headers.price(answer.headers))
+            return Reply(text, Usage(), cost, problem, answerer)
         # Where we know no price a LiteLLM proxy may.
         cost = self._pricing.cost(usage) if self._pricing else headers.price(answer.headers)
+        cost = _believable(cost)
         self._observe(usage, size)
         if self._bounds.learn(size, usage, cost):
             self.version += 1  # those that wait have the old bound
@@ -247,6 +260,11 @@ class ModelBackend(ABC):
         left.pop(0)
         self.version += 1
         return error
+
+
+def _believable(cost: float | None) -> float | None:
+    """Return the cost of a call, at most MAX_CALL_DOLLARS; None where it is unknown."""
+    return None if cost is None else min(cost, MAX_CALL_DOLLARS)
 
 
 def _unusable(error: UnusableReplyError) -> Reply:
