@@ -18,6 +18,7 @@ from judgeq.errors import (
     NoVerdictsError,
     RunError,
     StoppedError,
+    UsageError,
 )
 from judgeq.settings.declaration import MONEY, RUNNING
 
@@ -81,22 +82,49 @@ def run(
 
       judgeq run demo --judge my-model --base-url http://127.0.0.1:8000/v1
     """
-    prepared = prepare(given, config, runs_dir, new=new)
+    prepared = prepare(given, config, runs_dir, new=new, sends=not dry_run)
     if dry_run:
         return estimated(prepared)
     return play(prepared, quiet, as_json, retry_failed, yes=yes)
 
 
-def prepare(given: Mapping[str, Any], config: Path | None, runs_dir: Path, *, new: bool) -> Run:
+def prepare(
+    given: Mapping[str, Any], config: Path | None, runs_dir: Path, *, new: bool, sends: bool
+) -> Run:
     """The run of these settings and those of a file, new or as far as it is. Waits for a store that
-    can't be reached yet."""
+    can't be reached yet. `sends`: its questions are to be asked now."""
     from judgeq import config as configuration
     from judgeq import run_places
     from judgeq.engine import session
 
     settings = configuration.settle(given, config)
+    if config is not None:
+        _check_file(config, settings, given, sends=sends)
     there = run_places.runs_in(runs_dir, settings.store).patient(complain)
     return session.prepare(settings, runs_dir, new=new, there=there)
+
+
+def _check_file(file: Path, settings: Settings, given: Mapping[str, Any], *, sends: bool) -> None:
+    """Ask whether what a --config file says may be sent where it says; once.
+
+    Raises StoppedError for a no, and UsageError where nobody can be asked.
+    """
+    from judgeq import trust
+
+    request = trust.requested_by(file, settings, [*given], sends=sends)
+    if request is None:
+        return
+    text = "\n".join([f"{file} decides what is sent where:", *request.lines])
+    if not is_terminal():
+        command = request.command("run" if sends else "estimate")
+        raise UsageError(
+            f"{text}\nNothing was sent. If you want that, run the command once on a terminal and say "
+            f"yes, or give it as options: `{command}`"
+        )
+    complain(text)
+    if not agreed("Send that?"):
+        raise StoppedError("Nothing was sent.")
+    trust.agree_to(request)
 
 
 @command("estimate", DATASET, *of_settings(*ALL), PILOT, CONFIG, LOG)
@@ -117,7 +145,7 @@ def estimate(
 
       judgeq estimate babe --judge gpt-5-mini --pilot 20 --max-cost 0.5
     """
-    prepared = prepare(given, config, runs_dir, new=new)
+    prepared = prepare(given, config, runs_dir, new=new, sends=pilot is not None)
     return estimated(prepared, None if pilot is None else _pilot(prepared, pilot))
 
 
