@@ -19,7 +19,7 @@ from judgeq import judge, strategies
 from judgeq.datasets import Dataset
 from judgeq.datasets.tables import did_you_mean, format_of
 from judgeq.errors import DataError, UsageError
-from judgeq.escaping import quoted
+from judgeq.escaping import PLACEHOLDER
 from judgeq.files import read_toml
 from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
@@ -321,19 +321,19 @@ def fingerprint(facts: Mapping[str, Any]) -> str:
 
 
 def as_flags(name: str, value: Any) -> Iterator[str]:
-    """The flags that give a setting this value, for a shell."""
+    """Yield the words that give a setting this value on a command line, not yet quoted."""
     setting = SETTINGS[name]
     if isinstance(value, bool):
         yield f"--no-{setting.flag[2:]}" if setting.undone and not value else setting.flag
     elif name == "total_rounds":
-        yield f"--rounds {value}"
+        yield from ("--rounds", str(value))
     elif name == "prices":
-        yield "--price IN,OUT"
+        yield from ("--price", "IN,OUT")
     elif isinstance(value, tuple):
         for part in (value or ("",)) if setting.repeatable else [",".join(map(str, value))]:
-            yield f"{setting.flag} {quoted(part)}"
+            yield from (setting.flag, part)
     else:
-        yield f"{setting.flag} {'…' if value is None else quoted(as_text(value))}"
+        yield from (setting.flag, PLACEHOLDER if value is None else as_text(value))
 
 
 def as_text(value: Any) -> str:

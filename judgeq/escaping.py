@@ -5,25 +5,36 @@ from __future__ import annotations
 import re
 import shlex
 import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.cells import cell_len, get_character_cell_size
 
-_ANSI = re.compile(
+ANSI_SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor
     r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # titles, links
     r"|\x1b[ -/]*[0-Z\\^-~]"  # the rest
 )
+"""Escape sequences of a terminal: colors, titles, movements of the cursor."""
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co"})
 _RUN = ("=", "+", "-", "@", "\t", "\r", "\n", *"＝＋－＠")
 _MARKS = 2  # combining marks left on a letter
+_JOINERS = "\u200c\u200d"
+_JOINED = frozenset({"So", "Sk", "Lo", "Lm", "Mn", "Mc"})
+"""Categories of what a joiner stands between: pictures, letters of Arabic and Indic scripts, marks."""
+_LAST_LATIN = "\u02ff"
+WORD_CHARACTERS = 500
+"""The longest word of a suggested command; longer ones, which may be a stranger's, are cut."""
+PLACEHOLDER = "…"
+"""Stands in a command for a value that the user has to fill in."""
 
 
 def plain(text: str, width: int) -> str:
     """The text on one line of at most `width` cells: safe to print, "…" where it was cut.
 
-    White space is collapsed. ANSI sequences, control and format characters (so also bidi overrides,
-    joiners and surrogates) are left out, as are variation selectors, over whose width terminals
-    disagree, and piles of combining marks. Not escaped: hand it to rich as Text, not as markup.
+    White space is collapsed. ANSI sequences, control and format characters (so also bidi overrides
+    and surrogates) are left out, as are variation selectors, over whose width terminals disagree, and
+    piles of combining marks. A joiner stays where it joins (👩‍👩‍👧), and is left out elsewhere, as
+    between Latin letters. Not escaped: hand it to rich as Text, not as markup.
     """
     limit = 4 * width + 64  # a text may be megabytes long; its start is enough
     piece = _one_line(text[:limit])
@@ -35,26 +46,38 @@ def plain(text: str, width: int) -> str:
         if used > width - 1:
             break
         kept.append(char)
-    return "".join(kept).rstrip() + "…"
+    return "".join(kept).rstrip(f" {_JOINERS}") + "…"
+
+
+def unwrapped(text: str, characters: int) -> str:
+    """Return the text on one line as `plain` does, but with its spaces as they are.
+
+    For lines that may hold a command, whose words keep their spaces.
+    """
+    cut = text if len(text) <= characters else f"{text[:characters]}…"
+    if cut.isascii() and cut.isprintable():
+        return cut
+    visible = _visible(ANSI_SEQUENCE.sub("", cut))
+    return "".join(" " if char.isspace() else char for char in visible)
 
 
 def excerpt(text: str, characters: int) -> str:
     """The text's first characters on one line, as `plain` makes it, and nothing in place of the rest."""
-    return _one_line(text[: 4 * characters + 64])[:characters].rstrip()
+    return _one_line(text[: 4 * characters + 64])[:characters].rstrip(f" {_JOINERS}")
 
 
 def multiline(text: str) -> str:
     """The text in full with its line breaks and tabs; what `plain` leaves out is left out."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    lines = _ANSI.sub("", text).splitlines()
+    lines = ANSI_SEQUENCE.sub("", text).splitlines()
     return "\n".join(_visible(line.replace("\x1f", "")) for line in lines)
 
 
 def _one_line(text: str) -> str:
     if text.isascii() and text.isprintable():  # the quick way, for most texts
         return " ".join(text.split()) if "  " in text else text.strip()
-    return " ".join(_visible(_ANSI.sub("", text)).split())
+    return " ".join(_visible(ANSI_SEQUENCE.sub("", text)).split())
 
 
 def _visible(text: str) -> str:
@@ -64,9 +87,19 @@ def _visible(text: str) -> str:
         marks = marks + 1 if category in ("Mn", "Me") else 0
         if marks > _MARKS or "\ufe00" <= char <= "\ufe0f":
             continue
-        if category not in _UNSEEN or char.isspace():
+        if category not in _UNSEEN or char.isspace() or char in _JOINERS:
             kept.append(char)
-    return "".join(kept)
+    return "".join(
+        char for at, char in enumerate(kept) if char not in _JOINERS or _is_joining(kept, at)
+    )
+
+
+def _is_joining(characters: Sequence[str], at: int) -> bool:
+    """Return whether the joiner at this place stands between two characters that joiners join."""
+    if not 0 < at < len(characters) - 1:
+        return False
+    neighbors = characters[at - 1], characters[at + 1]
+    return all(char > _LAST_LATIN and unicodedata.category(char) in _JOINED for char in neighbors)
 
 
 def escaped(text: str) -> str:
@@ -74,14 +107,51 @@ def escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+        char
+        if char.isprintable() or (char in _JOINERS and _is_joining(text, at))
+        else char.encode("unicode_escape").decode()
+        for at, char in enumerate(text)
     )
 
 
+# Words for a shell
+
+
 def quoted(text: str, characters: int = 300) -> str:
-    """A value for a terminal and its shell: what can't be seen is escaped, what is long is cut."""
-    text = text if len(text) <= characters else text[:characters] + "…"
-    return shlex.quote(text) if text.isprintable() else ascii(text)
+    """Return a value for a sentence that a user may paste into a shell; what is long is cut."""
+    return shell_word(text if len(text) <= characters else f"{text[:characters]}…")
+
+
+def shell_word(text: str) -> str:
+    """Return one word for a shell, which reads it to the letter and runs nothing of it.
+
+    What can't be seen is escaped as `escaped` does, so that the printed line is what gets pasted. Two
+    spaces in a row are parted by '', which the shell drops: a terminal's line may collapse them.
+    """
+    if text == PLACEHOLDER:
+        return text
+    cut = text if len(text) <= WORD_CHARACTERS else f"{text[:WORD_CHARACTERS]}…"
+    return re.sub(r" (?= )", " ''", shlex.quote(escaped(cut)))
+
+
+def shell_command(
+    name: str,
+    positionals: Iterable[str] = (),
+    options: Iterable[str] = (),
+    variables: Mapping[str, str] | None = None,
+) -> str:
+    """Return a judgeq command that is safe to paste into a shell, whatever the words hold.
+
+    All messages suggest commands through this function. `name` is the command's own ("annotate add");
+    `positionals` and `options` are words as they are, not yet quoted. Options stand after positionals,
+    unless one of these begins with "-": then they stand before `--`. `variables` are set for the
+    command alone.
+    """
+    first, then = [*positionals], [*options]
+    if any(word.startswith("-") for word in first):
+        first, then = [*then, "--"], first
+    setting = [f"{variable}={shell_word(value)}" for variable, value in (variables or {}).items()]
+    return " ".join([*setting, "judgeq", name, *map(shell_word, (*first, *then))])
 
 
 def for_spreadsheet(cell: object) -> object:

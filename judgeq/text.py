@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -74,18 +75,43 @@ def log_lines(text: str, width: int = LINE) -> str:
     return "\n    ".join(wrapped(text, width - 4))
 
 
+_SHELL_WORD = r"""(?:[^\s`'"\\]|'[^']*'|"[^"]*"|\\.)+"""
+_COMMAND = re.compile(rf"`(?:[A-Z_]+={_SHELL_WORD} )*judgeq(?: {_SHELL_WORD})+`")
+"""A command in backticks, whose quoted words may hold spaces and backticks."""
+_ONLY_COMMAND = re.compile(rf"judgeq(?: {_SHELL_WORD})+")
+
+
 def wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most so many cells, broken between words; a longer word stays whole."""
+    """Return the text in lines of at most so many cells, broken between words.
+
+    A longer word stays whole, and so does a command: pasted in parts, each of its lines would be run.
+    """
     words = text.lstrip(" ")
     indent = " " * (len(text) - len(words))
     lines = [indent]
-    for word in words.split(" "):
+    for word in _unbroken(words):
         longer = f"{lines[-1]} {word}" if lines[-1] != indent else f"{indent}{word}"
         if lines[-1] != indent and cell_len(longer) > width:
             lines.append(f"{indent}{word}")
         else:
             lines[-1] = longer
     return lines
+
+
+def _unbroken(text: str) -> list[str]:
+    """Return the parts of a text that stay on one line: words, and commands as a whole."""
+    if "judgeq " not in text:
+        return text.split(" ")
+    if _ONLY_COMMAND.fullmatch(text):
+        return [text]
+    parts = [""]
+    end = 0
+    for command in _COMMAND.finditer(text):
+        parts[-1:] = f"{parts[-1]}{text[end : command.start()]}".split(" ")
+        parts[-1] += command[0]
+        end = command.end()
+    rest = text[end:].split(" ")
+    return [*parts[:-1], parts[-1] + rest[0], *rest[1:]]
 
 
 # How fields of a result stand in its JSON (ui/dataclass_json.py)

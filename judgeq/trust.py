@@ -3,27 +3,32 @@
 A folder may be a stranger's, or lie where others can write; so may a database. What names a secret, a
 file or an address, or bounds what is paid, is taken from it only if this user gave it for this run
 before. That is remembered outside: a mark for each run, keyed by the run's place and its fingerprint.
+
+A file of --config may be a stranger's, too. What of it decides where texts and keys are sent is shown
+and needs a yes, which is remembered by a mark for each file, or is given as flags.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from judgeq.config import NEVER_KEPT, Settings, as_flags, as_text, settle
 from judgeq.datasets.tables import format_of
 from judgeq.errors import RunError
-from judgeq.escaping import quoted
+from judgeq.escaping import PLACEHOLDER, quoted, shell_command
 from judgeq.files import remembered, write_private
+from judgeq.judge.secrets import OWN_KEY
 from judgeq.run_places import RunInfo, RunPlace
 from judgeq.settings.model import from_environment
 from judgeq.settings.providers import PROVIDERS
 from judgeq.settings.run import SETTINGS
+from judgeq.store.link import parse
 
 OPENED = ("dataset", "data_dir", "onto", "prompt", "judge")
 """Settings that may name a file, of any run; and the judge, which may cost money."""
@@ -34,6 +39,12 @@ OF_MODELS = (
     *("cache_dir", "max_cost", "price", "prices", "total_rounds"),
 )
 """Settings by which a model is reached and paid: secrets, addresses, files, the cap, the prices."""
+
+OF_A_FILE = (
+    *("store", *ADDRESSES, "api_key_env", "api_key_file", "headers", "extra_body"),
+    *("proxy", "ca_file", "cache_dir"),
+)
+"""Settings of a --config file that decide what is sent where, or which files are used for that."""
 
 Mark = Mapping[str, list[str]]
 """By setting, the digests of all values that this user gave it for the run."""
@@ -103,9 +114,94 @@ def refuse_strangers(folder: RunPlace, fingerprint: str) -> None:
         return
     raise RunError(
         f"{folder.path} belongs to another user (uid {owner}), and you haven't worked on it before. "
-        f"`judgeq resume {quoted(str(folder.path))}` continues it; --new begins a run of your own. "
+        f"`{shell_command('resume', [str(folder.path)])}` continues it; --new begins a run of your own. "
         "Nothing was changed."
     )
+
+
+class FileRequest(NamedTuple):
+    """What a --config file asks for that this user didn't agree to yet."""
+
+    file: Path
+    settings: Settings
+    names: Sequence[str]
+    """Of the settings of OF_A_FILE that the file gives."""
+
+    @property
+    def lines(self) -> list[str]:
+        """What would be sent where, a line each, without secrets."""
+        settings = self.settings
+        shown = settings.model_dump(mode="json") | settings.on_disk()
+        lines = [
+            f"to {settings.address_of(model)}: the texts of {quoted(settings.dataset)}, with "
+            f"{_key_of(settings, model)}"
+            for model in settings.models
+        ]
+        for header in settings.headers if "headers" in self.names else ():
+            name, _, value = header.partition(":")
+            is_kept = header in shown["headers"]
+            lines.append(
+                f"with the header {quoted(name)}: {quoted(value.strip()) if is_kept else '…'}"
+            )
+        said = {
+            "store": "the run is kept in",
+            "proxy": "through the proxy",
+            "extra_body": "with these fields in each request:",
+            "ca_file": "trusting the certificates in",
+            "cache_dir": "with the replies that are in",
+        }
+        for name in [name for name in said if name in self.names]:
+            value = (
+                parse(settings.store).label if name == "store" and settings.store else shown[name]
+            )
+            lines.append(f"{said[name]} {PLACEHOLDER if value is None else quoted(as_text(value))}")
+        return lines
+
+    def command(self, name: str) -> str:
+        """Return the command that gives what the file asks for as flags, without secrets."""
+        settings = self.settings.model_copy(update=self.settings.on_disk())
+        if settings.store is not None:
+            settings = settings.model_copy(update={"store": parse(settings.store).label})
+        variables, flags = _as_words(self.names, settings)
+        return shell_command(
+            name, options=["--config", str(self.file), *flags], variables=variables
+        )
+
+
+def requested_by(
+    file: Path, settings: Settings, given: Collection[str], *, sends: bool
+) -> FileRequest | None:
+    """Return what a --config file asks for that needs this user's yes; None for nothing.
+
+    `given` are the settings that this user gave otherwise. Where nothing `sends` texts, only the
+    database of the run counts.
+    """
+    mark = _read(_mark_of_file(file))
+    counts = OF_A_FILE if sends and settings.models else OF_A_FILE[:1]
+    names = [name for name in counts if name not in given and not _own(settings, name, mark)]
+    return FileRequest(file, settings, names) if names else None
+
+
+def agree_to(request: FileRequest) -> None:
+    """Remember that this user agreed to what a file asks for. Raises RunError."""
+    path = _mark_of_file(request.file)
+    mark = dict(_read(path) or {})
+    for name in request.names:
+        mark[name] = sorted({*mark.get(name, ()), _digest(request.settings, name)})
+    write_private(path, orjson.dumps({"file": str(request.file), "settings": mark}).decode())
+
+
+def _mark_of_file(file: Path) -> Path:
+    return remembered("jobs", os.fsencode(file.resolve()).decode("utf-8", "backslashreplace"))
+
+
+def _key_of(settings: Settings, model: str) -> str:
+    """Return where the key comes from that a model's server is sent."""
+    if settings.api_key_file is not None:
+        return f"the key in {quoted(str(settings.api_key_file))}"
+    own = settings.provider_of(model).key if settings.base_url is None else OWN_KEY
+    name = settings.api_key_env or own
+    return f"the key in ${name}, if it is set" if name else "no key"
 
 
 def _mark_of(folder: RunPlace, fingerprint: str) -> Path:
@@ -149,6 +245,22 @@ def _here(name: str) -> str | None:
     return next((from_environment(api) for api in PROVIDERS if name == f"{api}_base_url"), None)
 
 
+def _as_words(names: Iterable[str], settings: Settings) -> tuple[dict[str, str], list[str]]:
+    """Return the variables and the words of a command that give these settings."""
+    variables = dict[str, str]()
+    flags = list[str]()
+    for name in names:
+        setting = SETTINGS[name]
+        value = getattr(settings, name)
+        if setting.envvar and not setting.flag:
+            variables[setting.envvar] = value or ""
+        elif setting.repeatable and not value:
+            flags += [setting.flag, PLACEHOLDER]
+        else:
+            flags += as_flags(name, value)
+    return variables, flags
+
+
 def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mark | None) -> str:
     if mark is None:
         why = (
@@ -159,17 +271,13 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
         why = f"{folder.label} says other things than you gave for this run."
     values = settings.model_dump(mode="json", include=set(asked))
     wanted = "; ".join(f"{name} = {quoted(as_text(values[name]))}" for name in asked)
-    here, flags = "", list[str]()
-    for name in asked:
-        setting = SETTINGS[name]
-        if setting.envvar and not setting.flag:
-            here += f"{setting.envvar}={quoted(values[name] or '')} "
-        else:
-            flags += as_flags(name, getattr(settings, name))
+    variables, flags = _as_words(asked, settings)
     cap = ""
     if settings.models and settings.max_cost is None:
         cap = " (--max-cost DOLLARS caps what you pay)"
+    place, *at = folder.words
+    command = shell_command("resume", [place], [*at, *flags], variables)
     return (
         f"{why} It asks for: {wanted}. Nothing was opened or sent. If you want all of that, give it "
-        f"again{cap}: {here}judgeq resume {' '.join([*map(quoted, folder.words), *flags])}"
+        f"again{cap}: `{command}`"
     )

@@ -112,6 +112,41 @@ async def test_an_unusable_folder_is_told_once_and_the_run_goes_on(tmp_path: Pat
     assert (str(folder) in warning, "--no-cache" in warning) == (True, True)
 
 
+@pytest.mark.parametrize(
+    ("folder_mode", "file_mode", "is_refused"),
+    [
+        (0o777, 0o644, True),
+        (0o1777, 0o644, True),
+        (0o775, 0o644, True),
+        (0o755, 0o666, True),
+        (0o750, 0o664, True),
+        (0o755, 0o644, False),
+        (0o700, 0o664, False),  # as a umask of 002 leaves it: nobody else reaches it
+    ],
+)
+def test_a_cache_that_others_may_write_to_is_refused(
+    tmp_path: Path, folder_mode: int, file_mode: int, is_refused: bool
+) -> None:
+    filled(tmp_path, k=REPLY)
+    (tmp_path / "cache.db").chmod(file_mode)
+    tmp_path.chmod(folder_mode)
+    try:
+        answers, warnings = lookups(tmp_path, "k")
+        assert answers == [None if is_refused else REPLY]
+        assert ["chmod go-w" in warning for warning in warnings] == [True] * is_refused
+    finally:
+        tmp_path.chmod(0o700)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_another_users_file_in_ones_own_folder_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path, k=REPLY)
+    os.chown(tmp_path / "cache.db", 12345, 12345)
+    answers, warnings = lookups(tmp_path, "k")
+    assert answers == [None]
+    assert ["belongs to another user" in warning for warning in warnings] == [True]
+
+
 def test_another_users_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path, k=REPLY)
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)

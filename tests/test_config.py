@@ -396,11 +396,11 @@ def test_fingerprints_are_the_same_in_every_version(dataset: Dataset) -> None:
         ("cache", False, ["--no-cache"]),
         ("unbias_position", False, ["--no-unbias-position"]),
         ("wait", False, ["--no-wait"]),
-        ("judge", ("a", "b c"), ["--judge a", "--judge 'b c'"]),
-        ("gold_levels", ("low", "high"), ["--gold-levels low,high"]),
-        ("price", (0.25, 2.0), ["--price 0.25,2.0"]),
-        ("total_rounds", 4, ["--rounds 4"]),
-        ("max_cost", None, ["--max-cost …"]),
+        ("judge", ("a", "b c"), ["--judge", "a", "--judge", "b c"]),
+        ("gold_levels", ("low", "high"), ["--gold-levels", "low,high"]),
+        ("price", (0.25, 2.0), ["--price", "0.25,2.0"]),
+        ("total_rounds", 4, ["--rounds", "4"]),
+        ("max_cost", None, ["--max-cost", "…"]),
     ],
 )
 def test_settings_are_said_as_flags(name: str, value: object, flags: list[str]) -> None:

@@ -58,7 +58,7 @@ def test_few_texts_are_ranked_in_one_list(folder: Path) -> None:
     first, second, third, *_ = few.stderr.split("\n")
     assert first.startswith(MADE_UP)
     assert second == FEW
-    assert third.startswith("To ask a model, begin with: judgeq estimate --dataset my.csv ")
+    assert third.startswith("To ask a model, begin with: `judgeq estimate --dataset my.csv ")
     assert json_of(folder, "runs")[0]["rehearsal"] is True
     assert FEW in few.stdout
     assert FEW in json_of(folder, *FIRST)["cautions"]

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 
 import judgeq as package
 from judgeq.engine.results import Result
-from judgeq.escaping import escaped, for_spreadsheet, plain
+from judgeq.escaping import escaped, excerpt, for_spreadsheet, multiline, plain
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.evaluation.metrics import Measured
 from judgeq.rating.position_bias import Effect
@@ -34,7 +34,8 @@ ANY = st.text(alphabet=st.characters(codec=None))
 def test_plain_is_one_visible_line_that_fits(text: str, width: int) -> None:
     line = plain(text, width)
     assert cell_len(line) <= width
-    assert not {unicodedata.category(char) for char in line} & {"Cc", "Cf", "Cs", "Co"}
+    unjoined = line.replace("\u200c", "").replace("\u200d", "")
+    assert not {unicodedata.category(char) for char in unjoined} & {"Cc", "Cf", "Cs", "Co"}
     assert "\n" not in line
     assert "  " not in line
 
@@ -226,3 +227,31 @@ def test_only_what_matters_is_warned_of(result: Result) -> None:
         "the cache saved $1.00",
     ):
         assert sentence in text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("👩\u200d👩\u200d👧 at home", "👩\u200d👩\u200d👧 at home"),
+        ("🏳\u200d🌈", "🏳\u200d🌈"),
+        ("👩🏽\u200d🚀", "👩🏽\u200d🚀"),
+        ("क्\u200dष", "क्\u200dष"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("a\u200db\u200cc", "abc"),
+        ("\u200d👩\u200d \u200d👧\u200d", "👩 👧"),
+        ("👩\u200d\u200d👧", "👩👧"),
+        ("👩\u200b\u200d👧", "👩\u200d👧"),
+        ("5\u200d6 й\u200dй", "56 йй"),
+    ],
+)
+def test_joiners_stay_where_they_join(text: str, shown: str) -> None:
+    assert plain(text, 40) == shown
+    assert excerpt(text, 40) == shown
+    assert multiline(text) == shown
+    assert escaped(shown) == shown
+
+
+def test_a_text_is_not_cut_after_a_joiner() -> None:
+    for cells in range(2, 12):
+        assert not plain("👩\u200d👩\u200d👧" * 4, cells).endswith("\u200d…")
+        assert not excerpt("👩\u200d👩\u200d👧" * 4, cells).endswith("\u200d")

@@ -337,6 +337,18 @@ def test_the_link_with_the_token_lets_in(here: Served) -> None:
 
 
 @pytest.mark.browser
+def test_a_path_that_reads_like_another_server_is_asked_for_here(here: Served) -> None:
+    """The token goes with what the page asks for: `//evil.example/x` would name another server."""
+    with served(here.folder, token="of-a-test") as guarded:
+        address = guarded.guard.address_shown.rstrip("/") + "//evil.example/x"
+        with opened(f"{address}#token=of-a-test") as seen:
+            seen.page.get_by_role("heading", name="Not found").wait_for()
+            assert [*seen.asked].count(address) == 2
+            assert not [asked for asked in seen.asked if asked.startswith("http://evil")]
+            assert not [error for error in seen.errors if "Security Policy" in error]
+
+
+@pytest.mark.browser
 def test_a_run_is_followed_to_its_end(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(original(folder), tmp_path / "runs" / "one")
     with served(tmp_path) as here, ExitStack() as work:

@@ -80,13 +80,13 @@ def test_a_strangers_rows_lead_nowhere(store: str, there: StoredRuns) -> None:
 def test_a_password_is_nowhere_shown(tmp_path: Path) -> None:
     there = StoredRuns.at(f"{ME[1]}?sslpassword=secret2&application_name=x", tmp_path)
     run = there.called("demo")
-    shown = [run.label, run.argument, run.identity, repr(run), there.label]
+    shown = [run.label, run.command("status"), run.identity, repr(run), there.label]
     with pytest.raises(RunError) as raised:
         there.all()
     for text in (*shown, str(raised.value), str(run.store_address)):
         assert "secret" not in text
     address = "postgresql://me@127.0.0.1:9/nowhere?application_name=x"
-    assert run.argument == f"demo --store '{address}'"
+    assert run.command("status") == f"judgeq status demo --store '{address}'"
     assert parse(address).label == address
 
 

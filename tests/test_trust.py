@@ -13,11 +13,13 @@ from click.testing import CliRunner
 
 from judgeq import config, run_places, trust
 from judgeq.cli import app
+from judgeq.cli import run as running
 from judgeq.engine import session
 from judgeq.errors import RunError
 from judgeq.events import Event, Notice
 from judgeq.run_places import RunFolder, RunPlace
-from tests.mock import mock
+from tests.cli import json_of, judgeq
+from tests.mock import mock, stats
 
 EVENTS: list[tuple[str, str]] = []
 WATCHING: list[bool] = []
@@ -279,3 +281,91 @@ def test_a_gift_sends_no_key_to_its_server(tmp_path: Path, monkeypatch: pytest.M
         assert code == 0, output
         gift = RunFolder(tmp_path / "gift")
         assert trust.own_settings(gift, gift.info(), {"max_cost": 9.0}).models
+
+
+# A file of --config
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody can be asked."""
+    monkeypatch.setattr(running, "is_terminal", lambda: True)
+
+
+def job(folder: Path, url: str, *lines: str) -> tuple[str, ...]:
+    (folder / "texts.csv").write_text("text\n" + "".join(f"text {n}\n" for n in range(4)))
+    common = ['dataset = "texts.csv"', 'strategy = "pairwise1"', 'feature = "it"', 'judge = "m"']
+    (folder / "job.toml").write_text("\n".join([*common, f'base_url = "{url}"', *lines]))
+    return "run", "--config", "job.toml"
+
+
+STRANGE = [
+    ('api_key_env = "OPENAI_API_KEY"', "$OPENAI_API_KEY", "--api-key-env OPENAI_API_KEY"),
+    ('api_key_file = "token"', "the key in token", "--api-key-file token"),
+    ('headers = ["X-A: env:SECRET"]', "X-A: env:SECRET", "--header 'X-A: env:SECRET'"),
+    ('headers = ["X-A: pw-1234567"]', "header X-A: …", "--header …"),
+    ('proxy = "http://me:pw-1234567@127.0.0.1:9"', "through the proxy …", "--proxy …"),
+    ("extra_body = {api_base = 'x'}", '{"api_base":"x"}', '--extra-body \'{"api_base":"x"}\''),
+    ('cache_dir = "cache"', "replies that are in cache", "--cache-dir cache"),
+]
+
+
+@pytest.mark.parametrize(("line", "said", "flag"), STRANGE)
+def test_what_a_job_file_sends_where_is_shown_and_not_sent(
+    tmp_path: Path, line: str, said: str, flag: str
+) -> None:
+    (tmp_path / "token").write_text("key-from-a-file")
+    with mock(tmp_path) as url:
+        for words in (
+            job(tmp_path, url, line),
+            ("estimate", "--pilot", "2", "--config", "job.toml"),
+        ):
+            how: Any = {"variables": {"OPENAI_API_KEY": "k" * 20, "SECRET": "s" * 20}}
+            refused = json_of(tmp_path, *words, expect=2, **how)["error"]["message"]
+            assert f"to {url}: the texts of texts.csv" in refused
+            assert said in refused
+            assert f"--base-url {url}" in refused
+            assert flag in refused
+            assert "pw-1234567" not in refused
+        assert stats(url)["requests"] == 0
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_address_that_is_given_as_a_flag_needs_no_yes(tmp_path: Path) -> None:
+    with mock(tmp_path) as url:
+        judgeq(tmp_path, *job(tmp_path, "http://thief.example/v1"), "--base-url", url)
+        assert stats(url)["requests"] == 2
+        # Where nothing is sent, nothing is asked.
+        judgeq(tmp_path, "estimate", "--config", "job.toml", "--seed", "7")
+        assert stats(url)["requests"] == 2
+
+
+@pytest.mark.usefixtures("terminal")
+def test_on_a_terminal_a_job_file_is_asked_about_once(tmp_path: Path) -> None:
+    with mock(tmp_path) as url:
+        words = job(tmp_path, url)
+        for answer in ("n\n", ""):
+            refused = judgeq(tmp_path, *words, expect=5, stdin=answer)
+            assert (
+                f"to {url}: the texts of texts.csv, with the key in $JUDGEQ_API_KEY"
+                in refused.stderr
+            )
+        assert stats(url)["requests"] == 0
+        assert "Send that?" in judgeq(tmp_path, *words, stdin="y\n").stderr
+        assert stats(url)["requests"] == 2
+        assert "Send that?" not in judgeq(tmp_path, *words, "--seed", "7").stderr
+        # What was changed since is asked about again.
+        job(tmp_path, url, 'headers = ["X-A: env:SECRET"]')
+        again = judgeq(tmp_path, *words, "--seed", "8", expect=5)
+        assert "X-A: env:SECRET" in again.stderr
+        assert "Send that?" in again.stderr
+
+
+def test_a_job_files_database_is_not_connected_to(tmp_path: Path) -> None:
+    job(tmp_path, "http://127.0.0.1:9/v1", 'store = "postgresql://me:pw-1234567@127.0.0.1:9/db"')
+    for words in ("estimate", "run", "run --dry-run", "run --judge rehearsal"):
+        refused = json_of(tmp_path, *words.split(), "--config", "job.toml", expect=2)["error"][
+            "message"
+        ]
+        assert "kept in postgresql://me@127.0.0.1:9/db" in refused
+        assert "pw-1234567" not in refused

@@ -180,7 +180,7 @@ def _check_asks_people(place: RunPlace) -> None:
     info = place.info()
     if info.imported:
         raise UsageError(
-            f"run {place.id} was imported: `judgeq evaluate {place.id}` shows its judges."
+            f"run {place.id} was imported: `{place.command('evaluate')}` shows its judges."
         )
     if info.settings.people is None:
         raise UsageError(

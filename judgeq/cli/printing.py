@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TextIO
@@ -233,31 +233,33 @@ def answer_of(result: Result, error: JudgeqError | None = None) -> Answer:
     return Answer(evaluated(result), words, error)
 
 
-def _argument(result: Result) -> str:
-    """How a command names the run from here; "" for the last one, which commands take by default."""
-    from judgeq.escaping import quoted
+def _argument(result: Result) -> Sequence[str]:
+    """Return the words by which a command names the run from here, not yet quoted.
+
+    None for the last run, which commands take by default.
+    """
     from judgeq.run_places import FolderRuns
 
     run, name = result.run, result.info.settings.name
     if run.store_address is not None:
-        return run.argument
+        return run.words
     folder = Path(os.environ.get("JUDGEQ_RUNS") or "runs")
     if run.path.parent.absolute() != folder.absolute():
-        return quoted(str(run.path))
-    return "" if FolderRuns(folder).all()[0].id == run.id else quoted(name or run.id)
+        return (str(run.path),)
+    return () if FolderRuns(folder).all()[0].id == run.id else (name or run.id,)
 
 
 def complain(message: str) -> None:
     """Print an error or a warning to standard error; of several lines all but the first indented."""
     import shutil
 
-    from judgeq.escaping import plain
+    from judgeq.escaping import unwrapped
     from judgeq.text import LINE, log_lines
 
     if sys.stderr is None:
         return
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else LINE
-    lines = [plain(line, 10_000) for line in f"judgeq: {message}".split("\n", MOST_LINES)]
+    lines = [unwrapped(line, 10_000) for line in f"judgeq: {message}".split("\n", MOST_LINES)]
     text = "\n  ".join(log_lines(line, width) for line in lines)
     with suppress(OSError):  # the terminal may be gone; the exit code says it as well
         if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):

@@ -19,6 +19,7 @@ from judgeq.errors import (
     NoVerdictsError,
     RunError,
     StoppedError,
+    UsageError,
 )
 from judgeq.settings.declaration import MONEY, RUNNING
 
@@ -82,22 +83,49 @@ def run(
 
       judgeq run demo --judge my-model --base-url http://127.0.0.1:8000/v1
     """
-    prepared = prepare(given, config, runs_dir, new=new)
+    prepared = prepare(given, config, runs_dir, new=new, sends=not dry_run)
     if dry_run:
         return estimated(prepared)
     return play(prepared, quiet, as_json, retry_failed, yes=yes)
 
 
-def prepare(given: Mapping[str, Any], config: Path | None, runs_dir: Path, *, new: bool) -> Run:
+def prepare(
+    given: Mapping[str, Any], config: Path | None, runs_dir: Path, *, new: bool, sends: bool
+) -> Run:
     """The run of these settings and those of a file, new or as far as it is. Waits for a store that
-    can't be reached yet."""
+    can't be reached yet. `sends`: its questions are to be asked now."""
     from judgeq import config as configuration
     from judgeq import run_places
     from judgeq.engine import session
 
     settings = configuration.settle(given, config)
+    if config is not None:
+        _check_file(config, settings, given, sends=sends)
     there = run_places.runs_in(runs_dir, settings.store).patient(complain)
     return session.prepare(settings, runs_dir, new=new, there=there)
+
+
+def _check_file(file: Path, settings: Settings, given: Mapping[str, Any], *, sends: bool) -> None:
+    """Ask whether what a --config file says may be sent where it says; once.
+
+    Raises StoppedError for a no, and UsageError where nobody can be asked.
+    """
+    from judgeq import trust
+
+    request = trust.requested_by(file, settings, [*given], sends=sends)
+    if request is None:
+        return
+    text = "\n".join([f"{file} decides what is sent where:", *request.lines])
+    if not is_terminal():
+        command = request.command("run" if sends else "estimate")
+        raise UsageError(
+            f"{text}\nNothing was sent. If you want that, run the command once on a terminal and say "
+            f"yes, or give it as options: `{command}`"
+        )
+    complain(text)
+    if not agreed("Send that?"):
+        raise StoppedError("Nothing was sent.")
+    trust.agree_to(request)
 
 
 @command("estimate", DATASET, *of_settings(*ALL), PILOT, CONFIG, LOG)
@@ -118,7 +146,7 @@ def estimate(
 
       judgeq estimate babe --judge gpt-5-mini --pilot 20 --max-cost 0.5
     """
-    prepared = prepare(given, config, runs_dir, new=new)
+    prepared = prepare(given, config, runs_dir, new=new, sends=pilot is not None)
     return estimated(prepared, None if pilot is None else _pilot(prepared, pilot))
 
 
@@ -132,7 +160,7 @@ def _pilot(prepared: Run, questions: int) -> Pilot | None:
         with face:
             return ask_first(prepared, questions, face, beside=face.draw_forever)
     except StoppedError as error:
-        raise _advised(error, prepared.folder.argument) from error
+        raise _advised(error, prepared.folder) from error
 
 
 def estimated(prepared: Run, pilot: Pilot | None = None) -> Answer:
@@ -202,11 +230,11 @@ def play(
                 prepared, face, beside=face.draw_forever, page=page, retry_failed=retry_failed
             )
     except JudgeqError as error:
-        ended = _advised(error, folder.argument)
+        ended = _advised(error, folder)
         if isinstance(error, BudgetError):
             return _partial(prepared, ended)
         return Answer(_state(folder) if as_json else {}, error=ended)
-    return answer_of(result, _lost(result.counts.failed, result.run.argument))
+    return answer_of(result, _lost(result.counts.failed, result.run))
 
 
 def _forecast(prepared: Run, face: Face, retry_failed: bool, yes: bool) -> None:
@@ -236,16 +264,16 @@ def restore_ctrl_c() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _advised(error: JudgeqError, run: str) -> JudgeqError:
+def _advised(error: JudgeqError, run: RunPlace) -> JudgeqError:
     """The error that ended a session, with what to do next."""
     saved = "All answers so far are saved."
-    again = f"run the same command, or `judgeq resume {run}`."
+    again = f"run the same command, or `{run.command('resume')}`."
     match error:
         case StoppedError():
             return StoppedError(f"{error}. {saved} To continue, {again}")
         case BudgetError():
-            told = f"{error} To continue: `judgeq resume {run} {error.flags}`"
-            return BudgetError(told, flags=error.flags)
+            command = run.command("resume", *error.flags.split())
+            return BudgetError(f"{error} To continue: `{command}`", flags=error.flags)
         case JudgeError():
             return type(error)(f"{error} {saved} Fix this, then {again}")
     return error
@@ -287,7 +315,7 @@ def written(
     return answer_of(result, ended)
 
 
-def _lost(failed: int, run: str) -> JudgeError | None:
+def _lost(failed: int, run: RunPlace) -> JudgeError | None:
     """That jobs failed; None if none did."""
     if not failed:
         return None
@@ -295,7 +323,7 @@ def _lost(failed: int, run: str) -> JudgeError | None:
 
     return JudgeError(
         f"{several(failed, 'job')} failed, and left out of the scores: "
-        f"`judgeq resume {run} --retry-failed` asks again."
+        f"`{run.command('resume', '--retry-failed')}` asks again."
     )
 
 

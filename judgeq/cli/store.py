@@ -129,7 +129,7 @@ def cancel(place: RunPlace, given: Values) -> Answer:
         cancelled = asyncio.run(end(run, face))
     return Answer(
         [batch._replace(status=remote.status) for batch, remote in cancelled],
-        lambda _: lists.cancelled(cancelled, run.folder.argument),
+        lambda _: lists.cancelled(cancelled, run.folder),
     )
 
 

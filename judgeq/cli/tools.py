@@ -14,6 +14,7 @@ from judgeq.cli.app import EVERYTHING, EXIT_CODES, app
 from judgeq.cli.options import DATASET, Values, argument, command, of_settings, option
 from judgeq.cli.printing import Answer, confirm, show_text
 from judgeq.errors import DataError, JudgeError, UsageError
+from judgeq.escaping import shell_command
 from judgeq.files import shipped
 from judgeq.settings.declaration import GROUPS, in_words, settings_of
 from judgeq.settings.mock_server import MockSettings
@@ -67,9 +68,10 @@ def init(job: Path, prompt: Path) -> Answer:
                 file.write(text)
         except OSError as error:
             raise UsageError(f"{path} can't be written: {error.strerror}.") from error
+    start = shell_command("run", options=["--config", str(job)])
     return Answer(
         {"files": [*files]},
-        lambda _: f"{job} and {prompt} are written. Change them, then: judgeq run --config {job}",
+        lambda _: f"{job} and {prompt} are written. Change them, then: `{start}`",
     )
 
 
@@ -275,7 +277,8 @@ def mock_server(given: Values, as_json: bool) -> Answer:
             show_text(json.dumps({"url": url}))
         else:
             show_text(f"Listening on {url} (Ctrl-C ends it). Try, from another terminal:")
-            show_text(f"  judgeq run demo --judge mock --base-url {url}")
+            options = ["--judge", "mock", "--base-url", url]
+            show_text(f"  {shell_command('run', ['demo'], options)}")
 
     try:
         stats = interrupts.run_loop(server.serve(settings, scores, ready))

@@ -21,6 +21,7 @@ from judgeq.datasets.columns import dataset_of
 from judgeq.datasets.dataset import Dataset, DatasetInfo, RowIds, refuse
 from judgeq.datasets.tables import OF_COLUMNS, OF_TABLES, read
 from judgeq.errors import DataError, UsageError
+from judgeq.escaping import shell_word
 from judgeq.settings.run import DatasetSpec
 
 TIMEOUT = 10.0
@@ -97,7 +98,8 @@ def _whole(which: DatasetInfo, path: Path, latent_column: str | None) -> Dataset
     if which.sha256 not in (None, digest):
         raise DataError(
             f"{path} is not the file of {which.name} that is expected here (sha256 {which.sha256}). "
-            f"Delete or rename it; or judge it as an ordinary file: --dataset {path}"
+            f"Delete or rename it; or judge it as an ordinary file: "
+            f"`--dataset {shell_word(str(path))}`"
         )
     columns = {"text_column", "id_column", "gold_column", "gold_levels", "delimiter"}
     table = DatasetSpec(

@@ -117,8 +117,8 @@ def with_judge(folder: RunPlace, info: RunInfo, changes: Mapping[str, Any]) -> M
         "only a model can be added, and to a run that models judged": not of_models,
         "add one judge, and then another": len(new) > 1,
         f"{run} is placed onto another one, and keeps its judges": kept.onto,
-        f"{run} is {state.word}. A judge is added to one that is finished: `judgeq resume "
-        f"{folder.argument}` continues it": state.word != "finished",
+        f"{run} is {state.word}. A judge is added to one that is finished: "
+        f"`{folder.command('resume')}` continues it": state.word != "finished",
         "--rounds N says how many rounds this judge is to answer": not rounds,
     }
     refuse({f"--judge {', '.join(new)}: {problem}": there for problem, there in problems.items()})

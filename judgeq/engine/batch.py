@@ -277,11 +277,12 @@ class Batches:
             return
         self._overdue.update(batch.name for batch in late)
         others = f", and {several(len(late) - 1, 'other')} too" if len(late) > 1 else ""
+        cancel = self._session.run.folder.command("runs batches cancel")
         self._notify(
             f"{named(late[0])} should have ended by {local_time(late[0].deadline or 0.0)}, and its "
-            f"provider still says {late[0].status!r}{others}. `judgeq runs batches cancel "
-            f"{self._session.run.folder.argument}` asks the provider to stop: what was answered is "
-            "collected, and the rest is asked again.",
+            f"provider still says {late[0].status!r}{others}. "
+            f"`{cancel}` asks the provider to stop: what was answered is collected, and the rest is "
+            "asked again.",
             warning=True,
         )
 
@@ -467,7 +468,7 @@ async def cancel(run: Run, emit: Emit) -> Sequence[tuple[Batch, Remote]]:
                 if one.remote is None:
                     raise JudgeError(
                         f"Nobody knows yet whether {named(one)} was created: "
-                        f"`judgeq resume {run.folder.argument}` looks for it."
+                        f"`{run.folder.command('resume')}` looks for it."
                     )
                 api = backend_of(asked(judges, one)).batch_api
                 cancelled.append((one, await api.cancel(one.remote)))

@@ -19,6 +19,7 @@ from judgeq.datasets.tables import Table, display, listed
 from judgeq.engine import rounds
 from judgeq.engine.interrupts import awaited
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
+from judgeq.escaping import shell_word
 from judgeq.run_places import RunInfo, RunPlace, Runs
 from judgeq.text import several
 from judgeq.types import Floats
@@ -198,7 +199,8 @@ def judged_before(dataset: Dataset, prompt: Mapping[str, Any] | None, there: Run
                     return ""
                 return (
                     f"{shared:,} of these {len(dataset):,} texts were judged before, in run {place.id}. "
-                    f"With --onto {place.id} only the others are judged, and get scores on its scale."
+                    f"With `--onto {shell_word(place.id)}` only the others are judged, and get scores "
+                    "on its scale."
                 )
     return ""
 

@@ -128,7 +128,7 @@ async def _ask(session: Session, round: int, questions: int, totals: Totals) -> 
     if store.keeper is not None and (await store.counts()).left:
         raise RunError(
             f"run {run.folder.id} has questions left, whose cap this would lift: finish it first, "
-            f"`judgeq resume {run.folder.argument}`."
+            f"`{run.folder.command('resume')}`."
         )
     epoch = await runner.lead(session)
     store.asks_again = True

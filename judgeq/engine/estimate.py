@@ -410,8 +410,8 @@ async def _judge_first(session: Session, questions: int) -> None:
         return
     if await assembly.out_of(session.store):
         raise RunError(
-            f"run {run.folder.id} has batches that are out: `judgeq resume "
-            f"{run.folder.argument}` collects them, and then no pilot is needed."
+            f"run {run.folder.id} has batches that are out: `{run.folder.command('resume')}` collects "
+            "them, and then no pilot is needed."
         )
     session.emit(RoundStarted(first, counts))
     await drain(session, to_ask)

@@ -254,8 +254,8 @@ async def rate(
     """
     if not rounds.own_verdicts(history):
         raise NoVerdictsError(
-            f"run {run.id} has no verdict, so there are no scores. See its jobs: `judgeq status "
-            f"{run.argument}`."
+            f"run {run.id} has no verdict, so there are no scores. See its jobs: "
+            f"`{run.command('status')}`."
         )
     items = items or await store.items()
     totals, answered = await store.totals(), await store.answered()

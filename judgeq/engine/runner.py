@@ -94,7 +94,7 @@ async def lead(session: Session) -> int:
                     )
                 )
             elif error.until != first and not settings.standby:
-                worker = f"`judgeq worker {session.run.folder.argument}`"
+                worker = f"`{session.run.folder.command('worker')}`"
                 raise LedError(
                     f"{error} To help it, start {worker}; to wait until it ends, add --standby.",
                     until=error.until,
@@ -325,7 +325,7 @@ def _call_for_workers(session: Session, counts: Counts) -> str:
         flags += as_flags("base_url", settings.base_url)
     return (
         f"This process only plans rounds, and waits for workers to do {several(counts.left, 'job')}. "
-        f"Start them: `judgeq worker {' '.join([session.run.folder.argument, *flags])}`."
+        f"Start them: `{session.run.folder.command('worker', *flags)}`."
     )
 
 

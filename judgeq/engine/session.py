@@ -105,13 +105,13 @@ def resume(
     info, given = folder.info(), {name for name, value in changes.items() if value}
     if info.imported:
         raise RunError(
-            f"run {folder.id} was imported: nothing is left to ask. `judgeq show --write` computes its "
-            "scores."
+            f"run {folder.id} was imported: nothing is left to ask. "
+            f"`{folder.command('show', '--write')}` computes its scores."
         )
     if info.settings.dataset == STDIN and "dataset" not in given:
         raise RunError(
             f"the texts of run {folder.id} came on standard input or from Python, and are not kept. "
-            f"Give the same ones: judgeq resume {folder.argument} --dataset - < FILE, or in Python "
+            f"Give the same ones: `{folder.command('resume', '--dataset', '-')} < FILE`, or in Python "
             "judgeq.resume(…, dataset=…)."
         )
     stored = folder.store_address is not None and "prompt" not in given
@@ -286,7 +286,7 @@ def _begin(run: Run, emit: Emit) -> None:
             f"settings again: {unmarked}"
         )
     info = _write_info(run)
-    real = [f"To ask a model, begin with: {info.real_run()[0]}"] if settings.rehearsal else []
+    real = [f"To ask a model, begin with: `{info.real_run()[0]}`"] if settings.rehearsal else []
     if not settings.models:  # else it stands in the forecast
         warnings.append(run.grown)
     for text in filter(None, warnings):
@@ -380,4 +380,4 @@ async def _people(run: Run, store: Store, emit: Emit) -> People | None:
         repeats=settings.repeats,
         seed=settings.seed,
     )
-    return People(asked, assignment, run=run.folder.argument, emit=emit)
+    return People(asked, assignment, run=run.folder, emit=emit)

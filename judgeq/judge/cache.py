@@ -12,6 +12,7 @@ import hashlib
 import math
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -25,6 +26,7 @@ from diskcache.core import MODE_RAW
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from judgeq.errors import DataError
+from judgeq.escaping import shell_word
 from judgeq.judge.backend import MOST_OF_A_NAME, Reply
 from judgeq.types import Answerer, Notify, Usage
 
@@ -205,11 +207,8 @@ def _opened(folder: Path) -> diskcache.Cache:
 @contextmanager
 def _file(folder: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
     """The cache's file. Raises DataError for what is no cache of this user's, or can't be read."""
-    if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
-        raise DataError(
-            f"{folder} belongs to another user, who could put replies into it. --cache-dir names "
-            "another folder."
-        )
+    if hasattr(os, "geteuid"):
+        _refuse_others(folder)
     address = f"{(folder / DATABASE).resolve().as_uri()}?mode={mode}"
     try:
         with closing(
@@ -219,6 +218,27 @@ def _file(folder: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
             yield db
     except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # SQLite quotes bytes of the file
         raise DataError(f"{folder} can't be used as a reply cache: {error}.") from error
+
+
+def _refuse_others(folder: Path) -> None:
+    """Raise DataError where other users could put replies into the cache in a folder."""
+    own = folder.stat()
+    files = [path for path in folder.glob(f"{DATABASE}*") if path.is_file()]
+    found = [(folder, own), *((path, path.stat()) for path in files)]
+    for path, status in found:
+        if status.st_uid != os.geteuid():
+            raise DataError(
+                f"{path} belongs to another user, who could put replies into it. --cache-dir names "
+                "another folder."
+            )
+        writable = stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
+        if path is not folder:  # a file can be written by those who can reach it
+            writable &= own.st_mode << 1
+        if writable:
+            raise DataError(
+                f"other users may write to {path}, and could put replies into it. Run "
+                f"`chmod go-w {shell_word(str(path))}`, or name another folder with --cache-dir."
+            )
 
 
 # `judgeq cache`

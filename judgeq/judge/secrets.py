@@ -1,7 +1,8 @@
 """Keys and headers of a model behind an API: taken from the environment and files, never shown.
 
 Whatever a server or a proxy says is masked before anything else reads it: a secret as it is, as in a
-URL, as in JSON, and in base64. Masking comes before cutting, parsing and storing, so that nothing
+URL, as in JSON, and in base64; and in disguise, which is anything that judgeq's own decoding and
+cleaning would put together again. Masking comes before cutting, parsing and storing, so that nothing
 further on has to know of secrets.
 """
 
@@ -9,14 +10,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
 import orjson
 
 from judgeq.errors import KeyMissingError, UsageError
+from judgeq.escaping import ANSI_SEQUENCE
 from judgeq.files import ordinary
 from judgeq.settings.model import SECRETIVE, VARIABLE, Access, Model
 from judgeq.types import Headers
@@ -24,9 +27,22 @@ from judgeq.types import Headers
 OWN_KEY = "JUDGEQ_API_KEY"
 """The variable of the key of a server that is no provider's."""
 SHOWN = "***"
+KEY_SHOWN = "***key***"
+"""Stands for a key as a whole: a reply that holds this is unusable."""
 SHORTEST = 6
 """Characters. What is shorter would be found in any text, and is no secret worth the name; behind a
 scheme or a user ("Bearer x", "user:x") it is masked all the same."""
+KEY_CHARACTERS = 16
+"""What is shorter, or an ordinary word such as "not-needed", is masked as it is only, and a reply that
+holds it is used: the words of any model may hold it."""
+_PUBLIC_PREFIX = re.compile(r"\A(?:[a-z]{1,8}[0-9]{0,2}[-_]){1,3}")
+"""How keys of a provider begin ("sk-ant-api03-"), which is no secret."""
+_ESCAPE = re.compile(r"""\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))""")
+_CONTROLS = dict(zip("bfnrt", "\b\f\n\r\t", strict=True))
+_SEQUENCE_START = re.compile(r"[\x1b\x9b\x9d]")
+_NOT_ASCII = re.compile(r"[^\x21-\x7e]+")
+ESCAPE_LAYERS = 16
+"""So many layers of JSON within JSON are decoded; what has more of them is masked as a whole."""
 
 # Verdicts are read from masked texts: what is kept in the ledger and in the cache is what was read.
 # So the words by which an answer is read are never masked, even where a secret holds one of them;
@@ -112,57 +128,102 @@ def extra_headers(access: Access) -> dict[str, str]:
 
 
 class Mask:
-    """Everything secret that one session sends, and how it is kept from coming back."""
+    """Everything secret that one session sends, and how it is kept from coming back.
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        forms = {
-            form
-            for secret in secrets
+    `secrets` and `keys` are masked as a whole. Keys that nobody can guess (`_is_key`) are masked in
+    pieces and in disguise, too.
+    """
+
+    def __init__(self, secrets: Iterable[str], keys: Iterable[str] = ()) -> None:
+        all_secrets = {
+            secret
+            for secret in {*secrets, *keys}
             if len(secret) >= SHORTEST and secret not in _PUBLIC
+        }
+        real_keys = {key for key in keys if _is_key(key)}
+        shown = {
+            form: KEY_SHOWN if any(key in secret for key in real_keys) else SHOWN
+            for secret in all_secrets
             for form in _forms(secret)
         }
-        self._forms = sorted(forms, key=len, reverse=True)
+        self._shown = dict(sorted(shown.items(), key=lambda item: (-len(item[0]), item[0])))
+        self._has_words = SHOWN in shown.values()  # secrets that are no keys
+        self._disguised = {_NOT_ASCII.sub("", form) for key in real_keys for form in _forms(key)}
+        self._pieces = _Pieces(real_keys)
 
     @classmethod
     def of(cls, access: Access, key: str | None, headers: Headers, proxy: str | None) -> Mask:
         """What must not come back of a key, the headers of `access` (as sent), and a proxy's
         address."""
-        secrets = {key or "", *_in_proxy(proxy)}
+        secrets, keys = set[str](), {key or "", *_in_proxy(proxy)}
         for header in access.headers:
             name, _, given = header.partition(":")
             value = headers.get(name.strip(), "")
             secrets.add(value)
             if given.strip().startswith("env:") or SECRETIVE.search(name):
-                secrets |= _behind_scheme(value)
-        return cls(secrets)
+                keys |= _behind_scheme(value)
+        return cls(secrets, keys)
 
     def text(self, text: str) -> str:
-        """The text without the secrets."""
-        for form in self._forms:
-            if form in text:
-                text = text.replace(form, SHOWN)
-        return text
+        """Return the text without the secrets.
+
+        Of a text that holds a key in disguise nothing is left.
+        """
+        if not self._shown:
+            return text
+        masked = self._pieces.masked(self._without_forms(text))
+        return KEY_SHOWN if self._is_disguise(masked) else masked
 
     def body(self, body: bytes) -> bytes:
-        """An answer's body without the secrets, still JSON if it was."""
+        """Return an answer's body without the secrets, still JSON if it was."""
         text = body.decode(errors="replace")
-        masked = self.text(text)
-        if masked == text and "\\u" not in text and "\\/" not in text:  # escapes may hide a secret
+        if not self._shown or self._is_harmless(text):
             return body
+        masked = self.text(text)
         try:
-            given = orjson.loads(body)
-            within = self._within(given)
-        except (orjson.JSONDecodeError, RecursionError):  # no JSON, or too deep
+            content = orjson.loads(body)
+            within = self._within(content)
+            # Of a name that is given twice only the last value is in the content.
+            return body if within == content and masked == text else orjson.dumps(within)
+        except (orjson.JSONDecodeError, orjson.JSONEncodeError, RecursionError):
+            # No JSON, or nested deeper than any API's answer.
             return body if masked == text else masked.encode(errors="replace")
-        return body if within == given else orjson.dumps(within)
 
     def headers(self, headers: Headers) -> dict[str, str]:
         """An answer's headers without the secrets."""
         return {name: self.text(value) for name, value in headers.items()}
 
-    def holds(self, text: str) -> bool:
-        """Whether a secret is in the text."""
-        return any(form in text for form in self._forms)
+    def _without_forms(self, text: str) -> str:
+        for form, shown in self._shown.items():
+            if form in text:
+                text = text.replace(form, shown)
+        return text
+
+    def _is_disguise(self, text: str) -> bool:
+        """Return whether a text holds a key in disguise, or more escapes than are decoded."""
+        if not self._disguised:
+            return False
+        return any(
+            visible is None or self._holds_key(visible)
+            for without_sequences in (False, True)
+            for _, visible in _undisguised(text, without_sequences=without_sequences)
+        )
+
+    def _is_harmless(self, text: str) -> bool:
+        """Return whether an answer's body surely holds no secret, by a look at it as a whole."""
+        if any(form in text for form in self._shown):
+            return False
+        if self._has_words and ("\\u" in text or "\\/" in text):  # which may hide one
+            return False
+        # A terminal's sequence may reach from one string of the body into another.
+        return not self._disguised or not any(
+            visible is None or _SEQUENCE_START.search(current) or self._holds_key(visible)
+            for current, visible in _undisguised(text, without_sequences=False)
+        )
+
+    def _holds_key(self, visible: str) -> bool:
+        """Return whether visible characters hold a key, or a piece of one."""
+        return any(form in visible for form in self._disguised) or self._pieces.are_in(visible)
 
     def _within(self, value: Any) -> Any:
         """The same with all strings masked."""
@@ -173,6 +234,93 @@ class Mask:
         if isinstance(value, dict):
             return {self.text(name): self._within(part) for name, part in value.items()}
         return value
+
+
+class _Pieces:
+    """Pieces of keys, of SHORTEST characters and more, as no text holds by chance."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        parts = [_PUBLIC_PREFIX.sub("", key) for key in keys]
+        self._windows = {
+            part[at : at + SHORTEST]
+            for part in parts
+            for at in range(len(part) - SHORTEST + 1)
+            if part[at : at + SHORTEST] not in _PUBLIC
+        }
+        self._trigrams = {window[at : at + 3] for window in self._windows for at in range(4)}
+
+    def are_in(self, text: str) -> bool:
+        """Return whether the text holds a piece."""
+        return next(self._found(text), None) is not None
+
+    def masked(self, text: str) -> str:
+        """Return the text without the pieces."""
+        kept = []
+        end = 0
+        for start, piece_end in self._found(text):
+            kept += [text[end:start], SHOWN]
+            end = piece_end
+        return "".join([*kept, text[end:]]) if kept else text
+
+    def _found(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield the start and the end of each piece in a text."""
+        # Of six characters in a row one of the first four stands at a multiple of four.
+        trigrams = [text[at : at + 3] for at in range(0, len(text) - 2, 4)]
+        if self._trigrams.isdisjoint(trigrams):
+            return
+        end = 0
+        for place, trigram in enumerate(trigrams):
+            if trigram not in self._trigrams:
+                continue
+            for start in range(max(end, 4 * place - 3), 4 * place + 1):
+                stop = start
+                while text[stop : stop + SHORTEST] in self._windows:
+                    stop += 1
+                if stop > start and start >= end:
+                    stop += SHORTEST - 1
+                    if _looks_random(text[start:stop]):
+                        yield start, stop
+                    end = stop
+
+
+def _looks_random(word: str) -> bool:
+    """Return whether a word mixes letters and digits, or small letters and capitals as no name does."""
+    letters = [char for char in word if char.isalpha()]
+    if any(map(str.isdigit, word)):
+        return bool(letters)
+    return any(map(str.islower, letters)) and any(map(str.isupper, letters)) and not word.istitle()
+
+
+def _is_key(secret: str) -> bool:
+    """Return whether a secret is a key that nobody can guess, rather than a word such as "ollama"."""
+    part = _PUBLIC_PREFIX.sub("", secret)
+    return len(part) >= KEY_CHARACTERS and _looks_random(part)
+
+
+def _undisguised(text: str, *, without_sequences: bool) -> Iterator[tuple[str, str | None]]:
+    """Yield a text as it reads after each step of what may put a key in it together again.
+
+    Each time with its visible ASCII characters alone. Then escapes of JSON are decoded, until there are
+    none; None stands for the characters of a text that has more than ESCAPE_LAYERS of them. Without a
+    terminal's sequences these are dropped first.
+    """
+    current = text
+    for _ in range(ESCAPE_LAYERS):
+        if without_sequences:
+            current = ANSI_SEQUENCE.sub("", current)
+        visible = _NOT_ASCII.sub("", current)
+        yield current, visible
+        if "\\" not in visible:
+            return
+        current = _ESCAPE.sub(_decoded, visible)
+        if current == visible:
+            return
+    yield current, None
+
+
+def _decoded(escape: re.Match[str]) -> str:
+    code, char = escape.groups()
+    return chr(int(code, 16)) if code else _CONTROLS.get(char, char)
 
 
 def _forms(secret: str) -> set[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -30,6 +31,7 @@ from judgeq.people.assignment import NEVER, STALE, Assignment, PersonProgress
 from judgeq.person import Handed, PersonState
 from judgeq.prompts import PromptSet
 from judgeq.replies import answer_of, labels
+from judgeq.run_places import RunFolder, RunPlace
 from judgeq.text import listed, several
 from judgeq.types import Usage, Verdict
 
@@ -87,14 +89,14 @@ class Answer(NamedTuple):
 
 
 class People:
-    """The people of one run. `run`: how commands name it."""
+    """The people of one run. `run` is suggested in commands."""
 
     def __init__(
         self,
         questions: Questions,
         assignment: Assignment,
         *,
-        run: str = "last",
+        run: RunPlace = RunFolder(Path("last")),  # noqa: B008  (frozen)
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self._questions = questions
@@ -312,10 +314,11 @@ class People:
         """Report questions that nobody who is present may answer, if that is new."""
         absent = self._assignment.awaited()
         left = several(len(self._assignment.matches), "question")
+        add = self._run.command("annotate add", positionals=["NAME"])
+        show = self._run.command("show", "--write")
         text = (
             f"Nobody who is here may answer what is left ({left}). Waiting for "
-            f"{listed(absent or ['a new judge'])}. To go on without: `judgeq annotate add {self._run} "
-            f"NAME`, or Ctrl-C and `judgeq show {self._run} --write`."
+            f"{listed(absent or ['a new judge'])}. To go on without: `{add}`, or Ctrl-C and `{show}`."
         )
         if absent is not None and text != self._reported:
             self._emit(Notice(text, warning=not absent))

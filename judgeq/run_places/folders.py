@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import socket
 import tempfile
@@ -23,6 +22,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from judgeq.errors import DataError, RunError
+from judgeq.escaping import shell_command
 from judgeq.files import make_folder, read_start, refuse_links, replacing, write_new
 from judgeq.run_places.info import RunInfo
 from judgeq.store import Items, Store
@@ -85,10 +85,13 @@ class RunFolder:
         at = self.store_address
         return (self.label,) if at is None else (self.id, "--store", at)
 
-    @property
-    def argument(self) -> str:
-        """How a command is given the run in the usual place: `judgeq resume {argument}`."""
-        return self.id if self.address is None else shlex.join(self.words)
+    def command(self, name: str, *options: str, positionals: Sequence[str] = ()) -> str:
+        """Return the command `judgeq NAME` for the run in the usual place, safe to paste into a shell.
+
+        `options` and further `positionals` are words as they are, not yet quoted.
+        """
+        at = () if self.address is None else ("--store", self.address.label)
+        return shell_command(name, (self.id, *positionals), (*at, *options))
 
     @property
     def identity(self) -> str:
@@ -191,7 +194,7 @@ class RunFolder:
             with suppress(OSError):
                 by = f" by {read_start(holder, 200).strip()}"
             raise RunError(
-                f"run {self.id} is in use{by}. `judgeq status {self.id}` shows how far it is; to run "
+                f"run {self.id} is in use{by}. `{self.command('status')}` shows how far it is; to run "
                 "the same from the start beside it, add --new."
             ) from error
         except (OSError, NotImplementedError) as error:
@@ -353,7 +356,7 @@ class FolderRuns:
         )
         if not meant:
             at = () if self.address is None else ("--store", self.label)
-            listing = shlex.join(("judgeq", "runs", *at))
+            listing = shell_command("runs", options=at)
             raise RunError(f"there is no run {name!r} in {self.label}; `{listing}` lists them.")
         if len(meant) > 1:
             listed = ", ".join(run.id for run in meant[:5]) + (" …" if len(meant) > 5 else "")

@@ -20,6 +20,7 @@ from pydantic import (
 from judgeq.config import Settings, as_flags, fingerprint, settle
 from judgeq.datasets import FROM_PYTHON, STDIN, Dataset
 from judgeq.errors import RunError
+from judgeq.escaping import shell_command
 from judgeq.rating import Parameters
 from judgeq.rating.placing import Batch
 from judgeq.settings.run import SETTINGS
@@ -215,12 +216,12 @@ class RunInfo(BaseModel):
         if given.dataset == STDIN and self.dataset == FROM_PYTHON:
             return [f'judgeq.{name}(…, judge="{judges[0]}")' for name in ("estimate", "run")]
         flags = [
-            flag.replace(f"{Path.cwd()}/", "")
+            word.removeprefix(f"{Path.cwd()}/")
             for name, setting in SETTINGS.items()
             if setting.flag and getattr(given, name) != setting.default
-            for flag in as_flags(name, getattr(given, name))
+            for word in as_flags(name, getattr(given, name))
         ]
-        return [f"judgeq {name} {' '.join(flags)}" for name in ("estimate", "run")]
+        return [shell_command(name, options=flags) for name in ("estimate", "run")]
 
     @classmethod
     def read(cls, text: str | bytes, where: str) -> RunInfo:

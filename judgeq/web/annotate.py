@@ -253,8 +253,8 @@ def _invitation(run: Run, entrance: Entrance) -> str:
     text = f"Anybody who opens {address} may judge, under a name of their own."
     if not run.settings.open_to_all:
         text = (
-            f"People judge at {address}, each with a link of their own: `judgeq annotate add "
-            f"{run.folder.argument} NAME` prints one."
+            f"People judge at {address}, each with a link of their own: "
+            f"`{run.folder.command('annotate add', positionals=['NAME'])}` prints one."
         )
     if entrance.is_only_here:
         text += " Only this machine reaches it: for others give --url-prefix or --host."

@@ -231,7 +231,12 @@ class Connection:
         error = error_for(*answer, model=self._model, url=url, now=time.time())
         sent = self._has_key or any(name.lower() in KEY_HEADERS for name in self._sent)
         if isinstance(error, KeyRefusedError) and not sent:
-            return KeyRefusedError(f"{error} {unsent_key()}", cost=error.cost)
+            error = KeyRefusedError(f"{error} {unsent_key()}", cost=error.cost)
+        return self.masked(error)
+
+    def masked(self, error: JudgeError) -> JudgeError:
+        """Return the error with its message masked: it may hold words that were put together."""
+        error.args = (self.mask.text(str(error)),)
         return error
 
     def _broken(self, url: str, error: BaseException) -> JudgeError:

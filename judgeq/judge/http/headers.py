@@ -14,7 +14,7 @@ from judgeq.judge.limiter import RateHeaders
 from judgeq.types import Headers
 
 LONGEST = 366 * 86_400.0
-MAX_DOLLARS_PER_CALL = 1_000_000.0
+MAX_DOLLARS_PER_CALL = 100_000.0
 """A call that is said to cost more isn't believed: the ledger's sums have to stay whole numbers."""
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _IDS = ("x-request-id", "apim-request-id", "request-id", "x-ms-request-id", "cf-ray")

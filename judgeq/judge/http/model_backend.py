@@ -31,7 +31,7 @@ from judgeq.judge.http.connection import Answer, Connection, fields_in, name_in,
 from judgeq.judge.http.errors import error_in
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import REASON, Bounds, Pricing, output_bound
-from judgeq.judge.secrets import api_key
+from judgeq.judge.secrets import KEY_SHOWN, api_key
 from judgeq.replies import CUT_OFF, EMPTY, is_complete
 from judgeq.settings.model import LIMIT_FIELDS, Access, Model
 from judgeq.types import Answerer, Fields, Headers, Notify, Usage
@@ -50,6 +50,9 @@ _PROBLEMS = {
     "refusal": "the model refused to answer.",
 }
 """Why a text is no answer, by the reason for which it ended."""
+_HOLDS_KEY = "the answer held a key that was sent with the question, so it isn't used."
+MAX_CALL_TOKENS = 1_000_000_000
+"""A call that is said to take more isn't believed: the ledger's sums have to stay whole numbers."""
 
 
 class ModelBackend(ABC):
@@ -226,22 +229,27 @@ class ModelBackend(ABC):
         """The reply in a successful answer, which may still hold an error."""
         fields = object_from(answer.body, self._url)
         usage, text, reason = self.read(fields)
-        if usage is not None and (usage.input + usage.cached == 0 or (text and not usage.output)):
-            usage = None  # a text for nothing: it may have been paid for
+        text = self.connection.mask.text(text)  # which may have been put together from parts
+        if usage is not None:
+            usage = Usage(*[min(tokens, MAX_CALL_TOKENS) for tokens in usage])
+            if usage.input + usage.cached == 0 or (text and not usage.output):
+                usage = None  # a text for nothing: it may have been paid for
         cost = reported_cost(fields, answer.headers)
         is_reported = cost is not None
         if cost is None and usage is not None and self._pricing is not None:
-            cost = self._pricing.cost(usage)
+            cost = min(self._pricing.cost(usage), headers.MAX_DOLLARS_PER_CALL)
         if self._bounds.learn(size, usage or Usage(), cost, is_reported=is_reported):
             self.version += 1  # those that wait have the old bound
         error = error_in(fields, model=self.name, url=self._url, reason=reason)
         if error is not None:
             error.cost = error.cost if cost is None else cost
-            raise error
+            raise self.connection.masked(error)
         answerer = Answerer(*[name_in(fields, name) for name in ("model", "system_fingerprint")])
         if usage is not None:
             self._observe(usage, size)
         problem = self._problem(fields, text, str(reason))
+        if KEY_SHOWN.encode() in answer.body or KEY_SHOWN in text:
+            problem = _HOLDS_KEY
         return Reply(text, usage or Usage(), cost, problem, answerer)
 
     def _problem(self, answer: Fields, text: str, reason: str) -> str | None:

@@ -13,6 +13,7 @@ from judgeq.engine.status import Listed, State, Unreadable
 from judgeq.errors import UsageError
 from judgeq.judge.backend import Remote
 from judgeq.prompts import PromptSet
+from judgeq.run_places import RunPlace
 from judgeq.strategies import REGISTRY, parameters
 from judgeq.text import count, duration, money, several
 from judgeq.types import Batch
@@ -74,11 +75,11 @@ def batches(listed: Sequence[Listed], now: float) -> Section:
         (Column("cost", right=True, show=money), "batch.cost"),
         (Column("at most", right=True, spare=True), lambda one: _at_most(one.batch)),
     )
-    out = sorted({one.run.argument for one in listed if one.batch.open and not one.running})
+    out = {one.run.label: one.run for one in listed if one.batch.open and not one.running}
     notes = [
-        f"No process waits for the batches of {run}: `judgeq resume {run}` collects them, `judgeq "
-        f"runs batches cancel {run}` ends them."
-        for run in out
+        f"No process waits for the batches of {run.id}: `{run.command('resume')}` collects them, "
+        f"`{run.command('runs batches cancel')}` ends them."
+        for _, run in sorted(out.items())
     ]
     title = several(len(listed), "batch", "batches")
     found = [one.batch for one in listed]
@@ -86,12 +87,11 @@ def batches(listed: Sequence[Listed], now: float) -> Section:
     return table(listed, fields, title, notes=notes, warnings=late)
 
 
-def cancelled(batches: Sequence[tuple[Batch, Remote]], run: str) -> Section:
+def cancelled(batches: Sequence[tuple[Batch, Remote]], run: RunPlace) -> Section:
     """Those that providers were asked to cancel."""
     names = ", ".join(batch.name for batch, _ in batches)
-    note = (
-        f"Answers so far are billed: `judgeq resume {run}` collects them, and asks the rest again."
-    )
+    resume = run.command("resume")
+    note = f"Answers so far are billed: `{resume}` collects them, and asks the rest again."
     return Section(notes=[f"Asked to cancel: {names}.", note] if names else ["No batch is out."])
 
 

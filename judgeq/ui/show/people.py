@@ -40,13 +40,14 @@ def changed(
     """What a change did to people of a run; `served`: its page is open; `here`: their links lead to this
     machine."""
     facts = {"people": people, "served": served, "here": here}
-    return stated("changed", what=change.what, run=place.argument, **facts)
+    return stated("changed", what=change.what, run=place, **facts)
 
 
 def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
     """The people who judge a run: how far they are, and how they do."""
     if not people:
-        note = f"Nobody judges it yet. Add somebody: `judgeq annotate add {place.argument} NAME`."
+        add = place.command("annotate add", positionals=["NAME"])
+        note = f"Nobody judges it yet. Add somebody: `{add}`."
         return Section(notes=[note])
     fields: list[Field] = [
         (Column("judge", at_most=40), "name"),

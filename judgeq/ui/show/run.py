@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.engine.status import State
 from judgeq.engine.unread import problem_sentence
-from judgeq.escaping import quoted
+from judgeq.escaping import shell_command
 from judgeq.evaluation import items
 from judgeq.evaluation.evaluate import apart
 from judgeq.events import Forecast, Notice
@@ -107,9 +108,11 @@ def simulated(*runs: Result) -> Sequence[str]:
     return [SIMULATED] if any(found) else []
 
 
-def ending(result: Result, run: str) -> Section:
-    """Where the scores are, and three commands to go on with; `run` is how they name the run, "" for
-    the last one."""
+def ending(result: Result, run: Sequence[str]) -> Section:
+    """Return where the scores are, and three commands to go on with.
+
+    `run` are the words by which these name the run, the options among them; none for the last run.
+    """
     scores, known, strategy = result.scores, result.known, result.history.strategy
     own = scores.scored & (scores.settled == 0)
     top = int(np.nanargmax(np.where(own, scores.main[1], np.nan)))
@@ -117,13 +120,20 @@ def ending(result: Result, run: str) -> Section:
     section = stated(
         "ending",
         r=result,
-        name=f" {run}" if run else "",
-        top=quoted(scores.ids[top]),
+        suggest=partial(_suggested, run),
+        top=scores.ids[top],
         more=more and strategy is not None and "rounds" in strategy.facts(),
     )
     if not result.info.settings.rehearsal:
         return section
     return replace(section, blocks=[("To ask a model:", "\n".join(result.info.real_run()))])
+
+
+def _suggested(
+    run: Sequence[str], name: str, *options: object, positionals: Sequence[str] = ()
+) -> str:
+    """Return a command about a run that is named by these words."""
+    return shell_command(name, [*run[:1], *positionals], [*run[1:], *map(str, options)])
 
 
 def rating(result: Result) -> Section:

@@ -4,7 +4,8 @@
 (async () => {
   const [title, main] = [document.querySelector("h1"), document.querySelector("main")];
   const refused = title.textContent;
-  const here = location.pathname + location.search;
+  // Whole: a path that begins with two slashes would name another server.
+  const here = location.origin + location.pathname + location.search;
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   title.textContent = "One moment";
   main.hidden = true;
