@@ -95,7 +95,7 @@ class Dataset:
     of each item, within which alone it is compared; None: all are one. `known_as` names items
     that are known by a name or a file's checksum, whether or not the texts are here. `columns` are the
     user's other ones, as the table has them, where they are kept. `notices` are sentences that the
-    user must read.
+    user must read, `cautions` those to be read before anything is paid for.
     """
 
     name: str
@@ -113,6 +113,7 @@ class Dataset:
     known_as: str | None = None
     licence: str = ""
     notices: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
     missing_texts: str = ""
 
     @cached_property

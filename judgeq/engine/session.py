@@ -281,7 +281,7 @@ def _begin(run: Run, emit: Emit) -> None:
     info = _write_info(run)
     real = [f"To ask a model, begin with: {info.real_run()[0]}"] if settings.rehearsal else []
     if not settings.models:  # else it stands in the forecast
-        warnings.append(run.grown)
+        warnings += [run.grown, *run.dataset.cautions]
     for text in filter(None, warnings):
         emit(Notice(text, warning=True))
     for text in (*run.dataset.notices, *info.cautions, *real):
