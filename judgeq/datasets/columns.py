@@ -91,7 +91,7 @@ def dataset_of(table: Table, spec: DatasetSpec, unlabelled: Sequence[str] = ()) 
     notices = list[str]()
     cautions = list[str]()
     if table.empty_rows:
-        notices.append(f"{_rows(table.empty_rows)} left out: all of their cells are empty.")
+        notices.append(f"{_rows(table.empty_rows)} left out: all cells are empty.")
     if spec.text_column or text in table.columns:
         cells = cells_of(table, text, "--text-column")
         if spec.skip_empty:

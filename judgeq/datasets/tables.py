@@ -71,8 +71,8 @@ UNPACKED_ROWS = 10_000_000
 """Rows that a compressed file may hold."""
 UNPACKED_LINES = 50_000_000
 """Lines that a gzipped file may hold: a text may have several."""
-UNPACKED_LINE_CHARACTERS = 50_000_000
-"""Characters of a line of a gzipped CSV file."""
+UNPACKED_LINE_BYTES = 50_000_000
+"""Bytes of a line of a gzipped CSV file."""
 UNPACKED_CELLS = 50_000_000
 """Cells of an Excel sheet, with those left of the last one of a row."""
 STREAMED_CHARACTERS = 50_000_000
@@ -237,7 +237,7 @@ def _index_columns(data: Any) -> dict[str, list[object]]:
     Without columns for the default index, for one of several levels, and for one that can't be ids:
     values that occur twice, or that are no texts or whole numbers.
     """
-    index = getattr(data, "index", None)
+    index: Any = getattr(data, "index", None)
     if not hasattr(index, "is_unique") or getattr(index, "nlevels", 1) != 1:
         return {}
     name = getattr(index, "name", None)
@@ -361,6 +361,8 @@ def _read(
         sheet = _sheet(name, data, spec.sheet)
         return _table(name, sheet, columns, header=not spec.no_header, form=form)
     lines = _lines(name, data, spec.encoding)
+    too_wide = is_packed and _has_longer_line(data, UNPACKED_LINE_BYTES)
+    del data, packed  # as text it may be read whole
     if form is None:
         first = next(filter(str.strip, lines), "").lstrip()
         form = "jsonl" if first.startswith(("{", "[")) else "txt" if spec.no_header else "csv"
@@ -370,24 +372,31 @@ def _read(
         entries = _entries(lines, spec.text_column or TEXT, stream=is_packed)
         return _json_table(name, entries, columns, named, most_rows=_most_rows(is_packed))
     if form == "txt" and not (spec.delimiter or named):
-        texts = CsvLines(lines, spec.comment)
-        rows = ((line, [text.strip()]) for line, text in texts.numbered() if text.strip())
+        comment = spec.comment
+        rows = (
+            (number, [text.strip()])
+            for number, text in _filled(lines)
+            if comment is None or not text.startswith(comment)
+        )
         return _table(
             name, rows, columns, header=False, form=form, most_rows=_most_rows(is_packed)
         )
-    limit = UNPACKED_LINE_CHARACTERS if is_packed else None
-    csv_lines = CsvLines(lines, spec.comment, limit)
-    sample = [*islice(filter(str.strip, csv_lines), 20 if spec.no_header else 1)]
+    if too_wide:
+        raise _too_much(name, f"{UNPACKED_LINE_BYTES:,} bytes in a line")
+    sample = [
+        *islice(filter(str.strip, _uncommented(lines, spec.comment)), 20 if spec.no_header else 1)
+    ]
     lines.seek(0)
-    csv_lines = CsvLines(lines, spec.comment, limit)
+    csv_lines = _uncommented(lines, spec.comment)
     separator = _SEPARATOR_LINE.fullmatch(sample[0]) if sample else None  # as Excel reads it
+    skipped = 0
     if separator is not None:
-        next(filter(str.strip, csv_lines))
+        skipped = next(number for number, line in enumerate(csv_lines, 1) if line.strip())
     mark = spec.delimiter or (separator and separator[1]) or ("\t" if form == "tsv" else None)
     mark = mark or delimiter_of(sample)
     return _table(
         name,
-        _csv_rows(csv_lines, mark, spec.escape),
+        _csv_rows(csv_lines, mark, spec.escape, skipped, lines),
         columns,
         header=not spec.no_header,
         decimal_comma=mark == ";",
@@ -490,40 +499,44 @@ def _is_text(data: bytes, encoding: str) -> bool:
     return True
 
 
-class CsvLines(Iterator[str]):
-    """The lines of a text, without comments: lines that begin with a mark where a row may begin.
+def _has_longer_line(data: bytes, most: int) -> bool:
+    """Whether a line of a text has more bytes than `most`."""
+    begin = 0
+    while begin + most < len(data):
+        end = max(data.rfind(mark, begin, begin + most) for mark in (b"\n", b"\r"))
+        if end < begin:
+            return True
+        begin = end + 1
+    return False
 
-    A line within quotation marks is never a comment. The reader of rows says where one begins, by
+
+class UncommentedLines(Iterator[str]):
+    """The lines of a text but comments: lines that begin with a mark where a row may begin.
+
+    A line within quotation marks is never a comment. Whoever reads rows says where one begins, by
     setting `row_begins`.
     """
 
-    def __init__(
-        self, lines: Iterable[str], comment: str | None = None, most_characters: int | None = None
-    ) -> None:
-        """Raises BadRowError at a line of more than `most_characters`."""
-        self.number = 0  # of the line that was read last, from 1
+    def __init__(self, lines: Iterable[str], comment: str) -> None:
         self.row_begins = True
-        self._lines = iter(lines)
+        self.row_line = 0  # the number of the line on which the row begins that is read, from 1
+        self._numbered = enumerate(lines, 1)
         self._comment = comment
-        self._most_characters = most_characters
 
     def __next__(self) -> str:
-        for line in self._lines:
-            self.number += 1
-            if self._most_characters is not None and len(line) > self._most_characters:
-                problem = f"the line has more than {self._most_characters:,} characters"
-                raise BadRowError(self.number, problem, "Unpack the file, and look at this line.")
-            if self._comment is not None and self.row_begins and line.startswith(self._comment):
-                continue
-            self.row_begins = False
-            return line
+        for number, line in self._numbered:
+            if not self.row_begins:
+                return line
+            if not line.startswith(self._comment):
+                self.row_begins = False
+                self.row_line = number
+                return line
         raise StopIteration
 
-    def numbered(self) -> Iterator[tuple[int, str]]:
-        """Yield each line as a row, with its number."""
-        for line in self:
-            yield self.number, line
-            self.row_begins = True
+
+def _uncommented(lines: TextIOWrapper, comment: str | None) -> Iterator[str]:
+    """Return the lines of a text, without comments where a mark of these is given."""
+    return lines if comment is None else UncommentedLines(lines, comment)
 
 
 def _filled(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
@@ -569,7 +582,7 @@ def _table(
         }
         places = [(names.index(name), cells) for name, cells in read.items()]
         for line, row in rows:
-            if not any(not isinstance(cell, str) or cell.strip() for cell in row):
+            if _is_blank(row[0]) and all(map(_is_blank, row)):
                 empty.append(len(lines))
                 row = [""] * len(names)
             elif len(row) != len(names):
@@ -592,6 +605,11 @@ def _table(
         hints=HINTS[form],
         empty_rows=len(empty),
     )
+
+
+def _is_blank(cell: Any) -> bool:
+    """Whether a cell of a table is empty."""
+    return cell is None or cell == "" or (isinstance(cell, str) and cell.isspace())
 
 
 def _without(n: int, left_out: Collection[int]) -> Sequence[int]:
@@ -621,46 +639,31 @@ def _length_remedy(row: Sequence[Any], names: Sequence[str]) -> str:
 _ESCAPE_REMEDY = "If a backslash stands before quotation marks within a text, add --escape '\\'."
 
 
-def _csv_rows(lines: CsvLines, delimiter: str, escape: str | None) -> Rows:
-    """The rows of a CSV file, of which a blank line is none."""
+def _csv_rows(
+    lines: Iterator[str], delimiter: str, escape: str | None, skipped: int, source: TextIOWrapper
+) -> Rows:
+    """The rows of a CSV file after the lines that were skipped; a blank line is none. Where one is
+    broken the `source` of the lines is read again, for what to do about it."""
+    comments = lines if isinstance(lines, UncommentedLines) else None
+    start = skipped + 1
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD))  # its own limit is 131,072
-    seen = _Remembered(lines)
-    start = lines.number + 1
     try:
-        reader = csv.reader(seen, delimiter=delimiter, escapechar=escape, strict=True)
+        reader = csv.reader(lines, delimiter=delimiter, escapechar=escape, strict=True)
         for row in reader:
+            if comments is not None:
+                start = comments.row_line
+                comments.row_begins = True
             if row:
-                yield seen.first_number, row
-            start = lines.number + 1
-            lines.row_begins = True
-            seen.begin_row()
+                yield start, row
+            start = skipped + reader.line_num + 1
     except csv.Error as error:
+        if comments is not None:
+            start = comments.row_line
         remedy = "A quotation mark is never closed, or one inside a quoted field is not doubled."
-        if escape is None and seen.has_escaped_quote:
+        source.seek(0)
+        if escape is None and '\\"' in "".join(islice(source, start - 1, start + 9)):
             remedy = _ESCAPE_REMEDY
-        raise BadRowError(seen.first_number or start, f"broken quoting ({error})", remedy) from error
-
-
-class _Remembered(Iterator[str]):
-    """The lines of a row: the number of the first, and whether one has a backslash before a quotation
-    mark."""
-
-    def __init__(self, lines: CsvLines) -> None:
-        self.first_number = 0
-        self.has_escaped_quote = False
-        self._lines = lines
-
-    def begin_row(self) -> None:
-        """The next line is the first one of a row."""
-        self.first_number = 0
-        self.has_escaped_quote = False
-
-    def __next__(self) -> str:
-        line = next(self._lines)
-        if not self.first_number:
-            self.first_number = self._lines.number
-        self.has_escaped_quote = self.has_escaped_quote or '\\"' in line
-        return line
+        raise BadRowError(start, f"broken quoting ({error})", remedy) from error
 
 
 # Excel
@@ -775,6 +778,7 @@ def _entries(lines: TextIOWrapper, text_column: str, *, stream: bool) -> Iterato
     lines.seek(0)
     if first.lstrip().startswith("["):
         text = lines.read()
+        lines.close()
         if stream and len(text) > STREAMED_CHARACTERS:
             yield from ((0, element) for element in _elements(text))
             return
@@ -953,7 +957,7 @@ def _json_table(
     *,
     most_rows: int | None,
 ) -> Table:
-    """The table of JSON objects, a row each; a text in place of an object stands for one with that alone.
+    """The table of JSON objects, a row each; a text stands for an object with that alone.
 
     All keys of all objects are columns. Those within objects are named by their path ("meta.text"), and
     those within lists by a position too ("messages.0.content"), where they are `named`.
@@ -969,19 +973,19 @@ def _json_table(
             if not isinstance(cells, dict) or not cells:
                 problem = f"{display(entry)} is no JSON object with values"
                 raise BadRowError(line, problem, _JSON_REMEDY)
-            if all(cell is None or (isinstance(cell, str) and not cell.strip()) for cell in cells.values()):
+            if _is_blank(next(iter(cells.values()))) and all(map(_is_blank, cells.values())):
                 empty.append(len(lines))
             for path in paths:
                 if path not in cells and (found := value_at(entry, path)) is not None:
                     cells[path] = found
-            for column in cells:
-                if column not in header:
+            if not cells.keys() <= header.keys():
+                for column in [column for column in cells if column not in header]:
                     header[column] = None
                     if column and (columns is None or column in columns):
                         read[column] = [None] * len(lines)
-            if len(header) > JSON_COLUMNS:
-                problem = f"there are more than {JSON_COLUMNS:,} different keys"
-                raise BadRowError(line, problem, "Keep only those that are needed.")
+                if len(header) > JSON_COLUMNS:
+                    problem = f"there are more than {JSON_COLUMNS:,} different keys"
+                    raise BadRowError(line, problem, "Keep only those that are needed.")
             for column, values in read.items():
                 values.append(cells.get(column))
             lines.append(line)
@@ -1004,6 +1008,8 @@ def _flat(entry: Any, path: str = "", depth: int = 9) -> Any:
     """The cells of an object by their paths, as deep as anybody nests columns; any other value alone."""
     if not (isinstance(entry, dict) and depth):
         return {path[:-1]: entry} if path else entry
+    if not path and dict not in map(type, entry.values()):  # the quick way, for most tables
+        return entry
     flat: dict[str, Any] = {}
     for key, value in entry.items():
         flat |= _flat(value, f"{path}{key}.", depth - 1)
@@ -1108,8 +1114,9 @@ def _bytes_of(pa: Any, cells: Any) -> int:
     (compute,) = packages("parquet", "Parquet", "pyarrow.compute")
     if pa.types.is_dictionary(cells.type):
         lengths = compute.binary_length(cells.dictionary)
-        total: int | None = compute.sum(lengths.take(cells.indices)).as_py()
-        return (total or 0) + cells.indices.nbytes
+        total: int = compute.sum(lengths.take(cells.indices)).as_py() or 0
+        indices: int = cells.indices.nbytes
+        return total + indices
     if pa.types.is_struct(cells.type):
         return sum(_bytes_of(pa, part) for part in cells.flatten())
     if pa.types.is_list(cells.type) or pa.types.is_large_list(cells.type):

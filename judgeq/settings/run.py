@@ -65,8 +65,8 @@ class DatasetSpec(Declarations):
         ),
     ]  # fmt: skip
     text_column: str | None = setting(
-        "A file's column of texts. Within a JSON object, a list or a Parquet struct its path, as meta.text "
-        "or messages.0.content.",
+        "A file's column of texts. Within a JSON object, a list or a Parquet struct its path, as "
+        "meta.text or messages.0.content.",
         DATA, None,
         common=True, unset="text", metavar="NAME",
     )  # fmt: skip
@@ -114,8 +114,8 @@ class DatasetSpec(Declarations):
         "The first line is a row: columns are named by number, from 1.", DATA, False
     )
     skip_empty: bool = setting(
-        "Leave out rows without a text, or with nothing but NA, n/a, null, none, - or an Excel error, and "
-        "count them.",
+        "Leave out rows without a text, or with nothing but NA, n/a, null, none, - or an Excel error, "
+        "and count them.",
         DATA, False,
     )  # fmt: skip
     skip_long: bool | None = setting(
