@@ -39,7 +39,14 @@ COLUMNS = (
     _column("--left", "The first text of a vote: its id, or the text.", VOTES),
     _column("--right", "The second text.", VOTES),
     _column(
-        "--winner", "Which won: the text, its side (left, right, 1, 2, a, b), or tie.", VOTES
+        "--winner",
+        "Which won: the text, its side (left, right, 1, 2, a, b, 'A is better'), or tie. Or three columns "
+        "of 1 and 0: the left won, the right won, a tie.",
+        VOTES, "COLUMN,…",
+    ),
+    _column(
+        "--winner-columns", "In place of --winner: a column of winners for each judge, who is called so.",
+        VOTES, "COLUMN,…",
     ),
     _column(
         "--tie", "One more word for a tie in --winner; may be repeated.", VOTES, "WORD",
@@ -56,8 +63,11 @@ COLUMNS = (
     _column("--judge-column", "Who judged.", EITHER),
     _column("--round-column", "The round, where there were several.", EITHER),
     option(
-        "--winner-is", "What --winner (or --best, --worst) names, where it might be either.",
-        ("text", "side"), group=EITHER,
+        "--winner-is",
+        "What --winner (or --best, --worst) names: a text or a side; of 0 and 1 the text's index, or "
+        "whether the left one won.",
+        ("text", "side", "index", "left-won"), group=EITHER,
+        shown="text or side, whichever fits all rows",
     ),
 )  # fmt: skip
 
@@ -71,19 +81,39 @@ def columns_of(file: Path, values: Values) -> votes.Columns | None:
         values[name] for name in ("left", "right", "winner", "best", "worst")
     )
     shared = values["judge_column"], values["round_column"]
-    items = next(csv.reader([values["item_columns"] or ""], skipinitialspace=True), [])
-    of_votes, of_best = (any(part) for part in ((left, right, winner), (items, best, worst)))
+    items = _names(values["item_columns"])
+    by_judge = _names(values["winner_columns"])
+    of_votes = any((left, right, winner, by_judge))
+    of_best = any((items, best, worst))
+    if of_best and values["winner_is"] in ("index", "left-won"):
+        raise UsageError(f"--winner-is {values['winner_is']} goes with votes (--winner).")
+    if by_judge and (winner or values["judge_column"]):
+        raise UsageError("--winner-columns stands in place of --winner and --judge-column.")
     if not of_votes and len({*items}) == len(items) >= 2 and (best or worst):
         return votes.Columns(items, best, worst, *shared, None, values["winner_is"])
     if not of_best and left and right and winner:
-        ties = values["tie"]
-        return votes.Columns((left, right), winner, None, *shared, ties, values["winner_is"])
+        outcomes = _names(winner)
+        columns = votes.Columns(
+            (left, right), winner, None, *shared, values["tie"], values["winner_is"]
+        )
+        if len(outcomes) in (2, 3):
+            columns = columns._replace(best=None, outcomes=outcomes)
+        return columns
+    if not of_best and left and right and by_judge:
+        return votes.Columns(
+            (left, right), None, None, *shared, values["tie"], values["winner_is"], (), by_judge
+        )
     if any(values[flag.name] for flag in COLUMNS) or file.suffix.lower() in _TABLES:
         raise UsageError(
             f"{file}: name the columns. Votes have --left, --right and --winner; best-worst answers "
             "--item-columns a,b,c,d (two or more, each once), and --best, --worst or both."
         )
     return None
+
+
+def _names(columns: str | None) -> list[str]:
+    """Return the names of columns that a flag gives, separated by commas as in a CSV file."""
+    return next(csv.reader([columns or ""], skipinitialspace=True), [])
 
 
 @command(
@@ -94,7 +124,8 @@ def columns_of(file: Path, values: Values) -> votes.Columns | None:
     ),
     *of_settings(
         *("dataset", "text_column", "id_column", "gold_column", "gold_levels", "group_column"),
-        *("delimiter", "encoding", "skip_empty", "sample", "n", "data_dir", "seed", *RATED, "texts"),
+        *("delimiter", "encoding", "sheet", "comment", "escape", "no_header", "skip_empty"),
+        *("sample", "n", "data_dir", "seed", "name", *RATED, "texts"),
     ),
     *COLUMNS,
     option(
@@ -144,6 +175,8 @@ def import_(
       judgeq import --dataset babe recording.jsonl --drop-identity
 
       judgeq import -d texts.csv votes.csv --left a --right b --winner w --judge-column who
+
+      judgeq import -d texts.csv arena.csv --left a --right b --winner a_won,b_won,tie
 
       judgeq import -d texts.csv bws.csv --item-columns a,b,c,d --best best --worst worst
     """
