@@ -16,7 +16,7 @@ from judgeq.cli.options import (
     option,
 )
 from judgeq.cli.printing import Answer, binary_output, complain, print_json_lines, spare
-from judgeq.cli.run import written
+from judgeq.cli.run import warn_of_merged, written
 from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ COLUMNS = (
         VOTES, "COLUMN,…",
     ),
     _column(
-        "--winner-columns", "In place of --winner: a column of winners for each judge, who is called so.",
+        "--winner-columns", "In place of --winner: a column of winners for each judge, by its name.",
         VOTES, "COLUMN,…",
     ),
     _column(
@@ -207,8 +207,14 @@ def import_(
         shown="the recording; scores with --format",
     ),
     option(
-        "kind --format", "The table's format.", ("csv", "jsonl", "parquet"),
+        "kind --format", "The table's format.", ("csv", "jsonl", "parquet", "xlsx"),
         shown="by the file's name; csv",
+    ),
+    option(
+        "program --for",
+        "Write CSV as this program opens it, with a byte order mark, or .xlsx; scores have the "
+        "beginnings of the texts.",
+        ("excel",),
     ),
     option("--replies", "With --table calls: the raw replies, and the reasons in them."),
     option(
@@ -222,6 +228,7 @@ def export(
     out: Path | None,
     table: str | None,
     kind: Format | None,
+    program: str | None,
     replies: bool,
     by: Any,
 ) -> None:
@@ -234,8 +241,8 @@ def export(
     that they are made of (a tie is two, of weight 0.5); or the calls, with tokens,
     costs, times and errors.
 
-    In CSV a text that a spreadsheet would run begins with '; JSONL and Parquet have
-    it as it is.
+    In CSV a text that a spreadsheet would run begins with '; JSONL, Parquet and Excel
+    have it as it is. For Excel take --for excel, or a file's name that ends in .xlsx.
 
     Examples:
 
@@ -243,13 +250,15 @@ def export(
 
       judgeq export last --table scores --format csv
 
+      judgeq export last --for excel --out scores.xlsx
+
       judgeq export last --table comparisons --out comparisons.parquet
 
       judgeq export last --table calls --replies --out calls.jsonl
     """
     out = None if out == Path("-") else out
     spare(out, "--out")
-    name = "scores" if table is None and kind is not None else table
+    name = "scores" if table is None and (kind is not None or program is not None) else table
     if replies and name != "calls":
         raise UsageError("--replies goes with --table calls.")
     if given and name != "scores":
@@ -259,7 +268,8 @@ def export(
     elif by is not None:
         raise UsageError("--by goes with a recording: tables name items by their ids.")
     else:
-        _export_table(place, place.info().settings_with(given), name, kind, out, replies)
+        settings = place.info().settings_with(given)
+        _export_table(place, settings, name, kind, out, replies=replies, excel=program == "excel")
 
 
 def _export_recording(run: RunPlace, out: Path | None, by: Any) -> None:
@@ -270,9 +280,10 @@ def _export_recording(run: RunPlace, out: Path | None, by: Any) -> None:
     from judgeq.engine import results
     from judgeq.imports import recordings
 
-    if out is not None and out.suffix.lower() in (".csv", ".parquet"):
-        complain(
-            f"{out} is a recording, in JSONL: --table writes tables (scores, comparisons, calls)."
+    if out is not None and out.suffix.lower() in (".csv", ".tsv", ".parquet", ".xlsx"):
+        raise UsageError(
+            f"--out {out}: a recording is JSONL. Give --table scores (or comparisons, calls), or a name "
+            "that ends in .jsonl."
         )
     if run.info().settings.both_orders:
         complain(
@@ -311,19 +322,29 @@ def _export_table(
     name: str,
     kind: Format | None,
     out: Path | None,
+    *,
     replies: bool,
+    excel: bool,
 ) -> None:
     """Write a table of a run to a file, or to standard output."""
     import asyncio
 
     from judgeq import files
     from judgeq.engine import export
+    from judgeq.engine.datasets import dataset_of
 
     ends: Any = "csv" if out is None else out.suffix.lower().removeprefix(".") or "csv"
     if kind is None and ends not in export.FORMATS:
         formats = ", ".join(export.FORMATS)
         raise UsageError(f"--out {out}: its name ends in none of {formats}; or add --format.")
     kind = kind or ends
+    if excel and kind not in ("csv", "xlsx"):
+        raise UsageError(f"--for excel writes csv or xlsx, not {kind}.")
+    excel = excel or kind == "xlsx"
+    dataset = None
+    if name == "scores" and (excel or settings.merge_duplicates):
+        dataset = dataset_of(run)
+        warn_of_merged(settings, dataset)
 
     async def write(file: IO[bytes]) -> None:
         if name == "comparisons":
@@ -331,15 +352,15 @@ def _export_table(
         elif name == "calls":
             table = await export.calls(run, replies=replies)
         else:
-            table = await export.scores(run, settings)
+            table = await export.scores(run, settings, dataset, with_texts=excel)
         if settings.rehearsal:
             table = export.marked(table)
-        await export.write(table, kind, file)
+        await export.write(table, kind, file, excel=excel)
 
     _warn(run, "this is what there is so far.")
     if out is not None:
         with files.replacing(out, refusal=_refusal) as text:
             asyncio.run(write(text.buffer))
         return
-    with binary_output("--format parquet" if kind == "parquet" else None) as file:
+    with binary_output(f"--format {kind}" if kind in ("parquet", "xlsx") else None) as file:
         asyncio.run(write(file))

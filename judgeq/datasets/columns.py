@@ -162,9 +162,7 @@ def is_empty(cell: object) -> bool:
 
 def stands_for_no_text(cell: object) -> bool:
     """Whether a text is only a word for a missing one: NA, n/a, null, none, - or an error of Excel."""
-    return (
-        isinstance(cell, str) and len(cell) < 30 and cell.strip().casefold() in NO_TEXT
-    )
+    return isinstance(cell, str) and len(cell) < 30 and cell.strip().casefold() in NO_TEXT
 
 
 def without_empty(table: Table, cells: Sequence[object]) -> tuple[Table, list[str]]:

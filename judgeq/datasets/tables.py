@@ -378,9 +378,7 @@ def _read(
             for number, text in _filled(lines)
             if comment is None or not text.startswith(comment)
         )
-        return _table(
-            name, rows, columns, header=False, form=form, most_rows=_most_rows(is_packed)
-        )
+        return _table(name, rows, columns, header=False, form=form, most_rows=_most_rows(is_packed))
     if too_wide:
         raise _too_much(name, f"{UNPACKED_LINE_BYTES:,} bytes in a line")
     sample = [
@@ -463,9 +461,7 @@ def _check_size(name: str, size: int) -> None:
 
 def _too_much(name: str, limit: str) -> DataError:
     """Return the error of a compressed file that holds more than a limit."""
-    return DataError(
-        f"{name} unpacks to more than {limit}. Unpack it, and give a part at a time."
-    )
+    return DataError(f"{name} unpacks to more than {limit}. Unpack it, and give a part at a time.")
 
 
 def _lines(name: str, data: bytes, named: str | None) -> TextIOWrapper:
@@ -899,7 +895,9 @@ def _rows_of_object(value: Mapping[str, Any], text_column: str) -> list[Any] | N
         data = value["data"]
         if isinstance(names, list) and isinstance(data, list):
             return [
-                dict(zip(map(str, names), row, strict=False)) for row in data if isinstance(row, list)
+                dict(zip(map(str, names), row, strict=False))
+                for row in data
+                if isinstance(row, list)
             ]
     if cells and all(isinstance(column, dict) for column in cells):
         return _rows_of_dicts(value, text_column)
@@ -1031,7 +1029,9 @@ def _parquet(
     try:
         file = parquet.ParquetFile(BytesIO(data))
         schema = file.schema_arrow
-        Table(name=name, header=schema.names, columns={}, rows=())  # raises for a name that is twice
+        Table(
+            name=name, header=schema.names, columns={}, rows=()
+        )  # raises for a name that is twice
         if file.metadata.num_rows > UNPACKED_ROWS:
             raise _too_much(name, f"{UNPACKED_ROWS:,} rows")
         wanted = _parquet_columns(schema, columns, named)
@@ -1085,9 +1085,7 @@ def _declared_bytes(metadata: Any, wanted: Collection[str]) -> int:
     return size
 
 
-def _decoded_columns(
-    name: str, file: Any, wanted: Sequence[str]
-) -> dict[str, list[Any]]:
+def _decoded_columns(name: str, file: Any, wanted: Sequence[str]) -> dict[str, list[Any]]:
     """Return these columns of a Parquet file, as lists.
 
     Texts stay in their dictionaries, in which a text that repeats stands once, until it is counted how

@@ -262,10 +262,13 @@ def at_work(
 def with_texts(
     result: results.Result, settings: Settings, dataset: Dataset | None
 ) -> results.Result:
-    """The result, with the items' texts if they are had and not unwanted, and columns that are kept."""
-    texts = dataset.texts if dataset is not None and settings.texts else None
-    others = {} if dataset is None else dataset.columns
-    return replace(result, scores=replace(result.scores, texts=texts, others=others))
+    """The result, with the items' texts if they are had and not unwanted, columns that are kept, and the
+    rows of a table whose equal texts were merged."""
+    if dataset is None:
+        return replace(result, scores=replace(result.scores, texts=None, others={}, rows=None))
+    texts = dataset.texts if settings.texts else None
+    scores = replace(result.scores, texts=texts, others=dataset.columns, rows=dataset.rows)
+    return replace(result, scores=scores)
 
 
 def _begin(run: Run, emit: Emit) -> None:

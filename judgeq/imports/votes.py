@@ -200,7 +200,7 @@ def _outcomes(table: Table, columns: Columns) -> list[str]:
 
 
 def _cells(table: Table, column: str, columns: Columns) -> list[Any]:
-    """Return a column's cells. Raises DataError where it is missing, naming columns that may be meant."""
+    """Return a column's cells. Raises DataError where it is missing, with columns that may be meant."""
     if column in table.columns:
         return cells_of(table, column, "")
     listed = [name for name in table.header if name.casefold().startswith("winner_")]
@@ -337,7 +337,14 @@ def _verdict(table: Table, row: _Row, columns: Columns, says: Named) -> Verdict:
             return Verdict.of([shown])
         else:
             remedy = "Name a text by its id or text, or by its place (1, 2, … or its column)."
-            if columns.ties is not None and answer.word in ("0", "1", "0.0", "1.0", "true", "false"):
+            if columns.ties is not None and answer.word in (
+                "0",
+                "1",
+                "0.0",
+                "1.0",
+                "true",
+                "false",
+            ):
                 remedy = (
                     "Say what 0 and 1 mean: --winner-is left-won (1: the left text won), or "
                     "--winner-is index (0: the left text won)."
