@@ -40,8 +40,8 @@ COLUMNS = (
     _column("--right", "The second text.", VOTES),
     _column(
         "--winner",
-        "Which won: the text, its side (left, right, 1, 2, a, b, 'A is better'), or tie. Or three columns "
-        "of 1 and 0: the left won, the right won, a tie.",
+        "Which won: the text, its side (left, right, 1, 2, a, b, 'A is better'), or tie. Or three "
+        "columns of 1 and 0: the left won, the right won, a tie.",
         VOTES, "COLUMN,…",
     ),
     _column(

@@ -287,8 +287,8 @@ def warn_of_merged(settings: Settings, dataset: Dataset | None) -> None:
     """Warn where rows that were merged get no score, since their table isn't there."""
     if settings.merge_duplicates and dataset is None:
         complain(
-            f"{settings.dataset} isn't there as it was: texts that were merged (--merge-duplicates) have "
-            "one row."
+            f"{settings.dataset} isn't there as it was: texts that were merged (--merge-duplicates) "
+            "have one row."
         )
 
 

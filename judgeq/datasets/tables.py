@@ -872,8 +872,11 @@ def _unwrapped(single: tuple[int, Any], text_column: str) -> Iterator[tuple[int,
     one that holds a single list of objects. Raises BadRowError for an object of which it isn't clear.
     """
     line, value = single
-    if not isinstance(value, dict) or isinstance(value_at(value, text_column), str):
-        yield line, value
+    is_table = isinstance(value, dict) and any(
+        isinstance(part, dict | list) for part in value.values()
+    )
+    if not is_table or isinstance(value_at(value, text_column), str):
+        yield line, value  # one row
         return
     rows = _rows_of_object(value, text_column)
     if rows is not None:
