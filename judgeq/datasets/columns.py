@@ -157,7 +157,9 @@ def is_empty(cell: object) -> bool:
         return True
     if not isinstance(cell, str):
         return False
-    return not cell or (not cell[0].isalnum() and _UNSEEN.fullmatch(cell) is not None)
+    if cell and " " < cell[0] < "\x7f":  # the quick way, for most texts
+        return False
+    return not cell or _UNSEEN.fullmatch(cell) is not None
 
 
 def stands_for_no_text(cell: object) -> bool:

@@ -272,7 +272,7 @@ def _with_path(columns: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         parent, _, _ = parent.rpartition(".")
         if parent in columns:
             cells = as_cells(columns[parent], parent)
-            found = [value_at(cell, path[len(parent) + 1 :]) for cell in cells]
+            found = [_plain(value_at(cell, path[len(parent) + 1 :])) for cell in cells]
             if any(cell is not None for cell in found):
                 return {**columns, path: found}
     return columns
@@ -758,9 +758,14 @@ def _loads(text: str) -> Any:
         if not _NOT_A_NUMBER.search(text):
             raise
         try:
-            return json.loads(text)
+            return json.loads(text, parse_constant=_constant)
         except RecursionError as error:
             raise orjson.JSONDecodeError("nests too deep", text, 0) from error
+
+
+def _constant(name: str) -> float | None:
+    """Return what NaN, Infinity or -Infinity stands for: NaN for no value."""
+    return None if name == "NaN" else float(name)
 
 
 def _entries(lines: TextIOWrapper, text_column: str, *, stream: bool) -> Iterator[tuple[int, Any]]:
@@ -836,7 +841,7 @@ def _value_from(decoder: json.JSONDecoder, text: str, at: int, line: int) -> tup
 
 def _concatenated(text: str) -> Iterator[tuple[int, Any]]:
     """Yield the JSON values that stand one after the other, with their lines. Raises BadRowError."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_constant=_constant)
     at = _end(_BLANK, text, 0)
     line = 1 + text.count("\n", 0, at)
     while at < len(text):
@@ -849,7 +854,7 @@ def _concatenated(text: str) -> Iterator[tuple[int, Any]]:
 
 def _elements(text: str) -> Iterator[Any]:
     """Yield the elements of a JSON array one by one. Raises BadRowError."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_constant=_constant)
     at = _end(_BLANK, text, _end(_BLANK, text, 0) + 1)
     while text[at : at + 1] not in ("]", ""):
         value, at = _value_from(decoder, text, at, 0)
@@ -1143,10 +1148,10 @@ def _struct_columns(pa: Any, field: Any, cells: list[Any]) -> Iterator[tuple[str
     """Yield a column as it is, or those within a struct, by their paths."""
     for path in _paths_of(pa, field):
         if path == field.name:
-            yield path, cells
+            yield path, [*map(_plain, cells)]
         else:
             inner = path[len(field.name) + 1 :]
-            yield path, [value_at(cell, inner) for cell in cells]
+            yield path, [_plain(value_at(cell, inner)) for cell in cells]
 
 
 # Values in messages

@@ -260,7 +260,7 @@ def _row(table: Table, i: int, columns: Columns, known: Mapping[str, int | None]
     for column in filter(None, (columns.best, columns.worst)):
         if cell := _word(table.columns[column][i]):
             text, word = _item(cell, known), cell.strip().casefold()
-            side = places.get(word)
+            side = None if columns.says in ("index", "left-won") else places.get(word)
             if side is None and votes:
                 side = places.get(_side_of(word, columns.says))
             answers[column] = _Answer(word, text if text in shown else None, side)
