@@ -430,9 +430,7 @@ def test_equal_texts_are_judged_once_if_asked_to() -> None:
     assert (list(data.ids), data.texts) == (["a", "b"], ["x", "y"])
     assert_array_equal(data.gold, [1, 2])
     (notice,) = data.notices
-    assert notice.endswith(
-        "repeat an earlier one, and are judged once with it (--merge-duplicates)."
-    )
+    assert notice.endswith("and are judged once with it (--merge-duplicates): 2 texts for 4 rows.")
     assert data.content == load_file("a.csv", "id,text\na,x\nb,y\n").content
     (notice,) = load_file("a.csv", rows).notices
     assert notice.startswith("2 of 4 texts repeat an earlier one, and each is judged as an item")

@@ -210,10 +210,8 @@ def without_repeated(dataset: Dataset, *, merge: bool) -> Dataset:
     items = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     item = np.array([items[key] for key in keys], dtype=np.int64)
     first = np.unique(item, return_index=True)[1]
-    notice += (
-        f"are judged once with it (--merge-duplicates): {len(items):,} texts are judged, and "
-        f"scores.csv has {len(dataset):,} rows."
-    )
+    count = f"{len(items):,} texts for {len(dataset):,} rows"
+    notice += f"are judged once with it (--merge-duplicates): {count}."
     rows = MergedRows(dataset.ids, item, dataset.gold, dataset.columns)
     return replace(_of_rows(dataset, first, notice), rows=rows)
 

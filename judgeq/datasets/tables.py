@@ -111,6 +111,16 @@ class DataFrame(Protocol):
     def __getitem__(self, column: Any, /) -> Any: ...
 
 
+class ColumnarDataset(Protocol):
+    """What is needed of a dataset of Hugging Face, or a table of Arrow."""
+
+    @property
+    def column_names(self) -> Any:
+        """The names of the columns."""
+
+    def __getitem__(self, column: Any, /) -> Any: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """A table, or some rows of it. Raises DataError where a name stands for two columns, and for what a
