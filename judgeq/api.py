@@ -1,7 +1,8 @@
 """The Python interface: the same as the command line, with arrays for results.
 
-A dataset is what `--dataset` names, a DataFrame (pandas, polars), a list of texts, or a dict of texts by
-id. Ctrl-C, or a notebook's Stop, once: no new calls, those in flight are let finish, then StoppedError;
+A dataset is what `--dataset` names, a DataFrame (pandas, polars; an index of ids stays), a dataset of
+Hugging Face, a list of texts or of dicts, or a dict of texts by id.
+Ctrl-C, or a notebook's Stop, once: no new calls, those in flight are let finish, then StoppedError;
 twice: at once. The same call continues the run.
 """
 
@@ -20,7 +21,7 @@ from typing import Any, TypeVar
 
 from judgeq import config, datasets, run_places
 from judgeq.config import Settings
-from judgeq.datasets.tables import DataFrame, Table, table_of
+from judgeq.datasets.tables import ColumnarDataset, DataFrame, Table, table_of
 from judgeq.engine import drift as drifting
 from judgeq.engine import estimate as estimates
 from judgeq.engine import results, session
@@ -39,8 +40,17 @@ from judgeq.ui.notebook import InPython, Result
 from judgeq.ui.show import run as show_run
 
 T = TypeVar("T")
-Data = str | os.PathLike[str] | DataFrame | Sequence[str] | Mapping[str, str]
-"""What is judged: a dataset's name, a file, a DataFrame, texts, or texts by id."""
+Data = (
+    str
+    | os.PathLike[str]
+    | DataFrame
+    | ColumnarDataset
+    | Sequence[str]
+    | Sequence[Mapping[str, Any]]
+    | Mapping[str, str]
+)
+"""What is judged: a dataset's name, a file, a DataFrame, a dataset of Hugging Face, texts, dicts of
+columns, or texts by id."""
 Column = str | Sequence[Any]
 """The name of a column, or its values, one a text."""
 COLUMNS = ("text", "gold", "id", "group")

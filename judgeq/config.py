@@ -8,7 +8,9 @@ its fingerprint; the others (SESSION) may change between one session and the nex
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -50,6 +52,8 @@ class Panelist(NamedTuple):
         return self.judge if self.persona is None else f"{self.judge} as {self.persona}"
 
 
+MAX_PANELISTS = 10_000
+"""Judges of a run at most, each counted as often as it has personas."""
 PAGE = ("anchors", "host", "port", "url_prefix", "open_to_all")
 """Settings of where people are asked, and a file for it: no run decides them."""
 NEVER_KEPT: dict[str, Any] = {
@@ -110,16 +114,22 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
     @property
     def judges(self) -> tuple[str, ...]:
         """The judges as they are reported; those of the same name are numbered."""
-        names = [panelist.name for panelist in self.panelists]
-        return tuple(
-            name if names.count(name) == 1 else f"{name} {names[:place].count(name) + 1}"
-            for place, name in enumerate(names)
-        )
+        return _numbered_names(tuple(panelist.name for panelist in self.panelists))
 
     @property
     def models(self) -> tuple[str, ...]:
         """Those of the judges that are models: they read texts, and cost money."""
         return tuple(name for name in self.judge if judge.kind_of(name).costs_money)
+
+    @model_validator(mode="after")
+    def _not_too_many(self) -> Self:
+        """A stranger's run folder may name any number of judges, which are looked through often."""
+        if len(self.judge) * max(1, len(self.persona)) > MAX_PANELISTS:
+            raise ValueError(
+                f"--judge, --persona: more than {MAX_PANELISTS:,} judges, each as each persona. Name "
+                "fewer"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_provider(self) -> Self:
@@ -195,6 +205,18 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
         """The strategy with the rounds that the run was begun with, which decide its fingerprint."""
         given = {name: getattr(self, name) for name in strategies.FLAGS}
         return strategies.parse(self.strategy, at_once=self.people is not None, **given)
+
+
+@lru_cache(maxsize=8)
+def _numbered_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names, each that occurs several times with its number."""
+    times = Counter(names)
+    numbers = Counter[str]()
+    numbered = list[str]()
+    for name in names:
+        numbers[name] += 1
+        numbered.append(name if times[name] == 1 else f"{name} {numbers[name]}")
+    return tuple(numbered)
 
 
 def settle(

@@ -16,7 +16,8 @@ ANSI_SEQUENCE = re.compile(
 )
 """Escape sequences of a terminal: colors, titles, movements of the cursor."""
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co"})
-_RUN = ("=", "+", "-", "@", "\t", "\r", "\n", *"＝＋－＠")
+_RUN = ("=", "+", "-", "\t", "\r", "\n", *"＝＋－")
+_RUN_BY_EXCEL = (*_RUN, *"@＠")
 _MARKS = 2  # combining marks left on a letter
 _JOINERS = "\u200c\u200d"
 _JOINED = frozenset({"So", "Sk", "Lo", "Lm", "Mn", "Mc"})
@@ -154,9 +155,11 @@ def shell_command(
     return " ".join([*setting, "judgeq", name, *map(shell_word, (*first, *then))])
 
 
-def for_spreadsheet(cell: object) -> object:
-    """A cell of a CSV file that people open: one that a spreadsheet would run begins with "'".
+def for_spreadsheet(cell: object, *, excel: bool = False) -> object:
+    """Return a cell of a CSV file that people open: one that a spreadsheet would run begins with "'".
 
-    Only words are changed, such as names and ids; numbers are ours.
+    Only words are changed, such as names and ids; numbers are ours. A text may well begin with @, which
+    Excel alone runs: that is changed only for `excel`.
     """
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_RUN) else cell
+    begins = _RUN_BY_EXCEL if excel else _RUN
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(begins) else cell

@@ -413,7 +413,10 @@ def test_empty_texts_are_left_out_if_asked_to() -> None:
     rows = "text,gold\none,1\n ,\n\n,nonsense\nfour,4\nfive,\n"
     data = load_file("a.csv", rows, skip_empty=True, gold_column="gold")
     assert (list(data.ids), data.texts) == (["0", "3", "4"], ["one", "four", "five"])
-    assert data.notices == ("2 of 5 rows are left out: they have no text.",)
+    assert data.notices == (
+        "1 row is left out: all cells are empty.",
+        "1 of 4 rows are left out: they have no text.",
+    )
     with pytest.raises(DataError, match=r"row 4 \(line 6\), column 'gold': 'x' is not a number"):
         load_file("a.csv", rows.replace("four,4", "four,x"), skip_empty=True, gold_column="gold")
     whole = "text\none\ntwo\n"
@@ -427,9 +430,7 @@ def test_equal_texts_are_judged_once_if_asked_to() -> None:
     assert (list(data.ids), data.texts) == (["a", "b"], ["x", "y"])
     assert_array_equal(data.gold, [1, 2])
     (notice,) = data.notices
-    assert notice.endswith(
-        "repeat an earlier one, and are judged once with it (--merge-duplicates)."
-    )
+    assert notice.endswith("and are judged once with it (--merge-duplicates): 2 texts for 4 rows.")
     assert data.content == load_file("a.csv", "id,text\na,x\nb,y\n").content
     (notice,) = load_file("a.csv", rows).notices
     assert notice.startswith("2 of 4 texts repeat an earlier one, and each is judged as an item")

@@ -271,7 +271,7 @@ def test_what_a_spreadsheet_would_run_is_defused_in_csv_alone(tmp_path: Path) ->
     ids = [row["id"] for row in same_in_all_formats(tmp_path, "scores")]
     assert ids == HOSTILE
     for line, name in zip(cells(tmp_path / "t.csv"), ids, strict=True):
-        assert line["id"] == (f"'{name}" if name[0] in "=+-@\t＝" else name)
+        assert line["id"] == (f"'{name}" if name[0] in "=+-\t＝" else name)
     assert {row["winner"] for row in same_in_all_formats(tmp_path, "comparisons")} < set(ids)
     assert rows(tmp_path, "calls", "--replies")[0]["reply"] == "=cmd()\0 \x1b[2J"
     assert ",'=cmd()" in judgeq(tmp_path, "export", "--table", "calls", "--replies").stdout
@@ -300,9 +300,11 @@ def test_a_recording_is_what_is_written_where_no_table_is_asked_for(tmp_path: Pa
     assert judgeq(tmp_path, "export").stdout.splitlines() == lines
     assert judgeq(tmp_path, "export", "--out", "-").stdout.splitlines() == lines
     assert not (tmp_path / "-").exists()
-    done = judgeq(tmp_path, "export", "--out", "scores.csv")
-    assert "scores.csv is a recording, in JSONL: --table writes tables" in done.stderr
-    assert (tmp_path / "scores.csv").read_text().splitlines() == lines
+    judgeq(tmp_path, "export", "--out", "run.jsonl")
+    assert (tmp_path / "run.jsonl").read_text().splitlines() == lines
+    done = judgeq(tmp_path, "export", "--out", "scores.csv", expect=2)
+    assert "--out scores.csv: a recording is JSONL" in done.stderr
+    assert not (tmp_path / "scores.csv").exists()
 
 
 def test_a_table_is_written_whole_or_not_at_all(

@@ -16,7 +16,7 @@ from judgeq.cli.options import (
     option,
 )
 from judgeq.cli.printing import Answer, binary_output, complain, print_json_lines, spare
-from judgeq.cli.run import written
+from judgeq.cli.run import warn_of_merged, written
 from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +39,14 @@ COLUMNS = (
     _column("--left", "The first text of a vote: its id, or the text.", VOTES),
     _column("--right", "The second text.", VOTES),
     _column(
-        "--winner", "Which won: the text, its side (left, right, 1, 2, a, b), or tie.", VOTES
+        "--winner",
+        "Which won: the text, its side (left, right, 1, 2, a, b, 'A is better'), or tie. Or three "
+        "columns of 1 and 0: the left won, the right won, a tie.",
+        VOTES, "COLUMN,…",
+    ),
+    _column(
+        "--winner-columns", "In place of --winner: a column of winners for each judge, by its name.",
+        VOTES, "COLUMN,…",
     ),
     _column(
         "--tie", "One more word for a tie in --winner; may be repeated.", VOTES, "WORD",
@@ -56,8 +63,11 @@ COLUMNS = (
     _column("--judge-column", "Who judged.", EITHER),
     _column("--round-column", "The round, where there were several.", EITHER),
     option(
-        "--winner-is", "What --winner (or --best, --worst) names, where it might be either.",
-        ("text", "side"), group=EITHER,
+        "--winner-is",
+        "What --winner (or --best, --worst) names: a text or a side; of 0 and 1 the text's index, or "
+        "whether the left one won.",
+        ("text", "side", "index", "left-won"), group=EITHER,
+        shown="text or side, whichever fits all rows",
     ),
 )  # fmt: skip
 
@@ -71,19 +81,39 @@ def columns_of(file: Path, values: Values) -> votes.Columns | None:
         values[name] for name in ("left", "right", "winner", "best", "worst")
     )
     shared = values["judge_column"], values["round_column"]
-    items = next(csv.reader([values["item_columns"] or ""], skipinitialspace=True), [])
-    of_votes, of_best = (any(part) for part in ((left, right, winner), (items, best, worst)))
+    items = _names(values["item_columns"])
+    by_judge = _names(values["winner_columns"])
+    of_votes = any((left, right, winner, by_judge))
+    of_best = any((items, best, worst))
+    if of_best and values["winner_is"] in ("index", "left-won"):
+        raise UsageError(f"--winner-is {values['winner_is']} goes with votes (--winner).")
+    if by_judge and (winner or values["judge_column"]):
+        raise UsageError("--winner-columns stands in place of --winner and --judge-column.")
     if not of_votes and len({*items}) == len(items) >= 2 and (best or worst):
         return votes.Columns(items, best, worst, *shared, None, values["winner_is"])
     if not of_best and left and right and winner:
-        ties = values["tie"]
-        return votes.Columns((left, right), winner, None, *shared, ties, values["winner_is"])
+        outcomes = _names(winner)
+        columns = votes.Columns(
+            (left, right), winner, None, *shared, values["tie"], values["winner_is"]
+        )
+        if len(outcomes) in (2, 3):
+            columns = columns._replace(best=None, outcomes=outcomes)
+        return columns
+    if not of_best and left and right and by_judge:
+        return votes.Columns(
+            (left, right), None, None, *shared, values["tie"], values["winner_is"], (), by_judge
+        )
     if any(values[flag.name] for flag in COLUMNS) or file.suffix.lower() in _TABLES:
         raise UsageError(
             f"{file}: name the columns. Votes have --left, --right and --winner; best-worst answers "
             "--item-columns a,b,c,d (two or more, each once), and --best, --worst or both."
         )
     return None
+
+
+def _names(columns: str | None) -> list[str]:
+    """Return the names of columns that a flag gives, separated by commas as in a CSV file."""
+    return next(csv.reader([columns or ""], skipinitialspace=True), [])
 
 
 @command(
@@ -94,7 +124,8 @@ def columns_of(file: Path, values: Values) -> votes.Columns | None:
     ),
     *of_settings(
         *("dataset", "text_column", "id_column", "gold_column", "gold_levels", "group_column"),
-        *("delimiter", "encoding", "skip_empty", "sample", "n", "data_dir", "seed", *RATED, "texts"),
+        *("delimiter", "encoding", "sheet", "comment", "escape", "no_header", "skip_empty"),
+        *("sample", "n", "data_dir", "seed", "name", *RATED, "texts"),
     ),
     *COLUMNS,
     option(
@@ -145,6 +176,8 @@ def import_(
 
       judgeq import -d texts.csv votes.csv --left a --right b --winner w --judge-column who
 
+      judgeq import -d texts.csv arena.csv --left a --right b --winner a_won,b_won,tie
+
       judgeq import -d texts.csv bws.csv --item-columns a,b,c,d --best best --worst worst
     """
     from judgeq import config
@@ -174,8 +207,14 @@ def import_(
         shown="the recording; scores with --format",
     ),
     option(
-        "kind --format", "The table's format.", ("csv", "jsonl", "parquet"),
+        "kind --format", "The table's format.", ("csv", "jsonl", "parquet", "xlsx"),
         shown="by the file's name; csv",
+    ),
+    option(
+        "program --for",
+        "Write CSV as this program opens it, with a byte order mark, or .xlsx; scores have the "
+        "beginnings of the texts.",
+        ("excel",),
     ),
     option("--replies", "With --table calls: the raw replies, and the reasons in them."),
     option(
@@ -189,6 +228,7 @@ def export(
     out: Path | None,
     table: str | None,
     kind: Format | None,
+    program: str | None,
     replies: bool,
     by: Any,
 ) -> None:
@@ -201,8 +241,8 @@ def export(
     that they are made of (a tie is two, of weight 0.5); or the calls, with tokens,
     costs, times and errors.
 
-    In CSV a text that a spreadsheet would run begins with '; JSONL and Parquet have
-    it as it is.
+    In CSV a text that a spreadsheet would run begins with '; JSONL, Parquet and Excel
+    have it as it is. For Excel take --for excel, or a file's name that ends in .xlsx.
 
     Examples:
 
@@ -210,13 +250,15 @@ def export(
 
       judgeq export last --table scores --format csv
 
+      judgeq export last --for excel --out scores.xlsx
+
       judgeq export last --table comparisons --out comparisons.parquet
 
       judgeq export last --table calls --replies --out calls.jsonl
     """
     out = None if out == Path("-") else out
     spare(out, "--out")
-    name = "scores" if table is None and kind is not None else table
+    name = "scores" if table is None and (kind is not None or program is not None) else table
     if replies and name != "calls":
         raise UsageError("--replies goes with --table calls.")
     if given and name != "scores":
@@ -226,7 +268,8 @@ def export(
     elif by is not None:
         raise UsageError("--by goes with a recording: tables name items by their ids.")
     else:
-        _export_table(place, place.info().settings_with(given), name, kind, out, replies)
+        settings = place.info().settings_with(given)
+        _export_table(place, settings, name, kind, out, replies=replies, excel=program == "excel")
 
 
 def _export_recording(run: RunPlace, out: Path | None, by: Any) -> None:
@@ -237,9 +280,10 @@ def _export_recording(run: RunPlace, out: Path | None, by: Any) -> None:
     from judgeq.engine import results
     from judgeq.imports import recordings
 
-    if out is not None and out.suffix.lower() in (".csv", ".parquet"):
-        complain(
-            f"{out} is a recording, in JSONL: --table writes tables (scores, comparisons, calls)."
+    if out is not None and out.suffix.lower() in (".csv", ".tsv", ".parquet", ".xlsx"):
+        raise UsageError(
+            f"--out {out}: a recording is JSONL. Give --table scores (or comparisons, calls), or a name "
+            "that ends in .jsonl."
         )
     if run.info().settings.both_orders:
         complain(
@@ -278,19 +322,29 @@ def _export_table(
     name: str,
     kind: Format | None,
     out: Path | None,
+    *,
     replies: bool,
+    excel: bool,
 ) -> None:
     """Write a table of a run to a file, or to standard output."""
     import asyncio
 
     from judgeq import files
     from judgeq.engine import export
+    from judgeq.engine.datasets import dataset_of
 
     ends: Any = "csv" if out is None else out.suffix.lower().removeprefix(".") or "csv"
     if kind is None and ends not in export.FORMATS:
         formats = ", ".join(export.FORMATS)
         raise UsageError(f"--out {out}: its name ends in none of {formats}; or add --format.")
     kind = kind or ends
+    if excel and kind not in ("csv", "xlsx"):
+        raise UsageError(f"--for excel writes csv or xlsx, not {kind}.")
+    excel = excel or kind == "xlsx"
+    dataset = None
+    if name == "scores" and (excel or settings.merge_duplicates):
+        dataset = dataset_of(run)
+        warn_of_merged(settings, dataset)
 
     async def write(file: IO[bytes]) -> None:
         if name == "comparisons":
@@ -298,15 +352,15 @@ def _export_table(
         elif name == "calls":
             table = await export.calls(run, replies=replies)
         else:
-            table = await export.scores(run, settings)
+            table = await export.scores(run, settings, dataset, with_texts=excel)
         if settings.rehearsal:
             table = export.marked(table)
-        await export.write(table, kind, file)
+        await export.write(table, kind, file, excel=excel)
 
     _warn(run, "this is what there is so far.")
     if out is not None:
         with files.replacing(out, refusal=_refusal) as text:
             asyncio.run(write(text.buffer))
         return
-    with binary_output("--format parquet" if kind == "parquet" else None) as file:
+    with binary_output(f"--format {kind}" if kind in ("parquet", "xlsx") else None) as file:
         asyncio.run(write(file))

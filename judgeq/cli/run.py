@@ -310,9 +310,19 @@ def written(
     from judgeq.engine.scores import write_scores
 
     found = dataset or dataset_of(place)
+    warn_of_merged(place.info().settings, found)
     result = session.with_texts(asyncio.run(results.read(place, settings)), settings, found)
     write_scores(result.scores, place.scores)
     return answer_of(result, ended)
+
+
+def warn_of_merged(settings: Settings, dataset: Dataset | None) -> None:
+    """Warn where rows that were merged get no score, since their table isn't there."""
+    if settings.merge_duplicates and dataset is None:
+        complain(
+            f"{settings.dataset} isn't there as it was: texts that were merged (--merge-duplicates) "
+            "have one row."
+        )
 
 
 def _lost(failed: int, run: RunPlace) -> JudgeError | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,8 +37,30 @@ _TRUTH = {"true": 1.0, "false": 0.0}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _NO_TEXT = re.compile(r"[\0\ud800-\udfff]")
 
-MISSING = frozenset(("", "na", "nan", "null", "."))
-"""Cells of gold that say that there is none, as R, pandas, databases and SPSS write it."""
+# Characters that leave no mark: white space, controls but NUL, joiners, selectors, fillers, tags.
+_UNSEEN = re.compile(
+    "[\\s\x01-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u2028-\u202f\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U000e0000-\U000e0fff]+"
+)
+
+EXCEL_ERRORS = frozenset(
+    (
+        *("#n/a", "#name?", "#value!", "#ref!", "#div/0!", "#num!", "#null!", "#spill!", "#calc!"),
+        *("#getting_data", "#field!", "#blocked!", "#connect!", "#unknown!", "#busy!", "#python!"),
+        *("#nv", "#wert!", "#bezug!", "#zahl!"),  # German
+        *("#nom?", "#valeur!", "#nombre!", "#nul!"),  # French
+        *("#¿nombre?", "#¡valor!", "#¡ref!", "#¡num!", "#¡nulo!", "#¡div/0!"),  # Spanish
+        *("#nome?", "#valore!", "#rif!"),  # Italian
+    )
+)
+"""What Excel writes in place of a value, in small letters; a text that begins with = or - becomes it."""
+MISSING = frozenset(
+    ("", "na", "n/a", "n.a.", "<na>", "nan", "null", "none", "nil", "\\n", ".", "-", "--", "–", "—")
+)
+"""Cells that say that there is no value, as R, pandas, databases, SPSS and people write it."""
+NO_TEXT = (MISSING | EXCEL_ERRORS) - {""}
+"""Texts that stand for a missing one, in small letters."""
 
 # From here on whole numbers are rather a measurement than levels.
 MOST_LEVELS = 20
@@ -62,13 +86,20 @@ def dataset_of(table: Table, spec: DatasetSpec, unlabelled: Sequence[str] = ()) 
         raise UsageError("--gold-levels needs --gold-column: the column that holds the labels.")
     if id_column == text:
         raise UsageError(f"--id-column can't be the column of the texts, {display(text)}.")
-    texts, missing, notices = None, "", list[str]()
+    texts = None
+    missing = ""
+    notices = list[str]()
+    cautions = list[str]()
+    if table.empty_rows:
+        notices.append(f"{_rows(table.empty_rows)} left out: all cells are empty.")
     if spec.text_column or text in table.columns:
         cells = cells_of(table, text, "--text-column")
-        if spec.skip_empty and (empty := sum(map(is_empty, cells))):
-            notices.append(f"{empty:,} of {len(cells):,} rows are left out: they have no text.")
-            table = replace(table, rows=[row for row in table.rows if not is_empty(cells[row])])
-        texts = values_of(table, text, _text, "--text-column")
+        if spec.skip_empty:
+            table, left_out = without_empty(table, cells)
+            notices += left_out
+        else:
+            cautions += no_text_cautions(cells)
+        texts = values_of(table, text, partial(_text, text), "--text-column")
     else:
         alone = " If each line is a text, add --no-header." if spec.dataset == STDIN else ""
         missing = no_column(table, text, "--text-column") + alone
@@ -109,6 +140,7 @@ def dataset_of(table: Table, spec: DatasetSpec, unlabelled: Sequence[str] = ()) 
         groups=groups,
         columns={name: cells_of(table, name, "") for name in table.header if name in others},
         notices=tuple(notices),
+        cautions=tuple(cautions),
         missing_texts=missing,
     )
     return without_repeated(dataset, merge=spec.merge_duplicates)
@@ -120,22 +152,106 @@ def row_ids(table: Table) -> Sequence[str]:
 
 
 def is_empty(cell: object) -> bool:
-    """Whether a cell of texts holds none."""
-    return cell is None or (isinstance(cell, str) and (not cell or cell.isspace()))
+    """Whether a cell of texts holds none: nothing, or characters that can't be seen."""
+    if cell is None:
+        return True
+    if not isinstance(cell, str):
+        return False
+    if cell and " " < cell[0] < "\x7f":  # the quick way, for most texts
+        return False
+    return not cell or _UNSEEN.fullmatch(cell) is not None
 
 
-def _text(cell: Any) -> str:
+def stands_for_no_text(cell: object) -> bool:
+    """Whether a text is only a word for a missing one: NA, n/a, null, none, - or an error of Excel."""
+    return isinstance(cell, str) and len(cell) < 30 and cell.strip().casefold() in NO_TEXT
+
+
+def without_empty(table: Table, cells: Sequence[object]) -> tuple[Table, list[str]]:
+    """Return the table without rows whose text is empty or stands for a missing one, and a notice of
+    how many these are."""
+    empty = [is_empty(cell) for cell in cells]
+    words = Counter(
+        str(cell).strip() for cell in cells if not is_empty(cell) and stands_for_no_text(cell)
+    )
+    out = sum(empty) + words.total()
+    if not out:
+        return table, []
+    reasons = ["they have no text"] if any(empty) else []
+    if words:
+        reasons.append(f"{_texts(words.total())} only {_counted(words)}")
+    rows = [
+        row
+        for row, cell, none in zip(table.rows, cells, empty, strict=True)
+        if not none and not stands_for_no_text(cell)
+    ]
+    notice = f"{out:,} of {len(cells):,} rows are left out: {'; '.join(reasons)}."
+    return replace(table, rows=rows), [notice]
+
+
+def no_text_cautions(cells: Sequence[object]) -> list[str]:
+    """Return a caution where texts only stand for a missing one, with what they say and how often."""
+    words = Counter(str(cell).strip() for cell in cells if stands_for_no_text(cell))
+    if not words:
+        return []
+    are = "is" if words.total() == 1 else "are"
+    return [
+        f"{words.total():,} of {len(cells):,} texts {are} only {_counted(words)}, and judged as such: "
+        "--skip-empty leaves them out."
+    ]
+
+
+def _rows(n: int) -> str:
+    return "1 row is" if n == 1 else f"{n:,} rows are"
+
+
+def _texts(n: int) -> str:
+    return "1 text is" if n == 1 else f"{n:,} texts are"
+
+
+def _counted(words: Counter[str], most: int = 6) -> str:
+    """Return words with how often they occur, the most frequent ones."""
+    parts = [
+        display(word) + (f" ({times:,} times)" if times > 1 else "")
+        for word, times in words.most_common(most)
+    ]
+    more = f" and {len(words) - most:,} more" if len(words) > most else ""
+    return ", ".join(parts) + more
+
+
+def _text(column: str, cell: Any) -> str:
     if is_empty(cell):
         remedy = "Fill it in, remove the row, or leave out such rows with --skip-empty."
         raise ValueError("the text is empty", remedy)
     if not isinstance(cell, str):
         remedy = "Name the right column with --text-column."
+        if path := _path_of_text(cell):
+            remedy = f"Name the text within it: --text-column {display(f'{column}.{path}')}."
         raise ValueError(f"expected text, got {display(cell)}", remedy)
     found = None if cell.isascii() and "\0" not in cell else _NO_TEXT.search(cell)
     if found:
         what = "a NUL character" if found[0] == "\0" else f"half a character ({display(cell)})"
         raise ValueError(f"the text holds {what}", "Remove it.")
     return cell
+
+
+def _path_of_text(value: object) -> str:
+    """Return the path of the longest text within a list or object; "" where there is none."""
+    found = dict[str, str]()
+
+    def look(part: object, path: str, depth: int) -> None:
+        if isinstance(part, str):
+            found[path] = part
+        elif isinstance(part, list) and depth:
+            for at, element in enumerate(part[:3]):
+                look(element, f"{path}.{at}", depth - 1)
+        elif isinstance(part, dict) and depth:
+            for key, element in [*part.items()][:20]:
+                look(element, f"{path}.{key}", depth - 1)
+
+    look(value, "", 4)
+    longest = max(found, key=lambda path: len(found[path]), default="")
+    return longest.removeprefix(".")
 
 
 def read_ids(table: Table, column: str) -> list[str]:
@@ -161,6 +277,8 @@ def _name(what: str, remedy: str, cell: Any) -> str:
     """The name in a cell. Raises ValueError for what can't be one."""
     if is_empty(cell):
         raise ValueError(f"the {what} is empty", remedy)
+    if isinstance(cell, float) and cell.is_integer():
+        cell = int(cell)
     if not isinstance(cell, str) and type(cell) is not int:
         raise ValueError(f"{cell} can't be the {what}: it is no text or whole number", remedy)
     if _CONTROL.search(name := str(cell)):
@@ -186,12 +304,18 @@ def read_gold(
             f"--gold-levels is {listed(number)}. Expected at least two different labels, from least to "
             "most of the feature: --gold-levels low,high"
         )
-    cells = (cell for cell in cells_of(table, column, "--gold-column") if not is_empty(cell))
+    cells = [cell for cell in cells_of(table, column, "--gold-column") if not is_empty(cell)]
     seen = listed(dict.fromkeys(str(cell).strip() for cell in cells))
     remedy = (
         f"Name labels in words from least to most with --gold-levels low,high (seen: {seen}); leave the "
         "cell empty where there is no gold."
     )
+    numbers = 0 if number else sum(_number(table, cell) is not None for cell in cells)
+    if numbers > len(cells) / 2:
+        remedy = (
+            f"{numbers:,} of {len(cells):,} labels are numbers: correct this one, or leave it empty "
+            "where there is no label."
+        )
 
     def gold_of(cell: Any) -> float:
         # As JSON writes it, so that true, 1 and "a" can be named on the command line.
@@ -199,7 +323,7 @@ def read_gold(
         value = number.get(label) if number else _number(table, cell)
         if value is not None:
             return value
-        if cell is None or label in unlabelled or label.casefold() in MISSING:
+        if is_empty(cell) or label in unlabelled or label.casefold() in MISSING | EXCEL_ERRORS:
             return math.nan
         if number:
             raise ValueError(f"{display(cell)} is none of the levels {listed(number)}", remedy)
@@ -243,6 +367,8 @@ def _number(table: Table, cell: Any) -> float | None:
         if table.decimal_comma and "." not in cell:
             cell = cell.replace(",", ".")
         cell = float(cell) if _NUMBER.fullmatch(cell) else _TRUTH.get(cell.casefold())
+    if isinstance(cell, Decimal) and cell.is_finite():
+        return float(cell)
     return float(cell) if isinstance(cell, (int, float)) and math.isfinite(cell) else None
 
 
@@ -280,8 +406,9 @@ def no_column(table: Table, column: str, flag: str) -> str:
     """That a column is missing, which there are instead, and what to do."""
     if not table.header:
         return f"{table.name} is empty. Expected a table of texts."
-    of_file = flag == "--text-column" and len(table.lines) > 0
-    also = "; see also --no-header, --delimiter and --encoding" if of_file else ""
+    also = table.hints if flag == "--text-column" else ""
+    if also and table.header[0].startswith("#"):
+        also += f"; where the line {display(table.header[0], 30)} is a comment, add --comment '#'"
     return (
         f"{table.name} has no column {display(column)}; it has {listed(table.header)}."
         f"{did_you_mean(column, table.header)} Name the right one with {flag}{also}."

@@ -86,6 +86,34 @@ class RowIds(Sequence[str]):
 
 
 @dataclass(frozen=True, eq=False)
+class MergedRows:
+    """The rows of a table of which equal texts are judged as one item, each with what is its own."""
+
+    ids: Sequence[str]
+    item: Offsets
+    """The item that each row is judged as."""
+    gold: Floats | None = None
+    columns: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    """The user's other columns, where they are kept."""
+
+    def of_items(self, chosen: Offsets, n: int) -> MergedRows:
+        """Return the rows of these of n items, which are numbered anew in this order."""
+        number = np.full(n, -1, dtype=np.int64)
+        number[chosen] = np.arange(len(chosen))
+        return self.of_rows(np.flatnonzero(number[self.item] >= 0), number)
+
+    def of_rows(self, kept: Offsets, number: Offsets) -> MergedRows:
+        """Return these rows, and of their items the new numbers."""
+        rows = kept.tolist()
+        return MergedRows(
+            ids=[self.ids[row] for row in rows],
+            item=number[self.item[kept]],
+            gold=None if self.gold is None else self.gold[kept],
+            columns={name: [cells[row] for row in rows] for name, cells in self.columns.items()},
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """The items, as columns of length n.
 
@@ -95,7 +123,8 @@ class Dataset:
     of each item, within which alone it is compared; None: all are one. `known_as` names items
     that are known by a name or a file's checksum, whether or not the texts are here. `columns` are the
     user's other ones, as the table has them, where they are kept. `notices` are sentences that the
-    user must read.
+    user must read, `cautions` those to be read before anything is paid for. `rows` are those of the
+    table, where equal texts of it were merged into one item.
     """
 
     name: str
@@ -113,7 +142,9 @@ class Dataset:
     known_as: str | None = None
     licence: str = ""
     notices: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
     missing_texts: str = ""
+    rows: MergedRows | None = None
 
     @cached_property
     def content(self) -> str:
@@ -162,19 +193,27 @@ def part(dataset: Dataset, spec: DatasetSpec, seed: int) -> Dataset:
 
 
 def without_repeated(dataset: Dataset, *, merge: bool) -> Dataset:
-    """The dataset with a notice of how many texts repeat an earlier one; without these, if they are to
-    be merged."""
+    """Return the dataset with a notice of how many texts repeat an earlier one of their group.
+
+    With `merge` it is the dataset without these, which knows all rows of the table.
+    """
     texts = dataset.texts or ()
-    repeated = len(texts) - len(set(texts))
+    groups = dataset.groups or [""] * len(texts)
+    keys = [*zip(groups, texts, strict=True)]
+    repeated = len(texts) - len(set(keys))
     if not repeated:
         return dataset
     notice = f"{repeated:,} of {len(dataset):,} texts repeat an earlier one, and "
-    if merge:
-        notice += "are judged once with it (--merge-duplicates)."
-        first = {texts[row]: row for row in reversed(range(len(texts)))}
-        return _of_rows(dataset, np.array(sorted(first.values())), notice)
-    notice += "each is judged as an item of its own (--merge-duplicates judges each text once)."
-    return replace(dataset, notices=(*dataset.notices, notice))
+    if not merge:
+        notice += "each is judged as an item of its own (--merge-duplicates judges each text once)."
+        return replace(dataset, notices=(*dataset.notices, notice))
+    items = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    item = np.array([items[key] for key in keys], dtype=np.int64)
+    first = np.unique(item, return_index=True)[1]
+    count = f"{len(items):,} texts for {len(dataset):,} rows"
+    notice += f"are judged once with it (--merge-duplicates): {count}."
+    rows = MergedRows(dataset.ids, item, dataset.gold, dataset.columns)
+    return replace(_of_rows(dataset, first, notice), rows=rows)
 
 
 def tokens_of(text: str) -> float:
@@ -237,6 +276,7 @@ def _of_rows(dataset: Dataset, chosen: Offsets, notice: str) -> Dataset:
         subsets={name: subset for name, subset in subsets.items() if subset.any()},
         columns={name: of_rows(cells) for name, cells in dataset.columns.items()},
         known_as=dataset.known_as and f"{dataset.known_as} rows={rows}",
+        rows=dataset.rows and dataset.rows.of_items(chosen, len(dataset)),
         notices=(*dataset.notices, notice),
     )
 

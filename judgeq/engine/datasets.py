@@ -15,6 +15,7 @@ from judgeq import datasets, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.columns import kind_of
+from judgeq.datasets.dataset import MergedRows
 from judgeq.datasets.tables import Table, display, listed
 from judgeq.engine import rounds
 from judgeq.engine.interrupts import awaited
@@ -129,6 +130,7 @@ def concatenated(
     if settled.texts is not None and dataset.texts is not None:
         texts = [*settled.texts, *(dataset.texts[row] for row in rows)]
     gold = numbers(settled.gold, dataset.gold)
+    merged = _merged(settled, dataset, rows, ids)
     kinds = {settled.gold_kind, dataset.gold_kind} - {None}
     return replace(
         dataset,
@@ -148,7 +150,49 @@ def concatenated(
         },
         prompt=dataset.prompt or settled.prompt,
         known_as=None,
+        rows=merged,
     )
+
+
+def _merged(
+    settled: Dataset, dataset: Dataset, rows: Sequence[int], ids: Sequence[str]
+) -> MergedRows | None:
+    """Return the rows of two tables, of which one at least has merged texts: those of the settled items,
+    then those of the new ones, and of settled ones under other ids. None where nothing was merged."""
+    if settled.rows is None and dataset.rows is None:
+        return None
+    first = settled.rows or MergedRows(settled.ids, np.arange(len(settled)), settled.gold)
+    second = dataset.rows or MergedRows(dataset.ids, np.arange(len(dataset)), dataset.gold)
+    number = np.full(len(dataset), -1, dtype=np.int64)
+    number[[*rows]] = np.arange(len(rows)) + len(settled)
+    by_text = {text: row for row, text in enumerate(settled.texts or ())}
+    for row, text in enumerate(dataset.texts or ()):
+        if number[row] < 0:
+            number[row] = by_text.get(text, -1)
+    new_ids = dict(zip((dataset.ids[row] for row in rows), ids, strict=True))
+    there = {*first.ids}
+    second_ids = [new_ids.get(name, name) for name in second.ids]
+    kept = [
+        row
+        for row, name in enumerate(second_ids)
+        if name not in there and number[second.item[row]] >= 0
+    ]
+    second = replace(second, ids=second_ids).of_rows(np.array(kept, dtype=np.int64), number)
+    gold = None
+    if first.gold is not None or second.gold is not None:
+        none = [np.full(len(part.ids), np.nan) for part in (first, second)]
+        gold = np.concatenate(
+            [
+                none[0] if first.gold is None else first.gold,
+                none[1] if second.gold is None else second.gold,
+            ]
+        )
+    columns = {
+        name: [*first.columns.get(name, [None] * len(first.ids)), *cells]
+        for name, cells in second.columns.items()
+    }
+    item = np.concatenate([first.item, second.item])
+    return MergedRows(ids=[*first.ids, *second.ids], item=item, gold=gold, columns=columns)
 
 
 def dataset_of(

@@ -1,26 +1,29 @@
-"""Tables for other programs, as CSV, JSONL or Parquet; those of a run are its scores, the comparisons
-they are made of, and its calls.
+"""Tables for other programs, as CSV, JSONL, Parquet or Excel; those of a run are its scores, the
+comparisons they are made of, and its calls.
 
 Made and written in batches, so that a large run needs no object for each of its rows at once. Items are
-named by their ids; no texts, no prompts.
+named by their ids; no prompts, and texts only in the scores for Excel.
 """
 
 from __future__ import annotations
 
 import codecs
 import csv
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import IO, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import orjson
 
 from judgeq.config import Settings
+from judgeq.datasets import Dataset
 from judgeq.datasets.tables import packages
 from judgeq.engine import results, rounds
-from judgeq.engine.scores import MADE_UP, cells
-from judgeq.errors import RunError
-from judgeq.escaping import for_spreadsheet
+from judgeq.engine.scores import MADE_UP, TEXT, cells
+from judgeq.errors import RunError, UsageError
+from judgeq.escaping import excerpt, for_spreadsheet
 from judgeq.person import remark
 from judgeq.rating import comparisons
 from judgeq.replies import reason_in
@@ -28,7 +31,7 @@ from judgeq.run_places import RunPlace
 from judgeq.settings.run import REHEARSAL
 from judgeq.types import Call, Floats, Offsets, Rows, Verdicts
 
-Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
+Format: TypeAlias = Literal["csv", "jsonl", "parquet", "xlsx"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 Batch: TypeAlias = Sequence[Any]
 """Some rows: a sequence or an array of cells for each column, None (of numbers: nan) for no value."""
@@ -82,21 +85,30 @@ def marked(table: Table) -> Table:
     return Table({REHEARSAL: str, **table.columns}, batches())
 
 
-async def scores(run: RunPlace, settings: Settings) -> Table:
-    """A row for each item: the columns of scores.csv but the texts, rated as the settings say.
+async def scores(
+    run: RunPlace, settings: Settings, dataset: Dataset | None = None, *, with_texts: bool = False
+) -> Table:
+    """Return a row for each row of the `dataset` (None: for each item): the columns of scores.csv, rated
+    as the settings say; `with_texts` the beginnings of the texts too, as far as these may be shown.
 
     Raises NoVerdictsError where nothing was judged, and RunError.
     """
     rated = (await results.read(run, settings)).scores
+    if dataset is not None:
+        rated = replace(rated, texts=dataset.texts if with_texts else None, rows=dataset.rows)
+    rated = rated.by_row()
     numbers = rated.numbers
     named = {"id": rated.ids, **({} if rated.groups is None else {"group": rated.groups})}
+    texts = rated.texts if settings.texts else None
     kinds: dict[str, type] = dict.fromkeys(named, str)
     kinds |= {name: float if of.dtype.kind == "f" else int for name, of in numbers.items()}
+    kinds |= {} if texts is None else {"text": str}
 
     async def batches() -> AsyncIterator[Batch]:
         for rows in _spans(len(rated.ids), ROWS):
             names = [column[rows] for column in named.values()]
-            yield [*names, *(cells(name, of[rows]) for name, of in numbers.items())]
+            beginnings = [] if texts is None else [[excerpt(text, TEXT) for text in texts[rows]]]
+            yield [*names, *(cells(name, of[rows]) for name, of in numbers.items()), *beginnings]
 
     return Table(kinds, batches())
 
@@ -208,25 +220,74 @@ def _spans(n: int, size: int) -> Iterator[slice]:
 # How a table is written
 
 
-async def write(table: Table, kind: Format, file: IO[bytes]) -> None:
-    """Write the table, in UTF-8, half a character as "?"; numbers read back as the same bits. CSV is
-    what people open in a spreadsheet: a text that it would run is written with "'" before it. Raises
-    UsageError for Parquet without the package that writes it; and OSError."""
+async def write(table: Table, kind: Format, file: IO[bytes], *, excel: bool = False) -> None:
+    """Write the table, in UTF-8, half a character as "?"; numbers read back as the same bits.
+
+    CSV is what people open in a spreadsheet: a text that it would run is written with "'" before it.
+    For `excel` it begins with a byte order mark, without which Excel reads it in another encoding.
+    Raises UsageError for a format without the package that writes it, and for more rows than it takes;
+    and OSError.
+    """
     names = [*table.columns]
     batches = ([*map(_plain, batch)] async for batch in table.batches)
     if kind == "parquet":
         return await _write_parquet(table.columns, batches, file)
     rows = (row async for batch in batches for row in zip(*batch, strict=True))
-    if kind == "jsonl":
+    if kind == "xlsx":
+        await _write_excel(names, rows, file)
+    elif kind == "jsonl":
         async for row in rows:
             line = dict(zip(names, row, strict=True))
             file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
     else:
+        if excel:
+            file.write(codecs.BOM_UTF8)
         lines = csv.writer(codecs.getwriter("utf-8")(file), lineterminator="\n")
-        lines.writerow(map(for_spreadsheet, names))
+        lines.writerow([for_spreadsheet(name, excel=excel) for name in names])
         async for row in rows:
-            lines.writerow(map(for_spreadsheet, row))
+            lines.writerow([for_spreadsheet(cell, excel=excel) for cell in row])
     return None
+
+
+EXCEL_ROWS = 1_048_576
+"""Rows of an Excel sheet, with its header."""
+EXCEL_CHARACTERS = 32_767
+"""Characters of a cell of an Excel sheet."""
+_NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_LIKE_AN_ESCAPE = re.compile(r"_(?=x[0-9A-Fa-f]{4}_)")
+
+
+async def _write_excel(
+    names: Sequence[str], rows: AsyncIterator[Sequence[Any]], file: IO[bytes]
+) -> None:
+    """Write an Excel workbook with one sheet. Texts are texts, whatever they begin with; a longer one
+    than a cell takes is cut."""
+    openpyxl, cells = packages("excel", "Excel", "openpyxl", "openpyxl.cell")
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("judgeq")
+
+    def cell_of(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        text = _LIKE_AN_ESCAPE.sub("_x005F_", value)
+        text = _NOT_IN_XML.sub(lambda found: f"_x{ord(found[0]):04X}_", text)
+        if len(text) > EXCEL_CHARACTERS:
+            text = text[: EXCEL_CHARACTERS - 1] + "…"
+        cell = cells.WriteOnlyCell(sheet, text)
+        cell.data_type = "s"  # not a formula
+        return cell
+
+    sheet.append([cell_of(name) for name in names])
+    count = 1
+    async for row in rows:
+        count += 1
+        if count > EXCEL_ROWS:
+            raise UsageError(
+                f"The table has more than {EXCEL_ROWS:,} rows, which no Excel sheet holds. Write "
+                "--format csv or parquet."
+            )
+        sheet.append([cell_of(value) for value in row])
+    book.save(file)
 
 
 async def _write_parquet(

@@ -15,6 +15,7 @@ import numpy as np
 from judgeq import config, datasets, run_places, trust
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
+from judgeq.engine import admission
 from judgeq.files import refuse_linked_folder
 from judgeq.imports import recordings, votes
 from judgeq.imports.recordings import Judgment, Numbers, Recording
@@ -77,7 +78,9 @@ def import_judgments(
         recordings.check_groups(judgments, dataset.groups)
         facts["groups"] = dataset.grouping
     name = f"{dataset.name}-imported"
-    folder = run_places.runs_in(root, settings.store).place(name, config.fingerprint(facts), new)
+    there = run_places.runs_in(root, settings.store)
+    folder = there.place(name, config.fingerprint(facts), new)
+    admission.check_name(settings.name, folder, there)
     refuse_linked_folder(folder.path)
     made = False
     if not folder.exists:

@@ -160,8 +160,11 @@ def read_settled(places: Sequence[RunPlace], settings: Settings) -> Onto:
                 "compared. Judge one of them onto the other first, and then these onto both."
             )
         names = _names(result)
-        judges += [name for name in names if name not in judges]
-        numbers = [judges.index(names[min(at, len(names) - 1)]) for at in range(len(result.judges))]
+        known_names = {*judges}
+        judges += [name for name in names if name not in known_names]
+        number_of = {name: number for number, name in reversed([*enumerate(judges)])}
+        last = len(names) - 1
+        numbers = [number_of[names[min(at, last)]] for at in range(len(result.judges))]
         rows, asked = np.empty(0, np.int32), iter(result.history.asked)
         for settled in own:
             run, rounds = settled.run, [*islice(asked, settled.rounds)]

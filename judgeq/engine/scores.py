@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
+from judgeq.datasets.dataset import MergedRows
 from judgeq.errors import UsageError
 from judgeq.escaping import excerpt, for_spreadsheet
 from judgeq.files import make_folder, replacing
@@ -54,7 +55,7 @@ class Scores:
     where its estimator has no errors. `texts` are the items' texts, where they are shown, and `others`
     the dataset's other columns, where they are kept. `groups` name the group of each item, within which
     alone items are compared, and `group` numbers it from 1; None where all are one. `mark` is that of a
-    rehearsal, of which all is made up.
+    rehearsal, of which all is made up. `rows` are those of a table whose equal texts are one item each.
     """
 
     ids: Sequence[str]
@@ -71,6 +72,7 @@ class Scores:
     others: Mapping[str, Sequence[object]] = field(default_factory=dict)
     mark: str = ""
     first_new: int = 0
+    rows: MergedRows | None = None
 
     def __repr__(self) -> str:
         judged = int(self.judged.sum())
@@ -184,6 +186,35 @@ class Scores:
         table = self.table
         return [{name: column[row] for name, column in table.items()} for row in rows]
 
+    def by_row(self) -> Scores:
+        """Return the scores of the rows of the table: each has the score of its text, and its own id,
+        gold and other columns. The same scores where no texts were merged."""
+        if self.rows is None:
+            return self
+        item = self.rows.item
+        rows = item.tolist()
+        intervals = self.intervals
+        if intervals is not None:
+            arrays = {name: getattr(intervals, name)[item] for name in SURE}
+            intervals = replace(intervals, **arrays)
+        return RowScores(
+            ids=self.rows.ids,
+            ratings={name: values[item] for name, values in self.ratings.items()},
+            matches=self.matches[item],
+            wins=self.wins[item],
+            left_after=self.left_after[item],
+            gold=self.gold[item] if self.rows.gold is None else self.rows.gold,
+            component=self.component[item],
+            groups=None if self.groups is None else [self.groups[row] for row in rows],
+            group=None if self.group is None else self.group[item],
+            texts=None if self.texts is None else [self.texts[row] for row in rows],
+            intervals=intervals,
+            others=self.rows.columns if self.others else {},
+            mark=self.mark,
+            item_rank=self.rank[item],
+            item_settled=self.settled[item],
+        )
+
     def to_pandas(self) -> pandas.DataFrame:
         """The columns of scores.csv as a DataFrame of pandas: ids and whole texts to the letter, numbers
         to the bit, as float64 with nan and Int64 with NA, and the dataset's columns that are kept.
@@ -192,10 +223,29 @@ class Scores:
             import pandas as pd
         except ImportError as error:
             raise UsageError("to_pandas needs pandas: pip install pandas.") from error
-        columns, integers = self.table, self.numbers
+        scores = self.by_row()
+        columns, integers = scores.table, scores.numbers
         for name in [name for name, values in integers.items() if values.dtype.kind != "f"]:
             columns[name] = pd.array(columns[name], dtype="Int64")
-        return pd.DataFrame({**columns, **self.data_columns})
+        return pd.DataFrame({**columns, **scores.data_columns})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowScores(Scores):
+    """The scores of the rows of a table: ranks are those of the items, which a row may share."""
+
+    item_rank: Offsets = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    item_settled: Offsets = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    @property
+    def rank(self) -> Offsets:
+        """The rank of the item of each row."""
+        return self.item_rank
+
+    @property
+    def settled(self) -> Offsets:
+        """1 for rows of items that earlier runs settled, else 0."""
+        return self.item_settled
 
 
 def cells(name: str, column: Offsets | Floats) -> Any:
@@ -209,11 +259,13 @@ def cells(name: str, column: Offsets | Floats) -> Any:
 
 def write_scores(scores: Scores, path: Path) -> None:
     """scores.csv, whole or not at all, for people: the columns of `Scores.table` but those of OPTIONAL
-    that are empty throughout, and the dataset's own.
+    that are empty throughout, and the dataset's own. Each row of the table that was judged has one, also
+    where equal texts are one item.
 
     Empty cells mean that there is no value. Numbers have DECIMALS; ids are to the letter, and texts such
     that a spreadsheet runs none.
     """
+    scores = scores.by_row()
     texts = {} if scores.texts is None else {"text": scores.texts}
     groups = {} if scores.groups is None else {"group": scores.groups}
     marked = [REHEARSAL] if scores.mark else []

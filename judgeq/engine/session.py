@@ -264,15 +264,16 @@ def at_work(
 def with_texts(
     result: results.Result, settings: Settings, dataset: Dataset | None
 ) -> results.Result:
-    """Return the result with the items' texts, if they are here and wanted, and the columns to keep.
+    """Return the result with texts, if they are here and wanted, columns to keep, and merged rows.
 
     Raises RunError where the run's record has other ids than the dataset.
     """
-    if dataset is not None:
-        check_ids(result.run.label, result.scores.ids, dataset)
-    texts = dataset.texts if dataset is not None and settings.texts else None
-    others = {} if dataset is None else dataset.columns
-    return replace(result, scores=replace(result.scores, texts=texts, others=others))
+    if dataset is None:
+        return replace(result, scores=replace(result.scores, texts=None, others={}, rows=None))
+    check_ids(result.run.label, result.scores.ids, dataset)
+    texts = dataset.texts if settings.texts else None
+    scores = replace(result.scores, texts=texts, others=dataset.columns, rows=dataset.rows)
+    return replace(result, scores=scores)
 
 
 def _begin(run: Run, emit: Emit) -> None:
@@ -288,7 +289,7 @@ def _begin(run: Run, emit: Emit) -> None:
     info = _write_info(run)
     real = [f"To ask a model, begin with: `{info.real_run()[0]}`"] if settings.rehearsal else []
     if not settings.models:  # else it stands in the forecast
-        warnings.append(run.grown)
+        warnings += [run.grown, *run.dataset.cautions]
     for text in filter(None, warnings):
         emit(Notice(text, warning=True))
     for text in (*run.dataset.notices, *info.cautions, *real):

@@ -181,7 +181,8 @@ def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
     if len(there) < 2:
         return None
     listed = there if len(there) <= MOST else there[there < first]
-    groups = [(run.judges[number], [number]) for number in listed.tolist()]
+    judge_names = run.judges
+    groups = [(judge_names[number], [number]) for number in listed.tolist()]
     if there[0] < first <= there[-1]:
         groups.insert(0, (PEOPLE, there[there >= first].tolist()))
     parts = [every.where(np.isin(every.judges, group)) for _, group in groups]

@@ -223,10 +223,11 @@ def trails(run: Result, rows: Sequence[int]) -> list[list[Appearance]]:
         residual.tolist(),
         strict=True,
     )
+    names = run.judges
     of_verdicts = zip(
         verdicts.matches.tolist(),
         (verdicts.rounds + 1).tolist(),
-        [run.judges[judge] if len(run.judges) > 1 else None for judge in verdicts.judges.tolist()],
+        [names[judge] if len(names) > 1 else None for judge in verdicts.judges.tolist()],
         verdicts.questions,
         verdicts.each(),
         strict=True,
@@ -280,8 +281,9 @@ def who(run: Result, call: Call) -> str | None:
     """The person whose call it is; None of a model's."""
     if call.judge is None or run.said is None:
         return None
-    person = call.judge - len(run.info.settings.judges)
-    return dict(enumerate(run.judges)).get(run.said.first + person)
+    number = run.said.first + call.judge - len(run.info.settings.judges)
+    names = run.judges
+    return names[number] if 0 <= number < len(names) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -178,14 +178,16 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
     questions; None if no people judge it."""
     if run.said is None:
         return None
-    verdicts, judges = comparisons.joined(run.history.asked), np.arange(len(run.judges))
+    names = run.judges
+    verdicts = comparisons.joined(run.history.asked)
+    judges = np.arange(len(names))
     counts = np.bincount(verdicts.judges, minlength=len(judges))
     people, given = judges >= run.said.first, codings(verdicts)
     among, models = between(given, people, people), []
     for model in np.flatnonzero(~people & (counts > 0)).tolist():
         own = between(given, people, judges == model)
         questions, found = shares_alike(own, among, times, seed)
-        models.append(ModelAgreement(run.judges[model], int(counts[model]), questions, *found))
+        models.append(ModelAgreement(names[model], int(counts[model]), questions, *found))
     questions, (agreement, _, _) = shares_alike(among, among, times, seed)
     rng = seeds.rng(seed, "bootstrap", "agreement")
     return Yardstick(

@@ -65,7 +65,9 @@ class DatasetSpec(Declarations):
         ),
     ]  # fmt: skip
     text_column: str | None = setting(
-        "A file's column of texts. Of a JSON object within one its path, as meta.text.", DATA, None,
+        "A file's column of texts. Within a JSON object, a list or a Parquet struct its path, as "
+        "meta.text or messages.0.content.",
+        DATA, None,
         common=True, unset="text", metavar="NAME",
     )  # fmt: skip
     id_column: str | None = setting(
@@ -96,10 +98,26 @@ class DatasetSpec(Declarations):
         "A file's encoding, such as windows-1252.", DATA, None,
         unset="UTF-8, or what a byte order mark says", metavar="NAME",
     )  # fmt: skip
+    sheet: str | None = setting(
+        "The sheet of an Excel file.", DATA, None, unset="the first", metavar="NAME"
+    )
+    comment: str | None = setting(
+        "Leave out lines of a CSV or text file that begin with this, such as #.", DATA, None,
+        metavar="TEXT",
+    )  # fmt: skip
+    escape: str | None = setting(
+        "The character before quotation marks within a text of a CSV file, such as a backslash (Spark "
+        "writes it), where marks aren't doubled.",
+        DATA, None, metavar="CHARACTER",
+    )  # fmt: skip
     no_header: bool = setting(
         "The first line is a row: columns are named by number, from 1.", DATA, False
     )
-    skip_empty: bool = setting("Leave out rows without a text, and count them.", DATA, False)
+    skip_empty: bool = setting(
+        "Leave out rows without a text, or with nothing but NA, n/a, null, none, - or an Excel error, "
+        "and count them.",
+        DATA, False,
+    )  # fmt: skip
     skip_long: bool | None = setting(
         "Leave out texts that are too long for the model, and name them. --no-skip-long asks about "
         "them all the same.",
@@ -131,6 +149,21 @@ class DatasetSpec(Declarations):
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n\0'):
             raise ValueError('give one character, as ";", or "tab"')
         return delimiter
+
+    @field_validator("comment")
+    @classmethod
+    def _begins_lines(cls, comment: str | None) -> str | None:
+        if comment is not None and not comment.strip():
+            raise ValueError('give what such lines begin with, as "#"')
+        return comment
+
+    @field_validator("escape")
+    @classmethod
+    def _before_quotes(cls, escape: str | None) -> str | None:
+        escape = {"backslash": "\\", "\\\\": "\\"}.get(escape or "", escape)
+        if escape is not None and (len(escape) != 1 or escape in '"\r\n\0 '):
+            raise ValueError('give one character, as "\\"')
+        return escape
 
     @field_validator("encoding")
     @classmethod

@@ -95,11 +95,13 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
     @property
     @InPython()
     def df(self) -> pandas.DataFrame:
-        """The scores and the other columns of the input, a row an item, as a DataFrame of pandas. Raises
-        UsageError without pandas."""
+        """The scores and the other columns of the input, a row for each of its rows, as a DataFrame of
+        pandas. Raises UsageError without pandas."""
         whole = dataset_of(self.run, frame=getattr(self, "_frame", None), keep_columns=True)
-        others = {} if whole is None else whole.columns
-        return replace(self.scores, others=others or self.scores.others).to_pandas()
+        if whole is None:
+            return self.scores.to_pandas()
+        others = whole.columns or self.scores.others
+        return replace(self.scores, others=others, rows=whole.rows).to_pandas()
 
     @InPython()
     def show(
