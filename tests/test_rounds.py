@@ -118,6 +118,7 @@ def test_what_one_more_round_would_cost_and_bring(tmp_path: Path) -> None:
     assert (now.round, now.next_calls) == (2, 6)
     assert now.next_cost == pytest.approx(0.3)
     assert unknown.next_cost is None
+    assert now.rho is not None
     assert now.rho < (now.next_rho or 0)
     assert rounds.after_each_round(history, settings)
     assert not rounds.after_each_round(history, config.settle({"dataset": "demo"}))

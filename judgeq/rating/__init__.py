@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 LIMITS = (0.25, 8.0)
 """The least and the largest σ that is chosen."""
 UNKNOWN = 2.0
-"""σ where none is given and nothing says how wide it is: before items are in two rankings on
-average, and by `bt`, since implied comparisons are no probability of a list."""
+"""σ where none is given and it isn't chosen: by `bt`, since implied comparisons are no probability of a
+list. Before items are in two rankings on average σ is averaged over what it may be, about this."""
 Basis = Literal["comparisons", "scores", "both"]
 """What was judged: items against one another, each alone, or both."""
 GoOn = Callable[[], None]
@@ -44,15 +44,17 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """What an estimator makes of verdicts: `theta`, a number an item, shape (n,). `posterior`, a
-    `posterior.Posterior`, says how sure they are; None where the estimator has no errors. `chosen` where
+    """What an estimator makes of verdicts: a score of each item, `theta`.
+
+    An estimator with errors gives a `posterior`, a `posterior.Posterior`, whose means are the scores.
+    An estimator without errors gives the scores as `values`, shape (n,). `chosen` where
     σ was chosen by the judgments, from within LIMITS. `position`: the effect of the place is taken out
     of θ; its columns are the posterior's last covariates. `reliability` is that of direct scores, by
     which it was found how much counts what comparisons alone say (`share`); None where that is assumed.
     `effect` is that of the place, where it was looked for: a `position_bias.Effect`.
     `link` is how items placed onto settled ones are tied to them, a `placing.Link`."""
 
-    theta: Floats = field(metadata=LEFT_OUT)
+    values: Floats | None = field(default=None, metadata=LEFT_OUT)
     posterior: Any | None = field(default=None, metadata=LEFT_OUT)
     chosen: bool = False
     position: bool = False
@@ -63,11 +65,36 @@ class Fit:
         "sigma": "sigma",
         "sigma_chosen": "chosen",
         "sigma_at_limit": "at_limit",
+        "sigma_averaged": "averaged",
         "dispersion": "dispersion",
         "position_taken_out": "position",
         "share": "share",
         "share_by_reliability": "reliability",
     }
+
+    @property
+    def theta(self) -> Floats:
+        """Return the score of each item, shape (n,): the posterior's mean, not its maximum."""
+        if self.values is not None:
+            return self.values
+        if self.posterior is None:
+            raise ValueError("a fit has values or a posterior")
+        mean: Floats = self.posterior.mean
+        return mean
+
+    @property
+    def maximum(self) -> Floats:
+        """Return θ at the posterior's maximum, shape (n,), or the `values`: near the scores, without the
+        inverse of a matrix that their means take."""
+        if self.posterior is None:
+            return self.theta
+        maximum: Floats = self.posterior.theta
+        return maximum
+
+    @property
+    def averaged(self) -> bool:
+        """Whether nothing tells σ, and scores and errors are averaged over what it may be."""
+        return hasattr(self.posterior, "by_sigma")
 
     @property
     def at_limit(self) -> bool:
@@ -120,7 +147,14 @@ class Estimator:
         """What it is, and by which σ a fit of it was made."""
         about = self.about + (", without the effect of the place" if fit and fit.position else "")
         if fit is not None and fit.sigma is not None:
-            about += f" with σ = {fit.sigma:.3g}" + (", chosen" if fit.chosen else "")
+            about += f" with σ {'about' if fit.averaged else '='} {fit.sigma:.3g}"
+            about += (
+                ", chosen"
+                if fit.chosen
+                else ", averaged over what it may be"
+                if fit.averaged
+                else ""
+            )
         return f"{self.label} ({self.name}, {about})" if about else self.label
 
 

@@ -20,7 +20,7 @@ LAMBDA = 1e-6
 
 
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
-    """`bt`: θ by the MAP, 0 for items that were never compared, with their posterior."""
+    """`bt`: the posterior of θ, whose means are the scores, 0 for items that were never compared."""
     return plackett_luce.fit(verdicts, n, parameters, go_on, implied=True)
 
 
