@@ -26,7 +26,7 @@ from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
 from benchmarks.ratings import ratings
 from benchmarks.reporting import report
 from benchmarks.stores import plans, stores
-from benchmarks.thresholds import thresholds
+from benchmarks.thresholds import humps, thresholds
 
 
 def help_() -> None:
@@ -168,6 +168,7 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "ratings": ratings,
     "report": report,
     "thresholds": thresholds,
+    "humps": humps,
     "hybrid": hybrid,
     "recorded": recorded,
     "growing": growing,

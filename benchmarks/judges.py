@@ -93,14 +93,16 @@ def two_groups(rng: np.random.Generator, n: int, spread: float) -> Floats:
     """Draw true values of two groups, three texts in ten and the others, twice the spread apart, each
     of an sd of a fifth of it."""
     is_low = rng.random(n) < 0.3
-    values: Floats = np.where(is_low, -spread, spread) + rng.normal(0, spread / 5, n)
-    return values - values.mean()
+    values = np.where(is_low, -spread, spread) + rng.normal(0, spread / 5, n)
+    centred: Floats = values - values.mean()
+    return centred
 
 
 def skew(rng: np.random.Generator, n: int, spread: float) -> Floats:
     """Draw exponentially distributed true values: many near the lowest, few far above."""
-    values: Floats = rng.exponential(spread, n)
-    return values - values.mean()
+    values = rng.exponential(spread, n)
+    centred: Floats = values - values.mean()
+    return centred
 
 
 TRUTHS: Mapping[str, Callable[[np.random.Generator, int, float], Floats]] = {

@@ -147,14 +147,10 @@ class Estimator:
         """What it is, and by which σ a fit of it was made."""
         about = self.about + (", without the effect of the place" if fit and fit.position else "")
         if fit is not None and fit.sigma is not None:
-            about += f" with σ {'about' if fit.averaged else '='} {fit.sigma:.3g}"
-            about += (
-                ", chosen"
-                if fit.chosen
-                else ", averaged over what it may be"
-                if fit.averaged
-                else ""
-            )
+            if fit.averaged:
+                about += f", averaged over what σ may be, about {fit.sigma:.3g}"
+            else:
+                about += f" with σ = {fit.sigma:.3g}" + (", chosen" if fit.chosen else "")
         return f"{self.label} ({self.name}, {about})" if about else self.label
 
 
@@ -176,12 +172,13 @@ def with_position(
 # fmt: off
 ESTIMATORS: Mapping[str, Estimator] = {estimator.name: estimator for estimator in (
     Estimator("elo", "Elo", "elo", 1500.0, "elo:fit"),
-    Estimator("pl", "Plackett-Luce", "pl", 0.0, "plackett_luce:fit", "MAP of whole lists", True, True),
-    Estimator("bt", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit", "MAP", True, True),
+    Estimator("pl", "Plackett-Luce", "pl", 0.0, "plackett_luce:fit",
+              "posterior means by whole lists", True, True),
+    Estimator("bt", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit", "posterior means", True, True),
     Estimator("bt-mm", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit_paper", "the paper's", True),
     Estimator("direct", "direct scores, 0 to 1, of each item judged alone", "direct", 0.5, "direct:fit"),
     Estimator("hybrid", "direct scores and comparisons together", "hybrid", 0.0, "direct:fit_hybrid",
-              "MAP", likelihood=True),
+              "posterior means", likelihood=True),
 )}
 # fmt: on
 CHOICES = tuple(name for name, estimator in ESTIMATORS.items() if estimator.choice)

@@ -132,9 +132,19 @@ class Posterior:
 
     @cached_property
     def mean(self) -> Floats:
-        """Return the mean of what each rating may be, shape (n,): the scores."""
+        """Return the mean of what each rating may be, shape (n,): the scores.
+
+        The 0 of a scale is the mean of a component, or of its first batch; items placed onto settled
+        ones have the 0 of these.
+        """
         own = self.theta - self._middle
-        return self._middle + own * further(self._variance, self.rankings.size)
+        mean: Floats = self._middle + own * further(self._variance, self.rankings.size)
+        is_base = self.component > 0
+        if self.centred is not None:
+            is_base &= np.isfinite(self.centred) & ~self.loadings.any(axis=1)
+        count = np.bincount(self.component, is_base)
+        off = np.bincount(self.component, np.where(is_base, mean, 0)) / np.maximum(count, 1)
+        return mean - off[self.component]
 
     @property
     def errors(self) -> Floats:
