@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.calls import calls, exposure, limiter, memory, million, slope
 from benchmarks.comparing import comparing
-from benchmarks.coverage import coverage, strategies
+from benchmarks.coverage import coverage, once, strategies
 from benchmarks.differences import differences
 from benchmarks.drift import drift
 from benchmarks.growing import growing
@@ -173,6 +173,7 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "recorded": recorded,
     "growing": growing,
     "coverage": coverage,
+    "once": once,
     "strategies": strategies,
     "rounds": rounds,
     "buying": buying,
