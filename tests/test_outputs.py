@@ -80,7 +80,7 @@ def test_what_runs_print(tmp_path: Path) -> None:
     assert checked("run", tmp_path, *binary)["evaluation"]
     pairs = checked("run", tmp_path, "-d", "demo", "-s", "pairwise2", "--both-orders")
     assert pairs["both_orders"]["couples"] == 240
-    checked("run", tmp_path, *LISTS, "--dry-run")
+    checked("run", tmp_path, "-d", "demo", "-s", "listwise10x2", "--dry-run")
     checked("show --write", tmp_path, first["run"], "--rating", "bt-mm")
     checked("status", tmp_path)
     checked("evaluate", tmp_path, first["run"], "--resamples", "20", "--positive-over", "2")
@@ -144,6 +144,8 @@ def test_what_runs_of_models_print(tmp_path: Path) -> None:
         flags = (*LISTS, "--base-url", url, "--price", "1,10")
         both = ("--judge", "a", "--judge", "b", "--max-invalid", "1")
         assert checked("estimate", tmp_path, *flags, *both, "--pilot", "2")["pilot"]
+        twice = ("-s", "listwise10x2", "--judge", "a")
+        assert checked("estimate", tmp_path, *flags, *twice)["reliability"]
         panel = checked("run", tmp_path, *flags, *both)
         assert checked("evaluate", tmp_path, panel["run"], "--resamples", "0")["judges"]
         capped = ("--judge", "c", "--max-output-tokens", "100", "--concurrency", "1")
