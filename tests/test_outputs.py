@@ -110,7 +110,8 @@ def test_a_score_is_the_same_wherever_it_is_shown(tmp_path: Path) -> None:
     """It is the posterior mean, by which texts are ranked, everywhere."""
     judgeq(tmp_path, "run", "-d", "demo", "--sample", "40", "-s", "listwise5x3")
     run = only_run(tmp_path)
-    result = package.open_run(run)
+    result = package.open_run(str(run))
+    assert result.fit.posterior is not None
     mean = result.fit.posterior.mean
     expected = dict(zip(result.scores.ids, mean.tolist(), strict=True))
     best = max(expected, key=expected.__getitem__)
