@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.calls import calls, exposure, limiter, memory, million, slope
 from benchmarks.comparing import comparing
-from benchmarks.coverage import coverage, strategies
+from benchmarks.coverage import coverage, once, strategies
 from benchmarks.differences import differences
 from benchmarks.drift import drift
 from benchmarks.growing import growing
@@ -26,7 +26,7 @@ from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
 from benchmarks.ratings import ratings
 from benchmarks.reporting import report
 from benchmarks.stores import plans, stores
-from benchmarks.thresholds import thresholds
+from benchmarks.thresholds import humps, thresholds
 
 
 def help_() -> None:
@@ -168,10 +168,12 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "ratings": ratings,
     "report": report,
     "thresholds": thresholds,
+    "humps": humps,
     "hybrid": hybrid,
     "recorded": recorded,
     "growing": growing,
     "coverage": coverage,
+    "once": once,
     "strategies": strategies,
     "rounds": rounds,
     "buying": buying,

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from judgeq import seeds, strategies
 from judgeq.judge import simulated
-from judgeq.rating import Parameters, plackett_luce
+from judgeq.rating import ESTIMATORS, Parameters
 from judgeq.settings.run import Simulation
 from judgeq.strategies import History, Strategy
 from judgeq.types import Floats, Matches, Verdicts
@@ -83,6 +84,32 @@ def by_pair(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdic
     return simulated.answers(matches, 75 * truth, Simulation(sim_model="rrt"), rng)
 
 
+def normal(rng: np.random.Generator, n: int, spread: float) -> Floats:
+    """Draw normally distributed true values."""
+    return rng.normal(0, spread, n)
+
+
+def two_groups(rng: np.random.Generator, n: int, spread: float) -> Floats:
+    """Draw true values of two groups, three texts in ten and the others, twice the spread apart, each
+    of an sd of a fifth of it."""
+    is_low = rng.random(n) < 0.3
+    values = np.where(is_low, -spread, spread) + rng.normal(0, spread / 5, n)
+    centred: Floats = values - values.mean()
+    return centred
+
+
+def skew(rng: np.random.Generator, n: int, spread: float) -> Floats:
+    """Draw exponentially distributed true values: many near the lowest, few far above."""
+    values = rng.exponential(spread, n)
+    centred: Floats = values - values.mean()
+    return centred
+
+
+TRUTHS: Mapping[str, Callable[[np.random.Generator, int, float], Floats]] = {
+    "two groups": two_groups,
+    "skew": skew,
+}
+"""How true values are drawn of judges by these names; of the others normally."""
 JUDGES: Mapping[str, tuple[Judge, float]] = {
     "model, sd 0.5": (model, 0.5),
     "model, sd 0.7": (model, 0.7),
@@ -97,6 +124,8 @@ JUDGES: Mapping[str, tuple[Judge, float]] = {
     "20 % at random": (_careless(0.2), 2.0),
     "uneven texts": (uneven, 2.0),
     "first favoured": (first_favoured, 2.0),
+    "two groups": (model, 2.0),
+    "skew": (model, 2.0),
 }
 """By name; and the sd of the true values."""
 DESIGNS: Mapping[str, tuple[str, str]] = {
@@ -120,11 +149,12 @@ class Play:
 
 
 def in_the_end(judge: Judge, truth: Floats, k: int, rng: np.random.Generator) -> Floats:
-    """θ by MANY answers an item to lists of k at random."""
+    """Return θ by MANY answers an item to lists of k at random, without the effect of the place."""
     n = len(truth)
     items = np.concatenate([rng.permutation(n)[: n // k * k] for _ in range(MANY // k)])
     matches = Matches(items.astype(np.int32), np.arange(len(items) // k + 1, dtype=np.int64) * k)
-    return plackett_luce.fit(judge(matches, truth, rng), n, Parameters(sigma=20.0)).theta
+    verdicts = judge(matches, truth, rng)
+    return ESTIMATORS["pl"].fit(verdicts, n, Parameters(sigma=20.0, position=True)).maximum
 
 
 def asked(judge: Judge, strategy: Strategy, truth: Floats, seed: int) -> History:
@@ -140,14 +170,26 @@ def asked(judge: Judge, strategy: Strategy, truth: Floats, seed: int) -> History
 def play(judge: str, design: str, n: int, seed: int, *, end: bool = True) -> Play:
     """A run of n items; `design` is of DESIGNS, or a strategy with or without its matchmaking.
     `end`: what the judge says in the end is worked out."""
-    answer, spread = JUDGES[judge]
+    answer, _ = JUDGES[judge]
     name, _, matchmaking = design.partition(" ")
     if design in DESIGNS:
         name, matchmaking = DESIGNS[design]
     strategy = strategies.parse(name, matchmaking=matchmaking or None)
-    rng = np.random.default_rng(seed)
-    truth = rng.normal(0, spread, n)
+    truth, _ = _drawn(judge, n, seed)
     history = asked(answer, strategy, truth, seed)
     k = 2 if strategy.pairs else 10
-    theta = in_the_end(answer, truth, k, rng) if end else truth
+    theta = _settled(judge, n, seed, k) if end else truth
     return Play(history, truth, theta)
+
+
+def _drawn(judge: str, n: int, seed: int) -> tuple[Floats, np.random.Generator]:
+    """Draw the true values of n items, and return what draws after them."""
+    rng = np.random.default_rng(seed)
+    return TRUTHS.get(judge, normal)(rng, n, JUDGES[judge][1]), rng
+
+
+@cache
+def _settled(judge: str, n: int, seed: int, k: int) -> Floats:
+    """Return what a judge says in the end, which designs of the same k share."""
+    truth, rng = _drawn(judge, n, seed)
+    return in_the_end(JUDGES[judge][0], truth, k, rng)

@@ -1,9 +1,14 @@
-"""What a mixture's threshold brings over θ > 0, by the share of positive items."""
+"""What a mixture's threshold brings over θ > 0, by the share of positive items; and how often scores
+are found to have two humps."""
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+
 import numpy as np
 
+from benchmarks.judges import JUDGES, play
 from judgeq import seeds, strategies
 from judgeq.judge import simulated
 from judgeq.rating import CHOICES, ESTIMATORS, Parameters, mixture
@@ -12,6 +17,8 @@ from judgeq.strategies import History
 from judgeq.types import Bools
 
 N, SEEDS = 1000, 10
+HUMP_RUNS, HUMP_ITEMS = 20, 200
+HUMP_DESIGNS = ("lists", "pairs, similar")
 
 
 def thresholds() -> None:
@@ -27,6 +34,27 @@ def thresholds() -> None:
             rows = [row for seed in range(SEEDS) if (row := _f1(strategy, share, seed)) is not None]
             zero, parted = np.mean(rows, axis=0) if rows else (np.nan, np.nan)
             print(f"{strategy:32} {share:8.0%} {zero:7.3f} {parted:9.3f}   ({len(rows)})")
+
+
+def humps() -> None:
+    """200 items, 20 runs: how many runs in 100 warn of two groups. Goal: nearly all of two groups, and
+    at most 5 of normally distributed items."""
+    with ProcessPoolExecutor() as processes:
+        shares = list(processes.map(_warned, product(JUDGES, HUMP_DESIGNS)))
+    print("| judge | " + " | ".join(HUMP_DESIGNS) + " |\n|---|" + "---|" * len(HUMP_DESIGNS))
+    for number, judge in enumerate(JUDGES):
+        row = shares[number * len(HUMP_DESIGNS) :][: len(HUMP_DESIGNS)]
+        print(f"| {judge} | " + " | ".join(f"{100 * share:.0f}" for share in row) + " |")
+
+
+def _warned(about: tuple[str, str]) -> float:
+    """Return the share of runs of a judge and a design whose scores have two humps."""
+    judge, design = about
+    fits = (
+        play(judge, design, HUMP_ITEMS, seed, end=False).history.fit(ESTIMATORS["pl"], Parameters())
+        for seed in range(HUMP_RUNS)
+    )
+    return float(np.mean([mixture.has_two_humps(fit.theta) for fit in fits]))
 
 
 def _f1(strategy: str, share: float, seed: int) -> tuple[float, float] | None:

@@ -16,11 +16,12 @@ class Certainty:
     `rho` is ρ̂, the expected Spearman's ρ between the ratings and what they may be, and `next_rho`
     what it is expected to be after one more round, which would take `next_calls` questions (0: there
     can't be one) and `next_cost` dollars (None: unknown). Where the first `top` items matter,
-    `top_share` is the share of them that are expected among the first.
+    `top_share` is the share of them that are expected among the first. All three are None where
+    texts have one answer each, which doesn't tell how reliable the answers are.
     """
 
     round: int
-    rho: float
+    rho: float | None
     next_rho: float | None
     next_calls: int
     next_cost: float | None = None

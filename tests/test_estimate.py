@@ -181,6 +181,18 @@ def test_a_pilot_that_ends_early_estimates_by_what_came(tmp_path: Path) -> None:
         piloted(tmp_path, url, 3, seed=4)
 
 
+def test_of_one_answer_a_text_no_reliability_is_expected(tmp_path: Path) -> None:
+    demo = ("estimate", "-d", "demo", "--judge", "gpt-5-mini")
+    once = (*demo, "-s", "listwise10x1")
+    assert json_of(tmp_path, *once)["reliability"] is None
+    assert "one answer a text doesn't tell" in judgeq(tmp_path, *once).stdout
+    # Two judges, or two rounds, are two answers.
+    twice = (*demo, "-s", "listwise10x2")
+    assert json_of(tmp_path, *twice)["reliability"]["expected"] > 0.8
+    panel = ("--judge", "gpt-5-nano", "--ensemble", "each")
+    assert json_of(tmp_path, *once, *panel)["reliability"]["expected"] > 0.8
+
+
 def test_without_a_model_there_is_no_pilot(tmp_path: Path) -> None:
     done = judgeq(tmp_path, "estimate", "-d", "demo", "--pilot", "3", "--json")
     assert "nothing to pay" in done.stderr

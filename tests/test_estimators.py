@@ -169,6 +169,23 @@ def test_only_the_scores_count_not_their_order_place_or_scale() -> None:
     assert mixture.threshold(-scores).value == pytest.approx(-value, abs=1e-3)
 
 
+def test_scores_have_two_humps_where_a_valley_lies_between_them() -> None:
+    assert mixture.has_two_humps(two(200, 0.3, 4))
+    assert mixture.has_two_humps(np.append(two(200, 0.3, 4), np.nan))
+    # Skew scores have a threshold, but one hump.
+    skew = np.random.default_rng(0).gamma(2, 1, 1000)
+    assert mixture.threshold(skew).value is not None
+    assert not mixture.has_two_humps(skew)
+    assert not mixture.has_two_humps(np.zeros(100))
+    assert not mixture.has_two_humps(np.arange(20.0))
+
+
+@pytest.mark.parametrize("n", [50, 200])
+def test_normal_scores_hardly_ever_have_two_humps(n: int) -> None:
+    draws = np.random.default_rng(n).normal(size=(200, n))
+    assert sum(map(mixture.has_two_humps, draws)) <= 0.05 * len(draws)
+
+
 def test_many_scores_are_fitted_by_their_quantiles() -> None:
     scores = two(200_000, 0.2, 4)
     value = mixture.threshold(scores).value
@@ -234,10 +251,12 @@ def test_an_estimator_says_what_it_is() -> None:
     bt, mm, pl = ESTIMATORS["bt"], ESTIMATORS["bt-mm"], ESTIMATORS["pl"]
     judged = verdicts([(0, 1, 2), (1, 0, 2), (2, 1, 0)])
     given, paper = bt.fit(judged, 3, Parameters(0.5)), mm.fit(judged, 3, Parameters())
-    assert bt.described(given) == "Bradley-Terry (bt, MAP with σ = 0.5)"
+    assert bt.described(given) == "Bradley-Terry (bt, posterior means with σ = 0.5)"
     assert mm.described(paper) == "Bradley-Terry (bt-mm, the paper's)"
-    assert bt.described() == "Bradley-Terry (bt, MAP)"
-    no = dict.fromkeys(("sigma_chosen", "sigma_at_limit", "position_taken_out"), False)
+    assert bt.described() == "Bradley-Terry (bt, posterior means)"
+    no = dict.fromkeys(
+        ("sigma_chosen", "sigma_at_limit", "sigma_averaged", "position_taken_out"), False
+    )
     none = dict.fromkeys(("share", "share_by_reliability"))
     dispersion = pytest.approx(given.posterior.dispersion if given.posterior else None)
     assert plain(given) == {"sigma": 0.5, "dispersion": dispersion, **no, **none}
@@ -246,7 +265,7 @@ def test_an_estimator_says_what_it_is() -> None:
     chosen = pl.fit(judged, 3, Parameters())
     assert chosen.chosen
     assert chosen.sigma
-    said = f"Plackett-Luce (pl, MAP of whole lists with σ = {chosen.sigma:.3g}, chosen)"
+    said = f"Plackett-Luce (pl, posterior means by whole lists with σ = {chosen.sigma:.3g}, chosen)"
     assert pl.described(chosen) == said
     by_hand = pl.fit(judged, 3, Parameters(chosen.sigma))
     assert (by_hand.chosen, by_hand.at_limit) == (False, False)

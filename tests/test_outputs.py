@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+import judgeq as package
 from judgeq.evaluation.metrics import Measured
 from judgeq.run_places.info import Ended
 from judgeq.text import INLINE, LEFT_OUT
 from judgeq.types import JobState, Usage
 from judgeq.ui.dataclass_json import plain, rows
-from tests.cli import json_of, judgeq
+from tests.cli import exact_columns, json_of, judgeq, only_run, score_columns
 from tests.mock import mock
 
 pytestmark = pytest.mark.usefixtures("undrawn", "rated_once")
@@ -79,7 +80,7 @@ def test_what_runs_print(tmp_path: Path) -> None:
     assert checked("run", tmp_path, *binary)["evaluation"]
     pairs = checked("run", tmp_path, "-d", "demo", "-s", "pairwise2", "--both-orders")
     assert pairs["both_orders"]["couples"] == 240
-    checked("run", tmp_path, *LISTS, "--dry-run")
+    checked("run", tmp_path, "-d", "demo", "-s", "listwise10x2", "--dry-run")
     checked("show --write", tmp_path, first["run"], "--rating", "bt-mm")
     checked("status", tmp_path)
     checked("evaluate", tmp_path, first["run"], "--resamples", "20", "--positive-over", "2")
@@ -105,11 +106,47 @@ def test_what_runs_print(tmp_path: Path) -> None:
     check_keys("runs")
 
 
+def test_a_score_is_the_same_wherever_it_is_shown(tmp_path: Path) -> None:
+    """It is the posterior mean, by which texts are ranked, everywhere."""
+    judgeq(tmp_path, "run", "-d", "demo", "--sample", "40", "-s", "listwise5x3")
+    run = only_run(tmp_path)
+    result = package.open_run(str(run))
+    assert result.fit.posterior is not None
+    mean = result.fit.posterior.mean
+    expected = dict(zip(result.scores.ids, mean.tolist(), strict=True))
+    best = max(expected, key=expected.__getitem__)
+
+    exact = exact_columns(run)
+    assert [float(score) for score in exact["pl"]] == [expected[item] for item in exact["id"]]
+    by_rank = sorted(exact["id"], key=lambda item: -expected[item])
+    assert by_rank[0] == best
+    assert exact["rank"][exact["id"].index(best)] == "1"
+    columns = score_columns(run)
+    assert [float(score) for score in columns["pl"]] == pytest.approx(mean.round(4).tolist())
+    for low, score, high in zip(columns["low"], columns["pl"], columns["high"], strict=True):
+        assert float(low) < float(score) < float(high)
+
+    (view, *_) = json_of(tmp_path, "show", "--n", "3")["views"]
+    assert view["items"][0]["pl"] == pytest.approx(expected[best])
+    (item,) = json_of(tmp_path, "explain", best)["items"]
+    assert item["pl"] == pytest.approx(expected[best])
+    assert f"{expected[best]:.2f}" in judgeq(tmp_path, "show", "--n", "3").stdout
+    evaluated = json_of(tmp_path, "evaluate", "--resamples", "0", "--splits", "0")
+    of_pl = next(of for of in evaluated["evaluation"] if of["rating"] == "pl")
+    pearson = np.corrcoef(mean, result.scores.gold)[0, 1]
+    assert of_pl["measures"]["pearson"]["value"] == pytest.approx(pearson)
+    judgeq(tmp_path, "report", "--format", "md")
+    (report,) = tmp_path.rglob("report.md")
+    assert f"{expected[best]:.2f}" in report.read_text(encoding="utf-8").replace("\\", "")
+
+
 def test_what_runs_of_models_print(tmp_path: Path) -> None:
     with mock(tmp_path, "--unreadable", "0.2") as url:
         flags = (*LISTS, "--base-url", url, "--price", "1,10")
         both = ("--judge", "a", "--judge", "b", "--max-invalid", "1")
         assert checked("estimate", tmp_path, *flags, *both, "--pilot", "2")["pilot"]
+        twice = ("-s", "listwise10x2", "--judge", "a")
+        assert checked("estimate", tmp_path, *flags, *twice)["reliability"]
         panel = checked("run", tmp_path, *flags, *both)
         assert checked("evaluate", tmp_path, panel["run"], "--resamples", "0")["judges"]
         capped = ("--judge", "c", "--max-output-tokens", "100", "--concurrency", "1")

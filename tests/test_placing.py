@@ -105,11 +105,11 @@ def test_scores_are_the_optimum_given_what_was_published() -> None:
     whole[np.append(anchors, np.arange(OLD, OLD + NEW))] = theta
     rankings = plackett_luce.rankings_of(joined(scale.rounds[MANY:]), OLD + NEW)
     slope = curvature.Curvature(rankings, whole, np.zeros(OLD + NEW)).gradient
-    pull = np.linalg.solve(v, theta[: len(anchors)] - old.posterior.theta[anchors])
+    pull = np.linalg.solve(v, theta[: len(anchors)] - old.posterior.mean[anchors])
     assert_allclose(slope[anchors], -pull, rtol=3e-3, atol=1e-3)
     own = theta[len(anchors) :]
     assert_allclose(slope[OLD:], -(own - own.mean()) / old.posterior.sigma**2, atol=1e-3)
-    assert_array_equal(fit.theta[OLD:], own)
+    assert_array_equal(fit.theta[OLD:], new.posterior.mean[len(anchors) :])
 
 
 @pytest.mark.parametrize("refit", [False, True])

@@ -68,7 +68,7 @@ def minus_log_likelihood(theta: Floats, many: list[Ranking], *, partial: bool = 
 
 
 def theta_of(many: list[Ranking], sigma: float = 2.0) -> Floats:
-    return fit(verdicts(many), N, Parameters(sigma=sigma)).theta
+    return fit(verdicts(many), N, Parameters(sigma=sigma)).maximum
 
 
 @settings(max_examples=12)

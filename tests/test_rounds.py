@@ -118,9 +118,65 @@ def test_what_one_more_round_would_cost_and_bring(tmp_path: Path) -> None:
     assert (now.round, now.next_calls) == (2, 6)
     assert now.next_cost == pytest.approx(0.3)
     assert unknown.next_cost is None
+    assert now.rho is not None
     assert now.rho < (now.next_rho or 0)
     assert rounds.after_each_round(history, settings)
     assert not rounds.after_each_round(history, config.settle({"dataset": "demo"}))
+
+
+ONE_ANSWER = "one answer a text doesn't tell how reliable they are"
+
+
+def test_one_answer_a_text_does_not_tell_how_reliable_the_answers_are(tmp_path: Path) -> None:
+    """Coin tosses had "Reliability 0.77"."""
+    job = ("run", "-d", "demo", "-s", "listwise10x1", "--sim-accuracy", "0.51")
+    done = json_of(tmp_path, *job)
+    known = done["certainty"]
+    assert known["rho"] is None
+    assert known["next_rho"] is None
+    assert known["top_share"] is None
+    assert known["next_calls"] == 24
+    assert done["fit"]["sigma_averaged"]
+
+    words = " ".join(judgeq(tmp_path, *job).stdout.split())
+    assert f"Reliability Unknown: {ONE_ANSWER}. One more round (24 calls) would tell." in words
+    assert f"Unknown: {ONE_ANSWER}" in " ".join(judgeq(tmp_path, "status").stdout.split())
+
+    evaluated = judgeq(tmp_path, "evaluate", "--resamples", "0").stdout
+    assert f"Reliability  unknown: {ONE_ANSWER}" in evaluated
+    assert "can be told apart" not in evaluated
+    reliability = json_of(tmp_path, "evaluate", "--resamples", "0")["reliability"]
+    assert reliability["separation"]["ssr"] is None
+    assert reliability["separation_cj"]["ssr"] is None
+
+    run = only_run(tmp_path)
+    assert set(exact_columns(run)["tier"]) == {""}
+    assert json_of(tmp_path, "explain", exact_columns(run)["id"][0])["items"][0]["tier"] is None
+
+    # A second round tells.
+    more = json_of(tmp_path, "resume", "--rounds", "2")
+    assert more["certainty"]["rho"] is not None
+    assert not more["fit"]["sigma_averaged"]
+    assert "1" in exact_columns(run)["tier"]
+
+
+def test_direct_scores_and_one_round_of_lists_do_not_tell_either(tmp_path: Path) -> None:
+    job = ("run", "-d", "demo", "--sample", "60")
+    once = json_of(tmp_path, *job, "-s", "hybrid10x2")
+    assert once["certainty"]["rho"] is None
+    assert once["fit"]["sigma_averaged"]
+    assert json_of(tmp_path, *job, "-s", "hybrid10x3")["certainty"]["rho"] is not None
+
+
+@pytest.mark.parametrize("goal", ["0.01", "top20"])
+def test_no_goal_ends_a_run_after_one_answer_a_text(tmp_path: Path, goal: str) -> None:
+    done = json_of(tmp_path, *JOB, "-s", "listwise10x3", "--until", goal)
+    assert done["rounds"] >= 2
+
+
+def test_a_goal_that_is_not_known_is_not_reached() -> None:
+    assert not Goal(rho=0.1).reached(None, None)
+    assert not Goal(top=5).reached(None, None)
 
 
 def test_reliability_in_words() -> None:
@@ -132,6 +188,9 @@ def test_reliability_in_words() -> None:
     assert asked == ["reliability 0.931", more]
     (top,) = progress.reliability(Certainty(3, 0.93, None, 0, top=20, top_share=0.912))
     assert top == "reliability 0.93, 91% of the first 20 settled"
+    once = progress.reliability(Certainty(1, None, None, 37, 0.0123, top=20))
+    more = "one more round (37 calls, about $0.01) would tell"
+    assert once == [f"reliability unknown: {ONE_ANSWER}", more]
 
 
 SHORT = ("run", "-d", "demo", "--sample", "40", "-s", "listwise5x2", "-q")
@@ -196,12 +255,12 @@ def digest(columns: dict[str, list[str]]) -> str:
 
 
 GOLDEN = {
-    "listwise10:matchmaking=similar": "a65b33f33eab4ef5",
-    "listwise:k=7,rounds=2,overlap=2,matchmaking=similar": "14cbcd434978087a",
-    "pairwise:rounds=9": "896e87e0bca5bc02",
-    "streak:r=3,d=2": "81cbd06de540f153",
-    "tail:w=3,p=20,rounds=9": "f4b4e520b8e54372",
-    "complete": "5c41b010c17c83c2",
+    "listwise10:matchmaking=similar": "c72a55fc7ffb28cd",
+    "listwise:k=7,rounds=2,overlap=2,matchmaking=similar": "87c0af2816df0ca7",
+    "pairwise:rounds=9": "811f24eb615c63cb",
+    "streak:r=3,d=2": "17a052a266bf5f63",
+    "tail:w=3,p=20,rounds=9": "024b9cefdc9a2e4b",
+    "complete": "96fd79bea21d2357",
     "direct": "2c4d79ffdeab04b4",
 }
 

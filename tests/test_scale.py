@@ -235,7 +235,7 @@ def test_halves_are_rated_with_the_prior_of_all_and_without_the_position(tmp_pat
     assert run.fit.position
 
     def rate(half: Verdicts, n: int) -> Floats:
-        return ESTIMATORS["pl"].fit(half, n, Parameters(run.fit.sigma, position=True)).theta
+        return ESTIMATORS["pl"].fit(half, n, Parameters(run.fit.sigma, position=True)).maximum
 
     expected = split_half(joined(run.history.verdicts), rate, 0, 3)
     assert scale.reliability_of(run, splits=3).split_half == expected

@@ -30,6 +30,7 @@ from judgeq.events import Emit, Notice, RoundStarted
 from judgeq.judge.panel import Panel
 from judgeq.judge.prices import REASON, answer_tokens
 from judgeq.rating import UNKNOWN
+from judgeq.rating.comparisons import is_repeated
 from judgeq.rating.ranks import expected_rho
 from judgeq.store import Store
 from judgeq.store.protocol import Spent
@@ -150,13 +151,35 @@ class Estimate:
     def reliability(self) -> Range | None:
         """What ρ̂ is expected to be after all rounds, of a judge of whom nothing is known: where what it
         says of the texts has an sd of UNKNOWN, and of half and twice that. None where texts are
-        judged alone, or may leave."""
-        strategy, n, sizes = self.prepared.strategy, self.items, self.prepared.dataset.sizes
-        items, each = 2 * strategy.cost(*sizes), rounds.judgments_per_match(self.prepared.settings)
-        k = items / max(1, strategy.calls(*sizes))
-        if strategy.prunes or strategy.mixed or k <= 1:
+        judged alone, may leave, or get one answer each."""
+        strategy, sizes = self.prepared.strategy, self.prepared.dataset.sizes
+        k = 2 * strategy.cost(*sizes) / max(1, strategy.calls(*sizes))
+        if strategy.prunes or strategy.mixed or k <= 1 or self.one_answer:
             return None
-        return Range(*(expected_rho(UNKNOWN * by, items * each / n, k) for by in (0.5, 2, 1)))
+        answers = self._answers_per_text
+        return Range(*(expected_rho(UNKNOWN * by, answers, k) for by in (0.5, 2, 1)))
+
+    @property
+    def one_answer(self) -> bool:
+        """Whether texts are compared so seldom that answers won't tell how reliable they are."""
+        strategy = self.prepared.strategy
+        if strategy.before or strategy.kind == "direct":
+            return False
+        orders = 2 if self.prepared.settings.both_orders else 1  # which make one answer
+        return not is_repeated(self._answers_per_text / orders)
+
+    @property
+    def _answers_per_text(self) -> float:
+        """Return in how many answers that compare texts each text is, at most, in all rounds."""
+        strategy, settings = self.prepared.strategy, self.prepared.settings
+        compared = sum(
+            items * rounds.judgments_per_match(settings, round)
+            for round, (questions, items) in enumerate(
+                strategy.asked_by_round(*self.prepared.dataset.sizes), start=1
+            )
+            if items > questions
+        )
+        return compared / max(1, self.items)
 
 
 def forecast(prepared: Run, *, retry_failed: bool = False) -> Estimate | None:

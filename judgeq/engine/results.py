@@ -29,6 +29,7 @@ from judgeq.rating import (
     correlation,
     position_bias,
 )
+from judgeq.rating.mixture import has_two_humps
 from judgeq.rating.position_bias import Effect, Slots
 from judgeq.rating.posterior import Posterior
 from judgeq.rating.ranks import intervals
@@ -43,6 +44,10 @@ from judgeq.types import Counts, Floats, Totals, Verdicts
 SHOWN = 10
 """So many items are reported from each end of a ranking."""
 _TEXT = 200
+
+TWO_HUMPS = (
+    "The scores form two groups: the order within them is less sure than the reliability (ρ̂) says."
+)
 
 ABOUT = {
     "rehearsal": "info.settings.rehearsal",
@@ -89,6 +94,8 @@ class Result:
     effect: Effect | None = None
     evaluation: Sequence[Any] = ()
     known: Certainty | None = None
+    two_humps: bool = field(default=False, metadata=LEFT_OUT)
+    """Whether the scores form two groups, for whose order ρ̂ is too high."""
     answered: Sequence[Answered] = field(default=(), metadata=LEFT_OUT)
     said: Said | None = field(default=None, metadata=LEFT_OUT)
     unread: Sequence[str] = field(default=(), metadata=LEFT_OUT)
@@ -171,14 +178,15 @@ class Result:
 
     @property
     def cautions(self) -> list[str]:
-        """What a reader of the scores must know: how new items are tied to settled ones, whether texts
-        were read, what was asked, and who answered."""
+        """Return what a reader of the scores must know: first what misleads without it, then what was
+        asked, and who answered."""
         return [*self.first_cautions, *self.info.cautions, *self._several_models]
 
     @property
     def first_cautions(self) -> list[str]:
         """Return what stands before the ranking: without it, the scores mislead."""
-        return [*self.link_cautions, *self.unread]
+        humps = [TWO_HUMPS] if self.two_humps else []
+        return [*self.link_cautions, *self.unread, *humps]
 
     @property
     def link_cautions(self) -> list[str]:
@@ -271,9 +279,11 @@ async def rate(
         asked = comparisons.joined(history.asked)
         with history.going(go_on):
             scores, fit = _scores(items, history, settings, go_on)
-            known = None
+            known, two_humps = None, False
             if rounds.at_the_end(history, settings):
                 known = rounds.how_well(history, settings, totals)
+            if known is not None and known.rho is not None:
+                two_humps = has_two_humps(scores.main[1][scores.scored])
         return Result(
             run=run,
             info=info,
@@ -284,6 +294,7 @@ async def rate(
             parameters=settings.parameters,
             fit=fit,
             known=known,
+            two_humps=two_humps,
             counts=counts,
             totals=totals,
             answered=answered,

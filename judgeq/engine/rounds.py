@@ -196,7 +196,7 @@ def at_the_end(history: History, settings: Settings) -> bool:
 
 def how_well(history: History, settings: Settings, totals: Totals) -> Certainty | None:
     """How well the order is known by all verdicts so far, of the items that aren't settled; None where
-    items are judged alone, or there is no verdict."""
+    items are judged alone, or there is no verdict. Of one answer a text that isn't known."""
     posterior, own = history.posterior(), own_verdicts(history)
     if posterior is None or not own:
         return None
@@ -211,10 +211,13 @@ def how_well(history: History, settings: Settings, totals: Totals) -> Certainty 
         errors = np.where(whole, posterior.errors_apart, errors)
         group = group[judged]
     mean, se, top, n = posterior.mean[judged], errors[judged], history.goal.top, int(judged.sum())
-    rho, next_rho = ranks.reliability(mean, se, group), None
-    if calls:
-        growth = ranks.growth(posterior.sigma, slots / n, calls * k / n, k)
-        next_rho = ranks.grown(rho, growth)
+    rho, next_rho, top_share = None, None, None
+    if posterior.is_repeated:
+        rho = ranks.reliability(mean, se, group)
+        top_share = None if top is None else ranks.top_share(mean, se, top)
+        if calls:
+            growth = ranks.growth(posterior.sigma, slots / n, calls * k / n, k)
+            next_rho = ranks.grown(rho, growth)
     # A text judged alone costs 1/k of a list of k.
     added = calls * k / max(1, all_slots)
     asked, next_cost = sum(map(len, own)), None
@@ -227,7 +230,7 @@ def how_well(history: History, settings: Settings, totals: Totals) -> Certainty 
         next_calls=calls,
         next_cost=next_cost,
         top=top,
-        top_share=None if top is None else ranks.top_share(mean, se, top),
+        top_share=top_share,
     )
 
 

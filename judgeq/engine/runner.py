@@ -212,9 +212,9 @@ async def _rate_round(
         known = await _fitting(session, history, how_well)
     session.emit(results.round_rated(run.dataset, round, before, history.latest, known))
     # Only items that were in two rankings say how far the judge contradicts itself.
-    if known is None or not (history.goal.reached(known.rho, known.top_share) and history.twice):
+    if known is None or known.rho is None or not history.twice:
         return None
-    return known
+    return known if history.goal.reached(known.rho, known.top_share) else None
 
 
 async def _fitting(session: Session, history: History, work: Callable[[History, Settings], T]) -> T:
@@ -231,6 +231,8 @@ async def _end_early(session: Session, history: History, known: Certainty) -> No
     """Write down that the run ended by its goal: no later session has more rounds, unless they are
     asked for."""
     run, settings, info = session.run, session.run.settings, await _info(session)
+    if known.rho is None:
+        raise ValueError("a run that isn't known to be reliable doesn't end early")
     ended = Ended(
         round=known.round, goal=history.goal.name, rho=known.rho, top_share=known.top_share
     )

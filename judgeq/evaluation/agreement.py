@@ -189,7 +189,7 @@ def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
     components = [comparisons.components(part, n, scored=True) for part in parts]
     parameters = fitted(run)
     ratings = [
-        np.where(component, run.main.fit(part, n, parameters).theta, np.nan)
+        np.where(component, run.main.fit(part, n, parameters).maximum, np.nan)
         for part, component in zip(parts, components, strict=True)
     ]
     found, several = alpha(codings(every), resamples, seeds.rng(seed, "bootstrap", "agreement"))

@@ -213,7 +213,8 @@ def apart(scores: Scores) -> str | None:
 @dataclass(frozen=True, slots=True)
 class OfGroup:
     """A group of `items` items: how well their order is known (ρ̂), and Spearman's correlation of the
-    main rating with gold over the `n` that have both; None where that is undefined."""
+    main rating with gold over the `n` that have both; None where that is undefined. ρ̂ is None where
+    texts have one answer each, too."""
 
     group: str
     items: int
@@ -227,7 +228,9 @@ def by_group(run: Result) -> Iterator[OfGroup]:
     scores, sure = run.scores, run.fit.posterior
     for rows in run.history.groups if scores.groups is not None else ():
         known = rows[scores.scored[rows]]
-        rho = sure and ranks.reliability(sure.mean[known], sure.errors_apart[known])
+        rho = None
+        if sure is not None and sure.is_repeated:
+            rho = ranks.reliability(sure.mean[known], sure.errors_apart[known])
         both = known[~np.isnan(scores.gold[known])]
         alike = correlation.spearman(scores.main[1][both], scores.gold[both])
         found = correlation.point(alike, len(both))

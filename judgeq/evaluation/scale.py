@@ -27,6 +27,7 @@ from judgeq.types import Floats, Verdicts
 
 MOST = 2_000_000
 """Comparisons above which the SSR of comparative judgement would take long, and is left out."""
+ONE_ANSWER = "one answer a text doesn't tell how reliable they are"
 EPSILON, ITERATIONS, TOLERANCE = 0.3, 400, 1e-4
 """Those of sirt's `btm`."""
 
@@ -78,15 +79,18 @@ def reliability_of(run: Result, splits: int | None = None, seed: int = 0) -> Rel
     halves, parameters = quick(run.main), fitted(run)
 
     def rate(half: Verdicts, n: int) -> Floats:
-        return halves.fit(half, n, parameters).theta
+        return halves.fit(half, n, parameters).maximum
 
     separation = scale_quality.separation(scores.main[1], scores.se, scores.component)
     if scores.intervals is None:
         separation = Separation(why=f"the estimator {run.main.name} has no standard errors")
+    one_answer = run.fit.posterior is not None and not run.fit.posterior.is_repeated
+    if one_answer:  # both would be the same whatever was answered
+        separation = Separation(why=ONE_ANSWER)
     return Reliability(
         rating=run.main.column,
         separation=separation,
-        separation_cj=_separation_cj(verdicts, run),
+        separation_cj=separation if one_answer else _separation_cj(verdicts, run),
         split_half=scale_quality.split_half(verdicts, rate, seed, splits),
         halves_by=halves.name,
         adaptive=None if strategy is None else strategy.adaptive,

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 LIMITS = (0.25, 8.0)
 """The least and the largest σ that is chosen."""
 UNKNOWN = 2.0
-"""σ where none is given and nothing says how wide it is: before items are in two rankings on
-average, and by `bt`, since implied comparisons are no probability of a list."""
+"""σ where none is given and it isn't chosen: by `bt`, since implied comparisons are no probability of a
+list. Before items are in two rankings on average σ is averaged over what it may be, about this."""
 Basis = Literal["comparisons", "scores", "both"]
 """What was judged: items against one another, each alone, or both."""
 GoOn = Callable[[], None]
@@ -44,15 +44,17 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """What an estimator makes of verdicts: `theta`, a number an item, shape (n,). `posterior`, a
-    `posterior.Posterior`, says how sure they are; None where the estimator has no errors. `chosen` where
+    """What an estimator makes of verdicts: a score of each item, `theta`.
+
+    An estimator with errors gives a `posterior`, a `posterior.Posterior`, whose means are the scores.
+    An estimator without errors gives the scores as `values`, shape (n,). `chosen` where
     σ was chosen by the judgments, from within LIMITS. `position`: the effect of the place is taken out
     of θ; its columns are the posterior's last covariates. `reliability` is that of direct scores, by
     which it was found how much counts what comparisons alone say (`share`); None where that is assumed.
     `effect` is that of the place, where it was looked for: a `position_bias.Effect`.
     `link` is how items placed onto settled ones are tied to them, a `placing.Link`."""
 
-    theta: Floats = field(metadata=LEFT_OUT)
+    values: Floats | None = field(default=None, metadata=LEFT_OUT)
     posterior: Any | None = field(default=None, metadata=LEFT_OUT)
     chosen: bool = False
     position: bool = False
@@ -63,11 +65,36 @@ class Fit:
         "sigma": "sigma",
         "sigma_chosen": "chosen",
         "sigma_at_limit": "at_limit",
+        "sigma_averaged": "averaged",
         "dispersion": "dispersion",
         "position_taken_out": "position",
         "share": "share",
         "share_by_reliability": "reliability",
     }
+
+    @property
+    def theta(self) -> Floats:
+        """Return the score of each item, shape (n,): the posterior's mean, not its maximum."""
+        if self.values is not None:
+            return self.values
+        if self.posterior is None:
+            raise ValueError("a fit has values or a posterior")
+        mean: Floats = self.posterior.mean
+        return mean
+
+    @property
+    def maximum(self) -> Floats:
+        """Return θ at the posterior's maximum, shape (n,), or the `values`: near the scores, without the
+        inverse of a matrix that their means take."""
+        if self.posterior is None:
+            return self.theta
+        maximum: Floats = self.posterior.theta
+        return maximum
+
+    @property
+    def averaged(self) -> bool:
+        """Whether nothing tells σ, and scores and errors are averaged over what it may be."""
+        return hasattr(self.posterior, "by_sigma")
 
     @property
     def at_limit(self) -> bool:
@@ -120,7 +147,10 @@ class Estimator:
         """What it is, and by which σ a fit of it was made."""
         about = self.about + (", without the effect of the place" if fit and fit.position else "")
         if fit is not None and fit.sigma is not None:
-            about += f" with σ = {fit.sigma:.3g}" + (", chosen" if fit.chosen else "")
+            if fit.averaged:
+                about += f", averaged over what σ may be, about {fit.sigma:.3g}"
+            else:
+                about += f" with σ = {fit.sigma:.3g}" + (", chosen" if fit.chosen else "")
         return f"{self.label} ({self.name}, {about})" if about else self.label
 
 
@@ -142,12 +172,13 @@ def with_position(
 # fmt: off
 ESTIMATORS: Mapping[str, Estimator] = {estimator.name: estimator for estimator in (
     Estimator("elo", "Elo", "elo", 1500.0, "elo:fit"),
-    Estimator("pl", "Plackett-Luce", "pl", 0.0, "plackett_luce:fit", "MAP of whole lists", True, True),
-    Estimator("bt", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit", "MAP", True, True),
+    Estimator("pl", "Plackett-Luce", "pl", 0.0, "plackett_luce:fit",
+              "posterior means by whole lists", True, True),
+    Estimator("bt", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit", "posterior means", True, True),
     Estimator("bt-mm", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit_paper", "the paper's", True),
     Estimator("direct", "direct scores, 0 to 1, of each item judged alone", "direct", 0.5, "direct:fit"),
     Estimator("hybrid", "direct scores and comparisons together", "hybrid", 0.0, "direct:fit_hybrid",
-              "MAP", likelihood=True),
+              "posterior means", likelihood=True),
 )}
 # fmt: on
 CHOICES = tuple(name for name, estimator in ESTIMATORS.items() if estimator.choice)

@@ -1,6 +1,7 @@
 """Bradley-Terry: P(i beats j) = σ(θi − θj)  (Bradley and Terry 1952).
 
-`fit` is judgeq's `bt`, a MAP: unique, finite, fast. `fit_mm` is the paper's estimator, `bt-mm`. Both
+`fit` is judgeq's `bt`, posterior means under a prior: unique, finite, fast. `fit_mm` is the paper's
+estimator, `bt-mm`. Both
 take the comparisons that rankings imply, a tie as half a win each way. Of partial rankings
 of which only the first places are known these are as consistent as of whole ones (Azari Soufiani, Chen,
 Parkes and Xia 2013, on top-k breakings).
@@ -20,7 +21,7 @@ LAMBDA = 1e-6
 
 
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
-    """`bt`: θ by the MAP, 0 for items that were never compared, with their posterior."""
+    """`bt`: the posterior of θ, whose means are the scores, 0 for items that were never compared."""
     return plackett_luce.fit(verdicts, n, parameters, go_on, implied=True)
 
 

@@ -12,6 +12,9 @@ import numpy as np
 
 from judgeq.types import Bools, Floats, Matches, Offsets, Ragged, Rows, Verdicts
 
+REPEATED_RANKINGS = 1.9
+"""Rankings per item, on average, from which items count as judged twice: a round may leave some out."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparisons:
@@ -178,11 +181,15 @@ def matches_of(verdicts: Verdicts, n: int) -> Offsets:
 
 
 def repeated(matches: Offsets) -> bool:
-    """Whether judged items, of which each was in so many rankings, were in about two on average (a
-    round may leave some out): only then do the rankings say how far they scatter, and how wide the
-    prior is."""
+    """Whether judged items, of which each was in so many rankings, were in about two on average: only
+    then do the rankings say how far they scatter, and how wide the prior is."""
     judged = matches[matches > 0]
-    return bool(len(judged)) and float(judged.mean()) >= 1.9
+    return bool(len(judged)) and is_repeated(float(judged.mean()))
+
+
+def is_repeated(rankings_per_item: float) -> bool:
+    """Whether items in so many rankings on average are in about two."""
+    return rankings_per_item >= REPEATED_RANKINGS
 
 
 # What is connected

@@ -42,8 +42,8 @@ def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always
 
 
 def fit_hybrid(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
-    """`hybrid`: t by the MAP, with its posterior; nan without a comparison, since nothing then says
-    what a direct score is worth. Raises NotConvergedError."""
+    """`hybrid`: the posterior of t, whose means are the scores; nan without a comparison, since nothing
+    then says what a direct score is worth. Raises NotConvergedError."""
     if not compares(verdicts):
         return Fit(np.full(n, np.nan))
     z = standardised(fit(verdicts, n, parameters).theta)
@@ -56,7 +56,7 @@ def fit_hybrid(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn =
     if known is not None:
         share = share_of(z * posterior.parameters[n], posterior.sigma, known)
     posterior = replace(posterior, share=share)
-    return replace(found, theta=posterior.theta, posterior=posterior, reliability=known)
+    return replace(found, posterior=posterior, reliability=known)
 
 
 def reliability(verdicts: Verdicts, n: int) -> float | None:

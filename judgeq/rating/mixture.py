@@ -1,5 +1,5 @@
 """Where two groups of scores part: a mixture of two Gaussians, fitted by EM, and where its components
-cross.
+cross; and whether the scores have two humps.
 
 For classes that are as they are, and not half of the items each: a score of 0 is in the middle of the
 items, whatever they are; where two components cross depends on how many each has. No label is read.
@@ -8,11 +8,12 @@ items, whatever they are; where two components cross depends on how many each ha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from judgeq.text import LEFT_OUT
 from judgeq.types import Floats
 
 FEWEST = 30
@@ -27,6 +28,10 @@ likelihood has no maximum, for a component may shrink onto a single score."""
 EVIDENCE = 5.5
 """By so much the log-likelihood of two components must be above that of one. Scores that are of one
 Gaussian gain so much in 5 of 100 cases, in 300 sets each of 30, 100 and 1,000 (6.1, 5.3, 5.6)."""
+VALLEY = 0.9
+"""Between two humps the density is at most this share of that of the lower one."""
+VALLEY_POINTS = 201
+"""Points between the two means at which the density is looked at."""
 _SPLITS = np.array([0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95])
 """EM starts from the lower and the upper scores, parted at these shares."""
 _SHORT, _LONG = 50, 3_000
@@ -48,11 +53,12 @@ class Mixture(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Threshold:
     """Over which score an item is labelled positive, by the `rule` "default", "given" or "mixture"; None
-    where there is no such score, and `why`."""
+    where there is no such score, and `why`. `mixture` is what was fitted, if anything was."""
 
     value: float | None
     why: str | None = None
     rule: str = "mixture"
+    mixture: Mixture | None = field(default=None, metadata=LEFT_OUT)
 
 
 def threshold(scores: Floats) -> Threshold:
@@ -88,7 +94,27 @@ def threshold(scores: Floats) -> Threshold:
     if not bend - slope + level < 0 < bend + slope + level:
         return Threshold(None, "the components of the mixture don't cross between their means")
     x = -2 * level / (slope + math.sqrt(slope**2 - 4 * bend * level))
-    return Threshold((low + high) / 2 + scale * x)
+    return Threshold((low + high) / 2 + scale * x, mixture=mixture)
+
+
+def has_two_humps(scores: Floats) -> bool:
+    """Whether the density of the scores, shape (n,), has two humps with a valley between them.
+
+    That is more than a `threshold`: two components that overlap, as of skew scores, have one too. With
+    two humps a prior of one normal distribution doesn't fit, and the order within a hump is less sure
+    than it says. `benchmarks humps` counts how often normally distributed items have two.
+    """
+    mixture = threshold(scores).mixture
+    if mixture is None:
+        return False
+    low, high = mixture.means.tolist()
+    points = np.linspace(low, high, VALLEY_POINTS)
+    off = (points - mixture.means[:, None]) / mixture.deviations[:, None]
+    heights = (mixture.weights / mixture.deviations)[:, None] * np.exp(-(off**2) / 2)
+    density = heights.sum(axis=0)
+    lowest = int(density.argmin())
+    lower_hump = min(density[: lowest + 1].max(), density[lowest:].max())
+    return bool(density[lowest] <= VALLEY * lower_hump)
 
 
 def fit(scores: Floats) -> Mixture:

@@ -129,7 +129,7 @@ class Part:
     @property
     def rows(self) -> slice:
         """Rows of its own items in the whole."""
-        return slice(self.first, self.first + len(self.fit.theta) - len(self.anchors))
+        return slice(self.first, self.first + len(self.posterior.component) - len(self.anchors))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,6 +146,7 @@ class Placed:
     component: Offsets
     sigma: float
     dispersion: float
+    is_repeated: bool
     share: Any = None
 
     probability_above = Posterior.probability_above
@@ -178,8 +179,9 @@ def fit(
         component=components(joined(rounds), n),
         sigma=own.sigma,
         dispersion=own.dispersion,
+        is_repeated=own.is_repeated,
     )
-    return replace(last, theta=placed.theta, posterior=placed, link=link)
+    return replace(last, posterior=placed, link=link)
 
 
 def _of_all(parts: Sequence[Part], name: str) -> Floats:
@@ -262,13 +264,13 @@ class _Known:
 
 
 def _known(rows: Offsets, parts: Sequence[Part]) -> tuple[Floats, Floats]:
-    """What parts say of some rows: θ, and V without φ, in which batches are independent. Raises RunError
-    for a row that is of none of them."""
+    """What parts say of some rows: their scores, and V without φ, in which batches are independent.
+    Raises RunError for a row that is of none of them."""
     theta, covariance = np.full(len(rows), np.nan), np.zeros((len(rows), len(rows)))
     for part in parts:
         own = np.flatnonzero((rows >= part.rows.start) & (rows < part.rows.stop))
         local = rows[own] - part.first + len(part.anchors)
-        theta[own] = part.posterior.theta[local]
+        theta[own] = part.posterior.mean[local]
         covariance[np.ix_(own, own)] = part.posterior.covariance(local)
     if np.isnan(theta).any():
         raise RunError(
@@ -301,7 +303,7 @@ def _link(batch: Batch, parts: Sequence[Part]) -> Link | None:
     return Link(
         anchors=part.anchors,
         error=error,
-        ratio=error / max(float(_of_all(parts[:-1], "theta").std()), 1e-9),
+        ratio=error / max(float(_of_all(parts[:-1], "mean").std()), 1e-9),
         published=published,
         found=published + moved * old / own,
         found_errors=np.sqrt(phi * old * np.maximum(old / own - 1, 0)),

@@ -34,7 +34,7 @@ import numpy as np
 from judgeq.rating import UNKNOWN, Fit, GoOn, Parameters, always, curvature, position_bias
 from judgeq.rating.comparisons import components, settled, slots_by_shape, tie_groups
 from judgeq.rating.curvature import Block, Rankings
-from judgeq.rating.posterior import Posterior, choose_sigma
+from judgeq.rating.posterior import AveragedPosterior, Posterior, choose_sigma
 from judgeq.types import Floats, Offsets, Verdicts
 
 BOTH = (True, False)
@@ -53,14 +53,14 @@ def fit(
     known: tuple[Floats, Block] | None = None,
     **more: Any,
 ) -> Fit:
-    """`pl`: θ by the MAP, 0 for items that were never compared, with their posterior. Of the comparisons
-    that lists imply (`implied`): `bt`.
+    """`pl`: the posterior of θ at its maximum, whose means are the scores, 0 for items that were never
+    compared. Of the comparisons that lists imply (`implied`): `bt`.
 
     With covariates of which an item has these `loadings`, shape (n, p), wherever it stands; the effect
     of the place presented, if it is estimated, is the last one. With what is `known` of the first items:
     θ, and a likelihood of it. `component` and `more` are fields of the posterior. σ is chosen by the
-    evidence where it isn't given, but of implied comparisons, which are no probability of a list. Raises
-    NotConvergedError.
+    evidence where it isn't given, but of implied comparisons, which are no probability of a list; where
+    answers don't repeat, nothing tells it, and it is averaged over. Raises NotConvergedError.
     """
     position = bool(parameters.position)
     loadings = np.empty((n, 0)) if loadings is None else loadings
@@ -74,12 +74,13 @@ def fit(
     chosen = sigma is None and rankings.repeated and not implied
     if chosen:
         sigma, start = choose_sigma(rankings_of(verdicts, n, numbers, go_on, (True,)))
+    kind = AveragedPosterior if sigma is None and not rankings.repeated else Posterior
     sigma = UNKNOWN if sigma is None else sigma
     what = f"{'Bradley-Terry' if implied else 'Plackett-Luce'} (MAP, σ = {sigma:g})"
     best = curvature.maximum(rankings, sigma, start=start, what=what).parameters
     component = components(verdicts, n) if component is None else component
-    posterior = Posterior(rankings, best, sigma, component, loadings, **more)
-    return Fit(posterior.theta, posterior, chosen, position)
+    posterior = kind(rankings, best, sigma, component, loadings, **more)
+    return Fit(posterior=posterior, chosen=chosen, position=position)
 
 
 def rankings_of(

@@ -12,7 +12,7 @@ scale of the same judge asked without end. It says nothing of whether that judge
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -20,7 +20,15 @@ import numpy as np
 
 from judgeq.rating import GoOn, always
 from judgeq.rating.correlation import Order, centred
-from judgeq.rating.posterior import Posterior, Z
+from judgeq.rating.posterior import (
+    LEVEL,
+    AveragedPosterior,
+    Posterior,
+    WeightedErrors,
+    Z,
+    averaged_quantile,
+    normal_cdf,
+)
 from judgeq.types import Floats, Offsets
 
 FEWEST, MOST, NODES = 8, 64, 4_000_000
@@ -32,9 +40,6 @@ REACH = 3.0
 BOTH_WAYS = 1.4
 """By what a ranking tells less of items that are alike than it could, as it is read from the top and
 from the bottom. Fitted, over lists of 5, 10 and 20 and σ from 0.5 to 4."""
-_TABLE = np.linspace(-8, 8, 4001)
-_CDF = np.array([NormalDist().cdf(x) for x in _TABLE.tolist()])
-"""The normal distribution function: 1e−6 off at most between them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +50,8 @@ class Intervals:
     wherever an item lies (`Posterior.interval`), `rank_low` and `rank_high` those of the rank within the
     component (1: most of the feature; 0 for an item that was never judged). `tier` numbers, from the
     top, runs of items that can't be told from the first of them: of the first item of the next tier the
-    difference is larger than chance allows (5 %). `dispersion` is φ.
+    difference is larger than chance allows (5 %). All tiers are 0 where answers don't repeat: nothing
+    then tells what chance allows. `dispersion` is φ.
     """
 
     se: Floats
@@ -64,15 +70,20 @@ def intervals(
     own). Raises NotConvergedError."""
     se, component = posterior.errors, posterior.component if component is None else component
     go_on()
-    rows = np.lexsort((-posterior.theta, component))
+    rows = np.lexsort((-posterior.mean, component))
     rows = rows[np.searchsorted(component[rows], 1) :]  # the judged ones, by component and place
     mean, apart, part = posterior.mean[rows], posterior.errors_apart[rows], component[rows]
-    own, most = ranks(posterior.theta, component)[rows], np.bincount(part)[part]
-    first, last = (np.clip(np.rint(end), 1, most) for end in _rank_intervals(mean, apart, part))
+    own, most = ranks(posterior.mean, component)[rows], np.bincount(part)[part]
+    if isinstance(posterior, AveragedPosterior):
+        ends = _averaged_rank_intervals(posterior.by_sigma, rows, part, own)
+    else:
+        ends = _rank_intervals(mean, apart, part)
+    first, last = (np.clip(np.rint(end), 1, most) for end in ends)
     go_on()
     rank_low, rank_high, tier = np.zeros((3, len(component)), dtype=np.int64)
     rank_low[rows], rank_high[rows] = np.minimum(first, own), np.maximum(last, own)
-    tier[rows] = _tiers(mean, apart, part)
+    if posterior.is_repeated:
+        tier[rows] = _tiers(mean, apart, part)
     return Intervals(se, *posterior.interval, rank_low, rank_high, tier, posterior.dispersion)
 
 
@@ -109,6 +120,24 @@ def _rank_intervals(mean: Floats, se: Floats, part: Offsets) -> tuple[Floats, Fl
     )
 
 
+def _averaged_rank_intervals(
+    by_sigma: Sequence[WeightedErrors], rows: Offsets, part: Offsets, own: Offsets
+) -> tuple[Floats, Floats]:
+    """Return the ends of rank intervals, averaged over σ: those of a mixture of normal distributions
+    about each item's `own` rank, each as wide to either side as the interval under its σ."""
+    ends = np.array(
+        [_rank_intervals(of.mean[rows], of.errors_apart[rows], part) for of in by_sigma]
+    )
+    weights = np.array([of.weight for of in by_sigma])
+    centers = np.broadcast_to(own, ends[:, 0].shape).astype(np.float64)
+    below = np.maximum(own - ends[:, 0], 1e-9) / Z
+    above = np.maximum(ends[:, 1] - own, 1e-9) / Z
+    tail = (1 - LEVEL) / 2
+    low = averaged_quantile(centers, below, above, weights, tail)
+    high = averaged_quantile(centers, below, above, weights, 1 - tail)
+    return low, high
+
+
 def _tiers(mean: Floats, se: Floats, part: Offsets) -> list[int]:
     """The tier of each item within its part, of items in the order of parts and then from the
     highest."""
@@ -142,7 +171,7 @@ def top_share(mean: Floats, se: Floats, k: int) -> float:
     low, high = float((mean - 9 * se).min()), float((mean + 9 * se).max())
     for _ in range(50):
         value = (low + high) / 2  # above which as many items are expected
-        above = np.interp((mean - value) / se, _TABLE, _CDF)
+        above = normal_cdf((mean - value) / se)
         low, high = (value, high) if above.sum() > len(first) else (low, value)
     return float(above[first].mean())
 

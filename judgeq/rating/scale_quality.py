@@ -62,7 +62,7 @@ class Separation:
 def separation(
     theta: Floats, se: Floats, component: Offsets | None = None, *, likeliest: bool = False
 ) -> Separation:
-    """SSR = var(θ) / (var(θ) + mean(se²)) of MAP estimates, which are drawn in by their prior, and
+    """SSR = var(θ) / (var(θ) + mean(se²)) of posterior means, which are drawn in by their prior, and
     G = 1/√(1 − SSR). `likeliest`: of maximum-likelihood estimates, which scatter by their errors, SSR
     is 1 − mean(se²) / var(θ), below 0 where the errors are larger than the spread.
 
@@ -70,7 +70,7 @@ def separation(
     n − 1. With `component`, shape (n,), it is the variance within the components, pooled (n less the
     number of components): where nothing compares two components, nothing is known of their distance.
     Source: Wright and Masters (1982), "Rating Scale Analysis", chapter 5, and Bock and Mislevy (1982)
-    of MAP; `likeliest` as the R package sirt computes both (`btm`: mle.rel, sepG).
+    of posterior means; `likeliest` as the R package sirt computes both (`btm`: mle.rel, sepG).
     """
     known = ~np.isnan(theta + se)
     part = np.zeros(len(theta), np.int64) if component is None else component

@@ -189,9 +189,10 @@ class Goal:
             return f"{self.rho:g}"
         return "" if self.top is None else f"top{self.top}"
 
-    def reached(self, rho: float, top_share: float | None) -> bool:
-        """Whether an order is known well enough, of which this is ρ̂ and the share of the first items."""
-        if self.rho is not None and rho >= self.rho:
+    def reached(self, rho: float | None, top_share: float | None) -> bool:
+        """Whether an order is known well enough, of which this is ρ̂ and the share of the first items;
+        never where these aren't known (None)."""
+        if self.rho is not None and rho is not None and rho >= self.rho:
             return True
         return self.top is not None and top_share is not None and top_share >= SETTLED
 

@@ -168,7 +168,7 @@ def _row(case: Case, grid: Grid, history: History, rating: str, truth: Floats) -
     strategy, verdicts = strategies.parse(case.strategy), comparisons.joined(history.verdicts)
     how = Parameters(sigma=grid.sigma, position=False)
     try:
-        scores = history.fit(ESTIMATORS[rating], how).theta
+        scores = history.fit(ESTIMATORS[rating], how).maximum
     except NotConvergedError as error:
         raise NotConvergedError(f"{case}: {error} Leave {rating} out of `ratings`.") from error
     rho = correlation.point(correlation.spearman(scores, truth), grid.n)

@@ -91,8 +91,9 @@ def order(run: Result | State) -> str:
     """How well the order is known, in sentences; "" where that isn't known."""
     if run.known is None:
         return ""
-    parts = reliability(run.known, people=run.info.settings.only_people)
-    return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts).removeprefix("Reliability ")
+    first, *others = reliability(run.known, people=run.info.settings.only_people)
+    parts = [first.removeprefix("reliability "), *others]
+    return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts)
 
 
 def cautions(*runs: Result) -> Iterator[Section]:
