@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +25,7 @@ from judgeq.errors import JudgeError, UsageError
 from judgeq.evaluation.agreement import PanelAgreement, of_run
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.imports import recordings
+from judgeq.judge import panel
 from judgeq.judge.panel import copy_for_each, draw_judges
 from judgeq.mock_server import MockServer
 from judgeq.rating import ESTIMATORS, Estimator, Fit, Parameters, position_bias
@@ -87,10 +88,14 @@ def test_judges_are_drawn_equally_often_for_the_same_matches(
     assert len(counts) == judges
 
 
+def orders(judges: int) -> list[np.random.Generator]:
+    return [seeds.rng(0, "order", place) for place in range(judges)]
+
+
 @given(some_matches(), st.integers(2, 4))
 def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], judges: int) -> None:
     matches, unit = case
-    found = copy_for_each(matches, range(judges), seeds.rng(0), unit)
+    found = copy_for_each(matches, range(judges), orders(judges), unit)
     kinds = [found.judges.dtype, found.items.dtype, found.offsets.dtype]
     assert kinds == [np.dtype(kind) for kind in ("i4", "i4", "i8")]
     every, couples = told(matches), range(len(matches) // unit)
@@ -98,7 +103,60 @@ def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], j
         (number, every[unit * couple + place])
         for couple, number, place in product(couples, range(judges), range(unit))
     ]
-    assert [*zip(found.judges.tolist(), told(found), strict=True)] == expected
+    asked = [*zip(found.judges.tolist(), told(found), strict=True)]
+    if unit == 2:
+        assert asked == expected
+    in_any_order = [(number, sorted(items)) for number, items in asked]
+    assert in_any_order == [(number, sorted(items)) for number, items in expected]
+    of_first = [row for row in asked if row[0] == 0]
+    assert of_first == [row for row in expected if row[0] == 0]
+
+
+def test_each_judge_sees_an_order_of_its_own() -> None:
+    matches = Matches(np.arange(3000, dtype=np.int32), np.arange(0, 3001, 3))
+    found = copy_for_each(matches, range(3), orders(3))
+    first, second, third = np.moveaxis(found.items.reshape(1000, 3, 3), 1, 0)
+    assert (np.sort(second) == np.sort(first)).all()
+    every = [*permutations(range(3))]
+    for one, another in ((first, second), (first, third), (second, third)):
+        seen = (one[:, :, None] == another[:, None]).argmax(axis=1)  # where each text of one stands
+        counts = [int((seen == order).all(axis=1).sum()) for order in every]
+        assert sum(counts) == 1000
+        assert max(abs(count - 1000 / 6) for count in counts) < 60, "some orders are favoured"
+
+
+def test_a_further_judge_changes_no_question_of_those_before() -> None:
+    matches = Matches(np.arange(40, dtype=np.int32), np.arange(0, 41, 4))
+    two = copy_for_each(matches, range(2), orders(2))
+    three = copy_for_each(matches, range(3), orders(3))
+    of_both = [items for items, judge in zip(told(three), three.judges, strict=True) if judge < 2]
+    assert of_both == told(two)
+
+
+def test_a_run_whose_judges_saw_one_order_goes_on_as_it_was_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds that an older version planned stay as they are; those after them are in orders of their
+    own."""
+
+    def in_one_order(matches: Matches, judges: Any, *_: Any) -> Matches:
+        twice = np.repeat(matches.items.reshape(-1, 10), 2, axis=0)
+        offsets = np.arange(len(twice) + 1, dtype=np.int64) * 10
+        return Matches(twice.reshape(-1), offsets, np.resize(judges, len(twice)).astype(np.int32))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(panel, "copy_for_each", in_one_order)
+        judges = ("--judge", "simulated", "--judge", "simulated", "--ensemble", "each")
+        judgeq(tmp_path, "run", "demo", *judges, "-s", "listwise10x1")
+    run = only_run(tmp_path)
+    statement = "SELECT items FROM jobs WHERE round = %s ORDER BY id"
+    before = query(run, statement % 1)
+    assert before[::2] == before[1::2]
+    judgeq(tmp_path, "resume", "last", "--rounds", "2")
+    assert by_judge(run) == {0: 48, 1: 48}
+    assert query(run, statement % 1) == before
+    second = query(run, statement % 2)
+    assert not any(one == other for one, other in zip(second[::2], second[1::2], strict=True))
 
 
 def test_each_match_is_put_to_each_judge(tmp_path: Path) -> None:
@@ -108,7 +166,10 @@ def test_each_match_is_put_to_each_judge(tmp_path: Path) -> None:
     assert by_judge(whole.run.path) == {0: 48, 1: 48}
     jobs = query(whole.run.path, "SELECT judge, items FROM jobs ORDER BY id")
     assert [number for number, _ in jobs] == [0, 1] * 48
-    assert [items for _, items in jobs[::2]] == [items for _, items in jobs[1::2]]
+    asked = [np.frombuffer(bytes(row[1]), np.int32) for row in jobs]
+    for planned, turned in zip(asked[::2], asked[1::2], strict=True):
+        assert sorted(planned) == sorted(turned)
+        assert planned.tolist() != turned.tolist()
     said = [row[0] for row in query(whole.run.path, "SELECT ranking FROM verdicts ORDER BY job")]
     assert sum(a == b for a, b in zip(said[::2], said[1::2], strict=True)) < 10
     assert set(whole.scores.matches.tolist()) == {4}

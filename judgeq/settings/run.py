@@ -249,7 +249,8 @@ class Choices(Declarations):
         JUDGE, (), metavar="NAME",
     )  # fmt: skip
     ensemble: Ensemble = setting(
-        "Of several judges: each match for one, drawn at random and equally often, or for all.",
+        "Of several judges: each match for one, drawn at random and equally often, or for all, "
+        "each in an order of its own.",
         JUDGE, "rotate",
     )  # fmt: skip
     prompt: str | None = setting(
