@@ -160,6 +160,16 @@ class Posterior:
         whole: Floats = v + through @ spread @ through.T
         return whole
 
+    def squares(self, rows: Offsets) -> Floats:
+        """Return the expected squares of some items' own parameters, beyond what covariates lead to
+        expect, shape (a,), without φ."""
+        own, shared, spread = self.parameters[rows], *self.curvature.shared
+        variance = self.curvature.variance[rows]
+        variance = variance + ((shared[rows] @ spread) * shared[rows]).sum(axis=1)
+        farther = own * further(variance, self.rankings.size)
+        squares: Floats = farther**2 + wider(variance, self.sigma) ** 2 * variance
+        return squares
+
     def error_of_mean(self, rows: Offsets) -> float:
         """The standard error of the mean of some ratings."""
         load = np.zeros(len(self.parameters))
