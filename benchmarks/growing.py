@@ -130,9 +130,9 @@ def _month(judge: str, shift: float, seed: int) -> Month:
 
 def growing() -> None:
     """1,000 items of three rounds of lists, 200 new ones placed onto them, as high on average and one
-    standard deviation higher; ten months in a row; batches of another spread; and published judgments. Goals: ρ and errors as of a
-    run of all 1,200, by a quarter of its calls; intervals 92 to 98 %; the mean of the tenth month 0.15
-    off at most (root mean square)."""
+    standard deviation higher; ten months in a row; batches of another spread; and published judgments.
+    Goals: ρ and errors as of a run of all 1,200, by a quarter of its calls; intervals 92 to 98 %; the
+    mean of the tenth month 0.15 off at most (root mean square)."""
     print(f"{OLD:,} settled, {NEW} new, {RUNS} runs: placed / refit / all judged together")
     print(
         "judge             higher  ρ                      standard error         intervals hold       "

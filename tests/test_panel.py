@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations, product
 from pathlib import Path
@@ -22,17 +22,26 @@ from judgeq import config, prompts, seeds
 from judgeq.engine import import_run, results, session
 from judgeq.engine.results import Result
 from judgeq.errors import JudgeError, UsageError
-from judgeq.evaluation.agreement import PanelAgreement, of_run
+from judgeq.evaluation.agreement import PanelAgreement, furthest_apart, of_run
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.imports import recordings
 from judgeq.judge import panel
 from judgeq.judge.panel import copy_for_each, draw_judges
 from judgeq.mock_server import MockServer
-from judgeq.rating import ESTIMATORS, Estimator, Fit, Parameters, position_bias
+from judgeq.rating import (
+    ESTIMATORS,
+    Estimator,
+    Fit,
+    Parameters,
+    plackett_luce,
+    position_bias,
+    ranks,
+)
+from judgeq.replies import write_reply
 from judgeq.run_places import RunFolder
 from judgeq.settings.mock_server import MockSettings
 from judgeq.strategies import History
-from judgeq.types import Matches, Verdicts
+from judgeq.types import Match, Matches, Verdict, Verdicts
 from tests import python
 from tests.build import fit_map, verdicts
 from tests.cli import execute, json_of, judgeq, only_run, query, scores
@@ -418,3 +427,79 @@ def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None
     execute(result.run.database, open_again, "DELETE FROM verdicts WHERE job = 3")
     with pytest.raises(JudgeError, match="match 3 is for judge 7, and there are 2"):
         session.execute(session.resume(result.run, {}), lambda _: None)
+
+
+def by_length_or_number(asked: Any) -> str:
+    """The answer of a model "length", which ranks texts by their length, or of any other model, which
+    ranks them by the number in them."""
+    texts = [text for _, text in prompts.texts_in(asked.content)]
+    by_length = asked.model == "length"
+    values = [float(len(text)) if by_length else float(text.split()[1]) for text in texts]
+    match = Match(0, 1, tuple(range(len(texts))))
+    order = sorted(match.items, key=lambda item: -values[item])
+    return write_reply(Verdict(tuple(order)), match)
+
+
+@pytest.fixture
+def of_two_minds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a server whose models disagree, and 60 texts that tell them apart."""
+    lengths = seeds.rng(1, "lengths").permutation(60).tolist()
+    rows = [f"text {number} {'x' * length}" for number, length in enumerate(lengths)]
+    (tmp_path / "texts.txt").write_text("\n".join(rows))
+    server = MockServer(MockSettings())
+    monkeypatch.setattr(server.chat, "answer", by_length_or_number)
+    with serving(server.complete) as url:
+        yield url
+
+
+@pytest.mark.parametrize("ensemble", ["each", "rotate"])
+def test_judges_who_disagree_are_named_above_the_ranking(
+    tmp_path: Path, of_two_minds: str, ensemble: str
+) -> None:
+    job = ["run", "texts.txt", "--feature", "x", "--base-url", of_two_minds, "--price", "0,0"]
+    job += ["--ensemble", ensemble, "-s", "listwise10x3", "--judge", "words"]
+    said = "length and words rank the texts differently ("
+    shown = judgeq(tmp_path, *job, "--judge", "length")
+    above, _ = " ".join(shown.stdout.split()).split(" rank 95 %")
+    assert said in above
+    assert "Kendall's τ " in above
+    assert ("Krippendorff's α " in above) is (ensemble == "each")
+    found = json_of(tmp_path, *job, "--judge", "length")
+    assert said in found["cautions"][0]
+    assert json_of(tmp_path, "evaluate", "--resamples", "0")["cautions"] == found["cautions"]
+    for screen in ("show", "evaluate"):
+        text = " ".join(judgeq(tmp_path, screen).stdout.split())
+        assert text.index(said) < 300, f"{screen} doesn't begin with it"
+    judgeq(tmp_path, "report", "--format", "md")
+    report = (only_run(tmp_path) / "report.md").read_text()
+    assert "rank the texts differently" in report[: report.index("Reliability")]
+    assert "no position bias was found" not in report
+    if ensemble == "rotate":
+        text = " ".join(judgeq(tmp_path, "evaluate").stdout.split())
+        assert "they judged no questions in common; Kendall's τ between their scores -0" in text
+
+
+def test_judges_who_agree_are_not_complained_of(tmp_path: Path, of_two_minds: str) -> None:
+    job = ["run", "texts.txt", "--feature", "x", "--base-url", of_two_minds, "--price", "0,0"]
+    judgeq(tmp_path, *job, "--judge", "words", "--judge", "others")
+    assert json_of(tmp_path, "evaluate", "--resamples", "0")["cautions"] == []
+
+
+@pytest.mark.parametrize("in_common", [True, False])
+def test_noise_is_no_disagreement(in_common: bool) -> None:
+    """Judges who differ by the noise of few answers alone are hardly ever called apart."""
+    apart = 0
+    for seed in range(40):
+        rng = seeds.rng(seed, "noise")
+        theta, ratings, rhos = rng.normal(0, 1.5, 80), [], []
+        for _ in range(3):
+            lists = [rng.permutation(80).reshape(-1, 10) for _ in range(3 if in_common else 1)]
+            shown = np.concatenate(lists).astype(np.int32)
+            utility = theta[shown] + rng.gumbel(size=shown.shape)
+            ranked = np.take_along_axis(shown, np.argsort(-utility, axis=1), axis=1)
+            fit = plackett_luce.fit(verdicts(ranked.tolist()), 80, Parameters(1.5))
+            assert fit.posterior is not None
+            ratings.append(fit.theta)
+            rhos.append(ranks.reliability(fit.posterior.mean, fit.posterior.errors_apart))
+        apart += furthest_apart(ratings, rhos)[0] is not None
+    assert apart <= 4

@@ -292,6 +292,8 @@ def _export_table(
         raise UsageError(f"--out {out}: its name ends in none of {formats}; or add --format.")
     kind = kind or ends
 
+    mark = run.info().mark
+
     async def write(file: IO[bytes]) -> None:
         if name == "comparisons":
             table = await export.comparisons_of(run)
@@ -299,8 +301,8 @@ def _export_table(
             table = await export.calls(run, replies=replies)
         else:
             table = await export.scores(run, settings)
-        if settings.rehearsal:
-            table = export.marked(table)
+        if mark:
+            table = export.marked(table, mark)
         await export.write(table, kind, file)
 
     _warn(run, "this is what there is so far.")

@@ -26,7 +26,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from judgeq.errors import DataError, UsageError
 from judgeq.files import contents
-from judgeq.settings.run import REHEARSAL, DatasetSpec
+from judgeq.settings.run import MARK_SIMULATED, REHEARSAL, DatasetSpec
 
 TEXT, ID = "text", "id"
 """The columns of texts and ids, where no others are named; a table's only column is one of texts."""
@@ -91,11 +91,13 @@ class Table:
             if times > 1:
                 twice = f"{self.name} has more than one column {display(column)}"
                 raise DataError(f"{twice}. Rename one of them in its header.")
-        if REHEARSAL in self.header:
-            raise DataError(
-                f"{self.name} is from a rehearsal: its numbers are made up. To read it as a table of "
-                f"texts, remove its column {REHEARSAL}."
-            )
+        for mark in (REHEARSAL, MARK_SIMULATED):
+            if mark in self.header:
+                what = "a rehearsal" if mark == REHEARSAL else "the simulated judge"
+                raise DataError(
+                    f"{self.name} is from {what}: its numbers are made up. To read it as a table of "
+                    f"texts, remove its column {mark}."
+                )
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -43,6 +43,11 @@ from judgeq.types import Counts, Floats, Totals, Verdicts
 SHOWN = 10
 """So many items are reported from each end of a ranking."""
 _TEXT = 200
+DIRECT_AGREEMENT = 0.75
+"""The correlation of direct scores with comparisons below which a caution is given: at 0.61 both
+together were worse than the better one by 0.08 (docs/methods.md)."""
+HARDLY = 0.5
+"""The correlation below which they hardly agree."""
 
 ABOUT = {
     "rehearsal": "info.settings.rehearsal",
@@ -91,6 +96,8 @@ class Result:
     known: Certainty | None = None
     answered: Sequence[Answered] = field(default=(), metadata=LEFT_OUT)
     said: Said | None = field(default=None, metadata=LEFT_OUT)
+    # That the judges disagree, in sentences, where that was looked at (evaluate.with_agreement).
+    panel_cautions: Sequence[str] = field(default=(), metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {
         **ABOUT,
         "scores": "run.scores",
@@ -115,7 +122,7 @@ class Result:
         cost = "" if self.totals.unpriced else f", {money(self.totals.cost, 2)}"
         partial = f"round {self.rounds_planned} of " if self.partial else ""
         return (
-            f"<Result {self.info.settings.mark}{self.run.id}: {len(self.scores.ids):,} items, "
+            f"<Result {self.info.mark}{self.run.id}: {len(self.scores.ids):,} items, "
             f"{partial}{self.rounds} rounds, {self.totals.calls:,} calls{cost}; "
             f"{', '.join(self.scores.ratings)}>"
         )
@@ -167,14 +174,32 @@ class Result:
 
     @property
     def cautions(self) -> list[str]:
-        """What a reader of the scores must know: how new items are tied to settled ones, what was
-        asked, and who answered."""
-        return [*self.link_cautions, *self.info.cautions, *self._several_models]
+        """What a reader of the scores must know, the gravest first. Of a rehearsal it is that its
+        answers are made up: nothing is found in them."""
+        if self.info.settings.rehearsal:
+            return self.info.cautions
+        return [*self.first_cautions, *self.info.further_cautions, *self._several_models]
 
     @property
-    def link_cautions(self) -> list[str]:
-        """That new items aren't tied to the settled ones, or only loosely."""
-        return [] if self.fit.link is None else self.fit.link.cautions
+    def first_cautions(self) -> list[str]:
+        """The cautions that stand above the ranking: that the answers are made up; else that new items
+        aren't tied to the settled ones, and that the judges disagree."""
+        if self.info.settings.rehearsal:
+            return self.info.first_cautions
+        link = [] if self.fit.link is None else self.fit.link.cautions
+        return [*self.info.first_cautions, *link, *self.panel_cautions, *self._two_measures]
+
+    @property
+    def _two_measures(self) -> Iterator[str]:
+        """That direct scores and comparisons agree so little that one may do better alone."""
+        r = self.direct_agreement
+        if r is None or r >= DIRECT_AGREEMENT:
+            return
+        how = "hardly agree" if r < HARDLY else "agree only in part"
+        yield (
+            f"Direct scores and comparisons {how} (correlation {r:.2f}): the two together may be worse "
+            "than the better one. Compare both with some texts that you have read."
+        )
 
     @property
     def answered_by(self) -> list[dict[str, Any]]:
@@ -258,7 +283,7 @@ async def rate(
     def rated(go_on: GoOn) -> Result:
         asked = comparisons.joined(history.asked)
         with history.going(go_on):
-            scores, fit = _scores(items, history, settings, go_on)
+            scores, fit = _scores(items, history, settings, info.mark, go_on)
             known = None
             if rounds.at_the_end(history, settings):
                 known = rounds.how_well(history, settings, totals)
@@ -283,8 +308,10 @@ async def rate(
     return await in_thread(rated, stop)
 
 
-def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> tuple[Scores, Fit]:
-    """The scores, and the fit of the main rating."""
+def _scores(
+    items: Items, history: History, settings: Settings, mark: str, go_on: GoOn
+) -> tuple[Scores, Fit]:
+    """The scores, with the `mark` of what is made up, and the fit of the main rating."""
     n, verdicts = len(items.ids), comparisons.joined(history.verdicts)
     fits = {
         estimator.column: history.fit(estimator, settings.parameters)
@@ -302,7 +329,7 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
         ids=items.ids,
         ratings={column: fit.theta for column, fit in fits.items()},
         intervals=None if main.posterior is None else intervals(main.posterior, go_on, component),
-        mark=settings.mark,
+        mark=mark,
         matches=comparisons.matches_of(verdicts, n),
         wins=comparisons.wins_of(verdicts, n),
         left_after=history.left_after,

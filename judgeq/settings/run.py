@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 else:
     Rating = Literal[CHOICES]
 REHEARSAL = "REHEARSAL"
+MARK_SIMULATED = "SIMULATED"
+"""The mark of the user's own texts as the simulated judge ranked them."""
 """The simulated judge of texts without gold labels, whose answers are made up. It is called so that
 nobody takes them for real: runs, files and screens say the name of their judge."""
 Ensemble = Literal["rotate", "each"]
