@@ -201,7 +201,7 @@ def read(
     if form is None and data is None:
         contents(path)  # which may say what is wrong with it
         raise UsageError(f"{name} has no suffix of a format that can be read: {SUFFIXES}.")
-    data = _unpacked(name, contents(path) if data is None else data)
+    data = unpacked(name, contents(path) if data is None else data)
     form = next((BINARY[mark] for mark in BINARY if data.startswith(mark)), form)
     if form == "parquet":
         return _parquet(name, data)
@@ -236,7 +236,7 @@ def packages(extra: str, what: str, *names: str) -> list[Any]:
 # Bytes, encodings and separators
 
 
-def _unpacked(name: str, data: bytes) -> bytes:
+def unpacked(name: str, data: bytes) -> bytes:
     """The bytes, decompressed if they are gzipped."""
     if not data.startswith(b"\x1f\x8b"):
         return data

@@ -37,6 +37,7 @@ from judgeq.run_places.info import Ended
 from judgeq.store import Items, Store
 from judgeq.store.protocol import Answered
 from judgeq.strategies import MOST_ROUNDS, History
+from judgeq.strategies.strategy import SETTLED
 from judgeq.text import INLINE, LEFT_OUT, money, several
 from judgeq.types import Counts, Floats, Totals, Verdicts
 
@@ -178,7 +179,8 @@ class Result:
         answers are made up: nothing is found in them."""
         if self.info.settings.rehearsal:
             return self.info.cautions
-        return [*self.first_cautions, *self.info.further_cautions, *self._several_models]
+        further = [*self.info.further_cautions, *self._missed_goal, *self._several_models]
+        return [*self.first_cautions, *further]
 
     @property
     def first_cautions(self) -> list[str]:
@@ -188,6 +190,19 @@ class Result:
             return self.info.first_cautions
         link = [] if self.fit.link is None else self.fit.link.cautions
         return [*self.info.first_cautions, *link, *self.panel_cautions, *self._two_measures]
+
+    @property
+    def _missed_goal(self) -> Iterator[str]:
+        """That the run used up its rounds before enough was known (--until)."""
+        goal, known = self.history.goal, self.known
+        if not goal or self.partial or self.ended or known is None or self.info.imported:
+            return
+        if goal.reached(known.rho, known.top_share) and self.history.twice:
+            return
+        what = f"reliability is {known.rho:.3f}"
+        if goal.top is not None and known.top_share is not None:
+            what = f"{known.top_share:.0%} of the first {goal.top} are settled, of {SETTLED:.0%}"
+        yield f"The goal was missed (--until {goal.name}): {what}, and all rounds are over."
 
     @property
     def _two_measures(self) -> Iterator[str]:

@@ -280,9 +280,10 @@ def furthest_apart(
     """Return the two judges whose ratings agree least, and their correlation without the noise of few
     answers; None where no two agree less than IN_PART.
 
-    The correlation of two ratings is divided by what it would be if the judges were one: the product of
-    their correlations with endless answers, `rhos` (Spearman 1904). Two judges are apart where the upper end of a one-sided 95 % interval (Fisher's z) is too low, of all
-    pairs of judges at once (Bonferroni). Ratings have shape (n,), nan of items that a judge didn't see.
+    The correlation of two ratings is divided by what it would be if the judges were one: the product
+    of their correlations with endless answers, `rhos` (Spearman 1904). Two judges are apart
+    where the upper end of a one-sided 95 % interval (Fisher's z) is too low, of all pairs of judges at
+    once (Bonferroni). Ratings have shape (n,), nan of items that a judge didn't see.
     """
     least, lowest = None, IN_PART
     pairs = [*combinations(range(len(ratings)), 2)]

@@ -26,6 +26,7 @@ from judgeq.settings.run import MARK_SIMULATED, SETTINGS
 from judgeq.strategies import Strategy
 from judgeq.strategies.placing import placing
 from judgeq.strategies.strategy import Goal
+from judgeq.text import listed
 
 JUDGES_NAMED = 10
 """Of more judges than this only the first are named on screens."""
@@ -203,6 +204,8 @@ class RunInfo(BaseModel):
         names = self.judge_names
         if len(names) > JUDGES_NAMED:
             return f"{len(names):,} judges: {', '.join(names[:3])} …"
+        if all(name.strip().isdecimal() for name in names):  # of an import
+            return f"{'judges' if len(names) > 1 else 'judge'} {listed(names)}"
         return " + ".join(names)
 
     @property
