@@ -4,9 +4,9 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,16 +22,26 @@ from judgeq import config, prompts, seeds
 from judgeq.engine import import_run, results, session
 from judgeq.engine.results import Result
 from judgeq.errors import JudgeError, UsageError
-from judgeq.evaluation.agreement import PanelAgreement, of_run
+from judgeq.evaluation.agreement import PanelAgreement, furthest_apart, of_run
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.imports import recordings
+from judgeq.judge import panel
 from judgeq.judge.panel import copy_for_each, draw_judges
 from judgeq.mock_server import MockServer
-from judgeq.rating import ESTIMATORS, Estimator, Fit, Parameters, position_bias
+from judgeq.rating import (
+    ESTIMATORS,
+    Estimator,
+    Fit,
+    Parameters,
+    plackett_luce,
+    position_bias,
+    ranks,
+)
+from judgeq.replies import write_reply
 from judgeq.run_places import RunFolder
 from judgeq.settings.mock_server import MockSettings
 from judgeq.strategies import History
-from judgeq.types import Matches, Verdicts
+from judgeq.types import Match, Matches, Verdict, Verdicts
 from tests import python
 from tests.build import fit_map, verdicts
 from tests.cli import execute, json_of, judgeq, only_run, query, scores
@@ -87,10 +97,14 @@ def test_judges_are_drawn_equally_often_for_the_same_matches(
     assert len(counts) == judges
 
 
+def orders(judges: int) -> list[np.random.Generator]:
+    return [seeds.rng(0, "order", place) for place in range(judges)]
+
+
 @given(some_matches(), st.integers(2, 4))
 def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], judges: int) -> None:
     matches, unit = case
-    found = copy_for_each(matches, range(judges), seeds.rng(0), unit)
+    found = copy_for_each(matches, range(judges), orders(judges), unit)
     kinds = [found.judges.dtype, found.items.dtype, found.offsets.dtype]
     assert kinds == [np.dtype(kind) for kind in ("i4", "i4", "i8")]
     every, couples = told(matches), range(len(matches) // unit)
@@ -98,7 +112,60 @@ def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], j
         (number, every[unit * couple + place])
         for couple, number, place in product(couples, range(judges), range(unit))
     ]
-    assert [*zip(found.judges.tolist(), told(found), strict=True)] == expected
+    asked = [*zip(found.judges.tolist(), told(found), strict=True)]
+    if unit == 2:
+        assert asked == expected
+    in_any_order = [(number, sorted(items)) for number, items in asked]
+    assert in_any_order == [(number, sorted(items)) for number, items in expected]
+    of_first = [row for row in asked if row[0] == 0]
+    assert of_first == [row for row in expected if row[0] == 0]
+
+
+def test_each_judge_sees_an_order_of_its_own() -> None:
+    matches = Matches(np.arange(3000, dtype=np.int32), np.arange(0, 3001, 3))
+    found = copy_for_each(matches, range(3), orders(3))
+    first, second, third = np.moveaxis(found.items.reshape(1000, 3, 3), 1, 0)
+    assert (np.sort(second) == np.sort(first)).all()
+    every = [*permutations(range(3))]
+    for one, another in ((first, second), (first, third), (second, third)):
+        seen = (one[:, :, None] == another[:, None]).argmax(axis=1)  # where each text of one stands
+        counts = [int((seen == order).all(axis=1).sum()) for order in every]
+        assert sum(counts) == 1000
+        assert max(abs(count - 1000 / 6) for count in counts) < 60, "some orders are favoured"
+
+
+def test_a_further_judge_changes_no_question_of_those_before() -> None:
+    matches = Matches(np.arange(40, dtype=np.int32), np.arange(0, 41, 4))
+    two = copy_for_each(matches, range(2), orders(2))
+    three = copy_for_each(matches, range(3), orders(3))
+    of_both = [items for items, judge in zip(told(three), three.judges, strict=True) if judge < 2]
+    assert of_both == told(two)
+
+
+def test_a_run_whose_judges_saw_one_order_goes_on_as_it_was_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds that an older version planned stay as they are; those after them are in orders of their
+    own."""
+
+    def in_one_order(matches: Matches, judges: Any, *_: Any) -> Matches:
+        twice = np.repeat(matches.items.reshape(-1, 10), 2, axis=0)
+        offsets = np.arange(len(twice) + 1, dtype=np.int64) * 10
+        return Matches(twice.reshape(-1), offsets, np.resize(judges, len(twice)).astype(np.int32))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(panel, "copy_for_each", in_one_order)
+        judges = ("--judge", "simulated", "--judge", "simulated", "--ensemble", "each")
+        judgeq(tmp_path, "run", "demo", *judges, "-s", "listwise10x1")
+    run = only_run(tmp_path)
+    statement = "SELECT items FROM jobs WHERE round = %s ORDER BY id"
+    before = query(run, statement % 1)
+    assert before[::2] == before[1::2]
+    judgeq(tmp_path, "resume", "last", "--rounds", "2")
+    assert by_judge(run) == {0: 48, 1: 48}
+    assert query(run, statement % 1) == before
+    second = query(run, statement % 2)
+    assert not any(one == other for one, other in zip(second[::2], second[1::2], strict=True))
 
 
 def test_each_match_is_put_to_each_judge(tmp_path: Path) -> None:
@@ -108,7 +175,10 @@ def test_each_match_is_put_to_each_judge(tmp_path: Path) -> None:
     assert by_judge(whole.run.path) == {0: 48, 1: 48}
     jobs = query(whole.run.path, "SELECT judge, items FROM jobs ORDER BY id")
     assert [number for number, _ in jobs] == [0, 1] * 48
-    assert [items for _, items in jobs[::2]] == [items for _, items in jobs[1::2]]
+    asked = [np.frombuffer(bytes(row[1]), np.int32) for row in jobs]
+    for planned, turned in zip(asked[::2], asked[1::2], strict=True):
+        assert sorted(planned) == sorted(turned)
+        assert planned.tolist() != turned.tolist()
     said = [row[0] for row in query(whole.run.path, "SELECT ranking FROM verdicts ORDER BY job")]
     assert sum(a == b for a, b in zip(said[::2], said[1::2], strict=True)) < 10
     assert set(whole.scores.matches.tolist()) == {4}
@@ -357,3 +427,79 @@ def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None
     execute(result.run.database, open_again, "DELETE FROM verdicts WHERE job = 3")
     with pytest.raises(JudgeError, match="match 3 is for judge 7, and there are 2"):
         session.execute(session.resume(result.run, {}), lambda _: None)
+
+
+def by_length_or_number(asked: Any) -> str:
+    """The answer of a model "length", which ranks texts by their length, or of any other model, which
+    ranks them by the number in them."""
+    texts = [text for _, text in prompts.texts_in(asked.content)]
+    by_length = asked.model == "length"
+    values = [float(len(text)) if by_length else float(text.split()[1]) for text in texts]
+    match = Match(0, 1, tuple(range(len(texts))))
+    order = sorted(match.items, key=lambda item: -values[item])
+    return write_reply(Verdict(tuple(order)), match)
+
+
+@pytest.fixture
+def of_two_minds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a server whose models disagree, and 60 texts that tell them apart."""
+    lengths = seeds.rng(1, "lengths").permutation(60).tolist()
+    rows = [f"text {number} {'x' * length}" for number, length in enumerate(lengths)]
+    (tmp_path / "texts.txt").write_text("\n".join(rows))
+    server = MockServer(MockSettings())
+    monkeypatch.setattr(server.chat, "answer", by_length_or_number)
+    with serving(server.complete) as url:
+        yield url
+
+
+@pytest.mark.parametrize("ensemble", ["each", "rotate"])
+def test_judges_who_disagree_are_named_above_the_ranking(
+    tmp_path: Path, of_two_minds: str, ensemble: str
+) -> None:
+    job = ["run", "texts.txt", "--feature", "x", "--base-url", of_two_minds, "--price", "0,0"]
+    job += ["--ensemble", ensemble, "-s", "listwise10x3", "--judge", "words"]
+    said = "length and words rank the texts differently ("
+    shown = judgeq(tmp_path, *job, "--judge", "length")
+    above, _ = " ".join(shown.stdout.split()).split(" rank 95 %")
+    assert said in above
+    assert "Kendall's τ " in above
+    assert ("Krippendorff's α " in above) is (ensemble == "each")
+    found = json_of(tmp_path, *job, "--judge", "length")
+    assert said in found["cautions"][0]
+    assert json_of(tmp_path, "evaluate", "--resamples", "0")["cautions"] == found["cautions"]
+    for screen in ("show", "evaluate"):
+        text = " ".join(judgeq(tmp_path, screen).stdout.split())
+        assert text.index(said) < 300, f"{screen} doesn't begin with it"
+    judgeq(tmp_path, "report", "--format", "md")
+    report = (only_run(tmp_path) / "report.md").read_text()
+    assert "rank the texts differently" in report[: report.index("Reliability")]
+    assert "no position bias was found" not in report
+    if ensemble == "rotate":
+        text = " ".join(judgeq(tmp_path, "evaluate").stdout.split())
+        assert "they judged no questions in common; Kendall's τ between their scores -0" in text
+
+
+def test_judges_who_agree_are_not_complained_of(tmp_path: Path, of_two_minds: str) -> None:
+    job = ["run", "texts.txt", "--feature", "x", "--base-url", of_two_minds, "--price", "0,0"]
+    judgeq(tmp_path, *job, "--judge", "words", "--judge", "others")
+    assert json_of(tmp_path, "evaluate", "--resamples", "0")["cautions"] == []
+
+
+@pytest.mark.parametrize("in_common", [True, False])
+def test_noise_is_no_disagreement(in_common: bool) -> None:
+    """Judges who differ by the noise of few answers alone are hardly ever called apart."""
+    apart = 0
+    for seed in range(40):
+        rng = seeds.rng(seed, "noise")
+        theta, ratings, rhos = rng.normal(0, 1.5, 80), [], []
+        for _ in range(3):
+            lists = [rng.permutation(80).reshape(-1, 10) for _ in range(3 if in_common else 1)]
+            shown = np.concatenate(lists).astype(np.int32)
+            utility = theta[shown] + rng.gumbel(size=shown.shape)
+            ranked = np.take_along_axis(shown, np.argsort(-utility, axis=1), axis=1)
+            fit = plackett_luce.fit(verdicts(ranked.tolist()), 80, Parameters(1.5))
+            assert fit.posterior is not None
+            ratings.append(fit.theta)
+            rhos.append(ranks.reliability(fit.posterior.mean, fit.posterior.errors_apart))
+        apart += furthest_apart(ratings, rhos)[0] is not None
+    assert apart <= 4

@@ -62,15 +62,21 @@ class Scale:
         return cls(random, truth - truth.mean(), [Batch(n, MANY)], rounds)
 
     def grow(
-        self, *onto: int, shift: float = 0.0, moved: float = 0.0, some: int = 40, k: int = 10
+        self,
+        *onto: int,
+        shift: float = 0.0,
+        moved: float = 0.0,
+        some: int = 40,
+        k: int = 10,
+        spread: float = 1.0,
     ) -> Scale:
-        """A batch more, whose true values lie a `shift` higher, with `some` anchors, of which every
-        fourth has `moved`."""
+        """A batch more, whose true values lie a `shift` higher and have `spread` times the spread, with
+        `some` anchors, of which every fourth has `moved`."""
         starts = np.cumsum([0, *(batch.items for batch in self.batches)])
         pool = np.concatenate([np.arange(*starts[at : at + 2]) for at in onto])
         anchors = self.random.choice(pool, some, replace=False).tolist()
         new = range(len(self.truth), len(self.truth) + NEW)
-        self.truth = np.append(self.truth, self.random.normal(shift, SD, NEW))
+        self.truth = np.append(self.truth, self.random.normal(shift, spread * SD, NEW))
         seen = self.truth.copy()
         seen[anchors[::4]] += moved
         self.rounds += [round_of(seen, new, anchors, self.random, k) for _ in range(MANY)]
@@ -108,7 +114,7 @@ def test_scores_are_the_optimum_given_what_was_published() -> None:
     pull = np.linalg.solve(v, theta[: len(anchors)] - old.posterior.mean[anchors])
     assert_allclose(slope[anchors], -pull, rtol=3e-3, atol=1e-3)
     own = theta[len(anchors) :]
-    assert_allclose(slope[OLD:], -(own - own.mean()) / old.posterior.sigma**2, atol=1e-3)
+    assert_allclose(slope[OLD:], -(own - own.mean()) / new.posterior.sigma**2, atol=1e-3)
     assert_array_equal(fit.theta[OLD:], new.posterior.mean[len(anchors) :])
 
 
@@ -124,6 +130,32 @@ def test_a_batch_that_lies_higher_is_not_pulled_back(*, refit: bool) -> None:
         inside.append(float(((low[new] <= truth) & (truth <= high[new])).mean()))
     assert abs(np.mean(off)) < 0.3
     assert 0.92 <= np.mean(inside) <= 0.99
+
+
+@pytest.mark.parametrize(("spread", "sigmas"), [(2.0, (3.0, 4.5)), (0.5, (0.8, 1.6))])
+def test_a_batch_has_a_spread_of_its_own(spread: float, sigmas: tuple[float, float]) -> None:
+    inside, slopes, found = [], [], []
+    for seed in range(6):
+        scale = Scale.begin(seed).grow(0, spread=spread)
+        fit = scale.fit()
+        (low, high), new = fit.posterior.interval, slice(OLD, None)
+        truth, scores = scale.truth[new], fit.theta[new]
+        inside.append(float(((low[new] <= truth) & (truth <= high[new])).mean()))
+        slopes.append(float(np.cov(truth, scores)[0, 1] / scores.var(ddof=1)))
+        found.append(fit.sigma)
+    assert sigmas[0] <= np.mean(found) <= sigmas[1]
+    assert 0.91 <= np.mean(inside) <= 0.99, "0.86 by the settled spread"
+    assert 0.75 <= np.mean(slopes) <= 1.4, "1.8 and 0.6 by the settled spread"
+
+
+def test_of_few_items_the_spread_is_nearly_the_settled_one() -> None:
+    scale = Scale.begin(5)
+    settled, truth = scale.fit().sigma, np.append(scale.truth, 0.0)
+    anchors = scale.random.permutation(OLD)[: 9 * MANY].reshape(MANY, 9).tolist()
+    rounds = [shuffled([[OLD, *some]], truth, scale.random) for some in anchors]
+    batches = [*scale.batches, Batch(1, MANY, (0,))]
+    fit = placing.fit(batches, [*scale.rounds, *rounds], OLD + 1)
+    assert fit.sigma == pytest.approx(settled, rel=0.1)
 
 
 def test_the_error_of_the_link_is_how_far_the_mean_of_a_batch_is_off() -> None:
@@ -219,11 +251,12 @@ def test_items_of_a_batch_without_a_verdict_are_as_never_judged() -> None:
 def test_what_is_set_for_the_last_batch_counts() -> None:
     scale = Scale.begin(8).grow(0, k=5)
     inherited = scale.fit()
-    assert inherited.sigma == Scale.begin(8).fit().sigma
+    assert inherited.chosen
     assert not inherited.position
     scale.batches[1] = replace(scale.batches[1], parameters=Parameters(3.0, position=True))
     own = scale.fit()
     assert own.sigma == 3.0
+    assert not own.chosen
     assert own.position
     assert own.effect
     assert_array_equal(own.theta[:OLD], inherited.theta[:OLD])

@@ -13,15 +13,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from judgeq import seeds
 from judgeq.errors import NotConvergedError
-from judgeq.rating import Parameters, comparisons, scale_quality
+from judgeq.rating import Parameters, comparisons, curvature, plackett_luce, scale_quality
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.plackett_luce import fit, rankings_of
-from judgeq.types import Floats
-from tests.build import Ranking, dense, fit_map, grouped, partial_rankings, several, verdicts
+from judgeq.types import Floats, Verdicts
+from tests.build import (
+    Ranking,
+    dense,
+    fit_map,
+    grouped,
+    partial_rankings,
+    ranked,
+    several,
+    verdicts,
+)
 from tests.build import rankings as any_rankings
 from tests.cli import json_of, judgeq
 from tests.test_comparisons import columns, implied
+from tests.test_ranks import posterior_of
 
 N = 6
 MANY = st.lists(any_rankings(N), min_size=1, max_size=8)
@@ -215,3 +226,46 @@ def test_a_run_of_them_is_explained_and_written_as_it_was(tmp_path: Path) -> Non
     (page,) = tmp_path.glob("runs/*/report.html")
     for part in ('"partial":true', "2 of these are partial rankings"):
         assert part in page.read_text()
+
+
+def votes(n: int, count: int) -> Verdicts:
+    """So many votes on random pairs of n items."""
+    rng = seeds.rng(1, "votes", n)
+    shown = rng.permuted(np.tile(np.arange(n, dtype=np.int32), (count, 1)), axis=1)[:, :2]
+    utility = np.linspace(-1, 1, n)[shown] + rng.gumbel(size=shown.shape)
+    ranked = np.take_along_axis(shown, np.argsort(-utility, axis=1), axis=1)
+    return Verdicts(
+        matches=np.arange(count),
+        items=ranked.reshape(-1),
+        offsets=np.arange(count + 1, dtype=np.int64) * 2,
+        tied=np.zeros(ranked.size, np.bool_),
+        presented=shown.reshape(-1),
+    )
+
+
+def test_many_votes_on_few_items_converge_whatever_sigma_is() -> None:
+    """Rounding of sums of 50,000 terms was taken for a slope that is left, and the prior's doubt about
+    the mean hid the errors."""
+    some, sigmas = votes(4, 100_000), (2.0, 20.0, 60.0, 100.0)
+    fits = [posterior_of(plackett_luce.fit(some, 4, Parameters(sigma))) for sigma in sigmas]
+    for wide in fits[1:]:
+        assert_allclose(wide.theta, fits[0].theta, atol=1e-3)
+        assert_allclose(wide.errors, fits[0].errors, rtol=1e-3)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_errors_are_right_under_a_wide_prior(
+    monkeypatch: pytest.MonkeyPatch,
+    exact: bool,
+) -> None:
+    """Also by the closed form of many items, whose errors were 0 from a σ of 20 on."""
+    monkeypatch.setattr(curvature, "DENSE", 2000 if exact else 10)
+    rng = seeds.rng(2, "wide")
+    lists = [one for _ in range(12) for one in rng.permutation(100).reshape(-1, 10).tolist()]
+    some = ranked(lists, np.linspace(-3, 3, 100), np.random.default_rng(2))
+    narrow, wide = (
+        posterior_of(plackett_luce.fit(some, 100, Parameters(sigma))) for sigma in (5.0, 90.0)
+    )
+    middle = slice(20, 80)  # those at the ends are held by the prior
+    ratio = (wide.errors / narrow.errors)[middle]
+    assert 0.95 < ratio.min() <= ratio.max() < 1.15

@@ -2,6 +2,7 @@
 judgments shared: exported and imported."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -703,3 +704,22 @@ def test_failures_recorded_as_presented_are_reported_and_left_out(
     file.write_text("\n".join(map(json.dumps, lines[4:])))
     assert json_of(tmp_path, *given)["run"] == dropped
     assert "lists" not in judgeq(tmp_path, *given).stderr
+
+
+def test_a_gzipped_recording_is_read(tmp_path: Path) -> None:
+    judgeq(tmp_path, "run", "demo", "-s", "listwise10x1")
+    judgeq(tmp_path, "export", "--out", "votes.jsonl")
+    plain = (tmp_path / "votes.jsonl").read_bytes()
+    (tmp_path / "votes.jsonl.gz").write_bytes(gzip.compress(plain))
+    imported = json_of(tmp_path, "import", "votes.jsonl.gz", "-d", "demo", "--runs-dir", "theirs")
+    assert imported["jobs"]["done"] == len(plain.splitlines())
+
+
+def test_judges_whose_names_are_numbers_are_called_judges(tmp_path: Path) -> None:
+    judgeq(tmp_path, "run", "demo", "-s", "listwise10x1")
+    judgeq(tmp_path, "export", "--out", "votes.jsonl")
+    lines = (tmp_path / "votes.jsonl").read_text().splitlines()
+    numbered = [{**json.loads(line), "judge": str(at % 3 + 1)} for at, line in enumerate(lines)]
+    (tmp_path / "n.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in numbered))
+    shown = judgeq(tmp_path, "import", "n.jsonl", "-d", "demo", "--runs-dir", "theirs").stdout
+    assert "judged by judges 1, 2 and 3" in " ".join(shown.split())

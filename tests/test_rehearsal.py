@@ -172,3 +172,64 @@ def test_a_run_of_labelled_texts_is_no_rehearsal(tmp_path: Path) -> None:
     assert "REHEARSAL" not in shown.stdout + shown.stderr
     found = json_of(tmp_path, "run", "-d", "demo", "--sample", "20")
     assert (found["rehearsal"], found["judge"], found["cautions"]) == (False, "simulated", [])
+
+
+FINDINGS = (
+    "Position bias",
+    "position bias",
+    "Misfit",
+    "misfit",
+    "Krippendorff",
+    "Being shown last",
+)
+
+
+def test_nothing_is_found_in_made_up_answers(folder: Path) -> None:
+    """Not even by chance: here the judges' answers favour a place."""
+    judged = ("--judge", "rehearsal", "--sim-position-bias", "300", "--no-unbias-position")
+    judgeq(folder, *FIRST, "-s", "pairwise24", *judged)
+    assert json_of(folder, "show")["rehearsal"]
+    for command in ("show", "run", "report"):
+        words = [command, "--format", "md"] if command == "report" else [command]
+        if command == "run":
+            words += [*FIRST[1:], "-s", "pairwise24", *judged]
+        shown = judgeq(folder, *words).stdout
+        if command == "report":
+            shown = (only_run(folder) / "report.md").read_text().split("## For your paper")[0]
+        shown = shown.replace("Position bias, misfit and agreement of judges aren't looked for", "")
+        assert not [word for word in FINDINGS if word in shown], command
+    evaluated = json_of(folder, "evaluate", "--resamples", "0")
+    assert [one[:10] for one in evaluated["cautions"]] == ["REHEARSAL:", "Only 9 tex"]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_it_stands_above_everything(made: Path) -> None:
+    """The sentence that says it comes before the first number."""
+    judgeq(made, "report", "--format", "md")
+    screens = {name: judgeq(made, name).stdout for name in ("show", "evaluate")}
+    screens["run"] = judgeq(made, *FIRST).stdout
+    screens["report"] = (only_run(made) / "report.md").read_text()
+    for name, shown in screens.items():
+        words = " ".join(shown.replace("\\", "").split())
+        assert words.index("no model is named as judge") < 200, name
+
+
+def test_own_texts_ranked_by_their_labels_are_marked_as_loudly(folder: Path) -> None:
+    labelled = (folder / "my.csv").read_text().replace("\n", ",1\n").replace("text,1", "text,gold")
+    (folder / "my.csv").write_text(labelled.replace("m3,message 3,1", "m3,message 3,5"))
+    job = (*FIRST, "--gold-column", "gold")
+    said = "SIMULATED: the simulated judge reads the gold labels of these texts."
+    shown = judgeq(folder, *job).stdout
+    assert shown.startswith("SIMULATED: ")
+    assert said in " ".join(shown.split())
+    assert json_of(folder, *job)["cautions"][0].startswith(said)
+    for command in ("show", "evaluate", "status"):
+        assert judgeq(folder, command).stdout.startswith("SIMULATED: ")
+    header = (only_run(folder) / "scores.csv").read_text().split("\n")[0]
+    assert header.startswith("SIMULATED,id,")
+    table = judgeq(folder, "export", "--table", "comparisons").stdout
+    assert table.startswith("SIMULATED,")
+    refused = judgeq(folder, "run", str(only_run(folder) / "scores.csv"), "--dry-run", expect=3)
+    assert "is from the simulated judge: its numbers are made up" in refused.stderr
+    judgeq(folder, "run", "demo", "--runs-dir", "shipped")
+    assert "SIMULATED" not in judgeq(folder, "show", "--runs-dir", "shipped").stdout

@@ -338,3 +338,15 @@ def test_each_round_replayed_from_the_ledger_is_planned_as_it_was(
             await store.close()
 
     asyncio.run(story())
+
+
+def test_a_goal_that_was_missed_is_said(tmp_path: Path) -> None:
+    for goal, what in (("0.999", "reliability is 0."), ("top20", "of the first 20 are settled")):
+        job = ("run", "demo", "-s", "listwise10x3", "--until", goal)
+        shown = " ".join(judgeq(tmp_path, *job).stdout.split())
+        said = f"The goal was missed (--until {goal}): "
+        assert said in shown
+        assert what in shown
+        assert any(one.startswith(said) for one in json_of(tmp_path, *job)["cautions"])
+    reached = json_of(tmp_path, "run", "demo", "-s", "listwise10x3", "--until", "0.5")
+    assert not any("missed" in one for one in reached["cautions"])

@@ -217,15 +217,27 @@ def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
 
 
 def test_the_ssr_of_comparative_judgement_stands_under_its_own_name(runs: Path) -> None:
-    flags = ("--runs-dir", "random", "--splits", "0", "--resamples", "0")
+    judgeq(
+        runs, "run", "-d", "synthetic:normal", "--n", "60", "-s", "pairwise8", "--runs-dir", "pairs"
+    )
+    flags = ("--runs-dir", "pairs", "--splits", "0", "--resamples", "0")
     found = json_of(runs, "evaluate", *flags)["reliability"]
-    run = package.open_run(runs_dir=runs / "random")
+    run = package.open_run(runs_dir=runs / "pairs")
     theta, se = scale.cj(imply(joined(run.history.verdicts)), 60)
     ssr = 1 - (se * se).mean() / theta.var(ddof=1)
     assert found["separation_cj"]["ssr"] == pytest.approx(ssr, abs=1e-9)
     assert found["separation_cj"]["g"] == pytest.approx((1 - ssr) ** -0.5)
     shown = " ".join(judgeq(runs, "evaluate", *flags).stdout.split())
     assert f"SSR (CJ) {ssr:.3f} as studies of comparative judgement publish it" in shown
+
+
+def test_lists_have_no_ssr_of_comparative_judgement(runs: Path) -> None:
+    """It takes the pairs of a list for independent."""
+    flags = ("--runs-dir", "random", "--splits", "0", "--resamples", "0")
+    found = json_of(runs, "evaluate", *flags)["reliability"]["separation_cj"]
+    assert found["ssr"] is None
+    assert found["why"] == "the pairs that a list implies aren't independent of one another"
+    assert "SSR (CJ)" not in judgeq(runs, "evaluate", *flags).stdout
 
 
 def test_halves_are_rated_with_the_prior_of_all_and_without_the_position(tmp_path: Path) -> None:

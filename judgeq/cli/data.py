@@ -346,6 +346,8 @@ def _export_table(
         dataset = dataset_of(run)
         warn_of_merged(settings, dataset)
 
+    mark = run.info().mark
+
     async def write(file: IO[bytes]) -> None:
         if name == "comparisons":
             table = await export.comparisons_of(run)
@@ -353,8 +355,8 @@ def _export_table(
             table = await export.calls(run, replies=replies)
         else:
             table = await export.scores(run, settings, dataset, with_texts=excel)
-        if settings.rehearsal:
-            table = export.marked(table)
+        if mark:
+            table = export.marked(table, mark)
         await export.write(table, kind, file, excel=excel)
 
     _warn(run, "this is what there is so far.")

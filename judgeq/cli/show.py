@@ -160,8 +160,9 @@ def _opened(place: RunPlace, given: Values) -> Result:
     """A run by its ledger, with its texts if they can be had."""
     from judgeq.engine import session
     from judgeq.engine.datasets import dataset_of
+    from judgeq.evaluation.evaluate import with_agreement
 
-    result = rated(place, given)
+    result = with_agreement(rated(place, given))
     settings = place.info().settings_with(given)
     if not settings.texts:
         return result

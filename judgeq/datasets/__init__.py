@@ -31,7 +31,16 @@ from judgeq.datasets.tables import (
 from judgeq.errors import UsageError
 from judgeq.settings.run import DatasetSpec
 
-__all__ = ["FROM_PYTHON", "STDIN", "TEXT", "Dataset", "DatasetInfo", "DatasetSpec", "load"]
+__all__ = [
+    "FROM_PYTHON",
+    "STDIN",
+    "TEXT",
+    "Dataset",
+    "DatasetInfo",
+    "DatasetSpec",
+    "dataset_names",
+    "load",
+]
 
 FROM_PYTHON = "python"
 """The name of texts that were given in Python."""
@@ -75,6 +84,11 @@ def load(
             table, stem = _on_stdin(spec), "stdin"
         whole = replace(dataset_of(table, spec), name=stem)
     return without_alone(without_long(part(whole, spec, seed), spec.longest_text))
+
+
+def dataset_names() -> list[str]:
+    """Return the names of the datasets that judgeq knows: corpora, and synthetic shapes."""
+    return [*corpora.names(), *synthetic.NAMES]
 
 
 def catalog(data_dir: Path | None = None) -> list[DatasetInfo]:

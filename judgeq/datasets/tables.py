@@ -29,7 +29,7 @@ from zipfile import ZipFile
 
 from judgeq.errors import DataError, UsageError
 from judgeq.files import contents
-from judgeq.settings.run import REHEARSAL, DatasetSpec
+from judgeq.settings.run import MARK_SIMULATED, REHEARSAL, DatasetSpec
 
 TEXT, ID = "text", "id"
 """The columns of texts and ids, where no others are named; a table's only column is one of texts."""
@@ -146,11 +146,13 @@ class Table:
             if times > 1:
                 twice = f"{self.name} has more than one column {display(column)}"
                 raise DataError(f"{twice}. Rename one of them in its header.")
-        if REHEARSAL in self.header:
-            raise DataError(
-                f"{self.name} is from a rehearsal: its numbers are made up. To read it as a table of "
-                f"texts, remove its column {REHEARSAL}."
-            )
+        for mark in (REHEARSAL, MARK_SIMULATED):
+            if mark in self.header:
+                what = "a rehearsal" if mark == REHEARSAL else "the simulated judge"
+                raise DataError(
+                    f"{self.name} is from {what}: its numbers are made up. To read it as a table of "
+                    f"texts, remove its column {mark}."
+                )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -358,7 +360,7 @@ def _read(
     packed: bytes,
 ) -> Table:
     """Return the table in these bytes of a file, as `read` does."""
-    data = _unpacked(name, packed)
+    data = unpacked(name, packed)
     is_packed = data is not packed
     form = next((BINARY[mark] for mark in BINARY if data.startswith(mark)), form)
     roles = [getattr(spec, role) for role in OF_COLUMNS]
@@ -441,7 +443,7 @@ def packages(extra: str, what: str, *names: str) -> list[Any]:
 # Bytes, encodings and separators
 
 
-def _unpacked(name: str, data: bytes) -> bytes:
+def unpacked(name: str, data: bytes) -> bytes:
     """The bytes, decompressed if they are gzipped. Raises DataError for what is more than LARGEST bytes,
     or more than UNPACKED_LINES lines."""
     if not data.startswith(b"\x1f\x8b"):

@@ -21,14 +21,13 @@ from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.datasets.tables import packages
 from judgeq.engine import results, rounds
-from judgeq.engine.scores import MADE_UP, TEXT, cells
+from judgeq.engine.scores import TEXT, cells, mark_columns
 from judgeq.errors import RunError, UsageError
 from judgeq.escaping import excerpt, for_spreadsheet
 from judgeq.person import remark
 from judgeq.rating import comparisons
 from judgeq.replies import reason_in
 from judgeq.run_places import RunPlace
-from judgeq.settings.run import REHEARSAL
 from judgeq.types import Call, Floats, Offsets, Rows, Verdicts
 
 Format: TypeAlias = Literal["csv", "jsonl", "parquet", "xlsx"]
@@ -75,14 +74,15 @@ class Table(NamedTuple):
     batches: AsyncIterator[Batch]
 
 
-def marked(table: Table) -> Table:
-    """The table with a first column that says that all of it is made up."""
+def marked(table: Table, mark: str) -> Table:
+    """Return the table with a first column that says by this mark that all of it is made up."""
+    columns = mark_columns(mark)
 
     async def batches() -> AsyncIterator[Batch]:
         async for batch in table.batches:
-            yield [[MADE_UP] * len(batch[0]), *batch]
+            yield [*([value] * len(batch[0]) for value in columns.values()), *batch]
 
-    return Table({REHEARSAL: str, **table.columns}, batches())
+    return Table({**dict.fromkeys(columns, str), **table.columns}, batches())
 
 
 async def scores(

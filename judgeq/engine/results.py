@@ -38,12 +38,18 @@ from judgeq.run_places.info import Ended
 from judgeq.store import Items, Store
 from judgeq.store.protocol import Answered, ReplyProblem
 from judgeq.strategies import MOST_ROUNDS, History
+from judgeq.strategies.strategy import SETTLED
 from judgeq.text import INLINE, LEFT_OUT, money, several
 from judgeq.types import Counts, Floats, Totals, Verdicts
 
 SHOWN = 10
 """So many items are reported from each end of a ranking."""
 _TEXT = 200
+DIRECT_AGREEMENT = 0.75
+"""The correlation of direct scores with comparisons below which a caution is given: at 0.61 both
+together were worse than the better one by 0.08 (docs/methods.md)."""
+HARDLY = 0.5
+"""The correlation below which they hardly agree."""
 
 TWO_HUMPS = (
     "The scores form two groups: the order within them is less sure than the reliability (ρ̂) says."
@@ -102,6 +108,8 @@ class Result:
     """Signs that a judge didn't read what it was asked, a sentence each."""
     reply_problems: Sequence[ReplyProblem] = field(default=(), metadata=LEFT_OUT)
     """What was wrong with unusable replies, the most frequent first."""
+    # That the judges disagree, in sentences, where that was looked at (evaluate.with_agreement).
+    panel_cautions: Sequence[str] = field(default=(), metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {
         **ABOUT,
         "scores": "run.scores",
@@ -126,7 +134,7 @@ class Result:
         cost = "" if self.totals.unpriced else f", {money(self.totals.cost, 2)}"
         partial = f"round {self.rounds_planned} of " if self.partial else ""
         return (
-            f"<Result {self.info.settings.mark}{self.run.id}: {len(self.scores.ids):,} items, "
+            f"<Result {self.info.mark}{self.run.id}: {len(self.scores.ids):,} items, "
             f"{partial}{self.rounds} rounds, {self.totals.calls:,} calls{cost}; "
             f"{', '.join(self.scores.ratings)}>"
         )
@@ -178,20 +186,58 @@ class Result:
 
     @property
     def cautions(self) -> list[str]:
-        """Return what a reader of the scores must know: first what misleads without it, then what was
-        asked, and who answered."""
-        return [*self.first_cautions, *self.info.cautions, *self._several_models]
+        """Return what a reader of the scores must know, the gravest first.
+
+        Of a rehearsal it is that its answers are made up: nothing is found in them.
+        """
+        if self.info.settings.rehearsal:
+            return self.info.cautions
+        further = [*self.info.further_cautions, *self._missed_goal, *self._several_models]
+        return [*self.first_cautions, *further]
 
     @property
     def first_cautions(self) -> list[str]:
-        """Return what stands before the ranking: without it, the scores mislead."""
+        """Return the cautions that stand above the ranking: without them, the scores mislead.
+
+        Of a rehearsal it is that its answers are made up.
+        """
+        if self.info.settings.rehearsal:
+            return self.info.first_cautions
+        link = [] if self.fit.link is None else self.fit.link.cautions
         humps = [TWO_HUMPS] if self.two_humps else []
-        return [*self.link_cautions, *self.unread, *humps]
+        return [
+            *self.info.first_cautions,
+            *link,
+            *self.unread,
+            *self.panel_cautions,
+            *self._two_measures,
+            *humps,
+        ]
 
     @property
-    def link_cautions(self) -> list[str]:
-        """That new items aren't tied to the settled ones, or only loosely."""
-        return [] if self.fit.link is None else self.fit.link.cautions
+    def _missed_goal(self) -> Iterator[str]:
+        """That the run used up its rounds before enough was known (--until)."""
+        goal, known = self.history.goal, self.known
+        if not goal or self.partial or self.ended or known is None or self.info.imported:
+            return
+        if goal.reached(known.rho, known.top_share) and self.history.twice:
+            return
+        what = f"reliability is {known.rho:.3f}"
+        if goal.top is not None and known.top_share is not None:
+            what = f"{known.top_share:.0%} of the first {goal.top} are settled, of {SETTLED:.0%}"
+        yield f"The goal was missed (--until {goal.name}): {what}, and all rounds are over."
+
+    @property
+    def _two_measures(self) -> Iterator[str]:
+        """That direct scores and comparisons agree so little that one may do better alone."""
+        r = self.direct_agreement
+        if r is None or r >= DIRECT_AGREEMENT:
+            return
+        how = "hardly agree" if r < HARDLY else "agree only in part"
+        yield (
+            f"Direct scores and comparisons {how} (correlation {r:.2f}): the two together may be worse "
+            "than the better one. Compare both with some texts that you have read."
+        )
 
     @property
     def answered_by(self) -> list[dict[str, Any]]:
@@ -278,8 +324,9 @@ async def rate(
     def rated(go_on: GoOn) -> Result:
         asked = comparisons.joined(history.asked)
         with history.going(go_on):
-            scores, fit = _scores(items, history, settings, go_on)
-            known, two_humps = None, False
+            scores, fit = _scores(items, history, settings, info.mark, go_on)
+            known = None
+            two_humps = False
             if rounds.at_the_end(history, settings):
                 known = rounds.how_well(history, settings, totals)
             if known is not None and known.rho is not None:
@@ -308,8 +355,10 @@ async def rate(
     return await in_thread(rated, stop)
 
 
-def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> tuple[Scores, Fit]:
-    """The scores, and the fit of the main rating."""
+def _scores(
+    items: Items, history: History, settings: Settings, mark: str, go_on: GoOn
+) -> tuple[Scores, Fit]:
+    """The scores, with the `mark` of what is made up, and the fit of the main rating."""
     n, verdicts = len(items.ids), comparisons.joined(history.verdicts)
     fits = {
         estimator.column: history.fit(estimator, settings.parameters)
@@ -327,7 +376,7 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
         ids=items.ids,
         ratings={column: fit.theta for column, fit in fits.items()},
         intervals=None if main.posterior is None else intervals(main.posterior, go_on, component),
-        mark=settings.mark,
+        mark=mark,
         matches=comparisons.matches_of(verdicts, n),
         wins=comparisons.wins_of(verdicts, n),
         left_after=history.left_after,

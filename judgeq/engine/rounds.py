@@ -61,10 +61,14 @@ def questions(history: History, settings: Settings) -> Matches:
     unit = 1
     if settings.both_orders:
         matches, unit = position_bias.doubled(matches), 2
-    judges, rng = settings.panel_of(round), seeds.rng(settings.seed, "panel", round)
+    judges = settings.panel_of(round)
     if settings.ensemble == "each" or len(judges) == 1:
         people = [settings.people or 0] * (settings.each - 1)
-        return panel.copy_for_each(matches, sorted([*judges, *people]), rng, unit)
+        asked = sorted([*judges, *people])
+        # By place: a judge more changes no question of those before it.
+        rngs = [seeds.rng(settings.seed, "order", round, place) for place in range(len(asked))]
+        return panel.copy_for_each(matches, asked, rngs, unit)
+    rng = seeds.rng(settings.seed, "panel", round)
     return panel.draw_judges(matches, judges, rng, unit)
 
 

@@ -31,6 +31,8 @@ OPTIONAL = ("settled", "left_after", "gold")
 RATINGS = tuple(dict.fromkeys(one.column for one in ESTIMATORS.values()))
 MADE_UP = "made up"
 """What each row of a rehearsal's tables says in the column REHEARSAL."""
+FROM_LABELS = "from the gold labels"
+"""What each row says where the simulated judge ranked the user's own texts."""
 DECIMALS = 4
 AT_ONCE = 10_000
 """Rows that are written together: a million's cells would take half a gigabyte."""
@@ -38,6 +40,12 @@ MARKS = '",\n\r'
 """What makes a cell of a CSV file one in quotation marks."""
 TEXT = 200
 """So many characters of a text stand in scores.csv."""
+
+
+def mark_columns(mark: str) -> dict[str, str]:
+    """Return the column by which tables carry a mark of what is made up, and what rows say there."""
+    name = mark.removesuffix(": ")
+    return {name: MADE_UP if name == REHEARSAL else FROM_LABELS} if name else {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,10 +168,16 @@ class Scores:
         return {"rank": self.rank, **self.ratings, **sure, **others}
 
     @property
+    def marked(self) -> dict[str, str]:
+        """The column by which tables say what is made up, and what each row says there; {} of a real
+        run."""
+        return mark_columns(self.mark)
+
+    @property
     def table(self) -> dict[str, Any]:
         """The columns of scores.csv by name, with whole texts: strings, arrays of floats, and integers
         as `cells`. In a rehearsal the first one says what it is."""
-        marked = {REHEARSAL: [MADE_UP] * len(self.ids)} if self.mark else {}
+        marked = {name: [value] * len(self.ids) for name, value in self.marked.items()}
         numbers = {name: cells(name, values) for name, values in self.numbers.items()}
         texts = {} if self.texts is None else {"text": [*self.texts]}
         groups = {} if self.groups is None else {"group": [*self.groups]}
@@ -268,7 +282,7 @@ def write_scores(scores: Scores, path: Path) -> None:
     scores = scores.by_row()
     texts = {} if scores.texts is None else {"text": scores.texts}
     groups = {} if scores.groups is None else {"group": scores.groups}
-    marked = [REHEARSAL] if scores.mark else []
+    marked = scores.marked
     others, numbers = scores.data_columns, scores.numbers
     for name in OPTIONAL:
         if _empty(name, numbers[name]).all():
@@ -285,7 +299,7 @@ def write_scores(scores: Scores, path: Path) -> None:
                 *(column[rows] for column in others.values()),
             ]
             columns = [
-                *([MADE_UP] * len(ids) for _ in marked),
+                *([value] * len(ids) for value in marked.values()),
                 _quoted(ids),
                 *(_words(column[rows]) for column in groups.values()),
                 *(_written(name, column[rows]) for name, column in numbers.items()),

@@ -8,9 +8,11 @@ so that a tie is half as far from a win as a loss is. Of an item judged alone th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +21,8 @@ from judgeq import seeds
 from judgeq.engine.results import Result
 from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.evaluation.scale import fitted
-from judgeq.rating import comparisons
-from judgeq.rating.correlation import Kendall, point
+from judgeq.rating import Fit, comparisons, ranks
+from judgeq.rating.correlation import Kendall, pearson, point
 from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
@@ -151,6 +153,15 @@ PEOPLE = "people"
 """The name of all people together."""
 MOST = 10
 """Of more people or imported judges none is rated by their own verdicts alone."""
+MOST_PAIRS = 2_000_000
+"""Of more pairs of items α takes long: a result's screen does without it."""
+IN_PART, HARDLY = 0.8, 0.5
+"""The correlations of two judges' scores, without the noise of few answers, below which they agree only
+in part, and hardly."""
+ASSUMED_RHO = 0.8
+"""The correlation of one judge's scores with those by endless answers, where no errors are known."""
+LOW_ALPHA, ENOUGH_PAIRS = 0.1, 100
+"""The α of many judges below which they hardly agree, if they judged so many pairs in common."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,11 +180,49 @@ class PanelAgreement:
     krippendorff_alpha: Measured  # of all judges, over pairs in questions in common, or over items
     judged_by_several: int  # such pairs, or items
     others: int = 0  # judges that aren't listed
+    # The two listed judges that agree least, by their places, where they disagree; and the correlation
+    # of what they would say in endless answers.
+    apart: tuple[int, int] | None = field(default=None, metadata=LEFT_OUT)
+    apart_by: float = field(default=1.0, metadata=LEFT_OUT)
+
+    @property
+    def taus(self) -> list[float]:
+        """Kendall's τ-b between each two judges, where it is defined."""
+        below = self.kendall[np.tril_indices(len(self.names), -1)]
+        return [tau for tau in below.tolist() if not np.isnan(tau)]
+
+    @property
+    def cautions(self) -> list[str]:
+        """That judges disagree, in a sentence; [] where they agree, or nobody knows."""
+        alpha = self.krippendorff_alpha.value if self.judged_by_several else None
+        if self.apart is not None:
+            first, second = (self.names[place] for place in self.apart)
+            by = [] if alpha is None else [f"Krippendorff's α {alpha:.2f}"]
+            by.append(f"Kendall's τ {self.kendall[self.apart]:.2f}")
+            more = ", most of all judges" if len(self.names) > 2 else ""
+            hardly = self.apart_by < HARDLY
+            how = "rank the texts differently" if hardly else "agree on the texts only in part"
+            what = "may mean nothing" if hardly else "mix two views"
+            return [
+                f"{first} and {second} {how}{more} "
+                f"({', '.join(by)}): scores of all judges together {what}. `judgeq evaluate` compares "
+                "the judges."
+            ]
+        too_low = alpha is not None and alpha < LOW_ALPHA and self.judged_by_several >= ENOUGH_PAIRS
+        if self.others and too_low:
+            return [
+                f"The judges hardly agree (Krippendorff's α {alpha:.2f}, over "
+                f"{self.judged_by_several:,} pairs that several judged): scores of all judges together "
+                "may mean nothing."
+            ]
+        return []
 
 
-def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
-    """How well a run's judges agree, and people together with models; None unless two answered
-    something."""
+def of_run(
+    run: Result, resamples: int, seed: int, *, summary: bool = False
+) -> PanelAgreement | None:
+    """Return how well a run's judges agree, and people together with models; None unless two answered
+    something. The `summary` that a result shows has no α where that would take long."""
     first, n = 0 if run.said is None else run.said.first, len(run.scores.ids)
     # Each order of a pair is answered by another person.
     every = comparisons.joined(run.history.verdicts if run.said is None else run.history.asked)
@@ -188,22 +237,69 @@ def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
     parts = [every.where(np.isin(every.judges, group)) for _, group in groups]
     components = [comparisons.components(part, n, scored=True) for part in parts]
     parameters = fitted(run)
+    fits = [run.main.fit(part, n, parameters) for part in parts]
     ratings = [
-        np.where(component, run.main.fit(part, n, parameters).maximum, np.nan)
-        for part, component in zip(parts, components, strict=True)
+        np.where(component, fit.maximum, np.nan)
+        for fit, component in zip(fits, components, strict=True)
     ]
-    found, several = alpha(codings(every), resamples, seeds.rng(seed, "bootstrap", "agreement"))
+    found, several = Measured(None, why="there are many pairs"), 0
+    if not summary or (every.sizes * (every.sizes - 1) // 2).sum() <= MOST_PAIRS:
+        rng = seeds.rng(seed, "bootstrap", "agreement")
+        found, several = alpha(codings(every), resamples, rng)
+    group = run.history.group
+    rhos = [
+        _rho(fit, component > 0, group) for fit, component in zip(fits, components, strict=True)
+    ]
+    apart, apart_by = furthest_apart(ratings, rhos, group)
     return PanelAgreement(
         rating=run.main.column,
         names=[name for name, _ in groups],
         verdicts=[*map(len, parts)],
         ratings=ratings,
         components=components,
-        kendall=kendall_by_pair(ratings, run.history.group),
+        kendall=kendall_by_pair(ratings, group),
         krippendorff_alpha=found,
         judged_by_several=several,
         others=len(there) - len(listed),
+        apart=apart,
+        apart_by=apart_by,
     )
+
+
+def _rho(fit: Fit, judged: Bools, group: Offsets | None) -> float:
+    """Return ρ̂ of one judge: how its order correlates with that by endless answers of it."""
+    sure = fit.posterior
+    if sure is None or judged.sum() < 2:
+        return ASSUMED_RHO
+    of = None if group is None else group[judged]
+    return ranks.reliability(sure.mean[judged], sure.errors_apart[judged], of)
+
+
+def furthest_apart(
+    ratings: Sequence[Floats], rhos: Sequence[float], group: Offsets | None = None
+) -> tuple[tuple[int, int] | None, float]:
+    """Return the two judges whose ratings agree least, and their correlation without the noise of few
+    answers; None where no two agree less than IN_PART.
+
+    The correlation of two ratings is divided by what it would be if the judges were one: the product
+    of their correlations with endless answers, `rhos` (Spearman 1904). Two judges are apart
+    where the upper end of a one-sided 95 % interval (Fisher's z) is too low, of all pairs of judges at
+    once (Bonferroni). Ratings have shape (n,), nan of items that a judge didn't see.
+    """
+    least, lowest = None, IN_PART
+    pairs = [*combinations(range(len(ratings)), 2)]
+    z = NormalDist().inv_cdf(1 - 0.05 / max(1, len(pairs)))
+    for a, b in pairs:
+        both = ~np.isnan(ratings[a] + ratings[b])
+        part, n = None if group is None else group[both], int(both.sum())
+        r = point(pearson(ratings[a][both], ratings[b][both], part), n) if n > 3 else None
+        most = rhos[a] * rhos[b]
+        if r is None or most <= 0:
+            continue
+        high = math.tanh(math.atanh(min(r, 1 - 1e-9)) + z / math.sqrt(n - 3))
+        if high / most < IN_PART and r / most < lowest:
+            least, lowest = (b, a), r / most
+    return least, lowest
 
 
 def kendall_by_pair(ratings: Sequence[Floats], group: Offsets | None = None) -> Floats:

@@ -243,7 +243,15 @@ def by_group(run: Result) -> Iterator[OfGroup]:
 def evaluated(run: Result) -> Result:
     """A run with how good it is against its gold labels, if it has some: without intervals."""
     plan = Plan(resamples=0, measures=SUMMARY)
-    return replace(run, evaluation=evaluate(run, gold_for(run, plan), plan))
+    return with_agreement(replace(run, evaluation=evaluate(run, gold_for(run, plan), plan)))
+
+
+def with_agreement(run: Result) -> Result:
+    """Return a run with the caution that its judges disagree, where they do."""
+    if run.info.settings.rehearsal:
+        return run
+    found = agreement.of_run(run, resamples=0, seed=0, summary=True)
+    return run if found is None else replace(run, panel_cautions=found.cautions)
 
 
 # All of it
@@ -290,6 +298,8 @@ def evaluation(
     labels = run.scores.gold if gold is None else gold.values
     run = replace(run, scores=replace(run.scores, texts=texts if shown else None, gold=labels))
     judges = agreement.of_run(run, times, seed)
+    if judges is not None and not run.info.settings.rehearsal:
+        run = replace(run, panel_cautions=judges.cautions)
     return Evaluation(
         run=replace(run, evaluation=evaluate(run, gold, plan, judges)),
         plan=plan,

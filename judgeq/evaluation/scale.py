@@ -100,6 +100,9 @@ def reliability_of(run: Result, splits: int | None = None, seed: int = 0) -> Rel
 def _separation_cj(verdicts: Verdicts, run: Result) -> Separation:
     if run.history.alone:
         return Separation(why="items judged alone imply no comparisons")
+    if verdicts.sizes.max(initial=0) > 2:
+        # It takes pairs for independent: of lists ranked as presented it was 0.98.
+        return Separation(why="the pairs that a list implies aren't independent of one another")
     if (count := int((verdicts.sizes * (verdicts.sizes - 1) // 2).sum())) > MOST:
         return Separation(why=f"{count:,} comparisons would take long")
     component = run.scores.component

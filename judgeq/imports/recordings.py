@@ -27,7 +27,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from judgeq.datasets.dataset import RowIds
-from judgeq.datasets.tables import listed
+from judgeq.datasets.tables import listed, unpacked
 from judgeq.errors import DataError
 from judgeq.files import contents
 from judgeq.rating.unread import (
@@ -90,7 +90,7 @@ def read(path: Path, ids: Sequence[str], numbers: Numbers | None = None) -> Reco
 
     Raises DataError naming the file, and the line of what is wrong.
     """
-    data = contents(path).removeprefix(BOM_UTF8)
+    data = unpacked(str(path), contents(path)).removeprefix(BOM_UTF8)
     rows, judgments, groups, unknown = (
         _Rows(ids, numbers),
         list[Judgment](),

@@ -70,20 +70,36 @@ def draw_judges(
 
 
 def copy_for_each(
-    matches: Matches, judges: Sequence[int], rng: np.random.Generator, unit: int = 1
+    matches: Matches, judges: Sequence[int], rngs: Sequence[np.random.Generator], unit: int = 1
 ) -> Matches:
-    """Every match for each of these judges, one after the other; of one who is there several times for
-    as many people, each in another order. `unit` as in `draw_judges`."""
+    """Return every match once for each of these judges, one judge after the other.
+
+    The first judge sees a match in the order in which it was planned. Each further judge sees it in an
+    order of its own, drawn from the generator at its place in `rngs`: then a position that all judges
+    favour favours no text, and their answers are independent of one another. A judge who stands there
+    several times is as many people. `unit` consecutive matches stay together, as in `draw_judges`;
+    pairs that are asked in both orders (`unit` 2) keep these.
+    """
     if tuple(judges) == (0,):
         return matches
-    every, asked = [*matches], list[tuple[Rows, int]]()
-    for start in range(0, len(every), unit):
-        for place, judge in enumerate(judges):
-            turned = unit == 1 and judge in judges[:place]
-            for items in every[start : start + unit]:
-                asked.append((rng.permutation(items) if turned else items, judge))
-    offsets = np.cumsum([0, *(len(items) for items, _ in asked)])
-    judge_of = np.array([judge for _, judge in asked], np.int32)
+    planned = np.arange(len(matches))
+    further = rngs[1 : len(judges)]
+    shown = [matches.items if unit > 1 else _reshuffled(matches, rng) for rng in further]
+    match = np.tile(planned, len(judges))
+    place = np.repeat(np.arange(len(judges)), len(planned))
+    order = np.lexsort((match % unit, place, match // unit))
+    sizes = matches.sizes[match]
+    asked_as = np.argsort(order)  # the number of each copy in the new round
+    slots = np.argsort(np.repeat(asked_as, sizes), kind="stable")
     return Matches(
-        np.concatenate([matches.items[:0], *(items for items, _ in asked)]), offsets, judge_of
+        items=np.concatenate([matches.items, *shown])[slots],
+        offsets=np.append(0, np.cumsum(sizes[order])),
+        judges=np.array(judges, np.int32)[place[order]],
     )
+
+
+def _reshuffled(matches: Matches, rng: np.random.Generator) -> Rows:
+    """Return the items of all matches, each match in a random order."""
+    match = np.repeat(np.arange(len(matches)), matches.sizes)
+    items: Rows = matches.items[np.lexsort((rng.random(len(match)), match))]
+    return items

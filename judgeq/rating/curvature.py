@@ -46,6 +46,8 @@ AT_ONCE = 16384
 """Slots handled together: their arrays stay in the processor's cache."""
 WIDE = 10.0
 """Up to this σ single precision leaves four digits of an inverse."""
+STIFF = 1e5
+"""How many times 1/σ² A's diagonal may be until an inverse by single precision isn't exact enough."""
 DENSE = 2000
 """The most items of which V is exact."""
 LOOSE = 100.0
@@ -246,7 +248,25 @@ class Curvature:
         """V, shape (n, n); None where it isn't exact."""
         if not self.exact:
             return None
-        return np.linalg.inv(self._matrix).astype(np.float64, copy=False)
+        rankings, matrix, weak = (
+            self.rankings,
+            self._matrix,
+            float(self.precision[: self.rankings.n].max()),
+        )
+        known = len(rankings.blocks) > rankings.lists
+        if known or self.diagonal[: rankings.n].max(initial=0) <= STIFF * weak:
+            return np.linalg.inv(matrix).astype(np.float64, copy=False)
+        # Rankings say nothing of the mean of a component: A's own value there is 1/σ², next to nothing.
+        # It is replaced by a large one, the inverse of which is known, too.
+        parts = _connected(matrix)
+        stiff: Floats = matrix.astype(np.float64)
+        strong = [float(stiff[part, part].mean()) for part in parts]
+        for part, value in zip(parts, strong, strict=True):
+            stiff[np.ix_(part, part)] += value / len(part)
+        inverse: Floats = np.linalg.inv(stiff).astype(np.float64, copy=False)
+        for part, value in zip(parts, strong, strict=True):
+            inverse[np.ix_(part, part)] += (1 / weak - 1 / (weak + value)) / len(part)
+        return inverse
 
     @cached_property
     def _returns(self) -> list[Floats]:
@@ -336,6 +356,20 @@ class Curvature:
         return v
 
 
+def _connected(matrix: Values) -> list[Offsets]:
+    """Return the rows of each component of a symmetric matrix, which connect where it isn't 0."""
+    parts, found = list[Offsets](), np.zeros(len(matrix), np.bool_)
+    for row in range(len(matrix)):
+        if found[row]:
+            continue
+        part, reached = found.copy(), np.array([row])
+        while len(reached):
+            found[reached] = True
+            reached = np.flatnonzero((matrix[reached] != 0).any(axis=0) & ~found)
+        parts.append(np.flatnonzero(found & ~part))
+    return parts
+
+
 def _off(matrices: Values) -> Values:
     """E of rankings, (rankings, k, k), from their Hessians, (k, k, rankings)."""
     off = np.negative(matrices.transpose(2, 0, 1), order="C")
@@ -361,7 +395,11 @@ def maximum(
     precision = rankings.precision(sigma)
     x: Floats = np.zeros(len(precision)) if start is None else start
     # Rounding leaves a gradient of about this size at the optimum itself.
-    floor = 4 * np.finfo(float).eps * sum(m * k * (k - 1) for k, m in rankings.shapes)
+    eps = np.finfo(float).eps
+    floor = 4 * eps * sum(m * k * (k - 1) for k, m in rankings.shapes)
+    # A sum of c terms about as large as 1 is off by c^1.5 roundings: much of few items with many votes.
+    terms = np.bincount(rankings.items).astype(np.float64)
+    floor = max(floor, 2 * eps * math.sqrt(float((terms**3).sum())))
     least = float(precision[: rankings.n].min(initial=1.0))
     target = max(tolerance * math.sqrt(rankings.n) * least, floor)
     here = Curvature(rankings, x, precision)

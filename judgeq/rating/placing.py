@@ -3,8 +3,11 @@
 The rankings of a batch hold new items and some settled ones, its anchors. Of these is known what
 was published, N(θ, V) with V without φ, as if one more ranking said it. New items are θ_i = m + e_i,
 with e ~ N(0, σ²) and m as good as flat: a batch has a mean of its own, since with the settled items'
-as prior a batch that lies a standard deviation higher is pulled back by 0.4 to 0.8. Published ratings
-stay as they are; new ones stand next to them. φ is pooled over all rankings, old and new.
+as prior a batch that lies a standard deviation higher is pulled back by 0.4 to 0.8. It has a spread of
+its own, too: σ is found by the new rankings (EM), where that of the settled items counts as much as
+PRIOR_ITEMS of the batch. Under the settled σ the intervals of a batch that is spread twice as wide
+covered 87 %. Published ratings stay as they are; new ones stand next to them. φ is pooled over all
+rankings, old and new.
 
 Do the anchors keep their places? With d = θ − θ_old of all that is known now less what was published,
 and C = V_old − V, d has the covariance φC where nothing has changed (Hausman 1978). C is of one rank
@@ -14,7 +17,7 @@ less than there are anchors, since new rankings know no zero of the scale.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any, ClassVar, cast
@@ -24,6 +27,7 @@ import numpy as np
 from judgeq.errors import RunError
 from judgeq.rating import (
     ESTIMATORS,
+    LIMITS,
     UNKNOWN,
     Fit,
     GoOn,
@@ -42,6 +46,11 @@ RIDGE = 1e-3
 """What is added to variances, as a share of them, so that they have an inverse."""
 ARRAYS = ("theta", "mean", "errors", "errors_apart", "errors_across", "interval")
 """What a posterior says by item."""
+PRIOR_ITEMS = 10.0
+"""So many items of a batch say as much of its spread as the spread of the settled items does."""
+MAX_EM_STEPS = 40
+EM_TOLERANCE = 0.01
+"""The change of log σ from step to step below which σ is found."""
 LOOSE = 0.1
 """The error of a link, in standard deviations of θ, above which it is warned of."""
 
@@ -219,7 +228,7 @@ def _placed(
     anchors = np.unique(verdicts.items[verdicts.items < first]).astype(np.int64)
     theta, covariance = _known(anchors, onto)
     base = onto[0].fit
-    sigma = batch.parameters.sigma or base.sigma or UNKNOWN
+    settled_sigma = base.sigma or UNKNOWN
     position = base.position if batch.parameters.position is None else batch.parameters.position
 
     a, n = len(anchors), len(anchors) + batch.items
@@ -231,20 +240,47 @@ def _placed(
     )
     component = components(verdicts, n)
     component[np.isin(component, component[:a])] = 1  # what is known connects the anchors
-    found = plackett_luce.fit(
-        verdicts,
-        n,
-        Parameters(sigma, position),
-        go_on,
-        loadings=(np.arange(n)[:, None] >= a).astype(np.float64),
-        known=(theta, _Known(theta, covariance, sigma)) if a else None,
-        component=component,
-        centred=np.full(n, np.inf),
-        earlier=np.sum([part.posterior.scatter for part in onto], axis=0),
-    )
+
+    def fit_with(sigma: float) -> Fit:
+        return plackett_luce.fit(
+            verdicts,
+            n,
+            Parameters(sigma, position),
+            go_on,
+            loadings=(np.arange(n)[:, None] >= a).astype(np.float64),
+            known=(theta, _Known(theta, covariance, sigma)) if a else None,
+            component=component,
+            centred=np.full(n, np.inf),
+            earlier=np.sum([part.posterior.scatter for part in onto], axis=0),
+        )
+
+    chosen = batch.parameters.sigma is None
+    if chosen:
+        own = np.flatnonzero(component[a:]) + a
+        found = _fit_own_spread(fit_with, settled_sigma, own)
+    else:
+        found = fit_with(cast("float", batch.parameters.sigma))
     posterior = cast("Posterior", found.posterior)
     effect = position_bias.effect(posterior, verdicts, joint=position, go_on=go_on)
-    return Part(replace(found, chosen=base.chosen, effect=effect), anchors, first)
+    return Part(replace(found, chosen=chosen, effect=effect), anchors, first)
+
+
+def _fit_own_spread(fit_with: Callable[[float], Fit], settled_sigma: float, rows: Offsets) -> Fit:
+    """Return the fit under the σ of the items in `rows`: the mode of its posterior, found by EM.
+
+    The prior of σ² is what PRIOR_ITEMS items of the settled spread say (a scaled inverse χ²). Where no
+    item in `rows` was judged, σ stays that of the settled items.
+    """
+    sigma = settled_sigma
+    fit = fit_with(sigma)
+    for _ in range(MAX_EM_STEPS if len(rows) else 0):
+        squares = cast("Posterior", fit.posterior).squares(rows).sum()
+        expected = (PRIOR_ITEMS * settled_sigma**2 + squares) / (PRIOR_ITEMS + len(rows))
+        before, sigma = sigma, float(np.clip(math.sqrt(expected), *LIMITS))
+        fit = fit_with(sigma)
+        if abs(math.log(sigma / before)) < EM_TOLERANCE:
+            break
+    return fit
 
 
 class _Known:

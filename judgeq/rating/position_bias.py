@@ -12,11 +12,13 @@ effect.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
 
+from judgeq import seeds
 from judgeq.rating import GoOn, always, curvature
 from judgeq.rating.comparisons import (
     compared_by_slot,
@@ -28,8 +30,8 @@ from judgeq.rating.posterior import LEVEL, Posterior, Z
 from judgeq.types import Bools, Floats, Matches, Offsets, Verdicts
 
 ENOUGH = 30
-"""Matches below which no favourite is claimed, and there is no γ: intervals are those of large
-numbers."""
+"""Answers below which no favourite is claimed, and there is no γ: intervals are those of large
+numbers. Of pairs asked in both orders it is that many couples."""
 _NEAR = 1e-5
 """How near items are worked out for γ and its error: far less than an error."""
 
@@ -44,7 +46,8 @@ class Slots:
     is known to be above or below); `low` and `high` its 95 % interval; `matches` how many had the slot.
     `chance` is the probability that the rate of some slot differs from ½ as much as that of the slot
     `furthest` (numbered from 1), if no slot is favoured: of k slots 1 − (1 − p)^k (Šidák 1967), with p
-    by the normal distribution. It is None of fewer than ENOUGH matches.
+    by the normal distribution; by Student's where questions were answered several times. It is None of
+    fewer than ENOUGH answers, and where all of them are about one set of items.
     """
 
     rate: Floats
@@ -72,13 +75,16 @@ class Flips:
 
 
 def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
-    """The win rates of the slots; None without a verdict, and where items were judged alone.
+    """Return the win rates of the slots; None without a verdict, and where items were judged alone.
 
-    Intervals are mean ± 1.96 standard errors over matches, cut to 0..1: these are independent of one
-    another, comparisons within one are not. With `couples`, of pairs asked in both orders (`doubled`),
-    they are over couples, whose two answers hang together. To the squares is added what a match more
-    would have, or two couples that flipped, one each way: with few or none an error of almost 0 would
-    claim too much.
+    Intervals are mean ± 1.96 standard errors, cut to 0..1. Errors are over questions, which are sets of
+    items: all answers about one set are one unit, whoever gave them and in whatever order. Several
+    judges who are shown the same order agree on its items, and with these on the slots. Where each saw
+    an order of its own, the units are right too: answers in opposite orders cancel. `couples`: all are
+    pairs that were asked in both orders (`doubled`).
+
+    To the squares is added what half a unit more would have; of couples two units that flipped, one each
+    way. With few or none an error of almost 0 would claim too much.
     """
     compared, ordered = verdicts.sizes > 1, _with_order(verdicts)
     if not compared.any():
@@ -89,18 +95,30 @@ def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
     share[at], known[at] = wins_by_slot(verdicts) / others, compared_by_slot(verdicts) / others
     slot = verdicts.place
     matches, of_all = np.bincount(slot), np.bincount(slot, known)
-    rate, units = np.bincount(slot, share) / of_all, matches
+    rate = np.bincount(slot, share) / of_all
     off = share - rate[slot] * known
-    squares = np.bincount(slot, off * off) + 0.5
-    if couples:
-        couple = np.unique(verdicts.matches // 2, return_inverse=True)[1]
-        both = np.bincount(np.repeat(couple * 2, 2) + slot, off).reshape(-1, 2)
-        squares, units = (both * both).sum(axis=0) + 2, np.full(2, len(both))
+
+    question, more = _questions(verdicts)
+    several = len(more) < len(verdicts)  # answers about one set
+    unit, slot_of_unit, of_question = np.arange(len(slot)), slot, question[verdicts.of_slot]
+    if several:
+        unit_of, unit = np.unique(slot * len(more) + of_question, return_inverse=True)
+        slot_of_unit, of_question = np.divmod(unit_of, len(more))
+    units = np.bincount(slot_of_unit, minlength=len(rate))
+    added = 2.0 if couples else np.bincount(slot_of_unit, more[of_question]) / units / 2
+    squares = np.bincount(slot_of_unit, np.bincount(unit, off) ** 2) + added
     error = np.sqrt(squares * units / np.maximum(units - 1, 1)) / of_all
-    tails = [2 * NormalDist().cdf(-abs(z)) for z in ((rate - 0.5) / error).tolist()]
+
+    z = np.abs(rate - 0.5) / error
+    if several and not couples:  # units are of several sizes, and may be few
+        answers = np.bincount(unit)
+        effective = matches**2 / np.bincount(slot_of_unit, answers**2)
+        z = _as_normal(z, np.maximum(effective - 1, 1))
+    tails = [2 * NormalDist().cdf(-one) for one in z.tolist()]
     # Two slots say the same, so that they are one test.
     chance = 1 - (1 - np.array(tails)) ** (len(rate) if len(rate) > 2 else 1)
-    chance[units < ENOUGH] = 1
+    enough = (matches // (2 if couples else 1) >= ENOUGH) & (units > 1)
+    chance[~enough] = 1
     furthest = int(np.argmin([*chance, 2]))
     return Slots(
         rate=rate,
@@ -108,9 +126,43 @@ def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
         high=np.clip(rate + Z * error, 0, 1),
         matches=matches,
         unordered=int(compared.sum() - ordered.sum()),
-        chance=float(chance[furthest]) if units.max(initial=0) >= ENOUGH else None,
+        chance=float(chance[furthest]) if enough.any() else None,
         furthest=furthest + 1,
     )
+
+
+def _questions(verdicts: Verdicts) -> tuple[Offsets, Floats]:
+    """Return the number of the set of items that each verdict is about, shape (verdicts,), and by set
+    the expected square of what its answers add to a slot, in squares of one answer.
+
+    That is the square of how many answers one order has more than the others: these have the items in
+    the same slots. Sets and orders are known by 64 bits of a sum of random numbers.
+    """
+    if not len(verdicts):
+        return np.empty(0, np.int64), np.empty(0)
+    starts, items = verdicts.offsets[:-1], verdicts.presented
+    code = seeds.rng(0, "sets").integers(2**64, size=int(items.max()) + 1, dtype=np.uint64)
+    turned = code[items] * (2 * verdicts.place.astype(np.uint64) + 1)
+    question = np.unique(np.add.reduceat(code[items], starts), return_inverse=True)[1].reshape(-1)
+    answers = np.bincount(question)
+    if len(answers) == len(verdicts):
+        return question, np.ones(len(answers))
+    _, first, in_order = np.unique(
+        np.add.reduceat(turned, starts), return_index=True, return_counts=True
+    )
+    most = np.zeros(len(answers))
+    np.maximum.at(most, question[first], in_order)
+    size = np.zeros(len(answers), np.int64)
+    size[question] = verdicts.sizes
+    orders = np.array([math.factorial(min(k, 20)) for k in range(int(size.max()) + 1)])
+    net = most - (answers - most) / (orders[size] - 1)
+    return question, np.maximum(net**2, 1)
+
+
+def _as_normal(t: Floats, df: Floats) -> Floats:
+    """Return the normal deviates whose tails are those of Student's t (Wallace 1959)."""
+    z: Floats = (8 * df + 1) / (8 * df + 3) * np.sqrt(df * np.log1p(t**2 / df))
+    return z
 
 
 def _with_order(verdicts: Verdicts) -> Bools:
@@ -121,7 +173,7 @@ def _with_order(verdicts: Verdicts) -> Bools:
 def sentence(slots: Slots) -> str:
     """Whether the judge favours a position, with the probability that chance alone does as much."""
     if slots.chance is None:
-        return "Too few matches to test for position bias."
+        return "Too few different questions to test for position bias."
     p = "p < 0.001" if slots.chance < 0.001 else f"p = {slots.chance:.2g}"
     if not slots.biased:
         return f"No position bias found ({p}, largest deviation: position {slots.furthest})."

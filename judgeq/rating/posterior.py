@@ -202,6 +202,16 @@ class Posterior:
         whole: Floats = v + through @ spread @ through.T
         return whole
 
+    def squares(self, rows: Offsets) -> Floats:
+        """Return the expected squares of some items' own parameters, beyond what covariates lead to
+        expect, shape (a,), without φ."""
+        own, shared, spread = self.parameters[rows], *self.curvature.shared
+        variance = self.curvature.variance[rows]
+        variance = variance + ((shared[rows] @ spread) * shared[rows]).sum(axis=1)
+        farther = own * further(variance, self.rankings.size)
+        squares: Floats = farther**2 + wider(variance, self.sigma) ** 2 * variance
+        return squares
+
     def error_of_mean(self, rows: Offsets) -> float:
         """The standard error of the mean of some ratings."""
         load = np.zeros(len(self.parameters))
@@ -250,11 +260,23 @@ class Posterior:
         scatter = curvature.scatter() if self.rankings.repeated else np.zeros(2)
         shared, spread = curvature.shared
         through = self.loadings - self._scale * shared
-        variance = self._scale**2 * (curvature.variance - self.sigma**2 / size)
+        variance = self._scale**2 * (curvature.variance - self._doubt(curvature) / size)
         variance += ((through @ spread) * through).sum(axis=1)
         if not curvature.exact:
             del self.curvature
         return np.maximum(variance, 0) / (1 - 1 / size), scatter
+
+    def _doubt(self, curvature: Curvature) -> Floats | float:
+        """Return the part of V that is the prior's doubt about the mean of a component, times its size.
+
+        Exact V holds all of it: σ². The closed form of many items holds of it only what leads from an
+        item back to itself by two steps: about as much as an item's own variance.
+        """
+        if curvature.exact:
+            return self.sigma**2
+        part = self.component
+        mean: Floats = np.bincount(part, curvature.variance) / np.maximum(np.bincount(part), 1)
+        return np.minimum(mean[part], self.sigma**2)
 
     def _errors(self, variance: Floats) -> Floats:
         """Those of ratings of some variance by the curvature, which the posterior is `wider` than."""

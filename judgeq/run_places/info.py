@@ -18,15 +18,16 @@ from pydantic import (
 )
 
 from judgeq.config import Settings, as_flags, fingerprint, settle
-from judgeq.datasets import FROM_PYTHON, STDIN, Dataset
+from judgeq.datasets import FROM_PYTHON, STDIN, Dataset, dataset_names
 from judgeq.errors import RunError
 from judgeq.escaping import shell_command
 from judgeq.rating import Parameters
 from judgeq.rating.placing import Batch
-from judgeq.settings.run import SETTINGS
+from judgeq.settings.run import MARK_SIMULATED, SETTINGS
 from judgeq.strategies import Strategy
 from judgeq.strategies.placing import placing
 from judgeq.strategies.strategy import Goal
+from judgeq.text import listed
 
 JUDGES_NAMED = 10
 """Of more judges than this only the first are named on screens."""
@@ -137,6 +138,18 @@ class RunInfo(BaseModel):
             **more,
         )
 
+    @property
+    def mark(self) -> str:
+        """What the title of all begins with that shows a rehearsal, or the user's own texts as the
+        simulated judge ranked them by their labels; "" for a real run, and a known dataset."""
+        own = self.settings.dataset not in dataset_names()
+        return f"{MARK_SIMULATED}: " if self.simulated and own else self.settings.mark
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the simulated judge answered, which reads the gold labels."""
+        return "simulated" in self.settings.judge and not self.imported
+
     def ended_after(self, rounds: int, goal: Goal | None = None) -> Ended | None:
         """How the run ended after this round because enough was known: by this goal, or (None) by its
         own of now. None if it didn't."""
@@ -192,17 +205,34 @@ class RunInfo(BaseModel):
         names = self.judge_names
         if len(names) > JUDGES_NAMED:
             return f"{len(names):,} judges: {', '.join(names[:3])} …"
+        if all(name.strip().isdecimal() for name in names):  # of an import
+            return f"{'judges' if len(names) > 1 else 'judge'} {listed(names)}"
         return " + ".join(names)
 
     @property
     def cautions(self) -> list[str]:
         """What a reader of the scores must know, whatever was answered."""
+        return [*self.first_cautions, *self.further_cautions]
+
+    @property
+    def first_cautions(self) -> list[str]:
+        """That the answers are made up, or read from the labels of the user's own texts."""
+        if self.settings.rehearsal:
+            return [
+                f"{self.settings.mark}no model is named as judge, so the answers are made up. Scores, "
+                "reliability and agreement with gold labels mean nothing."
+            ]
+        if self.mark:
+            return [
+                f"{self.mark}the simulated judge reads the gold labels of these texts. Scores, "
+                "reliability and agreement with the labels mean nothing. No model was asked."
+            ]
+        return []
+
+    @property
+    def further_cautions(self) -> list[str]:
+        """That there are few texts."""
         cautions = []
-        if mark := self.settings.mark:
-            cautions.append(
-                f"{mark}no model is named as judge, so the answers are made up. Scores, reliability "
-                "and agreement with gold labels mean nothing."
-            )
         if self.items < FEW:
             whole = self.strategy.startswith(f"listwise{self.items}")
             lists = f", all in lists of {self.items}" if whole else ""

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 else:
     Rating = Literal[CHOICES]
 REHEARSAL = "REHEARSAL"
+MARK_SIMULATED = "SIMULATED"
+"""The mark of the user's own texts as the simulated judge ranked them."""
 """The simulated judge of texts without gold labels, whose answers are made up. It is called so that
 nobody takes them for real: runs, files and screens say the name of their judge."""
 Ensemble = Literal["rotate", "each"]
@@ -282,7 +284,8 @@ class Choices(Declarations):
         JUDGE, (), metavar="NAME",
     )  # fmt: skip
     ensemble: Ensemble = setting(
-        "Of several judges: each match for one, drawn at random and equally often, or for all.",
+        "Of several judges: each match for one, drawn at random and equally often, or for all, "
+        "each in an order of its own.",
         JUDGE, "rotate",
     )  # fmt: skip
     prompt: str | None = setting(

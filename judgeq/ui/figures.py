@@ -219,7 +219,9 @@ class Plots:
         """The axes, named; the title of a rehearsal's says what it is."""
         ax = label(ax, x, y, **how)
         if mark := self._result.scores.mark:
-            ax.set_title(f"{mark}made-up answers", loc="left")
+            rehearsal = self._result.info.settings.rehearsal
+            what = "made-up answers" if rehearsal else "answers from the gold labels"
+            ax.set_title(f"{mark}{what}", loc="left")
         return ax
 
 

@@ -75,7 +75,7 @@ class Scores(scores.Scores):  # noqa: D101  (its base's docstring)
     def _repr_html_(self) -> str:
         from judgeq.ui.show import run as show_run
 
-        title = f"{self.mark}made-up scores" if self.mark else ""
+        title = f"{self.mark}{' '.join(self.marked.values())}" if self.mark else ""
         return _html([replace(show_run.ends(self), title=title)])
 
 

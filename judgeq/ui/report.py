@@ -138,7 +138,7 @@ def write(evaluation: Evaluation, texts: Texts, path: Path) -> list[Path]:
 def result(evaluation: Evaluation) -> Iterator[Section]:
     """How reliable the scores are, what they cost, what to be careful about, and the ranking's ends."""
     run = evaluation.run
-    _, _, numbers, *careful = show_run.result(run)
+    headline, _, numbers, *careful = show_run.result(run)
     facts = dict(show_evaluation.answers(evaluation))
     gold = ("Gold labels", "Detection") if evaluation.gold is not None else ()
     found = {name: facts[name] for name in ("Reliability", *gold) if name in facts}
@@ -150,10 +150,12 @@ def result(evaluation: Evaluation) -> Iterator[Section]:
         warnings.append(f"{several(never, 'text')} never judged, without a score.")
     for section in careful:
         warnings += [one.removesuffix(" See `judgeq evaluate`.") for one in section.warnings]
+    if headline.warnings:
+        yield Section(warnings=headline.warnings)
     yield Section(
         facts=[*(dict(numbers.facts) | found | {"Run": ", ".join(about)}).items()],
         warnings=warnings,
-        notes=[NO_PROBLEM] if {*warnings} <= {show_run.SIMULATED} else [],
+        notes=[NO_PROBLEM] if {*headline.warnings, *warnings} <= {show_run.SIMULATED} else [],
     )
     yield replace(show_run.ends(run.scores), title="The highest and lowest texts")
 
@@ -197,6 +199,9 @@ def against_gold(evaluation: Evaluation) -> Iterator[Section]:
 
 def judges(evaluation: Evaluation) -> Iterator[Section]:
     """Position bias, misfit, agreement of several judges, and whether longer texts score higher."""
+    if evaluation.run.info.settings.rehearsal:
+        yield Section(notes=[show_evaluation.NOTHING_FOUND])
+        return
     for section in show_evaluation.order(evaluation.run):
         yield Section(notes=section.notes)
         if section.columns:

@@ -46,6 +46,9 @@ RULES = {
     "mixture": "where two Gaussian components of the scores cross (the gold isn't used)",
 }
 
+NOTHING_FOUND = (
+    "Position bias, misfit and agreement of judges aren't looked for: the answers are made up."
+)
 GROUPS = 50
 """So many groups are listed at most."""
 
@@ -57,14 +60,18 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
     """One run: the answers, what to be careful about, then all numbers behind them."""
     run, gold = evaluation.run, evaluation.gold
     note = apart(run.scores)
-    title, facts = f"{run.info.settings.mark}{run.run.id}: {run.state}", [*answers(evaluation)]
-    yield Section(title, facts, warnings=[] if note is None else [note])
-    yield from cautions(run)
+    title, facts = f"{run.info.mark}{run.run.id}: {run.state}", [*answers(evaluation)]
+    yield Section(title, warnings=run.first_cautions)
+    yield Section(facts=facts, warnings=[] if note is None else [note], close=True)
+    yield from cautions(run, above=run.first_cautions)
     if gold is not None:
         yield from against_gold(gold, evaluation.plan, [run.evaluation])
     yield from by_group(evaluation.by_group)
     yield rating(run)
     yield reliability(evaluation.reliability, run.known)
+    if run.info.settings.rehearsal:
+        yield Section(notes=[NOTHING_FOUND])
+        return
     yield from order(run)
     yield from misfit(evaluation.misfit)
     if evaluation.judges is not None:

@@ -50,7 +50,8 @@ def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
     """The tables of `judgeq show`."""
     scores = result.scores
     of = several(len(scores.ids), "item")
-    yield Section(f"{result.info.settings.mark}{result.run.id}: {result.state}")
+    title = f"{result.info.mark}{result.run.id}: {result.state}"
+    yield Section(title, warnings=result.first_cautions)
     for view in views:
         n, around, within = count(len(view.rows)), view.around, of
         if scores.groups is not None and view.rows and view.name in ("top", "bottom", "all"):
@@ -63,7 +64,8 @@ def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
         notes = [NOTES[name] for name in view.measures if name in NOTES]
         further = _measures(view, scores)
         yield items(scores, view.rows, further, view.marked, title=title, notes=notes)
-    warnings = [*result.cautions, apart(scores)]
+    above = result.first_cautions
+    warnings = [*(one for one in result.cautions if one not in above), apart(scores)]
     if never := int((~scores.judged).sum()):
         warnings.append(f"{several(never, 'item')} not judged yet, and not ranked.")
     if result.partial:
@@ -133,7 +135,7 @@ def explain(found: Explanation) -> Iterator[Section]:
         else _facts(found)
     )
     title = " and ".join(plain(ids[one], NAME) for one in found.rows) + f" in {result.run.id}"
-    title = result.info.settings.mark + title
+    title = result.info.mark + title
     title += " (the run isn't finished)" if result.partial else ""
     yield replace(facts, title=title, warnings=result.cautions)
     if others:

@@ -96,16 +96,16 @@ def order(run: Result | State) -> str:
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts)
 
 
-def cautions(*runs: Result) -> Iterator[Section]:
-    """That a ledger is damaged, and that a judge was simulated."""
+def cautions(*runs: Result, above: Sequence[str] = ()) -> Iterator[Section]:
+    """Yield what to be careful about, but for what stands `above`, and that a judge was simulated."""
     for run in runs:
-        yield Section(warnings=run.cautions, close=True)
+        yield Section(warnings=[one for one in run.cautions if one not in above], close=True)
     yield Section(warnings=simulated(*runs), close=True)
 
 
 def simulated(*runs: Result) -> Sequence[str]:
     """That a judge was simulated, if one was."""
-    found = ("simulated" in run.info.settings.judge and not run.info.imported for run in runs)
+    found = (run.info.simulated and not run.info.mark for run in runs)
     return [SIMULATED] if any(found) else []
 
 
