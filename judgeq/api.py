@@ -202,7 +202,11 @@ def drift(
         changes = {**(settings or {}), "max_cost": max_cost, **given}
         prepared = drifting.prepare(folder, changes, frame=frame, function=judge)
         _presented(partial(drifting.ask, prepared, ask, cap=max_cost), progress, on_event)
-    return awaited(drifting.read(folder, groups))
+    try:
+        return awaited(drifting.read(folder, groups))
+    finally:
+        if ask is not None:
+            drifting.record_shown(folder)
 
 
 def _given_again(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from judgeq.engine import batch, batch_jobs
+from judgeq.engine import batch, batch_jobs, drift, session
 from judgeq.engine.batch import Batches
 from judgeq.engine.interrupts import Stop
 from judgeq.judge.budget import Budget
@@ -55,6 +55,9 @@ STEPS: dict[str, Named] = {
 COMMITS: dict[str, Named] = {
     "before a transaction": ((SqliteStore, "_transaction"),),
     "before it is in its place": ((RunFolder, "put"),),
+    "before scores are written": ((session, "write_scores"),),
+    "before scores are recorded": ((session, "record_scored"),),
+    "before answers are read": ((drift, "read"),),
 }
 """Where any session can be killed: between two commits."""
 BEFORE = (

@@ -279,6 +279,8 @@ def written(
     found = dataset or dataset_of(place)
     result = session.with_texts(asyncio.run(results.read(place, settings)), settings, found)
     write_scores(result.scores, place.scores)
+    if not result.partial and not result.info.imported and not place.is_running():
+        session.record_scored(place, result)
     return answer_of(result, ended)
 
 

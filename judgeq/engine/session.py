@@ -5,9 +5,11 @@ The command line and the Python interface both come through here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -118,6 +120,8 @@ def resume(
         kept = info.settings.model_copy(update={"prompt": None})
         info = info.model_copy(update={"settings": kept})
     changes = admission.with_judge(folder, info, changes)
+    if changes.get("total_rounds") is None:
+        given.discard("total_rounds")  # the same command, again
     settings = trust.own_settings(folder, info, changes).rooted()
     admission.check_workers(settings)
     if "total_rounds" in given:
@@ -201,7 +205,10 @@ def execute(
             reopened = await session.store.reopen()
             jobs = "job is" if reopened == 1 else "jobs are"
             emit(Notice(f"{reopened:,} failed or invalid {jobs} asked again."))
-        return _written(run, await go_through(session))
+        result = _written(run, await go_through(session))
+        mark = partial(record_scored, run.folder, result)
+        await session.store.again(partial(asyncio.to_thread, mark))
+        return result
 
     return at_work(run, emit, judged, beside=beside, page=page, interrupts=interrupts)
 
@@ -213,8 +220,16 @@ def _written(run: Run, result: results.Result) -> results.Result:
     return result
 
 
+def record_scored(folder: RunPlace, result: results.Result) -> None:
+    """Write down that a run's scores are written, and of how many verdicts: then it is finished."""
+    info = folder.info()
+    if info.scored_jobs != result.counts.done:
+        folder.write_info(info.model_copy(update={"scored_jobs": result.counts.done}))
+
+
 def _finished(run: Run) -> results.Result | None:
-    """The result of a run that is finished, its scores written; None if it isn't."""
+    """Return the result of a run of which all is answered, its scores written; None of another. A kill
+    between the last answer and the scores left it so."""
     settings = run.settings
     if not run.folder.exists:
         return None
@@ -223,12 +238,14 @@ def _finished(run: Run) -> results.Result | None:
     if now != (info.settings.goal, info.rounds, info.labels):
         return None
     state = awaited(status.state(run.folder))
-    if state.word != "finished" or state.batches:
+    if state.running or not state.all_answered or not state.counts.done or state.batches:
         return None
     with run.folder.locked():
         _write_info(run)
         tidy(run)  # a kill may have left results that are in the store
-        return _written(run, awaited(results.read(run.folder, settings)))
+        result = _written(run, awaited(results.read(run.folder, settings)))
+        record_scored(run.folder, result)
+        return result
 
 
 def at_work(
@@ -295,6 +312,8 @@ def _info(run: Run) -> RunInfo:
     now: dict[str, Any] = {"judges": judges, "rounds": run.rounds}
     if run.folder.exists:
         kept = run.folder.info()
+        # From here on the version that writes this knows of which answers there are scores.
+        now["scored_jobs"] = kept.scored_jobs or 0
         names = ("until", "batch", "total_rounds", "judge", "joined")
         changed = {name: getattr(settings, name) for name in names}
         changed |= {"name": settings.name} if settings.name else {}

@@ -102,6 +102,10 @@ class RunInfo(BaseModel):
     ended: Ended | None = None  # by --until
     onto: tuple[Settled, ...] = ()  # those whose scale it is placed onto; its own items follow them
     anchors: tuple[int, ...] = ()  # rows of settled items that new ones meet
+    # Jobs with a verdict that the written scores rest on; None: begun by a version that didn't say.
+    scored_jobs: int | None = None
+    # The round (negative) of the last `judgeq drift` whose answers were shown; None: as above.
+    drift_shown: int | None = None
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
@@ -133,6 +137,8 @@ class RunInfo(BaseModel):
             licence=dataset.licence,
             gold_kind=dataset.gold_kind,
             gold_meaning=dataset.gold_meaning,
+            scored_jobs=0,
+            drift_shown=0,
             **more,
         )
 
@@ -147,6 +153,13 @@ class RunInfo(BaseModel):
         """All rounds, at most, where so many are planned; of a run that ended early those that there
         were: by its goal, or (`over`) with too few items left."""
         return planned if over or self.ended_after(planned) else max(planned, self.rounds)
+
+    def has_scores(self, done: int) -> bool:
+        """Return whether scores were written of `done` jobs with a verdict.
+
+        An imported run is rated when it is read; an older version's run is taken to have them.
+        """
+        return self.imported or self.scored_jobs in (None, done)
 
     @property
     def new_items(self) -> int:
