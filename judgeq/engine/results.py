@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from judgeq.engine.scores import Scores
 from judgeq.errors import NoVerdictsError, RunError, UsageError
 from judgeq.escaping import plain
 from judgeq.events import Certainty, Placed, RoundRated
+from judgeq.people import checks
 from judgeq.person import Said
 from judgeq.rating import (
     Estimator,
@@ -169,7 +171,28 @@ class Result:
     def cautions(self) -> list[str]:
         """What a reader of the scores must know: how new items are tied to settled ones, what was
         asked, and who answered."""
-        return [*self.link_cautions, *self.info.cautions, *self._several_models]
+        return [
+            *self.link_cautions,
+            *self.info.cautions,
+            *self._one_sided,
+            *self._several_models,
+        ]
+
+    @property
+    def _one_sided(self) -> Iterator[str]:
+        """Yield a sentence for each judge all of whose answers put the same position first."""
+        if self.info.settings.rehearsal or self.info.imported:
+            return  # of an import the first may be the one that won
+        people = {} if self.said is None else self.said.seconds
+        first_person = len(self.judges) if self.said is None else self.said.first
+        verdicts = comparisons.joined(self.history.asked)
+        number_of_judges = max(len(self.judges), int(verdicts.judges.max(initial=0)) + 1)
+        for number, first in enumerate(checks.first_counts(verdicts, number_of_judges).tolist()):
+            seconds = people.get(number - first_person, ()) if number >= first_person else ()
+            name = plain(self.judges[min(number, len(self.judges) - 1)], rounds.NAME_SHOWN)
+            found = checks.one_sided(name, first, median(seconds) if seconds else None)
+            if found is not None:
+                yield found
 
     @property
     def link_cautions(self) -> list[str]:
