@@ -17,6 +17,7 @@ from judgeq.evaluation import people
 from judgeq.evaluation.agreement import between, codings
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.people import ModelAgreement, Share, shares_alike, yardstick
+from judgeq.people.people import Answer
 from judgeq.person import Check, Person, Said
 from judgeq.types import Verdict, Verdicts
 from judgeq.ui.show.people import sentence
@@ -275,7 +276,7 @@ def test_people_who_always_take_the_second_text_are_warned_of_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    second = them.Answer((1, 0), seconds=0.9)
+    second = Answer((1, 0), seconds=0.9)
     monkeypatch.setattr(them, "answered", lambda *_: second)
     result = them.run(tmp_path, strategy="pairwise2", each=2)
     said = "put the text in position 2 first in all 24 answers"
