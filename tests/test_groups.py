@@ -184,7 +184,8 @@ def test_a_run_in_groups(essays: Path) -> None:
         found = json_of(essays, "evaluate", "--resamples", "20")
         shown = judgeq(essays, "show", "--n", "2").stdout
         of_b = json_of(essays, "show", "--group", "b")["views"][0]
-        none = judgeq(essays, "show", "--group", "d").stdout
+        none = judgeq(essays, "show", "--group", "d", expect=2).stderr
+        whole = judgeq(essays, "show").stdout
     finally:
         (essays / "moved.csv").rename(essays / "essays.csv")
     assert found["groups"] == 3
@@ -193,10 +194,14 @@ def test_a_run_in_groups(essays: Path) -> None:
     assert (pl["parts"], pl["n"]) == (3, 21)
     assert pl["measures"]["spearman"]["value"] > 0.9
     assert found["by_group"][1]["reliability"] > 0.5
-    listed = [line[0] for line in shown.splitlines() if line[:2] in ("a ", "b ")]
-    assert listed == ["a", "a", "b", "b"]
+
+    def listed(screen: str) -> str:
+        return "".join(line[0] for line in screen.splitlines() if line[:2] in ("a ", "b ", "c "))
+
+    assert listed(whole) == "aabbcc", "the ends of each group"
+    assert listed(shown) == "aaaa" + "bbbb" + "cccc", "two from each end of each"
     assert {one["group"] for one in of_b["items"]} == {"b"}
-    assert "no group is called d" in none
+    assert "--group 'd': there is no such group. There are: a, b, c." in " ".join(none.split())
     versus = judgeq(essays, "explain", "a1", "--vs", "b1").stdout
     assert "no judgments connect the two" in versus
     judgeq(essays, "report", "--resamples", "20")

@@ -22,7 +22,14 @@ from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_jobs import tidy
 from judgeq.engine.datasets import Given, judged_before, load, placed, runs_onto
 from judgeq.engine.interrupts import Beside, Interrupts, Stop, awaited, run_stoppable
-from judgeq.engine.onto import Onto, begin_record, check_prompt, checked_runs, read_settled
+from judgeq.engine.onto import (
+    Onto,
+    begin_record,
+    can_be_base,
+    check_prompt,
+    checked_runs,
+    read_settled,
+)
 from judgeq.engine.runner import go_through
 from judgeq.engine.scores import write_scores
 from judgeq.errors import RunError, UsageError
@@ -85,7 +92,8 @@ def prepare(
         elif info.settings.joined:
             trust.own_settings(folder, info, {})  # which says what to give
     elif onto is None and (settings.models or settings.people is not None):
-        grown = judged_before(dataset, facts["prompt"], there)
+        base = partial(can_be_base, settings=settings)
+        grown = judged_before(dataset, facts["prompt"], there, base)
     return _run(settings, dataset, prompt, facts, folder, onto, function=function, grown=grown)
 
 
@@ -194,6 +202,7 @@ def execute(
     is closed, only asks. Raises StoppedError then, and JudgeError, RunError as they come; all that was
     answered is kept.
     """
+    _report_renaming(run, emit)
     finished = None if retry_failed else _finished(run)
     if finished is not None:
         return finished
@@ -211,6 +220,14 @@ def execute(
         return result
 
     return at_work(run, emit, judged, beside=beside, page=page, interrupts=interrupts)
+
+
+def _report_renaming(run: Run, emit: Emit) -> None:
+    """Report a name that takes the place of another."""
+    new = run.settings.name
+    old = run.folder.info().settings.name if run.folder.exists and new else None
+    if old and old != new:
+        emit(Notice(f"The run was named {old!r}, and is named {new!r} from now on.", warning=True))
 
 
 def _written(run: Run, result: results.Result) -> results.Result:
@@ -296,7 +313,12 @@ def _begin(run: Run, emit: Emit) -> None:
             f"settings again: {unmarked}"
         )
     info = _write_info(run)
-    real = [f"To ask a model, begin with: {info.real_run()[0]}"] if settings.rehearsal else []
+    real = list[str]()
+    if settings.rehearsal:
+        first = "To ask a model"
+        if info.facts.get("prompt") is None:
+            first = "Nothing says what the texts are compared by: name it with --feature. To ask a model"
+        real.append(f"{first}, begin with: {info.real_run()[0]}")
     if not settings.models:  # else it stands in the forecast
         warnings.append(run.grown)
     for text in filter(None, warnings):

@@ -32,6 +32,8 @@ JUDGES_NAMED = 10
 
 FEW = 15
 """Of fewer texts than this the intervals are wide."""
+FEATURE = "WHAT TO COMPARE BY"
+"""Stands in a command for the feature that its user has to name."""
 MODELS = ("gpt-5-mini",)
 """Judges that a rehearsal's user may name."""
 _EARLIEST, _LATEST = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
@@ -224,9 +226,15 @@ class RunInfo(BaseModel):
     def real_run(self, judges: Sequence[str] = MODELS) -> list[str]:
         """How to estimate, and to run, with these judges what was rehearsed: commands, or calls of
         Python where the texts came from there."""
-        given = self.settings.model_copy(update={"judge": judges, "name": None})
+        changes: dict[str, Any] = {"judge": judges, "name": None}
+        needs_feature = self.facts.get("prompt") is None
+        if needs_feature:  # which a model has to be told
+            changes["feature"] = FEATURE
+        given = self.settings.model_copy(update=changes)
         if given.dataset == STDIN and self.dataset == FROM_PYTHON:
-            return [f'judgeq.{name}(…, judge="{judges[0]}")' for name in ("estimate", "run")]
+            feature = f', feature="{FEATURE}"' if needs_feature else ""
+            named = ("estimate", "run")
+            return [f'judgeq.{name}(…{feature}, judge="{judges[0]}")' for name in named]
         flags = [
             flag.replace(f"{Path.cwd()}/", "")
             for name, setting in SETTINGS.items()

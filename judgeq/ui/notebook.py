@@ -104,7 +104,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
     @InPython()
     def show(
         self,
-        n: int = 10,
+        n: int | None = None,
         *,
         around: str | None = None,
         group: str | None = None,
@@ -112,9 +112,9 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
         contested: bool = False,
         against_gold: bool = False,
     ) -> Shown:
-        """Items with their texts: the n highest and lowest (of a group), or those around an item by its
-        id, or with the least certain scores, the most contradictory judgments, the largest distance to
-        gold."""
+        """Return items with their texts: the n (by default 10) highest and lowest, of each group or of
+        one, or those around an item by its id, or with the least certain scores, the most contradictory
+        judgments, the largest distance to gold."""
         from judgeq.ui.show import items as show_items
 
         wanted = {"uncertain": uncertain, "contested": contested, "against_gold": against_gold}
