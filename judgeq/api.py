@@ -35,7 +35,7 @@ from judgeq.judge.function import JudgeFunction, judge_name
 from judgeq.run_places import RunPlace
 from judgeq.ui import notebook
 from judgeq.ui.dataclass_json import plain
-from judgeq.ui.notebook import InPython, Result
+from judgeq.ui.notebook import InPython, Result, presented_estimate
 from judgeq.ui.show import run as show_run
 
 T = TypeVar("T")
@@ -233,7 +233,7 @@ def estimate(*args: Any, pilot: int | None = None, **parameters: Any) -> estimat
     if pilot is not None:
         ask = partial(estimates.ask_first, prepared, pilot)
         asked = _presented(ask, named["progress"], named["on_event"])
-    return awaited(estimates.estimate(prepared, asked))
+    return presented_estimate(awaited(estimates.estimate(prepared, asked)))
 
 
 @InPython()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.cells import cell_len
@@ -68,12 +69,31 @@ def log_lines(text: str, width: int = LINE) -> str:
     return "\n    ".join(wrapped(text, width - 4))
 
 
+_UNBROKEN = re.compile(r"[^ `]*`[^`]+`[^ ]*|\$\S+ to \$\S+|\S+ to \S*\d\S*|[^ ]+| ")
+"""What stays on one line: a command in backticks, a range, a word."""
+
+
+def _parts(words: str) -> Iterator[str]:
+    """Yield the parts of a text between which a line may be broken."""
+    part = ""
+    for found in _UNBROKEN.finditer(words):
+        if found[0] == " ":
+            yield part
+            part = ""
+        else:
+            part += found[0]
+    yield part
+
+
 def wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most so many cells, broken between words; a longer word stays whole."""
+    """Return the text in lines of at most so many cells, broken between words.
+
+    A longer word, a command in backticks and a range of numbers stay whole.
+    """
     words = text.lstrip(" ")
     indent = " " * (len(text) - len(words))
     lines = [indent]
-    for word in words.split(" "):
+    for word in _parts(words):
         longer = f"{lines[-1]} {word}" if lines[-1] != indent else f"{indent}{word}"
         if lines[-1] != indent and cell_len(longer) > width:
             lines.append(f"{indent}{word}")

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from judgeq.engine import estimate as estimates
 from judgeq.engine import results, scores
 from judgeq.engine.datasets import dataset_of
 from judgeq.engine.interrupts import awaited
@@ -66,6 +67,27 @@ class Shown(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         return _html(self.sections)
+
+
+class Estimate(estimates.Estimate):  # noqa: D101  (its base's docstring)
+    __slots__ = ()
+    __doc__ = estimates.Estimate.__doc__
+
+    def __repr__(self) -> str:
+        from judgeq.ui.sections import terminal
+        from judgeq.ui.show import run as show_run
+
+        return "\n".join(line.plain for line in terminal([show_run.estimate(self)], WIDTH))
+
+    def _repr_html_(self) -> str:
+        from judgeq.ui.show import run as show_run
+
+        return _html([show_run.estimate(self)])
+
+
+def presented_estimate(estimate: estimates.Estimate) -> Estimate:
+    """Return the same estimate, as Python has it."""
+    return Estimate(**{field.name: getattr(estimate, field.name) for field in fields(estimate)})
 
 
 class Scores(scores.Scores):  # noqa: D101  (its base's docstring)

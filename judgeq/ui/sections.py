@@ -202,7 +202,13 @@ def terminal(sections: Iterable[Section], width: int = 1000) -> Iterator[Text]:
             yield from _lines(section.title, prose, "bold")
         names = max((cell_len(name) for name, _ in section.facts), default=0)
         for name, value in section.facts:
-            lines = wrapped(plain(value, LONGEST), max(20, prose - names - len(GAP)))
+            room = max(20, prose - names - len(GAP))
+            lines = wrapped(plain(value, LONGEST), room)
+            if any(cell_len(line) > room for line in lines):  # a path, a command: to be copied
+                if name:
+                    yield Text(plain(name, LONGEST), "dim")
+                yield from (Text(line) for line in wrapped(plain(value, LONGEST), prose))
+                continue
             for label, line in zip_longest([plain(name, LONGEST)], lines, fillvalue=""):
                 yield Text.assemble((label.ljust(names), "dim"), GAP, line)
         if section.columns:
@@ -227,9 +233,16 @@ def _table(section: Section, width: int) -> Iterator[Text]:
         [column.name, *(column.text(row[at], column.at_most) for row in section.rows)]
         for at, column in enumerate(columns)
     ]
-    widths = _widths(columns, [max(map(cell_len, column)) for column in cells], width)
+    needed = [max(map(cell_len, column)) for column in cells]
+    widths = _widths(columns, needed, width)
+    apart = columns[0].whole and sum(widths.values()) + len(GAP) * (len(widths) - 1) > width
+    if apart:  # what is whole has a line of its own, and the other columns are below it
+        rest = _widths(columns[1:], needed[1:], width - len(GAP))
+        widths = {at + 1: room for at, room in rest.items()}
     for place in range(len(section.rows) + 1):
-        parts = []
+        if apart:
+            yield Text(plain(cells[0][place], LONGEST), "" if place else "dim")
+        parts = [""] if apart else []
         for at, room in widths.items():
             text = plain(cells[at][place], room)
             blank = " " * (room - cell_len(text))
