@@ -197,6 +197,4 @@ def test_figures_and_an_estimate_show_themselves(result: judgeq.Result, tmp_path
     assert {"scale", "intervals", "gold"} <= {*images}
     assert "link" not in images, "there is nothing to draw"
     estimate = judgeq.estimate("demo", judge="gpt-5-mini", runs_dir=tmp_path / "runs")
-    assert "gpt-5-mini" in repr(estimate)
-    assert len(repr(estimate).splitlines()) > 3
     assert "gpt-5-mini" in shown(estimate)

@@ -286,11 +286,11 @@ def test_a_list_of_runs_keeps_state_cost_and_begun(tmp_path: Path, width: int) -
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_result_shows_its_texts(tmp_path: Path, width: int) -> None:
     text = "Somebody wrote these words and then went on for quite a while " * 3
-    rows = "\n".join(f"17950{at:015},{text} {at}" for at in range(12))
-    (tmp_path / "posts.csv").write_text(f"id,text\n{rows}\n")
-    judgeq(tmp_path, "run", "posts.csv", "--feature", "how long it is", "-q")
-    with chdir(tmp_path):
-        result = package.open_run()
+    posts = {
+        "id": [f"17950{at:015}" for at in range(12)],
+        "text": [f"{text} {at}" for at in range(12)],
+    }
+    result = package.run(posts, "how long it is", runs_dir=tmp_path / "runs", progress=False)
     lines = [line.plain for line in terminal([show_run.ends(result.scores)], width)]
     texts = [line[line.index("Somebody") :] for line in lines if "Somebody" in line]
     assert len(texts) >= 6

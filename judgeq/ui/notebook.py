@@ -73,12 +73,6 @@ class Estimate(estimates.Estimate):  # noqa: D101  (its base's docstring)
     __slots__ = ()
     __doc__ = estimates.Estimate.__doc__
 
-    def __repr__(self) -> str:
-        from judgeq.ui.sections import terminal
-        from judgeq.ui.show import run as show_run
-
-        return "\n".join(line.plain for line in terminal([show_run.estimate(self)], WIDTH))
-
     def _repr_html_(self) -> str:
         from judgeq.ui.show import run as show_run
 
