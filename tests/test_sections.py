@@ -286,13 +286,11 @@ def test_a_list_of_runs_keeps_state_cost_and_begun(tmp_path: Path, width: int) -
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_result_shows_its_texts(tmp_path: Path, width: int) -> None:
     text = "Somebody wrote these words and then went on for quite a while " * 3
-    posts = {
-        "id": [f"17950{at:015}" for at in range(12)],
-        "text": [f"{text} {at}" for at in range(12)],
-    }
+    posts = {f"17950{at:015}": f"{text} {at}" for at in range(12)}
     result = package.run(posts, "how long it is", runs_dir=tmp_path / "runs", progress=False)
     lines = [line.plain for line in terminal([show_run.ends(result.scores)], width)]
     texts = [line[line.index("Somebody") :] for line in lines if "Somebody" in line]
     assert len(texts) >= 6
-    assert all(cell_len(text) >= (30 if width < 120 else 50) for text in texts), lines
+    least = {60: 24, 80: 30, 120: 50}[width]
+    assert all(cell_len(text) >= least for text in texts), lines
     assert all(cell_len(line) <= width for line in lines)
