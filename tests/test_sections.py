@@ -288,9 +288,9 @@ def test_a_result_shows_its_texts(tmp_path: Path, width: int) -> None:
     text = "Somebody wrote these words and then went on for quite a while " * 3
     posts = {f"17950{at:015}": f"{text} {at}" for at in range(12)}
     result = package.run(posts, "how long it is", runs_dir=tmp_path / "runs", progress=False)
-    lines = [line.plain for line in terminal([show_run.ends(result.scores)], width)]
+    lines = [line.plain for line in terminal([show_run.ends(result.scores)], width, on_screen=True)]
     texts = [line[line.index("Somebody") :] for line in lines if "Somebody" in line]
     assert len(texts) >= 6
-    least = {60: 24, 80: 30, 120: 50}[width]
+    least = {60: 16, 80: 30, 120: 50}[width]
     assert all(cell_len(text) >= least for text in texts), lines
     assert all(cell_len(line) <= width for line in lines)

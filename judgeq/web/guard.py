@@ -333,7 +333,8 @@ async def listening(
     )
     await runner.setup()
     server = runner.server
-    assert server is not None, "setup makes it"
+    if server is None:
+        raise RuntimeError("the runner made no server")
     try:
         listener = await asyncio.get_running_loop().create_server(
             lambda: WatchedConnection(server, connections, log), host or None, port
