@@ -36,7 +36,7 @@ from judgeq.judge.function import JudgeFunction, judge_name
 from judgeq.run_places import RunPlace
 from judgeq.ui import notebook
 from judgeq.ui.dataclass_json import plain
-from judgeq.ui.notebook import InPython, Result
+from judgeq.ui.notebook import InPython, Result, presented_estimate
 from judgeq.ui.show import run as show_run
 
 T = TypeVar("T")
@@ -212,7 +212,11 @@ def drift(
         changes = {**(settings or {}), "max_cost": max_cost, **given}
         prepared = drifting.prepare(folder, changes, frame=frame, function=judge)
         _presented(partial(drifting.ask, prepared, ask, cap=max_cost), progress, on_event)
-    return awaited(drifting.read(folder, groups))
+    try:
+        return awaited(drifting.read(folder, groups))
+    finally:
+        if ask is not None:
+            drifting.record_shown(folder)
 
 
 def _given_again(
@@ -239,7 +243,7 @@ def estimate(*args: Any, pilot: int | None = None, **parameters: Any) -> estimat
     if pilot is not None:
         ask = partial(estimates.ask_first, prepared, pilot)
         asked = _presented(ask, named["progress"], named["on_event"])
-    return awaited(estimates.estimate(prepared, asked))
+    return presented_estimate(awaited(estimates.estimate(prepared, asked)))
 
 
 @InPython()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -76,42 +76,45 @@ def log_lines(text: str, width: int = LINE) -> str:
 
 
 _SHELL_WORD = r"""(?:[^\s`'"\\]|'[^']*'|"[^"]*"|\\.)+"""
-_COMMAND = re.compile(rf"`(?:[A-Z_]+={_SHELL_WORD} )*judgeq(?: {_SHELL_WORD})+`")
+_COMMAND = rf"`(?:[A-Z_]+={_SHELL_WORD} )*judgeq(?: {_SHELL_WORD})+`"
 """A command in backticks, whose quoted words may hold spaces and backticks."""
 _ONLY_COMMAND = re.compile(rf"judgeq(?: {_SHELL_WORD})+")
+_RANGE = r"[^\s`]+ to [^\s`]*\d[^\s`]*"
+_UNBROKEN = re.compile(rf"{_COMMAND}|`[^`]+`|{_RANGE}|[^ `]+|`| ")
+"""What stays on one line: a command or other words in backticks, a range, a word."""
+
+
+def _parts(words: str) -> Iterator[str]:
+    """Yield the parts of a text between which a line may be broken."""
+    if _ONLY_COMMAND.fullmatch(words):
+        yield words
+        return
+    part = ""
+    for token in _UNBROKEN.finditer(words):
+        if token[0] == " ":
+            yield part
+            part = ""
+        else:
+            part += token[0]
+    yield part
 
 
 def wrapped(text: str, width: int) -> list[str]:
     """Return the text in lines of at most so many cells, broken between words.
 
-    A longer word stays whole, and so does a command: pasted in parts, each of its lines would be run.
+    A longer word and a range of numbers stay whole, and so does a command: pasted in parts, each of its
+    lines would be run.
     """
     words = text.lstrip(" ")
     indent = " " * (len(text) - len(words))
     lines = [indent]
-    for word in _unbroken(words):
+    for word in _parts(words):
         longer = f"{lines[-1]} {word}" if lines[-1] != indent else f"{indent}{word}"
         if lines[-1] != indent and cell_len(longer) > width:
             lines.append(f"{indent}{word}")
         else:
             lines[-1] = longer
     return lines
-
-
-def _unbroken(text: str) -> list[str]:
-    """Return the parts of a text that stay on one line: words, and commands as a whole."""
-    if "judgeq " not in text:
-        return text.split(" ")
-    if _ONLY_COMMAND.fullmatch(text):
-        return [text]
-    parts = [""]
-    end = 0
-    for command in _COMMAND.finditer(text):
-        parts[-1:] = f"{parts[-1]}{text[end : command.start()]}".split(" ")
-        parts[-1] += command[0]
-        end = command.end()
-    rest = text[end:].split(" ")
-    return [*parts[:-1], parts[-1] + rest[0], *rest[1:]]
 
 
 # How fields of a result stand in its JSON (ui/dataclass_json.py)

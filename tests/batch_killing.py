@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from judgeq.engine import batch, batch_jobs
+from judgeq.engine import batch, batch_jobs, drift, session
 from judgeq.engine.batch import Batches
 from judgeq.engine.interrupts import Stop
 from judgeq.judge.budget import Budget
@@ -57,8 +57,15 @@ COMMITS: dict[str, Named] = {
     "before it is in its place": ((RunFolder, "put"),),
 }
 """Where any session can be killed: between two commits."""
+AFTER_ANSWERS: dict[str, Named] = {
+    "before scores are written": ((session, "write_scores"),),
+    "before scores are recorded": ((session, "record_scored"),),
+    "before answers are read": ((drift, "read"),),
+}
+"""Where a session can be killed that has all its answers."""
 BEFORE = (
     *COMMITS,
+    *AFTER_ANSWERS,
     *("before the intent", "before it is created", "while it is asked about", "while waiting"),
     "in a commit",
 )
@@ -87,7 +94,7 @@ class Killing:
     def __init__(self, step: str, occurrence: int) -> None:
         self._left = occurrence
         self._before = step in BEFORE
-        for owner, name in (STEPS | COMMITS)[step]:
+        for owner, name in (STEPS | COMMITS | AFTER_ANSWERS)[step]:
             setattr(owner, name, self._watched(getattr(owner, name)))
 
     def _now(self) -> None:

@@ -11,6 +11,7 @@ from judgeq.judge.backend import MOST_OF_A_NAME
 from judgeq.rating import ESTIMATORS, Parameters, drift
 from judgeq.rating.comparisons import joined
 from judgeq.types import Floats, Matches, Verdicts
+from tests.batch_killing import forks
 from tests.batch_server import APIS, texts_in
 from tests.cli import json_of, judgeq, only_run, query, scores, start, wait_until
 from tests.mock import mock, stats
@@ -189,6 +190,27 @@ def test_killed_it_goes_on_and_pays_for_nothing_twice(tmp_path: Path, texts: Pat
         judgeq(tmp_path, "drift")
         assert query(place, ANSWERED_AGAIN) == [(24,)]
         assert stats(url)["answered"] <= before + 24 + 3
+
+
+def test_killed_after_its_last_answer_it_shows_them_and_asks_nothing(
+    tmp_path: Path, texts: Path
+) -> None:
+    (warm := tmp_path / "warm").mkdir()
+    (folder := tmp_path / "run").mkdir()
+    again = ("drift", "--ask", "12", "--max-cost", "0.5")
+    with mock(tmp_path) as url:
+        with forks(warm, ("run", "demo", "--sample", "20", "-q")) as sessions:
+            run(folder, texts, url)
+            before = stats(url)["answered"]
+            assert sessions.session(folder, again, "before answers are read", 1).code is None
+            assert stats(url)["answered"] == before + 12
+            done = judgeq(folder, *again)
+            assert "weren't shown yet" in done.stderr
+            assert "12 questions" in done.stdout
+            assert stats(url)["answered"] == before + 12
+        judgeq(folder, *again)  # it was shown: these are new ones
+        assert stats(url)["answered"] == before + 24
+    assert query(only_run(folder), ANSWERED_AGAIN) == [(24,)]
 
 
 def test_its_cap_holds_and_a_higher_one_goes_on(tmp_path: Path, texts: Path) -> None:

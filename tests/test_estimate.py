@@ -302,3 +302,23 @@ def test_a_pilot_that_is_stopped_keeps_what_was_answered(tmp_path: Path) -> None
     assert process.returncode == 5, err
     assert f"`judgeq resume {only_run(tmp_path).name}`" in " ".join(err.split())
     assert not out
+
+
+def test_dollars_in_json_have_no_tails_of_floats(tmp_path: Path) -> None:
+    job = ("demo", "--judge", "gpt-5-mini", "--price", "0.1,0.7")
+    found = json_of(tmp_path, "estimate", *job, "--max-cost", "0.3")
+    assert found["cost"]["high"] > found["cost"]["low"] > 0
+    for value in (*found["cost"].values(), found["cost_so_far"]):
+        assert value is None or len(f"{value:.15g}") <= len(f"{value:.9f}"), value
+    with mock(tmp_path) as url:
+        judgeq(tmp_path, "run", *job, "--sample", "40", "--base-url", url, "-q")
+    cost = json_of(tmp_path, "status")["cost"]
+    assert cost == round(cost, 9) > 0
+
+
+@pytest.mark.parametrize(
+    "flags", [("--rounds", "-1"), ("--strategy", "listwise10:rounds=-1"), ("--rounds=-20",)]
+)
+def test_a_number_below_its_least_says_so(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    said = judgeq(tmp_path, "estimate", "demo", *flags, expect=2).stderr
+    assert "must be 1 or more" in said

@@ -184,7 +184,8 @@ def test_a_run_in_groups(essays: Path) -> None:
         found = json_of(essays, "evaluate", "--resamples", "20")
         shown = judgeq(essays, "show", "--n", "2").stdout
         of_b = json_of(essays, "show", "--group", "b")["views"][0]
-        none = judgeq(essays, "show", "--group", "d").stdout
+        none = judgeq(essays, "show", "--group", "d", expect=2).stderr
+        whole = judgeq(essays, "show").stdout
     finally:
         (essays / "moved.csv").rename(essays / "essays.csv")
     assert found["groups"] == 3
@@ -193,10 +194,14 @@ def test_a_run_in_groups(essays: Path) -> None:
     assert (pl["parts"], pl["n"]) == (3, 21)
     assert pl["measures"]["spearman"]["value"] > 0.9
     assert found["by_group"][1]["reliability"] > 0.5
-    listed = [line[0] for line in shown.splitlines() if line[:2] in ("a ", "b ")]
-    assert listed == ["a", "a", "b", "b"]
+
+    def listed(screen: str) -> str:
+        return "".join(line[0] for line in screen.splitlines() if line[:2] in ("a ", "b ", "c "))
+
+    assert listed(whole) == "aabbcc", "the ends of each group"
+    assert listed(shown) == "aaaa" + "bbbb" + "cccc", "two from each end of each"
     assert {one["group"] for one in of_b["items"]} == {"b"}
-    assert "no group is called d" in none
+    assert "--group 'd': there is no such group. There are: a, b, c." in " ".join(none.split())
     versus = judgeq(essays, "explain", "a1", "--vs", "b1").stdout
     assert "no judgments connect the two" in versus
     judgeq(essays, "report", "--resamples", "20")
@@ -295,16 +300,25 @@ def test_a_second_judge_joins_a_finished_run(tmp_path: Path) -> None:
         assert query(folder, "SELECT judge, count(*) FROM jobs GROUP BY judge") == [(0, 8), (1, 4)]
         again = json.loads(judgeq(tmp_path, *first).stdout)
         assert (again["run"], again["calls"], again["judge"]) == (before["run"], 12, "mock + other")
-        twice = judgeq(tmp_path, *joined, expect=2).stderr
-        assert "has that judge already" in " ".join(twice.split())
+        assert json_of(tmp_path, *joined) == after, "the same command on a finished run"
+        two = judgeq(tmp_path, "resume", "--judge", "other", "--rounds", "2", expect=2).stderr
+        assert "has that judge already" in " ".join(two.split())
         more = json_of(tmp_path, "resume", "--rounds", "4")
         assert (more["calls"], more["rounds"]) == (16, 4)
-    assert query(folder, "SELECT judge, count(*) FROM jobs GROUP BY judge") == [(0, 8), (1, 8)]
+        again = json_of(tmp_path, *joined)
+        assert (again["calls"], again["rounds"]) == (16, 4)
+        third = ("resume", "--judge", "third", "--rounds", "1")
+        assert json_of(tmp_path, *third)["calls"] == 20
+        for command in (joined, third):
+            assert json_of(tmp_path, *command)["calls"] == 20
+    jobs = query(folder, "SELECT judge, count(*) FROM jobs GROUP BY judge")
+    assert jobs == [(0, 8), (1, 8), (2, 4)]
     info = json.loads((folder / "config.json").read_text())
     assert info["facts"]["judge"]["name"] == "mock"
-    assert (info["settings"]["judge"], info["settings"]["joined"]) == (["mock", "other"], [3])
+    assert info["settings"]["judge"] == ["mock", "other", "third"]
+    assert info["settings"]["joined"] == [3, 5]
     found = json_of(tmp_path, "evaluate", "--resamples", "0")
-    assert found["judges"]["names"] == ["mock", "other"]
+    assert found["judges"]["names"] == ["mock", "other", "third"]
     judgeq(tmp_path, "report", "--resamples", "0")
     report = (folder / "report.html").read_text()
     assert "other was added to the judges, and answered from round 3 on" in report
@@ -343,6 +357,42 @@ def test_killed_at_any_commit_a_joining_judge_answers_each_question_once(tmp_pat
                     break
     assert kill > 6
     assert len(scores) == 1
+
+
+@pytest.mark.parametrize("step", ["before scores are written", "before scores are recorded"])
+def test_killed_after_its_last_answer_a_run_is_not_finished_before_its_scores_are_written(
+    tmp_path: Path, step: str
+) -> None:
+    """Of a run, and of a judge that joins it: the same command ends both, and asks nothing."""
+    small = ("run", "demo", "--sample", "20", "-s", "listwise10x1", "--judge", "mock")
+    (warm := tmp_path / "warm").mkdir()
+    (folder := tmp_path / "run").mkdir()
+    with mock(tmp_path) as url:
+        first = (*small, "--base-url", url, "--price", "1,10", "-q", "--no-cache")
+        joined = ("resume", "--judge", "other", "--rounds", "1", "-q")
+        with forks(warm, first) as sessions:
+            for command, answers in ((first, 2), (joined, 4)):
+                before = stats(url)["answered"]
+                assert sessions.session(folder, command, step, 1).code is None
+                assert json_of(folder, "status")["state"] == "stopped"
+                asked = stats(url)["answered"]
+                assert asked - before == 2
+                for _ in range(2):
+                    done = sessions.session(folder, command)
+                    assert done.code == 0, done.err
+                    assert json_of(folder, "status")["state"] == "finished"
+                assert stats(url)["answered"] == asked
+                matches = score_columns(only_run(folder))["matches"]
+                assert sum(map(int, matches)) == 10 * answers
+
+
+def test_further_rounds_for_a_goal_are_given_once(tmp_path: Path) -> None:
+    with mock(tmp_path) as url:
+        judgeq(tmp_path, "run", *SMALL, "--base-url", url, "--price", "1,10", "-q")
+        more = ("resume", "--until", "0.999")
+        first = json_of(tmp_path, *more)
+        assert first["rounds"] > 1
+        assert json_of(tmp_path, *more)["calls"] == first["calls"]
 
 
 def test_a_folder_of_somebody_else_names_no_judge_to_join(tmp_path: Path) -> None:

@@ -189,3 +189,12 @@ def test_a_tutorial_is_a_page_with_all_that_it_shows(tmp_path: Path) -> None:
         assert f"({path.name})" in page
     headlines = (tmp_path / "tutorials" / "headlines.md").read_text("utf-8")
     assert "](data:image/png;base64," in headlines
+
+
+def test_figures_and_an_estimate_show_themselves(result: judgeq.Result, tmp_path: Path) -> None:
+    page = result.plot._repr_html_()
+    images = re.findall(r'<img alt="(\w+)" src="data:image/png;base64,[\w+/=]{1000,}">', page)
+    assert {"scale", "intervals", "gold"} <= {*images}
+    assert "link" not in images, "there is nothing to draw"
+    estimate = judgeq.estimate("demo", judge="gpt-5-mini", runs_dir=tmp_path / "runs")
+    assert "gpt-5-mini" in shown(estimate)

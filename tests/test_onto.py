@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import random
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from judgeq.types import Verdicts
 from tests import people as judging
 from tests.batch_killing import COMMITS, Forks, forks
 from tests.cli import exact_columns, json_of, judgeq, only_run, query, score_columns
+from tests.mock import mock
 
 JUDGED = ("--gold-column", "gold", "--judge", "simulated", "--feature", "how angry it is", "-q")
 SCORES = ("id", "elo", "pl", "se", "low", "high")
@@ -324,3 +326,31 @@ def test_a_grown_dataset_is_noticed_before_it_is_paid_for(home: Path, tmp_path: 
     about = judgeq(tmp_path, *words, *server).stdout.replace("\n", " ")
     assert "30 of these 60 texts were judged before" in about
     assert "--onto" in about
+    grouped = judgeq(tmp_path, *words, *server, "--group-column", "topic").stdout
+    assert "judged before" not in " ".join(grouped.split()), "--onto takes no groups"
+
+
+def test_a_run_onto_which_nothing_can_be_placed_is_not_offered(tmp_path: Path) -> None:
+    rows = [f"t{row},text {row}" for row in range(6)]
+    for name, n in (("few", 5), ("all", 6)):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["id,text", *rows[:n]]) + "\n")
+    few, whole = (
+        ("run", f"{name}.csv", "--feature", "f", "--judge", "m", "--price", "1,1", "-q")
+        for name in ("few", "all")
+    )
+    nobody, runs = ("--base-url", "http://127.0.0.1:9/v1"), ("--runs-dir", "r")
+
+    def offered() -> bool:
+        about = judgeq(tmp_path, *whole, *nobody, *runs, "--dry-run").stdout
+        return "judged before" in " ".join(about.split())
+
+    capped = ("--max-cost", "0.000001", "--base-url", "http://127.0.0.1:9/v1")
+    judgeq(tmp_path, *few, *capped, *runs, expect=6)
+    assert not offered(), "it has no verdicts"
+    shutil.rmtree(tmp_path / "r")
+    with mock(tmp_path) as url:
+        server = ("--base-url", url)
+        judgeq(tmp_path, *few, "-s", "direct", *server, *runs)
+        assert not offered(), "its texts were judged alone"
+        judgeq(tmp_path, *few, *server, *runs)
+        assert offered()

@@ -17,10 +17,11 @@ from judgeq.engine import session
 from judgeq.engine.estimate import estimate
 from judgeq.events import Event, Notice
 from judgeq.judge.questions import Questions
-from judgeq.people.assignment import LEASE, SKIPS, Assignment
+from judgeq.people.assignment import LEASE, MAX_UNDONE, SKIPS, Assignment
 from judgeq.people.checks import APART, EVERY, add_known, known_in, remarks
 from judgeq.people.people import Answer, People, Question, Turn, about_of
 from judgeq.people.registry import Change
+from judgeq.person import PersonState
 from judgeq.prompts import load
 from judgeq.store import Items
 from judgeq.store.sqlite import SqliteStore
@@ -200,6 +201,51 @@ async def test_the_last_answer_can_be_taken_back_until_the_run_is_over(table: Ta
         for token in (ann, bob):
             with pytest.raises(errors.StaleError, match="can't be taken back"):
                 await people.undo(token)
+
+
+@table(*((row, row + 1) for row in range(MAX_UNDONE + 3)))
+async def test_so_many_answers_can_be_taken_back_and_those_before_them_stand(table: Table) -> None:
+    async with table.open("Ann") as (people, store, ann):
+        turn = await people.turn(ann)
+        for _ in range(MAX_UNDONE + 2):
+            turn = await people.answer(ann, lease(turn), FIRST)
+        for _ in range(MAX_UNDONE):
+            assert turn.undo
+            turn = await people.undo(ann)
+        assert (turn.done, turn.undo) == (2, False)
+        for _ in range(2):  # nor after another answer, which itself can be taken back
+            with pytest.raises(errors.StaleError, match="can't be taken back"):
+                await people.undo(ann)
+            turn = await people.answer(ann, lease(turn), FIRST)
+            assert (turn.done, turn.undo) == (3, True)
+            turn = await people.undo(ann)
+        assert len(await store.verdicts()) == 2
+
+
+@table((0, 1), (2, 3))
+async def test_who_was_removed_takes_nothing_back_and_answers_nothing(table: Table) -> None:
+    async with table.open("Ann", "Bob") as (people, store, ann, _):
+        second = await people.answer(ann, lease(await people.turn(ann)), FIRST)
+        (person,) = [one for one in await store.people() if one.name == "Ann"]
+        await store.put_person(person._replace(state=PersonState.REMOVED))  # by another process
+        assert not (await people.turn(ann)).undo
+        with pytest.raises(errors.StaleError, match="can't be taken back"):
+            await people.undo(ann)
+        with pytest.raises(errors.StaleError, match="no longer yours"):
+            await people.answer(ann, lease(second), FIRST)
+        assert len(await store.verdicts()) == 1
+
+
+@table((0, 1), (2, 3), (1, 0), (3, 2))
+async def test_nobody_is_told_of_more_answers_than_they_may_give(table: Table) -> None:
+    async with table.open("Ann", "Bob") as (people, _, ann, bob):
+        turn = await people.turn(ann)
+        assert (turn.expected, turn.left) == (2, 4)
+        turn = await people.answer(ann, lease(turn), FIRST)
+        turn = await people.answer(ann, lease(turn), FIRST)
+        assert (turn.done, turn.expected, turn.left) == (2, 2, 2)
+        assert (await people.turn(bob)).expected == 2
+        assert (await people.undo(ann)).expected == 2
 
 
 @table((0, 1), (2, 3))
@@ -383,9 +429,9 @@ async def test_who_is_waited_for_is_reported_once(table: Table) -> None:
 
     async with table.open("Ann", "Bob") as (people, _, ann, bob):
         turn = await people.turn(ann)
-        assert (turn.done, turn.expected, turn.left) == (0, 3, 3)
+        assert (turn.done, turn.expected, turn.left) == (0, 2, 3), "one pair is there twice"
         turn = await people.answer(ann, lease(turn), FIRST)
-        assert (turn.done, turn.expected, turn.left) == (1, 3, 2)
+        assert (turn.done, turn.expected, turn.left) == (1, 2, 2)
         assert reported() == []
         await people.answer(ann, lease(turn), FIRST)
         for _ in range(3):
@@ -525,6 +571,15 @@ def test_who_answers_too_fast_or_always_the_same_is_remarked_on() -> None:
     assert remarks("Ann", 40, 3.0, (0.6, 0.4)) == []
     assert remarks("Ann", 12, 0.5, (1.0, 0.0)) == [], "too few to tell"
     assert remarks("Ann", 40, None, ()) == []
+    (careless,) = remarks("Ann", 8, 0.9, (0.0, 1.0), (0, 8))
+    assert careless == (
+        "Ann put the text in position 2 first in all 8 answers, in 0.9 s each (median): "
+        "they decide nothing but the position."
+    )
+    assert remarks("Ann", 8, 1.6, (0.0, 1.0), (0, 8)) == [], "it may be chance"
+    assert remarks("Ann", 7, 0.9, (0.0, 1.0), (0, 7)) == []
+    assert remarks("Ann", 8, 0.9, (0.1, 0.9), (1, 7)) == []
+    assert "in all 11 answers: they" in remarks("Ann", 11, 9.0, (1.0, 0.0), (11, 0))[0]
     fast, same = remarks("Ann", 40, 0.5, (0.1, 0.9))
     assert fast.startswith("Ann answers in 0.5 s")
     assert same.startswith("Ann put the text in position 2 first in 90% of 40 answers")

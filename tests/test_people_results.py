@@ -17,6 +17,7 @@ from judgeq.evaluation import people
 from judgeq.evaluation.agreement import between, codings
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.people import ModelAgreement, Share, shares_alike, yardstick
+from judgeq.people.people import Answer
 from judgeq.person import Check, Person, Said
 from judgeq.types import Verdict, Verdicts
 from judgeq.ui.show.people import sentence
@@ -269,3 +270,22 @@ def test_what_a_difference_means(low: float, high: float, means: str) -> None:
     some = Measured(0.8, 0.7, 0.9)
     held = ModelAgreement("m", 9, 9, some, some, Measured((low + high) / 2, low, high))
     assert means in sentence(held)
+
+
+def test_people_who_always_take_the_second_text_are_warned_of_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    second = Answer((1, 0), seconds=0.9)
+    monkeypatch.setattr(them, "answered", lambda *_: second)
+    result = them.run(tmp_path, strategy="pairwise2", each=2)
+    said = "put the text in position 2 first in all 24 answers"
+    warned = [caution for caution in result.cautions if said in caution]
+    assert [caution.partition(" ")[0] for caution in warned] == ["Ann", "Bob"]
+    assert all("they decide nothing but the position" in caution for caution in warned)
+    for command in (("annotate", "list"), ("show",), ("evaluate",)):
+        shown = judgeq(tmp_path, *command)
+        words = " ".join((shown.stdout + shown.stderr).split())
+        for name in ("Ann", "Bob"):
+            assert f"{name} {said}" in words, command
+        assert "that may be chance" not in words

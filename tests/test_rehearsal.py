@@ -233,3 +233,23 @@ def test_own_texts_ranked_by_their_labels_are_marked_as_loudly(folder: Path) -> 
     assert "is from the simulated judge: its numbers are made up" in refused.stderr
     judgeq(folder, "run", "demo", "--runs-dir", "shipped")
     assert "SIMULATED" not in judgeq(folder, "show", "--runs-dir", "shipped").stdout
+
+
+def test_the_command_to_ask_a_model_works_as_it_is_printed(tmp_path: Path) -> None:
+    """Of texts that nothing says what to compare by, it has the flag for that, and says so."""
+    (tmp_path / "mine.csv").write_text("\n".join(["text", *(f"text {row}" for row in range(12))]))
+    done = judgeq(tmp_path, "run", "mine.csv")
+    assert "Nothing says what the texts are compared by" in " ".join(done.stderr.split())
+    printed = [line.strip() for line in done.stdout.splitlines() if "judgeq estimate" in line]
+    assert len(printed) == 1
+    words = shlex.split(printed[0])
+    assert words[:2] == ["judgeq", "estimate"]
+    assert json_of(tmp_path, *words[1:])["judge"] == "gpt-5-mini"
+
+
+def test_another_name_for_a_run_is_told(tmp_path: Path) -> None:
+    judgeq(tmp_path, "run", "demo", "--sample", "20", "-q", "--name", "one")
+    same = judgeq(tmp_path, "run", "demo", "--sample", "20", "-q", "--name", "one")
+    assert "named" not in same.stderr
+    other = judgeq(tmp_path, "run", "demo", "--sample", "20", "-q", "--name", "two")
+    assert "The run was named 'one', and is named 'two' from now on." in other.stderr

@@ -1,9 +1,12 @@
 """Words and sections, rendered to a terminal; and those that a run shows in the end."""
 
+import asyncio
 import math
 import re
 import unicodedata
+from contextlib import chdir
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +18,8 @@ from jinja2 import Environment, UndefinedError
 from rich.cells import cell_len
 
 import judgeq as package
+from judgeq import run_places
+from judgeq.engine import status
 from judgeq.engine.results import Result
 from judgeq.escaping import escaped, excerpt, for_spreadsheet, multiline, plain
 from judgeq.evaluation.evaluate import evaluated
@@ -24,8 +29,10 @@ from judgeq.study.simulation import StudyRow
 from judgeq.text import count, duration, money, rate, several
 from judgeq.types import Counts, Totals
 from judgeq.ui.sections import FOLDER, Column, Section, numbers, stated, table, terminal, words
+from judgeq.ui.show import lists
 from judgeq.ui.show import run as show_run
 from judgeq.ui.show.study import ranked
+from tests.cli import judgeq
 
 ANY = st.text(alphabet=st.characters(codec=None))
 
@@ -255,3 +262,64 @@ def test_a_text_is_not_cut_after_a_joiner() -> None:
     for cells in range(2, 12):
         assert not plain("👩\u200d👩\u200d👧" * 4, cells).endswith("\u200d…")
         assert not excerpt("👩\u200d👩\u200d👧" * 4, cells).endswith("\u200d")
+
+
+WIDTHS = (60, 80, 120)
+"""Cells of a small, a usual and a wide terminal."""
+COMMAND = "`judgeq resume posts-listwise10-words+length-0123456789 --max-cost 2`"
+LONG_PATH = (
+    "/home/somebody/studies/2026/" + "runs/posts-listwise10-words+length-0123456789/scores.csv"
+)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_path_command_or_range_is_broken(width: int) -> None:
+    cost = (
+        f"To ask: 120 calls, 55,400 tokens in, 4,800 to 96,000 out, $0.051 to $1.05; see {COMMAND}."
+    )
+    section = Section(
+        facts=[("Scores", LONG_PATH), ("cost", cost)],
+        notes=[cost],
+        warnings=[f"Stopped. {COMMAND}"],
+    )
+    lines = [line.plain for line in terminal([section], width)]
+    assert LONG_PATH in lines or f"Scores  {LONG_PATH}" in lines
+    for whole in ("$0.051 to $1.05;", "4,800 to 96,000"):
+        assert sum(whole in line for line in lines) == 2, lines
+    assert sum(COMMAND in line for line in lines) == 3, lines
+    for line in lines:
+        assert cell_len(line) <= width or line.strip(" .") in (LONG_PATH, COMMAND), line
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_list_of_runs_keeps_state_cost_and_begun(tmp_path: Path, width: int) -> None:
+    for name in ("", "spring"):
+        named = ("--name", name) if name else ()
+        rows = "\n".join(f"text {at} {name}" for at in range(12))
+        (tmp_path / f"posts-of-many-people{name}.csv").write_text(f"text\n{rows}\n")
+        job = ("run", f"posts-of-many-people{name}.csv", "--feature", "how long it is", *named)
+        judgeq(tmp_path, *job, "-q")
+    with chdir(tmp_path):
+        found = package.runs()
+        states = asyncio.run(status.states(run_places.runs_in(Path("runs")).all()))
+    lines = [line.plain for line in terminal([lists.runs(states)], width)]
+    shown = "\n".join(lines)
+    for run in found:
+        assert run["run"] in shown
+    assert shown.count("finished") == 2
+    for name in ("state", "cost", "begun"):
+        assert name in shown
+    assert all(cell_len(line) <= width for line in lines)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_result_shows_its_texts(tmp_path: Path, width: int) -> None:
+    text = "Somebody wrote these words and then went on for quite a while " * 3
+    posts = {f"17950{at:015}": f"{text} {at}" for at in range(12)}
+    result = package.run(posts, "how long it is", runs_dir=tmp_path / "runs", progress=False)
+    lines = [line.plain for line in terminal([show_run.ends(result.scores)], width, on_screen=True)]
+    texts = [line[line.index("Somebody") :] for line in lines if "Somebody" in line]
+    assert len(texts) >= 6
+    least = {60: 16, 80: 30, 120: 50}[width]
+    assert all(cell_len(text) >= least for text in texts), lines
+    assert all(cell_len(line) <= width for line in lines)

@@ -242,6 +242,9 @@ def drift(
         found = asyncio.run(drift.read(place, groups))
     except JudgeError:
         raise ended or JudgeError("none of the questions was answered usably.") from None
+    finally:
+        if ask is not None:
+            drift.record_shown(place)
     return Answer(found, show_evaluation.drift, ended)
 
 

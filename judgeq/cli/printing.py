@@ -143,7 +143,7 @@ def show(parts: Iterable[Section] | Section | str) -> None:
     sections = [parts] if isinstance(parts, Section) else [*parts]
     target = console()
     with _writing():
-        for line in terminal(sections, target.width):
+        for line in terminal(sections, target.width, on_screen=target.is_terminal):
             # What is longer (a path, a prompt) is left for the terminal to wrap.
             target.print(line, soft_wrap=True, markup=False)
 

@@ -241,6 +241,7 @@ def _forecast(prepared: Run, face: Face, retry_failed: bool, yes: bool) -> None:
     """Show what is left to pay for. On a terminal the user is asked where no cap is set, and it may cost
     more than ASKED. Raises StoppedError for a no."""
     from judgeq.engine import estimate
+    from judgeq.text import log_lines
     from judgeq.ui.progress import notice_text
     from judgeq.ui.show import run as show_run
 
@@ -251,7 +252,7 @@ def _forecast(prepared: Run, face: Face, retry_failed: bool, yes: bool) -> None:
     asks = dear and not yes and is_terminal()
     for notice in show_run.forecast(left):
         if asks:
-            click.echo(notice_text(notice), err=True)
+            click.echo(log_lines(notice_text(notice), console(stderr=True).width), err=True)
         else:
             face(notice)
     if asks and not agreed("Begin?"):
@@ -313,6 +314,8 @@ def written(
     warn_of_merged(place.info().settings, found)
     result = session.with_texts(asyncio.run(results.read(place, settings)), settings, found)
     write_scores(result.scores, place.scores)
+    if not result.partial and not result.info.imported and not place.is_running():
+        session.record_scored(place, result)
     return answer_of(result, ended)
 
 

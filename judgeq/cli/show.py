@@ -92,7 +92,10 @@ def _watched(before: State, *, draw: bool) -> State:
         "--against-gold", "Those on which judge and gold labels disagree most.", group=ITEMS
     ),
     option("--group", "The highest and lowest of this group.", str, group=ITEMS, metavar="NAME"),
-    option("--n", "How many items.", int, group=ITEMS, default=10, least=1, most=1_000_000),
+    option(
+        "--n", "How many items; of a run with groups, from each end of each group.", int, group=ITEMS,
+        least=1, most=1_000_000, shown="10; 1 of each of 10 groups",
+    ),
     option("--write", "Write scores.csv by this rating, and show the run's result."),
     CSV,
     QUIET,
@@ -103,7 +106,7 @@ def show(
     values: Values,
     around: str | None,
     group: str | None,
-    n: int,
+    n: int | None,
     write: bool,
 ) -> Answer:
     """Show a run's items with their texts: highest, lowest, others.

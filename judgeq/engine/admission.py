@@ -105,9 +105,12 @@ def with_judge(folder: RunPlace, info: RunInfo, changes: Mapping[str, Any]) -> M
     new = named[begun:] if whole else named
     if not whole:  # then the others are taken from the run's record
         trust.own_settings(folder, info, {**changes, "judge": None, "total_rounds": None})
-    if state.word != "finished" and kept.joined and new == kept.judge[-1:]:
-        return {**changes, "judge": kept.judge, "total_rounds": None}  # the same command, again
     rounds, run = changes.get("total_rounds") or 0, f"run {folder.id}"
+    is_last = bool(kept.joined) and new == kept.judge[-1:]
+    unfinished = is_last and state.word != "finished"
+    ended_early = is_last and info.ended_after(len(state.rounds)) is not None
+    if unfinished or ended_early or 0 < rounds <= _rounds_of_joined(info, new):
+        return {**changes, "judge": kept.judge, "total_rounds": None}  # the same command, again
     of_models = all(judge.kind_of(name).costs_money for name in (*kept.judge, *new))
     if not of_models and not rounds:
         return changes  # another judge in place of the run's: refused as what decides its result
@@ -130,6 +133,17 @@ def with_judge(folder: RunPlace, info: RunInfo, changes: Mapping[str, Any]) -> M
         "joined": joined,
         "total_rounds": planned + rounds,
     }
+
+
+def _rounds_of_joined(info: RunInfo, new: Sequence[str]) -> int:
+    """Return how many rounds a judge that was added to a run has; 0 for one that wasn't, or several."""
+    kept = info.settings
+    joined = kept.judge[len(kept.judge) - len(kept.joined) :]
+    if len(new) != 1 or new[0] not in joined:
+        return 0
+    at = joined.index(new[0])
+    firsts = (*kept.joined, info.rounds + 1)
+    return firsts[at + 1] - firsts[at]
 
 
 def check_panel(settings: Settings) -> None:
@@ -208,7 +222,10 @@ def check_rounds(run: str, settings: Settings, info: RunInfo) -> None:
 
 
 def until_reached(settings: Settings, folder: RunPlace, info: RunInfo) -> Settings:
-    """The settings with further rounds for a finished run that hasn't ended by its goal of now."""
+    """Return the settings with further rounds for a finished run that hasn't ended by its goal of now.
+    Where it was given further rounds for this goal before, these were the same command's."""
+    if info.settings.total_rounds is not None and info.settings.until == settings.until:
+        return settings
     state = awaited(status.state(folder))
     rounds = len(state.rounds)
     if state.word != "finished" or state.over or info.ended_after(rounds, settings.goal):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
@@ -225,10 +225,17 @@ def runs_onto(folder: RunPlace, info: RunInfo) -> list[RunPlace]:
     return [folder.runs().find(name) for name in info.settings.onto]
 
 
-def judged_before(dataset: Dataset, prompt: Mapping[str, Any] | None, there: Runs) -> str:
-    """That another run, of the latest, judged some of the texts by the same prompt, and not all, in a
-    sentence; "" where none did."""
-    if dataset.texts is None or prompt is None:
+def judged_before(
+    dataset: Dataset,
+    prompt: Mapping[str, Any] | None,
+    there: Runs,
+    can_be_base: Callable[[RunPlace, RunInfo], bool],
+) -> str:
+    """Return a sentence where one of the latest runs judged some of the texts by the same prompt.
+
+    "" where none did, or one judged all. `can_be_base`: whether texts can be placed onto a run.
+    """
+    if dataset.texts is None or prompt is None or dataset.groups is not None:
         return ""
     texts = set(dataset.texts)
     for place in there.all()[:LOOKED_AT]:
@@ -241,6 +248,8 @@ def judged_before(dataset: Dataset, prompt: Mapping[str, Any] | None, there: Run
             if shared := sum(text in texts for text in own.texts or ()):
                 if shared >= len(dataset):
                     return ""
+                if not can_be_base(place, info):
+                    continue
                 return (
                     f"{shared:,} of these {len(dataset):,} texts were judged before, in run {place.id}. "
                     f"With `--onto {shell_word(place.id)}` only the others are judged, and get scores "

@@ -18,7 +18,7 @@ from judgeq.datasets.tables import Table, display
 from judgeq.engine import results, rounds, runner, session
 from judgeq.engine.assembly import Run, Session
 from judgeq.engine.datasets import dataset_of
-from judgeq.engine.interrupts import Beside, Stop, in_thread, run_stoppable
+from judgeq.engine.interrupts import Beside, Stop, awaited, in_thread, run_stoppable
 from judgeq.engine.queue import drain
 from judgeq.errors import JudgeError, RunError, StoppedError, UsageError
 from judgeq.events import Emit, Notice, RoundStarted, RunStarted
@@ -31,6 +31,7 @@ from judgeq.store.protocol import Answered
 from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Counts, Floats, Matches, Totals, Verdicts
 
+ALL_ANSWERED = "The questions that were asked again last are all answered, and weren't shown yet."
 MOST_GROUPS = 50
 """Of more groups none would be found: each is a test of its own."""
 
@@ -103,16 +104,23 @@ def ask(
     RunError, StoppedError, JudgeError and BudgetError; what was answered is kept."""
 
     async def asked(stop: Stop) -> None:
+        info = run.folder.info()
         async with rounds.reading(run.folder) as store:
             last = await store.last_again()
             counts = await store.round_state(last) if last else None
-            goes_on = counts is not None and counts.left > 0
+            unshown = info.drift_shown is not None and last != info.drift_shown
+            goes_on = counts is not None and (counts.left > 0 or unshown)
             totals = await store.totals(last) if goes_on else Totals()
         if cap is not None and totals.at_risk is None:
             raise UsageError(
                 f"--max-cost {cap:g}: calls of these questions have an unknown price: no cap "
                 "can be kept."
             )
+        if info.drift_shown is None and not goes_on:
+            run.folder.write_info(info.model_copy(update={"drift_shown": last}))
+        if counts is not None and goes_on and not counts.left:
+            emit(Notice(f"{ALL_ANSWERED} The same command again asks new ones."))
+            return
         allowance = Allowance(cap, totals.cost, totals.at_risk or 0.0)
         async with session.opened(run, stop, emit, allowance) as opened:
             await _ask(opened, last if goes_on else last - 1, questions, totals)
@@ -120,6 +128,23 @@ def ask(
 
     with run.folder.locked():
         run_stoppable(asked, emit, beside)
+
+
+def record_shown(place: RunPlace) -> None:
+    """Write down that the answers to the questions that were asked again last were read, where none of
+    them is left: the next call asks new ones."""
+
+    async def last_round() -> int:
+        async with rounds.reading(place) as store:
+            last = await store.last_again()
+            counts = await store.round_state(last)
+            return 0 if counts is None or counts.left else last
+
+    last = awaited(last_round())
+    with place.locked():
+        info = place.info()
+        if last and info.drift_shown != last:
+            place.write_info(info.model_copy(update={"drift_shown": last}))
 
 
 async def _ask(session: Session, round: int, questions: int, totals: Totals) -> None:

@@ -17,15 +17,18 @@ import numpy as np
 
 from judgeq import config, prompts, seeds, trust
 from judgeq.config import Settings
-from judgeq.engine import results
+from judgeq.engine import results, rounds
 from judgeq.engine.interrupts import awaited
 from judgeq.engine.results import Result
-from judgeq.errors import RunError, UsageError
+from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.prompts import PromptSet
+from judgeq.rating import Parameters, comparisons
+from judgeq.rating.placing import Batch
 from judgeq.run_places import RunFolder, RunInfo, RunPlace, Runs
 from judgeq.run_places.info import Settled
 from judgeq.store import Items
-from judgeq.strategies.placing import evenly
+from judgeq.strategies import History
+from judgeq.strategies.placing import evenly, placing
 from judgeq.types import Bools, Floats, Matches, Rows, Verdict, Verdicts
 
 ANCHORS = 150
@@ -97,6 +100,27 @@ def _words(place: RunPlace, info: RunInfo) -> dict[str, Any]:
     prompt = info.facts.get("prompt")
     name = prompt.get("name") if isinstance(prompt, dict) else None
     return {"prompt": name} if name in [one.name for one in prompts.catalog()] else {}
+
+
+def can_be_base(place: RunPlace, info: RunInfo, settings: Settings) -> bool:
+    """Return whether texts that are judged by these settings can be placed onto a run: it has verdicts
+    that put its texts on one scale."""
+    try:
+        _check(place, info, settings)
+        batch = Batch(info.new_items, 1, (), Parameters())
+        placing(settings.make_strategy(), [batch], [])
+    except JudgeqError:
+        return False
+
+    async def replayed() -> History:
+        async with rounds.reading(place) as store:
+            return await results.replayed(info, store)
+
+    history = awaited(replayed())
+    if history.basis != "comparisons" or not rounds.own_verdicts(history):
+        return False
+    component = comparisons.components(comparisons.joined(history.asked), info.items)
+    return bool(component.max(initial=0) == 1)
 
 
 def _check(place: RunPlace, info: RunInfo, settings: Settings) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from judgeq.engine.scores import Scores
 from judgeq.errors import NoVerdictsError, RunError, UsageError
 from judgeq.escaping import plain
 from judgeq.events import Certainty, Placed, RoundRated
+from judgeq.people import checks
 from judgeq.person import Said
 from judgeq.rating import (
     Estimator,
@@ -196,6 +198,24 @@ class Result:
         return [*self.first_cautions, *further]
 
     @property
+    def _one_sided(self) -> Iterator[str]:
+        """Yield a sentence for each person all of whose answers put the same position first.
+
+        Models that do so are stopped while they answer (judge/unread.py).
+        """
+        if self.said is None:
+            return
+        verdicts = comparisons.joined(self.history.asked)
+        number_of_judges = max(len(self.judges), int(verdicts.judges.max(initial=0)) + 1)
+        counts = checks.first_counts(verdicts, number_of_judges).tolist()
+        for number in range(self.said.first, number_of_judges):
+            seconds = self.said.seconds.get(number - self.said.first, ())
+            name = plain(self.judges[min(number, len(self.judges) - 1)], rounds.NAME_SHOWN)
+            sentence = checks.one_sided(name, counts[number], median(seconds) if seconds else None)
+            if sentence is not None:
+                yield sentence
+
+    @property
     def first_cautions(self) -> list[str]:
         """Return the cautions that stand above the ranking: without them, the scores mislead.
 
@@ -209,6 +229,7 @@ class Result:
             *self.info.first_cautions,
             *link,
             *self.unread,
+            *self._one_sided,
             *self.panel_cautions,
             *self._two_measures,
             *humps,

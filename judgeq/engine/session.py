@@ -5,9 +5,11 @@ The command line and the Python interface both come through here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +22,14 @@ from judgeq.engine.assembly import Page, Run, Session
 from judgeq.engine.batch_jobs import tidy
 from judgeq.engine.datasets import Given, check_ids, judged_before, load, placed, runs_onto
 from judgeq.engine.interrupts import Beside, Interrupts, Stop, awaited, run_stoppable
-from judgeq.engine.onto import Onto, begin_record, check_prompt, checked_runs, read_settled
+from judgeq.engine.onto import (
+    Onto,
+    begin_record,
+    can_be_base,
+    check_prompt,
+    checked_runs,
+    read_settled,
+)
 from judgeq.engine.runner import go_through
 from judgeq.engine.scores import write_scores
 from judgeq.errors import RunError, UsageError
@@ -85,7 +94,8 @@ def prepare(
         elif info.settings.joined:
             trust.own_settings(folder, info, {})  # which says what to give
     elif onto is None and (settings.models or settings.people is not None):
-        grown = judged_before(dataset, facts["prompt"], there)
+        base = partial(can_be_base, settings=settings)
+        grown = judged_before(dataset, facts["prompt"], there, base)
     return _run(settings, dataset, prompt, facts, folder, onto, function=function, grown=grown)
 
 
@@ -120,6 +130,8 @@ def resume(
         kept = info.settings.model_copy(update={"prompt": None})
         info = info.model_copy(update={"settings": kept})
     changes = admission.with_judge(folder, info, changes)
+    if changes.get("total_rounds") is None:
+        given.discard("total_rounds")  # the same command, again
     settings = trust.own_settings(folder, info, changes).rooted()
     admission.check_workers(settings)
     if "total_rounds" in given:
@@ -192,6 +204,7 @@ def execute(
     is closed, only asks. Raises StoppedError then, and JudgeError, RunError as they come; all that was
     answered is kept.
     """
+    _report_renaming(run, emit)
     finished = None if retry_failed else _finished(run)
     if finished is not None:
         return finished
@@ -203,9 +216,20 @@ def execute(
             reopened = await session.store.reopen()
             jobs = "job is" if reopened == 1 else "jobs are"
             emit(Notice(f"{reopened:,} failed or invalid {jobs} asked again."))
-        return _written(run, await go_through(session))
+        result = _written(run, await go_through(session))
+        mark = partial(record_scored, run.folder, result)
+        await session.store.again(partial(asyncio.to_thread, mark))
+        return result
 
     return at_work(run, emit, judged, beside=beside, page=page, interrupts=interrupts)
+
+
+def _report_renaming(run: Run, emit: Emit) -> None:
+    """Report a name that takes the place of another."""
+    new = run.settings.name
+    old = run.folder.info().settings.name if run.folder.exists and new else None
+    if old and old != new:
+        emit(Notice(f"The run was named {old!r}, and is named {new!r} from now on.", warning=True))
 
 
 def _written(run: Run, result: results.Result) -> results.Result:
@@ -215,8 +239,16 @@ def _written(run: Run, result: results.Result) -> results.Result:
     return result
 
 
+def record_scored(folder: RunPlace, result: results.Result) -> None:
+    """Write down that a run's scores are written, and of how many verdicts: then it is finished."""
+    info = folder.info()
+    if info.scored_jobs != result.counts.done:
+        folder.write_info(info.model_copy(update={"scored_jobs": result.counts.done}))
+
+
 def _finished(run: Run) -> results.Result | None:
-    """The result of a run that is finished, its scores written; None if it isn't."""
+    """Return the result of a run of which all is answered, its scores written; None of another. A kill
+    between the last answer and the scores left it so."""
     settings = run.settings
     if not run.folder.exists:
         return None
@@ -225,12 +257,14 @@ def _finished(run: Run) -> results.Result | None:
     if now != (info.settings.goal, info.rounds, info.labels):
         return None
     state = awaited(status.state(run.folder))
-    if state.word != "finished" or state.batches:
+    if state.running or not state.all_answered or not state.counts.done or state.batches:
         return None
     with run.folder.locked():
         _write_info(run)
         tidy(run)  # a kill may have left results that are in the store
-        return _written(run, awaited(results.read(run.folder, settings)))
+        result = _written(run, awaited(results.read(run.folder, settings)))
+        record_scored(run.folder, result)
+        return result
 
 
 def at_work(
@@ -287,7 +321,12 @@ def _begin(run: Run, emit: Emit) -> None:
             f"settings again: {unmarked}"
         )
     info = _write_info(run)
-    real = [f"To ask a model, begin with: `{info.real_run()[0]}`"] if settings.rehearsal else []
+    real = list[str]()
+    if settings.rehearsal:
+        first = "To ask a model"
+        if info.facts.get("prompt") is None:
+            first = "Nothing says what the texts are compared by: name it with --feature. To ask a model"
+        real.append(f"{first}, begin with: `{info.real_run()[0]}`")
     if not settings.models:  # else it stands in the forecast
         warnings += [run.grown, *run.dataset.cautions]
     for text in filter(None, warnings):
@@ -303,6 +342,8 @@ def _info(run: Run) -> RunInfo:
     now: dict[str, Any] = {"judges": judges, "rounds": run.rounds}
     if run.folder.exists:
         kept = run.folder.info()
+        # From here on the version that writes this knows of which answers there are scores.
+        now["scored_jobs"] = kept.scored_jobs or 0
         names = ("until", "batch", "total_rounds", "judge", "joined")
         changed = {name: getattr(settings, name) for name in names}
         changed |= {"name": settings.name} if settings.name else {}

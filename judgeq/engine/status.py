@@ -111,13 +111,24 @@ class State:
         return sum(self.rounds, Counts())
 
     @property
+    def all_answered(self) -> bool:
+        """Whether all rounds were asked, and no job is left."""
+        return len(self.rounds) >= self.most_rounds and not self.counts.left
+
+    @property
     def word(self) -> str:
-        """ "running", "finished", "no verdicts" (nothing is left, and nothing to rate), "stopped"."""
+        """Return "running", "stopped", "no verdicts" or "finished".
+
+        "no verdicts": nothing is left, and there is nothing to rate. "finished": all is answered, and
+        the scores of these answers are written.
+        """
         if self.running:
             return "running"
-        if len(self.rounds) < self.most_rounds or self.counts.left:
+        if not self.all_answered:
             return "stopped"
-        return "finished" if self.counts.done else "no verdicts"
+        if not self.counts.done:
+            return "no verdicts"
+        return "finished" if self.info.has_scores(self.counts.done) else "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +192,7 @@ async def state(
         )
         if not rated:
             return state
-    finished = state.word == "finished"
+    finished = not running and state.all_answered
     if before is not None and before.complete == state.complete and not finished:
         return replace(state, result=before.result)
     if state.complete and state.counts.done and (finished or info.items <= rounds.LARGE):

@@ -12,9 +12,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from judgeq.datasets.tables import display
 from judgeq.engine import rounds
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.engine.scores import Scores
+from judgeq.errors import UsageError
+from judgeq.escaping import plain
 from judgeq.person import remark
 from judgeq.rating import comparisons, scale_quality
 from judgeq.rating.correlation import Order
@@ -23,6 +26,11 @@ from judgeq.strategies import History
 from judgeq.text import LEFT_OUT
 from judgeq.types import Call, Floats
 
+SHOWN = 10
+"""Items of a view, or groups of which the ends are shown, if no number is given."""
+GROUPS_LISTED = 10
+GROUP_SHOWN = 40
+"""Groups, and cells of a group's name, that an error lists."""
 ANSWERED = ("ok", "cached")
 """The outcomes of calls that brought a verdict."""
 
@@ -65,17 +73,39 @@ class Views:
     JSON_KEYS: ClassVar = OF_RUN
 
 
+def group_view(scores: Scores, n: int | None = None) -> View:
+    """Return the n highest and the n lowest items of each group; without n the ends of SHOWN groups."""
+    return View(
+        scores, "groups", group_ends(scores)[: 2 * SHOWN] if n is None else group_ends(scores, n)
+    )
+
+
 def ends(run: Result, n: int, group: str | None = None) -> list[View]:
-    """The n highest of the items and the n lowest, each from high to low; all as one where these are as
-    many. Of a `group`, where there are some; of none the ends of each, of n groups."""
+    """Return the n highest of the items and the n lowest, each from high to low; all as one where these
+    are as many. Of a `group` where one is named. Raises UsageError for one that isn't there."""
     scores, rows = run.scores, ranked(run.scores)
-    if scores.groups is not None:
-        if group is None:
-            return [View(scores, "groups", group_ends(scores)[: 2 * n])]
-        rows = [row for row in rows if scores.groups[row] == group]
+    if group is not None:
+        check_group(scores, group)
+        rows = [row for row in rows if scores.groups and scores.groups[row] == group]
+    elif scores.groups is not None:
+        return [group_view(scores)]
     if len(rows) <= 2 * n:
-        return [View(scores, "all", rows, why=f"no group is called {group}")]
+        return [View(scores, "all", rows, why="none of them is ranked")]
     return [View(scores, "top", rows[:n]), View(scores, "bottom", rows[-n:])]
+
+
+def check_group(scores: Scores, group: str) -> None:
+    """Raise UsageError for a group that isn't there, naming those that are."""
+    if scores.groups is None:
+        raise UsageError("--group: the run has no groups. `judgeq run --group-column` makes some.")
+    if group in scores.groups:
+        return
+    names = sorted({*scores.groups})
+    listed = ", ".join(plain(name, GROUP_SHOWN) for name in names[:GROUPS_LISTED])
+    more = f" and {len(names) - GROUPS_LISTED:,} more" if len(names) > GROUPS_LISTED else ""
+    raise UsageError(
+        f"--group {display(group)}: there is no such group. There are: {listed}{more}."
+    )
 
 
 def around(run: Result, n: int, row: int) -> View:
@@ -112,10 +142,13 @@ VIEWS = {"uncertain": uncertain, "contested": contested, "against_gold": against
 
 
 def chosen(
-    run: Result, n: int, item: str | None, kinds: Sequence[str], group: str | None = None
+    run: Result, given: int | None, item: str | None, kinds: Sequence[str], group: str | None = None
 ) -> list[View]:
-    """Those next to an item by its id, and VIEWS of these kinds, of n items each; the ends, of a group,
-    where none is asked for, or a group is. Raises UsageError."""
+    """Return those next to an item by its id, and VIEWS of these kinds, of so many items each, or SHOWN;
+    the ends, of a group, where none is asked for, or a group is. Raises UsageError."""
+    n = SHOWN if given is None else given
+    if item is None and not kinds and group is None and run.scores.groups is not None:
+        return [group_view(run.scores, given)]
     views = [] if item is None else [around(run, n, run.row_of(item))]
     views += [VIEWS[kind](run, n) for kind in kinds]
     return views if views and group is None else [*views, *ends(run, n, group)]
@@ -151,12 +184,12 @@ def ranked(scores: Scores) -> list[int]:
     return rows if scores.group is None else sorted(rows, key=scores.group.tolist().__getitem__)
 
 
-def group_ends(scores: Scores) -> list[int]:
-    """The rows of the highest and of the lowest ranked item of each group."""
+def group_ends(scores: Scores, n: int = 1) -> list[int]:
+    """Return the rows of the n highest and of the n lowest ranked items of each group."""
     found = list[int]()
     for _, rows in groupby(ranked(scores), lambda row: scores.groups and scores.groups[row]):
-        first, *_, last = [*rows] * 2
-        found += dict.fromkeys((first, last))
+        every = [*rows]
+        found += dict.fromkeys((*every[:n], *every[-n:]))
     return found
 
 

@@ -10,7 +10,7 @@ answered each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import median
 
@@ -22,11 +22,13 @@ from judgeq.engine.results import Result
 from judgeq.errors import RunError
 from judgeq.evaluation.agreement import Shared, alpha, between, codings
 from judgeq.evaluation.metrics import Measured, bootstrap
+from judgeq.people.checks import first_counts
 from judgeq.person import PersonState, Said
 from judgeq.rating import comparisons
 from judgeq.rating.correlation import Measure
 from judgeq.run_places import RunPlace
-from judgeq.types import Verdict, Verdicts
+from judgeq.text import LEFT_OUT
+from judgeq.types import Offsets, Verdict, Verdicts
 
 STEP = 1 / 9
 """Scores of single texts that differ by no more are alike: the scale goes from 0 to 9."""
@@ -61,6 +63,7 @@ class PersonRecord:
     skipped: int
     seconds: float | None  # the median time of an answer
     first_by_slot: Sequence[float] = ()  # how often the text of each position came first
+    first_counts: Sequence[int] = field(default=(), metadata=LEFT_OUT)  # the same as counts
     agreement: Share = Share()  # with all other people, in questions in common
     repeats: Share = Share()  # questions asked again turned round, answered alike
     known: Share = Share()  # questions of known answer, answered right
@@ -81,6 +84,7 @@ def records(said: Said, verdicts: Verdicts) -> list[PersonRecord]:
     """The people who judge a run, by number, of whose verdicts they are."""
     judges, people = np.arange(said.first + len(said.people)), []
     given = codings(verdicts)
+    first = first_counts(verdicts, len(judges))
     for person in said.people:
         me = judges == said.first + person.number
         own = verdicts.where(me[verdicts.judges])
@@ -109,7 +113,8 @@ def records(said: Said, verdicts: Verdicts) -> list[PersonRecord]:
                 done=len(own) + len(answers),
                 skipped=said.skipped.get(person.number, 0),
                 seconds=median(seconds) if seconds else None,
-                first_by_slot=_first(own),
+                first_by_slot=shares(first[said.first + person.number]),
+                first_counts=first[said.first + person.number].tolist(),
                 agreement=Share(agreement, int(there.sum())),
                 repeats=Share(sum(repeats), len(repeats)),
                 known=Share(sum(known), len(known)),
@@ -118,14 +123,10 @@ def records(said: Said, verdicts: Verdicts) -> list[PersonRecord]:
     return people
 
 
-def _first(own: Verdicts) -> list[float]:
-    """The share of answers, of those without a tie, that put the text of each slot first."""
-    tied = np.bincount(own.of_slot, own.tied, len(own))
-    own = own.where((own.sizes > 1) & (tied == 0))
-    slot = (comparisons.presented_at(own))[own.offsets[:-1]] - own.offsets[:-1]
-    first = np.bincount(slot, minlength=int(own.sizes.max(initial=0)))
-    shares: list[float] = (first / max(len(own), 1)).tolist()
-    return shares
+def shares(first: Offsets) -> list[float]:
+    """Return the share of answers that put the text of each position first; [] of no position."""
+    found: list[float] = (first / max(1, int(first.sum()))).tolist()
+    return found
 
 
 def _alike(one: Verdict, other: Verdict) -> float:

@@ -26,6 +26,8 @@ LEASE = 120.0
 """Seconds without a sign of a person's page after which others may get their question."""
 PRESENT = 60.0
 """Seconds without a sign of a person's page after which they count as absent."""
+MAX_UNDONE = 20
+"""Answers that a person may take back, one after the other: those before them stand."""
 SKIPS = 3
 """Times that a question may be skipped before it is left out."""
 NEVER = float("-inf")
@@ -65,6 +67,8 @@ class PersonProgress:
     seconds: float = 0.0
     """The time that all answers took."""
     last: LastAnswer | None = None
+    taken_back_at: list[float] = field(default_factory=list)
+    """When they gave the answers that they took back, in seconds since the epoch."""
     notified_end: bool = False
     """Whether their page knows that the run is over."""
 
@@ -74,8 +78,19 @@ class PersonProgress:
         quota = self.person.quota
         return self.person.state is PersonState.ACTIVE and (quota is None or self.done < quota)
 
+    @property
+    def may_take_back(self) -> bool:
+        """Return whether they may take their last answer back: they are asked, and have taken back fewer
+        than MAX_UNDONE of the answers that they gave after it."""
+        if self.last is None or self.person.state is not PersonState.ACTIVE:
+            return False
+        last_at = self.last.at
+        return sum(at >= last_at for at in self.taken_back_at) < MAX_UNDONE
+
     def add_call(self, match: Match, call: Call) -> None:
         """Count an answer or a skip; an answer that was taken back is neither."""
+        if call.outcome == "undone":
+            self.taken_back_at.append(call.at)
         if call.outcome == "skipped":
             self.skipped.add(match.id)
         elif call.outcome == "ok":
@@ -115,6 +130,10 @@ class Assignment:
         """By number."""
         self.matches: dict[int, Match] = {}
         """Those that people have yet to answer, by job, in the order in which they are asked."""
+        self._askable = 0
+        """Answers that a person could give who has given none."""
+        self._open: Counter[tuple[int, frozenset[int]]] = Counter()
+        """How many of the matches are about a set of items in a round."""
         self._checks: list[Check] = []
         """By number."""
         self._skips: Counter[int] = Counter()
@@ -150,6 +169,8 @@ class Assignment:
         order = random.Random(self.seed)  # noqa: S311  (of questions)
         matches.sort(key=lambda match: (match.round, order.random()))
         self.matches = {match.id: match for match in matches}
+        self._open = Counter((match.round, frozenset(match.items)) for match in matches)
+        self._askable = sum(min(count, self.most) for count in self._open.values())
         self._checks = _numbered(kept)
         self._skips = Counter(match.id for match, call in calls if call.outcome == "skipped")
         try:
@@ -194,11 +215,23 @@ class Assignment:
         return [one for one in self.people.values() if one.may_be_asked]
 
     def expected(self, person: PersonProgress) -> int:
-        """About how many answers a person will have given in the end, if those who are present share
-        what is left."""
-        present = sum(map(self.is_present, self.active()))
-        expected, quota = person.done - (-len(self.matches) // max(1, present)), person.person.quota
+        """Return about how many answers a person will have given in the end, if those who are present
+        share what is left, and they are asked about the same texts no oftener than they may be."""
+        present = [one for one in self.active() if self.is_present(one)]
+        sharing = sum(self._left_for(one) > 0 for one in present)
+        share = -(-len(self.matches) // max(1, sharing))
+        expected, quota = person.done + min(share, self._left_for(person)), person.person.quota
         return expected if quota is None else min(expected, quota)
+
+    def _left_for(self, person: PersonProgress) -> int:
+        """Return how many of the questions that are left a person may be asked."""
+        left = self._askable
+        for key, given in person.judged.items():
+            open_now = self._open.get(key, 0)
+            if open_now:  # those of round 0 are never open
+                left -= min(open_now, self.most) - min(open_now, max(0, self.most - given))
+        skipped = (self.matches[job] for job in person.skipped if job in self.matches)
+        return max(0, left - sum(not self._may(person, match) for match in skipped))
 
     # Who has what
 
@@ -279,6 +312,9 @@ class Assignment:
                 state, error = JobState.INVALID, "skipped by the people who were asked"
         if state is not JobState.PENDING:
             del self.matches[match.id]
+            key = match.round, frozenset(match.items)
+            self._open[key] -= 1
+            self._askable -= self._open[key] < self.most
         await self._exchange(handed, outcome=Outcome(match.id, state, verdict, (call,), error))
         return call
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from judgeq import seeds
 from judgeq.errors import DataError
 from judgeq.imports import votes
 from judgeq.person import Check
+from judgeq.rating import comparisons
 from judgeq.store import Store
-from judgeq.types import Match
+from judgeq.types import Match, Offsets, Verdicts
 
 EVERY = 10
 """One in this many questions has a known answer, while there are such."""
@@ -21,6 +24,13 @@ APART = 5
 ENOUGH, QUICK, SAME = 20, 1.0, 0.9
 """Answers after which a person is remarked on; the median seconds below which they are too fast; the
 share of answers with the same position first that is no chance."""
+ONE_SIDED_ANSWERS = 8
+"""Answers, all with the same position first, after which a person who is fast is remarked on."""
+ONE_SIDED_SECONDS = 1.5
+"""The median time of an answer below which they are fast."""
+ONE_SIDED_CHANCE = 0.001
+"""The probability below which chance doesn't put the same position first in all answers, however long
+they take."""
 
 
 def known_in(path: Path, ids: Sequence[str], texts: Sequence[str] | None) -> list[tuple[int, ...]]:
@@ -70,13 +80,49 @@ def due(
     return None
 
 
-def remarks(name: str, answers: int, seconds: float | None, first: Sequence[float]) -> list[str]:
-    """What is odd about a person's answers: their median `seconds`, and how often the text in each
-    position came `first`."""
+def first_counts(verdicts: Verdicts, judges: int) -> Offsets:
+    """Return how often each judge put the text of each position first, of shape (judges, positions).
+    Ties, single texts, and questions whose order isn't known are left out."""
+    tied = np.bincount(verdicts.of_slot, verdicts.tied, len(verdicts))
+    own = verdicts.where((verdicts.sizes > 1) & (tied == 0) & verdicts.ordered)
+    positions = int(own.sizes.max(initial=0))
+    position = comparisons.presented_at(own)[own.offsets[:-1]] - own.offsets[:-1]
+    cells = own.judges.astype(np.int64) * positions + position
+    return np.bincount(cells, minlength=judges * positions).reshape(judges, positions)
+
+
+def one_sided(name: str, first: Sequence[int], seconds: float | None) -> str | None:
+    """Return a sentence where a judge always put the text in the same position first, and chance doesn't
+    explain it; else None. `first` counts answers by the position that came first; `seconds` is the
+    median time of a person's answer."""
+    total = sum(first)
+    if not total or max(first) < total:
+        return None
+    is_fast = seconds is not None and seconds < ONE_SIDED_SECONDS and total >= ONE_SIDED_ANSWERS
+    if not is_fast and len(first) ** (1.0 - total) >= ONE_SIDED_CHANCE:
+        return None
+    how_fast = f", in {seconds:.1f} s each (median)" if is_fast else ""
+    return (
+        f"{name} put the text in position {list(first).index(total) + 1} first in all {total:,} "
+        f"answers{how_fast}: they decide nothing but the position."
+    )
+
+
+def remarks(
+    name: str,
+    answers: int,
+    seconds: float | None,
+    first: Sequence[float],
+    first_counts: Sequence[int] = (),
+) -> list[str]:
+    """Return what is odd about a person's answers: their median `seconds`, and how often the text in
+    each position came `first`, as shares and as counts."""
     odd = []
     if answers >= ENOUGH and seconds is not None and seconds < QUICK:
         odd.append(f"{name} answers in {seconds:.1f} s (median), too fast to read the texts.")
-    if answers >= ENOUGH and max(first, default=0.0) >= SAME:
+    if one := one_sided(name, first_counts, seconds):
+        odd.append(one)
+    elif answers >= ENOUGH and max(first, default=0.0) >= SAME:
         position = max(range(len(first)), key=first.__getitem__)
         odd.append(
             f"{name} put the text in position {position + 1} first in {first[position]:.0%} of "

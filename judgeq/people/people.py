@@ -147,6 +147,8 @@ class People:
             if person is None:
                 raise UnknownPersonError("This link isn't known here. Ask whoever gave it to you.")
             person.last_seen = assignment.clock()
+            if person.person.state is not PersonState.ACTIVE:  # whoever removed them, and how
+                await assignment.give_back(person)
             yield person
 
     # For the runner
@@ -242,9 +244,9 @@ class People:
 
     async def undo(self, token: str) -> Turn:
         """Take a person's last answer back: its question is theirs again. Raises StaleError if there is
-        none, or the run is over."""
+        none, the run is over, they were removed, or they took MAX_UNDONE answers back."""
         async with self._person(token) as person:
-            if person.last is None or self._over:
+            if person.last is None or self._over or not person.may_take_back:
                 raise StaleError("Your last answer can't be taken back any more.")
             now = await self._assignment.take_back(person, person.last)
             return await self._next_turn(now)
@@ -288,7 +290,7 @@ class People:
             left=len(assignment.matches),
             quota=person.person.quota,
             seconds=person.seconds,
-            undo=person.last is not None and not self._over,
+            undo=person.may_take_back and not self._over,
         )
 
     def _question(self, handed: Handed) -> Question:

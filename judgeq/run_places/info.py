@@ -34,6 +34,8 @@ JUDGES_NAMED = 10
 
 FEW = 15
 """Of fewer texts than this the intervals are wide."""
+FEATURE = "WHAT TO COMPARE BY"
+"""Stands in a command for the feature that its user has to name."""
 MODELS = ("gpt-5-mini",)
 """Judges that a rehearsal's user may name."""
 _EARLIEST, _LATEST = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
@@ -104,6 +106,10 @@ class RunInfo(BaseModel):
     ended: Ended | None = None  # by --until
     onto: tuple[Settled, ...] = ()  # those whose scale it is placed onto; its own items follow them
     anchors: tuple[int, ...] = ()  # rows of settled items that new ones meet
+    # Jobs with a verdict that the written scores rest on; None: begun by a version that didn't say.
+    scored_jobs: int | None = None
+    # The round (negative) of the last `judgeq drift` whose answers were shown; None: as above.
+    drift_shown: int | None = None
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
@@ -135,6 +141,8 @@ class RunInfo(BaseModel):
             licence=dataset.licence,
             gold_kind=dataset.gold_kind,
             gold_meaning=dataset.gold_meaning,
+            scored_jobs=0,
+            drift_shown=0,
             **more,
         )
 
@@ -161,6 +169,13 @@ class RunInfo(BaseModel):
         """All rounds, at most, where so many are planned; of a run that ended early those that there
         were: by its goal, or (`over`) with too few items left."""
         return planned if over or self.ended_after(planned) else max(planned, self.rounds)
+
+    def has_scores(self, done: int) -> bool:
+        """Return whether scores were written of `done` jobs with a verdict.
+
+        An imported run is rated when it is read; an older version's run is taken to have them.
+        """
+        return self.imported or self.scored_jobs in (None, done)
 
     @property
     def new_items(self) -> int:
@@ -242,9 +257,15 @@ class RunInfo(BaseModel):
     def real_run(self, judges: Sequence[str] = MODELS) -> list[str]:
         """How to estimate, and to run, with these judges what was rehearsed: commands, or calls of
         Python where the texts came from there."""
-        given = self.settings.model_copy(update={"judge": judges, "name": None})
+        changes: dict[str, Any] = {"judge": judges, "name": None}
+        needs_feature = self.facts.get("prompt") is None
+        if needs_feature:  # which a model has to be told
+            changes["feature"] = FEATURE
+        given = self.settings.model_copy(update=changes)
         if given.dataset == STDIN and self.dataset == FROM_PYTHON:
-            return [f'judgeq.{name}(…, judge="{judges[0]}")' for name in ("estimate", "run")]
+            feature = f', feature="{FEATURE}"' if needs_feature else ""
+            named = ("estimate", "run")
+            return [f'judgeq.{name}(…{feature}, judge="{judges[0]}")' for name in named]
         flags = [
             word.removeprefix(f"{Path.cwd()}/")
             for name, setting in SETTINGS.items()

@@ -94,9 +94,11 @@ def _value(by: str, name: str, value: str) -> int | str:
         if value not in ("similar", "random"):
             raise UsageError(f"{by}: matchmaking is similar or random.")
         return value
+    least, most, why = LIMITS[name]
+    if re.fullmatch(r"-\d{1,9}", value):
+        raise UsageError(f"{by}: {name} = {value} must be {least} or more.")
     if not re.fullmatch(r"\d{1,9}", value):
         raise UsageError(f"{by}: {name} = {value!r} is no whole number.")
-    least, most, why = LIMITS[name]
     if not least <= int(value) <= most:
         raise UsageError(f"{by}: {why}, not {int(value):,}.")
     return int(value)

@@ -152,7 +152,9 @@ class Dashboard(Face):
         try:
             with self._console:  # one write for all of it
                 for one in self.progress.take_notices():
-                    self._console.print(Text(notice_text(one), "yellow" if one.warning else ""))
+                    text = log_lines(notice_text(one), self._console.width)
+                    style = "yellow" if one.warning else ""
+                    self._console.print(Text(text, style), soft_wrap=True)
                 self._live.update(self.picture(), refresh=True)
         except OSError:  # the terminal is gone; the run goes on without
             self._console.quiet = True

@@ -25,6 +25,20 @@ from judgeq.errors import UsageError
 from judgeq.escaping import for_spreadsheet
 from judgeq.text import INLINE, LEFT_OUT
 
+DOLLARS = (
+    "cost",
+    "cost_so_far",
+    "known_cost",
+    "next_cost",
+    "at_risk",
+    "max_cost",
+    "spent",
+    "possibly_paid",
+)
+"""Keys of the JSON whose values are dollars."""
+DOLLAR_DECIMALS = 9
+"""Decimals of dollars in the JSON: the ledger counts billionths."""
+
 
 def plain(value: Any) -> Any:
     """A value as plain JSON: null for nan and infinities, arrays as lists. Raises TypeError for what
@@ -65,7 +79,16 @@ def _object(value: Any) -> dict[str, Any]:
             known |= plain(getattr(value, name))
         elif mark != LEFT_OUT and name not in {*keys, *keys.values()}:
             known[name] = plain(getattr(value, name))
-    return known
+    return {key: _nano_dollars(inner) if key in DOLLARS else inner for key, inner in known.items()}
+
+
+def _nano_dollars(value: Any) -> Any:
+    """Return dollars, one number or several, without the digits that sums of floats leave."""
+    if isinstance(value, float):
+        return round(value, DOLLAR_DECIMALS)
+    if isinstance(value, dict):
+        return {key: _nano_dollars(inner) for key, inner in value.items()}
+    return value
 
 
 def _marks(value: Any) -> dict[str, Mapping[Any, Any]]:

@@ -7,6 +7,7 @@ part in it: the same data give the same bytes.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -142,6 +143,18 @@ class Plots:
 
     def __repr__(self) -> str:
         return f"<Plots of {self._result.run.id}: {', '.join(NAMES)}>"
+
+    def _repr_html_(self) -> str:
+        """Return all figures that there are, as images in a page."""
+        images = []
+        for name in NAMES:
+            try:
+                image = content(figure(getattr(self, name)), "png")
+            except UsageError:  # there is nothing to draw
+                continue
+            code = base64.b64encode(image).decode()
+            images.append(f'<img alt="{name}" src="data:image/png;base64,{code}">')
+        return "\n".join(images)
 
     def scale(self, ax: Axes | None = None) -> Axes:
         """How many items have which score; by gold label, if there are few."""

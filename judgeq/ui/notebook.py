@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from judgeq.engine import estimate as estimates
 from judgeq.engine import results, scores
 from judgeq.engine.datasets import dataset_of
 from judgeq.engine.interrupts import awaited
@@ -68,6 +69,21 @@ class Shown(dict[str, Any]):
         return _html(self.sections)
 
 
+class Estimate(estimates.Estimate):  # noqa: D101  (its base's docstring)
+    __slots__ = ()
+    __doc__ = estimates.Estimate.__doc__
+
+    def _repr_html_(self) -> str:
+        from judgeq.ui.show import run as show_run
+
+        return _html([show_run.estimate(self)])
+
+
+def presented_estimate(estimate: estimates.Estimate) -> Estimate:
+    """Return the same estimate, as Python has it."""
+    return Estimate(**{field.name: getattr(estimate, field.name) for field in fields(estimate)})
+
+
 class Scores(scores.Scores):  # noqa: D101  (its base's docstring)
     __slots__ = ()
     __doc__ = scores.Scores.__doc__
@@ -106,7 +122,7 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
     @InPython()
     def show(
         self,
-        n: int = 10,
+        n: int | None = None,
         *,
         around: str | None = None,
         group: str | None = None,
@@ -114,9 +130,9 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
         contested: bool = False,
         against_gold: bool = False,
     ) -> Shown:
-        """Items with their texts: the n highest and lowest (of a group), or those around an item by its
-        id, or with the least certain scores, the most contradictory judgments, the largest distance to
-        gold."""
+        """Return items with their texts: the n (by default 10) highest and lowest, of each group or of
+        one, or those around an item by its id, or with the least certain scores, the most contradictory
+        judgments, the largest distance to gold."""
         from judgeq.ui.show import items as show_items
 
         wanted = {"uncertain": uncertain, "contested": contested, "against_gold": against_gold}

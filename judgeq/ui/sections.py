@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 WIDTH = 100
 """Prose is set no wider than so many cells, however wide the terminal is."""
 LONGEST = 10_000  # cells of one value
+COMFORTABLE = 30
+"""Cells of a column that grows for which spare columns are left out."""
 GAP = "  "
 FOLDER = Path(__file__).parent / "templates" / "show"
 FUNCTIONS = (count, duration, excerpt, format, listed, money, percent, plain, rate, several)
@@ -53,6 +55,8 @@ class Column:
     at_most: int = LONGEST
     least: int = LONGEST
     spare: bool = False
+    grows: bool = False
+    """Whether a screen with room for it shows more than `at_most` cells."""
     show: Callable[[Any], str] | None = None
 
     def text(self, cell: Cell, at_most: int = LONGEST) -> str:
@@ -191,9 +195,12 @@ def _templates() -> Environment:
     return environment
 
 
-def terminal(sections: Iterable[Section], width: int = 1000) -> Iterator[Text]:
-    """The lines for a terminal so wide, from top to bottom. Nothing in a section is markup or can act on
-    the terminal. Lines break between words only: what has none, such as a path, may be longer."""
+def terminal(
+    sections: Iterable[Section], width: int = 1000, *, on_screen: bool = False
+) -> Iterator[Text]:
+    """Yield the lines for a terminal so wide, from top to bottom. Nothing in a section is markup or can
+    act on the terminal. Lines break between words only: what has none, such as a path, may be longer.
+    `on_screen`: the width is that of a screen, which columns that grow may fill."""
     prose = min(width, WIDTH)
     for place, section in enumerate(sections):
         if place and not section.close:
@@ -202,11 +209,17 @@ def terminal(sections: Iterable[Section], width: int = 1000) -> Iterator[Text]:
             yield from _lines(section.title, prose, "bold")
         names = max((cell_len(name) for name, _ in section.facts), default=0)
         for name, value in section.facts:
-            lines = wrapped(plain(value, LONGEST), max(20, prose - names - len(GAP)))
+            room = max(20, prose - names - len(GAP))
+            lines = wrapped(plain(value, LONGEST), room)
+            if any(cell_len(line) > room for line in lines):  # a path, a command: to be copied
+                if name:
+                    yield Text(plain(name, LONGEST), "dim")
+                yield from (Text(line) for line in wrapped(plain(value, LONGEST), prose))
+                continue
             for label, line in zip_longest([plain(name, LONGEST)], lines, fillvalue=""):
                 yield Text.assemble((label.ljust(names), "dim"), GAP, line)
         if section.columns:
-            yield from _table(section, width)
+            yield from _table(section, width, on_screen)
         for caption, text in section.blocks:
             yield from _lines(caption, prose, "dim")
             yield from (Text(escaped(line)) for line in text.splitlines())
@@ -220,16 +233,24 @@ def _lines(text: str, width: int, style: str = "") -> Iterator[Text]:
     return (Text(line, style) for line in wrapped(escaped(text), width))
 
 
-def _table(section: Section, width: int) -> Iterator[Text]:
+def _table(section: Section, width: int, on_screen: bool) -> Iterator[Text]:
     """A table, its columns left out or cut where the terminal is too narrow for it."""
     columns = section.columns
+    most = [LONGEST if one.grows and on_screen else one.at_most for one in columns]
     cells = [
-        [column.name, *(column.text(row[at], column.at_most) for row in section.rows)]
+        [column.name, *(column.text(row[at], most[at]) for row in section.rows)]
         for at, column in enumerate(columns)
     ]
-    widths = _widths(columns, [max(map(cell_len, column)) for column in cells], width)
+    needed = [max(map(cell_len, column)) for column in cells]
+    widths = _widths(columns, needed, width)
+    apart = columns[0].whole and sum(widths.values()) + len(GAP) * (len(widths) - 1) > width
+    if apart:  # what is whole has a line of its own, and the other columns are below it
+        rest = _widths(columns[1:], needed[1:], width - len(GAP))
+        widths = {at + 1: room for at, room in rest.items()}
     for place in range(len(section.rows) + 1):
-        parts = []
+        if apart:
+            yield Text(plain(cells[0][place], LONGEST), "" if place else "dim")
+        parts = [""] if apart else []
         for at, room in widths.items():
             text = plain(cells[at][place], room)
             blank = " " * (room - cell_len(text))
@@ -244,12 +265,16 @@ def _widths(columns: Sequence[Column], widths: Sequence[int], most: int) -> dict
         for at, column in enumerate(columns)
     }
     spare = [at for at, column in enumerate(columns) if column.spare]
+    growing = [at for at, column in enumerate(columns) if column.grows]
+    comfort = sum(max(0, min(widths[at], COMFORTABLE) - room[at]) for at in growing)
 
     def left() -> int:
         return most - sum(room.values()) - len(GAP) * (len(room) - 1)
 
-    while left() < 0 and spare:
+    while left() < comfort and spare:
         del room[spare.pop()]
+    for at in growing:  # before others have more than they need
+        room[at] += max(0, min(min(widths[at], COMFORTABLE) - room[at], left()))
     for at, least in room.items():
         room[at] = min(widths[at], least + max(0, left()))
     return room

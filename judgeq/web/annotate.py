@@ -32,10 +32,10 @@ from judgeq.files import problems
 from judgeq.people.people import LONGEST, Answer, People, Turn
 from judgeq.ui import html
 from judgeq.ui.dataclass_json import plain
+from judgeq.web.connections import ConnectionLimits, Handler, read_body
 from judgeq.web.control import controlled
 from judgeq.web.guard import (
     Entrance,
-    Handler,
     Rates,
     RefusedError,
     assets,
@@ -186,7 +186,11 @@ class Server:
                 rates, client = self._known, token
         if wait := rates.take(client):
             return refusal(429, "Too many requests. Wait a moment.", math.ceil(wait))
-        call = form.model_validate_json(await request.read())
+        try:
+            body = await read_body(request)
+        except TimeoutError:
+            raise RefusedError(408, "The rest of this call didn't come.") from None
+        call = form.model_validate_json(body)
         content = await does(token, **dict(call))
         if rates is self._unknown:
             rates.give_back(client)
@@ -215,12 +219,16 @@ async def annotating(
     *,
     prefix: str = "",
     clock: Callable[[], float] = time.monotonic,
+    limits: ConnectionLimits | None = None,
 ) -> AsyncIterator[Entrance]:
     """The server, listening; port 0 is any free one. `prefix`: the path or the whole address at which a
     reverse proxy has it. Raises UsageError for one that is neither, OSError if it can't listen."""
     entrance = Entrance.at(host, port, prefix)
     server = Server(people, entrance, clock)
-    async with listening(server.app(), host, port, server.log) as entrance.port:
+    listener = listening(
+        server.app(), host, port, server.log, limits=limits, behind_proxy=bool(prefix)
+    )
+    async with listener as entrance.port:
         yield entrance
 
 

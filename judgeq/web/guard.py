@@ -8,6 +8,7 @@ attacker's name that leads to this machine (DNS rebinding) is recognised by the 
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import logging
@@ -15,7 +16,7 @@ import re
 import secrets
 import socket
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Self
@@ -28,6 +29,13 @@ from judgeq.errors import UsageError
 from judgeq.escaping import multiline
 from judgeq.settings.run import split_prefix
 from judgeq.ui import html
+from judgeq.web.connections import (
+    ConnectionLimits,
+    Connections,
+    Handler,
+    WatchedConnection,
+    watch,
+)
 
 HEADERS = {
     "Cache-Control": "private, no-store",
@@ -43,9 +51,6 @@ ANY = ("0.0.0.0", "::", "")  # noqa: S104  (recognised, not bound)
 OWN = ("same-origin", "none", None)
 """Sec-Fetch-Site of requests that no other site made; old browsers send none."""
 _TOKEN = re.compile(r"[\w.~+/=-]{1,200}", re.ASCII)
-
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class RefusedError(Exception):
@@ -303,18 +308,41 @@ def logger(name: str) -> logging.Logger:
 
 @asynccontextmanager
 async def listening(
-    app: web.Application, host: str, port: int, log: logging.Logger
+    app: web.Application,
+    host: str,
+    port: int,
+    log: logging.Logger,
+    *,
+    limits: ConnectionLimits | None = None,
+    behind_proxy: bool = False,
 ) -> AsyncIterator[int]:
-    """While inside, the app is served; the port, which for 0 is any free one. Raises OSError if it can't
-    listen."""
+    """Serve the app while inside, and yield the port, which for 0 is any free one.
+
+    `behind_proxy`: connections from this machine are a reverse proxy's, and aren't counted for one
+    address. `limits` are those of the process if none are given. Raises OSError if it can't listen.
+    """
+
+    def address_of(peer: str) -> str:
+        return "" if behind_proxy and is_local(peer) else neighbourhood(peer)
+
     app.on_response_prepare.append(protect)
+    app.middlewares.insert(0, watch)
+    connections = Connections(limits or ConnectionLimits.of_process(), address_of)
     runner = web.AppRunner(
         app, access_log=None, logger=log, shutdown_timeout=1.0, handle_signals=False
     )
     await runner.setup()
+    server = runner.server
+    if server is None:
+        raise RuntimeError("the runner made no server")
     try:
-        await web.TCPSite(runner, host or None, port).start()
-        yield runner.addresses[0][1]
+        listener = await asyncio.get_running_loop().create_server(
+            lambda: WatchedConnection(server, connections, log), host or None, port
+        )
+        try:
+            yield listener.sockets[0].getsockname()[1]
+        finally:
+            listener.close()
     finally:
         await runner.cleanup()
 

@@ -30,7 +30,8 @@ from judgeq.ui import html, report, report_texts
 from judgeq.ui.sections import Section, words
 from judgeq.ui.show import lists
 from judgeq.ui.show import status as show_status
-from judgeq.web.guard import Guard, Handler, RefusedError, assets, listening, logger, response
+from judgeq.web.connections import ConnectionLimits, Handler
+from judgeq.web.guard import Guard, RefusedError, assets, listening, logger, response
 
 ASSETS = {name: name for name in ("style.css", "served.css", "live.js", "token.js")}
 TITLES = {
@@ -212,12 +213,18 @@ def _refused(status: int, why: str) -> web.Response:
 
 @asynccontextmanager
 async def serving(
-    runs: Runs, host: str, port: int, *, token: str | None = None, with_texts: bool = True
+    runs: Runs,
+    host: str,
+    port: int,
+    *,
+    token: str | None = None,
+    with_texts: bool = True,
+    limits: ConnectionLimits | None = None,
 ) -> AsyncIterator[Guard]:
     """The server, listening; port 0 is any free one. Raises OSError if it can't listen."""
     guard = Guard(host, port, token)
     app = Server(runs, guard, with_texts=with_texts).app()
-    async with listening(app, host, port, logger("serve")) as guard.port:
+    async with listening(app, host, port, logger("serve"), limits=limits) as guard.port:
         yield guard
 
 

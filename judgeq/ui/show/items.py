@@ -110,7 +110,9 @@ def items(
     if groups is not None:
         fields.insert(1, (Column("group", at_most=24, least=12), groups.__getitem__))
     if texts is not None:
-        fields.append((Column("text", at_most=40, least=16), lambda row: plain(texts[row], TEXT)))
+        fields.append(
+            (Column("text", at_most=40, least=16, grows=True), lambda row: plain(texts[row], TEXT))
+        )
     return table(rows, fields, **more)
 
 

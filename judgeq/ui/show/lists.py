@@ -44,18 +44,15 @@ def _price(state: State) -> str:
 
 OF_RUNS: Sequence[Field] = (
     (Column("run", whole=True), "run.id"),
-    (Column("name", spare=True), "info.settings.name"),
-    (Column("state", spare=True), "word"),
+    (Column("state"), "word"),
+    (Column("cost", right=True), _price),
+    (Column("begun"), lambda state: f"{state.info.created.astimezone():%Y-%m-%d %H:%M}"),
     (Column("ranked by", at_most=40, least=12, spare=True), "info.feature"),
-    (Column("cost", right=True, spare=True), _price),
     (
         Column("jobs done", right=True, spare=True),
         lambda state: f"{count(state.counts.done)}/{count(state.counts.total)}",
     ),
-    (
-        Column("begun", spare=True),
-        lambda state: f"{state.info.created.astimezone():%Y-%m-%d %H:%M}",
-    ),
+    (Column("name", at_most=40, spare=True), "info.settings.name"),
     (Column("texts", right=True, spare=True), "info.items"),
 )
 

@@ -63,7 +63,7 @@ def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
     warnings = [
         text
         for one in people
-        for text in remarks(one.name, one.done, one.seconds, one.first_by_slot)
+        for text in remarks(one.name, one.done, one.seconds, one.first_by_slot, one.first_counts)
     ]
     title = several(len(people), "judge")
     made = table(people, fields, title, warnings=warnings)

@@ -35,8 +35,9 @@
     width: item.low === null || item.high === null ? null : item.high - item.low,
   }));
   const there = (key) => items.some((item) => item[key] !== null && (key !== "matches" || item[key] !== items[0][key]));
+  // Each column shows an item's cell as text; only the id's cell is a button, which row() makes.
   const columns = [
-    { key: "group", name: "Group" },
+    { key: "group", name: "Group", words: true, show: (item) => item.group },
     { key: "rank", name: "Rank", show: (item) => (item.rank === null ? "–" : item.rank.toLocaleString("en")) },
     { key: "id", name: "Item" },
     { key: "score", name: "Score (" + data.rating + ")", show: (item) => number(item.score) },
@@ -107,7 +108,7 @@
 
   function row(item) {
     const open = state.open.has(item.at);
-    const cells = columns.map(({ key, less, show }) => {
+    const cells = columns.map(({ key, less, words, show }) => {
       if (key === "id") {
         const button = make("button", {
           type: "button", "aria-expanded": String(open), "aria-controls": open ? "detail-" + item.at : null, "data-item": item.at,
@@ -116,7 +117,8 @@
         });
         return make("td", { class: item.id.length > 24 ? "id" : "id short", dir: "auto" }, button);
       }
-      return make("td", { class: key === "text" ? "text" : less ? "number less" : "number", dir: "auto", text: show(item) });
+      const kind = key === "text" ? "text" : words ? "group" : less ? "number less" : "number";
+      return make("td", { class: kind, dir: "auto", text: show(item) });
     });
     const rows = [make("tr", {}, ...cells)];
     if (open) rows.push(detail(item));
