@@ -335,7 +335,7 @@ def test_a_run_onto_which_nothing_can_be_placed_is_not_offered(tmp_path: Path) -
     for name, n in (("few", 5), ("all", 6)):
         (tmp_path / f"{name}.csv").write_text("\n".join(["id,text", *rows[:n]]) + "\n")
     few, whole = (
-        ("run", f"{name}.csv", "--feature", "f", "--judge", "m", "--price", "1,1", "-q")
+        ("run", f"{name}.csv", "--feature", "f", "--judge", "m", "--price", "1,1")
         for name in ("few", "all")
     )
     nobody, runs = ("--base-url", "http://127.0.0.1:9/v1"), ("--runs-dir", "r")

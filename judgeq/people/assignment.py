@@ -67,8 +67,8 @@ class PersonProgress:
     seconds: float = 0.0
     """The time that all answers took."""
     last: LastAnswer | None = None
-    taken_back_at: list[float] = field(default_factory=list)
-    """When they gave the answers that they took back, in seconds since the epoch."""
+    undone_since: int = 0
+    """How many answers they gave after the last one that stands, and took back."""
     notified_end: bool = False
     """Whether their page knows that the run is over."""
 
@@ -82,18 +82,17 @@ class PersonProgress:
     def may_take_back(self) -> bool:
         """Return whether they may take their last answer back: they are asked, and have taken back fewer
         than MAX_UNDONE of the answers that they gave after it."""
-        if self.last is None or self.person.state is not PersonState.ACTIVE:
-            return False
-        last_at = self.last.at
-        return sum(at >= last_at for at in self.taken_back_at) < MAX_UNDONE
+        is_active = self.person.state is PersonState.ACTIVE
+        return self.last is not None and is_active and self.undone_since < MAX_UNDONE
 
     def add_call(self, match: Match, call: Call) -> None:
         """Count an answer or a skip; an answer that was taken back is neither."""
         if call.outcome == "undone":
-            self.taken_back_at.append(call.at)
+            self.undone_since += 1
         if call.outcome == "skipped":
             self.skipped.add(match.id)
         elif call.outcome == "ok":
+            self.undone_since = 0
             items, reply = frozenset(match.items), call.reply or ""
             self.judged.update([(0, items), (match.round, items)])
             self.answered.append(match)
