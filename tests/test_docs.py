@@ -40,7 +40,7 @@ GENERATED = {"cli.md", "settings.md"}
 PAGES = {"README.md": REPO / "README.md", **{path.name: path for path in sorted(DOCS.glob("*.md"))}}
 WRITTEN = {name: path.read_text("utf-8") for name, path in PAGES.items() if name not in GENERATED}
 FENCE = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-SIZES = {"README.md": 12_000, "methods.md": 13_500}
+SIZES = {"README.md": 12_000, "methods.md": 15_000}
 """Bytes that a page may have; others 8,500."""
 OTHERS = {"uv", "pip", "make", "ssh", "sbatch", "scancel", "kubectl"}
 """Programs that are not judgeq's, and not run."""

@@ -168,7 +168,7 @@ def test_a_run_in_groups(essays: Path) -> None:
     assert "within 3 groups" in done.stdout
     folder = only_run(essays)
     columns = score_columns(folder)
-    assert [*columns][:3] == ["id", "group", "rank"]
+    assert [*columns][:4] == ["SIMULATED", "id", "group", "rank"]
     assert "component" not in columns
     ranked = sorted(zip(columns["group"], map(int, columns["rank"]), strict=True))
     sizes = (("a", 12), ("b", 5), ("c", 4))
