@@ -260,7 +260,7 @@ def test_df_has_the_scores_and_the_columns_of_the_input(result: judgeq.Result) -
     frame = result.df
     assert len(frame) == 8
     assert list(frame["id"]) == list(result.scores.ids)
-    assert frame.columns[1] == "rank"
+    assert [*frame.columns[:3]] == ["SIMULATED", "id", "rank"]
     # A column of the input that is called as one of the scores keeps its values, under another name.
     assert [f"k{number}" for number in frame["data_rank"]] == list(frame["id"])
     assert [str(day)[8:10] for day in frame["day"]] == [f"{n + 1:02}" for n in frame["data_rank"]]
