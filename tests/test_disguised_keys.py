@@ -305,3 +305,24 @@ def test_usage_that_is_absurd(
     verdicts = query(only_run(tmp_path), "SELECT count(*) FROM verdicts")[0][0]
     assert verdicts == 20 or flags
     assert judgeq(tmp_path, "status", only_run(tmp_path)).stdout
+
+
+FRAGMENTS = [KEY[start : start + length] for start in range(0, len(KEY), 5) for length in (3, 5, 9)]
+FRAGMENTS += [as_escapes(KEY[9:12]), "\\", "\\\\", '\\"', "\\n", "\\/", "\\u", "0073", "\u200b"]
+FRAGMENTS += ["\0", "\x1b[0m", "\x9b0m", '"', " ", "words", "ü"]
+
+
+@settings(max_examples=500)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=12))
+def test_the_quick_look_at_an_answer_overlooks_nothing(fragments: list[str]) -> None:
+    mask = Mask([], [KEY])
+    text = "".join(fragments)
+    if mask._is_surely_clean(text.encode()):
+        assert not mask._is_disguise(text)
+        assert mask._pieces.masked(mask._without_forms(text)) == text
+
+
+def test_the_quick_look_finds_ordinary_answers_clean() -> None:
+    reply = '{"reason": "Text \\"A\\" says:\\n it\'s urgent \\/ now.", "ranking": ["B", "A"]}'
+    body = json.dumps(completion(reply)).encode()
+    assert Mask([], [KEY])._is_surely_clean(body)

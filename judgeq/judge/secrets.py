@@ -43,6 +43,9 @@ _SEQUENCE_START = re.compile(r"[\x1b\x9b\x9d]")
 _NOT_ASCII = re.compile(r"[^\x21-\x7e]+")
 ESCAPE_LAYERS = 16
 """So many layers of JSON within JSON are decoded; what has more of them is masked as a whole."""
+_NOT_VISIBLE = bytes(code for code in range(256) if not 0x21 <= code <= 0x7E)
+"""Bytes that are no visible ASCII character, and so no part of a key."""
+_SEQUENCE_STARTS = tuple(char.encode() for char in "\x1b\x9b\x9d")
 
 # Verdicts are read from masked texts: what is kept in the ledger and in the cache is what was read.
 # So the words by which an answer is read are never masked, even where a secret holds one of them;
@@ -150,6 +153,8 @@ class Mask:
         self._has_words = SHOWN in shown.values()  # secrets that are no keys
         self._disguised = {_NOT_ASCII.sub("", form) for key in real_keys for form in _forms(key)}
         self._pieces = _Pieces(real_keys)
+        self._shown_bytes = [form.encode() for form in shown]
+        self._disguised_bytes = [form.encode() for form in self._disguised]
 
     @classmethod
     def of(cls, access: Access, key: str | None, headers: Headers, proxy: str | None) -> Mask:
@@ -169,15 +174,17 @@ class Mask:
 
         Of a text that holds a key in disguise nothing is left.
         """
-        if not self._shown:
+        if not self._shown or self._is_surely_clean(text.encode(errors="replace")):
             return text
         masked = self._pieces.masked(self._without_forms(text))
         return KEY_SHOWN if self._is_disguise(masked) else masked
 
     def body(self, body: bytes) -> bytes:
         """Return an answer's body without the secrets, still JSON if it was."""
+        if not self._shown or self._is_surely_clean(body):
+            return body
         text = body.decode(errors="replace")
-        if not self._shown or self._is_harmless(text):
+        if self._is_harmless(text):
             return body
         masked = self.text(text)
         try:
@@ -198,6 +205,34 @@ class Mask:
             if form in text:
                 text = text.replace(form, shown)
         return text
+
+    def _is_surely_clean(self, data: bytes) -> bool:
+        """Return whether some text holds no secret, nor any disguise of a key; False where that needs
+        a closer look.
+
+        Nearly every answer is clean, so this is what a call costs: it takes no step by character.
+        """
+        if any(form in data for form in self._shown_bytes):
+            return False
+        if self._has_words and b"\\/" in data:  # which may hide one
+            return False
+        if any(start in data for start in _SEQUENCE_STARTS):
+            return False
+        visible = data.translate(None, _NOT_VISIBLE)
+        for _ in range(ESCAPE_LAYERS):
+            if b"\\u" in visible:
+                return False
+            if any(form in visible for form in self._disguised_bytes):
+                return False
+            if self._pieces.may_be_in(visible):
+                return False
+            if b"\\" not in visible:
+                return True
+            decoded = _without_short_escapes(visible)
+            if decoded == visible:
+                return True
+            visible = decoded
+        return False
 
     def _is_disguise(self, text: str) -> bool:
         """Return whether a text holds a key in disguise, or more escapes than are decoded."""
@@ -248,6 +283,13 @@ class _Pieces:
             if part[at : at + SHORTEST] not in _PUBLIC
         }
         self._trigrams = {window[at : at + 3] for window in self._windows for at in range(4)}
+        self._trigram_codes = {tuple(trigram.encode()) for trigram in self._trigrams}
+
+    def may_be_in(self, visible: bytes) -> bool:
+        """Return whether visible characters may hold a piece; False is sure."""
+        # Of six characters in a row one of the first four stands at a multiple of four.
+        every_fourth = zip(visible[::4], visible[1::4], visible[2::4], strict=False)
+        return not self._trigram_codes.isdisjoint(every_fourth)
 
     def are_in(self, text: str) -> bool:
         """Return whether the text holds a piece."""
@@ -281,6 +323,16 @@ class _Pieces:
                     if _looks_random(text[start:stop]):
                         yield start, stop
                     end = stop
+
+
+def _without_short_escapes(visible: bytes) -> bytes:
+    """Return visible characters with the escapes of JSON decoded, but for those that begin with \\u."""
+    backslash = b"\0"  # which is not visible, so that it stands for nothing else
+    decoded = visible.replace(b"\\\\", backslash)
+    for control in b"bfnrt":
+        decoded = decoded.replace(b"\\%c" % control, b"")
+    decoded = decoded.replace(b'\\"', b'"').replace(b"\\/", b"/")
+    return decoded.replace(backslash, b"\\")
 
 
 def _looks_random(word: str) -> bool:
