@@ -307,16 +307,38 @@ def test_usage_that_is_absurd(
     assert judgeq(tmp_path, "status", only_run(tmp_path)).stdout
 
 
-FRAGMENTS = [KEY[start : start + length] for start in range(0, len(KEY), 5) for length in (3, 5, 9)]
-FRAGMENTS += [as_escapes(KEY[9:12]), "\\", "\\\\", '\\"', "\\n", "\\/", "\\u", "0073", "\u200b"]
-FRAGMENTS += ["\0", "\x1b[0m", "\x9b0m", '"', " ", "words", "ü"]
+BETWEEN = [
+    "",
+    "",
+    "",
+    "\\n",
+    "\\t",
+    "\\\\n",
+    "\u200b",
+    "\0",
+    " ",
+    "\\u200b",
+    "\x1b[0m",
+    "\x9b0m",
+    "\\",
+    "ü",
+]
+AS_WRITTEN: list[Callable[[str], str]] = [str, str, str, as_escapes]
 
 
 @settings(max_examples=500)
-@given(st.lists(st.sampled_from(FRAGMENTS), max_size=12))
-def test_the_quick_look_at_an_answer_overlooks_nothing(fragments: list[str]) -> None:
+@given(
+    start=st.integers(0, len(KEY) - 6),
+    length=st.integers(4, len(KEY)),
+    between=st.lists(st.sampled_from(BETWEEN), min_size=1, max_size=5),
+    written=st.lists(st.sampled_from(AS_WRITTEN), min_size=1, max_size=5),
+)
+def test_the_quick_look_at_an_answer_overlooks_nothing(
+    start: int, length: int, between: list[str], written: list[Callable[[str], str]]
+) -> None:
     mask = Mask([], [KEY])
-    text = "".join(fragments)
+    parts = zip(KEY[start : start + length], itertools.cycle(written), itertools.cycle(between))
+    text = "".join(write(char) + gap for char, write, gap in parts)
     if mask._is_surely_clean(text.encode()):
         assert not mask._is_disguise(text)
         assert mask._pieces.masked(mask._without_forms(text)) == text
