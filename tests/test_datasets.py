@@ -670,7 +670,7 @@ def test_where_a_corpus_is_found(place: str, mini: Path, tmp_path: Path) -> None
 
 def test_a_wrong_file_is_never_taken_for_the_corpus(mini: Path) -> None:
     (mini / "mini.csv").write_bytes(CORPUS + b"x")
-    with pytest.raises(DataError, match=r"mini\.csv is not the file.* --dataset .*mini\.csv"):
+    with pytest.raises(DataError, match=r"mini\.csv is not the file.*`--dataset .*mini\.csv`"):
         load(DatasetSpec(dataset="mini"))
 
 
