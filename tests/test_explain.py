@@ -164,10 +164,14 @@ def recorded(folder: Path, ids: Sequence[str], text: str, *rankings: Sequence[An
 
 def test_hostile_ids_and_texts_stay_text(tmp_path: Path) -> None:
     recorded(tmp_path, "abcdef", HOSTILE, "ab", "bc", "cd", "de", "ef")
+    with_texts = judgeq(tmp_path, "show").stdout
+    assert "[bold red]x[/]" in with_texts
+    assert not set(with_texts) & NEVER
     # A run's file may be a stranger's: ids that no dataset could have had.
+    (tmp_path / "texts.jsonl").unlink()
     change(tmp_path, ("UPDATE items SET id = '=' || id || ?", (HOSTILE.replace(" ", "\0"),)))
     shown = judgeq(tmp_path, "show", "--csv", "o.csv").stdout
-    assert "[bold red]x[/]" in shown
+    assert "[boldred]x[/]" in shown
     assert not set(shown) & NEVER
     assert max(map(len, shown.splitlines())) <= 160
     assert all(row["id"].startswith("'=") for row in cells(tmp_path / "o.csv"))

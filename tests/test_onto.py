@@ -322,6 +322,7 @@ def test_a_grown_dataset_is_noticed_before_it_is_paid_for(home: Path, tmp_path: 
     rows = (home / "february.csv").read_text().splitlines()
     (tmp_path / "texts.csv").write_text("\n".join(rows[:31]) + "\n")
     told: dict[str, Any] = {"judge": lambda texts, _: [*range(len(texts))]}
+    told["settings"] = {"check_reading": False}  # the judge answers in the order presented
     package.run(str(tmp_path / "texts.csv"), "f", **told, runs_dir=tmp_path / "r")
     (tmp_path / "texts.csv").write_text("\n".join(rows) + "\n")
     words = ("run", "texts.csv", "--feature", "f", "--judge", "m", "--price", "1,1", "--dry-run")

@@ -240,6 +240,7 @@ def test_a_strangers_run_stays_text(tmp_path: Path) -> None:
     config = json.loads((run / "config.json").read_text())
     config |= dict.fromkeys(("dataset", "source", "strategy", "licence", "gold_meaning"), HOSTILE)
     parts = ("name", "feature", "system", "pair", "list", "direct")
+    config["settings"]["dataset"] = "gone.csv"  # so that nothing tells that the ids are others
     config["facts"]["prompt"] = dict.fromkeys(parts, HOSTILE)
     (run / "config.json").write_text(json.dumps(config))
     reply = json.dumps({"reason": HOSTILE, "ranking": []})

@@ -58,7 +58,7 @@ class Threshold:
     value: float | None
     why: str | None = None
     rule: str = "mixture"
-    mixture: Mixture | None = field(default=None, metadata=LEFT_OUT)
+    mixture: Mixture | None = field(default=None, compare=False, metadata=LEFT_OUT)
 
 
 def threshold(scores: Floats) -> Threshold:
