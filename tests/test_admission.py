@@ -89,7 +89,7 @@ def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: 
     assert pricing.bound(1000, 1000) > 0
 
 
-GPT, CLAUDE, OF_GROQ = ({"judge": (name,)} for name in ("gpt-a", "claude-x", "groq/m"))
+GPT, CLAUDE, OF_GROQ = ({"judge": (name,)} for name in ("gpt-a", "claude-haiku-4-5", "groq/m"))
 HERE = {"base_url": "http://127.0.0.1:1/v1"}
 GROQ = "https://api.groq.com/openai/v1"
 ANOTHER = f"--base-url {GROQ} --api openai model m --extra-body '{{}}', and this worker has another"

@@ -17,6 +17,7 @@ from judgeq.engine import assembly, estimate, runner, session
 from judgeq.engine.assembly import Run
 from judgeq.engine.interrupts import Stop
 from judgeq.errors import DataError, LedError, RunError, UsageError
+from judgeq.escaping import shell_command
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.events import Event, Notice, RoundRated, RunStarted
 from judgeq.judge.budget import Keeper
@@ -312,7 +313,8 @@ async def state(store: Store, round: int = 1) -> Counts:
 def test_workers_are_called_with_the_models_of_the_run_and_no_other_judge() -> None:
     def called(**given: object) -> str:
         settings = config.settle({"dataset": "demo", **given})
-        run = SimpleNamespace(settings=settings, folder=SimpleNamespace(argument="x"))
+        folder = SimpleNamespace(command=lambda name, *options: shell_command(name, "x", options))
+        run = SimpleNamespace(settings=settings, folder=folder)
         return runner._call_for_workers(cast(Any, SimpleNamespace(run=run)), Counts(pending=2))
 
     assert called().endswith("Start them: `judgeq worker x`.")
