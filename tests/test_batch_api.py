@@ -164,13 +164,13 @@ def test_no_redirect_is_followed(form: str, tmp_path: Path) -> None:
             server.says("/batches", b"", 307, Location=url)
             server.says("/content", b"", 302, Location=url)
             server.says("/results", b"", 302, Location=url)
-            for call in (
-                api.get("b"),
-                api.create(NAME, lines(api)),
-                api.download(Remote("b", "", "ended", 0.0, results=["f1"]), tmp_path),
-            ):
+            for call in (api.get("b"), api.create(NAME, lines(api))):
                 with pytest.raises(errors.RefusedRequestError, match="has moved"):
                     await call
+            remote = Remote("b", "", "ended", 0.0, results=["f1"])
+            (refused,) = (await api.download(remote, tmp_path)).refused
+            assert isinstance(refused, errors.RefusedRequestError)
+            assert "has moved" in str(refused)
 
     server = Server(form)
     told(server, story, form)
@@ -291,7 +291,10 @@ async def test_a_batch_whose_creation_got_no_answer_is_known_again(
 
 def downloading(server: Server, folder: Path, form: str = "openai", **how: bool) -> Any:
     remote = Remote("b", "", "ended", 0.0, results=["f1"])
-    return told(server, lambda api: api.download(remote, folder, **how), form)
+    download = told(server, lambda api: api.download(remote, folder, **how), form)
+    for error in download.refused:
+        raise error
+    return download.files
 
 
 @forms
