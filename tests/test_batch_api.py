@@ -359,6 +359,29 @@ def test_only_a_410_says_that_a_batch_or_its_results_are_gone(
         told(server, lambda api: api.get("batch_1"), form)
 
 
+@pytest.mark.parametrize("unreadable", ["f1", "f2"])
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (403, errors.JudgeError),
+        (404, errors.BatchNotFoundError),
+        (410, errors.BatchGoneError),
+        (500, errors.ServerFailedError),
+    ],
+)
+def test_a_file_that_cant_be_read_keeps_no_other_from_being_read(
+    unreadable: str, status: int, error: type[errors.JudgeError], tmp_path: Path
+) -> None:
+    server = Server().says(f"/files/{unreadable}/content", {"error": {"message": "no"}}, status)
+    remote = Remote("b", "", "ended", 0.0, results=["f1", "f2"])
+    download = told(server, lambda api: api.download(remote, tmp_path))
+    readable = "f2" if unreadable == "f1" else "f1"
+    assert download.files == [tmp_path / f"{readable}.jsonl"]
+    assert list(tmp_path.iterdir()) == download.files
+    (refusal,) = download.refused
+    assert isinstance(refusal, error)
+
+
 @forms
 def test_a_batch_is_found_in_the_list_by_its_id(form: str) -> None:
     server = Server(form)
