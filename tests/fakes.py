@@ -28,7 +28,7 @@ from judgeq.errors import (
     RateLimitedError,
     StoreAwayError,
 )
-from judgeq.judge.backend import Prepared, Remote, Reply, Request, Result
+from judgeq.judge.backend import Download, Prepared, Remote, Reply, Request, Result
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.simulated import SimulatedJudge
@@ -299,12 +299,15 @@ class FakeBatches:
             raise CallError(f"it may be {', '.join(self.doubtful)}")
         return None
 
-    async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
-        self._ask("download")
+    async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> Download:
+        try:
+            self._ask("download")
+        except JudgeError as error:
+            return Download([], [error])
         folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240
         path = folder / f"{remote.id}.txt"
         path.write_text("\n".join(self.created[remote.id]))
-        return [path]
+        return Download([path], [])
 
     def results(self, file: Path) -> Iterator[Result]:
         for custom_id in filter(None, file.read_text().splitlines()):

@@ -164,13 +164,13 @@ def test_no_redirect_is_followed(form: str, tmp_path: Path) -> None:
             server.says("/batches", b"", 307, Location=url)
             server.says("/content", b"", 302, Location=url)
             server.says("/results", b"", 302, Location=url)
-            for call in (
-                api.get("b"),
-                api.create(NAME, lines(api)),
-                api.download(Remote("b", "", "ended", 0.0, results=["f1"]), tmp_path),
-            ):
+            for call in (api.get("b"), api.create(NAME, lines(api))):
                 with pytest.raises(errors.RefusedRequestError, match="has moved"):
                     await call
+            remote = Remote("b", "", "ended", 0.0, results=["f1"])
+            (refused,) = (await api.download(remote, tmp_path)).refused
+            assert isinstance(refused, errors.RefusedRequestError)
+            assert "has moved" in str(refused)
 
     server = Server(form)
     told(server, story, form)
@@ -291,7 +291,10 @@ async def test_a_batch_whose_creation_got_no_answer_is_known_again(
 
 def downloading(server: Server, folder: Path, form: str = "openai", **how: bool) -> Any:
     remote = Remote("b", "", "ended", 0.0, results=["f1"])
-    return told(server, lambda api: api.download(remote, folder, **how), form)
+    download = told(server, lambda api: api.download(remote, folder, **how), form)
+    for error in download.refused:
+        raise error
+    return download.files
 
 
 @forms
@@ -354,6 +357,29 @@ def test_only_a_410_says_that_a_batch_or_its_results_are_gone(
     server = Server(form).says("/batches/batch_1", said, status)
     with pytest.raises(error, match=rf"the batch batch_1 .*\({status}: No such thing\)"):
         told(server, lambda api: api.get("batch_1"), form)
+
+
+@pytest.mark.parametrize("unreadable", ["f1", "f2"])
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (403, errors.JudgeError),
+        (404, errors.BatchNotFoundError),
+        (410, errors.BatchGoneError),
+        (500, errors.ServerFailedError),
+    ],
+)
+def test_a_file_that_cant_be_read_keeps_no_other_from_being_read(
+    unreadable: str, status: int, error: type[errors.JudgeError], tmp_path: Path
+) -> None:
+    server = Server().says(f"/files/{unreadable}/content", {"error": {"message": "no"}}, status)
+    remote = Remote("b", "", "ended", 0.0, results=["f1", "f2"])
+    download = told(server, lambda api: api.download(remote, tmp_path))
+    readable = "f2" if unreadable == "f1" else "f1"
+    assert download.files == [tmp_path / f"{readable}.jsonl"]
+    assert list(tmp_path.iterdir()) == download.files
+    (refusal,) = download.refused
+    assert isinstance(refusal, error)
 
 
 @forms

@@ -5,13 +5,16 @@ import math
 import re
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from judgeq.engine import batch
+from judgeq.engine import batch, batch_jobs
 from judgeq.engine.batch_jobs import Requests, budget_of
 from judgeq.engine.interrupts import Stop
 from judgeq.errors import (
@@ -24,7 +27,7 @@ from judgeq.errors import (
     KeyRefusedError,
     RefusedRequestError,
 )
-from judgeq.judge.backend import Remote
+from judgeq.judge.backend import Download, Remote
 from judgeq.judge.budget import Budget
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Batch, BatchState, Job, JobState, Line, Outcome
@@ -33,6 +36,7 @@ from tests.batch_killing import quick
 from tests.batch_server import APIS, texts_in
 from tests.cli import ended, execute, json_of, judgeq, only_run, query, scores
 from tests.fakes import FakeBatches, by_model
+from tests.faulty_server import FaultyBatches
 from tests.mock import billed, mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
@@ -252,14 +256,15 @@ def test_a_line_of_results_that_is_always_broken_counts_as_possibly_paid_and_is_
 class Breaking(FakeBatches):
     """Its first batch has a broken line among its results."""
 
-    async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
-        (file,) = await super().download(remote, folder)
+    async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> Download:
+        download = await super().download(remote, folder)
+        (file,) = download.files
         if len(self.created) == 1:
             if not as_it_is:
-                raise BrokenResultsError("a line of it is none.")
+                return Download([], [BrokenResultsError("a line of it is none.")])
             _, *rest = file.read_bytes().splitlines()
             file.write_bytes(b"\n".join((b"", *rest)))
-        return [file]
+        return download
 
 
 NOT_FOUND = BatchNotFoundError("the provider doesn't find it (404).")
@@ -456,6 +461,158 @@ def test_results_that_come_short_are_asked_for_again_for_an_hour(
     assert "lack 1 of its lines" in done.stderr
     assert clock.passed >= HOUR
     assert len(provider.created) == 2
+
+
+FAILED_LINES = 6
+OUTPUT_FILE = "output_file_id"
+ERROR_FILE = "error_file_id"
+
+
+@dataclass
+class UnreadableFile:
+    """A file of results of a server's first batch that can't be read until some time has passed."""
+
+    clock: SleepingClock
+    name: str  # of the field with the file's id
+    status: int  # of the answer in place of the file
+    seconds: float
+
+    def is_unreadable(self, server: FaultyBatches, file_id: str) -> bool:
+        """Return whether it is this file, and can't be read yet."""
+        first = next(iter(server.batches.values()))
+        return first.fields.get(self.name) == file_id and self.clock.passed < self.seconds
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch, clock: SleepingClock) -> UnreadableFile:
+    """The unreadable file of a server that fails the first lines of its first batch."""
+    unreadable = UnreadableFile(clock, ERROR_FILE, 404, math.inf)
+    content = FaultyBatches.content
+    answer_line = FaultyBatches.answer_line
+    failures = iter(range(FAILED_LINES))
+
+    async def refuse(self: FaultyBatches, request: web.Request) -> web.StreamResponse:
+        if unreadable.is_unreadable(self, request.match_info["id"]):
+            return web.json_response({"error": {"message": "gone"}}, status=unreadable.status)
+        return await content(self, request)
+
+    def fail(self: FaultyBatches, data: bytes) -> web.Response:
+        if next(failures, None) is not None:
+            return web.json_response({"error": {"message": "failed"}}, status=500)
+        return answer_line(self, data)
+
+    monkeypatch.setattr(FaultyBatches, "content", refuse)
+    monkeypatch.setattr(FaultyBatches, "answer_line", fail)
+    return unreadable
+
+
+def lines_sent(url: str) -> list[int]:
+    """Return how many lines each batch at a server had."""
+    return [sent["lines"] for sent in stats(url)["batches"]["list"]]
+
+
+FILES_UNREADABLE = [(404, 50 * MINUTE), (404, math.inf), (410, math.inf)]
+
+
+@pytest.mark.parametrize(("status_code", "seconds"), FILES_UNREADABLE)
+def test_answers_are_settled_at_once_though_the_file_of_failed_lines_cant_be_read(
+    tmp_path: Path, unreadable: UnreadableFile, status_code: int, seconds: float
+) -> None:
+    """The lines in it are asked again, at no cost, once it is read or given up."""
+    unreadable.name = ERROR_FILE
+    unreadable.status = status_code
+    unreadable.seconds = seconds
+    with mock(tmp_path, "--batch-time", "0") as url:
+        judgeq(tmp_path, *RUN, "--base-url", url, "--no-wait", expect=5)
+        judgeq(tmp_path, "resume", "--no-wait", expect=5)
+        assert status(tmp_path)["jobs"]["done"] == 24 - FAILED_LINES
+        assert lines_sent(url) == ([24] if status_code == 404 else [24, FAILED_LINES])
+        done = judgeq(tmp_path, "resume", "--wait")
+        assert lines_sent(url) == [24, FAILED_LINES]
+        assert by_question(url) == [1] * 24
+        paid = billed(stats(url))
+    if status_code == 404 and seconds == math.inf:
+        assert "cost nothing" in done.stderr
+        assert unreadable.clock.passed >= HOUR
+    state = status(tmp_path)
+    assert state["jobs"]["done"] == 24
+    assert state["unknown_attempts"] == 0
+    assert state["cost"] == pytest.approx(paid)
+    open_batches = "SELECT 1 FROM batches WHERE state <> 'collected' OR doubt IS NOT NULL"
+    assert query(only_run(tmp_path), open_batches) == []
+
+
+@pytest.mark.parametrize(("status_code", "seconds"), FILES_UNREADABLE)
+def test_failed_lines_are_settled_at_once_though_the_file_of_answers_cant_be_read(
+    tmp_path: Path, unreadable: UnreadableFile, status_code: int, seconds: float
+) -> None:
+    """The answers in it are bought again only once it is given up, and once."""
+    unreadable.name = OUTPUT_FILE
+    unreadable.status = status_code
+    unreadable.seconds = seconds
+    answered = 24 - FAILED_LINES
+    is_lost = seconds == math.inf
+    with mock(tmp_path, "--batch-time", "0") as url:
+        judgeq(tmp_path, *RUN, "--base-url", url, "--no-wait", expect=5)
+        judgeq(tmp_path, "resume", "--no-wait", expect=5)
+        assert lines_sent(url) == [24, FAILED_LINES if status_code == 404 else 24]
+        judgeq(tmp_path, "resume", "--wait")
+        bought = sorted(by_question(url))
+        assert bought == [1] * FAILED_LINES + [2 if is_lost else 1] * answered
+        assert sum(lines_sent(url)) == 24 + sum(bought) - answered
+    assert (unreadable.clock.passed >= HOUR) == (status_code == 404 and is_lost)
+    state = status(tmp_path)
+    assert state["jobs"]["done"] == 24
+    assert state["unknown_attempts"] == (answered if is_lost else 0)
+
+
+def test_a_session_killed_while_a_file_is_in_doubt_settles_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unreadable: UnreadableFile
+) -> None:
+    """The answers that were settled stay so, when their own file can't be read any longer."""
+    monkeypatch.setattr(batch_jobs, "GROUP", 5)
+    settle = SqliteStore.settle
+    groups = itertools.count()
+
+    async def killed(self: SqliteStore, worker: str, outcomes: Sequence[Outcome]) -> None:
+        if worker.startswith("jq") and next(groups) == 2:
+            raise RuntimeError("killed")
+        await settle(self, worker, outcomes)
+
+    monkeypatch.setattr(SqliteStore, "settle", killed)
+    unreadable.seconds = 50 * MINUTE
+    with mock(tmp_path, "--batch-time", "0") as url:
+        judgeq(tmp_path, *RUN, "--base-url", url, "--no-wait", expect=5)
+        with suppress(RuntimeError):
+            ended(tmp_path, "resume", "--no-wait")
+        assert status(tmp_path)["jobs"]["done"] == 10
+        judgeq(tmp_path, "resume", "--no-wait", expect=5)
+        assert status(tmp_path)["jobs"]["done"] == 24 - FAILED_LINES
+        judgeq(tmp_path, "resume", "--wait")
+        assert by_question(url) == [1] * 24
+        paid = billed(stats(url))
+    state = status(tmp_path)
+    assert state["unknown_attempts"] == 0
+    assert state["cost"] == pytest.approx(paid)
+
+
+def test_a_file_that_isnt_found_next_to_a_broken_one_is_not_asked_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unreadable: UnreadableFile
+) -> None:
+    """The broken file is read as far as it goes before the rest is given up."""
+    write = FaultyBatches.write
+
+    def write_broken(self: FaultyBatches, *values: Any) -> None:
+        is_first = len(self.batches) == 1 and not values[0].output
+        write(self, *values)
+        if is_first and values[0].output:
+            values[0].output += b"{broken\n"
+
+    monkeypatch.setattr(FaultyBatches, "write", write_broken)
+    with mock(tmp_path, "--batch-time", "0") as url:
+        judgeq(tmp_path, "run", *PAIRED, "--batch", "--base-url", url)
+        assert by_question(url) == [1] * 24
+    assert HOUR <= unreadable.clock.passed < 2 * HOUR
 
 
 def test_a_batch_past_its_deadline_is_reported_and_not_awaited_for_ever(

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from judgeq.engine import assembly, rounds
 from judgeq.engine.assembly import Run, Session, out_of
 from judgeq.engine.batch_jobs import (
+    NO_ANSWER,
     Requests,
     asked,
     backend_of,
@@ -33,6 +34,8 @@ from judgeq.engine.batch_jobs import (
     collect,
     give_back,
     named,
+    named_rest,
+    rest_fate,
     results_of,
     tidy,
 )
@@ -229,7 +232,7 @@ class Batches:
     async def _doubt(self, batch: Batch, doubt: Doubt, error: JudgeError, seconds: float) -> None:
         """Write down once more that a provider says what may be wrong about a batch.
 
-        Raises BatchGoneError where it has said for so many `seconds` that something isn't there.
+        Raises BatchGoneError where it has said for so many `seconds` that the batch isn't there.
         """
         now = self._clock()
         since = batch.doubted_since
@@ -244,15 +247,13 @@ class Batches:
             error=str(error),
         )
         await self._session.store.note_batch(batch)
-        if doubt is not Doubt.SHORT and self._is_believed(batch, seconds):
-            raise BatchGoneError(
-                f"{error} It has said so since {local_time(since)}, {looks + 1:,} times"
-            )
+        if doubt is Doubt.BATCH and self._is_believed(batch, seconds):
+            raise _gone(batch, error)
         if self._doubts.get(batch.name) is not doubt:
             self._doubts[batch.name] = doubt
             self._notify(
-                f"{named(batch)} is in doubt since {local_time(since)}: {error} It is asked about again "
-                f"until {local_time(since + seconds)}, and nothing of it is sent again before."
+                f"{named_rest(batch)} is in doubt since {local_time(since)}: {error} It is asked about "
+                f"again until {local_time(since + seconds)}, and nothing of it is sent again before."
             )
 
     def _is_believed(self, batch: Batch, seconds: float) -> bool:
@@ -304,13 +305,7 @@ class Batches:
             self._doubts.pop(batch.name, None)
         await self._session.store.note_batch(batch)
         if remote.stands == "ended":
-            last = batch.doubt is Doubt.SHORT and self._is_believed(batch, DOUBT_SECONDS)
-            try:
-                await collect(self._session, outlet.api, batch, remote, self._fail, last=last)
-            except BatchNotFoundError as not_found:
-                await self._doubt(batch, Doubt.RESULTS, not_found, DOUBT_SECONDS)
-            except BrokenResultsError as broken:
-                await self._doubt(batch, Doubt.SHORT, broken, DOUBT_SECONDS)
+            await self._collect(batch, outlet, remote)
         elif remote.stands == "refused":
             why = "; ".join(remote.problems) or f"its state is {remote.status!r}"
             why = f"{batch.api} refused {named(batch)}: {why}"
@@ -319,6 +314,24 @@ class Batches:
                 outlet.most = max(1, batch.jobs // 2)
                 error = CallError(f"{why}.", retry_after=FULL_WAIT)
             await self._not_taken(batch, outlet, error)
+
+    async def _collect(self, batch: Batch, outlet: Outlet, remote: Remote) -> None:
+        """Settle what the results of a batch say, and doubt what they lack.
+
+        Raises BatchGoneError where a file of results is gone, or isn't found for so long.
+        """
+        believed = batch.doubt if self._is_believed(batch, DOUBT_SECONDS) else None
+        batch, refusal = await collect(
+            self._session, outlet.api, batch, remote, self._fail, believed=believed
+        )
+        if isinstance(refusal, BatchNotFoundError):
+            if believed is Doubt.RESULTS:
+                raise _gone(batch, refusal)
+            await self._doubt(batch, Doubt.RESULTS, refusal, DOUBT_SECONDS)
+        elif isinstance(refusal, BrokenResultsError):
+            await self._doubt(batch, Doubt.SHORT, refusal, DOUBT_SECONDS)
+        elif refusal is not None:
+            raise refusal
 
     async def _find(self, batch: Batch, outlet: Outlet, ledger: Iterable[Batch]) -> None:
         """Look for a batch that may have been created. Where its provider doesn't list it when it would,
@@ -373,12 +386,23 @@ class Batches:
         self._notify(f"{named(batch)} was not taken: {error} Its questions are sent again.")
 
     async def _lose(self, batch: Batch, why: str) -> None:
-        """Nobody can say what became of a batch: all goes back, as possibly paid."""
+        """Nobody can say what became of a batch: all that it still has goes back, as possibly paid."""
+        # Its results may have settled a part of it since it was read.
+        (batch,) = [row for row in await self._session.store.batches() if row.name == batch.name]
+        fate = rest_fate(batch)
+        if fate != "missing":
+            self._notify(
+                f"{named_rest(batch)} can't be read: {why}. As its provider counts, it has no answer, "
+                "and cost nothing. Its questions are asked again.",
+                warning=True,
+            )
+            await give_back(self._session, batch, BatchState.COLLECTED, f"{NO_ANSWER[fate]}: {why}")
+            return
         risk = batch.at_risk
         at_risk = "at a price that isn't known" if risk is None else f"for up to ${risk:,.6g}"
         self._notify(
-            f"{named(batch)} is lost: {why}. It may have been paid for, {at_risk}, which counts for "
-            "--max-cost. Its questions are asked again.",
+            f"{named_rest(batch)} is lost: {why}. It may have been paid for, {at_risk}, which counts "
+            "for --max-cost. Its questions are asked again.",
             warning=True,
         )
         await give_back(self._session, batch, BatchState.LOST, f"its batch is lost: {why}")
@@ -442,6 +466,12 @@ class Batches:
             await give_back(session, batch, BatchState.REFUSED, why)
         else:
             await self._create(batch, outlet, requests.file)
+
+
+def _gone(batch: Batch, error: JudgeError) -> BatchGoneError:
+    """Return the error of a batch, or of results, that the provider hasn't found for long enough."""
+    since = local_time(batch.doubted_since or 0.0)
+    return BatchGoneError(f"{error} It has said so since {since}, {batch.doubted_looks:,} times")
 
 
 def _still(out: Sequence[Batch]) -> str:

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from judgeq.engine.assembly import Run, Session
 from judgeq.errors import (
+    BatchGoneError,
+    BatchNotFoundError,
     BrokenResultsError,
     BudgetError,
     CallError,
@@ -33,7 +35,7 @@ from judgeq.judge.backend import Prepared, Remote, Reply, Request, Result
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import ASKS, Judge, cut_reply, kept_reply
 from judgeq.judge.panel import Panel
-from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage
+from judgeq.types import Batch, BatchState, Call, Doubt, Job, JobState, Line, Outcome, Usage
 
 if TYPE_CHECKING:
     from judgeq.judge.http.batch_api import BatchAPI
@@ -47,6 +49,7 @@ GROUP = 500
 NO_ANSWER = {
     "cancelled": "its batch was cancelled before it was asked",
     "expired": "its batch expired before it was asked",
+    "failed": "its provider says that it failed; the results that say why can't be read",
     "missing": "the results of its batch lack it: it may have been paid for",
 }
 """Why a line has no answer, by what is said of it in the results."""
@@ -74,6 +77,13 @@ def prepared(judge: Judge, job: Job) -> tuple[Request, Prepared]:
 def named(batch: Batch) -> str:
     """A batch, as messages name it."""
     return f"batch {batch.name} of {batch.jobs:,} questions"
+
+
+def named_rest(batch: Batch) -> str:
+    """Return what is left of a batch, as messages name it."""
+    if batch.left == batch.jobs:
+        return named(batch)
+    return f"the rest of {named(batch)} ({batch.left:,} without an answer)"
 
 
 def results_of(run: Run) -> Path:
@@ -183,58 +193,123 @@ class Requests:
 
 
 async def collect(
-    session: Session, api: BatchAPI, batch: Batch, remote: Remote, fail: Fail, *, last: bool
-) -> None:
-    """Settle every job of a batch that ended, by its results. `fail` is called with
-    errors that are to stop the run. Raises BrokenResultsError for results that are broken, or hold less
-    than was answered; but not at the `last` try."""
+    session: Session,
+    api: BatchAPI,
+    batch: Batch,
+    remote: Remote,
+    fail: Fail,
+    *,
+    believed: Doubt | None,
+) -> tuple[Batch, JudgeError | None]:
+    """Settle the jobs of a batch that ended, by those of its results that can be read.
+
+    Return the batch as it is now, and why jobs are left without a result: a file of results isn't found
+    (BatchNotFoundError), is gone (BatchGoneError), is broken or too short (BrokenResultsError), or can't
+    be read now. None where no job is left: where all files were read, the jobs that they lack are given
+    back.
+    `believed` is the doubt about the results that has lasted long enough. `fail` is called with errors
+    that are to stop the run.
+    """
     folder = results_of(session.run) / batch.name
+    is_short_believed = believed is Doubt.SHORT
     try:
-        files = await api.download(remote, folder, as_it_is=last)
-        if not last and sum(map(_lines, files)) < remote.done:
-            raise BrokenResultsError("its results came shorter than they are said to be.")
+        download = await api.download(remote, folder, as_it_is=is_short_believed)
+        refusal = _first_refusal(download.refused)
+        is_broken = any(isinstance(error, BrokenResultsError) for error in download.refused)
+        is_final = isinstance(refusal, BatchNotFoundError) and believed is Doubt.RESULTS
+        if is_final and is_broken:
+            # Nothing more will come: the broken file is read as far as it goes.
+            download = await api.download(remote, folder, as_it_is=True)
+            refusal = _first_refusal(download.refused)
         there = await session.store.lines(batch.name)
         left = {f"{batch.name}-{line.job.match.id}": line for line in there}
+        ids_answered: set[str] = set()
+        answered_before = batch.answered
 
         def outcomes() -> Iterator[tuple[Line, Outcome]]:
-            answered = batch.answered
-            for result in (result for file in files for result in api.results(file)):
+            for result in (result for file in download.files for result in api.results(file)):
                 line = left.pop(result.custom_id, None)
-                if line is not None:  # else it is there twice, or isn't ours
-                    answered += result.status == 200
+                if line is not None:  # else it is there twice, was settled before, or isn't ours
+                    if result.status == 200:
+                        ids_answered.add(result.custom_id)
                     yield line, _answered(session, batch, line, result, fail)
-            # Of what its provider broke off the rest is free, if all that was answered is there.
-            whole = answered >= remote.done and (remote.total > 0 or not remote.results)
-            why = (
-                remote.status if remote.status in ("expired", "cancelled") and whole else "missing"
-            )
-            if left and why == "missing":
-                text = (
-                    f"the results of {named(batch)} lack {len(left):,} of its lines, which may have "
-                    "been paid for. These questions are asked again."
-                )
-                session.emit(Notice(text, warning=True))
-            for line in left.values():
-                yield line, _unanswered(session, line, why)
 
-        await settle(session, batch, outcomes(), BatchState.COLLECTED)
+        batch = await settle(
+            session, batch._replace(left=len(left)), outcomes(), BatchState.COLLECTED
+        )
+        if left and refusal is not None:
+            return batch, refusal
+        if left and not is_short_believed and sum(map(_lines, download.files)) < remote.done:
+            return batch, BrokenResultsError("its results came shorter than they are said to be.")
+        whole = answered_before + len(ids_answered) >= remote.done
+        if not (remote.total > 0 or not remote.results):
+            whole = False
+        why = _fate(batch, len(left), whole=whole)
+        if left and why == "missing":
+            text = (
+                f"the results of {named(batch)} lack {len(left):,} of its lines, which may have "
+                "been paid for. These questions are asked again."
+            )
+            session.emit(Notice(text, warning=True))
+        rest = ((line, _unanswered(session, line, why)) for line in left.values())
+        batch = await settle(session, batch, rest, BatchState.COLLECTED)
+        await session.store.note_batch(_closed(batch, BatchState.COLLECTED))
+        return batch, None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _first_refusal(refused: Sequence[JudgeError]) -> JudgeError | None:
+    """Return the refusal to act on: that of the file that is the likeliest to be read yet."""
+    kinds = (BatchGoneError, BrokenResultsError, BatchNotFoundError)
+    ranks = {kind: rank for rank, kind in enumerate(kinds)}
+    return max(refused, key=lambda error: ranks.get(type(error), len(kinds)), default=None)
+
+
+def _fate(batch: Batch, lines: int, *, whole: bool) -> str:
+    """Return what became of so many lines of a batch that ended, of which nothing can be read.
+
+    `whole`: all is read that the provider says it answered. Then the others were not paid for, if it
+    says that they expired, were cancelled, or failed.
+    """
+    if whole and batch.status in ("expired", "cancelled"):
+        return batch.status
+    return "failed" if whole and batch.failed >= lines else "missing"
+
+
+def rest_fate(batch: Batch) -> str:
+    """Return what became of the jobs that a batch still has, by what the ledger says of it."""
+    is_counted = batch.seen is not None and batch.total > 0
+    return _fate(batch, batch.left, whole=is_counted and batch.answered >= batch.done)
+
+
 async def give_back(session: Session, batch: Batch, state: BatchState, error: str) -> None:
-    """Give all jobs back that a batch has, unanswered: of one that is lost as possibly paid for."""
+    """Give all jobs back that a batch has, unanswered: of one that is lost as possibly paid for, unless
+    its provider says that they failed."""
     lines = await session.store.lines(batch.name)
-    why = "not_sent" if state is BatchState.REFUSED else "missing"
+    batch = batch._replace(error=error, left=len(lines))
+    why = "not_sent" if state is BatchState.REFUSED else rest_fate(batch)
     outcomes = [(line, _unanswered(session, line, why, error)) for line in lines]
-    await settle(session, batch._replace(error=error, left=len(lines)), outcomes, state)
+    batch = await settle(session, batch, outcomes, state)
+    await session.store.note_batch(_closed(batch, state))
+
+
+def _closed(batch: Batch, state: BatchState) -> Batch:
+    """Return a batch that is over."""
+    return batch._replace(
+        state=state,
+        error=None if state is BatchState.COLLECTED else batch.error,
+        doubt=None,
+        doubted_since=None,
+        doubted_looks=0,
+    )
 
 
 async def settle(
     session: Session, batch: Batch, outcomes: Iterable[tuple[Line, Outcome]], over: BatchState
-) -> None:
-    """Commit outcomes of all jobs that a batch has, and what they make of it, which is `over` with its
-    last job, whatever is killed."""
+) -> Batch:
+    """Commit outcomes of jobs that a batch has, and what they make of it, and return it. It is `over`
+    with its last job, whatever is killed; until then a doubt about the others goes on."""
     store, outcomes = session.store, iter(outcomes)
     while group := list(islice(outcomes, GROUP)):
         calls = [call for _, outcome in group for call in outcome.calls]
@@ -243,12 +318,9 @@ async def settle(
             cost=math.fsum([batch.cost, *(call.cost or 0.0 for call in calls)]),
             answered=batch.answered + sum(call.outcome in ("ok", "unusable") for call in calls),
             left=left,
-            state=batch.state if left else over,
-            error=None if over is BatchState.COLLECTED else batch.error,
-            doubt=None,
-            doubted_since=None,
-            doubted_looks=0,
         )
+        if not left:
+            batch = _closed(batch, over)
         async with store.together():
             await store.settle(batch.name, [outcome for _, outcome in group])
             await store.note_batch(batch)
@@ -256,7 +328,7 @@ async def settle(
             cost = outcome.calls[-1].cost if outcome.calls else None
             budget_of(session).settle(line.bound, cost)
         await asyncio.sleep(0)
-    await store.note_batch(batch._replace(state=over))
+    return batch
 
 
 def _answered(session: Session, batch: Batch, line: Line, result: Result, fail: Fail) -> Outcome:
@@ -304,7 +376,8 @@ def _unanswered(session: Session, line: Line, why: str, error: str | None = None
     failed."""
     error = error or f"{NO_ANSWER[why]}."
     if why != "missing":
-        return _ended(session, line, JobState.PENDING, why, Reply(error, Usage(), 0.0, error))
+        state = _again(session, line) if why == "failed" else JobState.PENDING
+        return _ended(session, line, state, why, Reply(error, Usage(), 0.0, error))
     job, state = line.job, _again(session, line)
     session.emit(JobEnded(job.match.id, state))
     return Outcome(job.match.id, state, None, (), None if job.unusable else error)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
+from judgeq.errors import JudgeError
 from judgeq.types import Answerer, Match, Usage
 
 KEPT: Mapping[str, int] = {"openai": 30, "anthropic": 29}
@@ -113,6 +115,14 @@ class Remote(NamedTuple):
     problems: Sequence[str] = ()
     full: bool = False
     results: Sequence[str] = ()
+
+
+class Download(NamedTuple):
+    """The results of a batch, as far as the provider gave them."""
+
+    files: Sequence[Path]
+    refused: Sequence[JudgeError]
+    """Why a file can't be read, for each such file."""
 
 
 class Result(NamedTuple):

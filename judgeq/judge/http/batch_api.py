@@ -30,7 +30,7 @@ from judgeq.errors import (
 )
 from judgeq.escaping import plain
 from judgeq.files import make_folder, replacing, unwritable
-from judgeq.judge.backend import Remote, Result
+from judgeq.judge.backend import Download, Remote, Result
 from judgeq.judge.http.connection import (
     LARGEST_REPLY,
     Answer,
@@ -160,29 +160,39 @@ class BatchAPI(ABC):
             seen.add(after)
         raise ServerFailedError(f"{self.connection.address} lists batches without an end.")
 
-    async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
-        """Write the results of a batch that ended whole into a folder, as files of their own names, and
-        return them: none where it has none.
+    async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> Download:
+        """Write the files of results of a batch that ended into a folder, each whole or not at all.
 
-        Raises BatchNotFoundError for results that the provider doesn't find, BatchGoneError for those
-        that it has deleted, RunError where they can't be written, and BrokenResultsError where a line of
-        them can't be one; `as_it_is` leaves such lines empty.
+        A file that can't be read keeps no other from being read: its error is returned. That is
+        BatchNotFoundError for one that the provider doesn't find, BatchGoneError for one that it has
+        deleted, and BrokenResultsError where a line can't be one; `as_it_is` leaves such lines empty.
+        Raises RunError where a file can't be written.
         """
         paths = {name: folder / f"{self.checked_id(name)}.jsonl" for name in remote.results}
         make_folder(folder)
+        files: list[Path] = []
+        refused: list[JudgeError] = []
         for name, path in paths.items():
-            with replacing(path) as file:
-                async with (
-                    self.content(name) as parts,
-                    aclosing(lines_of(parts, as_it_is)) as lines,
-                ):
-                    async for line in lines:
-                        kept = self._masked(line, as_it_is)
-                        try:
-                            file.buffer.write(kept + b"\n")
-                        except OSError as error:  # before it is taken for one of the connection's
-                            raise unwritable(path, error) from error
-        return list(paths.values())
+            try:
+                await self._download_file(name, path, as_it_is=as_it_is)
+                files.append(path)
+            except JudgeError as error:
+                refused.append(error)
+        return Download(files, refused)
+
+    async def _download_file(self, name: str, path: Path, *, as_it_is: bool) -> None:
+        """Write one file of results, whole or not at all."""
+        with replacing(path) as file:
+            async with (
+                self.content(name) as parts,
+                aclosing(lines_of(parts, as_it_is)) as lines,
+            ):
+                async for line in lines:
+                    kept = self._masked(line, as_it_is)
+                    try:
+                        file.buffer.write(kept + b"\n")
+                    except OSError as error:  # before it is taken for one of the connection's
+                        raise unwritable(path, error) from error
 
     def _masked(self, line: bytes, as_it_is: bool) -> bytes:
         """A line as it may be kept. Raises BrokenResultsError for one that can't be one of results; or
