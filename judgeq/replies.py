@@ -25,6 +25,7 @@ _UNREADABLE = "the answer holds JSON that can't be read."
 CUT_OFF = "the answer was cut off at the limit of output tokens."
 EMPTY = "the answer was empty"
 THINKING_UNFINISHED = "the answer ends within the model's thinking."
+THINKING_QUOTED = "the end of the model's thinking may be one that it quotes."
 _OPENED = re.compile(r'\{\s*"')
 # The marks of thinking, as chat templates write them: DeepSeek, Qwen and many others; Seed-OSS;
 # Gemini; Magistral; Kimi; gpt-oss.
@@ -38,9 +39,7 @@ _THINKING_END = re.compile(
 )
 # A label as some models write it: "a", "text A", "<text A>".
 _LOOSE_LABEL = re.compile(r"\s*<?(?:text\s+)?([a-z]{1,9})>?\s*", re.IGNORECASE)
-_BRACE = re.compile(r"[{}]")
 _BEFORE_OBJECT = re.compile(r"\s*(?:```\w*\s*)?(?=\{)")
-_MAX_ENCLOSING_TRIES = 20
 _MAX_OBJECTS = 100
 
 
@@ -213,53 +212,56 @@ def _answer(text: str, key: str) -> Any:
 
 
 def without_thinking(text: str) -> str:
-    """Return what follows the last end of the model's thinking; the text itself where it has none.
+    """Return what follows the end of the model's thinking; the text itself where it has none.
 
-    A mark within a closed JSON object is a quotation. Raises UnusableReplyError where the thinking has
-    no end, or where the last mark may stand in a string of an object that can't be read: a judged text
-    may hold such marks, and an answer of its own after them.
+    A judged text may hold an end mark, and an answer of its own after it, which a model may quote.
+    Raises UnusableReplyError where that can't be told apart, or where the thinking has no end.
     """
-    answer = text
-    mark = _end_of_thinking(text)
-    if mark is not None:
-        answer = text[mark.end() :]
-        if not _stands_alone(answer, _leaves_open(text[: mark.start()])):
-            raise UnusableReplyError(_UNREADABLE)
+    ends = _ends_of_thinking(text)
+    begins = _THINKING_START.match(text) is not None
+    if not ends:
+        if begins:
+            raise UnusableReplyError(THINKING_UNFINISHED)
+        return text
+    thinking = text[: ends[0].start()]
+    answer = text[ends[0].end() :]
     if _THINKING_START.match(answer):
         raise UnusableReplyError(THINKING_UNFINISHED)
+    is_open = _leaves_open(thinking)
+    if not begins and thinking.strip():
+        # Perhaps no thinking, but an answer that quotes the mark.
+        is_quoted = is_open or _BEFORE_OBJECT.match(thinking) or not _is_alone(answer)
+    else:
+        is_quoted = is_open and answer.strip() and not _is_alone(answer)
+    if is_quoted or len(ends) > 1:
+        raise UnusableReplyError(THINKING_QUOTED)
     return answer
 
 
-def _end_of_thinking(text: str) -> re.Match[str] | None:
-    """Return the last end of thinking that stands in no closed JSON object; None without any.
+def _ends_of_thinking(text: str) -> list[re.Match[str]]:
+    """Return the first two ends of thinking that stand in no closed JSON object, where they are quoted.
 
-    Raises UnusableReplyError after many objects with such marks, so that a hostile reply costs little.
+    Raises UnusableReplyError after many objects, so that a hostile reply costs little.
     """
-    marks = list(_THINKING_END.finditer(text))
-    for _ in range(_MAX_ENCLOSING_TRIES):
-        if not marks:
-            return None
-        start = _enclosing_object(text, marks[-1].start())
-        if start is None:
-            return marks[-1]
-        while marks and marks[-1].start() > start:
-            marks.pop()
-    raise UnusableReplyError(_UNREADABLE)
-
-
-def _enclosing_object(text: str, position: int) -> int | None:
-    """Return where a closed JSON object begins that a position lies in; None where it lies in none."""
     decoder = json.JSONDecoder(strict=False)
-    start = position
-    for _ in range(_MAX_ENCLOSING_TRIES):
-        start = text.rfind("{", 0, start)
-        if start < 0:
-            return None
-        if _OPENED.match(text, start):
+    ends: list[re.Match[str]] = []
+    position = 0
+    tries = 0
+    for mark in _THINKING_END.finditer(text):
+        while opened := _OPENED.search(text, position, mark.start()):
+            tries += 1
+            if tries > _MAX_OBJECTS:
+                raise UnusableReplyError(_UNREADABLE)
+            position = opened.end()
             with suppress(ValueError, RecursionError):
-                if decoder.raw_decode(text, start)[1] > position:
-                    return start
-    return None
+                position = decoder.raw_decode(text, opened.start())[1]
+        if position > mark.start():
+            continue
+        ends.append(mark)
+        position = mark.end()
+        if len(ends) == 2:
+            break
+    return ends
 
 
 def _leaves_open(thinking: str) -> bool:
@@ -277,39 +279,22 @@ def _leaves_open(thinking: str) -> bool:
     return True
 
 
-def _stands_alone(answer: str, is_open: bool) -> bool:
-    """Return whether an answer after thinking can't be a part of a JSON object that began before it.
-
-    Such a part ends with a brace that the answer doesn't open. Where an object is open before the answer
-    (`is_open`), nothing but blanks and a code fence may follow the answer's own.
-    """
-    if is_open:
-        end = _end_of_first_object(answer)
-        return end is not None and not answer[end:].strip("` \t\r\n")
-    decoder = json.JSONDecoder(strict=False)
-    position = depth = tries = 0
-    while (brace := _BRACE.search(answer, position)) and tries < _MAX_OBJECTS:
-        position = brace.end()
-        if brace[0] == "}":
-            depth -= 1
-        else:
-            depth += 1
-            tries += 1
-            with suppress(ValueError, RecursionError):
-                position = decoder.raw_decode(answer, brace.start())[1]
-                depth -= 1
-        if depth < 0:
-            return False
-    return True
+def _is_alone(answer: str) -> bool:
+    """Return whether an answer is one JSON object, with nothing but blanks and a code fence around it."""
+    end = _end_of_first_object(answer)
+    return end is not None and not answer[end:].strip("` \t\r\n")
 
 
 def is_complete(text: str) -> bool:
     """Return whether a reply that was cut off holds a whole answer before that.
 
-    It does if the answer begins with a JSON object that is closed, and opens no brace after it.
+    It does if the answer begins with a JSON object that is closed, and opens no brace after it. After
+    thinking only blanks may follow: what was cut off may be a thought that quotes an answer.
     """
     with suppress(UnusableReplyError):
         answer = without_thinking(text)
+        if len(answer) < len(text):
+            return _is_alone(answer)
         end = _end_of_first_object(answer)
         return end is not None and "{" not in answer[end:]
     return False
