@@ -41,6 +41,7 @@ _THINKING_END = re.compile(
 _LOOSE_LABEL = re.compile(r"\s*<?(?:text\s+)?([a-z]{1,9})>?\s*", re.IGNORECASE)
 _BEFORE_OBJECT = re.compile(r"\s*(?:```\w*\s*)?(?=\{)")
 _MAX_OBJECTS = 100
+_MAX_FAILURES = 20
 
 
 @lru_cache(maxsize=256)
@@ -217,70 +218,60 @@ def without_thinking(text: str) -> str:
     A judged text may hold an end mark, and an answer of its own after it, which a model may quote.
     Raises UnusableReplyError where that can't be told apart, or where the thinking has no end.
     """
-    ends = _ends_of_thinking(text)
+    ends, is_open = _ends_of_thinking(text)
     begins = _THINKING_START.match(text) is not None
     if not ends:
         if begins:
             raise UnusableReplyError(THINKING_UNFINISHED)
         return text
+    if len(ends) > 1:
+        raise UnusableReplyError(THINKING_QUOTED)
     thinking = text[: ends[0].start()]
     answer = text[ends[0].end() :]
     if _THINKING_START.match(answer):
         raise UnusableReplyError(THINKING_UNFINISHED)
-    is_open = _leaves_open(thinking)
-    if not begins and thinking.strip():
-        # Perhaps no thinking, but an answer that quotes the mark.
-        is_quoted = is_open or _BEFORE_OBJECT.match(thinking) or not _is_alone(answer)
-    else:
-        is_quoted = is_open and answer.strip() and not _is_alone(answer)
-    if is_quoted or len(ends) > 1:
+    if begins or not thinking.strip():
+        is_quoted = is_open and bool(answer.strip()) and not _is_alone(answer)
+    else:  # perhaps no thinking, but an answer that quotes the mark
+        begins_with_object = _BEFORE_OBJECT.match(thinking) is not None
+        is_quoted = is_open or begins_with_object or not _is_alone(answer)
+    if is_quoted:
         raise UnusableReplyError(THINKING_QUOTED)
     return answer
 
 
-def _ends_of_thinking(text: str) -> list[re.Match[str]]:
-    """Return the first two ends of thinking that stand in no closed JSON object, where they are quoted.
+def _ends_of_thinking(text: str) -> tuple[list[re.Match[str]], bool]:
+    """Return the first two ends of thinking, and whether an object before the first can't be read.
 
-    Raises UnusableReplyError after many objects, so that a hostile reply costs little.
+    Ends within a closed JSON object are left out: they are quoted there. Raises UnusableReplyError after
+    many objects that can't be read, so that a hostile reply costs little.
     """
     decoder = json.JSONDecoder(strict=False)
     ends: list[re.Match[str]] = []
+    is_open = False
     position = 0
-    tries = 0
+    failures = 0
     for mark in _THINKING_END.finditer(text):
         while opened := _OPENED.search(text, position, mark.start()):
-            tries += 1
-            if tries > _MAX_OBJECTS:
-                raise UnusableReplyError(_UNREADABLE)
-            position = opened.end()
-            with suppress(ValueError, RecursionError):
+            try:
                 position = decoder.raw_decode(text, opened.start())[1]
+            except (ValueError, RecursionError):
+                position = opened.end()
+                is_open = is_open or not ends
+                failures += 1
+                if failures > _MAX_FAILURES:
+                    raise UnusableReplyError(_UNREADABLE) from None
         if position > mark.start():
             continue
         ends.append(mark)
         position = mark.end()
         if len(ends) == 2:
             break
-    return ends
-
-
-def _leaves_open(thinking: str) -> bool:
-    """Return whether a JSON object in some thinking has no end that can be read, or may have none."""
-    decoder = json.JSONDecoder(strict=False)
-    position = 0
-    for _ in range(_MAX_OBJECTS):
-        opened = _OPENED.search(thinking, position)
-        if opened is None:
-            return False
-        try:
-            position = decoder.raw_decode(thinking, opened.start())[1]
-        except (ValueError, RecursionError):
-            return True
-    return True
+    return ends, is_open
 
 
 def _is_alone(answer: str) -> bool:
-    """Return whether an answer is one JSON object, with nothing but blanks and a code fence around it."""
+    """Return whether an answer is one JSON object, with only blanks and a code fence around it."""
     end = _end_of_first_object(answer)
     return end is not None and not answer[end:].strip("` \t\r\n")
 
