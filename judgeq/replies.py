@@ -25,6 +25,7 @@ _UNREADABLE = "the answer holds JSON that can't be read."
 CUT_OFF = "the answer was cut off at the limit of output tokens."
 EMPTY = "the answer was empty"
 THINKING_UNFINISHED = "the answer ends within the model's thinking."
+THINKING_QUOTED = "the end of the model's thinking may be one that it quotes."
 _OPENED = re.compile(r'\{\s*"')
 # The marks of thinking, as chat templates write them: DeepSeek, Qwen and many others; Seed-OSS;
 # Gemini; Magistral; Kimi; gpt-oss.
@@ -38,10 +39,9 @@ _THINKING_END = re.compile(
 )
 # A label as some models write it: "a", "text A", "<text A>".
 _LOOSE_LABEL = re.compile(r"\s*<?(?:text\s+)?([a-z]{1,9})>?\s*", re.IGNORECASE)
-_BRACE = re.compile(r"[{}]")
 _BEFORE_OBJECT = re.compile(r"\s*(?:```\w*\s*)?(?=\{)")
-_MAX_ENCLOSING_TRIES = 20
 _MAX_OBJECTS = 100
+_MAX_FAILURES = 20
 
 
 @lru_cache(maxsize=256)
@@ -213,103 +213,79 @@ def _answer(text: str, key: str) -> Any:
 
 
 def without_thinking(text: str) -> str:
-    """Return what follows the last end of the model's thinking; the text itself where it has none.
+    """Return what follows the end of the model's thinking; the text itself where it has none.
 
-    A mark within a closed JSON object is a quotation. Raises UnusableReplyError where the thinking has
-    no end, or where the last mark may stand in a string of an object that can't be read: a judged text
-    may hold such marks, and an answer of its own after them.
+    A judged text may hold an end mark, and an answer of its own after it, which a model may quote.
+    Raises UnusableReplyError where that can't be told apart, or where the thinking has no end.
     """
-    answer = text
-    mark = _end_of_thinking(text)
-    if mark is not None:
-        answer = text[mark.end() :]
-        if not _stands_alone(answer, _leaves_open(text[: mark.start()])):
-            raise UnusableReplyError(_UNREADABLE)
+    ends, is_open = _ends_of_thinking(text)
+    begins = _THINKING_START.match(text) is not None
+    if not ends:
+        if begins:
+            raise UnusableReplyError(THINKING_UNFINISHED)
+        return text
+    if len(ends) > 1:
+        raise UnusableReplyError(THINKING_QUOTED)
+    thinking = text[: ends[0].start()]
+    answer = text[ends[0].end() :]
     if _THINKING_START.match(answer):
         raise UnusableReplyError(THINKING_UNFINISHED)
+    if begins or not thinking.strip():
+        is_quoted = is_open and bool(answer.strip()) and not _is_alone(answer)
+    else:  # perhaps no thinking, but an answer that quotes the mark
+        begins_with_object = _BEFORE_OBJECT.match(thinking) is not None
+        is_quoted = is_open or begins_with_object or not _is_alone(answer)
+    if is_quoted:
+        raise UnusableReplyError(THINKING_QUOTED)
     return answer
 
 
-def _end_of_thinking(text: str) -> re.Match[str] | None:
-    """Return the last end of thinking that stands in no closed JSON object; None without any.
+def _ends_of_thinking(text: str) -> tuple[list[re.Match[str]], bool]:
+    """Return the first two ends of thinking, and whether an object before the first can't be read.
 
-    Raises UnusableReplyError after many objects with such marks, so that a hostile reply costs little.
+    Ends within a closed JSON object are left out: they are quoted there. Raises UnusableReplyError after
+    many objects that can't be read, so that a hostile reply costs little.
     """
-    marks = list(_THINKING_END.finditer(text))
-    for _ in range(_MAX_ENCLOSING_TRIES):
-        if not marks:
-            return None
-        start = _enclosing_object(text, marks[-1].start())
-        if start is None:
-            return marks[-1]
-        while marks and marks[-1].start() > start:
-            marks.pop()
-    raise UnusableReplyError(_UNREADABLE)
-
-
-def _enclosing_object(text: str, position: int) -> int | None:
-    """Return where a closed JSON object begins that a position lies in; None where it lies in none."""
     decoder = json.JSONDecoder(strict=False)
-    start = position
-    for _ in range(_MAX_ENCLOSING_TRIES):
-        start = text.rfind("{", 0, start)
-        if start < 0:
-            return None
-        if _OPENED.match(text, start):
-            with suppress(ValueError, RecursionError):
-                if decoder.raw_decode(text, start)[1] > position:
-                    return start
-    return None
-
-
-def _leaves_open(thinking: str) -> bool:
-    """Return whether a JSON object in some thinking has no end that can be read, or may have none."""
-    decoder = json.JSONDecoder(strict=False)
+    ends: list[re.Match[str]] = []
+    is_open = False
     position = 0
-    for _ in range(_MAX_OBJECTS):
-        opened = _OPENED.search(thinking, position)
-        if opened is None:
-            return False
-        try:
-            position = decoder.raw_decode(thinking, opened.start())[1]
-        except (ValueError, RecursionError):
-            return True
-    return True
+    failures = 0
+    for mark in _THINKING_END.finditer(text):
+        while opened := _OPENED.search(text, position, mark.start()):
+            try:
+                position = decoder.raw_decode(text, opened.start())[1]
+            except (ValueError, RecursionError):
+                position = opened.end()
+                is_open = is_open or not ends
+                failures += 1
+                if failures > _MAX_FAILURES:
+                    raise UnusableReplyError(_UNREADABLE) from None
+        if position > mark.start():
+            continue
+        ends.append(mark)
+        position = mark.end()
+        if len(ends) == 2:
+            break
+    return ends, is_open
 
 
-def _stands_alone(answer: str, is_open: bool) -> bool:
-    """Return whether an answer after thinking can't be a part of a JSON object that began before it.
-
-    Such a part ends with a brace that the answer doesn't open. Where an object is open before the answer
-    (`is_open`), nothing but blanks and a code fence may follow the answer's own.
-    """
-    if is_open:
-        end = _end_of_first_object(answer)
-        return end is not None and not answer[end:].strip("` \t\r\n")
-    decoder = json.JSONDecoder(strict=False)
-    position = depth = tries = 0
-    while (brace := _BRACE.search(answer, position)) and tries < _MAX_OBJECTS:
-        position = brace.end()
-        if brace[0] == "}":
-            depth -= 1
-        else:
-            depth += 1
-            tries += 1
-            with suppress(ValueError, RecursionError):
-                position = decoder.raw_decode(answer, brace.start())[1]
-                depth -= 1
-        if depth < 0:
-            return False
-    return True
+def _is_alone(answer: str) -> bool:
+    """Return whether an answer is one JSON object, with only blanks and a code fence around it."""
+    end = _end_of_first_object(answer)
+    return end is not None and not answer[end:].strip("` \t\r\n")
 
 
 def is_complete(text: str) -> bool:
     """Return whether a reply that was cut off holds a whole answer before that.
 
-    It does if the answer begins with a JSON object that is closed, and opens no brace after it.
+    It does if the answer begins with a JSON object that is closed, and opens no brace after it. After
+    thinking only blanks may follow: what was cut off may be a thought that quotes an answer.
     """
     with suppress(UnusableReplyError):
         answer = without_thinking(text)
+        if len(answer) < len(text):
+            return _is_alone(answer)
         end = _end_of_first_object(answer)
         return end is not None and "{" not in answer[end:]
     return False

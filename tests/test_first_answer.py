@@ -137,6 +137,7 @@ def test_a_key_that_is_set_and_not_sent_is_named(tmp_path: Path, texts: Path) ->
         ("gpt-5-mni", "gpt-5-mini"),
         ("gpt5-mini", "gpt-5-mini"),
         ("claude-haiku-45", "claude-haiku-4-5"),
+        ("claude-hiaku-4-5", "claude-haiku-4-5"),
         ("gemini/gemini-2.5-flsh", "gemini/gemini-2.5-flash"),
     ],
 )
@@ -156,7 +157,9 @@ def test_a_new_model_is_asked_where_a_price_is_given(tmp_path: Path, texts: Path
 def test_names_of_new_versions_and_of_ones_own_models_are_no_slips() -> None:
     for name in ("gpt-5-mini", "gpt-7-mini", "gpt-5-mini-audio", "ft:gpt-4o-mini:org::x"):
         assert prices.near_name(name, OPENAI) is None, name
-    assert prices.near_name("claude-haiku-9-5", ANTHROPIC) is None
+    for name in ("claude-haiku-9-5", "claude-haiku-5", "claude-haiku-6", "claude-mythos-5"):
+        assert prices.near_name(name, ANTHROPIC) is None, name
+    assert prices.near_name("deepseek-v4-chat", "https://api.deepseek.com") is None
     assert prices.near_name("gpt-5-mni", "http://127.0.0.1:8000/v1") is None
 
 

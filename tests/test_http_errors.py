@@ -131,6 +131,8 @@ def test_an_answer_without_a_failure_holds_no_error() -> None:
     told = error_in(fine | {"choices": []}, model="m", url=URL, reason=NO_MESSAGE)
     assert type(told) is errors.ServerFailedError
     assert str(told) == "the server answered 200 with no message."
+    told = error_in({"error": False, "choices": []}, model="m", url=URL, reason=NO_MESSAGE)
+    assert str(told) == "the server answered 200 with no message."
     words = {"code": 10013, "message": "input is flagged"}
     assert type(error_in(words, model="m", url=URL, reason=NO_MESSAGE)) is errors.UnusableReplyError
 
@@ -153,6 +155,69 @@ def test_a_refusal_names_the_flag_that_it_is_about(message: str, flag: str) -> N
 def test_a_failure_that_names_a_schema_of_another_kind_is_not_a_refusal_of_ours() -> None:
     said = {"error": {"message": "invalid database schema"}}
     assert type(refusal(500, said)) is errors.ServerFailedError
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "database schema error"),
+        (422, "schema mismatch in field messages"),
+        (500, "CUDA error: unsupported grammar state"),
+    ],
+)
+def test_a_schema_or_grammar_that_is_not_of_the_output_is_not_stepped_down_from(
+    status: int, message: str
+) -> None:
+    error = refusal(status, {"error": {"message": message}})
+    expected = errors.ServerFailedError if status == 500 else errors.RefusedRequestError
+    assert type(error) is expected
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "The specified schema produces a constraint that has too many states for serving.",
+        "Unsupported grammar for guided decoding",
+        "unsupported grammar",
+        "schema for 'answer' uses minItems, which is not supported",
+    ],
+)
+def test_a_refused_schema_of_the_output_is_stepped_down_from(message: str) -> None:
+    error = refusal(400, {"error": {"message": message}})
+    assert isinstance(error, errors.SteppedDownError)
+    assert error.what == "structured"
+
+
+RATE_WORDS = "Rate limit reached for requests. You may {}. Please try again in {}."
+
+
+@pytest.mark.parametrize(
+    ("advice", "wait"),
+    [
+        ("purchase more credits to increase your rate limit", "2s"),
+        ("raise your spend limit tier", "20s"),
+    ],
+)
+def test_a_short_rate_limit_that_speaks_of_money_is_no_quota(advice: str, wait: str) -> None:
+    error = refusal(429, {"error": {"message": RATE_WORDS.format(advice, wait)}})
+    assert isinstance(error, errors.RateLimitedError)
+    assert error.retry_after == float(wait.removesuffix("s"))
+
+
+def test_money_words_with_a_long_wait_or_a_code_of_money_are_a_quota() -> None:
+    message = RATE_WORDS.format("raise your spend limit", "7h12m")
+    assert type(refusal(429, {"error": {"message": message}})) is errors.QuotaError
+    message = RATE_WORDS.format("raise your spend limit", "2s")
+    for code in ("insufficient_quota", "project_spend_limit_exceeded", "1113"):
+        error = refusal(429, {"error": {"message": message, "code": code}})
+        assert type(error) is errors.QuotaError, code
+
+
+def test_an_outage_that_speaks_of_a_balance_is_no_quota() -> None:
+    words = {"error": {"message": "The balance is insufficient in worker pool 3."}}
+    assert type(refusal(503, words)) is errors.ServerFailedError
+    assert type(refusal(403, words)) is errors.QuotaError
+    assert type(answered(words)) is errors.QuotaError
 
 
 def test_an_outage_that_names_a_format_is_not_a_refusal_of_it() -> None:

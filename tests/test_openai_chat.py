@@ -1,7 +1,9 @@
 import asyncio
 import json
 import shutil
+import socket
 import ssl
+import struct
 import subprocess
 import threading
 from collections.abc import AsyncIterator
@@ -350,6 +352,40 @@ async def test_a_broken_connection_may_have_been_paid(half: bool) -> None:
         with pytest.raises(errors.ConnectionFailedError) as caught:
             await ask(made)
         assert caught.value.cost is None
+
+
+async def test_a_connection_that_is_reset_during_its_first_handshake_is_tried_again() -> None:
+    async def reset(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    server = await asyncio.start_server(reset, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        async with backend(f"https://127.0.0.1:{port}/v1") as made:
+            with pytest.raises(errors.ConnectionFailedError, match="no connection") as caught:
+                await ask(made)
+    assert not caught.value.misdirected
+    assert caught.value.unavailable
+
+
+@pytest.mark.parametrize(
+    ("number", "is_unknown"),
+    [(socket.EAI_NONAME, True), (socket.EAI_AGAIN, False), (socket.EAI_FAIL, False)],
+)
+async def test_only_a_name_that_does_not_exist_is_misdirected(
+    monkeypatch: pytest.MonkeyPatch, number: int, is_unknown: bool
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise socket.gaierror(number, "a failure of names")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    async with backend("http://judge.example/v1") as made:
+        with pytest.raises(errors.ConnectionFailedError, match="a failure of names") as caught:
+            await ask(made)
+    assert caught.value.misdirected is is_unknown
+    assert ("isn't known" in str(caught.value)) is is_unknown
 
 
 @pytest.mark.parametrize("body", [b"<html>Welcome</html>", b"", b"[1, 2]", b"\xff\xfe", b"null"])

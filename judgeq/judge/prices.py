@@ -37,7 +37,8 @@ RAISE = 2.0
 """By how much the new bound exceeds the reply that broke the old one."""
 NEAR_NAME = 0.85
 """How like a known model's name a misspelt one is, by difflib's ratio."""
-_NUMBERS = re.compile(r"[0-9.]+")
+_SEPARATORS = re.compile(r"[-._@]+")
+_VERSIONS = re.compile(r"[-._@]*v?[0-9][0-9.]*")
 _NO_TIER = (None, "auto", "default", "standard", "standard_only")
 BATCH = {"processing": "batch"}
 _KINDS = {"input": "input_mtok", "output": "output_mtok", "cached": "cache_read_mtok"}
@@ -127,18 +128,27 @@ def context_window(model: str, base_url: str) -> int | None:
 
 def near_name(model: str, base_url: str) -> str | None:
     """Return the known model at `base_url` that a misspelt name may mean; None for a name that is known
-    or is like none. A name that differs in its numbers alone may be a newer version."""
+    or is like none. A name that differs in its version alone may be a newer one, unless it is a known
+    name with other separators."""
     provider = _provider_at(base_url)
     if provider is None or _in_table(model, base_url) is not None:
         return None
     known = {info.id for info in provider.models if not info.deprecated}
-    without_numbers = {_NUMBERS.sub("", name.lower()) for name in known}
-    if _NUMBERS.sub("", model.lower()) in without_numbers:
+    by_characters = {_SEPARATORS.sub("", name.lower()): name for name in sorted(known)}
+    characters = _SEPARATORS.sub("", model.lower())
+    if characters in by_characters:
+        return by_characters[characters]
+    if _without_version(model) in map(_without_version, known):
         return None
     near = get_close_matches(model, sorted(known), 1, cutoff=NEAR_NAME)
     if not near or model.startswith(tuple(f"{near[0]}{mark}" for mark in "-:@")):
         return None  # like none; or a variant of it, or the user's own
     return near[0]
+
+
+def _without_version(name: str) -> str:
+    """Return a model's name without its numbers: claude-haiku of claude-haiku-5 and claude-haiku-4-5."""
+    return _SEPARATORS.sub("-", _VERSIONS.sub("", name.lower())).strip("-")
 
 
 def elsewhere(model: str, at: datetime) -> tuple[str, Price] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
@@ -51,6 +52,8 @@ STALL_GRACE_SECONDS = 10.0
 """Seconds in which what came meanwhile is read, before calls are given up."""
 READING_SECONDS = 0.02
 """The same where it did run."""
+# No such name, or one without an address, where the system tells that apart.
+_UNKNOWN_NAME = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
 
 
 @asynccontextmanager
@@ -298,6 +301,8 @@ class Connection:
             remedy = "is Ollama running (`ollama serve`)?"
         place = self.mask.text(f"{who}{parts.scheme}://{parts.hostname}{port}")
         if isinstance(error, aiohttp.ClientConnectorDNSError):
+            if error.os_error.errno not in _UNKNOWN_NAME:
+                return ""  # the name server may answer another time
             return (
                 f"The name in {place} isn't known ({error.os_error.strerror or error.os_error}): "
                 f"{remedy if self._proxy else 'is --base-url right, and is there a network?'}"
@@ -305,8 +310,6 @@ class Connection:
         refused = isinstance(error.os_error, ConnectionRefusedError)
         if refused or error.os_error.errno == errno.ECONNREFUSED:
             return f"Nothing listens at {place}: {remedy}"
-        if error.os_error.errno == errno.ECONNRESET and parts.scheme == "https":
-            return f"What listens at {place} broke off before TLS began: {remedy}"
         return ""
 
 

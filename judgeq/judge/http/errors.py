@@ -51,16 +51,23 @@ QUOTA = re.compile(
     re.IGNORECASE,
 )
 # Money that is used up, in words that no limit a minute is spoken of: xAI, Moonshot, Zhipu, Gemini's
-# prepaid accounts, SiliconFlow, Volcengine.
+# prepaid accounts, Volcengine.
 MONEY = re.compile(
     r"credits? (is|are|has been|have been) (depleted|exhausted|used up)"
-    r"|used all (of )?(the |its |your )?(available )?credits|purchase more credits"
-    r"|(spending|spend) (limit|cap)|balance is (insufficient|not enough)"
-    r"|insufficient[ _](account )?balance|exceeded_current_quota|account_?overdue|overdue[ _]balance"
+    r"|used all (of )?(the |its |your )?(available )?credits"
+    r"|insufficient_balance|exceeded_current_quota|account_?overdue|overdue[ _]balance"
     r"|欠费|余额不足|请充值|账户余额",
     re.IGNORECASE,
 )
+# Money in words with which a limit a minute may be spoken of as well: xAI, Gemini, SiliconFlow.
+PERHAPS_MONEY = re.compile(
+    r"purchase more credits|(spending|spend) (limit|cap)|balance is (insufficient|not enough)"
+    r"|insufficient (account )?balance",
+    re.IGNORECASE,
+)
 _MONEY_CODES = frozenset({"1113"})  # Zhipu's
+_SHORT_WAIT_SECONDS = 300.0
+"""A limit that ends sooner is no money that is used up."""
 CONTEXT = re.compile(
     r"context[ _]?length|context[ _]?window|context size|maximum context|max(imum)?[ _]model[ _]len"
     r"|exceed_context_size|prompt is too long|too many (input )?tokens|input is too long"
@@ -91,12 +98,20 @@ STRUCTURED = re.compile(
     r"response_?format|response format|json[ _-]?schema|json_object|json mode|structured[ _]output"
     r"|response_?schema|response_?mime_?type|additional_?properties|schema in format"
     r"|output_config(?!\.effort)|output[_ ]format|tool_choice|support tool"
-    r"|guided[ _](decoding|json)|grammar|required for format|handle the requested parameters",
+    r"|guided[ _](decoding|json)|required for format|handle the requested parameters"
+    r"|(pars(e|ing)|load|init(ialize)?|compile|support|accept|invalid) (the )?grammar"
+    r"|grammar is (not supported|unsupported|invalid)",
     re.IGNORECASE,
 )
-# Vertex: "`answer` schema specified other fields alongside any_of". In a refusal only: a server that
-# broke down may speak of any schema.
+# Vertex: "`answer` schema specified other fields alongside any_of"; Gemini: "The specified schema
+# produces a constraint". In a refusal only: a server that broke down may speak of any schema.
 _SCHEMA = re.compile(r"\bschema\b", re.IGNORECASE)
+_OF_OUTPUT = re.compile(
+    r"['\"`]answer['\"`]|(any|all|one)_?of|(min|max|unique)_?items|generation_?config|nesting depth"
+    r"|produces a constraint",
+    re.IGNORECASE,
+)
+_GRAMMAR = re.compile(r"\bgrammar\b", re.IGNORECASE)
 _CANT = re.compile(
     r"not support|unsupported|not implemented|unavailable|failed to (parse|load|init|compile)|invalid"
     r"|unknown name",
@@ -214,7 +229,7 @@ def error_in(answer: Fields, *, model: str, url: str, reason: object = None) -> 
         what = "no message" if ended == NO_MESSAGE else f"finish_reason {ended!r}"
     if said is not None or text.message:
         what += f": {text.quote.removesuffix('.')}"
-    refused = any(map(text.find, (CONTEXT, FILTER, MODEL, KEY)))
+    refused = any(map(text.find, (CONTEXT, FILTER, MODEL, KEY, MONEY, PERHAPS_MONEY)))
     status = int(code or (429 if text.find(_SLOWER) else 400 if refused else 500))
     if "base_resp" in answer:
         status = next((_MINIMAX[code] for code in text.codes if code in _MINIMAX), status)
@@ -263,7 +278,7 @@ def _words(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, str]]:
         for field, part in inner if depth < DEEPEST else ():
             if field in (*_MESSAGES, *_CODES, "metadata", "details", "innererror"):
                 yield from _words(part, field, depth + 1)
-    elif value is not None and value != "":
+    elif value is not None and value != "" and not isinstance(value, bool):
         yield name, str(value)[:LONGEST]
 
 
@@ -278,10 +293,7 @@ def _meaning(
     looked for first. `asked`: seconds to wait, by its headers; `words` are for the user."""
     in_words = _wait_in(text.message)
     wait = in_words if asked is None else asked
-    # Gemini says "quota" of a limit a minute, and when to come again.
-    passing = status == 429 and in_words is not None and "insufficient_quota" not in text.codes
-    no_money = text.find(MONEY) or not _MONEY_CODES.isdisjoint(text.codes)
-    if status == 402 or no_money or (text.find(QUOTA) and not passing):
+    if status == 402 or _is_quota(status, text, in_words):
         return QuotaError(
             f"{words} The account's money or quota is used up: see to it at the provider's."
         )
@@ -314,8 +326,7 @@ def _meaning(
         return UnusableReplyError(f"the model's answer was no JSON. ({words})", cost=None)
     no_model = text.find(MODEL)
     surely = (no_model and status == 404) or "model_not_found" in text.codes
-    structured = text.find(STRUCTURED) or (status in (400, 422) and text.find(_SCHEMA))
-    if structured and status not in (401, 403) and not surely:
+    if _names_structured(status, text) and status not in (401, 403) and not surely:
         return SteppedDownError(words, what="structured")
     if status == 405 or (status == 404 and not text.find(FILTER)) or no_model:
         return UnknownModelError(
@@ -338,6 +349,31 @@ def _meaning(
     return RefusedRequestError(
         f"{words} The server won't take the request as it is: change {what}."
     )
+
+
+def _is_quota(status: int, text: ErrorText, wait: float | None) -> bool:
+    """Return whether an error says that money or a quota is used up. `wait`: seconds, by its words."""
+    has_code = not _MONEY_CODES.isdisjoint(text.codes)
+    has_code = has_code or any(QUOTA.search(code) or MONEY.search(code) for code in text.codes)
+    if has_code or (400 <= status < 500 and text.find(MONEY)):
+        return True
+    # Gemini says "quota" of a limit a minute, and when to come again.
+    is_passing = status == 429 and wait is not None
+    is_short = status == 429 and wait is not None and wait < _SHORT_WAIT_SECONDS
+    if 400 <= status < 500 and text.find(PERHAPS_MONEY) and not is_short:
+        return True
+    return text.find(QUOTA) is not None and not is_passing
+
+
+def _names_structured(status: int, text: ErrorText) -> bool:
+    """Return whether a refusal is about the schema or the format that an answer should have."""
+    if text.find(STRUCTURED):
+        return True
+    if status not in (400, 422):
+        return False
+    if text.find(_GRAMMAR) and text.find(_CANT):
+        return True
+    return text.find(_SCHEMA) is not None and text.find(_OF_OUTPUT) is not None
 
 
 def _wait_in(message: str) -> float | None:
