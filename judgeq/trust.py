@@ -4,8 +4,9 @@ A folder may be a stranger's, or lie where others can write; so may a database. 
 file or an address, or bounds what is paid, is taken from it only if this user gave it for this run
 before. That is remembered outside: a mark for each run, keyed by the run's place and its fingerprint.
 
-A file of --config may be a stranger's, too. What of it decides where texts and keys are sent is shown
-and needs a yes, which is remembered by a mark for each file, or is given as flags.
+A file of --config may be a stranger's, too. What of it decides which texts and keys are sent where is
+shown and needs a yes, or is given as flags. A yes is remembered by a mark for each file. It holds for
+these settings together: with another dataset, the same address needs another yes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from judgeq.config import NEVER_KEPT, Settings, as_flags, as_text, settle
+from judgeq.datasets import STDIN, dataset_names
 from judgeq.datasets.tables import format_of
 from judgeq.errors import RunError
 from judgeq.escaping import PLACEHOLDER, quoted, shell_command
@@ -42,9 +44,13 @@ OF_MODELS = (
 
 OF_A_FILE = (
     *("store", *ADDRESSES, "api_key_env", "api_key_file", "headers", "extra_body"),
-    *("proxy", "ca_file", "cache_dir"),
+    *("proxy", "ca_file", "cache_dir", "onto", "price", "prices"),
 )
-"""Settings of a --config file that decide what is sent where, or which files are used for that."""
+"""Settings of a --config file that need a yes: they decide what is sent where, or how a cap is kept."""
+READ_FILES = ("dataset", "data_dir", "prompt", "anchors")
+"""Settings of a --config file that need a yes where they name a file outside its own folder."""
+AGREED_TOGETHER = (*OF_A_FILE, *READ_FILES, "text_column", "sheet", "judge", "api")
+"""Settings of a --config file that a yes covers, all together."""
 
 Mark = Mapping[str, list[str]]
 """By setting, the digests of all values that this user gave it for the run."""
@@ -125,7 +131,9 @@ class FileRequest(NamedTuple):
     file: Path
     settings: Settings
     names: Sequence[str]
-    """Of the settings of OF_A_FILE that the file gives."""
+    """The settings that need a yes."""
+    agreement: Mapping[str, str]
+    """Digests of all settings that a yes covers, by name."""
 
     @property
     def lines(self) -> list[str]:
@@ -133,29 +141,45 @@ class FileRequest(NamedTuple):
         settings = self.settings
         shown = settings.model_dump(mode="json") | settings.on_disk()
         lines = [
-            f"to {settings.address_of(model)}: the texts of {quoted(settings.dataset)}, with "
+            f"to {settings.address_of(model)}: the texts of {quoted(self._dataset)}, with "
             f"{_key_of(settings, model)}"
             for model in settings.models
         ]
-        for header in settings.headers if "headers" in self.names else ():
+        for header in settings.headers if "headers" in self.agreement else ():
             name, _, value = header.partition(":")
             is_kept = header in shown["headers"]
             lines.append(
                 f"with the header {quoted(name)}: {quoted(value.strip()) if is_kept else '…'}"
             )
         said = {
+            "text_column": "the texts are in the column",
+            "sheet": "the texts are in the sheet",
+            "data_dir": "with the corpora in",
+            "onto": "with the texts of the run",
+            "anchors": "with the pairs in",
+            "prompt": "asked by the prompt set",
+            "judge": "asking the model",
             "store": "the run is kept in",
             "proxy": "through the proxy",
             "extra_body": "with these fields in each request:",
             "ca_file": "trusting the certificates in",
             "cache_dir": "with the replies that are in",
+            "price": "counting what you pay in dollars per million tokens:",
+            "prices": "counting what you pay in dollars per million tokens:",
         }
-        for name in [name for name in said if name in self.names]:
+        for name in [name for name in said if name in self.agreement]:
             value = (
                 parse(settings.store).label if name == "store" and settings.store else shown[name]
             )
             lines.append(f"{said[name]} {PLACEHOLDER if value is None else quoted(as_text(value))}")
         return lines
+
+    @property
+    def _dataset(self) -> str:
+        """The dataset: the whole path of a file that isn't in the job file's folder."""
+        path = _file_of(self.settings, "dataset")
+        is_outside = path is not None and not path.is_relative_to(_folder_of(self.file))
+        return str(path) if is_outside else self.settings.dataset
 
     def command(self, name: str) -> str:
         """Return the command that gives what the file asks for as flags, without secrets."""
@@ -176,19 +200,87 @@ def requested_by(
     `given` are the settings that this user gave otherwise. Where nothing `sends` texts, only the
     database of the run counts.
     """
-    mark = _read(_mark_of_file(file))
-    counts = OF_A_FILE if sends and settings.models else OF_A_FILE[:1]
-    names = [name for name in counts if name not in given and not _own(settings, name, mark)]
-    return FileRequest(file, settings, names) if names else None
+    counting = AGREED_TOGETHER if sends and settings.models else ("store",)
+    from_file = [name for name in counting if not _is_given(settings, name, given)]
+    names = [name for name in from_file if _needs_yes(file, settings, name)]
+    if not names:
+        return None
+    agreement = {
+        name: _digest_with_file(settings, name)
+        for name in from_file
+        if not _is_default(settings, name)
+    }
+    for earlier in _agreements(file):
+        if {name: earlier[name] for name in from_file if name in earlier} == agreement:
+            return None
+    return FileRequest(file, settings, names, agreement)
 
 
 def agree_to(request: FileRequest) -> None:
     """Remember that this user agreed to what a file asks for. Raises RunError."""
-    path = _mark_of_file(request.file)
-    mark = dict(_read(path) or {})
-    for name in request.names:
-        mark[name] = sorted({*mark.get(name, ()), _digest(request.settings, name)})
-    write_private(path, orjson.dumps({"file": str(request.file), "settings": mark}).decode())
+    agreements = [*_agreements(request.file), dict(request.agreement)]
+    record = {"file": str(request.file), "agreements": agreements}
+    write_private(_mark_of_file(request.file), orjson.dumps(record).decode())
+
+
+def _agreements(file: Path) -> list[dict[str, str]]:
+    """Return what this user agreed to for a --config file: digests by setting, of each yes."""
+    try:
+        agreements = orjson.loads(_mark_of_file(file).read_bytes())["agreements"]
+        return [
+            {str(name): str(digest) for name, digest in agreement.items()}
+            for agreement in agreements
+        ]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return []  # none, or not ours: as if nothing was agreed to
+
+
+def _is_given(settings: Settings, name: str, given: Collection[str]) -> bool:
+    """Return whether a setting is this user's own: an option, or of the environment."""
+    if name == "prices" and "price" in given:  # which wins
+        return True
+    value = getattr(settings, name)
+    return name in given or (value is not None and value == _here(name))
+
+
+def _is_default(settings: Settings, name: str) -> bool:
+    default = Settings.model_fields[name].get_default(call_default_factory=True)
+    return bool(getattr(settings, name) == default)
+
+
+def _needs_yes(file: Path, settings: Settings, name: str) -> bool:
+    """Return whether a setting of a --config file is used only after a yes."""
+    if name in READ_FILES:
+        path = _file_of(settings, name)
+        return path is not None and not path.is_relative_to(_folder_of(file))
+    return name in OF_A_FILE and not _is_default(settings, name)
+
+
+def _folder_of(file: Path) -> Path:
+    return Path(os.path.realpath(file)).parent
+
+
+def _file_of(settings: Settings, name: str) -> Path | None:
+    """Return the file or folder that a setting names, links resolved; None of a setting that names
+    none."""
+    value = getattr(settings, name)
+    if name == "dataset":
+        is_file = value not in (*dataset_names(), STDIN)
+    elif name == "prompt":
+        is_file = value is not None and Path(value).suffix == ".toml"
+    else:
+        is_file = isinstance(value, Path)
+    if not is_file:
+        return None
+    return Path(os.path.realpath(str(value).replace("\0", "")))  # one with NUL is never opened
+
+
+def _digest_with_file(settings: Settings, name: str) -> str:
+    """Return a digest of a setting's value and of the whole path of the file that it names."""
+    path = _file_of(settings, name)
+    return hashlib.sha256(
+        f"{_digest(settings, name)}\0{path}".encode(errors="backslashreplace")
+    ).hexdigest()
 
 
 def _mark_of_file(file: Path) -> Path:

@@ -1,15 +1,18 @@
 """Connections to the served pages: who opens many and says nothing keeps nobody out."""
 
+import queue
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from judgeq import run_places
-from judgeq.web import serve
-from judgeq.web.connections import ConnectionLimits
+from judgeq.web import guard, serve
+from judgeq.web.connections import ConnectionLimits, Connections, WatchedConnection
 from tests.cli import LONGEST
 from tests.people import asking
 from tests.web import in_thread
@@ -106,4 +109,87 @@ def test_connections_of_many_addresses_keep_nobody_out(tmp_path: Path, page: str
             assert ask(new, port) == b"HTTP/1.1 200 OK"
         assert all(is_closed(connection) for connection in silent[:2])
         for connection in silent:
+            connection.close()
+
+
+LARGE_BYTES = 20_000_000
+
+
+@asynccontextmanager
+async def large(limits: ConnectionLimits, lost: queue.SimpleQueue[int]) -> AsyncIterator[int]:
+    """The port of a server whose answers are LARGE_BYTES. `lost` gets the number of connections that
+    count when one is lost, and still counts."""
+
+    class Watched(Connections):
+        def remove(self, connection: WatchedConnection) -> None:
+            if connection in self._addresses:
+                lost.put(len(self._addresses))
+            super().remove(connection)
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=b"x" * LARGE_BYTES)
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guard, "Connections", Watched)
+        async with guard.listening(
+            app, "127.0.0.1", 0, guard.logger("test"), limits=limits
+        ) as port:
+            yield port
+
+
+def unread(port: int, requests: bytes) -> socket.socket:
+    """A connection that sent requests and has room for little of the answers."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    connection.settimeout(LONGEST)
+    connection.connect(("127.0.0.1", port))
+    connection.sendall(requests)
+    return connection
+
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+@pytest.mark.parametrize(
+    "requests", [(REQUEST + b"\r\n") * 40, REQUEST + b"Connection: close\r\n\r\n"]
+)
+def test_a_client_that_does_not_read_is_closed(requests: bytes) -> None:
+    lost = queue.SimpleQueue[int]()
+    with in_thread(large(SHORT, lost)) as port, unread(port, requests):
+        assert lost.get(timeout=LONGEST) == 1, "it counts until it is lost"
+
+
+def test_a_client_that_reads_slowly_and_steadily_is_not_closed() -> None:
+    slowness = threading.Event()  # never set
+    limits = ConnectionLimits(silent_seconds=0.6)
+    served_large = in_thread(large(limits, queue.SimpleQueue()))
+    with served_large as port, unread(port, REQUEST + b"\r\n") as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1_000_000)
+        received = 0
+        for part_end in range(LARGE_BYTES // 20, LARGE_BYTES + 1, LARGE_BYTES // 20):
+            slowness.wait(
+                limits.silent_seconds / 5
+            )  # the whole takes four times as long as silence may
+            while received < part_end:
+                part = connection.recv(part_end - received)
+                assert part, f"closed after {received} bytes"
+                received += len(part)
+
+
+def test_connections_that_do_not_read_count_until_they_are_lost() -> None:
+    """More are added than one address may have: those that are closed for them make room."""
+    lost = queue.SimpleQueue[int]()
+    with in_thread(large(PATIENT, lost)) as port:
+        greedy = [unread(port, (REQUEST + b"\r\n") * 40) for _ in range(3)]
+        for connection in greedy:
+            assert connection.recv(1) == b"H", "its answer began"
+        with unread(port, REQUEST + b"\r\n") as fourth:
+            assert fourth.recv(1) == b"H"
+            assert lost.get(timeout=LONGEST) == 4, "the closed one still counted"
+            with unread(port, REQUEST + b"\r\n") as fifth:
+                assert fifth.recv(1) == b"H"
+                assert lost.get(timeout=LONGEST) == 4, "no more than one above the limit"
+        for connection in greedy:
             connection.close()

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from judgeq import config, prompts, seeds
+from judgeq import config, prompts, seeds, trust
 from judgeq.engine import import_run, results, session
 from judgeq.engine.results import Result
 from judgeq.errors import JudgeError, UsageError
@@ -331,8 +331,14 @@ def spent(run: Path) -> float:
 
 
 def test_each_model_is_paid_by_its_price_and_the_cap_is_theirs_together(
-    tmp_path: Path, priced: Path
+    tmp_path: Path, priced: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        settings = config.settle({"judge": ("a", "b")}, priced)
+        request = trust.requested_by(priced, settings, ["judge", "base_url"], sends=True)
+        assert request is not None
+        trust.agree_to(request)
     with mock(tmp_path, "--latency", "0.01") as url:
         job = ("run", "--config", priced, "--judge", "a", "--judge", "b", "--base-url", url)
         mine = (*job, "--max-output-tokens", "60", "--concurrency", "20", "--json")

@@ -369,3 +369,117 @@ def test_a_job_files_database_is_not_connected_to(tmp_path: Path) -> None:
         ]
         assert "kept in postgresql://me@127.0.0.1:9/db" in refused
         assert "pw-1234567" not in refused
+
+
+def written_job(folder: Path, **settings: Any) -> tuple[str, ...]:
+    """Write a job file that asks a model about "it"; the command that runs it."""
+    common = {"strategy": "pairwise1", "feature": "it", "judge": "m"}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in (common | settings).items()]
+    (folder / "job.toml").write_text("\n".join(lines))
+    return "run", "--config", "job.toml"
+
+
+def table(path: Path) -> str:
+    path.write_text("text,other\n" + "".join(f"text {n},other {n}\n" for n in range(4)))
+    return str(path)
+
+
+CHANGED: list[dict[str, Any]] = [
+    {"dataset": "secret.csv"},
+    {"judge": "other"},
+    {"prompt": "other.toml", "feature": ""},
+    {"text_column": "other"},
+    {"price": [0, 0]},
+    {"onto": ["last"]},
+    {"data_dir": "."},
+    {"anchors": "texts.csv"},
+]
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_yes_to_a_job_file_covers_all_that_was_shown_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table(tmp_path / "texts.csv")
+    table(tmp_path / "secret.csv")
+    with mock(tmp_path) as url:
+        first = {"dataset": "texts.csv", "base_url": url}
+        judgeq(tmp_path, *written_job(tmp_path, **first), stdin="y\n")
+        with monkeypatch.context() as patch:
+            patch.setattr(running, "is_terminal", lambda: False)
+            judgeq(tmp_path, *written_job(tmp_path, **first, seed=7))
+            sent = stats(url)["requests"]
+            for change_of in CHANGED:
+                refused = judgeq(
+                    tmp_path, *written_job(tmp_path, **first | change_of), "--seed", "8", expect=2
+                )
+                assert "Nothing was sent" in refused.stderr, change_of
+                assert str([*change_of.values()][0]).strip("[]'")[:4] in refused.stderr
+            assert stats(url)["requests"] == sent
+            # What is given as an option is this user's own; all else was agreed to.
+            words = written_job(tmp_path, **first)
+            judgeq(tmp_path, *words, "--dataset", "secret.csv", "--seed", "9")
+        # Two that were each agreed to aren't agreed to in a new combination.
+        judgeq(tmp_path, *written_job(tmp_path, **first | {"judge": "n"}), stdin="y\n")
+        secret = first | {"dataset": "secret.csv"}
+        judgeq(tmp_path, *written_job(tmp_path, **secret), "--seed", "5", stdin="y\n")
+        refused = judgeq(tmp_path, *written_job(tmp_path, **secret, judge="n"), expect=5)
+        assert "Send that?" in refused.stderr
+
+
+def requested(file: Path, *given: str) -> trust.FileRequest | None:
+    return trust.requested_by(file, config.settle({}, file), given, sends=True)
+
+
+def test_a_job_file_sends_a_file_of_another_folder_only_after_a_yes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an address, it is still this user's file, key and money."""
+    folder = tmp_path / "gift"
+    (folder / "data").mkdir(parents=True)
+    secret = table(tmp_path / "secret.csv")
+    table(folder / "data" / "texts.csv")
+    (folder / "link.csv").symlink_to(secret)
+    monkeypatch.chdir(folder)
+    job_file = folder / "job.toml"
+    for dataset in (secret, "../secret.csv", "link.csv"):
+        written_job(folder, dataset=dataset)
+        refused = json_of(folder, "run", "--config", "job.toml", expect=2)["error"]["message"]
+        assert f"the texts of {secret}, with the key in $OPENAI_API_KEY" in refused
+        assert "--dataset" in refused
+        assert requested(job_file, "dataset") is None
+    for dataset in ("data/texts.csv", "demo", "-"):
+        written_job(folder, dataset=dataset)
+        assert requested(job_file) is None
+    written_job(folder, dataset="demo", prompt="../prompt.toml")
+    request = requested(job_file)
+    assert request is not None
+    assert request.names == ["prompt"]
+
+
+def test_a_yes_is_for_the_file_that_a_path_led_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table(tmp_path / "texts.csv")
+    secret = table(tmp_path / "secret.csv")
+    written_job(tmp_path, dataset="texts.csv", base_url="http://127.0.0.1:9/v1")
+    request = requested(tmp_path / "job.toml")
+    assert request is not None
+    trust.agree_to(request)
+    assert requested(tmp_path / "job.toml") is None
+    (tmp_path / "texts.csv").unlink()
+    (tmp_path / "texts.csv").symlink_to(secret)
+    assert requested(tmp_path / "job.toml") is not None
+
+
+def test_a_job_file_does_not_set_the_price_of_a_cap(tmp_path: Path) -> None:
+    for price in ({"price": [0, 0]}, {"prices": {"m": {"input": 0, "output": 0}}}):
+        (tmp_path / "job.toml").write_text(
+            'dataset = "demo"\njudge = "m"\n'
+            + ("price = [0, 0]" if "price" in price else "[prices.m]\ninput = 0\noutput = 0")
+        )
+        refused = judgeq(tmp_path, "run", "--config", "job.toml", "--max-cost", "1", expect=2)
+        assert "counting what you pay" in refused.stderr
+        assert "--price" in refused.stderr
+        assert requested(tmp_path / "job.toml", "price") is None

@@ -67,9 +67,9 @@ class Connections:
             self._close(next(iter(self._silent), connection))
 
     def _close(self, connection: WatchedConnection) -> None:
-        """Close a connection, which counts no more from now on."""
-        self.remove(connection)
-        connection.force_close()
+        """Close a connection. It counts until it is lost, but isn't chosen again."""
+        self._silent.pop(connection, None)
+        connection.abort()
 
     def remove(self, connection: WatchedConnection) -> None:
         """Forget a connection that is closed."""
@@ -99,8 +99,10 @@ class WatchedConnection(web.RequestHandler):
         super().__init__(server, loop=loop, logger=logger, access_log=None)  # type: ignore[arg-type]
         self._connections = connections
         self._timer: asyncio.TimerHandle | None = None
-        self._unsent = 0
-        """Bytes of answers that weren't sent when the timer was set."""
+        self._watched_transport: asyncio.Transport | None = None
+        """The transport until it is lost. aiohttp forgets its own when it begins to close."""
+        self._unsent: int | None = None
+        """Bytes of answers that weren't sent when the time was last up; None before that."""
 
     @property
     def limits(self) -> ConnectionLimits:
@@ -110,6 +112,8 @@ class WatchedConnection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to watch the connection."""
         super().connection_made(transport)
+        if isinstance(transport, asyncio.Transport):
+            self._watched_transport = transport
         peer = transport.get_extra_info("peername") or ("",)
         self._connections.add(self, str(peer[0]))
         self.begin_silence()
@@ -117,6 +121,7 @@ class WatchedConnection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stop watching the connection."""
         self._cancel_timer()
+        self._watched_transport = None
         self._connections.remove(self)
         super().connection_lost(exc)
 
@@ -124,6 +129,7 @@ class WatchedConnection(web.RequestHandler):
         """Give the client the time for a request's head."""
         if self.transport is not None:
             self._connections.note_silent(self)
+            self._unsent = None  # the answer isn't written yet
             self._set_timer()
 
     def end_silence(self) -> None:
@@ -131,9 +137,15 @@ class WatchedConnection(web.RequestHandler):
         self._cancel_timer()
         self._connections.note_busy(self)
 
+    def abort(self) -> None:
+        """Close the connection at once; a client that doesn't read can't delay it."""
+        transport = self._watched_transport
+        self.force_close()
+        if transport is not None:
+            transport.abort()
+
     def _set_timer(self) -> None:
         self._cancel_timer()
-        self._unsent = self._bytes_unsent()
         self._timer = self._loop.call_later(self.limits.silent_seconds, self._time_is_up)
 
     def _cancel_timer(self) -> None:
@@ -141,15 +153,17 @@ class WatchedConnection(web.RequestHandler):
             self._timer.cancel()
             self._timer = None
 
-    def _bytes_unsent(self) -> int:
-        return 0 if self.transport is None else self.transport.get_write_buffer_size()
-
     def _time_is_up(self) -> None:
-        """Close the connection, unless its client is still receiving an answer."""
-        if 0 < self._bytes_unsent() < self._unsent:
+        """Close the connection, unless its client received a part of an answer in this time."""
+        transport = self._watched_transport
+        unsent = 0 if transport is None else transport.get_write_buffer_size()
+        if (
+            unsent > 0 and unsent != self._unsent
+        ):  # also the first time, which began before the answer
+            self._unsent = unsent
             self._set_timer()
         else:
-            self.force_close()
+            self.abort()
 
 
 @web.middleware
