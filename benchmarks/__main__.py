@@ -24,6 +24,7 @@ from benchmarks.hybrid import hybrid, recorded
 from benchmarks.information import buying, rounds
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
 from benchmarks.ratings import ratings
+from benchmarks.reading import reading
 from benchmarks.reporting import report
 from benchmarks.stores import plans, stores
 from benchmarks.thresholds import humps, thresholds
@@ -167,6 +168,7 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "drift": drift,
     "ratings": ratings,
     "report": report,
+    "reading": reading,
     "thresholds": thresholds,
     "humps": humps,
     "hybrid": hybrid,

@@ -471,7 +471,8 @@ def test_whatever_a_server_sends_usage_adds_up(usage: Any) -> None:
         assert all(count >= 0 for count in found)
         assert found.reasoning <= found.output
         if usage.get("prompt_tokens") is not None:
-            assert found.input + found.cached == usage["prompt_tokens"]
+            prompt = usage["prompt_tokens"]
+            assert found.input + found.cached == prompt or found.input == prompt < found.cached
         if usage.get("completion_tokens") is not None:
             assert usage["completion_tokens"] <= found.output
 

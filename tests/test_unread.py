@@ -22,6 +22,7 @@ from judgeq.judge.unread import (
     size_of,
 )
 from judgeq.rating.unread import (
+    SHORT_ANSWERS,
     AnswerPatterns,
     cautions,
     log_chance_of,
@@ -95,7 +96,7 @@ def test_answers_in_the_order_presented_are_a_problem_once_chance_cannot_explain
     reverse: bool,
 ) -> None:
     needed = {size: answers_until_stopped(size, reverse) for size in (2, 3, 5, 10)}
-    assert needed == {2: 40, 3: 16, 5: 6, 10: 3}
+    assert needed == {2: 40, 3: 40, 5: 6, 10: 3}
 
 
 def test_the_same_order_of_labels_again_and_again_is_a_problem() -> None:
@@ -109,18 +110,18 @@ def test_the_same_order_of_labels_again_and_again_is_a_problem() -> None:
 
 def test_lists_of_several_sizes_count_together() -> None:
     rng = seeds.rng(2, "unread")
-    lists = [rng.permutation(50)[:size].tolist() for size in (4, 5, 4, 5, 6, 6)]
+    lists = [rng.permutation(50)[:size].tolist() for size in (5, 6, 5, 6, 7, 7)]
     assert patterns([(items, Verdict(tuple(items))) for items in lists]).problem is not None
 
 
 def test_ties_are_no_order() -> None:
     """Tied texts have no order among them, whichever way the reply names them."""
     rng = seeds.rng(3, "unread")
-    lists = [rng.permutation(50)[:4].tolist() for _ in range(100)]
+    lists = [rng.permutation(50)[:6].tolist() for _ in range(100)]
     assert patterns([(items, Verdict.of([items])) for items in lists]).problem is None
-    # Of pairs of tied texts: 4!/(2! · 2!) = 6 orders.
-    halves = [(items, Verdict.of([items[:2], items[2:]])) for items in lists]
-    needed = math.ceil(math.log(1e12) / math.log(6))
+    # Of halves of tied texts: 6!/(3! · 3!) = 20 orders.
+    halves = [(items, Verdict.of([items[:3], items[3:]])) for items in lists]
+    needed = math.ceil(math.log(1e12) / math.log(20))
     assert patterns(halves[: needed - 1]).problem is None
     assert patterns(halves[:needed]).problem is not None
 
@@ -148,15 +149,55 @@ def test_a_judge_that_reads_is_never_stopped() -> None:
 def test_later_answers_need_more_evidence() -> None:
     """A run has one beginning, and as many later streaks as questions."""
     rng = seeds.rng(5, "unread")
-    pairs = [rng.permutation(50)[:2].tolist() for _ in range(62)]
-    found = AnswerPatterns()
-    found.add(pairs[0], Verdict(tuple(pairs[0])))
-    found.add(pairs[1], Verdict(tuple(pairs[1][::-1])))
-    for presented in pairs[2:61]:
-        found.add(presented, Verdict(tuple(presented)))
-    assert found.problem is None
-    found.add(pairs[61], Verdict(tuple(pairs[61])))
-    assert found.problem is not None
+    for size, needed, said in (
+        (2, SHORT_ANSWERS - 2, "399 of its last 400 answers to pairs chose the first text"),
+        (3, SHORT_ANSWERS - 2, "399 of its last 400 answers to lists were given back in the order"),
+        (5, 9, "its last 9 answers to lists were given back in the order presented"),
+    ):
+        lists = [rng.permutation(50)[:size].tolist() for _ in range(2 + needed)]
+        found = patterns([(items, Verdict(tuple(items))) for items in lists[:1]])
+        found.add(lists[1], Verdict(tuple(lists[1][::-1])))
+        for presented in lists[2:-1]:
+            found.add(presented, Verdict(tuple(presented)))
+        assert found.problem is None
+        found.add(lists[-1], Verdict(tuple(lists[-1])))
+        assert said in str(found.problem)
+
+
+def stopped_after(answers: Sequence[bool], size: int = 2, *, both_orders: bool = False) -> int:
+    """Return after how many answers a judge is stopped that gives the order presented where one is true,
+    and else the reverse; 0: never."""
+    presented = tuple(range(size))
+    found = AnswerPatterns(both_orders=both_orders)
+    for number, as_presented in enumerate(answers, 1):
+        found.add(presented, Verdict(presented if as_presented else presented[::-1]))
+        if found.problem is not None:
+            return number
+    return 0
+
+
+@pytest.mark.parametrize(("size", "both_orders"), [(2, False), (2, True), (3, False)])
+def test_a_judge_that_leans_to_the_first_place_but_reads_is_not_stopped_later(
+    size: int, both_orders: bool
+) -> None:
+    """One that takes it in 90 %, once it has taken another: by its first 40 answers alone it can't be
+    told from one that doesn't read (0.9^40 = 1.5 %)."""
+    rng = seeds.rng(8, "unread")
+    for _ in range(20):
+        answers = rng.random(2_000) < 0.9
+        answers[:3] = False, True, False
+        assert stopped_after(answers.tolist(), size, both_orders=both_orders) == 0
+    always = [True] * 100
+    assert stopped_after(always, size, both_orders=both_orders) == (80 if both_orders else 40)
+
+
+def test_few_runs_of_a_judge_that_leans_are_stopped_by_its_first_answers() -> None:
+    rng = seeds.rng(9, "unread")
+    runs = rng.random((1_000, 40)) < 0.9
+    stopped = sum(stopped_after(one.tolist()) > 0 for one in runs)
+    assert stopped == int(runs.all(axis=1).sum()) <= 30
+    both = rng.random((1_000, 80)) < 0.9
+    assert not any(stopped_after(one.tolist(), both_orders=True) for one in both)
 
 
 @given(st.lists(st.tuples(rankings(), st.randoms(use_true_random=False)), min_size=1, max_size=8))
@@ -218,6 +259,8 @@ def test_rows_of_one_character_are_few_tokens() -> None:
     assert size_of("aabbccdd") == 8
     assert size_of("") == 0
     assert size_of("\ud800x") == 4
+    assert size_of("哈" * 3_000) == 9
+    assert size_of("哈" * 3_000 + "会议") == 15
 
 
 def test_short_questions_say_nothing() -> None:
@@ -242,6 +285,36 @@ def test_the_same_count_for_questions_of_clearly_different_size_is_a_limit() -> 
     for _ in range(50):
         alike.add(20_000, 5_000)  # one question, asked again
     assert alike.sentence == ""
+
+
+def test_few_odd_counts_among_many_are_not_a_server_that_cuts_off() -> None:
+    prompts = PromptTokens()
+    for at in range(1_000):
+        size = 5_000 + 10 * (at % 500)
+        prompts.add(size, 100 if at % 90 == 0 else size // 4)
+    assert (prompts.calls, prompts.sentence, prompts.stops) == (0, "", False)
+    for at in range(240):
+        prompts.add(9_000 + at, 100)
+    assert prompts.calls > 240
+    assert prompts.stops
+    assert "too few for 252 questions" in prompts.sentence
+
+
+def test_the_count_of_a_few_of_the_largest_questions_is_not_a_limit() -> None:
+    prompts = PromptTokens()
+    for at in range(1_000):
+        prompts.add(9_000 + at, 4_000 if at % 90 == 0 else 2_500 + at)
+    assert (prompts.calls, prompts.sentence, prompts.stops) == (0, "", False)
+
+
+def test_a_server_that_cuts_off_only_what_is_too_long_is_noticed_among_short_questions() -> None:
+    """Nearly all questions fit."""
+    prompts = PromptTokens()
+    for at in range(2_000):
+        prompts.add(5_000 + at, 1_200 + at // 4)
+    for at in range(STOP_CALLS):
+        prompts.add(80_000 + 1_000 * at, 4_096)
+    assert prompts.stops
 
 
 # Whole runs

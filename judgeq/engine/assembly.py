@@ -405,7 +405,9 @@ async def panel(
                     *shares,
                     Unusable(settings.max_invalid),
                     ReadingCheck(
-                        name, stops=settings.check_reading and kind is not judge.SIMULATED
+                        name,
+                        stops=settings.check_reading and kind is not judge.SIMULATED,
+                        both_orders=settings.both_orders,
                     ),
                     batches,
                     awaits_server=is_worker,

@@ -9,15 +9,16 @@ import numpy as np
 
 from judgeq import judge
 from judgeq.judge.panel import Panel
-from judgeq.judge.unread import CHARACTERS_A_TOKEN, SMALLEST_PROMPT, PromptTokens
+from judgeq.judge.unread import BAND, CHARACTERS_A_TOKEN, SMALLEST_PROMPT, PromptTokens
 from judgeq.rating import unread
+from judgeq.rating.unread import SHORT_ANSWERS
 from judgeq.run_places import RunInfo
 from judgeq.store import Store
 from judgeq.store.protocol import PromptCount, ReplyProblem
 from judgeq.text import several
 from judgeq.types import Verdicts
 
-ANSWERS_RECALLED = 200
+ANSWERS_RECALLED = 2 * SHORT_ANSWERS
 """Of a judge's earlier answers the last so many are looked at when a run goes on."""
 PROBLEMS_SHOWN = 3
 """So many kinds of unusable replies are named, the most frequent first."""
@@ -41,7 +42,7 @@ def answer_cautions(info: RunInfo, asked: Verdicts) -> list[str]:
 async def prompt_cautions(store: Store, info: RunInfo) -> list[str]:
     """Return a sentence for each judge whose server cut questions off, replies of the cache included."""
     names = () if info.imported else info.settings.judges
-    counts = await store.prompt_counts(SMALLEST_PROMPT, CHARACTERS_A_TOKEN) if names else []
+    counts = await store.prompt_counts(SMALLEST_PROMPT, CHARACTERS_A_TOKEN, BAND) if names else []
     cautions = []
     for number, name in enumerate(names):
         prompts = _prompts_of([one for one in counts if one.judge == number])
@@ -74,7 +75,7 @@ async def recall(store: Store, panel: Panel) -> None:
     ]
     if not checked:
         return
-    counts = await store.prompt_counts(SMALLEST_PROMPT, CHARACTERS_A_TOKEN)
+    counts = await store.prompt_counts(SMALLEST_PROMPT, CHARACTERS_A_TOKEN, BAND)
     verdicts = await store.verdicts()
     for number, reading in checked:
         reading.prompts = _prompts_of(

@@ -7,6 +7,7 @@ the same number for questions of clearly different size.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -30,6 +31,11 @@ LONGEST_REPEAT = 3
 of them."""
 STOP_CALLS = 10
 """A run is stopped after so many calls whose prompt was cut off."""
+CUT_OFF_SHARE = 0.2
+"""Nothing is concluded where fewer of the questions were cut off, among those that are as large: a
+server does it with all that are too long. Odd counts now and then aren't that."""
+BAND = 1_000
+"""Characters. How many questions are as large is counted in bands of this width."""
 REPORTED_CALLS = 3
 """So many calls with the same count of tokens are reported; one where the count is far too low."""
 REMEDY = (
@@ -45,16 +51,19 @@ def size_of(text: str) -> int:
     repeated = same[LONGEST_REPEAT - 1 :].copy()
     for shift in range(1, LONGEST_REPEAT):
         repeated &= same[LONGEST_REPEAT - 1 - shift : len(same) - shift]
-    wide = int((codes >= FIRST_IDEOGRAPH).sum())
-    return len(codes) + 2 * wide - int(repeated.sum())
+    counts = np.ones(len(codes), dtype=np.bool_)
+    counts[LONGEST_REPEAT:] = ~repeated
+    wide = counts & (codes >= FIRST_IDEOGRAPH)
+    return int(counts.sum()) + 2 * int(wide.sum())
 
 
 class PromptTokens:
     """What a server counted as tokens of prompts, by the size of their texts in characters."""
 
     def __init__(self) -> None:
-        self.too_few = 0
-        """Calls for which far fewer tokens were counted than the texts have."""
+        self._calls_of_band = Counter[int]()  # by their size
+        self._too_few = 0  # calls for which far fewer tokens were counted than the texts have
+        self._smallest_too_few = 0  # the characters of one of them at least
         self._too_few_example = (0, 0)  # tokens and characters of one of them
         self._most_tokens = 0  # of any call
         self._calls_at_most = 0  # with just so many tokens; and their sizes:
@@ -70,15 +79,18 @@ class PromptTokens:
         largest: int | None = None,
         too_few: int | None = None,
     ) -> None:
-        """Take calls in that had as many tokens: one of this size, or several of this to `largest`, for
-        `too_few` of which that is not enough."""
+        """Take calls in that had as many tokens: one of this size, or several of this to `largest`, in
+        one BAND, for `too_few` of which that is not enough."""
         if size < SMALLEST_PROMPT or tokens <= 0:
             return
         largest = size if largest is None else largest
         if too_few is None:
             too_few = calls * is_cut_off(size, tokens)
+        self._calls_of_band[size // BAND] += calls
         if too_few:
-            self.too_few += too_few
+            smallest = size // BAND * BAND
+            self._smallest_too_few = min(self._smallest_too_few or smallest, smallest)
+            self._too_few += too_few
             self._too_few_example = (tokens, largest)
         if tokens > self._most_tokens:
             self._most_tokens = tokens
@@ -90,19 +102,40 @@ class PromptTokens:
             self._smallest = min(self._smallest, size)
             self._largest = max(self._largest, largest)
 
+    def _is_usual(self, calls: int, smallest: int) -> bool:
+        """Return whether calls are CUT_OFF_SHARE of all from a size on: what one cutting server does."""
+        if not calls:
+            return False
+        first = smallest // BAND
+        asked = sum(many for band, many in self._calls_of_band.items() if band >= first)
+        return calls >= CUT_OFF_SHARE * asked
+
+    @property
+    def too_few(self) -> int:
+        """Return for how many calls far fewer tokens were counted than the texts have, 0 where that is
+        unusual."""
+        return self._too_few if self._is_usual(self._too_few, self._smallest_too_few) else 0
+
     @property
     def at_limit(self) -> int:
-        """Return how many calls had the highest count of all, for texts of clearly different size.
+        """Return how many calls had the highest count of all, for texts of clearly different size, 0
+        where that is unusual.
 
         A tokenizer gives the highest count to one question, or to several that are alike.
         """
         differ = self._largest > SIZES_DIFFER * self._smallest
-        return self._calls_at_most if differ else 0
+        usual = differ and self._is_usual(self._calls_at_most, self._smallest)
+        return self._calls_at_most if usual else 0
 
     @property
     def calls(self) -> int:
         """Return how many calls give away that their prompt was cut off."""
         return max(self.too_few, self.at_limit)
+
+    @property
+    def stops(self) -> bool:
+        """Return whether a run is to be stopped."""
+        return max(self._too_few, self._calls_at_most) >= STOP_CALLS and self.calls >= STOP_CALLS
 
     @property
     def sentence(self) -> str:
@@ -138,10 +171,13 @@ class ReadingCheck:
     """Whether one judge reads what it is asked, by all that is known of it; `stops`: or else no more is
     paid for."""
 
-    def __init__(self, name: str = "the judge", *, stops: bool = False) -> None:
+    def __init__(
+        self, name: str = "the judge", *, stops: bool = False, both_orders: bool = False
+    ) -> None:
         self.name = name
         self.stops = stops
-        self.answers = AnswerPatterns()
+        self._both_orders = both_orders
+        self.answers = AnswerPatterns(both_orders=both_orders)
         self.prompts = PromptTokens()
         self._problem: str | None = None
 
@@ -158,7 +194,7 @@ class ReadingCheck:
 
     def recall(self, answers: Iterable[tuple[Sequence[int], Verdict]], *, begun: bool) -> None:
         """Begin with earlier answers, each with the items as presented; `begun`: there were more."""
-        self.answers = AnswerPatterns(begun=begun)
+        self.answers = AnswerPatterns(begun=begun, both_orders=self._both_orders)
         for presented, verdict in answers:
             self.answers.add(presented, verdict)
         self._problem = self.answers.problem
@@ -168,7 +204,7 @@ class ReadingCheck:
         if not self.stops:
             return None
         go_on = "--no-check-reading goes on all the same."
-        if self.prompts.calls >= STOP_CALLS:
+        if self.prompts.stops:
             return JudgeError(f"{self.name}: {self.prompts.sentence} {go_on}")
         if self._problem is None:
             return None

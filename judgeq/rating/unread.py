@@ -9,6 +9,7 @@ Answers are independent in this, since each question is shuffled by itself.
 from __future__ import annotations
 
 import math
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,13 +24,21 @@ MIN_STREAK = 3
 FIRST_CHANCE = 1e-12
 """A judge is stopped whose answers, from its first on, follow one pattern with less chance than this."""
 LATER_CHANCE = 1e-18
-"""The same of answers in a row that begin later: there are as many such beginnings as questions.
+"""The same of long lists in a row that begin later: there are as many such beginnings as questions.
 
 How often a judge that reads is stopped: of its first answers at most FIRST_CHANCE for each of the three
 patterns, of later ones LATER_CHANCE for each pattern and question. Over a million questions that is
-3e-12 + 3e-12, about one of 160 billion runs. A judge of pairs that takes the first text in 80 % of them,
-whatever they say, isn't stopped either: by its first 40 pairs one of 7,500, later one of 650,000 a pair.
+3e-12 + 3e-12, about one of 160 billion runs.
 """
+LONG_LIST = 5
+"""So many texts make a long list. Pairs and shorter lists are given back in the order presented also by
+judges that read but lean to one place, which is position bias: it is reported, and --both-orders
+cancels it. So a short list is no more evidence than a pair, and a pair of both orders half as much,
+since a pair and its reverse are one draw."""
+SHORT_ANSWERS = 400
+"""After its first answers a judge of pairs or short lists is stopped by its last so many of one size,"""
+SHORT_SHARE = 0.99
+"""where this share of them is the same. How often that stops judges that lean: benchmarks/reading.py."""
 MIN_LIST = 3
 """A list has so many texts at least. Of two texts the order presented is the answer in half of the
 cases, whoever answers: where it is more, that is position bias."""
@@ -85,6 +94,14 @@ class Streak(NamedTuple):
         """Return the streak with one more answer."""
         return self._replace(answers=self.answers + 1, log_chance=self.log_chance + log_chance)
 
+    def followed(self, size: int, log_chance: float, both_orders: bool) -> Streak:
+        """Return the streak with one more answer of this size and chance: see LONG_LIST."""
+        if size >= LONG_LIST:
+            return self.extended(log_chance)
+        if not self.from_first:
+            return self.extended(0.0)
+        return self.extended(-math.log(2) / (2 if both_orders else 1))
+
     @property
     def is_beyond_chance(self) -> bool:
         """Return whether no judge that reads gives such answers."""
@@ -95,16 +112,19 @@ class Streak(NamedTuple):
 class AnswerPatterns:
     """The answers of one judge, as they come: whether the last ones follow a pattern that needs no text.
 
-    `begun`: answers of this judge came before, which aren't added.
+    `begun`: answers of this judge came before, which aren't added. `both_orders`: each pair is asked in
+    both.
     """
 
-    def __init__(self, *, begun: bool = False) -> None:
+    def __init__(self, *, begun: bool = False, both_orders: bool = False) -> None:
         start = Streak(from_first=not begun)
+        self._both_orders = both_orders
         self._as_presented = start
         self._reversed = start
         self._same_labels = start
         self._last_signature: dict[int, Signature] = {}  # by the size of the question
         self._last_size = 0
+        self._short: dict[int, ShortAnswers] = {}  # by the size of the question
 
     def add(self, presented: Sequence[int], verdict: Verdict) -> None:
         """Take an answer in. Scores, and answers that call all texts tied, have no order."""
@@ -117,13 +137,21 @@ class AnswerPatterns:
         log_chance = log_chance_of(signature)
         in_order = sorted(signature)
         self._last_size = size
-        self._as_presented = _follow(self._as_presented, [*signature] == in_order, log_chance)
-        self._reversed = _follow(self._reversed, [*signature] == in_order[::-1], log_chance)
+        if size < LONG_LIST:
+            self._short.setdefault(size, ShortAnswers()).add(signature)
+
+        def after(streak: Streak, follows: bool) -> Streak:
+            if not follows:
+                return Streak(from_first=False)
+            return streak.followed(size, log_chance, self._both_orders)
+
+        self._as_presented = after(self._as_presented, [*signature] == in_order)
+        self._reversed = after(self._reversed, [*signature] == in_order[::-1])
         last = self._last_signature.get(size)
         if last is None:
             self._same_labels = self._same_labels.extended(0.0)  # it has nothing to be like
         elif last == signature:
-            self._same_labels = self._same_labels.extended(log_chance)
+            self._same_labels = after(self._same_labels, True)
         else:
             self._same_labels = Streak(answers=1, from_first=False)
             self._last_signature.clear()
@@ -131,28 +159,68 @@ class AnswerPatterns:
 
     @property
     def problem(self) -> str | None:
-        """Return what the last answers have in common, in words, or None if chance explains it."""
-        of_size = "pairs" if self._last_size == 2 else "lists"
-        for streak, of_pairs, of_lists in (
-            (self._as_presented, "chose the first text", "were given back in the order presented"),
-            (self._reversed, "chose the second text", "were given back in the reverse order"),
-            (
-                self._same_labels,
-                "chose the same label",
-                "name the labels in one and the same order",
-            ),
-        ):
+        """Return what the last answers have in common, in words, or None if chance or a lean to one
+        place explains it."""
+        words_of = ("order presented", "reverse order", "labels")
+        streaks = (self._as_presented, self._reversed, self._same_labels)
+        for streak, pattern in zip(streaks, words_of, strict=True):
             if streak.is_beyond_chance:
-                what = of_pairs if self._last_size == 2 else of_lists
                 digits = math.floor(-streak.log_chance / math.log(10))
-                answers = f"its last {count(streak.answers)} answers to {of_size} {what}"
-                return f"{answers}, which chance does once in 10^{digits}"
-        return None
+                what = _in_words(pattern, self._last_size)
+                return (
+                    f"its last {count(streak.answers)} answers to {what}, which chance does once in "
+                    f"10^{digits}"
+                )
+        short = self._short.get(self._last_size)
+        if short is None or not short.are_same:
+            return None
+        same, signature = short.most_frequent
+        in_order = sorted(signature)
+        pattern = "labels"
+        if [*signature] == in_order:
+            pattern = "order presented"
+        elif [*signature] == in_order[::-1]:
+            pattern = "reverse order"
+        last = f"{count(same)} of its last {count(SHORT_ANSWERS)}"
+        return f"{last} answers to {_in_words(pattern, self._last_size)}"
 
 
-def _follow(streak: Streak, follows: bool, log_chance: float) -> Streak:
-    """Return the streak with an answer that follows its pattern, or one that begins after it."""
-    return streak.extended(log_chance) if follows else Streak(from_first=False)
+class ShortAnswers:
+    """The last SHORT_ANSWERS answers of one size."""
+
+    def __init__(self) -> None:
+        self._last = deque[Signature]()
+        self._times = Counter[Signature]()
+
+    def add(self, signature: Signature) -> None:
+        """Take an answer in."""
+        self._last.append(signature)
+        self._times[signature] += 1
+        if len(self._last) > SHORT_ANSWERS:
+            self._times[self._last.popleft()] -= 1
+
+    @property
+    def most_frequent(self) -> tuple[int, Signature]:
+        """Return the most frequent answer, and how often it is given."""
+        signature, times = max(self._times.items(), key=lambda item: item[1])
+        return times, signature
+
+    @property
+    def are_same(self) -> bool:
+        """Return whether nearly all are the same."""
+        if len(self._last) < SHORT_ANSWERS:
+            return False
+        return self.most_frequent[0] >= SHORT_SHARE * SHORT_ANSWERS
+
+
+def _in_words(pattern: str, size: int) -> str:
+    """Return what answers to questions of a size do that follow a pattern."""
+    if size == 2:
+        slot = {"order presented": "the first text", "reverse order": "the second text"}
+        return f"pairs chose {slot.get(pattern, 'the same label')}"
+    if pattern == "labels":
+        return "lists name the labels in one and the same order"
+    return f"lists were given back in the {pattern}"
 
 
 # What answers say afterwards

@@ -111,7 +111,7 @@ class Answered(NamedTuple):
 
 class PromptCount(NamedTuple):
     """Calls to one judge of the panel, all from the cache or none, for which the server counted as many
-    `tokens` of input. Sizes are of their texts, in characters (Call.prompt_size)."""
+    `tokens` of input. Sizes are of their texts, in characters (Call.prompt_size), all in one band."""
 
     judge: int
     is_cached: bool

@@ -233,22 +233,26 @@ class SqlReader(Database):
         """
         return await self._decoded(lambda row: Answered(*row), answerers, round=round)
 
-    async def prompt_counts(self, smallest: int, characters_a_token: int) -> list[PromptCount]:
-        """Return how many tokens servers counted for questions of at least this size, by judge and
-        count."""
+    async def prompt_counts(
+        self, smallest: int, characters_a_token: int, band: int
+    ) -> list[PromptCount]:
+        """Return how many tokens servers counted for questions of at least this size, by judge, count,
+        and bands of so many characters."""
         counted = """
         SELECT j.judge, c.outcome = 'cached' AS is_cached, c.input + c.cached AS tokens, count(*),
             min(c.prompt_size), max(c.prompt_size),
             count(CASE WHEN (c.input + c.cached) * :characters < c.prompt_size THEN 1 END)
         FROM @.calls c JOIN @.jobs j ON j.run = c.run AND j.id = c.job
         WHERE c.run = @run AND c.job >= 0 AND c.prompt_size >= :smallest AND c.input + c.cached > 0
-        GROUP BY j.judge, c.outcome = 'cached', c.input + c.cached ORDER BY 1, 2, 3
+        GROUP BY j.judge, c.outcome = 'cached', c.input + c.cached, c.prompt_size / :band
+        ORDER BY 1, 2, 3, 5
         """
         return await self._decoded(
             lambda row: PromptCount(*row),
             counted,
             smallest=smallest,
             characters=characters_a_token,
+            band=band,
         )
 
     async def reply_problems(self, most: int) -> list[ReplyProblem]:

@@ -315,25 +315,28 @@ def read_usage(usage: Any) -> Usage | None:
     Most servers count reasoning in `completion_tokens`; xAI and Gemini count it beside them, and in
     the total alone. Where that can't be seen, the larger reading is taken: it was perhaps billed.
     Where `completion_tokens` are missing they are the rest of the total, and likewise the prompt's.
+    Cached tokens are a part of `prompt_tokens`; where they are more, they were counted beside them.
     """
     prompt, output = count_in(usage, "prompt_tokens"), count_in(usage, "completion_tokens")
     all_tokens = count_in(usage, "total_tokens")
+    # DeepSeek has a name of its own for what was cached, Perplexity another place for reasoning.
+    details = fields_in(usage).get("prompt_tokens_details")
+    cached = count_in(details, "cached_tokens") or count_in(usage, "prompt_cache_hit_tokens") or 0
     if all_tokens is not None:
+        if prompt is not None and prompt < cached <= all_tokens - prompt != output:
+            all_tokens -= cached  # counted beside the prompt, but in the total
         if output is None and prompt is not None and prompt <= all_tokens:
             output = all_tokens - prompt
         elif prompt is None and output is not None and output <= all_tokens:
             prompt = all_tokens - output
     if prompt is None or output is None:
         return None
-    # DeepSeek has a name of its own for what was cached, Perplexity another place for reasoning.
-    cached = count_in(usage.get("prompt_tokens_details"), "cached_tokens")
-    cached = min(cached or count_in(usage, "prompt_cache_hit_tokens") or 0, prompt)
     reasoning = count_in(usage.get("completion_tokens_details"), "reasoning_tokens")
     reasoning = reasoning or count_in(usage, "reasoning_tokens") or 0
     total = all_tokens or 0
     if reasoning > output or total != prompt + output:
         output = max(output + reasoning, total - prompt)
-    return Usage(prompt - cached, cached, output, reasoning)
+    return Usage(prompt - cached if cached <= prompt else prompt, cached, output, reasoning)
 
 
 def is_azure(address: str) -> bool:
