@@ -17,7 +17,7 @@ class Certainty:
     what it is expected to be after one more round, which would take `next_calls` questions (0: there
     can't be one) and `next_cost` dollars (None: unknown). Where the first `top` items matter,
     `top_share` is the share of them that are expected among the first. All three are None where
-    texts have one answer each, which doesn't tell how reliable the answers are.
+    there was one round of comparisons, in which nothing is repeated.
     """
 
     round: int

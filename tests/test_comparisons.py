@@ -114,7 +114,8 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
         return " ".join(judgeq(topics, *words).stdout.split())
 
     shown = said("import", *flags)
-    assert note in shown
+    assert shown.index(note) < shown.index(" rank ")
+    assert shown.count(note) == 1
     assert "within 2 groups Spearman 1.00" in shown
     cells = score_columns(only_run(topics))["component"]
     assert cells == ["1"] * 10 + ["2"] * 10 + [""]
@@ -130,6 +131,10 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
         shown = said(*command, "--resamples", "0")
         assert note in shown
         assert pooled in shown
+        if command[0] == "compare":
+            assert shown.index(f"Run 1: {note}") < shown.index(f"Run 2: {note}")
+            assert shown.count(note) == 2
+            assert "ranks like run 1: Spearman 1.000 within 2 groups" in shown
     evaluated = json_of(topics, "evaluate", "--resamples", "0")
     assert evaluated["components"]["count"] == 2
     assert evaluated["evaluation"][1]["parts"] == 2

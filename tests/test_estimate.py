@@ -185,7 +185,7 @@ def test_of_one_answer_a_text_no_reliability_is_expected(tmp_path: Path) -> None
     demo = ("estimate", "-d", "demo", "--judge", "gpt-5-mini")
     once = (*demo, "-s", "listwise10x1")
     assert json_of(tmp_path, *once)["reliability"] is None
-    assert "one answer a text doesn't tell" in judgeq(tmp_path, *once).stdout
+    assert "one round of comparisons can't show reliability" in judgeq(tmp_path, *once).stdout
     # Two judges, or two rounds, are two answers.
     twice = (*demo, "-s", "listwise10x2")
     assert json_of(tmp_path, *twice)["reliability"]["expected"] > 0.8

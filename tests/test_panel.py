@@ -464,7 +464,7 @@ def test_judges_who_disagree_are_named_above_the_ranking(
 ) -> None:
     job = ["run", "texts.txt", "--feature", "x", "--base-url", of_two_minds, "--price", "0,0"]
     job += ["--ensemble", ensemble, "-s", "listwise10x3", "--judge", "words"]
-    said = "length and words rank the texts differently ("
+    said = "length and words disagree ("
     shown = judgeq(tmp_path, *job, "--judge", "length")
     above, _ = " ".join(shown.stdout.split()).split(" rank 95 %")
     assert said in above
@@ -473,12 +473,17 @@ def test_judges_who_disagree_are_named_above_the_ranking(
     found = json_of(tmp_path, *job, "--judge", "length")
     assert said in found["cautions"][0]
     assert json_of(tmp_path, "evaluate", "--resamples", "0")["cautions"] == found["cautions"]
-    for screen in ("show", "evaluate"):
+    for command in ("show", "status"):
+        assert json_of(tmp_path, command)["cautions"] == found["cautions"]
+    for screen in ("show", "status", "evaluate"):
         text = " ".join(judgeq(tmp_path, screen).stdout.split())
-        assert text.index(said) < 300, f"{screen} doesn't begin with it"
+        most = 1000 if screen == "status" else 300  # below what the run is, above the ranking
+        assert text.index(said) < most, f"{screen} doesn't begin with it"
+        assert ("See `judgeq evaluate`" in text) is (screen != "evaluate")
     judgeq(tmp_path, "report", "--format", "md")
     report = (only_run(tmp_path) / "report.md").read_text()
-    assert "rank the texts differently" in report[: report.index("Reliability")]
+    assert "length and words disagree" in report[: report.index("Reliability")]
+    assert report.count("length and words disagree") == 1
     assert "no position bias was found" not in report
     if ensemble == "rotate":
         text = " ".join(judgeq(tmp_path, "evaluate").stdout.split())

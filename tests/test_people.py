@@ -574,13 +574,13 @@ def test_who_answers_too_fast_or_always_the_same_is_remarked_on() -> None:
     assert remarks("Ann", 40, None, ()) == []
     (careless,) = remarks("Ann", 8, 0.9, (0.0, 1.0), (0, 8))
     assert careless == (
-        "Ann put the text in position 2 first in all 8 answers, in 0.9 s each (median): "
-        "they decide nothing but the position."
+        "Ann chose position 2 in all 8 answers (median 0.9 s): these answers don't depend on the "
+        "texts."
     )
     assert remarks("Ann", 8, 1.6, (0.0, 1.0), (0, 8)) == [], "it may be chance"
     assert remarks("Ann", 7, 0.9, (0.0, 1.0), (0, 7)) == []
     assert remarks("Ann", 8, 0.9, (0.1, 0.9), (1, 7)) == []
-    assert "in all 11 answers: they" in remarks("Ann", 11, 9.0, (1.0, 0.0), (11, 0))[0]
+    assert "in all 11 answers: these" in remarks("Ann", 11, 9.0, (1.0, 0.0), (11, 0))[0]
     fast, same = remarks("Ann", 40, 0.5, (0.1, 0.9))
     assert fast.startswith("Ann answers in 0.5 s")
     assert same.startswith("Ann put the text in position 2 first in 90% of 40 answers")

@@ -279,13 +279,14 @@ def test_people_who_always_take_the_second_text_are_warned_of_everywhere(
     second = Answer((1, 0), seconds=0.9)
     monkeypatch.setattr(them, "answered", lambda *_: second)
     result = them.run(tmp_path, strategy="pairwise2", each=2)
-    said = "put the text in position 2 first in all 24 answers"
+    said = "chose position 2 in all 24 answers"
     warned = [caution for caution in result.cautions if said in caution]
     assert [caution.partition(" ")[0] for caution in warned] == ["Ann", "Bob"]
-    assert all("they decide nothing but the position" in caution for caution in warned)
+    assert all("these answers don't depend on the texts" in caution for caution in warned)
     for command in (("annotate", "list"), ("show",), ("evaluate",)):
         shown = judgeq(tmp_path, *command)
         words = " ".join((shown.stdout + shown.stderr).split())
         for name in ("Ann", "Bob"):
             assert f"{name} {said}" in words, command
         assert "that may be chance" not in words
+        assert "Too few different questions" not in words

@@ -573,7 +573,7 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
     assert shown.encode() == file.read_bytes()
     again = judgeq(tmp_path, "import", "-d", "demo", file)
     assert "was imported before; --new imports it again beside it" in again.stderr
-    assert "judged by recorded" in again.stdout
+    assert ", from recorded judgments" in again.stdout
     assert "simulated" not in again.stdout
     assert only_run(tmp_path) == there
     # Named by ids, they are the same judgments.

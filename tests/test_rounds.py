@@ -124,7 +124,7 @@ def test_what_one_more_round_would_cost_and_bring(tmp_path: Path) -> None:
     assert not rounds.after_each_round(history, config.settle({"dataset": "demo"}))
 
 
-ONE_ANSWER = "one answer a text doesn't tell how reliable they are"
+ONE_ANSWER = "one round of comparisons can't show reliability: nothing is repeated"
 
 
 def test_one_answer_a_text_does_not_tell_how_reliable_the_answers_are(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_one_answer_a_text_does_not_tell_how_reliable_the_answers_are(tmp_path: 
     assert done["fit"]["sigma_averaged"]
 
     words = " ".join(judgeq(tmp_path, *job).stdout.split())
-    assert f"Reliability Unknown: {ONE_ANSWER}. One more round (24 calls) would tell." in words
+    assert f"Reliability Unknown: {ONE_ANSWER}. One more round (24 calls) would show it." in words
     assert f"Unknown: {ONE_ANSWER}" in " ".join(judgeq(tmp_path, "status").stdout.split())
 
     evaluated = judgeq(tmp_path, "evaluate", "--resamples", "0").stdout
@@ -189,7 +189,7 @@ def test_reliability_in_words() -> None:
     (top,) = progress.reliability(Certainty(3, 0.93, None, 0, top=20, top_share=0.912))
     assert top == "reliability 0.93, 91% of the first 20 settled"
     once = progress.reliability(Certainty(1, None, None, 37, 0.0123, top=20))
-    more = "one more round (37 calls, about $0.01) would tell"
+    more = "one more round (37 calls, about $0.01) would show it"
     assert once == [f"reliability unknown: {ONE_ANSWER}", more]
 
 

@@ -49,12 +49,13 @@ def status(place: RunPlace, watch: bool, as_json: bool) -> Answer:
     import asyncio
 
     from judgeq.engine.status import state
+    from judgeq.evaluation.evaluate import state_with_agreement
     from judgeq.ui.show import status as show_status
 
     found = asyncio.run(state(place, rated=True))
     if watch:
         found = _watched(found, draw=not as_json)
-    return Answer(found, show_status.status)
+    return Answer(state_with_agreement(found), show_status.status)
 
 
 def _watched(before: State, *, draw: bool) -> State:

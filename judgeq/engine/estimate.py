@@ -161,7 +161,7 @@ class Estimate:
 
     @property
     def one_answer(self) -> bool:
-        """Whether texts are compared so seldom that answers won't tell how reliable they are."""
+        """Whether texts are compared so seldom that the answers can't show reliability."""
         strategy = self.prepared.strategy
         if strategy.before or strategy.kind == "direct":
             return False

@@ -54,7 +54,8 @@ HARDLY = 0.5
 """The correlation below which they hardly agree."""
 
 TWO_HUMPS = (
-    "The scores form two groups: the order within them is less sure than the reliability (ρ̂) says."
+    "The scores form two groups. Within a group the order is less certain than the reliability "
+    "suggests."
 )
 
 ABOUT = {
@@ -198,7 +199,7 @@ class Result:
         return [*self.first_cautions, *further]
 
     @property
-    def _one_sided(self) -> Iterator[str]:
+    def one_sided(self) -> Iterator[str]:
         """Yield a sentence for each person all of whose answers put the same position first.
 
         Models that do so are stopped while they answer (judge/unread.py).
@@ -227,9 +228,10 @@ class Result:
         humps = [TWO_HUMPS] if self.two_humps else []
         return [
             *self.info.first_cautions,
+            *filter(None, [apart(self.scores)]),
             *link,
             *self.unread,
-            *self._one_sided,
+            *self.one_sided,
             *self.panel_cautions,
             *self._two_measures,
             *humps,
@@ -256,8 +258,8 @@ class Result:
             return
         how = "hardly agree" if r < HARDLY else "agree only in part"
         yield (
-            f"Direct scores and comparisons {how} (correlation {r:.2f}): the two together may be worse "
-            "than the better one. Compare both with some texts that you have read."
+            f"Direct scores and comparisons {how} (correlation {r:.2f}). Pooling them may be worse than "
+            "using the better one: read a few texts and check which ranking fits."
         )
 
     @property
@@ -310,6 +312,18 @@ class Result:
     def cost_equivalent_calls(self) -> float:
         """Of all that was judged: 1 a pair, k/2 a list of k."""
         return sum(verdicts.cost for verdicts in self.history.asked)
+
+
+def apart(scores: Scores) -> str | None:
+    """Return a warning if comparisons don't connect all items that they should; None if they do."""
+    if not scores.apart:
+        return None
+    sizes = comparisons.component_sizes(scores.component)
+    between = f"{sizes[-1]:,} to {sizes[0]:,}" if sizes[0] > sizes[-1] else f"{sizes[0]:,}"
+    return (
+        f"The texts form {len(sizes):,} separate groups (of {between}) that were never compared with "
+        "one another. Scores and ranks hold only within a group: see the column component of scores.csv."
+    )
 
 
 async def rate(

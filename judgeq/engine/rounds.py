@@ -200,11 +200,12 @@ def at_the_end(history: History, settings: Settings) -> bool:
 
 def how_well(history: History, settings: Settings, totals: Totals) -> Certainty | None:
     """How well the order is known by all verdicts so far, of the items that aren't settled; None where
-    items are judged alone, or there is no verdict. Of one answer a text that isn't known."""
+    items are judged alone, or there is no verdict. After one round of comparisons that isn't known. A
+    rehearsal has no forecast of one more round."""
     posterior, own = history.posterior(), own_verdicts(history)
     if posterior is None or not own:
         return None
-    calls = _next_calls(history, settings)
+    calls = 0 if settings.rehearsal else _next_calls(history, settings)
     compared = [verdicts for verdicts in own if comparisons.compares(verdicts)]
     slots, all_slots = (sum(len(part.items) for part in of) for of in (compared, own))
     k, judged = slots / max(1, sum(map(len, compared))), posterior.component > 0

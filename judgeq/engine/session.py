@@ -321,17 +321,16 @@ def _begin(run: Run, emit: Emit) -> None:
             f"settings again: {unmarked}"
         )
     info = _write_info(run)
-    real = list[str]()
-    if settings.rehearsal:
-        first = "To ask a model"
+    cautions = info.cautions
+    if settings.rehearsal:  # the result says the rest
+        cautions = [f"{info.mark}made-up answers.", *info.further_cautions]
         if info.facts.get("prompt") is None:
-            first = "Nothing says what the texts are compared by: name it with --feature. To ask a model"
-        real.append(f"{first}, begin with: `{info.real_run()[0]}`")
+            cautions.append("Nothing says what the texts are compared by: name it with --feature.")
     if not settings.models:  # else it stands in the forecast
         warnings += [run.grown, *run.dataset.cautions]
     for text in filter(None, warnings):
         emit(Notice(text, warning=True))
-    for text in (*run.dataset.notices, *info.cautions, *real):
+    for text in (*run.dataset.notices, *cautions):
         emit(Notice(text))
 
 

@@ -70,7 +70,7 @@ class State:
         "ended": "ended",
         "last_failure": "failure",
         "reply_problems": "reply_problems",
-        "cautions": "cautions",
+        "cautions": "all_cautions",
         "machines": "crew",
     }
 
@@ -99,6 +99,12 @@ class State:
         """How many rounds have all their answers, up to the first that hasn't."""
         whole = [not counts.left for counts in self.rounds]
         return [*whole, False].index(False)
+
+    @property
+    def all_cautions(self) -> Sequence[str]:
+        """What stands above the result's ranking, if there is a result, and the other `cautions`."""
+        first = [] if self.result is None else self.result.first_cautions
+        return [*first, *(one for one in self.cautions if one not in first)]
 
     @property
     def known(self) -> Certainty | None:

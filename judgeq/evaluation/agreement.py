@@ -201,12 +201,11 @@ class PanelAgreement:
             by.append(f"Kendall's τ {self.kendall[self.apart]:.2f}")
             more = ", most of all judges" if len(self.names) > 2 else ""
             hardly = self.apart_by < HARDLY
-            how = "rank the texts differently" if hardly else "agree on the texts only in part"
+            how = "disagree" if hardly else "agree only in part"
             what = "may mean nothing" if hardly else "mix two views"
             return [
-                f"{first} and {second} {how}{more} "
-                f"({', '.join(by)}): scores of all judges together {what}. `judgeq evaluate` compares "
-                "the judges."
+                f"{first} and {second} {how}{more} ({', '.join(by)}): their pooled scores {what}. "
+                "See `judgeq evaluate`."
             ]
         too_low = alpha is not None and alpha < LOW_ALPHA and self.judged_by_several >= ENOUGH_PAIRS
         if self.others and too_low:

@@ -8,7 +8,7 @@ out once (a jackknife).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,15 +20,16 @@ from judgeq.errors import RunError
 from judgeq.evaluation.evaluate import (
     Assessment,
     Rating,
-    apart,
     assess,
     masks_of,
     ratings_of,
+    with_agreement,
 )
 from judgeq.evaluation.gold import Gold, Plan, gold_for
 from judgeq.evaluation.metrics import COUNTS, Measured, measured
 from judgeq.evaluation.scale import fitted, quick
 from judgeq.rating import comparisons, of_run
+from judgeq.text import LEFT_OUT
 from judgeq.types import Bools, Floats, Offsets
 
 PARTS = 20
@@ -51,6 +52,8 @@ class Compared:
     agreement: Mapping[str, Measured]
     n_gold: int
     differences: Mapping[str, Measured]
+    # Within so many groups agreement is measured; None where all items are on one scale.
+    parts: int | None = field(default=None, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {"zero_outside": "zero_outside"}
 
     @property
@@ -81,6 +84,7 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     Compared are their main ratings, or those that the plan names. Raises RunError if the items differ,
     or some runs are rehearsals, and UsageError or DataError.
     """
+    runs = [with_agreement(run) for run in runs]
     first = runs[0]
     made_up = [run.run.id for run in runs if run.info.settings.rehearsal]
     if 0 < len(made_up) < len(runs):
@@ -115,16 +119,13 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
             one, other = (assess(rating, gold, items, both, plan) for rating in (this, that))
             n_gold, differences = one.n, _differences(one, other, moves[at], moves[0])
         compared = alike.n, alike.measures, n_gold, differences
-        others.append(Compared(at + 1, runs[at].run.id, this.name, *compared))
+        others.append(Compared(at + 1, runs[at].run.id, this.name, *compared, parts=alike.parts))
     return Comparison(evaluated, plan, gold, items, ratings[0].name, others, notices)
 
 
 def _notices(first: Result, run: Result, order: Offsets, gold: Gold | None) -> Iterator[str]:
-    """What may make the comparison doubtful: groups that nothing connects, and what the ids don't show:
-    that items of the same id may not be the same, or not labelled so."""
+    """Yield what the ids don't show: that items of one id may not be the same, or not labelled so."""
     name, labels = run.run.id, run.items.gold
-    if (note := apart(run.scores)) is not None:
-        yield f"Run {name}: {note}"
     if run.info.facts.get("dataset") != first.info.facts.get("dataset"):
         yield (
             f"Runs {first.run.id} and {name} have the same ids, but not the same dataset "

@@ -17,7 +17,7 @@ from judgeq import seeds
 from judgeq.datasets.tables import did_you_mean, display, listed
 from judgeq.engine.datasets import check_ids, dataset_of
 from judgeq.engine.results import Result
-from judgeq.engine.scores import Scores
+from judgeq.engine.status import State
 from judgeq.errors import UsageError
 from judgeq.evaluation import agreement, people, scale
 from judgeq.evaluation.agreement import PanelAgreement
@@ -25,7 +25,7 @@ from judgeq.evaluation.gold import Gold, Plan, gold_for
 from judgeq.evaluation.metrics import MEASURES, Measured, Sample, bootstrap, measures
 from judgeq.evaluation.people import Yardstick
 from judgeq.evaluation.scale import Misfit, Reliability
-from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture, ranks
+from judgeq.rating import THRESHOLDS, correlation, mixture, ranks
 from judgeq.rating.mixture import Threshold
 from judgeq.store import Items
 from judgeq.text import INLINE
@@ -198,18 +198,6 @@ def _why(name: str, rating: Rating, sample: Sample) -> str:
     return "the values are too close"
 
 
-def apart(scores: Scores) -> str | None:
-    """A warning if comparisons don't connect all items that they should; None if they do."""
-    if not scores.apart:
-        return None
-    sizes = comparisons.component_sizes(scores.component)
-    between = f"{sizes[-1]:,} to {sizes[0]:,}" if sizes[0] > sizes[-1] else f"{sizes[0]:,}"
-    return (
-        f"The texts form {len(sizes):,} separate groups (of {between}) that were never compared with "
-        "one another. Scores and ranks hold only within a group: see the column component of scores.csv."
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class OfGroup:
     """A group of `items` items: how well their order is known (ρ̂), and Spearman's correlation of the
@@ -252,6 +240,13 @@ def with_agreement(run: Result) -> Result:
         return run
     found = agreement.of_run(run, resamples=0, seed=0, summary=True)
     return run if found is None else replace(run, panel_cautions=found.cautions)
+
+
+def state_with_agreement(state: State) -> State:
+    """Return a state with the caution that its judges disagree, unless a session works on it."""
+    if state.result is None or state.running:
+        return state
+    return replace(state, result=with_agreement(state.result))
 
 
 # All of it

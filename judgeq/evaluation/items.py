@@ -70,7 +70,7 @@ class Views:
 
     run: Result
     views: Sequence[View]
-    JSON_KEYS: ClassVar = OF_RUN
+    JSON_KEYS: ClassVar = {**OF_RUN, "cautions": "run.cautions"}
 
 
 def group_view(scores: Scores, n: int | None = None) -> View:
@@ -127,6 +127,8 @@ def uncertain(run: Result, n: int) -> View:
 def contested(run: Result, n: int) -> View:
     """The items whose judgments contradict one another most: of the highest infit, standardised (z) to
     allow for how many comparisons it is made of; of those of scale_quality.LEAST comparisons or more."""
+    if run.info.settings.rehearsal:
+        return View(run.scores, "contested", (), why="the answers are made up")
     fit = scale_quality.fit_of_items(comparisons.joined(run.history.verdicts), run.scores.main[1])
     few = f"no item was in {scale_quality.LEAST} comparisons, which this takes"
     return _largest(run, "contested", n, fit.z, few, z=fit.z, infit=fit.infit)

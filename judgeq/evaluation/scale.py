@@ -27,7 +27,8 @@ from judgeq.types import Floats, Verdicts
 
 MOST = 2_000_000
 """Comparisons above which the SSR of comparative judgement would take long, and is left out."""
-ONE_ANSWER = "one answer a text doesn't tell how reliable they are"
+ONE_ANSWER = "one round of comparisons can't show reliability: nothing is repeated"
+MADE_UP = "the answers are made up"
 EPSILON, ITERATIONS, TOLERANCE = 0.3, 400, 1e-4
 """Those of sirt's `btm`."""
 
@@ -87,10 +88,14 @@ def reliability_of(run: Result, splits: int | None = None, seed: int = 0) -> Rel
     one_answer = run.fit.posterior is not None and not run.fit.posterior.is_repeated
     if one_answer:  # both would be the same whatever was answered
         separation = Separation(why=ONE_ANSWER)
+    if run.info.settings.rehearsal:
+        separation = Separation(why=MADE_UP)
     return Reliability(
         rating=run.main.column,
         separation=separation,
-        separation_cj=separation if one_answer else _separation_cj(verdicts, run),
+        separation_cj=separation
+        if separation.why in (ONE_ANSWER, MADE_UP)
+        else _separation_cj(verdicts, run),
         split_half=scale_quality.split_half(verdicts, rate, seed, splits),
         halves_by=halves.name,
         adaptive=None if strategy is None else strategy.adaptive,

@@ -101,10 +101,10 @@ def one_sided(name: str, first: Sequence[int], seconds: float | None) -> str | N
     is_fast = seconds is not None and seconds < ONE_SIDED_SECONDS and total >= ONE_SIDED_ANSWERS
     if not is_fast and len(first) ** (1.0 - total) >= ONE_SIDED_CHANCE:
         return None
-    how_fast = f", in {seconds:.1f} s each (median)" if is_fast else ""
+    how_fast = f" (median {seconds:.1f} s)" if is_fast else ""
     return (
-        f"{name} put the text in position {list(first).index(total) + 1} first in all {total:,} "
-        f"answers{how_fast}: they decide nothing but the position."
+        f"{name} chose position {list(first).index(total) + 1} in all {total:,} answers{how_fast}: "
+        "these answers don't depend on the texts."
     )
 
 

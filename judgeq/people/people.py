@@ -246,6 +246,8 @@ class People:
         """Take a person's last answer back: its question is theirs again. Raises StaleError if there is
         none, the run is over, they were removed, or they took MAX_UNDONE answers back."""
         async with self._person(token) as person:
+            if person.person.state is not PersonState.ACTIVE:
+                raise StaleError("You no longer take part; your answers stay.")
             if person.last is None or self._over or not person.may_take_back:
                 raise StaleError("Your last answer can't be taken back any more.")
             now = await self._assignment.take_back(person, person.last)

@@ -139,7 +139,8 @@ def split_half(verdicts: Verdicts, rate: Rate, seed: int, splits: int | None = N
     if not splits:
         why = "no splits were asked for"
     elif not items:
-        why = "both halves connect no two items"
+        is_judged_once = bool(verdicts.scored.all()) and len(verdicts.items) == judged
+        why = "each text was judged once" if is_judged_once else "both halves connect no two items"
     elif 2 * len(known) < splits:
         why = "all items are rated the same"
     elif 3 * items < 2 * judged:

@@ -145,13 +145,13 @@ def result(evaluation: Evaluation) -> Iterator[Section]:
     about = [run.info.dataset, run.info.strategy, several(run.rounds_planned, "round")]
     about += [f"{run.info.created:%Y-%m-%d}", run.run.id]
     never = int((~run.scores.judged).sum())
-    warnings = [*run.first_cautions]
+    warnings = list[str]()
     if never:
         warnings.append(f"{several(never, 'text')} never judged, without a score.")
     for section in careful:
-        warnings += [one.removesuffix(" See `judgeq evaluate`.") for one in section.warnings]
+        warnings += [one.removesuffix(show_run.SEE) for one in section.warnings]
     if headline.warnings:
-        yield Section(warnings=headline.warnings)
+        yield Section(warnings=[one.removesuffix(show_run.SEE) for one in headline.warnings])
     yield Section(
         facts=[*(dict(numbers.facts) | found | {"Run": ", ".join(about)}).items()],
         warnings=warnings,

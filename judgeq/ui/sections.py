@@ -63,7 +63,8 @@ class Column:
         """The cell as it is shown, on one line of so many cells at most."""
         if isinstance(cell, str):
             return plain(cell, at_most)
-        return cell_text(cell) if self.show is None or cell is None else self.show(cell)
+        is_unknown = cell is None or (isinstance(cell, float) and math.isnan(cell))
+        return cell_text(cell) if self.show is None or is_unknown else self.show(cell)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from judgeq.engine.interrupts import LOOK, Interrupts, signals
 from judgeq.engine.status import State, Unreadable
 from judgeq.errors import JudgeqError, NoVerdictsError, RunError
 from judgeq.escaping import plain
-from judgeq.evaluation.evaluate import evaluation
+from judgeq.evaluation.evaluate import evaluation, state_with_agreement
 from judgeq.evaluation.gold import Plan
 from judgeq.run_places import RunPlace, Runs
 from judgeq.ui import html, report, report_texts
@@ -171,6 +171,8 @@ class Server:
         """A run's state, with its ranking. Raises RunError."""
         before = self._ranked.get(run.id)
         state = await _in_thread(lambda: status.state(run, rated=True, before=before))
+        if before is None or before.result is not state.result:
+            state = await asyncio.to_thread(state_with_agreement, state)
         self._ranked[run.id] = state
         return state
 

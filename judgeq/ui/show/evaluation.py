@@ -15,17 +15,18 @@ from judgeq.engine.drift import Drifted
 from judgeq.engine.results import Result
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.compare import ALIKE, Compared, Comparison
-from judgeq.evaluation.evaluate import Assessment, Evaluation, OfGroup, apart
+from judgeq.evaluation.evaluate import Assessment, Evaluation, OfGroup
 from judgeq.evaluation.gold import Gold, Plan
 from judgeq.evaluation.metrics import MEASURES, Measured
 from judgeq.evaluation.scale import Misfit, Reliability
 from judgeq.events import Certainty
 from judgeq.rating import position_bias
 from judgeq.rating.drift import SPREAD, Drift
+from judgeq.rating.position_bias import Slots
 from judgeq.text import several
 from judgeq.ui.sections import Column, Field, Section, numbers, stated, table, words
 from judgeq.ui.show import people as show_people
-from judgeq.ui.show.run import cautions, rating
+from judgeq.ui.show.run import SEE, cautions, rating, simulated
 
 NAMES: Mapping[str, str] = {
     "pearson": "Pearson",
@@ -59,11 +60,10 @@ Runs = Sequence[Sequence[Assessment]]
 def evaluation(evaluation: Evaluation) -> Iterator[Section]:
     """One run: the answers, what to be careful about, then all numbers behind them."""
     run, gold = evaluation.run, evaluation.gold
-    note = apart(run.scores)
     title, facts = f"{run.info.mark}{run.run.id}: {run.state}", [*answers(evaluation)]
-    yield Section(title, warnings=run.first_cautions)
-    yield Section(facts=facts, warnings=[] if note is None else [note], close=True)
-    yield from cautions(run, above=run.first_cautions)
+    yield Section(title, warnings=[one.removesuffix(SEE) for one in run.first_cautions])
+    yield Section(facts=facts, close=True)
+    yield cautions(run)
     if gold is not None:
         yield from against_gold(gold, evaluation.plan, [run.evaluation])
     yield from by_group(evaluation.by_group)
@@ -83,7 +83,7 @@ def answers(evaluation: Evaluation) -> Sequence[tuple[str, str]]:
     """A line for each question: does it agree with gold, is it reliable, what distorts it?"""
     run, slots = evaluation.run, evaluation.run.slots
     main = (one for one in evaluation.run.evaluation if one.rating == run.scores.main[0])
-    positions = position_bias.sentence(slots) if slots is not None and len(slots.rate) else ""
+    positions = _of_positions(run, slots) if slots is not None and len(slots.rate) else ""
     found = stated(
         "answers",
         e=evaluation,
@@ -92,6 +92,15 @@ def answers(evaluation: Evaluation) -> Sequence[tuple[str, str]]:
         sentence=show_people.sentence,
     )
     return found.facts
+
+
+def _of_positions(run: Result, slots: Slots) -> str:
+    """Return whether the judge favours a position, in a sentence.
+
+    Return "" where that can't be tested, but a caution names a person who always chose one position.
+    """
+    is_untested = slots.chance is None
+    return "" if is_untested and any(run.one_sided) else position_bias.sentence(slots)
 
 
 def by_group(groups: Sequence[OfGroup]) -> Iterator[Section]:
@@ -186,9 +195,20 @@ def _reasons(assessments: Iterable[Assessment]) -> Section:
 def comparison(compared: Comparison) -> Iterator[Section]:
     """Several runs: which is better and do they rank alike, then all numbers."""
     runs, gold, others = compared.runs, compared.gold, compared.others
-    yield Section(warnings=compared.notices)
+    first = [
+        f"Run {number}: {one.removesuffix(SEE)}"
+        for number, run in enumerate(runs, 1)
+        for one in run.first_cautions
+    ]
+    yield Section(warnings=[*first, *compared.notices])
     yield replace(stated("compared", c=compared, difference=difference), close=True)
-    yield from cautions(*runs)
+    further = [
+        f"Run {number}: {one}"
+        for number, run in enumerate(runs, 1)
+        for one in run.cautions
+        if one not in run.first_cautions
+    ]
+    yield Section(warnings=[*further, *simulated(*runs)], close=True)
     lead: list[Field] = [
         (Column("run"), lambda other: f"{other.number}"),
         (Column("rating"), partial(_both_ratings, of_first=compared.rating)),
@@ -246,7 +266,7 @@ def order(result: Result) -> Iterator[Section]:
         )
     ]
     columns = numbers("position", "win rate", "95 % interval", "n") if rows else []
-    facts = stated("positions", r=result, sentence=position_bias.sentence)
+    facts = stated("positions", r=result, sentence=partial(_of_positions, result))
     yield replace(facts, columns=columns, rows=rows)
 
 
@@ -292,7 +312,10 @@ def drift(found: Drifted) -> Iterator[Section]:
     facts = stated("drift", d=found)
     yield replace(facts, notes=[])
     yield Section(
-        columns=[*words("drift"), *numbers("p", "change", "95 % interval", "would be found from")],
+        columns=[
+            *words("drift"),
+            *numbers("p", "change", "95 % interval", "smallest change detectable"),
+        ],
         rows=[_of_test(one) for one in found.tests],
         notes=facts.notes,
     )

@@ -15,7 +15,6 @@ import numpy as np
 from judgeq.engine.results import Result
 from judgeq.engine.scores import TEXT, Scores
 from judgeq.escaping import plain
-from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.items import Appearance, Explanation, View, who
 from judgeq.person import remark
 from judgeq.text import count, several
@@ -65,12 +64,12 @@ def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
         further = _measures(view, scores)
         yield items(scores, view.rows, further, view.marked, title=title, notes=notes)
     above = result.first_cautions
-    warnings = [*(one for one in result.cautions if one not in above), apart(scores)]
+    warnings = [*(one for one in result.cautions if one not in above)]
     if never := int((~scores.judged).sum()):
         warnings.append(f"{several(never, 'item')} not judged yet, and not ranked.")
     if result.partial:
         warnings.append("The run isn't finished: these scores are from the answers so far.")
-    yield Section(warnings=[*filter(None, warnings)], close=True)
+    yield Section(warnings=warnings, close=True)
 
 
 def _measures(view: View, scores: Scores) -> Iterator[Field]:

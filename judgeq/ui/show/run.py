@@ -15,7 +15,6 @@ from judgeq.engine.status import State
 from judgeq.engine.unread import problem_sentence
 from judgeq.escaping import shell_command
 from judgeq.evaluation import items
-from judgeq.evaluation.evaluate import apart
 from judgeq.events import Forecast, Notice
 from judgeq.rating import of_run, position_bias
 from judgeq.text import count
@@ -26,8 +25,10 @@ from judgeq.ui.show import items as show_items
 
 ENDS, GROUPS = 3, 5
 """So many items are shown from each end of a ranking; or the ends of so many groups."""
+SEE = " See `judgeq evaluate`."
+"""The end of a caution, which an evaluation leaves out."""
 SIMULATED = (
-    "The simulated judge reads the gold labels, so its agreement with them says nothing. No model was "
+    "The simulated judge reads the gold labels, so agreement with them proves nothing. No model was "
     "asked."
 )
 
@@ -58,11 +59,9 @@ def result(result: Result) -> Iterator[Section]:
     yield stated("headline", r=result)
     yield ends(result.scores)
     yield stated("numbers", r=result, totals=of_models(result), reliability=order(result))
-    note = apart(result.scores)
     careful = stated(
         "warnings",
         r=result,
-        apart=note,
         bias=position_bias.sentence,
         problems=problem_sentence,
     )
@@ -74,8 +73,9 @@ def ends(scores: Scores) -> Section:
     """The texts at both ends of the ranking, with 95 % intervals where there are some; of groups the
     ends of each of the first."""
     if scores.group_count is not None:
-        of = f"{min(GROUPS, scores.group_count)} of {count(scores.group_count)} groups"
-        note = f"The highest and the lowest of {of}: `judgeq show --group NAME` lists one."
+        all_groups = scores.group_count
+        which = f" (the first {GROUPS} of {count(all_groups)})" if all_groups > GROUPS else ""
+        note = f"Highest and lowest text of each group{which}. `judgeq show --group NAME` lists a group."
         rows = items.group_ends(scores)[: 2 * GROUPS]
         return show_items.items(scores, rows, notes=[note])
     ranked = [row for row in items.ranked(scores) if row >= scores.first_new]
@@ -96,11 +96,10 @@ def order(run: Result | State) -> str:
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts)
 
 
-def cautions(*runs: Result, above: Sequence[str] = ()) -> Iterator[Section]:
-    """Yield what to be careful about, but for what stands `above`, and that a judge was simulated."""
-    for run in runs:
-        yield Section(warnings=[one for one in run.cautions if one not in above], close=True)
-    yield Section(warnings=simulated(*runs), close=True)
+def cautions(run: Result) -> Section:
+    """Return what to be careful about beside the first cautions, and that a judge was simulated."""
+    further = [one for one in run.cautions if one not in run.first_cautions]
+    return Section(warnings=[*further, *simulated(run)], close=True)
 
 
 def simulated(*runs: Result) -> Sequence[str]:
