@@ -183,6 +183,8 @@ class Call(NamedTuple):
     """Characters of the texts that were asked about, as judge/unread.py counts them; 0: not known."""
     problem: str | None = None
     """Why the reply is no verdict; None for one that is, and where none came."""
+    overpriced_bytes: int | None = None
+    """Bytes of a request that cost more than its bound; None for all others."""
 
 
 class Failure(NamedTuple):

@@ -245,6 +245,30 @@ def test_batches_cancelled_half_way_are_collected_and_the_rest_is_asked_again(
     assert scores(only_run(tmp_path)) == live[api]
 
 
+def test_sessions_of_batches_keep_to_a_cap_that_reported_costs_are_above(
+    tmp_path: Path, texts: Path
+) -> None:
+    """The first batch may cross it, being out before anything is known; no later one does."""
+    with mock(tmp_path, "--batch-time", "0.02", "--reported-cost", "0.09") as url:
+        mine = ["run", "-d", str(texts), *SMALL_BATCHES, "--batch", "--base-url", url]
+        mine += ["--price", "1,1", "--max-output-tokens", "16000", "--batch-size", "6"]
+        first = judgeq(tmp_path, *mine, "--max-cost", "0.06", expect=6)
+        run, bought = only_run(tmp_path), stats(url)["answered"]
+        assert bought == 6
+        done = judgeq(tmp_path, *mine, "--max-cost", "0.6", expect=6)
+        assert stats(url)["answered"] == bought
+        for _ in range(3):  # what it says pays the next call, and holds
+            assert "--max-output-tokens" not in first.stderr + done.stderr
+            (remedy,) = re.findall(r"--max-cost ([0-9.]+) pays it", done.stderr)
+            done = judgeq(tmp_path, *mine, "--max-cost", remedy, expect=6)
+            assert stats(url)["answered"] > bought
+            bought = stats(url)["answered"]
+            assert bought * 0.09 <= float(remedy) + 1e-9
+    ((calls, dollars),) = query(run, "SELECT count(*), sum(cost) FROM calls")
+    assert calls == bought
+    assert dollars == pytest.approx(bought * 0.09)
+
+
 def test_a_server_without_batches_is_named_and_the_run_goes_on_live(
     tmp_path: Path, texts: Path, api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -264,6 +264,19 @@ def test_a_reply_that_broke_its_bound_raises_that_of_all_that_follow() -> None:
     assert bounds.most(SIZE) == pytest.approx(RAISE * (100 + 50_000 * 10) / 1e6)
 
 
+def test_what_was_learned_is_recalled_from_the_dearest_call() -> None:
+    learned, recalled = Bounds(PRICING, 50), Bounds(PRICING, 50)
+    replied(learned, 5000)
+    a_call, a_byte = recalled.price_of_requests
+    assert a_call + a_byte * SIZE == pytest.approx(recalled.most(SIZE))
+    assert recalled.output_within(SIZE, 1.0) > 0
+    recalled.recall(0.9)  # at a price of before: it is within the bound now
+    assert not recalled.is_broken
+    recalled.recall((100 + 5000 * 10) / 1e6 / (a_call + a_byte * SIZE))
+    assert recalled.most(SIZE) == pytest.approx(learned.most(SIZE))
+    assert recalled.output_within(SIZE, 1.0) == learned.output_within(SIZE, 1.0) == 0
+
+
 def test_without_a_limit_a_reason_has_room_of_its_own() -> None:
     assert output_bound(reasons=False) == OUTPUT_BOUND
     most = output_bound(reasons=True)

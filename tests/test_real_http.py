@@ -1,6 +1,7 @@
 """Whole runs against the mock server over real HTTP: storms, caps, errors that stop a run."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,59 @@ def test_the_reported_cost_counts_also_under_a_cap(tmp_path: Path, texts: Path) 
     result = json.loads(done.stdout)
     assert result["cost_of_priced_calls"] == pytest.approx(answered * 0.001)
     assert cap / 2 < answered * 0.001 <= cap
+
+
+@pytest.mark.parametrize(("cost", "cap"), [(0.09, 1.0), (0.5, 0.1)])
+def test_sessions_keep_to_a_cap_that_reported_costs_are_above(
+    tmp_path: Path, texts: Path, cost: float, cap: float
+) -> None:
+    """Each cost is many times what the price says, which the first call alone may not know."""
+    with mock(tmp_path, "--reported-cost", str(cost)) as url:
+        mine = (
+            *job(texts, url, "--strategy", "pairwise3"),
+            "--price",
+            "1,1",
+            "--concurrency",
+            "20",
+        )
+        first = judgeq(tmp_path, *mine, "--max-cost", str(cap), expect=6)
+        bought = stats(url)["answered"]
+        assert bought * cost <= max(cap, cost) + 1e-9
+        for words in (mine, ("resume", only_run(tmp_path), "--quiet")):
+            again = judgeq(tmp_path, *words, "--max-cost", str(cap), expect=6)
+            assert stats(url)["answered"] == bought
+        for done in (first, again):
+            assert "--max-output-tokens" not in done.stderr
+            (bound,) = re.findall(r"may cost up to \$([0-9.]+)\. ", done.stderr)
+            assert float(bound) == pytest.approx(2 * cost, rel=0.05)  # questions differ in length
+        for _ in range(3):  # what it says pays the next call, and holds
+            (remedy,) = re.findall(r"--max-cost ([0-9.]+) pays it", done.stderr)
+            done = judgeq(tmp_path, *mine, "--max-cost", remedy, expect=6)
+            assert stats(url)["answered"] > bought
+            bought = stats(url)["answered"]
+            assert bought * cost <= float(remedy) + 1e-9
+    assert paid(only_run(tmp_path))[2] == pytest.approx(bought * cost)
+
+
+def test_a_price_that_is_as_high_as_the_reported_cost_ends_the_larger_reserve(
+    tmp_path: Path, texts: Path
+) -> None:
+    with mock(tmp_path, "--reported-cost", "0.09") as url:
+        mine = job(texts, url, "--strategy", "pairwise3", "--max-output-tokens", "100")
+        low, right = ("--price", "1,1"), ("--price", "100,500")
+        judgeq(tmp_path, *mine, *low, "--max-cost", "0.2", expect=6)
+        assert stats(url)["answered"] == 1
+        judgeq(tmp_path, *mine, *right, "--max-cost", "0.5", expect=6)
+        assert stats(url)["answered"] > 2
+
+
+def test_a_free_model_that_reports_costs_keeps_to_the_cap(tmp_path: Path, texts: Path) -> None:
+    with mock(tmp_path, "--reported-cost", "0.5") as url:
+        mine = (*job(texts, url, "--strategy", "pairwise3"), "--price", "0,0", "--max-cost", "0.1")
+        for _ in range(2):
+            done = judgeq(tmp_path, *mine, expect=6)
+            assert "may cost up to $1" in done.stderr
+            assert stats(url)["answered"] == 1
 
 
 def test_a_reported_cost_is_shown_where_no_price_is_known(tmp_path: Path, texts: Path) -> None:

@@ -253,6 +253,33 @@ async def test_the_ledger_adds_up(store: Store, clock: Clock) -> None:
 
 
 @contract
+async def test_the_dearest_call_above_its_bound_is_found(store: Store, clock: Clock) -> None:
+    epoch = await begun(store, 3)
+    other = pairs(2)
+    await store.plan_round(
+        2, epoch, most(), Matches(other.items, other.offsets, np.array([1, 1], np.int32))
+    )
+    assert await store.overpricing(range(2), 1.0, 0.0) == 0
+    await claimed(store, "a", 5)
+    above = call(1, cost=2.0)._replace(overpriced_bytes=100)
+    outcomes = [
+        Outcome(0, DONE, Verdict((0, 1)), (call(1, cost=9.0),)),  # within a higher bound
+        Outcome(1, INVALID, None, (above._replace(outcome="unusable"),)),
+        Outcome(2, DONE, Verdict((2, 3)), (above._replace(cost=3.0, overpriced_bytes=300),)),
+        Outcome(3, DONE, Verdict((0, 1)), (above._replace(cost=50.0),)),
+        Outcome(4, DONE, Verdict((1, 2)), (call(0, "cached", 99.0),)),
+    ]
+    await store.settle("a", outcomes)
+    assert await store.overpricing([0], 1.0, 0.0) == 3.0
+    assert await store.overpricing([0], 0.0, 0.01) == pytest.approx(2.0)
+    assert await store.overpricing([0], 0.5, 0.005) == pytest.approx(2.0)
+    assert await store.overpricing([1], 2.0, 0.0) == pytest.approx(25.0)
+    assert await store.overpricing([0, 1], 1.0, 0.0) == 50.0
+    assert await store.overpricing([2], 1.0, 0.0) == 0
+    assert (await store.calls([1]))[1][0].overpriced_bytes == 100
+
+
+@contract
 async def test_what_questions_took_is_listed(store: Store, clock: Clock) -> None:
     await begun(store, 4)
     jobs = await store.claim("a", 4, LEASE)

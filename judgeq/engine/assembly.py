@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -397,6 +397,12 @@ async def panel(
             if settings.models and (settings.batch or out):
                 batches = _model(run, name, limiter, emit, batch=True)
                 stack.push_async_callback(batches.close)
+            asked_as = questions(run, name)
+            if store is not None and kind is judge.MODEL:
+                numbers = range(len(judges), len(judges) + len(asked_as))
+                for model in (cast("ModelBackend", backend), batches):
+                    if model is not None:
+                        await model.recall_overpricing(store, numbers)
             shares = (emit, stop.sleep, limiter, budget, cache)
             judges += [
                 Judge(
@@ -412,7 +418,7 @@ async def panel(
                     batches,
                     awaits_server=is_worker,
                 )
-                for asked in questions(run, name)
+                for asked in asked_as
             ]
         yield Panel(judges, " + ".join(settings.judges))
 

@@ -35,6 +35,7 @@ from judgeq.judge.backend import Prepared, Remote, Reply, Request, Result
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import ASKS, Judge, cut_reply, kept_reply
 from judgeq.judge.panel import Panel
+from judgeq.judge.prices import overpriced_bytes
 from judgeq.types import Batch, BatchState, Call, Doubt, Job, JobState, Line, Outcome, Usage
 
 if TYPE_CHECKING:
@@ -411,6 +412,7 @@ def _ended(session: Session, line: Line, state: JobState, how: str, reply: Reply
         answerer=answerer,
         prompt_size=judge.questions.size(job.match),
         problem=problem if unusable else None,
+        overpriced_bytes=overpriced_bytes(line.size, cost, bound),
     )
     error = None if job.unusable and not unusable else problem
     return Outcome(job.match.id, state, None, (call,), error)

@@ -32,7 +32,7 @@ from judgeq.events import CallEnded, CallStarted, Emit, Notice
 from judgeq.judge.backend import Backend, Prepared, Reply, Request
 from judgeq.judge.budget import Budget
 from judgeq.judge.limiter import Limiter, Permit
-from judgeq.judge.prices import answer_tokens
+from judgeq.judge.prices import answer_tokens, overpriced_bytes
 from judgeq.judge.questions import Questions, Unusable
 from judgeq.judge.retry import Policy, retried
 from judgeq.judge.unread import ReadingCheck, is_cut_off, tokens_read
@@ -290,14 +290,15 @@ class _Asking:
                 judge.limiter.abort()
                 raise unread
             try:
+                self._check_version()
                 await judge.budget.reserve(prepared.bound)
             except BudgetError as error:
+                self._check_version()  # or it quotes a bound that was raised meanwhile
                 raise judge.unaffordable(
                     error, judge.backend, prepared, len(match.items)
                 ) from error
             try:
-                if prepared.version != judge.backend.version:
-                    raise SteppedDownError("another call learned something about the server")
+                self._check_version()
                 attempt = Attempt(match.id, prepared.bound, self._attempt + 1)
                 await self._ledger.begin(attempt)
             except BaseException:
@@ -324,6 +325,11 @@ class _Asking:
             return reply
         finally:
             judge.limiter.release(permit, used)
+
+    def _check_version(self) -> None:
+        """Raise SteppedDownError where the request would be sent, or bounded, otherwise by now."""
+        if self._prepared.version != self._judge.backend.version:
+            raise SteppedDownError("another call learned something about the server")
 
     def _failed(self, permit: Permit, error: JudgeError) -> None:
         """A call brought no answer. Raises JudgeError when the server answers nobody for too long; but
@@ -381,6 +387,7 @@ class _Asking:
             answerer=answerer,
             prompt_size=judge.questions.size(self._job.match),
             problem=problem,
+            overpriced_bytes=overpriced_bytes(len(self._prepared.body), cost, self._prepared.bound),
         )
 
     def _note(self, call: Call, error: str | None = None) -> None:

@@ -35,6 +35,8 @@ HIDDEN = 256
 """Tokens that a server may add to what it is sent: roles, the schema's frame."""
 RAISE = 2.0
 """By how much the new bound exceeds the reply that broke the old one."""
+TOLERANCE = 1e-9
+"""By how much of itself a bound may be exceeded: sums of the same floats may differ so."""
 NEAR_NAME = 0.85
 """How like a known model's name a misspelt one is, by difflib's ratio."""
 _SEPARATORS = re.compile(r"[-._@]+")
@@ -252,6 +254,18 @@ def answer_tokens(items: float, reasons: bool) -> float:
     return 8 + 4 * items + (REASON[1] if reasons else 0)
 
 
+def is_over(cost: float, bound: float) -> bool:
+    """Whether a call cost more than its bound, but for rounding."""
+    return cost > bound * (1 + TOLERANCE)
+
+
+def overpriced_bytes(size: int, cost: float | None, bound: float | None) -> int | None:
+    """Return the `size` of a request that cost more than its bound; None of all others."""
+    if cost is None or bound is None or not is_over(cost, bound):
+        return None
+    return size
+
+
 class Bounds:
     """The most that calls of a model can cost in dollars, by the bytes of their requests; None where the
     price is unknown.
@@ -273,20 +287,45 @@ class Bounds:
         self._most = output_limit or output_bound
         self._warn = warn
         self._factor = 1.0
+        self._least = 0.0  # dollars, where the price is 0
 
     def most(self, size: int) -> float | None:
         """The most that a call of `size` bytes can cost: no tokenizer makes more tokens than there are
         bytes."""
         if self._pricing is None:
             return None
-        return self._pricing.bound(size + HIDDEN, self._most) * self._factor
+        return self._pricing.bound(size + HIDDEN, self._most) * self._factor or self._least
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether calls cost more than their tokens are said to: fewer tokens needn't lower that."""
+        return self._factor > 1.0 or self._least > 0.0
+
+    @property
+    def price_of_requests(self) -> tuple[float, float]:
+        """Return the dollars that a call costs at most by its price: those for any call, and those for
+        each byte of it. A free call counts as one dollar."""
+        if self._pricing is None:
+            return 1.0, 0.0
+        per_call = self._pricing.bound(HIDDEN, self._most)
+        return (per_call, self._pricing.bound(1, 0)) if per_call else (1.0, 0.0)
+
+    def recall(self, times: float) -> None:
+        """Raise the bounds as `learn` did when a call cost so many times `price_of_requests`."""
+        if self._pricing is None or not times:
+            return
+        if not self._pricing.bound(HIDDEN, self._most):
+            self._least = max(self._least, RAISE * times)
+        elif times > 1 + TOLERANCE:
+            self._factor = max(self._factor, RAISE * times)
 
     def output_within(self, size: int, dollars: float) -> int:
-        """Return the limit on output tokens with which a call of `size` bytes costs so much at most."""
-        if self._pricing is None:
+        """Return the limit on output tokens with which a call of `size` bytes costs so much at most; 0
+        where no limit makes that sure."""
+        if self._pricing is None or self.is_broken:
             return 0
-        input_cost = self._pricing.bound(size + HIDDEN, 0) * self._factor
-        token_cost = self._pricing.bound(0, 1) * self._factor
+        input_cost = self._pricing.bound(size + HIDDEN, 0)
+        token_cost = self._pricing.bound(0, 1)
         return self._most if not token_cost else max(0, int((dollars - input_cost) / token_cost))
 
     def learn(
@@ -297,17 +336,23 @@ class Bounds:
         Return whether it did. `is_reported`: the server said the cost itself.
         """
         bound = self.most(size)
-        if cost is None or bound is None or cost <= bound * (1 + 1e-9):
+        if cost is None or bound is None or not is_over(cost, bound):
             return False
-        self._factor *= RAISE * cost / bound
+        if self._pricing is not None and self._pricing.bound(size + HIDDEN, self._most):
+            self._factor *= RAISE * cost / bound
+        else:
+            self._least = RAISE * cost
         why = (
             f"{usage.output:,} output tokens ({usage.reasoning:,} of them reasoning), bounded by "
             f"{self._most:,}"
         )
+        later = f"${self._least:.3g}"
+        if not self._least:
+            later = f"{self._factor:,.3g} times their bound"
         if is_reported and self._pricing is not None:
             why = f"so the server says. Its prices are higher than those of {self._pricing.source}"
         self._warn(
             f"A reply cost ${cost:.3g}, more than its bound of ${bound:.3g}: {why}. Later calls "
-            f"reserve {self._factor:,.3g} times their bound; those in flight may exceed --max-cost."
+            f"reserve {later}; those in flight may exceed --max-cost."
         )
         return True

@@ -285,6 +285,22 @@ class SqlReader(Database):
                 by_job[row[0]].append(rows.call(row))
         return by_job
 
+    async def overpricing(
+        self, judges: Sequence[int], dollars_a_call: float, dollars_a_byte: float
+    ) -> float:
+        """Return how many times its price the dearest call of these judges cost, of those that broke
+        their bound; 0 where none did. A call's price is one part for the call, one for its bytes."""
+        numbers = ", ".join(str(int(judge)) for judge in judges)
+        dearest = f"""
+        SELECT coalesce(max(c.cost
+            / (CAST(:a_call AS float8) + CAST(:a_byte AS float8) * c.overpriced_bytes)), 0)
+        FROM @.calls c JOIN @.jobs j ON j.run = c.run AND j.id = c.job
+        WHERE c.run = @run AND c.overpriced_bytes IS NOT NULL AND c.cost > 0
+            AND j.judge IN ({numbers})
+        """
+        (times,) = await self._one(dearest, a_call=dollars_a_call, a_byte=dollars_a_byte)
+        return float(times)
+
     async def last_failure(self) -> Failure | None:
         """The last call that brought no answer; None if there was none."""
         found = await self._one(_LAST_FAILURE)

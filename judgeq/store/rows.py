@@ -272,7 +272,7 @@ def calls(outcome: Outcome, worker: int) -> list[tuple[object, ...]]:
     return [
         (outcome.job, call.attempt, str(call.outcome), *call.usage, call.cost, call.latency,
          text(call.reply), call.at, call.judge, *map(text, call.answerer), call.prompt_size,
-         text(call.problem), worker)
+         text(call.problem), call.overpriced_bytes, worker)
         for call in outcome.calls
     ]  # fmt: skip
 
@@ -313,7 +313,8 @@ def reserved(outcome: Outcome) -> int:
 def call(row: Sequence[Any]) -> Call:
     """The call of a row (schema.CALL)."""
     _, attempt, outcome, *others = row
-    *usage, cost, latency, reply, at, judge, model, fingerprint, prompt_size, problem = others
+    *usage, cost, latency, reply, at, judge, model, fingerprint = others[:-3]
+    prompt_size, problem, overpriced_bytes = others[-3:]
     return Call(
         attempt=attempt,
         outcome=outcome,
@@ -326,6 +327,7 @@ def call(row: Sequence[Any]) -> Call:
         answerer=Answerer(model, fingerprint),
         prompt_size=prompt_size,
         problem=problem,
+        overpriced_bytes=overpriced_bytes,
     )
 
 

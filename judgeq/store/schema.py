@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from judgeq.datasets.tables import display
 from judgeq.errors import RunError
 
-VERSION = 16
+VERSION = 17
 
 # Row numbers are little-endian int32 in bytea, `ties` is one byte a slot: 1 for a tie with the one
 # before it, 2 where the order of the two isn't known. `active` of a round says which items could be
@@ -89,7 +89,7 @@ CREATE TABLE @.calls (
     input bigint NOT NULL, cached bigint NOT NULL, output bigint NOT NULL, reasoning bigint NOT NULL,
     cost float8, latency float8 NOT NULL, reply text, at float8 NOT NULL, answered_by int,
     model text, fingerprint text, prompt_size bigint NOT NULL DEFAULT 0, problem text,
-    worker bigint NOT NULL);
+    overpriced_bytes bigint, worker bigint NOT NULL);
 CREATE UNIQUE INDEX calls_once ON @.calls (run, job, attempt)
     WHERE outcome <> 'cached' AND answered_by IS NULL;
 CREATE TABLE @.verdicts (
@@ -124,7 +124,7 @@ JOB = "id, round, items, judge, repeat, attempts, unusable, error"
 CALL_TYPES = (
     "job bigint, attempt int, outcome text, input bigint, cached bigint, output bigint, "
     "reasoning bigint, cost float8, latency float8, reply text, at float8, answered_by int, "
-    "model text, fingerprint text, prompt_size bigint, problem text"
+    "model text, fingerprint text, prompt_size bigint, problem text, overpriced_bytes bigint"
 )
 CALL = ", ".join(column.split()[0] for column in CALL_TYPES.split(", "))
 """A call, as rows.calls makes it and rows.call reads it."""
@@ -224,7 +224,10 @@ FROM (SELECT count(*) AS jobs, count(CASE WHEN j.state = 'done' THEN 1 END) AS d
          count(CASE WHEN NOT (latency BETWEEN -1e300 AND 1e300 AND at BETWEEN 0 AND 1e11
                     AND coalesce(cost, 0) BETWEEN -1e300 AND 1e300
                     AND coalesce(answered_by, 0) BETWEEN 0 AND 2147483646
-                    AND prompt_size BETWEEN 0 AND 4000000000000000000) THEN 1 END) AS odd_calls
+                    AND prompt_size BETWEEN 0 AND 4000000000000000000
+                    AND (overpriced_bytes IS NULL OR (cost BETWEEN 0 AND 1e9
+                        AND overpriced_bytes BETWEEN 0 AND 4000000000000000000)))
+               THEN 1 END) AS odd_calls
      FROM @.calls WHERE run = @run) AS c,
     (SELECT coalesce(sum(CAST(calls AS float8) + hits), 0.0) AS made,
          coalesce(sum(CAST(tokens AS float8)), 0.0) AS made_tokens,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import orjson
 
@@ -53,6 +53,15 @@ _PROBLEMS = {
 _HOLDS_KEY = "the answer held a key that was sent with the question, so it isn't used."
 MAX_CALL_TOKENS = 1_000_000_000
 """A call that is said to take more isn't believed: the ledger's sums have to stay whole numbers."""
+
+
+class Overpricing(Protocol):
+    """What knows the calls of earlier sessions: the store (store/reader.py)."""
+
+    async def overpricing(
+        self, judges: Sequence[int], dollars_a_call: float, dollars_a_byte: float
+    ) -> float:
+        """Return how many times its price the dearest call cost that broke its bound; 0: none did."""
 
 
 class ModelBackend(ABC):
@@ -183,6 +192,11 @@ class ModelBackend(ABC):
     def output_within(self, prepared: Prepared, dollars: float) -> int:
         """Return the limit on output tokens with which a request costs so many dollars at most."""
         return self._bounds.output_within(len(prepared.body), dollars)
+
+    async def recall_overpricing(self, store: Overpricing, judges: Sequence[int]) -> None:
+        """Raise the bounds of calls by what earlier sessions learned when asking as these judges."""
+        if self._pricing is not None:
+            self._bounds.recall(await store.overpricing(judges, *self._bounds.price_of_requests))
 
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         """Post it. Raises JudgeErrors as the answer, or the want of one, says."""
