@@ -254,7 +254,7 @@ def test_a_judge_that_answers_in_the_order_presented_is_stopped(
         flags = run_flags(texts, url, "-s", "listwise10x6", "--concurrency", "1")
         stopped = judgeq(tmp_path, *flags, expect=4)
         assert "doesn't seem to read the texts" in stopped.stderr
-        assert "given back in the order presented" in stopped.stderr
+        assert "lists in the order shown (chance: 1 in 10^" in stopped.stderr
         assert stats(url)["requests"] == 3
         # It stops again, and is paid for nothing.
         judgeq(tmp_path, "resume", expect=4)
@@ -278,7 +278,7 @@ def test_a_judge_of_pairs_that_always_takes_one_side_is_stopped(
     with mock(tmp_path, "--unread", "reversed") as url:
         flags = run_flags(texts, url, "-s", "pairwise9", "--concurrency", "1")
         stopped = judgeq(tmp_path, *flags, expect=4)
-        assert "its last 40 answers to pairs chose the second text" in stopped.stderr
+        assert "It chose the second text in the last 40 pairs (chance: 1 in" in stopped.stderr
         assert stats(url)["requests"] == 40
 
 
@@ -365,10 +365,10 @@ def test_what_was_wrong_with_replies_is_said(tmp_path: Path, texts: Path) -> Non
     with mock(tmp_path, "--incomplete", "1") as url:
         flags = run_flags(texts, url, "-s", "listwise8x1", "--max-invalid", "1")
         failed = judgeq(tmp_path, *flags, expect=4)
-    assert "What was wrong with replies, 10 times:" in failed.stderr
+    assert "Unusable replies, 10 times: each label" in failed.stderr
     assert "named more than once" in failed.stderr
     assert "named more than once" in " ".join(judgeq(tmp_path, "status").stdout.split())
-    (problem, *_) = json_of(tmp_path, "status")["reply_problems"]
+    (problem,) = json_of(tmp_path, "status")["reply_problems"]
     assert problem["replies"] == 10
     table = judgeq(tmp_path, "export", "--table", "calls", "--format", "jsonl").stdout
     errors = [json.loads(line)["error"] for line in table.splitlines()]
@@ -382,4 +382,4 @@ def test_why_some_questions_have_no_answer_is_said_at_the_end(tmp_path: Path, te
         done = judgeq(tmp_path, *flags)
     shown = " ".join(done.stdout.split())
     assert "got no usable answer" in shown
-    assert "What was wrong with replies" in shown
+    assert "Unusable replies, " in shown

@@ -131,22 +131,23 @@ class AnswerPatterns:
 
     @property
     def problem(self) -> str | None:
-        """Return what the last answers have in common, in words, or None if chance explains it."""
+        """Return what the last answers have in common, a sentence without its dot, or None if chance
+        explains it."""
         of_size = "pairs" if self._last_size == 2 else "lists"
         for streak, of_pairs, of_lists in (
-            (self._as_presented, "chose the first text", "were given back in the order presented"),
-            (self._reversed, "chose the second text", "were given back in the reverse order"),
+            (self._as_presented, "chose the first text in {}", "returned {} in the order shown"),
+            (self._reversed, "chose the second text in {}", "returned {} in the reverse order"),
             (
                 self._same_labels,
-                "chose the same label",
-                "name the labels in one and the same order",
+                "chose the same label in {}",
+                "returned {} with the labels in one and the same order",
             ),
         ):
             if streak.is_beyond_chance:
                 what = of_pairs if self._last_size == 2 else of_lists
                 digits = math.floor(-streak.log_chance / math.log(10))
-                answers = f"its last {count(streak.answers)} answers to {of_size} {what}"
-                return f"{answers}, which chance does once in 10^{digits}"
+                done = what.format(f"the last {count(streak.answers)} {of_size}")
+                return f"It {done} (chance: 1 in 10^{digits})"
         return None
 
 
