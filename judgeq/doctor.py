@@ -33,7 +33,6 @@ from judgeq.errors import (
     UsageError,
 )
 from judgeq.judge.backend import Reply, Request
-from judgeq.judge.http.connection import unsent_key
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import Pricing
@@ -51,7 +50,6 @@ PAIR = Match(0, 1, (0, 1))
 NO_KEY = "none, which a server of your own may not need"
 NO_PRICE = "unknown: give --price IN,OUT, or costs can't be shown or capped"
 REPORTED = ", as the server reports it; without --price costs are shown, but can't be capped"
-REFUSED_KEY = "there (not shown), but the server doesn't accept it"
 TEXTS = ("The council met on Monday.", "The shameful council finally bothered to meet on Monday.")
 LONG_SENTENCE = "In minute {} of the meeting the council talked about the budget of the city."
 LONG_SENTENCES = 250
@@ -110,10 +108,8 @@ async def _model(settings: Settings) -> list[Check]:
         report = f"{backend.address} can't be reached: {error}"
         return [key, Check("address", "failed", report)]
     except KeyRefusedError as error:
-        refusal = REFUSED_KEY
-        if report == NO_KEY:
-            refusal = f"none, and the server wants one. {unsent_key()}"
-        return [Check("key", "failed", refusal), address, Check("call", "failed", str(error))]
+        untried = Check("call", "failed", "not tried, see key")
+        return [Check("key", "failed", str(error)), address, untried]
     except JudgeqError as error:
         return [key, address, Check("call", "failed", str(error))]
     finally:

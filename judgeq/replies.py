@@ -108,6 +108,11 @@ def reason_in(reply: str) -> str | None:
     return words.encode(errors="replace").decode().strip() or None  # half a surrogate is no text
 
 
+def kind_of(problem: str) -> str:
+    """Return what kind of fault a problem with a reply is, without what is in brackets or quoted."""
+    return problem.partition(" (")[0].partition(", not ")[0].rstrip(". ")
+
+
 def _score(text: str) -> float:
     answer = _answer(text, "score")
     if type(answer) not in (int, float) or not 0 <= answer <= 1:

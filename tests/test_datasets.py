@@ -387,8 +387,9 @@ def test_the_column_id_holds_the_ids_where_it_can() -> None:
     for table in ("id,text\nx,one\nx,two\n", "id,text\nx,one\n,two\n"):
         data = load_file("a.csv", table)
         assert list(data.ids) == ["0", "1"]
-        assert "row 2 (line 3), column 'id'" in data.notices[0]
-        assert data.notices[0].startswith("Row numbers are the ids, since in")
+        assert "row 2 (line 3)" in data.notices[0]
+        assert "ow numbers are used as ids" in data.notices[0]
+        assert "--id-column" in data.notices[0]
     data = load_file("a.jsonl", '{"id":7,"text":"a"}\n{"text":"b"}')
     assert (list(data.ids), len(data.notices)) == (["0", "1"], 1)
     assert list(load_file("a.csv", "id,text\n1,x\n2,y\n", gold_column="id").ids) == ["0", "1"]
@@ -415,7 +416,7 @@ def test_empty_texts_are_left_out_if_asked_to() -> None:
     assert (list(data.ids), data.texts) == (["0", "3", "4"], ["one", "four", "five"])
     assert data.notices == (
         "1 row is left out: all cells are empty.",
-        "1 of 4 rows are left out: they have no text.",
+        "Left out: 1 of 4 rows without a text.",
     )
     with pytest.raises(DataError, match=r"row 4 \(line 6\), column 'gold': 'x' is not a number"):
         load_file("a.csv", rows.replace("four,4", "four,x"), skip_empty=True, gold_column="gold")

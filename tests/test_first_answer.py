@@ -119,16 +119,26 @@ def test_a_key_that_is_set_and_not_sent_is_named(tmp_path: Path, texts: Path) ->
         return web.json_response({"error": error}, status=401)
 
     key = {"OPENAI_API_KEY": "sk-not-for-others"}
-    said = "No key was sent: OPENAI_API_KEY goes to OpenAI only; add --api-key-env OPENAI_API_KEY"
+    said = (
+        "No API key was sent. OPENAI_API_KEY is used for OpenAI only; add --api-key-env "
+        "OPENAI_API_KEY to send it here."
+    )
+    refusal = "The server refused the API key, or the key lacks access."
     with serving(refused) as url:
         flags = run_flags(texts, "m", "--base-url", url)
-        assert said in judgeq(tmp_path, *flags, expect=4, variables=key).stderr
+        unsent = judgeq(tmp_path, *flags, expect=4, variables=key).stderr
+        assert said in unsent
+        assert refusal not in unsent
         named = (*flags, "--api-key-env", "OPENAI_API_KEY")
         sent = judgeq(tmp_path, *named, expect=4, variables=key).stderr
-        assert "No key was sent" not in sent
+        assert "No API key was sent" not in sent
+        assert f"{refusal} Check --api-key-env or --api-key-file." in sent
         doctor = ("doctor", "--judge", "m", "--base-url", url)
         checks = json_of(tmp_path, *doctor, expect=4, variables=key)
-    assert said in json.dumps(checks)
+    assert json.dumps(checks).count(said) == 1
+    assert {"name": "call", "state": "failed", "report": "not tried, see key"}.items() <= next(
+        check for check in checks["checks"] if check["name"] == "call"
+    ).items()
 
 
 @pytest.mark.parametrize(
@@ -245,3 +255,31 @@ def test_a_proxy_in_the_way_is_named(
     flags = run_flags(texts, "m", "--base-url", "http://127.0.0.1:8000/v1")
     said = judgeq(tmp_path, *flags, expect=4).stderr
     assert f"Nothing listens at the proxy of $http_proxy, http://127.0.0.1:{free_port}" in said
+
+
+def test_a_run_keeps_the_cap_the_key_and_the_price_of_a_later_session(
+    tmp_path: Path, texts: Path
+) -> None:
+    key = {"OWN_KEY": "sk-right-0123456789"}
+    with mock(tmp_path, "--key", key["OWN_KEY"]) as url:
+        flags = run_flags(texts, "m", "--base-url", url, "-s", "listwise10x1")
+        judgeq(tmp_path, *flags, expect=4)
+        bounded = ("--max-cost", "0.02", "--price", "0.25,2", "--api-key-env", "OWN_KEY")
+        refused = judgeq(tmp_path, *flags, *bounded, expect=6, variables=key)
+        command = refused.stderr.partition("To continue: `judgeq ")[2].partition("`")[0]
+        again = judgeq(tmp_path, "resume", expect=6, variables=key)
+        assert "no cap" not in again.stderr
+        done = judgeq(tmp_path, *shlex.split(command), variables=key)
+        assert "no cap" not in done.stderr
+    kept = json.loads((only_run(tmp_path) / "config.json").read_text())["settings"]
+    assert (kept["max_cost"], kept["api_key_env"]) == (0.02, "OWN_KEY")
+
+
+def test_a_session_without_a_cap_leaves_the_runs_cap(tmp_path: Path, texts: Path) -> None:
+    with mock(tmp_path) as url:
+        flags = run_flags(texts, "m", "--base-url", url, "--price", "0.25,2", "-s", "listwise10x1")
+        judgeq(tmp_path, *flags, "--max-cost", "0.02", expect=6)
+        judgeq(tmp_path, *flags, "--max-cost", "0.01", expect=6)
+        judgeq(tmp_path, *flags)
+    kept = json.loads((only_run(tmp_path) / "config.json").read_text())["settings"]
+    assert kept["max_cost"] == 0.01

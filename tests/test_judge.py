@@ -520,7 +520,7 @@ def test_the_first_ten_of_which_none_is_usable_stop_it() -> None:
 def test_replies_of_which_none_is_usable_stop_the_run_with_what_is_wrong() -> None:
     asking = Asking(*[BAD] * 99)
     error, *_ = (str(each) for each in asked_together(asking, 30) if not isinstance(each, Outcome))
-    said = f"0 of the last {FIRST} replies could be used; what is wrong, {FIRST} times: {MISSING}"
+    said = f"None of the last {FIRST} replies could be used. Reason ({FIRST} of {FIRST}): {MISSING}"
     assert said in error
     assert "Take smaller lists (--strategy listwise5, say)" in error
     assert "--max-output-tokens" not in error
@@ -531,10 +531,16 @@ def test_replies_of_which_none_is_usable_stop_the_run_with_what_is_wrong() -> No
     ("reply", "advice"),
     [
         ('<think>Perhaps {"winner": "A"}', "--max-output-tokens"),
-        ("", "--structured json or text"),
-        ("I can't say.", "Take another form (--structured), other words (--prompt)"),
-        ('{"winner": "C"}', "Take another form (--structured), other words (--prompt)"),
-        ('{"winner": "A"} {"winner": "B"}', "Take another form (--structured)"),
+        ("", "`--structured json` or `text`"),
+        (
+            "I can't say.",
+            "Try another reply format (`--structured`), another prompt (`--prompt`) or",
+        ),
+        (
+            '{"winner": "C"}',
+            "Try another reply format (`--structured`), another prompt (`--prompt`) or",
+        ),
+        ('{"winner": "A"} {"winner": "B"}', "Try another reply format (`--structured`)"),
     ],
 )
 def test_the_advice_fits_what_is_wrong_with_a_reply(reply: str, advice: str) -> None:
@@ -549,6 +555,21 @@ def test_the_advice_fits_what_the_server_said_of_a_reply() -> None:
     assert "--reasoning-parser" in advice_for(elsewhere)
     assert "--max-output-tokens" not in advice_for(elsewhere)
     assert "won't judge these texts" in advice_for("the model refused to answer.")
+
+
+def test_unusable_replies_are_counted_by_kind() -> None:
+    seen = Unusable()
+    problems = [
+        f"each label must be named exactly once (missing: '{'ABCDEFGHIJ'[number]}')."
+        for number in range(FIRST)
+    ]
+    for problem in problems[:-1]:
+        seen.unusable(problem, "")
+    with pytest.raises(errors.JudgeError) as caught:
+        seen.unusable(problems[-1], "")
+    said = str(caught.value)
+    assert f"Reason ({FIRST} of {FIRST}): each label must be named exactly once (missing: " in said
+    assert "The last one was" not in said, "there are no words in it"
 
 
 def test_more_than_half_of_the_last_hundred_stop_it() -> None:

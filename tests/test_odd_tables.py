@@ -219,13 +219,13 @@ def test_texts_that_stand_for_none_are_named_and_left_out_if_asked_to() -> None:
     data = load_file("a.csv", content)
     assert len(data) == len(texts)
     (caution,) = data.cautions
-    assert caution.startswith("8 of 11 texts are only 'NA' (2 times), 'n/a', 'null'")
-    assert caution.endswith("--skip-empty leaves them out.")
+    assert caution.startswith("8 of 11 texts hold only 'NA' (2 times), 'n/a', 'null'")
+    assert caution.endswith("They are judged as texts; leave them out with --skip-empty.")
     skipped = load_file("a.csv", content, skip_empty=True)
     assert skipped.texts == ["one", "NA means not asked", "- a list"]
     assert skipped.cautions == ()
     (notice,) = skipped.notices
-    assert notice.startswith("8 of 11 rows are left out: 8 texts are only 'NA' (2 times)")
+    assert notice.startswith("Left out: 8 of 11 rows, whose text is only 'NA' (2 times)")
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_text_of_unseen_characters_is_empty(text: str) -> None:
 
 def test_what_is_judged_in_place_of_a_text_is_said_before_it_is_paid(tmp_path: Path) -> None:
     Path("a.csv").write_text("text\none\ntwo\nNA\nn/a\n")
-    said = "2 of 4 texts are only 'NA', 'n/a', and judged as such"
+    said = "2 of 4 texts hold only 'NA', 'n/a'. They are judged as texts"
     price = ("--base-url", "http://127.0.0.1:9/v1", "--price", "1,4", "--judge", "m")
     estimate = judgeq(tmp_path, "estimate", "-d", "a.csv", "--feature", "x", *price)
     assert said in " ".join(estimate.stdout.split())
@@ -581,7 +581,7 @@ def test_a_column_for_each_outcome() -> None:
 def test_a_text_compared_with_itself_is_left_out_and_counted() -> None:
     found, notices = read_votes("a,b,w\n1,2,1\n3,3,3\n", NAMES)
     assert len(found) == 1
-    assert "compare a text with itself were left out: 1" in notices[0]
+    assert "1 row that compares a text with itself is left out." in notices[0]
 
 
 def test_a_column_of_winners_for_each_judge() -> None:

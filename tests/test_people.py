@@ -249,6 +249,23 @@ async def test_nobody_is_told_of_more_answers_than_they_may_give(table: Table) -
         assert (await people.undo(ann)).expected == 2
 
 
+@table(*RING, *RING)
+async def test_a_person_who_is_asked_all_questions_is_told_their_number_from_the_first_on(
+    table: Table,
+) -> None:
+    async with table.open("Ann", "Bob") as (people, _, ann, bob):
+        turn = await people.turn(ann)
+        assert turn.expected == N
+        for _ in range(6):
+            turn = await people.answer(ann, lease(turn), FIRST)
+            assert turn.expected == N
+        turn = await people.turn(bob)
+        while turn.question is not None:
+            assert turn.expected == N
+            turn = await people.answer(bob, lease(turn), FIRST)
+        assert (turn.done, turn.expected) == (N, N)
+
+
 @table((0, 1), (2, 3))
 async def test_what_is_skipped_goes_to_others_until_nobody_is_left(table: Table) -> None:
     async with table.open("Ann", "Bob") as (people, store, ann, bob):

@@ -148,7 +148,7 @@ def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
     [
         (("--quota-after", "5"), "quota is used up"),
         (("--max-input-tokens", "100"), "longer than mock can read"),
-        (("--key", "sk-right-0123456789"), "doesn't accept the API key"),
+        (("--key", "sk-right-0123456789"), "No API key was sent. Put it into $JUDGEQ_API_KEY"),
     ],
 )
 def test_what_no_other_try_mends_stops_the_run_at_once(

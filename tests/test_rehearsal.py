@@ -239,7 +239,9 @@ def test_the_command_to_ask_a_model_works_as_it_is_printed(tmp_path: Path) -> No
     """Of texts that nothing says what to compare by, it has the flag for that, and says so."""
     (tmp_path / "mine.csv").write_text("\n".join(["text", *(f"text {row}" for row in range(12))]))
     done = judgeq(tmp_path, "run", "mine.csv")
-    assert "Nothing says what the texts are compared by" in " ".join(done.stderr.split())
+    assert 'No feature is given. Give --feature "what to compare by".' in " ".join(
+        done.stderr.split()
+    )
     printed = [line.strip() for line in done.stdout.splitlines() if "judgeq estimate" in line]
     assert len(printed) == 1
     words = shlex.split(printed[0])

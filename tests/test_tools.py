@@ -96,7 +96,8 @@ def test_a_doctor_finds_all_well(tmp_path: Path, api: str) -> None:
         (("--structured", "text"), "structured", "warning", "none"),
         (("--unreadable", "1"), "structured", "warning", "not known"),
         (("--only-model", "mocks"), "call", "failed", "doesn't know the model"),
-        (("--key", "sk-1"), "key", "failed", "none, and the server wants one"),
+        (("--key", "sk-1"), "key", "failed", "No API key was sent."),
+        (("--key", "sk-1"), "call", "failed", "not tried, see key"),
         (("--errors", "1"), "call", "failed", "answered 5"),
     ],
 )

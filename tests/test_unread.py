@@ -150,9 +150,9 @@ def test_later_answers_need_more_evidence() -> None:
     """A run has one beginning, and as many later streaks as questions."""
     rng = seeds.rng(5, "unread")
     for size, needed, said in (
-        (2, SHORT_ANSWERS - 2, "399 of its last 400 answers to pairs chose the first text"),
-        (3, SHORT_ANSWERS - 2, "399 of its last 400 answers to lists were given back in the order"),
-        (5, 9, "its last 9 answers to lists were given back in the order presented"),
+        (2, SHORT_ANSWERS - 2, "It chose the first text in 399 of the last 400 pairs"),
+        (3, SHORT_ANSWERS - 2, "It returned 399 of the last 400 lists in the order shown"),
+        (5, 9, "It returned the last 9 lists in the order shown (chance: 1 in 10^"),
     ):
         lists = [rng.permutation(50)[:size].tolist() for _ in range(2 + needed)]
         found = patterns([(items, Verdict(tuple(items))) for items in lists[:1]])
@@ -327,7 +327,7 @@ def test_a_judge_that_answers_in_the_order_presented_is_stopped(
         flags = run_flags(texts, url, "-s", "listwise10x6", "--concurrency", "1")
         stopped = judgeq(tmp_path, *flags, expect=4)
         assert "doesn't seem to read the texts" in stopped.stderr
-        assert "given back in the order presented" in stopped.stderr
+        assert "lists in the order shown (chance: 1 in 10^" in stopped.stderr
         assert stats(url)["requests"] == 3
         # It stops again, and is paid for nothing.
         judgeq(tmp_path, "resume", expect=4)
@@ -351,7 +351,7 @@ def test_a_judge_of_pairs_that_always_takes_one_side_is_stopped(
     with mock(tmp_path, "--unread", "reversed") as url:
         flags = run_flags(texts, url, "-s", "pairwise9", "--concurrency", "1")
         stopped = judgeq(tmp_path, *flags, expect=4)
-        assert "its last 40 answers to pairs chose the second text" in stopped.stderr
+        assert "It chose the second text in the last 40 pairs (chance: 1 in" in stopped.stderr
         assert stats(url)["requests"] == 40
 
 
@@ -438,10 +438,10 @@ def test_what_was_wrong_with_replies_is_said(tmp_path: Path, texts: Path) -> Non
     with mock(tmp_path, "--incomplete", "1") as url:
         flags = run_flags(texts, url, "-s", "listwise8x1", "--max-invalid", "1")
         failed = judgeq(tmp_path, *flags, expect=4)
-    assert "What was wrong with replies, 10 times:" in failed.stderr
+    assert "Unusable replies, 10 times: each label" in failed.stderr
     assert "named more than once" in failed.stderr
     assert "named more than once" in " ".join(judgeq(tmp_path, "status").stdout.split())
-    (problem, *_) = json_of(tmp_path, "status")["reply_problems"]
+    (problem,) = json_of(tmp_path, "status")["reply_problems"]
     assert problem["replies"] == 10
     table = judgeq(tmp_path, "export", "--table", "calls", "--format", "jsonl").stdout
     errors = [json.loads(line)["error"] for line in table.splitlines()]
@@ -455,4 +455,4 @@ def test_why_some_questions_have_no_answer_is_said_at_the_end(tmp_path: Path, te
         done = judgeq(tmp_path, *flags)
     shown = " ".join(done.stdout.split())
     assert "got no usable answer" in shown
-    assert "What was wrong with replies" in shown
+    assert "Unusable replies, " in shown

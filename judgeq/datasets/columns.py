@@ -110,7 +110,12 @@ def dataset_of(table: Table, spec: DatasetSpec, unlabelled: Sequence[str] = ()) 
     except DataError as error:
         if id_column:
             raise
-        notices.append(f"Row numbers are the ids, since in {error}")
+        if isinstance(error, RepeatedIdError):
+            notices.append(
+                f"{error.words}, so row numbers are used as ids. Name another with --id-column."
+            )
+        else:
+            notices.append(f"Row numbers are used as ids. {error}")
     if texts is None and ids is None:
         raise DataError(missing)
     if texts is None:
@@ -177,15 +182,21 @@ def without_empty(table: Table, cells: Sequence[object]) -> tuple[Table, list[st
     out = sum(empty) + words.total()
     if not out:
         return table, []
-    reasons = ["they have no text"] if any(empty) else []
-    if words:
-        reasons.append(f"{_texts(words.total())} only {_counted(words)}")
+    told = f"Left out: {out:,} of {len(cells):,} rows"
+    if not words:
+        notice = f"{told} without a text."
+    elif any(empty):
+        notice = (
+            f"{told}: {sum(empty):,} without a text, {words.total():,} whose text is only "
+            f"{_counted(words)}."
+        )
+    else:
+        notice = f"{told}, whose text is only {_counted(words)}."
     rows = [
         row
         for row, cell, none in zip(table.rows, cells, empty, strict=True)
         if not none and not stands_for_no_text(cell)
     ]
-    notice = f"{out:,} of {len(cells):,} rows are left out: {'; '.join(reasons)}."
     return replace(table, rows=rows), [notice]
 
 
@@ -194,19 +205,19 @@ def no_text_cautions(cells: Sequence[object]) -> list[str]:
     words = Counter(str(cell).strip() for cell in cells if stands_for_no_text(cell))
     if not words:
         return []
-    are = "is" if words.total() == 1 else "are"
+    is_one = words.total() == 1
+    hold = "holds" if is_one else "hold"
+    judged = (
+        "It is judged as a text; leave it" if is_one else "They are judged as texts; leave them"
+    )
     return [
-        f"{words.total():,} of {len(cells):,} texts {are} only {_counted(words)}, and judged as such: "
-        "--skip-empty leaves them out."
+        f"{words.total():,} of {len(cells):,} texts {hold} only {_counted(words)}. {judged} out with "
+        "--skip-empty."
     ]
 
 
 def _rows(n: int) -> str:
     return "1 row is" if n == 1 else f"{n:,} rows are"
-
-
-def _texts(n: int) -> str:
-    return "1 text is" if n == 1 else f"{n:,} texts are"
 
 
 def _counted(words: Counter[str], most: int = 6) -> str:
@@ -254,6 +265,14 @@ def _path_of_text(value: object) -> str:
     return longest.removeprefix(".")
 
 
+class RepeatedIdError(DataError):
+    """Two rows have one id. `words` say so without a remedy."""
+
+    def __init__(self, message: str, words: str) -> None:
+        super().__init__(message)
+        self.words = words
+
+
 def read_ids(table: Table, column: str) -> list[str]:
     """The id of every row. Raises DataError where one is empty, twice, or can't be an id."""
     remedy = "Give every row an id of its own, or name another column with --id-column."
@@ -262,8 +281,13 @@ def read_ids(table: Table, column: str) -> list[str]:
     first: dict[str, int] = {}
     for i, name in enumerate(ids):
         if first.setdefault(name, i) != i:
-            twice = f"the id {display(name)} is also that of {table.place(first[name])}"
-            raise table.error(i, twice, remedy, column)
+            before = table.place(first[name])
+            twice = f"the id {display(name)} is also that of {before}"
+            raise RepeatedIdError(
+                str(table.error(i, twice, remedy, column)),
+                f"Column {display(column)} has duplicates ({display(name)} in {before} and "
+                f"{table.place(i)})",
+            )
     return ids
 
 

@@ -512,9 +512,8 @@ def _notices(model: str, settings: Settings, pricing: Pricing | None) -> Iterato
     if pricing is not None and settings.max_cost is not None and settings.output_limit is None:
         most = output_bound(settings.reasons)
         yield (
-            f"No limit of output tokens is set: for --max-cost each call is reserved as if it took "
-            f"{most:,} of them (${pricing.bound(0, most):.2g}). The cap holds as long as no reply is "
-            "longer; --max-output-tokens makes that certain."
+            f"No output limit is set, so each call reserves ${pricing.bound(0, most):.2g} ({most:,} "
+            "tokens) of --max-cost. Set --max-output-tokens to reserve less."
         )
 
 

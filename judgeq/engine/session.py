@@ -49,6 +49,11 @@ from judgeq.strategies.placing import placing as placing_by
 
 T = TypeVar("T")
 
+KEPT_IF_GIVEN = ("max_cost", "max_output_tokens")
+"""Settings that bound what is paid: a later session without them leaves the run's as they are."""
+KEPT_AS_USED = ("api_key_env", "api_key_file", "headers", "proxy", "ca_file")
+"""Settings by which a server is reached: the run's are those of its last session."""
+
 
 def prepare(
     settings: Settings,
@@ -325,7 +330,7 @@ def _begin(run: Run, emit: Emit) -> None:
     if settings.rehearsal:  # the result says the rest
         cautions = [f"{info.mark}made-up answers.", *info.further_cautions]
         if info.facts.get("prompt") is None:
-            cautions.append("Nothing says what the texts are compared by: name it with --feature.")
+            cautions.append('No feature is given. Give --feature "what to compare by".')
     if not settings.models:  # else it stands in the forecast
         warnings += [run.grown, *run.dataset.cautions]
     for text in filter(None, warnings):
@@ -346,11 +351,26 @@ def _info(run: Run) -> RunInfo:
         names = ("until", "batch", "total_rounds", "judge", "joined")
         changed = {name: getattr(settings, name) for name in names}
         changed |= {"name": settings.name} if settings.name else {}
+        changed |= _of_payment(settings)
         now |= {"labels": run.dataset.labels, "settings": kept.settings.model_copy(update=changed)}
         return kept.model_copy(update=now)
     if onto is not None:
         now |= {"onto": onto.settled, "anchors": onto.anchors}
     return RunInfo.begun(settings, run.dataset, run.facts, strategy=run.strategy.name, **now)
+
+
+def _of_payment(settings: Settings) -> dict[str, Any]:
+    """Return what the run keeps of how this session reaches and pays models, so that whoever resumes it
+    pays no more, by the same key. Nothing of it is a secret."""
+    if not settings.models:
+        return {}
+    session = settings.kept()
+    kept = {name: getattr(session, name) for name in KEPT_AS_USED}
+    bounds = {name: getattr(session, name) for name in KEPT_IF_GIVEN}
+    kept |= {name: value for name, value in bounds.items() if value is not None}
+    if session.price or session.prices:
+        kept |= {"price": session.price, "prices": session.prices}
+    return kept
 
 
 def _write_info(run: Run) -> RunInfo:

@@ -12,6 +12,7 @@ from judgeq.judge.panel import Panel
 from judgeq.judge.unread import BAND, CHARACTERS_A_TOKEN, SMALLEST_PROMPT, PromptTokens
 from judgeq.rating import unread
 from judgeq.rating.unread import SHORT_ANSWERS
+from judgeq.replies import kind_of
 from judgeq.run_places import RunInfo
 from judgeq.store import Store
 from judgeq.store.protocol import PromptCount, ReplyProblem
@@ -94,8 +95,14 @@ async def recall(store: Store, panel: Panel) -> None:
 
 
 async def reply_problems(store: Store) -> list[ReplyProblem]:
-    """Return what was wrong with a run's unusable replies, the most frequent first."""
-    return await store.reply_problems(PROBLEMS_SHOWN)
+    """Return what was wrong with a run's unusable replies by kind, the most frequent first, each with
+    its most frequent words as the example."""
+    kinds: dict[str, ReplyProblem] = {}
+    for found in await store.reply_problems():
+        first = kinds.setdefault(kind_of(found.problem), found._replace(replies=0))
+        total = first.replies + found.replies
+        kinds[kind_of(found.problem)] = first._replace(replies=total)
+    return sorted(kinds.values(), key=lambda one: -one.replies)[:PROBLEMS_SHOWN]
 
 
 def problem_sentence(problems: Sequence[ReplyProblem]) -> str:
@@ -103,4 +110,4 @@ def problem_sentence(problems: Sequence[ReplyProblem]) -> str:
     if not problems:
         return ""
     parts = [f"{several(one.replies, 'time')}: {one.problem.rstrip('.')}" for one in problems]
-    return f"What was wrong with replies, {'; '.join(parts)}."
+    return f"Unusable replies, {'; '.join(parts)}."

@@ -138,7 +138,9 @@ def read(
     if without_answer:
         notices.append(f"rows without an answer were left out: {without_answer:,}.")
     if with_itself:
-        notices.append(f"rows that compare a text with itself were left out: {with_itself:,}.")
+        rows = "1 row that compares" if with_itself == 1 else f"{with_itself:,} rows that compare"
+        are = "is" if with_itself == 1 else "are"
+        notices.append(f"{rows} a text with itself {are} left out.")
     if repeated := len(judgments) - len(set(judgments)):
         notices.append(f"{REPEATED.format(repeated)}: each counts.")
     judgments.sort(key=lambda judgment: judgment.round)

@@ -165,11 +165,11 @@ class Judge:
             room //= 2  # so that a few calls fit at once
         if room >= 2 * answer_tokens(k, self.questions.reasons):
             limit = _rounded(room, up=False)
-            remedy = f"With --max-output-tokens {limit:.0f} it can be paid."
+            remedy = f"--max-output-tokens {limit:.0f} makes the call fit."
             flags = f"--max-output-tokens {limit:.0f}"
         else:
             cap = _rounded(error.cap - error.left + 2 * (prepared.bound or 0.0), up=True)
-            remedy = f"--max-cost {cap:.10g} pays it."
+            remedy = f"--max-cost {cap:.10g} is enough for the next calls."
             flags = f"--max-cost {cap:.10g}"
         return BudgetError(f"{error} {remedy}", left=error.left, cap=error.cap, flags=flags)
 

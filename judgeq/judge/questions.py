@@ -11,7 +11,7 @@ from judgeq.errors import JudgeError, UnusableReplyError
 from judgeq.escaping import plain
 from judgeq.judge.backend import Reply, Request
 from judgeq.judge.unread import size_of
-from judgeq.replies import CUT_OFF, EMPTY, THINKING_UNFINISHED, read_reply
+from judgeq.replies import CUT_OFF, EMPTY, THINKING_UNFINISHED, kind_of, read_reply
 from judgeq.types import Match, Verdict
 
 FIRST, LAST = 10, 100
@@ -100,17 +100,22 @@ class Unusable:
         """A reply was none. Raises JudgeError when too many were."""
         self.problems.add(problem)
         self._last.append(problem)
-        seen, problems = len(self._last), Counter(filter(None, self._last))
+        seen = len(self._last)
+        problems = Counter(kind_of(one) for one in self._last if one is not None)
         none = self._none_usable and seen >= FIRST
         often = seen == LAST and problems.total() > self._most * LAST
         if self._most == 1 or not (none or often):
             return
         ((usual, times),) = problems.most_common(1)
+        example = next(one for one in reversed(self._last) if one and kind_of(one) == usual)
+        usable = seen - problems.total()
+        could = f"Only {usable}" if usable else "None"
+        shown = plain(reply, SHOWN)
+        last = f' The last one was "{shown}".' if shown.strip() else ""
         raise JudgeError(
-            f"{seen - problems.total()} of the last {seen} replies could be used; what is wrong, "
-            f'{times} times: {usual} The last one was "{plain(reply, SHOWN)}". {advice_for(usual)} '
-            f"--max-invalid (now {self._most:g}) sets the share that may be unusable; --retry-failed "
-            "asks these again."
+            f"{could} of the last {seen} replies could be used. Reason ({times} of "
+            f"{problems.total()}): {example}{last} {advice_for(example)} `--retry-failed` asks them "
+            f"again; `--max-invalid` sets the tolerated share (now {self._most:g})."
         )
 
 
@@ -123,14 +128,16 @@ def advice_for(problem: str) -> str:
         )
     if problem.startswith(f"{EMPTY}:"):
         return (
-            "The answer's words stand where thinking belongs: turn off the server's reasoning parser "
+            "The server put the answer into the field for reasoning. Turn off its reasoning parser "
             "(vLLM: --reasoning-parser), or the model's thinking (for many by --extra-body "
             """'{"chat_template_kwargs": {"enable_thinking": false}}')."""
         )
     if problem.startswith(EMPTY):
-        return "Take another form (--structured json or text), or another model."
+        return "Try another reply format (`--structured json` or `text`), or another model."
     if "content filter" in problem or "refused" in problem:
-        return "Take another model, or other words (--prompt): this one won't judge these texts."
+        return "Try another model or another prompt (`--prompt`): this one won't judge these texts."
     if problem.startswith("each label"):
         return "Take smaller lists (--strategy listwise5, say), pairs, or a larger model."
-    return "Take another form (--structured), other words (--prompt), or another model."
+    return (
+        "Try another reply format (`--structured`), another prompt (`--prompt`) or another model."
+    )

@@ -203,13 +203,13 @@ class ReadingCheck:
         """Return why nothing more is to be sent to this judge, or None."""
         if not self.stops:
             return None
-        go_on = "--no-check-reading goes on all the same."
+        go_on = "`--no-check-reading` continues anyway."
         if self.prompts.stops:
             return JudgeError(f"{self.name}: {self.prompts.sentence} {go_on}")
         if self._problem is None:
             return None
         return JudgeError(
-            f"{self.name} doesn't seem to read the texts: {self._problem}. Scores made of such answers "
-            "mean nothing. Read some replies (`judgeq export --table calls --replies`), and take "
-            f"another model or other words (--prompt). {go_on}"
+            f"{self.name} doesn't seem to read the texts. {self._problem}. Scores made of such answers "
+            "mean nothing. Read some replies (`judgeq export --table calls --replies`), and try "
+            f"another model or prompt (`--prompt`). {go_on}"
         )

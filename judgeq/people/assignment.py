@@ -6,6 +6,7 @@ Whoever calls sees to it that one thing is done at a time, and after an error re
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
 import time
@@ -31,6 +32,8 @@ MAX_UNDONE = 20
 SKIPS = 3
 """Times that a question may be skipped before it is left out."""
 NEVER = float("-inf")
+ROUNDING_ERROR = 1e-6
+"""Answers. Sums of shares are less exact than whole numbers."""
 WORKER = "people"
 DAMAGED = "the run's record is damaged: it has answers of people, or checks, that don't exist."
 STALE = "This question is no longer yours: it was answered in another window, or given to another judge."
@@ -129,8 +132,6 @@ class Assignment:
         """By number."""
         self.matches: dict[int, Match] = {}
         """Those that people have yet to answer, by job, in the order in which they are asked."""
-        self._askable = 0
-        """Answers that a person could give who has given none."""
         self._open: Counter[tuple[int, frozenset[int]]] = Counter()
         """How many of the matches are about a set of items in a round."""
         self._checks: list[Check] = []
@@ -169,7 +170,6 @@ class Assignment:
         matches.sort(key=lambda match: (match.round, order.random()))
         self.matches = {match.id: match for match in matches}
         self._open = Counter((match.round, frozenset(match.items)) for match in matches)
-        self._askable = sum(min(count, self.most) for count in self._open.values())
         self._checks = _numbered(kept)
         self._skips = Counter(match.id for match, call in calls if call.outcome == "skipped")
         try:
@@ -214,23 +214,42 @@ class Assignment:
         return [one for one in self.people.values() if one.may_be_asked]
 
     def expected(self, person: PersonProgress) -> int:
-        """Return about how many answers a person will have given in the end, if those who are present
-        share what is left, and they are asked about the same texts no oftener than they may be."""
-        present = [one for one in self.active() if self.is_present(one)]
-        sharing = sum(self._left_for(one) > 0 for one in present)
-        share = -(-len(self.matches) // max(1, sharing))
-        expected, quota = person.done + min(share, self._left_for(person)), person.person.quota
-        return expected if quota is None else min(expected, quota)
-
-    def _left_for(self, person: PersonProgress) -> int:
-        """Return how many of the questions that are left a person may be asked."""
-        left = self._askable
-        for key, given in person.judged.items():
+        """Return about how many answers a person will have given in the end: those that they gave, and
+        the questions that they can still be asked. A question that needs fewer answers than those who
+        are present can give counts as their share of it."""
+        present = [one for one in self.active() if self.is_present(one) and one is not person]
+        present.append(person)
+        shares = {
+            open_now: self._share(open_now, [self.most] * len(present))
+            for open_now in set(self._open.values())
+        }
+        left = sum(map(shares.__getitem__, self._open.values()))
+        for key in set().union(*(one.judged for one in present)):
             open_now = self._open.get(key, 0)
             if open_now:  # those of round 0 are never open
-                left -= min(open_now, self.most) - min(open_now, max(0, self.most - given))
-        skipped = (self.matches[job] for job in person.skipped if job in self.matches)
-        return max(0, left - sum(not self._may(person, match) for match in skipped))
+                left += self._share_of(present, key) - shares[open_now]
+        for job in person.skipped & self.matches.keys():
+            match = self.matches[job]
+            if not self._may(person, match):
+                left -= self._share_of(present, (match.round, frozenset(match.items)))
+        expected = person.done + math.ceil(max(0.0, left) - ROUNDING_ERROR)
+        quota = person.person.quota
+        return expected if quota is None else min(expected, quota)
+
+    def _share_of(
+        self, present: Sequence[PersonProgress], key: tuple[int, frozenset[int]]
+    ) -> float:
+        """Return the answers about a set of items in a round that the last of these will give."""
+        return self._share(
+            self._open[key], [max(0, self.most - one.judged[key]) for one in present]
+        )
+
+    @staticmethod
+    def _share(open_now: int, room: Sequence[int]) -> float:
+        """Return the answers that the last of some people will give, if they share those that are
+        needed. `room`: how many answers each may give."""
+        may = [min(open_now, one) for one in room]
+        return may[-1] * min(1.0, open_now / max(1, sum(may)))
 
     # Who has what
 
@@ -313,7 +332,6 @@ class Assignment:
             del self.matches[match.id]
             key = match.round, frozenset(match.items)
             self._open[key] -= 1
-            self._askable -= self._open[key] < self.most
         await self._exchange(handed, outcome=Outcome(match.id, state, verdict, (call,), error))
         return call
 

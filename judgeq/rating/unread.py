@@ -159,18 +159,17 @@ class AnswerPatterns:
 
     @property
     def problem(self) -> str | None:
-        """Return what the last answers have in common, in words, or None if chance or a lean to one
-        place explains it."""
-        words_of = ("order presented", "reverse order", "labels")
+        """Return what the last answers have in common, a sentence without its dot.
+
+        None if chance or a lean to one place explains it.
+        """
+        patterns = ("order presented", "reverse order", "labels")
         streaks = (self._as_presented, self._reversed, self._same_labels)
-        for streak, pattern in zip(streaks, words_of, strict=True):
+        for streak, pattern in zip(streaks, patterns, strict=True):
             if streak.is_beyond_chance:
                 digits = math.floor(-streak.log_chance / math.log(10))
-                what = _in_words(pattern, self._last_size)
-                return (
-                    f"its last {count(streak.answers)} answers to {what}, which chance does once in "
-                    f"10^{digits}"
-                )
+                done = _in_words(pattern, self._last_size, f"the last {count(streak.answers)}")
+                return f"It {done} (chance: 1 in 10^{digits})"
         short = self._short.get(self._last_size)
         if short is None or not short.are_same:
             return None
@@ -181,8 +180,8 @@ class AnswerPatterns:
             pattern = "order presented"
         elif [*signature] == in_order[::-1]:
             pattern = "reverse order"
-        last = f"{count(same)} of its last {count(SHORT_ANSWERS)}"
-        return f"{last} answers to {_in_words(pattern, self._last_size)}"
+        number = f"{count(same)} of the last {count(SHORT_ANSWERS)}"
+        return f"It {_in_words(pattern, self._last_size, number)}"
 
 
 class ShortAnswers:
@@ -213,14 +212,14 @@ class ShortAnswers:
         return self.most_frequent[0] >= SHORT_SHARE * SHORT_ANSWERS
 
 
-def _in_words(pattern: str, size: int) -> str:
-    """Return what answers to questions of a size do that follow a pattern."""
+def _in_words(pattern: str, size: int, number: str) -> str:
+    """Return what a judge did in so many of its answers to questions of a size, by their pattern."""
     if size == 2:
-        slot = {"order presented": "the first text", "reverse order": "the second text"}
-        return f"pairs chose {slot.get(pattern, 'the same label')}"
-    if pattern == "labels":
-        return "lists name the labels in one and the same order"
-    return f"lists were given back in the {pattern}"
+        slots = {"order presented": "the first text", "reverse order": "the second text"}
+        return f"chose {slots.get(pattern, 'the same label')} in {number} pairs"
+    orders = {"order presented": "in the order shown", "reverse order": "in the reverse order"}
+    order = orders.get(pattern, "with the labels in one and the same order")
+    return f"returned {number} lists {order}"
 
 
 # What answers say afterwards

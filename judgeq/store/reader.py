@@ -255,14 +255,14 @@ class SqlReader(Database):
             band=band,
         )
 
-    async def reply_problems(self, most: int) -> list[ReplyProblem]:
-        """Return what was wrong with unusable replies, the most frequent first."""
+    async def reply_problems(self) -> list[ReplyProblem]:
+        """Return what was wrong with unusable replies by their exact words, the most frequent first."""
         problems = """
         SELECT problem, count(*) FROM @.calls
         WHERE run = @run AND job >= 0 AND outcome = 'unusable' AND problem IS NOT NULL
-        GROUP BY problem ORDER BY count(*) DESC, min(id) LIMIT :most
+        GROUP BY problem ORDER BY count(*) DESC, min(id)
         """
-        return await self._decoded(lambda row: ReplyProblem(*row), problems, most=most)
+        return await self._decoded(lambda row: ReplyProblem(*row), problems)
 
     async def models(self) -> dict[int, str | None]:
         """The model that gave the verdict on each job, as its provider says; None where it doesn't."""

@@ -31,7 +31,7 @@ from judgeq.errors import (
 )
 from judgeq.files import ordinary
 from judgeq.judge.backend import MOST_OF_A_NAME
-from judgeq.judge.http.errors import error_for
+from judgeq.judge.http.errors import REFUSED_KEY, error_for
 from judgeq.judge.http.proxies import Proxy, proxy_for
 from judgeq.judge.secrets import OWN_KEY, Mask, extra_headers
 from judgeq.settings.model import Access
@@ -112,9 +112,12 @@ def unsent_key() -> str:
     providers = [*PROVIDERS.values(), *PREFIXED.values()]
     unsent = [one for one in providers if one.key and os.environ.get(one.key, "").strip()]
     if not unsent:
-        return f"No key was sent: put it into ${OWN_KEY}, or name its variable by --api-key-env."
-    named = "; ".join(f"{one.key} goes to {one.name} only" for one in unsent[:2])
-    return f"No key was sent: {named}; add --api-key-env {unsent[0].key} to send it here."
+        return (
+            f"No API key was sent. Put it into ${OWN_KEY}, or name its variable by --api-key-env."
+        )
+    named = " ".join(f"{one.key} is used for {one.name} only." for one in unsent[:2])
+    named = named.removesuffix(".")
+    return f"No API key was sent. {named}; add --api-key-env {unsent[0].key} to send it here."
 
 
 class Answer(NamedTuple):
@@ -234,7 +237,8 @@ class Connection:
         error = error_for(*answer, model=self._model, url=url, now=time.time())
         sent = self._has_key or any(name.lower() in KEY_HEADERS for name in self._sent)
         if isinstance(error, KeyRefusedError) and not sent:
-            error = KeyRefusedError(f"{error} {unsent_key()}", cost=error.cost)
+            words = str(error).removesuffix(REFUSED_KEY).rstrip()
+            error = KeyRefusedError(f"{words} {unsent_key()}", cost=error.cost)
         return self.masked(error)
 
     def masked(self, error: JudgeError) -> JudgeError:

@@ -144,6 +144,10 @@ _THROTTLED = re.compile(
 )
 # What MiniMax says with status 200 in base_resp.status_code, as a status.
 _MINIMAX = {"1001": 504, "1002": 429, "1004": 401, "1008": 402, "1039": 429, "2049": 401}
+REFUSED_KEY = (
+    "The server refused the API key, or the key lacks access. "
+    "Check --api-key-env or --api-key-file."
+)
 _FINISHED_BADLY = frozenset(
     {
         *("error", "failed", "abort", "aborted", "cancelled", "canceled"),
@@ -336,10 +340,7 @@ def _meaning(
     if text.find(FILTER):
         return UnusableReplyError(f"the provider's content filter refused the question. ({words})")
     if status in (401, 403) or text.find(KEY):
-        return KeyRefusedError(
-            f"{words} The server doesn't accept the API key, or doesn't let it use this: see "
-            "--api-key-env and --api-key-file."
-        )
+        return KeyRefusedError(f"{words} {REFUSED_KEY}")
     named = [flag for flag, name in _FLAGS.items() if text.find(name)]
     what = (
         f"{' or '.join(named)}, or leave it out"
