@@ -414,7 +414,7 @@ def test_a_yes_to_a_job_file_covers_all_that_was_shown_together(
                     tmp_path, *written_job(tmp_path, **first | change_of), "--seed", "8", expect=2
                 )
                 assert "Nothing was sent" in refused.stderr, change_of
-                assert str([*change_of.values()][0]).strip("[]'")[:4] in refused.stderr
+                assert str(next(iter(change_of.values()))).strip("[]'")[:4] in refused.stderr
             assert stats(url)["requests"] == sent
             # What is given as an option is this user's own; all else was agreed to.
             words = written_job(tmp_path, **first)
