@@ -138,6 +138,28 @@ def test_a_cache_that_others_may_write_to_is_refused(
         tmp_path.chmod(0o700)
 
 
+@pytest.mark.parametrize(("folder_mode", "file_mode"), [(0o777, 0o644), (0o755, 0o666)])
+def test_a_cache_that_is_a_link_to_where_others_may_write_is_refused(
+    tmp_path: Path, folder_mode: int, file_mode: int
+) -> None:
+    own = tmp_path / "own"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    filled(own, k=REPLY)
+    tmp_path.chmod(0o755)
+    own.chmod(0o755)
+    (own / "cache.db").rename(elsewhere / "theirs.db")
+    (own / "cache.db").symlink_to(elsewhere / "theirs.db")
+    (elsewhere / "theirs.db").chmod(file_mode)
+    elsewhere.chmod(folder_mode)
+    answers, warnings = lookups(own, "k")
+    assert answers == [None]
+    assert "chmod go-w" in warnings[0]
+    (elsewhere / "theirs.db").chmod(0o644)
+    elsewhere.chmod(0o755)
+    assert lookups(own, "k") == ([REPLY], [])
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_another_users_file_in_ones_own_folder_is_refused(tmp_path: Path) -> None:
     filled(tmp_path, k=REPLY)

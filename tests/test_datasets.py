@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -204,8 +205,14 @@ def test_decimal_commas_where_semicolons_separate() -> None:
 
 ID: dict[str, object] = {"id_column": "i"}
 JSON_X = '{"text":"x","i":1}\n'
+NO_WORKBOOK = r"a\.xlsx isn't a whole Excel workbook: save it again, or export it as CSV\."
+
+
 BROKEN: list[tuple[str, str | bytes, dict[str, object], str]] = [
-    ("a.xlsx", b"PK\x03\x04 not at all", {}, "can't be read as an Excel file"),
+    ("a.xlsx", b"PK\x03\x04 not at all", {}, NO_WORKBOOK),
+    ("a.jsonl", JSON_X + f'{{"text":{"[" * 99_999}{"]" * 99_999}}}\n', {}, "is nested too deeply"),
+    ("a.jsonl", f'{{"text":{"[" * 99_999}{"]" * 99_999}}}\n{JSON_X}', {}, "is nested too deeply"),
+    ("a.json", f'[{{"text":{"[" * 99_999}{"]" * 99_999}}}]', {}, "is nested too deeply"),
     ("a.parquet", b"PAR1 not at all", {}, "can't be read as Parquet"),
     ("a.csv.gz", gzip.compress(R)[:-9], {}, "can't be unpacked"),
     ("a.csv", b"\xd0\xcf\x11\xe0", {}, "not UTF-8"),
@@ -761,3 +768,27 @@ def test_load_downloads_once(server: str, mini: Path, tmp_path: Path) -> None:
     assert len(data) == 20_000
     again = load(DatasetSpec(dataset="mini"), download=False)
     assert (again.source, again.content) == (data.source, data.content)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda xml: xml[: len(xml) // 2],
+        lambda xml: xml.replace(b'"inlineStr"><is><t>id</t></is>', b'"s"><v>99</v>'),
+        lambda xml: xml.replace(b'<c r="', b'<c r="!'),
+    ],
+)
+def test_a_broken_workbook_is_refused_in_words(change: Callable[[bytes], bytes]) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["text", "id"], ["one", "1"], ["two", "2"]):
+        book.worksheets[0].append(row)
+    whole = io.BytesIO()
+    book.save(whole)
+    broken = io.BytesIO()
+    with ZipFile(whole) as parts, ZipFile(broken, "w") as copy:
+        for name in parts.namelist():
+            part = parts.read(name)
+            copy.writestr(name, change(part) if name == "xl/worksheets/sheet1.xml" else part)
+    with pytest.raises(DataError, match=NO_WORKBOOK):
+        load_file("a.xlsx", broken.getvalue())

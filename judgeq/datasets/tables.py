@@ -716,7 +716,9 @@ def _sheet(name: str, data: bytes, wanted: str | None) -> Rows:
     except (DataError, UsageError):
         raise
     except Exception as error:
-        raise DataError(f"{name} can't be read as an Excel file: {error}") from error
+        raise DataError(
+            f"{name} isn't a whole Excel workbook: save it again, or export it as CSV."
+        ) from error
 
 
 def _excel_cell(cell: Any) -> Any:
@@ -758,6 +760,8 @@ def _refuse_entities(name: str, part: IO[bytes]) -> None:
 
 # JSON
 
+_TOO_DEEP = "is nested too deeply"
+
 
 def _loads(text: str) -> Any:
     """Return the value of a JSON text; NaN and Infinity are numbers, as Python's json writes them.
@@ -772,7 +776,7 @@ def _loads(text: str) -> Any:
         try:
             return json.loads(text, parse_constant=_constant)
         except RecursionError as error:
-            raise orjson.JSONDecodeError("nests too deep", text, 0) from error
+            raise orjson.JSONDecodeError(_TOO_DEEP, text, 0) from error
 
 
 def _constant(name: str) -> float | None:
@@ -829,6 +833,8 @@ def _decoded(text: str, line: int) -> Any:
     try:
         return _loads(text)
     except orjson.JSONDecodeError as error:
+        if error.msg.startswith((_TOO_DEEP, "depth limit")):
+            raise BadRowError(line, f"the JSON {_TOO_DEEP}", _JSON_REMEDY) from error
         where = f"column {error.colno} of line {max(1, line) + error.lineno - 1}"
         raise BadRowError(line, f"broken JSON: {error.msg} at {where}", _JSON_REMEDY) from error
     except ValueError as error:  # a number of thousands of digits
@@ -847,7 +853,9 @@ def _value_from(decoder: json.JSONDecoder, text: str, at: int, line: int) -> tup
     except json.JSONDecodeError as error:
         where = f"column {error.colno} of line {error.lineno}"
         raise BadRowError(line, f"broken JSON: {error.msg} at {where}", _JSON_REMEDY) from error
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise BadRowError(line, f"the JSON {_TOO_DEEP}", _JSON_REMEDY) from error
+    except ValueError as error:
         raise BadRowError(line, f"broken JSON: {error}", _JSON_REMEDY) from error
 
 

@@ -8,6 +8,7 @@ the user is warned, once.
 from __future__ import annotations
 
 import asyncio
+import glob
 import hashlib
 import math
 import os
@@ -220,10 +221,14 @@ def _file(folder: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
         raise DataError(f"{folder} can't be used as a reply cache: {error}.") from error
 
 
-def _refuse_others(folder: Path) -> None:
-    """Raise DataError where other users could put replies into the cache in a folder."""
+def _refuse_others(folder: Path, name: str = DATABASE) -> None:
+    """Raise DataError where other users could put replies into the cache in a folder, or in the one that
+    its file is a link to."""
+    file = (folder / name).resolve()
+    if file != folder.resolve() / name:
+        _refuse_others(file.parent, file.name)
     own = folder.stat()
-    files = [path for path in folder.glob(f"{DATABASE}*") if path.is_file()]
+    files = [path for path in folder.glob(f"{glob.escape(name)}*") if path.is_file()]
     found = [(folder, own), *((path, path.stat()) for path in files)]
     for path, status in found:
         if status.st_uid != os.geteuid():
