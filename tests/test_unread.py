@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import reading
 from judgeq import seeds
 from judgeq.judge.unread import (
     CHARACTERS_A_TOKEN,
@@ -193,11 +194,25 @@ def test_a_judge_that_leans_to_the_first_place_but_reads_is_not_stopped_later(
 
 def test_few_runs_of_a_judge_that_leans_are_stopped_by_its_first_answers() -> None:
     rng = seeds.rng(9, "unread")
-    runs = rng.random((1_000, 40)) < 0.9
+    runs = rng.random((400, 40)) < 0.9
     stopped = sum(stopped_after(one.tolist()) > 0 for one in runs)
-    assert stopped == int(runs.all(axis=1).sum()) <= 30
-    both = rng.random((1_000, 80)) < 0.9
+    assert stopped == int(runs.all(axis=1).sum()) <= 12
+    both = rng.random((400, 80)) < 0.9
     assert not any(stopped_after(one.tolist(), both_orders=True) for one in both)
+
+
+@pytest.mark.parametrize("both_orders", [False, True])
+def test_the_table_of_the_docs_is_of_the_rule_that_stops(both_orders: bool) -> None:
+    rng = seeds.rng(10, "unread")
+    first = reading.first_answers(both_orders)
+    stops = set()
+    for share, mixed in ((1.0, False), (0.9, True), (0.01, True), (0.98, True), (0.99, True)):
+        follows = rng.random(1_000) < share
+        follows[:2] = [True, not mixed]
+        stop = reading.stopped_after(follows, first)
+        assert stop == stopped_after(follows.tolist(), both_orders=both_orders)
+        stops.add(stop)
+    assert {0, first} < stops
 
 
 @given(st.lists(st.tuples(rankings(), st.randoms(use_true_random=False)), min_size=1, max_size=8))
