@@ -230,7 +230,7 @@ async def test_who_was_removed_takes_nothing_back_and_answers_nothing(table: Tab
         (person,) = [one for one in await store.people() if one.name == "Ann"]
         await store.put_person(person._replace(state=PersonState.REMOVED))  # by another process
         assert not (await people.turn(ann)).undo
-        with pytest.raises(errors.StaleError, match="can't be taken back"):
+        with pytest.raises(errors.StaleError, match="You no longer take part; your answers stay"):
             await people.undo(ann)
         with pytest.raises(errors.StaleError, match="no longer yours"):
             await people.answer(ann, lease(second), FIRST)

@@ -55,10 +55,12 @@ def test_texts_without_gold_are_rehearsed_and_no_named_judge_is_another_run(fold
 def test_few_texts_are_ranked_in_one_list(folder: Path) -> None:
     few = judgeq(folder, *FIRST)
     assert "listwise9" in only_run(folder).name
-    first, second, third, *_ = few.stderr.split("\n")
-    assert first.startswith(MADE_UP)
+    first, second, *_ = few.stderr.split("\n")
+    assert first == "REHEARSAL: made-up answers."
     assert second == FEW
-    assert third.startswith("To ask a model, begin with: `judgeq estimate --dataset my.csv ")
+    both = " ".join((few.stdout + few.stderr).split())
+    assert both.count(MADE_UP) == 1
+    assert both.count("To ask a model") == 1
     assert json_of(folder, "runs")[0]["rehearsal"] is True
     assert FEW in few.stdout
     assert FEW in json_of(folder, *FIRST)["cautions"]
@@ -181,6 +183,8 @@ FINDINGS = (
     "misfit",
     "Krippendorff",
     "Being shown last",
+    "ne more round",
+    "can be told apart",
 )
 
 
@@ -189,7 +193,7 @@ def test_nothing_is_found_in_made_up_answers(folder: Path) -> None:
     judged = ("--judge", "rehearsal", "--sim-position-bias", "300", "--no-unbias-position")
     judgeq(folder, *FIRST, "-s", "pairwise24", *judged)
     assert json_of(folder, "show")["rehearsal"]
-    for command in ("show", "run", "report"):
+    for command in ("show", "run", "status", "report", "evaluate"):
         words = [command, "--format", "md"] if command == "report" else [command]
         if command == "run":
             words += [*FIRST[1:], "-s", "pairwise24", *judged]
@@ -198,7 +202,11 @@ def test_nothing_is_found_in_made_up_answers(folder: Path) -> None:
             shown = (only_run(folder) / "report.md").read_text().split("## For your paper")[0]
         shown = shown.replace("Position bias, misfit and agreement of judges aren't looked for", "")
         assert not [word for word in FINDINGS if word in shown], command
+    table = (only_run(folder) / "report.html").read_text() if judgeq(folder, "report") else ""
+    assert '"contested":null' in table
+    assert "–: the answers are made up." in judgeq(folder, "show", "--contested").stdout
     evaluated = json_of(folder, "evaluate", "--resamples", "0")
+    assert evaluated["reliability"]["separation"]["ssr"] is None
     assert [one[:10] for one in evaluated["cautions"]] == ["REHEARSAL:", "Only 9 tex"]
 
 

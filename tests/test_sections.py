@@ -323,3 +323,11 @@ def test_a_result_shows_its_texts(tmp_path: Path, width: int) -> None:
     least = {60: 16, 80: 30, 120: 50}[width]
     assert all(cell_len(text) >= least for text in texts), lines
     assert all(cell_len(line) <= width for line in lines)
+
+
+def test_a_label_that_is_missing_is_a_dash_in_a_table() -> None:
+    column = Column("gold", show="{:g}".format)
+    assert [column.text(cell) for cell in (2.0, math.nan, np.float64("nan"), None)] == [
+        "2",
+        *"–––",
+    ]
