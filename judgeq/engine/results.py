@@ -228,10 +228,10 @@ class Result:
         humps = [TWO_HUMPS] if self.two_humps else []
         return [
             *self.info.first_cautions,
-            *filter(None, [apart(self.scores)]),
-            *link,
             *self.unread,
             *self.one_sided,
+            *link,
+            *filter(None, [apart(self.scores)]),
             *self.panel_cautions,
             *self._two_measures,
             *humps,
