@@ -6,15 +6,19 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, pairwise
 
 from rich.cells import cell_len, get_character_cell_size
 
 ANSI_SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor
-    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # titles, links
+    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\x9d]*(?:\x07|\x1b\\|\x9c)"  # titles, links
     r"|\x1b[ -/]*[0-Z\\^-~]"  # the rest
 )
-"""Escape sequences of a terminal: colors, titles, movements of the cursor."""
+"""Escape sequences of a terminal: colors, titles, movements of the cursor.
+
+None reaches beyond the start of the next, so that the search takes time in proportion to the text.
+"""
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co"})
 _RUN = ("=", "+", "-", "\t", "\r", "\n", *"＝＋－")
 _RUN_BY_EXCEL = (*_RUN, *"@＠")
@@ -53,12 +57,25 @@ def plain(text: str, width: int) -> str:
 def unwrapped(text: str, characters: int) -> str:
     """Return the text on one line as `plain` does, but with its spaces as they are.
 
-    For lines that may hold a command, whose words keep their spaces.
+    For lines that may hold a command, whose words keep their spaces. A command is never cut: if it
+    doesn't fit, the text ends before it.
     """
-    cut = text if len(text) <= characters else f"{text[:characters]}…"
+    cut = text
+    if len(text) > characters:
+        end = characters
+        for start, stop in command_places(text):
+            if start < characters < stop:
+                end = start
+        cut = f"{text[:end]}…"
     if cut.isascii() and cut.isprintable():
         return cut
-    visible = _visible(ANSI_SEQUENCE.sub("", cut))
+    edges = [0, *chain.from_iterable(command_places(cut)), len(cut)]
+    # Each part on its own: no sequence that begins before a command reaches into it.
+    return "".join(_visible_in_line(cut[start:end]) for start, end in pairwise(edges))
+
+
+def _visible_in_line(text: str) -> str:
+    visible = _visible(ANSI_SEQUENCE.sub("", text))
     return "".join(" " if char.isspace() else char for char in visible)
 
 
@@ -86,13 +103,17 @@ def _visible(text: str) -> str:
     for char in text:
         category = unicodedata.category(char)
         marks = marks + 1 if category in ("Mn", "Me") else 0
-        if marks > _MARKS or "\ufe00" <= char <= "\ufe0f":
+        if marks > _MARKS or _is_variation_selector(char):
             continue
         if category not in _UNSEEN or char.isspace() or char in _JOINERS:
             kept.append(char)
     return "".join(
         char for at, char in enumerate(kept) if char not in _JOINERS or _is_joining(kept, at)
     )
+
+
+def _is_variation_selector(char: str) -> bool:
+    return "\ufe00" <= char <= "\ufe0f"
 
 
 def _is_joining(characters: Sequence[str], at: int) -> bool:
@@ -110,12 +131,38 @@ def escaped(text: str) -> str:
     return "".join(
         char
         if char.isprintable() or (char in _JOINERS and _is_joining(text, at))
-        else char.encode("unicode_escape").decode()
+        else _escape(char)
         for at, char in enumerate(text)
     )
 
 
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
 # Words for a shell
+
+_SHELL_WORD = r"""(?:[^\s`'"\\]|'[^']*'|"[^"]*"|\\.)++"""
+_COMMAND_WORDS = rf"judgeq(?: {_SHELL_WORD})++"
+_COMMAND = re.compile(rf"(?<!\\)(?=(`(?:[A-Z_]+={_SHELL_WORD} )*+{_COMMAND_WORDS}`))")
+"""The place of a command in backticks, whose quoted words may hold spaces and backticks."""
+ONLY_COMMAND = re.compile(_COMMAND_WORDS)
+
+
+def command_places(text: str) -> list[tuple[int, int]]:
+    """Return the start and the end of each command in backticks in a text.
+
+    Words before a command may hold a backtick, an apostrophe, or what looks like the start of a command.
+    So a command is looked for at each backtick, and places that overlap are made one.
+    """
+    places: list[tuple[int, int]] = []
+    for found in _COMMAND.finditer(text):
+        start, end = found.span(1)
+        if places and start < places[-1][1]:
+            start, last_end = places.pop()
+            end = max(end, last_end)
+        places.append((start, end))
+    return places
 
 
 def quoted(text: str, characters: int = 300) -> str:
@@ -126,13 +173,30 @@ def quoted(text: str, characters: int = 300) -> str:
 def shell_word(text: str) -> str:
     """Return one word for a shell, which reads it to the letter and runs nothing of it.
 
-    What can't be seen is escaped as `escaped` does, so that the printed line is what gets pasted. Two
-    spaces in a row are parted by '', which the shell drops: a terminal's line may collapse them.
+    What can't be seen is escaped as `escaped` does, and so is what `plain` and `unwrapped` leave out:
+    the printed line is what gets pasted. Two spaces in a row are parted by '', which the shell drops: a
+    terminal's line may collapse them.
     """
     if text == PLACEHOLDER:
         return text
     cut = text if len(text) <= WORD_CHARACTERS else f"{text[:WORD_CHARACTERS]}…"
-    return re.sub(r" (?= )", " ''", shlex.quote(escaped(cut)))
+    return re.sub(r" (?= )", " ''", shlex.quote(_kept_when_printed(cut)))
+
+
+def _kept_when_printed(text: str) -> str:
+    """Return the text with escapes for all that `_visible` would drop."""
+    kept: list[str] = []
+    marks = 0
+    for at, char in enumerate(text):
+        marks = marks + 1 if unicodedata.category(char) in ("Mn", "Me") else 0
+        if char in _JOINERS:
+            before = kept[-1][-1] if kept else ""
+            after = text[at + 1 : at + 2]
+            is_kept = not _is_variation_selector(after) and _is_joining(before + char + after, 1)
+        else:
+            is_kept = char.isprintable() and marks <= _MARKS and not _is_variation_selector(char)
+        kept.append(char if is_kept else _escape(char))
+    return "".join(kept)
 
 
 def shell_command(

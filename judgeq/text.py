@@ -10,6 +10,8 @@ from typing import Any
 
 from rich.cells import cell_len
 
+from judgeq.escaping import ONLY_COMMAND, command_places
+
 LINE = 120
 """Cells of a line in a log, at most."""
 
@@ -75,28 +77,33 @@ def log_lines(text: str, width: int = LINE) -> str:
     return "\n    ".join(wrapped(text, width - 4))
 
 
-_SHELL_WORD = r"""(?:[^\s`'"\\]|'[^']*'|"[^"]*"|\\.)+"""
-_COMMAND = rf"`(?:[A-Z_]+={_SHELL_WORD} )*judgeq(?: {_SHELL_WORD})+`"
-"""A command in backticks, whose quoted words may hold spaces and backticks."""
-_ONLY_COMMAND = re.compile(rf"judgeq(?: {_SHELL_WORD})+")
-_RANGE = r"[^\s`]+ to [^\s`]*\d[^\s`]*"
-_UNBROKEN = re.compile(rf"{_COMMAND}|`[^`]+`|{_RANGE}|[^ `]+|`| ")
-"""What stays on one line: a command or other words in backticks, a range, a word."""
+_UNBROKEN = re.compile(r"(?<!\w)`(?! )[^`]+(?<! )`|[^\s`]+ to [^\s`]*\d[^\s`]*|[^ `]+|`| ")
+"""What stays on one line beside a command: words in backticks, a range, a word."""
 
 
 def _parts(words: str) -> Iterator[str]:
     """Yield the parts of a text between which a line may be broken."""
-    if _ONLY_COMMAND.fullmatch(words):
+    if ONLY_COMMAND.fullmatch(words):
         yield words
         return
     part = ""
-    for token in _UNBROKEN.finditer(words):
-        if token[0] == " ":
+    for piece in _pieces(words):
+        if piece == " ":
             yield part
             part = ""
         else:
-            part += token[0]
+            part += piece
     yield part
+
+
+def _pieces(words: str) -> Iterator[str]:
+    """Yield the commands of a text, and what else stays on one line between them."""
+    end = 0
+    for start, command_end in [*command_places(words), (len(words), len(words))]:
+        for found in _UNBROKEN.finditer(words, end, start):
+            yield found[0]
+        yield words[start:command_end]
+        end = command_end
 
 
 def wrapped(text: str, width: int) -> list[str]:

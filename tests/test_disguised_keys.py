@@ -348,3 +348,34 @@ def test_the_quick_look_finds_ordinary_answers_clean() -> None:
     reply = '{"reason": "Text \\"A\\" says:\\n it\'s urgent \\/ now.", "ranking": ["B", "A"]}'
     body = json.dumps(completion(reply)).encode()
     assert Mask([], [KEY])._is_surely_clean(body)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("mistral2026-workshop", "The final 2026 report is out."),
+        ("Local2026-server", "In total 2026 votes were cast."),
+        ("sk-A1B2C3D4E5F6G7H8", "A1 B2 C3 D4 E5 F6"),
+        ("iPhone15ProMaxTeamKey", "It's an iPhone 15 Pro Max."),
+        ("sk-abc123def456abc123", "abc123 def456"),
+    ],
+)
+def test_a_reply_with_a_short_piece_between_spaces_is_used(key: str, text: str) -> None:
+    """Six characters in a row, such as "iPhone", are masked; the rest of the reply stays."""
+    body = json.dumps({"c": json.dumps({"reason": text})}).encode()
+    assert KEY_SHOWN not in Mask((), [key]).text(text)
+    masked = json.loads(json.loads(Mask((), [key]).body(body))["c"])["reason"]
+    assert masked in (text, text.replace("iPhone", "***"), "*** def456", "*** ***")
+
+
+@pytest.mark.parametrize("hostile", ["\x9d", "\x9b", "\x1b]", "\\", "\\u001b[", "\\u005cu005c"])
+def test_a_long_hostile_answer_is_given_up(hostile: str) -> None:
+    """The old look took minutes for some of these."""
+    body = ('{"c": "' + hostile * (1_000_000 // len(hostile)) + '"}').encode()
+    assert Mask((), [KEY]).body(body) in (body, KEY_SHOWN.encode())
+
+
+def test_a_long_ordinary_answer_stays() -> None:
+    reply = json.dumps({"reason": "\u4e2d\u6587 caf\u00e9 \\alpha \n" * 50_000})
+    body = json.dumps(completion(reply)).encode()
+    assert Mask(["research"], [KEY]).body(body) == body

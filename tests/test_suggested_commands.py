@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from judgeq.cli.app import MODULES
 from judgeq.cli.run import _advised, _lost
 from judgeq.errors import BudgetError, StoppedError
-from judgeq.escaping import escaped, shell_command, unwrapped
+from judgeq.escaping import escaped, plain, shell_command, shell_word, unwrapped
 from judgeq.people.registry import Change
 from judgeq.run_places import RunFolder
 from judgeq.text import log_lines, wrapped
@@ -45,7 +45,10 @@ HOSTILE = (
     "--help",
     "",
 )
-COMMAND = re.compile(r"`((?:[A-Z_]+=\S+ )?judgeq [^`]*)`|^ *(?:\w+ +)?(judgeq [a-z-]+ .*)$", re.M)
+QUOTED = r"""(?:[^`'"]|'[^']*'|"[^"]*")*"""
+COMMAND = re.compile(
+    rf"`((?:[A-Z_]+=\S+ )?judgeq {QUOTED})`|^ *(?:\w+ +)?(judgeq [a-z-]+ .*)$", re.M
+)
 """A command in a message, and one that stands alone on a line, perhaps after a label."""
 
 
@@ -121,6 +124,70 @@ def test_no_line_of_a_message_is_a_part_of_a_command(value: str, tmp_path: Path)
     assert wrapped(bare, 20) == [bare]
 
 
+STRAY = (
+    "`",
+    "``",
+    "```",
+    "g`o",
+    "a` `b",
+    "the key ` isn't known",
+    "`judgeq 'x",
+    "`judgeq x\\",
+    "\x1b[",
+)
+
+
+@pytest.mark.parametrize("value", ["g`o x", "g``o x", "`g`o` x", "it's `judgeq run x", "a\\ `b"])
+@pytest.mark.parametrize("before", STRAY)
+def test_a_backtick_in_the_words_before_breaks_no_command(
+    before: str, value: str, tmp_path: Path
+) -> None:
+    command = shell_command(
+        "resume", [value], ["--dataset", value, "--judge", "reboot"], {"A": value}
+    )
+    words = [value, "--dataset", value, "--judge", "reboot"]
+    printed = []
+    for said in (
+        before,
+        f"{before} and {before}",
+        f"it isn't `yours`, {before} {'so ' * 30}{before}",
+    ):
+        message = f"{said} `{command}`. It's said {before}: `{command}`."
+        for width in (40, 60, 80, 120):
+            lines = log_lines(unwrapped(message, 10_000), width).split("\n    ")
+            whole = [line for line in lines if f"`{command}`." in line]
+            assert "".join(whole).count(command) == 2, lines
+            assert not any(line.lstrip().startswith("reboot") for line in lines)
+            printed += [command for line in whole for _ in range(line.count(f"`{command}`"))]
+    for call in pasted(tmp_path / "empty", printed):
+        assert call == ["resume", *words]
+
+
+@settings(max_examples=300)
+@example("my \u2764\ufe0f run")
+@example("e\u0301\u0301\u0301")
+@example("\U0001f469\u200d\ufe0f\U0001f469")
+@given(
+    st.text(st.characters(codec="utf-8") | st.sampled_from("\ufe0f\u0301\u200d\u0e33\u2764 '`\x9b"))
+)
+def test_a_printed_command_has_the_words_of_the_command(word: str) -> None:
+    quoted = shell_word(word)
+    assert unwrapped(quoted, 100_000) == quoted
+    assert plain(quoted, 100_000) == quoted
+    command = f"`{shell_command('resume', [word])}`"
+    assert unwrapped(f"\x1b]{word} {command}", 100_000).endswith(command)
+
+
+def test_a_message_that_is_cut_ends_before_a_command() -> None:
+    command = shell_command("resume", ["it's `a` run"], ["--judge", "reboot"])
+    message = f"Words `judgeq 'so: give `{command}`, or `{command}`."
+    for characters in range(len(message)):
+        cut = unwrapped(message, characters)
+        assert cut.endswith("…")
+        assert "reboot" not in cut.replace(command, "")
+        assert "judgeq resume" not in cut.replace(command, "")
+
+
 def literals(node: ast.JoinedStr) -> str:
     """Return an f-string with its values as \0."""
     parts = (part.value if isinstance(part, ast.Constant) else "\0" for part in node.values)
@@ -176,7 +243,7 @@ def answering_once() -> Iterator[str]:
 
     async def handler(request: web.Request) -> web.Response:
         if next(asked):
-            return web.json_response({"error": {"message": "no such key"}}, status=401)
+            return web.json_response({"error": {"message": "the key ` isn't known"}}, status=401)
         await request.read()
         return web.json_response(completion('{"ranking": ["A", "B", "C", "D", "E"]}'))
 
@@ -184,7 +251,7 @@ def answering_once() -> Iterator[str]:
         yield url
 
 
-NAMES = [CANARY, "$(>PWNED)", "-$(>PWNED) x"]
+NAMES = [CANARY, "$(>PWNED)", "-$(>PWNED) x", "g`o $(>PWNED)"]
 
 
 @pytest.mark.parametrize("name", NAMES)

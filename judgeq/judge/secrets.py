@@ -35,16 +35,26 @@ scheme or a user ("Bearer x", "user:x") it is masked all the same."""
 KEY_CHARACTERS = 16
 """What is shorter, or an ordinary word such as "not-needed", is masked as it is only, and a reply that
 holds it is used: the words of any model may hold it."""
+DISGUISED_CHARACTERS = 16
+"""The shortest piece of a key that is one with white space or unseen characters between its letters:
+ordinary words, such as "iPhone 15 Pro Max", may hold a shorter one."""
+SLOW_LOOK_BYTES = 128 * 1024
+"""What isn't surely clean, and is longer, is given up: to look at all its strings takes seconds."""
+MOST_LAYERS_OF_LONG = 4
+"""What is longer than SLOW_LOOK_BYTES, and has more layers of escapes, is given up as well."""
 _PUBLIC_PREFIX = re.compile(r"\A(?:[a-z]{1,8}[0-9]{0,2}[-_]){1,3}")
 """How keys of a provider begin ("sk-ant-api03-"), which is no secret."""
 _ESCAPE = re.compile(r"""\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))""")
 _CONTROLS = dict(zip("bfnrt", "\b\f\n\r\t", strict=True))
-_SEQUENCE_START = re.compile(r"[\x1b\x9b\x9d]")
+_SEQUENCE_START_ESCAPED = re.compile(rb"\\u00(?:1[bB]|9[bBdD])")
+_ESCAPE_BEYOND_ASCII = re.compile(rb"\\u(?!00[0-7])[0-9a-fA-F]{4}")
+_ESCAPE_OF_ASCII = re.compile(rb"\\u00([0-7][0-9a-fA-F])")
 _NOT_ASCII = re.compile(r"[^\x21-\x7e]+")
 ESCAPE_LAYERS = 16
 """So many layers of JSON within JSON are decoded; what has more of them is masked as a whole."""
 _NOT_VISIBLE = bytes(code for code in range(256) if not 0x21 <= code <= 0x7E)
 """Bytes that are no visible ASCII character, and so no part of a key."""
+_AS_SPACES = bytes.maketrans(_NOT_VISIBLE, b" " * len(_NOT_VISIBLE))
 _SEQUENCE_STARTS = tuple(char.encode() for char in "\x1b\x9b\x9d")
 
 # Verdicts are read from masked texts: what is kept in the ledger and in the cache is what was read.
@@ -154,7 +164,7 @@ class Mask:
         self._disguised = {_NOT_ASCII.sub("", form) for key in real_keys for form in _forms(key)}
         self._pieces = _Pieces(real_keys)
         self._shown_bytes = [form.encode() for form in shown]
-        self._disguised_bytes = [form.encode() for form in self._disguised]
+        self._shown_in_json = [orjson.dumps(form)[1:-1] for form in shown]
 
     @classmethod
     def of(cls, access: Access, key: str | None, headers: Headers, proxy: str | None) -> Mask:
@@ -174,19 +184,27 @@ class Mask:
 
         Of a text that holds a key in disguise nothing is left.
         """
-        if not self._shown or self._is_surely_clean(text.encode(errors="replace")):
+        data = text.encode(errors="ignore")  # surrogates can't be seen
+        if not self._shown or self._is_surely_clean(data):
             return text
-        masked = self._pieces.masked(self._without_forms(text))
+        masked = self._without_forms(text)
+        if len(data) > SLOW_LOOK_BYTES:
+            return masked if self._is_surely_clean(masked.encode(errors="ignore")) else KEY_SHOWN
+        masked = self._pieces.masked(masked)
         return KEY_SHOWN if self._is_disguise(masked) else masked
 
     def body(self, body: bytes) -> bytes:
-        """Return an answer's body without the secrets, still JSON if it was."""
-        if not self._shown or self._is_surely_clean(body):
+        """Return an answer's body without the secrets, still JSON if it was.
+
+        Of a body that is long, and holds more than secrets as they are, nothing is left.
+        """
+        if not self._shown or (self._is_surely_clean(body) and not self._hides_word(body)):
             return body
         text = body.decode(errors="replace")
-        if self._is_harmless(text):
-            return body
         masked = self.text(text)
+        if len(body) > SLOW_LOOK_BYTES:
+            data = masked.encode()
+            return KEY_SHOWN.encode() if self._hides_word(data) else data
         try:
             content = orjson.loads(body)
             within = self._within(content)
@@ -210,55 +228,61 @@ class Mask:
         """Return whether some text holds no secret, nor any disguise of a key; False where that needs
         a closer look.
 
-        Nearly every answer is clean, so this is what a call costs: it takes no step by character.
+        Nearly every answer is clean, so this is what a call costs: it takes no step by character, but
+        for escapes of ASCII characters, and time in proportion to the text.
         """
         if any(form in data for form in self._shown_bytes):
             return False
-        if self._has_words and b"\\/" in data:  # which may hide one
-            return False
+        if not self._disguised:
+            return True
         if any(start in data for start in _SEQUENCE_STARTS):
             return False
+        spaced = data.translate(_AS_SPACES)
         visible = data.translate(None, _NOT_VISIBLE)
-        for _ in range(ESCAPE_LAYERS):
-            if b"\\u" in visible:
+        for layer in range(ESCAPE_LAYERS):
+            if layer > MOST_LAYERS_OF_LONG and len(visible) > SLOW_LOOK_BYTES:
                 return False
-            if any(form in visible for form in self._disguised_bytes):
+            if self._holds_key(spaced.decode("ascii"), SHORTEST):
                 return False
-            if self._pieces.may_be_in(visible):
+            if self._holds_key(visible.decode("ascii"), DISGUISED_CHARACTERS):
                 return False
-            if b"\\" not in visible:
+            if b"\\" not in spaced and b"\\" not in visible:
                 return True
-            decoded = _without_short_escapes(visible)
-            if decoded == visible:
+            if _has_escaped_sequence(spaced) or _has_escaped_sequence(visible):
+                return False
+            before = spaced, visible
+            spaced = _without_escapes(spaced, b" ")
+            visible = _without_escapes(visible, b"")
+            if before == (spaced, visible):
                 return True
-            visible = decoded
         return False
+
+    def _hides_word(self, body: bytes) -> bool:
+        """Return whether a body of JSON holds a secret that is no key, written with escapes."""
+        if not self._has_words or not (b"\\u" in body or b"\\/" in body):
+            return False
+        try:
+            plainly_written = orjson.dumps(orjson.loads(body))
+        except (orjson.JSONDecodeError, orjson.JSONEncodeError, RecursionError):
+            return False  # its escapes stand for nothing, or nobody reads them
+        return any(form in plainly_written for form in self._shown_in_json)
 
     def _is_disguise(self, text: str) -> bool:
         """Return whether a text holds a key in disguise, or more escapes than are decoded."""
         if not self._disguised:
             return False
         return any(
-            visible is None or self._holds_key(visible)
+            visible is None or self._holds_key(visible, shortest)
+            for gap, shortest in ((" ", SHORTEST), ("", DISGUISED_CHARACTERS))
             for without_sequences in (False, True)
-            for _, visible in _undisguised(text, without_sequences=without_sequences)
+            for visible in _undisguised(text, gap, without_sequences=without_sequences)
         )
 
-    def _is_harmless(self, text: str) -> bool:
-        """Return whether an answer's body surely holds no secret, by a look at it as a whole."""
-        if any(form in text for form in self._shown):
-            return False
-        if self._has_words and ("\\u" in text or "\\/" in text):  # which may hide one
-            return False
-        # A terminal's sequence may reach from one string of the body into another.
-        return not self._disguised or not any(
-            visible is None or _SEQUENCE_START.search(current) or self._holds_key(visible)
-            for current, visible in _undisguised(text, without_sequences=False)
-        )
-
-    def _holds_key(self, visible: str) -> bool:
-        """Return whether visible characters hold a key, or a piece of one."""
-        return any(form in visible for form in self._disguised) or self._pieces.are_in(visible)
+    def _holds_key(self, visible: str, shortest: int) -> bool:
+        """Return whether characters hold a key, or a piece of one that has so many of them."""
+        if any(form in visible for form in self._disguised):
+            return True
+        return self._pieces.are_in(visible, shortest)
 
     def _within(self, value: Any) -> Any:
         """The same with all strings masked."""
@@ -283,17 +307,10 @@ class _Pieces:
             if part[at : at + SHORTEST] not in _PUBLIC
         }
         self._trigrams = {window[at : at + 3] for window in self._windows for at in range(4)}
-        self._trigram_codes = {tuple(trigram.encode()) for trigram in self._trigrams}
 
-    def may_be_in(self, visible: bytes) -> bool:
-        """Return whether visible characters may hold a piece; False is sure."""
-        # Of six characters in a row one of the first four stands at a multiple of four.
-        every_fourth = zip(visible[::4], visible[1::4], visible[2::4], strict=False)
-        return not self._trigram_codes.isdisjoint(every_fourth)
-
-    def are_in(self, text: str) -> bool:
-        """Return whether the text holds a piece."""
-        return next(self._found(text), None) is not None
+    def are_in(self, text: str, shortest: int) -> bool:
+        """Return whether the text holds a piece of so many characters."""
+        return any(end - start >= shortest for start, end in self._found(text))
 
     def masked(self, text: str) -> str:
         """Return the text without the pieces."""
@@ -325,12 +342,23 @@ class _Pieces:
                     end = stop
 
 
-def _without_short_escapes(visible: bytes) -> bytes:
-    """Return visible characters with the escapes of JSON decoded, but for those that begin with \\u."""
+def _has_escaped_sequence(data: bytes) -> bool:
+    """Return whether some text may hold the start of a terminal's sequence as an escape of JSON."""
+    return b"\\u" in data and _SEQUENCE_START_ESCAPED.search(data) is not None
+
+
+def _without_escapes(data: bytes, gap: bytes) -> bytes:
+    """Return ASCII characters with the escapes of JSON decoded once: a gap for what can't be seen."""
     backslash = b"\0"  # which is not visible, so that it stands for nothing else
-    decoded = visible.replace(b"\\\\", backslash)
+    decoded = data.replace(b"\\\\", backslash)
+    if b"\\u" in decoded:
+        decoded = _ESCAPE_BEYOND_ASCII.sub(gap, decoded)
+        characters = {
+            code: bytes([code]) if 0x21 <= code <= 0x7E else gap for code in range(0x80)
+        } | {ord("\\"): backslash}
+        decoded = _ESCAPE_OF_ASCII.sub(lambda escape: characters[int(escape[1], 16)], decoded)
     for control in b"bfnrt":
-        decoded = decoded.replace(b"\\%c" % control, b"")
+        decoded = decoded.replace(b"\\%c" % control, gap)
     decoded = decoded.replace(b'\\"', b'"').replace(b"\\/", b"/")
     return decoded.replace(backslash, b"\\")
 
@@ -349,25 +377,25 @@ def _is_key(secret: str) -> bool:
     return len(part) >= KEY_CHARACTERS and _looks_random(part)
 
 
-def _undisguised(text: str, *, without_sequences: bool) -> Iterator[tuple[str, str | None]]:
+def _undisguised(text: str, gap: str, *, without_sequences: bool) -> Iterator[str | None]:
     """Yield a text as it reads after each step of what may put a key in it together again.
 
-    Each time with its visible ASCII characters alone. Then escapes of JSON are decoded, until there are
-    none; None stands for the characters of a text that has more than ESCAPE_LAYERS of them. Without a
-    terminal's sequences these are dropped first.
+    Each time with its visible ASCII characters alone, and the gap for all others. Then escapes of JSON
+    are decoded, until there are none; None stands for a text that has more than ESCAPE_LAYERS of them.
+    Without a terminal's sequences these are dropped first.
     """
     current = text
     for _ in range(ESCAPE_LAYERS):
         if without_sequences:
             current = ANSI_SEQUENCE.sub("", current)
-        visible = _NOT_ASCII.sub("", current)
-        yield current, visible
+        visible = _NOT_ASCII.sub(gap, current)
+        yield visible
         if "\\" not in visible:
             return
         current = _ESCAPE.sub(_decoded, visible)
         if current == visible:
             return
-    yield current, None
+    yield None
 
 
 def _decoded(escape: re.Match[str]) -> str:
