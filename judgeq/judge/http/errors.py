@@ -129,7 +129,10 @@ _THROTTLED = re.compile(
 )
 # What MiniMax says with status 200 in base_resp.status_code, as a status.
 _MINIMAX = {"1001": 504, "1002": 429, "1004": 401, "1008": 402, "1039": 429, "2049": 401}
-REFUSED_KEY = "The server refused the API key, or the key lacks access. Check --api-key-env or --api-key-file."
+REFUSED_KEY = (
+    "The server refused the API key, or the key lacks access. "
+    "Check --api-key-env or --api-key-file."
+)
 _FINISHED_BADLY = frozenset(
     {
         *("error", "failed", "abort", "aborted", "cancelled", "canceled"),
