@@ -321,4 +321,5 @@ def test_dollars_in_json_have_no_tails_of_floats(tmp_path: Path) -> None:
 )
 def test_a_number_below_its_least_says_so(tmp_path: Path, flags: tuple[str, ...]) -> None:
     said = judgeq(tmp_path, "estimate", "demo", *flags, expect=2).stderr
-    assert "must be 1 or more" in said
+    assert ": must be 1 or more." in said
+    assert "--rounds -1: rounds" not in said

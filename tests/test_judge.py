@@ -559,14 +559,11 @@ def test_the_advice_fits_what_the_server_said_of_a_reply() -> None:
 
 def test_unusable_replies_are_counted_by_kind() -> None:
     seen = Unusable()
-    problems = [
-        f"each label must be named exactly once (missing: '{'ABCDEFGHIJ'[number]}')."
-        for number in range(FIRST)
-    ]
-    for problem in problems[:-1]:
+    words = [f"each label must be named exactly once (missing: '{name}')." for name in "ABCDEFGHIJ"]
+    for problem in words[:-1]:
         seen.unusable(problem, "")
     with pytest.raises(errors.JudgeError) as caught:
-        seen.unusable(problems[-1], "")
+        seen.unusable(words[-1], "")
     said = str(caught.value)
     assert f"Reason ({FIRST} of {FIRST}): each label must be named exactly once (missing: " in said
     assert "The last one was" not in said, "there are no words in it"

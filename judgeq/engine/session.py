@@ -265,6 +265,7 @@ def _finished(run: Run) -> results.Result | None:
     if state.running or not state.all_answered or not state.counts.done or state.batches:
         return None
     with run.folder.locked():
+        trust.remember(run.folder, config.fingerprint(run.facts), run.settings)
         _write_info(run)
         tidy(run)  # a kill may have left results that are in the store
         result = _written(run, awaited(results.read(run.folder, settings)))

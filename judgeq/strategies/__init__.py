@@ -96,7 +96,8 @@ def _value(by: str, name: str, value: str) -> int | str:
         return value
     least, most, why = LIMITS[name]
     if re.fullmatch(r"-\d{1,9}", value):
-        raise UsageError(f"{by}: {name} = {value} must be {least} or more.")
+        named = by if by.startswith(f"--{name} ") else f"{by}: {name} = {value}"
+        raise UsageError(f"{named}: must be {least} or more.")
     if not re.fullmatch(r"\d{1,9}", value):
         raise UsageError(f"{by}: {name} = {value!r} is no whole number.")
     if not least <= int(value) <= most:
