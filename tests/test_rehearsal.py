@@ -202,7 +202,8 @@ def test_nothing_is_found_in_made_up_answers(folder: Path) -> None:
             shown = (only_run(folder) / "report.md").read_text().split("## For your paper")[0]
         shown = shown.replace("Position bias, misfit and agreement of judges aren't looked for", "")
         assert not [word for word in FINDINGS if word in shown], command
-    table = (only_run(folder) / "report.html").read_text() if judgeq(folder, "report") else ""
+    judgeq(folder, "report")
+    table = (only_run(folder) / "report.html").read_text()
     assert '"contested":null' in table
     assert "–: the answers are made up." in judgeq(folder, "show", "--contested").stdout
     evaluated = json_of(folder, "evaluate", "--resamples", "0")

@@ -163,6 +163,7 @@ class Mask:
         self._has_words = SHOWN in shown.values()  # secrets that are no keys
         self._disguised = {_NOT_ASCII.sub("", form) for key in real_keys for form in _forms(key)}
         self._pieces = _Pieces(real_keys)
+        self._disguised_bytes = [form.encode() for form in self._disguised]
         self._shown_bytes = [form.encode() for form in shown]
         self._shown_in_json = [orjson.dumps(form)[1:-1] for form in shown]
 
@@ -242,9 +243,11 @@ class Mask:
         for layer in range(ESCAPE_LAYERS):
             if layer > MOST_LAYERS_OF_LONG and len(visible) > SLOW_LOOK_BYTES:
                 return False
-            if self._holds_key(spaced.decode("ascii"), SHORTEST):
+            if self._may_hold_key(spaced) and self._holds_key(spaced.decode(), SHORTEST):
                 return False
-            if self._holds_key(visible.decode("ascii"), DISGUISED_CHARACTERS):
+            if self._may_hold_key(visible) and self._holds_key(
+                visible.decode(), DISGUISED_CHARACTERS
+            ):
                 return False
             if b"\\" not in spaced and b"\\" not in visible:
                 return True
@@ -278,6 +281,10 @@ class Mask:
             for visible in _undisguised(text, gap, without_sequences=without_sequences)
         )
 
+    def _may_hold_key(self, data: bytes) -> bool:
+        """Return whether ASCII characters may hold a key, or a piece of one; False is sure."""
+        return any(form in data for form in self._disguised_bytes) or self._pieces.may_be_in(data)
+
     def _holds_key(self, visible: str, shortest: int) -> bool:
         """Return whether characters hold a key, or a piece of one that has so many of them."""
         if any(form in visible for form in self._disguised):
@@ -307,6 +314,13 @@ class _Pieces:
             if part[at : at + SHORTEST] not in _PUBLIC
         }
         self._trigrams = {window[at : at + 3] for window in self._windows for at in range(4)}
+        self._trigram_codes = {tuple(trigram.encode()) for trigram in self._trigrams}
+
+    def may_be_in(self, data: bytes) -> bool:
+        """Return whether ASCII characters may hold a piece; False is sure."""
+        # Of six characters in a row one of the first four stands at a multiple of four.
+        every_fourth = zip(data[::4], data[1::4], data[2::4], strict=False)
+        return not self._trigram_codes.isdisjoint(every_fourth)
 
     def are_in(self, text: str, shortest: int) -> bool:
         """Return whether the text holds a piece of so many characters."""
