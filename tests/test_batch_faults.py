@@ -259,7 +259,7 @@ def test_sessions_of_batches_keep_to_a_cap_that_reported_costs_are_above(
         assert stats(url)["answered"] == bought
         for _ in range(3):  # what it says pays the next call, and holds
             assert "--max-output-tokens" not in first.stderr + done.stderr
-            (remedy,) = re.findall(r"--max-cost ([0-9.]+) pays it", done.stderr)
+            (remedy,) = re.findall(r"--max-cost ([0-9.]+) is enough", done.stderr)
             done = judgeq(tmp_path, *mine, "--max-cost", remedy, expect=6)
             assert stats(url)["answered"] > bought
             bought = stats(url)["answered"]

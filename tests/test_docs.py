@@ -41,7 +41,7 @@ PAGES = {"README.md": REPO / "README.md", **{path.name: path for path in sorted(
 WRITTEN = {name: path.read_text("utf-8") for name, path in PAGES.items() if name not in GENERATED}
 FENCE = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 SIZES = {"README.md": 12_000, "methods.md": 15_000}
-"""Bytes that a page may have; others 10,000."""
+"""Bytes that a page may have; others 11,000."""
 OTHERS = {"uv", "pip", "make", "ssh", "sbatch", "scancel", "kubectl"}
 """Programs that are not judgeq's, and not run."""
 PARSED = {
@@ -254,7 +254,7 @@ def test_every_page_is_short_and_in_the_site() -> None:
     tutorials = {f"tutorials/{path.stem}.md" for path in (DOCS / "tutorials").glob("*.ipynb")}
     assert sorted(listed) == sorted(PAGES.keys() - {"README.md"} | tutorials)
     for name, text in WRITTEN.items():
-        assert len(text.encode()) <= SIZES.get(name, 10_000), name
+        assert len(text.encode()) <= SIZES.get(name, 11_000), name
 
 
 def anchors(path: Path) -> set[str]:

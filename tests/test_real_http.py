@@ -238,7 +238,7 @@ def test_sessions_keep_to_a_cap_that_reported_costs_are_above(
             (bound,) = re.findall(r"may cost up to \$([0-9.]+)\. ", done.stderr)
             assert float(bound) == pytest.approx(2 * cost, rel=0.05)  # questions differ in length
         for _ in range(3):  # what it says pays the next call, and holds
-            (remedy,) = re.findall(r"--max-cost ([0-9.]+) pays it", done.stderr)
+            (remedy,) = re.findall(r"--max-cost ([0-9.]+) is enough", done.stderr)
             done = judgeq(tmp_path, *mine, "--max-cost", remedy, expect=6)
             assert stats(url)["answered"] > bought
             bought = stats(url)["answered"]

@@ -273,7 +273,7 @@ def test_items_judged_alone_say_why_there_is_nothing(runs: Path) -> None:
     assert found["misfit"]["why"] == "items judged alone imply no comparisons"
     assert found["misfit"]["items"] is None
     assert separation["why"] == "the estimator direct has no standard errors"
-    assert half["why"] == "both halves connect no two items"
+    assert half["why"] == "each text was judged once"
     assert "imply no comparisons" in judgeq(runs, "evaluate", *flags).stdout
 
 

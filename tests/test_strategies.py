@@ -165,7 +165,7 @@ def test_parse(text: str, flags: dict[str, Any], expected: Strategy) -> None:
         ("listwise1", {}, "--strategy listwise1: a list needs at least 2 items, not 1"),
         ("listwise10x0", {}, "--strategy listwise10x0: there are 1 to 10,000 rounds, not 0"),
         ("listwise5:overlap=5", {}, "overlap=5: consecutive lists of 5 can share 0 to 4"),
-        ("listwise5:overlap=-1", {}, "overlap = -1 must be 0 or more"),
+        ("listwise5:overlap=-1", {}, "overlap = -1: must be 0 or more"),
         ("pairwise", {"matchmaking": "nearest"}, "--matchmaking nearest: .* similar or random"),
         ("streak:r=0", {}, "--strategy streak:r=0: a streak is at least 1 match long, not 0"),
         ("streak:d=0", {}, "streak:d=0: a streak is against at least 1 opponent"),
