@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 help:
 	@echo "make demo    set everything up and run the main job, offline"
-	@echo "make test    set everything up and run the tests, in four minutes"
+	@echo "make test    set everything up and run the tests"
 	@echo "make test-all  those too that take long"
 	@echo "make test-lowest  the tests with the oldest versions of what judgeq needs"
 	@echo "make chaos   kill processes and databases, 300 times: half an hour"

@@ -16,7 +16,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -195,8 +195,10 @@ def _opened(folder: Path) -> diskcache.Cache:
     """The cache in a folder, made if it isn't there; as diskcache's own settings and ours say."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _file(folder, "rwc") as db:
-        if ("Settings",) in db.execute("SELECT name FROM sqlite_master"):
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+        if "Settings" in tables:
             db.execute("DELETE FROM Settings WHERE key NOT IN ('count', 'size', 'hits', 'misses')")
+        if {"Settings", "Cache"} <= tables:  # diskcache makes them one after the other
             db.execute(
                 "UPDATE Settings SET value = (SELECT count(*) FROM Cache) WHERE key = 'count'"
             )
@@ -229,7 +231,10 @@ def _refuse_others(folder: Path, name: str = DATABASE) -> None:
         _refuse_others(file.parent, file.name)
     own = folder.stat()
     files = [path for path in folder.glob(f"{glob.escape(name)}*") if path.is_file()]
-    found = [(folder, own), *((path, path.stat()) for path in files)]
+    found = [(folder, own)]
+    for path in files:
+        with suppress(FileNotFoundError):  # the log of another process, which has ended
+            found.append((path, path.stat()))
     for path, status in found:
         if status.st_uid != os.geteuid():
             raise DataError(
