@@ -19,12 +19,12 @@ from judgeq.errors import (
     ConnectionFailedError,
 )
 from judgeq.judge.backend import Remote, Result
-from judgeq.judge.http.batch_api import PAGE, BatchAPI, count, encoded, lines_of, seconds, words
+from judgeq.judge.http.batch_api import PAGE, BatchAPI, count, lines_of, seconds, words
 from judgeq.judge.http.connection import (
     Body,
     count_in,
     fields_in,
-    json_text,
+    json_bytes,
     object_from,
     objects_in,
     text_in,
@@ -120,7 +120,7 @@ class AnthropicMessages(ModelBackend):
         blocks = objects_in(content)
         called = [block.get("input") for block in blocks if block.get("type") == "tool_use"]
         text = text_in([block for block in blocks if block.get("type") == "text"])
-        inputs = [json_text(given) for given in called if isinstance(given, dict)]
+        inputs = [json_bytes(given).decode() for given in called if isinstance(given, dict)]
         return usage, "\n".join(inputs) or text, answer.get("stop_reason")
 
     @override
@@ -239,13 +239,13 @@ class AnthropicBatches(BatchAPI):
         result = fields_in(line.get("result"))
         kind, error = str(result.get("type")), fields_in(result.get("error"))
         if kind == "succeeded" and isinstance(result.get("message"), dict):
-            return Result(custom_id, 200, encoded(result["message"]))
+            return Result(custom_id, 200, json_bytes(result["message"]))
         if kind == "errored" and error:
             inner = fields_in(error.get("error")) or error
             status = _STATUS.get(str(inner.get("type")).removesuffix("_error"), 500)
-            return Result(custom_id, status, encoded({"type": "error", "error": inner}))
+            return Result(custom_id, status, json_bytes({"type": "error", "error": inner}))
         ended = _ENDED.get(kind)
-        return Result(custom_id, 0, b"" if ended else encoded(line.get("result")), ended)
+        return Result(custom_id, 0, b"" if ended else json_bytes(line.get("result")), ended)
 
 
 async def framed(lines: BinaryIO) -> AsyncIterator[bytes]:

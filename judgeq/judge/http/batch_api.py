@@ -330,11 +330,3 @@ def seconds(value: Any) -> float | None:
     if isinstance(value, str) and len(value) <= 60:
         value = moment(value)
     return float(value) if type(value) in (int, float) and 0 <= value < 2**53 else None
-
-
-def encoded(value: Any) -> bytes:
-    """A part of a line as JSON; nothing for what nests too deep to be an answer."""
-    try:
-        return orjson.dumps(value)
-    except TypeError:
-        return b""

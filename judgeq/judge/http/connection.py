@@ -380,7 +380,7 @@ def text_in(content: Any) -> str:
         return content
     if isinstance(content, dict):
         if content.get("type") not in _TEXT_PARTS:
-            return json_text(content)
+            return json_bytes(content).decode()
         content = [content]
     parts = [part.get("text") for part in objects_in(content) if _is_text(part)]
     return "".join(part for part in parts if isinstance(part, str))
@@ -391,9 +391,9 @@ def _is_text(part: Fields) -> bool:
     return "type" not in part or part["type"] in _TEXT_PARTS
 
 
-def json_text(value: Any) -> str:
+def json_bytes(value: Any) -> bytes:
     """Return a part of an answer as JSON; nothing for what nests too deep to be an answer."""
     try:
-        return orjson.dumps(value).decode()
+        return orjson.dumps(value)
     except TypeError:
-        return ""
+        return b""

@@ -14,12 +14,12 @@ from typing_extensions import override
 
 from judgeq.errors import JudgeError
 from judgeq.judge.backend import Remote, Result
-from judgeq.judge.http.batch_api import PAGE, BatchAPI, count, encoded, seconds, words
+from judgeq.judge.http.batch_api import PAGE, BatchAPI, count, seconds, words
 from judgeq.judge.http.connection import (
     Connection,
     count_in,
     fields_in,
-    json_text,
+    json_bytes,
     object_from,
     objects_in,
     text_in,
@@ -284,9 +284,9 @@ class OpenAIBatches(BatchAPI):
         response, error = fields_in(line.get("response")), line.get("error")
         status = count_in(response, "status_code") or 0
         if 100 <= status < 600:
-            return Result(custom_id, status, encoded(response.get("body")))
+            return Result(custom_id, status, json_bytes(response.get("body")))
         ended = _ENDED.get(str(fields_in(error).get("code")))
-        return Result(custom_id, 0, b"" if error is None else encoded({"error": error}), ended)
+        return Result(custom_id, 0, b"" if error is None else json_bytes({"error": error}), ended)
 
 
 def _first_choice(answer: Fields) -> Fields:
@@ -300,7 +300,9 @@ def _tool_inputs(message: Fields) -> list[str]:
     calls = [fields_in(call.get("function")) for call in objects_in(message.get("tool_calls"))]
     calls.append(fields_in(message.get("function_call")))  # as it was once named
     inputs = [call.get("arguments") for call in calls]
-    return [given if isinstance(given, str) else json_text(given) for given in inputs if given]
+    return [
+        given if isinstance(given, str) else json_bytes(given).decode() for given in inputs if given
+    ]
 
 
 def _problem(error: Fields) -> str:
