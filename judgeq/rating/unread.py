@@ -82,7 +82,7 @@ def is_as_presented(presented: Sequence[int], verdict: Verdict) -> bool:
 # While a judge is asked
 
 
-class Streak(NamedTuple):
+class AnswerStreak(NamedTuple):
     """Answers in a row that follow one pattern. `log_chance`: the logarithm of their probability."""
 
     answers: int = 0
@@ -90,11 +90,11 @@ class Streak(NamedTuple):
     from_first: bool = True
     """Whether it began with the judge's first answer."""
 
-    def extended(self, log_chance: float) -> Streak:
+    def extended(self, log_chance: float) -> AnswerStreak:
         """Return the streak with one more answer."""
         return self._replace(answers=self.answers + 1, log_chance=self.log_chance + log_chance)
 
-    def followed(self, size: int, log_chance: float, both_orders: bool) -> Streak:
+    def followed(self, size: int, log_chance: float, both_orders: bool) -> AnswerStreak:
         """Return the streak with one more answer of this size and chance: see LONG_LIST."""
         if size >= LONG_LIST:
             return self.extended(log_chance)
@@ -117,7 +117,7 @@ class AnswerPatterns:
     """
 
     def __init__(self, *, begun: bool = False, both_orders: bool = False) -> None:
-        start = Streak(from_first=not begun)
+        start = AnswerStreak(from_first=not begun)
         self._both_orders = both_orders
         self._as_presented = start
         self._reversed = start
@@ -140,9 +140,9 @@ class AnswerPatterns:
         if size < LONG_LIST:
             self._short.setdefault(size, ShortAnswers()).add(signature)
 
-        def after(streak: Streak, follows: bool) -> Streak:
+        def after(streak: AnswerStreak, follows: bool) -> AnswerStreak:
             if not follows:
-                return Streak(from_first=False)
+                return AnswerStreak(from_first=False)
             return streak.followed(size, log_chance, self._both_orders)
 
         self._as_presented = after(self._as_presented, [*signature] == in_order)
@@ -153,7 +153,7 @@ class AnswerPatterns:
         elif last == signature:
             self._same_labels = after(self._same_labels, True)
         else:
-            self._same_labels = Streak(answers=1, from_first=False)
+            self._same_labels = AnswerStreak(answers=1, from_first=False)
             self._last_signature.clear()
         self._last_signature[size] = signature
 
