@@ -13,6 +13,7 @@ import os
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
@@ -361,15 +362,21 @@ def _has_escaped_sequence(data: bytes) -> bool:
     return b"\\u" in data and _SEQUENCE_START_ESCAPED.search(data) is not None
 
 
+@cache
+def _escaped_characters(gap: bytes, backslash: bytes) -> dict[int, bytes]:
+    """Return what stands for each ASCII character that was written as an escape, by its code."""
+    characters = {code: bytes([code]) if 0x21 <= code <= 0x7E else gap for code in range(0x80)}
+    characters[ord("\\")] = backslash
+    return characters
+
+
 def _without_escapes(data: bytes, gap: bytes) -> bytes:
     """Return ASCII characters with the escapes of JSON decoded once: a gap for what can't be seen."""
     backslash = b"\0"  # which is not visible, so that it stands for nothing else
     decoded = data.replace(b"\\\\", backslash)
     if b"\\u" in decoded:
         decoded = _ESCAPE_BEYOND_ASCII.sub(gap, decoded)
-        characters = {
-            code: bytes([code]) if 0x21 <= code <= 0x7E else gap for code in range(0x80)
-        } | {ord("\\"): backslash}
+        characters = _escaped_characters(gap, backslash)
         decoded = _ESCAPE_OF_ASCII.sub(lambda escape: characters[int(escape[1], 16)], decoded)
     for control in b"bfnrt":
         decoded = decoded.replace(b"\\%c" % control, gap)
